@@ -1,0 +1,26 @@
+"""The two errors that a user can cause, each one line that says what to do."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class UsageError(ValueError):
+    """Wrong flags, missing input, an output that must not be touched: exit status 2."""
+
+
+class RunError(RuntimeError):
+    """The run cannot go on: rejects over the budget, a full disk, a broken file: exit status 1."""
+
+
+def one_of(name: str, found: str, valid: Iterable[str]) -> str:
+    """Returns `found` where it is valid.
+
+    Raises:
+      UsageError: names every valid value and the nearest one.
+    """
+    names = sorted(valid)
+    if found in names:
+        return found
+    near = difflib.get_close_matches(found, names, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise UsageError(f"{name} must be one of {', '.join(names)}, got {found!r}{hint}")

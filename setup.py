@@ -1,0 +1,51 @@
+"""Packaging: folder X is imported as recordmill.X, and nothing is installed under a bare name."""
+
+from pathlib import Path
+
+from setuptools import setup
+
+FOLDERS = ("records", "reader", "transforms", "pipelines")
+
+BEAM = [
+    "apache-beam>=2.77,<2.78",
+    "numba>=0.61,<0.70",
+    "orjson>=3.9,<4",
+    "pyarrow>=15",
+    "tokenizers>=0.20,<0.24",
+    "zstandard>=0.22,<1",
+]
+VOCAB = [
+    "tensorflow-text>=2.20,<2.22",
+    "tensorflow-transform>=1.21,<1.22",
+    "tfx-bsl>=1.21,<1.22",
+]
+
+setup(
+    name="recordmill",
+    version="0.1.0",
+    description="Raw text and images into training-ready sharded TFRecords with Apache Beam",
+    long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.10,<3.14",
+    package_dir={f"recordmill.{folder}": folder for folder in FOLDERS},
+    packages=[f"recordmill.{folder}" for folder in FOLDERS],
+    package_data={f"recordmill.{folder}": ["py.typed"] for folder in FOLDERS},
+    install_requires=["numpy>=1.26,<3", "tensorflow>=2.20,<2.22"],
+    extras_require={
+        "beam": [*BEAM, *VOCAB],
+        "gcp": [*BEAM, *VOCAB, "apache-beam[gcp]>=2.77,<2.78"],
+        "dev": [
+            *BEAM,
+            *VOCAB,
+            "hypothesis>=6,<7",
+            "mypy>=1.13,<3",
+            "pytest>=8,<10",
+            "pytest-timeout>=2.3,<3",
+            "ruff>=0.8,<1",
+            "tensorflow-datasets>=4.9.9,<5",
+            "tfrecord>=1.14,<2",
+        ],
+    },
+    entry_points={"console_scripts": ["recordmill = recordmill.pipelines.command_line:main"]},
+)

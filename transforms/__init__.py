@@ -1,0 +1,1 @@
+"""Beam stages and the pure functions they call: reading, tokenization, scatter, masking, building."""
