@@ -7,7 +7,7 @@ Cerebras Model Zoo read too. `input_mask` is 1 on tokens and 0 on padding; label
 
 from recordmill.records.schema import Feature, Schema
 
-_V2_NAMES = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}
+V2_NAMES = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}
 
 
 def _masked(length: int, predictions: int) -> list[Feature]:
@@ -37,7 +37,7 @@ def bert(
         features.append(Feature("position_ids", "int64", (max_seq_length,), "0, 1, 2, …"))
     if use_v2_feature_names:
         features = [
-            Feature(_V2_NAMES.get(f.name, f.name), f.dtype, f.shape, f.meaning) for f in features
+            Feature(V2_NAMES.get(f.name, f.name), f.dtype, f.shape, f.meaning) for f in features
         ]
     return Schema(tuple(features))
 

@@ -1,0 +1,624 @@
+"""Input ranges to documents: batches of lines in one buffer, with the document of each line.
+
+Reading goes in blocks and never holds a document whole: one that is longer than a batch goes on in the
+next. What a batch's documents are depends on the file alone, never on block or range boundaries: the
+range in which a document begins reads all of it, wherever it ends.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import lzma
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import orjson
+import zstandard
+
+from recordmill.records.errors import UsageError, one_of
+from recordmill.records.hashing import U64, fingerprint64, mix64
+from recordmill.records.jit import kernel
+from recordmill.transforms import files
+from recordmill.transforms.delimited import RecordScanner, parse_row
+from recordmill.transforms.lines import Bools, Bytes, Int64s, Lines, split_lines
+from recordmill.transforms.rejects import Reject
+from recordmill.transforms.sentences import split_paragraphs, split_sentences
+from recordmill.transforms.sources import SourceRange
+
+_BLOCK_BYTES = 1 << 22
+_MAX_RECORD_BYTES = 1 << 26
+_MAX_LINE_BYTES = 1 << 16  # longer lines of plain text are cut at white space
+_MAX_PARAGRAPH_LINES = 64
+_OPEN_DOCUMENT_BYTES = 1 << 20  # a longer document is handed on in parts
+_HASHED_BYTES = 1 << 16  # of a document's beginning, for the choice of its split
+
+DOCUMENTS = ("blank_line", "line", "file")
+SPLITTERS = ("auto", "none", "punctuation")
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentSpec:
+    """How documents lie in files.
+
+    Attributes:
+      documents: in plain text, a document is a block between blank lines, a line, or a file.
+      sentence_splitter: "none": a line is a sentence; "punctuation": `sentences.py`.
+      encoding: of the files; a BOM is dropped.
+      encoding_errors: "strict" rejects a line with invalid bytes, "replace" puts U+FFFD there.
+      text_field: of JSONL, CSV and TSV.
+      split_by: the field whose value decides the split; "" is the text itself.
+    """
+
+    documents: str = "blank_line"
+    sentence_splitter: str = "none"
+    encoding: str = "utf-8"
+    encoding_errors: str = "strict"
+    text_field: str = "text"
+    split_by: str = ""
+
+    def __post_init__(self) -> None:
+        one_of("--documents", self.documents, DOCUMENTS)
+        one_of("--sentence_splitter", self.sentence_splitter, SPLITTERS[1:])
+        one_of("--encoding_errors", self.encoding_errors, ("strict", "replace"))
+        try:
+            codecs.lookup(self.encoding)
+        except LookupError as error:
+            raise UsageError(
+                f"--encoding must be one that Python knows (utf-8, latin-1, utf-16, …), got "
+                f"{self.encoding!r}"
+            ) from error
+
+    @property
+    def is_utf8(self) -> bool:
+        """True where bytes need no other decoding."""
+        return codecs.lookup(self.encoding).name in ("utf-8", "utf-8-sig", "ascii")
+
+    @property
+    def splittable(self) -> bool:
+        """True where a range of a file can be read without what comes before it."""
+        return self.is_utf8 and self.documents != "file"
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentBatch:
+    """Documents, or parts of long ones.
+
+    Attributes:
+      lines: the lines that are not blank, in order.
+      line_documents: `[num_lines] int64`, ascending: which document of the batch a line is of.
+      keys: `[num_documents] uint64`, stable: from the file's name and the document's position.
+      groups: `[num_documents] uint64`, stable: equal for documents that must share a split.
+      continues: the first document is the rest of the last one of the batch before.
+      rejects: what was rejected on the way.
+    """
+
+    lines: Lines
+    line_documents: Int64s
+    keys: U64
+    groups: U64
+    continues: bool = False
+    rejects: list[Reject] = field(default_factory=list)
+
+
+class _BrokenFile(Exception):
+    """Reading cannot go on; `args[0]` says why."""
+
+
+_BROKEN = (EOFError, zlib.error, lzma.LZMAError, zstandard.ZstdError, UnicodeError)
+
+
+def _blocks(source: SourceRange, spec: DocumentSpec, start: int) -> Iterator[bytes]:
+    """Yields UTF-8 (valid where the file's encoding was) from byte `start` on.
+
+    Raises:
+      _BrokenFile: damaged compression.
+    """
+    decoder = None
+    if not spec.is_utf8:
+        decoder = codecs.getincrementaldecoder(spec.encoding)("surrogateescape")
+    with files.open_read(source.path, start) as raw:
+        stream = files.open_decompressed(raw, source.compression)
+        while True:
+            try:
+                block = stream.read(_BLOCK_BYTES)
+                if decoder:
+                    text = decoder.decode(block, final=not block)
+                    block = text.encode("utf-8", "surrogatepass") if text else block[:0]
+            except _BROKEN as error:
+                raise _BrokenFile(f"{type(error).__name__}: {error}") from error
+            except OSError as error:
+                # gzip, bz2 and xz report damage as OSError without a number; the disk gives one.
+                if error.errno is None:
+                    raise _BrokenFile(str(error)) from error
+                raise
+            if not block:
+                return
+            yield block
+
+
+@kernel
+def _hash_beginnings(
+    lines: tuple[Bytes, Int64s, Int64s], line_documents: Int64s, hashes: U64
+) -> None:
+    """Hashes each document's first bytes that are no white space: FNV-1a, 64 bits."""
+    buffer, starts, ends = lines
+    budget = 0
+    for i in range(starts.shape[0]):
+        document = line_documents[i]
+        if i == 0 or document != line_documents[i - 1]:
+            hashes[document] = np.uint64(0xCBF29CE484222325)
+            budget = _HASHED_BYTES
+        for at in range(starts[i], ends[i]):
+            if budget == 0:
+                break
+            if buffer[at] > 32:
+                hashes[document] = (hashes[document] ^ np.uint64(buffer[at])) * np.uint64(
+                    0x100000001B3
+                )
+                budget -= 1
+
+
+class _Reader:
+    """What the readers of all formats share: names, keys, rejects, the choice of lines."""
+
+    def __init__(self, source: SourceRange, spec: DocumentSpec) -> None:
+        self.source = source
+        self.spec = spec
+        self.rejects: list[Reject] = []
+        self._file_key = np.uint64(fingerprint64(source.name.encode()))
+        self._open: tuple[U64, U64] | None = None
+
+    def reject(self, position: int, stage: str, reason: str, detail: str = "") -> None:
+        self.rejects.append(Reject(self.source.name, position, stage, reason, detail[:200]))
+
+    def keys(self, positions: Int64s) -> U64:
+        return mix64(mix64(positions.astype(np.uint64)) ^ self._file_key)
+
+    def batch(
+        self,
+        lines: Lines,
+        line_documents: Int64s,
+        positions: Int64s,
+        *,
+        groups: U64 | None = None,
+        continues: bool = False,
+        goes_on: bool = False,
+    ) -> DocumentBatch:
+        """Makes a batch; a document that goes on keeps its first key and group."""
+        keys = self.keys(positions)
+        if groups is None:
+            hashes = np.zeros(len(positions), np.uint64)
+            spans = (lines.buffer, lines.starts, lines.ends)
+            _hash_beginnings(spans, line_documents, hashes)
+            groups = mix64(hashes)
+        if continues and self._open:
+            keys[0], groups[0] = self._open[0][0], self._open[1][0]
+        self._open = (keys[-1:], groups[-1:]) if goes_on else None
+        rejects, self.rejects = self.rejects, []
+        return DocumentBatch(lines, line_documents, keys, groups, continues, rejects)
+
+    def valid(self, lines: Lines, base: int) -> tuple[Lines, Bools]:
+        """Replaces or marks lines that are no valid UTF-8; returns which to keep."""
+        keep = np.ones(len(lines), np.bool_)
+        try:
+            lines.buffer.tobytes().decode("utf-8")
+        except UnicodeDecodeError:
+            pass
+        else:
+            return lines, keep
+        replaced: dict[int, bytes] = {}
+        for i in np.flatnonzero(lines.non_ascii).tolist():
+            try:
+                lines[i].decode("utf-8")
+            except UnicodeDecodeError as error:
+                if self.spec.encoding_errors == "replace":
+                    replaced[i] = lines[i].decode("utf-8", "replace").encode()
+                else:
+                    keep[i] = False
+                    at = base + int(lines.starts[i]) + error.start
+                    self.reject(at, "read", "undecodable", f"{error.reason}: {lines[i]!r}")
+        if replaced:
+            lines = _with_replaced(lines, replaced)
+        return lines, keep
+
+
+def _with_replaced(lines: Lines, replaced: dict[int, bytes]) -> Lines:
+    extra = Lines.from_list(list(replaced.values()))
+    at = np.array(list(replaced), np.int64)
+    starts, ends = lines.starts.copy(), lines.ends.copy()
+    starts[at] = extra.starts + len(lines.buffer)
+    ends[at] = extra.ends + len(lines.buffer)
+    return Lines(np.concatenate([lines.buffer, extra.buffer]), starts, ends, lines.non_ascii)
+
+
+def _without_bom(data: bytes, position: int) -> tuple[bytes, int]:
+    if position == 0 and data.startswith(codecs.BOM_UTF8):
+        return data[3:], 3
+    return data, position
+
+
+def _line_start(source: SourceRange) -> tuple[int, bool]:
+    """Returns the first line that begins in the range, and whether the line before it is blank."""
+    if source.start == 0:
+        return 0, True
+    with files.open_read(source.path, source.start - 1) as handle:
+        at = source.start - 1
+        while True:
+            block = handle.read(_BLOCK_BYTES)
+            if not block:
+                return source.size, True
+            found = block.find(b"\n")
+            if found >= 0:
+                at += found + 1
+                break
+            at += len(block)
+    window = 256
+    while True:
+        begin = max(0, at - 1 - window)
+        before = files.read_bytes(source.path, begin, at - 1 - begin)
+        line = before.rpartition(b"\n")
+        if line[1] or begin == 0:
+            return at, not line[2].decode("utf-8", "replace").strip()
+        if before.strip():
+            return at, False
+        window *= 16
+
+
+def _read_text(source: SourceRange, spec: DocumentSpec) -> Iterator[DocumentBatch]:
+    reader = _Reader(source, spec)
+    start, after_blank = (0, True) if source.compression else _line_start(source)
+    blocks = _blocks(source, spec, start)
+    # An owned document that goes on from the batch before, or None; what is not ours is skipped.
+    inside = False
+    carry, position = b"", start
+    finished = False
+    while not finished:
+        try:
+            block = next(blocks, b"")
+        except _BrokenFile as error:
+            reader.reject(position + len(carry), "read", "broken_file", str(error))
+            block = b""
+        ended = not block
+        data, position = _without_bom(carry + block, position)
+        if not data:
+            break
+        if not ended and b"\n" not in block and len(data) < _OPEN_DOCUMENT_BYTES:
+            carry = data
+            continue
+        lines = _cut_long(split_lines(data), whole=ended or data.endswith(b"\n"))
+        blank = lines.blank()
+        previous_blank = np.concatenate([[after_blank], blank[:-1]])
+        if spec.documents == "line":
+            begins = ~blank
+        elif spec.documents == "file":
+            begins = np.zeros(len(lines), np.bool_)
+            begins[0] = position <= 3
+        else:
+            begins = ~blank & previous_blank
+        if inside:
+            begins[0] = False
+        begin_at = np.flatnonzero(begins)
+        last = len(lines) if ended else len(lines) - (not data.endswith(b"\n"))
+        if source.end >= 0:
+            beyond = begin_at[lines.starts[begin_at] + position >= source.end]
+            if len(beyond):
+                last, finished = min(last, int(beyond[0])), True
+        begin_at = begin_at[begin_at < last]
+        first = 0 if inside else int(begin_at[0]) if len(begin_at) else last
+        goes_on = False
+        if not (ended or finished or spec.documents == "line"):
+            # The last document may go on: keep it for the next round, or hand on the part so far.
+            tail = int(begin_at[-1]) if len(begin_at) else 0 if inside else last
+            if last > tail and not blank[last - 1] or spec.documents == "file":
+                size = int(lines.ends[last - 1] - lines.starts[tail]) if last > tail else 0
+                whole = (last - tail) // _MAX_PARAGRAPH_LINES * _MAX_PARAGRAPH_LINES
+                if size < _OPEN_DOCUMENT_BYTES or not whole:
+                    last = tail
+                else:
+                    last, goes_on = tail + whole, True
+                begin_at = begin_at[begin_at < last]
+        if last > first:
+            chosen = np.arange(first, last)
+            documents = np.cumsum(begins[first:last]) - (0 if inside else 1)
+            starts = lines.starts[begin_at] + position
+            if inside:
+                starts = np.concatenate([[0], starts])
+            yield from _text_batch(
+                reader, lines.select(chosen), blank[first:last], documents.astype(np.int64),
+                starts, base=position, continues=inside, goes_on=goes_on,
+            )  # fmt: skip
+        if ended:
+            break
+        used = int(lines.starts[last]) if last < len(lines) else len(data)
+        if used:
+            after_blank = bool(blank[last - 1]) if last else after_blank
+            inside = goes_on
+        carry, position = data[used:], position + used
+    if reader.rejects:
+        yield reader.batch(_NO_LINES, np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+
+_NO_LINES = Lines.from_list([])
+
+
+def _cut_long(lines: Lines, *, whole: bool) -> Lines:
+    """Cuts lines over the limit at white space, counted from the line's own beginning.
+
+    A last line that is not `whole` keeps its last part, however short, for the next round.
+    """
+    long = np.flatnonzero(lines.ends - lines.starts > _MAX_LINE_BYTES)
+    if not len(long):
+        return lines
+    starts, ends, flags = [], [], []
+    at = 0
+    for i in long.tolist():
+        starts.append(lines.starts[at:i])
+        ends.append(lines.ends[at:i])
+        flags.append(lines.non_ascii[at:i])
+        begin, end = int(lines.starts[i]), int(lines.ends[i])
+        data = lines.buffer[begin:end].tobytes()
+        cuts = [0]
+        while len(data) - cuts[-1] > _MAX_LINE_BYTES:
+            cut = data.rfind(b" ", cuts[-1] + 1, cuts[-1] + _MAX_LINE_BYTES)
+            if cut < 0:
+                cut = cuts[-1] + _MAX_LINE_BYTES
+                while data[cut] & 0xC0 == 0x80 and cut > cuts[-1] + 1:
+                    cut -= 1
+            cuts.append(cut)
+        bounds = np.array([*cuts, len(data)], np.int64) + begin
+        starts.append(bounds[:-1])
+        ends.append(bounds[1:])
+        flags.append(np.full(len(cuts), lines.non_ascii[i], np.bool_))
+        at = i + 1
+    starts.append(lines.starts[at:])
+    ends.append(lines.ends[at:])
+    flags.append(lines.non_ascii[at:])
+    return Lines(
+        lines.buffer, np.concatenate(starts), np.concatenate(ends), np.concatenate(flags)
+    )
+
+
+def _text_batch(
+    reader: _Reader,
+    lines: Lines,
+    blank: Bools,
+    documents: Int64s,
+    positions: Int64s,
+    *,
+    base: int,
+    continues: bool,
+    goes_on: bool,
+) -> Iterator[DocumentBatch]:
+    lines, keep = reader.valid(lines, base)
+    keep &= ~blank
+    # The group comes from the text as it stands in the file, before sentences are split.
+    kept = reader.batch(
+        lines.select(keep), documents[keep], positions, continues=continues, goes_on=goes_on
+    )
+    if reader.spec.sentence_splitter == "punctuation":
+        paragraphs = np.cumsum(_paragraph_begins(documents, blank))[keep]
+        split, of_line = _split_lines_into_sentences(kept.lines, paragraphs)
+        kept = DocumentBatch(
+            split, kept.line_documents[of_line], kept.keys, kept.groups, continues, kept.rejects
+        )
+    yield kept
+
+
+def _paragraph_begins(documents: Int64s, blank: Bools) -> Bools:
+    """Marks the first line of each paragraph: after a blank line, and every so many lines."""
+    new = np.ones(len(documents), np.bool_)
+    new[1:] = documents[1:] != documents[:-1]
+    first_line = np.maximum.accumulate(np.where(new, np.arange(len(documents)), 0))
+    in_document = np.arange(len(documents)) - first_line
+    begins = new | (in_document % _MAX_PARAGRAPH_LINES == 0)
+    begins[1:] |= blank[:-1]
+    return begins
+
+
+def _split_lines_into_sentences(lines: Lines, paragraphs: Int64s) -> tuple[Lines, Int64s]:
+    """Returns the sentences, and for each the first line of the paragraph that it is from."""
+    if not len(lines):
+        return lines, np.zeros(0, np.int64)
+    firsts = np.flatnonzero(np.concatenate([[True], paragraphs[1:] != paragraphs[:-1]]))
+    sentences: list[bytes] = []
+    of_line: list[int] = []
+    for first, end in zip(firsts.tolist(), [*firsts[1:].tolist(), len(lines)], strict=True):
+        text = b" ".join(lines[i] for i in range(first, end)).decode("utf-8")
+        found = split_sentences(text)
+        sentences += [sentence.encode() for sentence in found]
+        of_line += [first] * len(found)
+    return Lines.from_list(sentences), np.array(of_line, np.int64)
+
+
+def _read_records(
+    source: SourceRange, spec: DocumentSpec, parse: Callable[[bytes], dict[str, object] | str],
+    record_ends: Callable[[bytes], Int64s],
+) -> Iterator[DocumentBatch]:  # fmt: skip
+    """Reads files with a document a record: JSONL, CSV and TSV."""
+    reader = _Reader(source, spec)
+    start = source.start
+    if source.format == "jsonl" and not source.compression:
+        start, _ = _line_start(source)
+    blocks = _blocks(source, spec, start)
+    carry, position = b"", start
+    skipping = False
+    while True:
+        try:
+            block = next(blocks, b"")
+        except _BrokenFile as error:
+            reader.reject(position + len(carry), "read", "broken_file", str(error))
+            block, carry = b"", b""
+        ends = record_ends(block) + len(carry)
+        data = carry + block
+        if not block and data:
+            ends = np.array([len(data)], np.int64)
+        if len(data) > _MAX_RECORD_BYTES and not len(ends):
+            if not skipping:
+                reader.reject(position, "read", "line_too_long")
+            skipping = True
+            position, carry = position + len(data), b""
+            continue
+        if skipping and len(ends):
+            data, position = data[ends[0] :], position + int(ends[0])
+            ends, skipping = ends[1:] - ends[0], False
+        starts = np.concatenate([[0], ends[:-1]]).astype(np.int64) if len(ends) else ends
+        if source.end >= 0:
+            ours = starts + position < source.end
+            finished = not ours.all()
+            starts, ends = starts[ours], ends[ours]
+        else:
+            finished = False
+        yield from _record_batch(reader, parse, data, starts, ends, position)
+        if not block or finished:
+            return
+        used = int(ends[-1]) if len(ends) else 0
+        carry, position = data[used:], position + used
+
+
+def _record_batch(
+    reader: _Reader,
+    parse: Callable[[bytes], dict[str, object] | str],
+    data: bytes,
+    starts: Int64s,
+    ends: Int64s,
+    base: int,
+) -> Iterator[DocumentBatch]:
+    spec = reader.spec
+    sentences: list[bytes] = []
+    counts: list[int] = []
+    positions: list[int] = []
+    groups: list[int] = []
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        record = data[start:end]
+        position = base + start
+        if position == 0:
+            record, _ = _without_bom(record, 0)
+        if not record.strip():
+            continue
+        try:
+            record.decode("utf-8")
+        except UnicodeDecodeError as error:
+            if spec.encoding_errors == "strict":
+                reader.reject(position + error.start, "read", "undecodable", error.reason)
+                continue
+            record = record.decode("utf-8", "replace").encode()
+        fields = parse(record)
+        if isinstance(fields, str):
+            if fields != _HEADER:
+                reader.reject(position, "parse", *fields.split(": ", 1))
+            continue
+        problem = _field_problem(fields, spec)
+        if problem:
+            reader.reject(position, "parse", *problem)
+            continue
+        found = _sentences(str(fields[spec.text_field]), spec)
+        sentences += found
+        counts.append(len(found))
+        positions.append(position)
+        if spec.split_by:
+            groups.append(fingerprint64(str(fields[spec.split_by]).encode()))
+    documents = np.repeat(np.arange(len(counts)), counts)
+    yield reader.batch(
+        Lines.from_list(sentences), documents, np.array(positions, np.int64),
+        groups=np.array(groups, np.uint64) if spec.split_by else None,
+    )  # fmt: skip
+
+
+def _field_problem(fields: dict[str, object], spec: DocumentSpec) -> tuple[str, str] | None:
+    for name in filter(None, (spec.text_field, spec.split_by)):
+        if name not in fields:
+            return "field_missing", f"no {name!r} among {', '.join(list(fields)[:20])}"
+    if not isinstance(fields[spec.text_field], str):
+        return "field_not_text", f"{spec.text_field!r} is {type(fields[spec.text_field]).__name__}"
+    return None
+
+
+def _sentences(text: str, spec: DocumentSpec) -> list[bytes]:
+    # Lone surrogates, which JSON's escapes can spell, are no text.
+    text = text.encode("utf-8", "replace").decode("utf-8")
+    if spec.sentence_splitter == "punctuation":
+        return [s.encode() for part in split_paragraphs(text) for s in split_sentences(part)]
+    return [line.encode() for line in text.split("\n") if line.strip()]
+
+
+def _parse_json(record: bytes) -> dict[str, object] | str:
+    try:
+        content = orjson.loads(record)
+    except orjson.JSONDecodeError as error:
+        return f"not_json: {error}"
+    return content if isinstance(content, dict) else f"not_json: {type(content).__name__}"
+
+
+_HEADER = "header"
+
+
+def read_header(source: SourceRange, spec: DocumentSpec) -> list[str]:
+    """Returns the column names of a CSV or TSV file, [] where it has no whole first record."""
+    delimiter = "\t" if source.format == "tsv" else ","
+    scanner = RecordScanner(delimiter)
+    data = b""
+    ends = np.zeros(0, np.int64)
+    try:
+        for block in _blocks(source, spec, 0):
+            ends = scanner.record_ends(np.frombuffer(block, np.uint8)) + len(data)
+            data += block
+            if len(ends) or len(data) > _MAX_RECORD_BYTES:
+                break
+        first, _ = _without_bom(data[: int(ends[0])] if len(ends) else data, 0)
+        return parse_row(first.decode("utf-8"), delimiter)
+    except (_BrokenFile, UnicodeDecodeError, csv.Error):
+        return []
+
+
+def _read_delimited(source: SourceRange, spec: DocumentSpec) -> Iterator[DocumentBatch]:
+    delimiter = "\t" if source.format == "tsv" else ","
+    header = read_header(source, spec)
+    scanner = RecordScanner(delimiter)
+    before_header = source.start == 0
+
+    def parse(record: bytes) -> dict[str, object] | str:
+        nonlocal before_header
+        if before_header:
+            before_header = False
+            return _HEADER
+        try:
+            row = parse_row(record.decode("utf-8"), delimiter)
+        except csv.Error as error:
+            return f"broken_row: {error}"
+        if len(row) != len(header):
+            return f"wrong_number_of_fields: {len(row)} where the header has {len(header)}"
+        return dict(zip(header, row, strict=True))
+
+    def ends(block: bytes) -> Int64s:
+        return scanner.record_ends(np.frombuffer(block, np.uint8))
+
+    csv.field_size_limit(_MAX_RECORD_BYTES)
+    return _read_records(source, spec, parse, ends)
+
+
+def _json_ends(block: bytes) -> Int64s:
+    return np.flatnonzero(np.frombuffer(block, np.uint8) == 10) + 1
+
+
+def read_documents(source: SourceRange, spec: DocumentSpec) -> Iterator[DocumentBatch]:
+    """Yields the documents that begin in a range; a file that cannot be read is a reject."""
+    try:
+        if source.format == "jsonl":
+            yield from _read_records(source, spec, _parse_json, _json_ends)
+        elif source.format in ("csv", "tsv"):
+            yield from _read_delimited(source, spec)
+        else:
+            yield from _read_text(source, spec)
+    except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
+        reader = _Reader(source, spec)
+        reader.reject(0, "read", "unreadable_file", str(error))
+        yield reader.batch(_NO_LINES, np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+
+def count_reasons(rejects: list[Reject]) -> dict[str, int]:
+    """Returns reason -> number, in order of name."""
+    return dict(sorted(Counter(reject.reason for reject in rejects).items()))

@@ -1,0 +1,167 @@
+"""Files on any of Beam's file systems, written whole or not at all.
+
+A file appears under its name only by a rename of a finished and closed temporary one, so that a killed
+writer, or two writers of the same content at once, leave nothing that a reader could take for the file.
+"""
+
+from __future__ import annotations
+
+import bz2
+import errno
+import gzip
+import io
+import lzma
+import os
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import IO, Any
+
+import zstandard
+from apache_beam.io.filesystem import BeamIOError, CompressionTypes
+from apache_beam.io.filesystems import FileSystems
+
+from recordmill.records.errors import RunError
+
+_PLAIN = CompressionTypes.UNCOMPRESSED
+_MIME = "application/octet-stream"
+
+
+def join(base: str, *parts: str) -> str:
+    """Joins path parts with "/" on every file system."""
+    return "/".join([base.rstrip("/") or "/", *parts]) if base != "/" else "/" + "/".join(parts)
+
+
+def is_local(path: str) -> bool:
+    """Tells whether `path` is on this machine's own file system."""
+    return "://" not in path
+
+
+def open_read(path: str, offset: int = 0) -> IO[bytes]:
+    """Opens a file for reading its bytes as they are, from `offset` on."""
+    handle: Any = (
+        open(path, "rb") if is_local(path) else FileSystems.open(path, _MIME, _PLAIN)  # noqa: SIM115
+    )
+    if offset:
+        handle.seek(offset)
+    return handle
+
+
+def read_bytes(path: str, offset: int = 0, size: int = -1) -> bytes:
+    """Returns `size` bytes from `offset` on, or all the rest."""
+    with open_read(path, offset) as handle:
+        if size < 0:
+            return handle.read()
+        data = handle.read(size)
+        while len(data) < size:
+            more = handle.read(size - len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+
+@contextmanager
+def writing(path: str) -> Iterator[IO[bytes]]:
+    """Opens `path` for writing; it appears under its name when the block ends without an error."""
+    folder, _, name = path.rpartition("/")
+    temporary = f"{folder}/.{name}.{uuid.uuid4().hex[:12]}.tmp" if folder else f".{name}.tmp"
+    make_folder(folder)
+    try:
+        handle = FileSystems.create(temporary, _MIME, _PLAIN)
+        try:
+            yield handle
+        finally:
+            handle.close()
+        rename([temporary], [path])
+    except BaseException as error:
+        delete_quietly([temporary])
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise RunError(
+                f"no space left while writing {path}: free some, or choose another --temp_dir or "
+                f"--output, and run the same command again ({error.strerror})"
+            ) from error
+        raise
+
+
+def write_bytes(path: str, data: bytes) -> None:
+    """Writes a whole file."""
+    with writing(path) as handle:
+        handle.write(data)
+
+
+def make_folder(path: str) -> None:
+    """Creates a folder and its parents where the file system has folders."""
+    if path and is_local(path):
+        os.makedirs(path, exist_ok=True)
+
+
+def rename(sources: list[str], targets: list[str]) -> None:
+    """Renames files; an existing target is replaced.
+
+    Raises:
+      RunError: names the file system's reason.
+    """
+    try:
+        FileSystems.rename(sources, targets)
+    except (BeamIOError, OSError) as error:
+        reasons = getattr(error, "exception_details", None)
+        why = next(iter(reasons.values())) if reasons else error
+        raise RunError(
+            f"cannot rename {sources[0]} to {targets[0]}: {why}; mend that and run the same "
+            "command again"
+        ) from error
+
+
+def exists(path: str) -> bool:
+    """Tells whether there is such a file or folder."""
+    return bool(FileSystems.exists(path))
+
+
+def delete_quietly(paths: Iterable[str]) -> None:
+    """Deletes what is there of `paths`."""
+    present = [path for path in paths if exists(path)]
+    if present:
+        FileSystems.delete(present)
+
+
+def list_files(folder: str) -> dict[str, int]:
+    """Returns path -> size of every file below `folder`, {} where there is none."""
+    if is_local(folder):
+        return {
+            f"{root}/{name}": os.path.getsize(f"{root}/{name}")
+            for root, _, names in os.walk(folder)
+            for name in names
+        }
+    found = FileSystems.match([join(folder, "**")])[0].metadata_list
+    return {item.path: item.size_in_bytes for item in found}
+
+
+def delete_folder(folder: str) -> None:
+    """Deletes a folder with all that is in it."""
+    if is_local(folder):
+        if os.path.isdir(folder):
+            FileSystems.delete([folder])
+        return
+    files = list(list_files(folder))
+    if files:
+        FileSystems.delete(files)
+
+
+def open_decompressed(handle: IO[bytes], compression: str) -> IO[bytes]:
+    """Returns the decompressed bytes of an open file, as a stream.
+
+    Args:
+      handle: the file.
+      compression: "", "gz", "bz2", "xz" or "zst".
+    """
+    if compression == "gz":
+        return gzip.GzipFile(fileobj=handle)  # type: ignore[return-value]
+    if compression == "bz2":
+        return bz2.BZ2File(handle)
+    if compression == "xz":
+        return lzma.LZMAFile(handle)
+    if compression == "zst":
+        reader = zstandard.ZstdDecompressor().stream_reader(handle, read_across_frames=True)
+        return io.BufferedReader(reader)
+    return handle

@@ -1,0 +1,242 @@
+"""Pieces: parts of documents that become examples on their own, and what is scattered.
+
+A document of any length is cut into pieces of some thousand tokens, so that shards can be of equal size and
+memory does not depend on the longest document. Where sentences matter a piece ends with a sentence; where
+windows slide over a document, a piece holds whole windows and repeats the overlap with the one before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recordmill.records.hashing import U64, combine
+from recordmill.records.jit import kernel
+from recordmill.transforms.documents import DocumentBatch
+from recordmill.transforms.lines import Int64s
+from recordmill.transforms.tokenization import Ids, Tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """Pieces of documents, in any order.
+
+    Attributes:
+      hashes: `[num_pieces] uint64`, uniform and stable: position in the corpus and seed of all draws.
+      documents: `[num_pieces] uint64`: the key of the document, to tell pieces of others.
+      token_starts, token_counts: `[num_pieces] int64`, in `ids`; pieces may overlap.
+      sentence_splits: `[num_pieces + 1] int64`, into `sentence_lengths`.
+      sentence_lengths: `[num_sentences] int32`, in tokens, at least 1.
+      ids: `[num_tokens] int32`.
+    """
+
+    hashes: U64
+    documents: U64
+    token_starts: Int64s
+    token_counts: Int64s
+    sentence_splits: Int64s
+    sentence_lengths: Ids
+    ids: Ids
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+
+@dataclass(frozen=True, slots=True)
+class CutSpec:
+    """How to cut documents.
+
+    Attributes:
+      piece_tokens: the size of a piece; one that ends with a sentence may be longer by a sentence.
+      sentence_tokens: longer sentences are cut; 0 where sentences do not matter.
+      overlap_tokens: what a piece repeats of the one before, where sentences do not matter.
+    """
+
+    piece_tokens: int
+    sentence_tokens: int = 0
+    overlap_tokens: int = 0
+
+
+@kernel
+def _cut_sentences(
+    line_lengths: Any, line_documents: Int64s, most: int, lengths: Ids, documents: Int64s
+) -> int:
+    count = 0
+    for i in range(line_lengths.shape[0]):
+        rest = line_lengths[i]
+        while rest > 0:
+            lengths[count] = min(rest, most)
+            documents[count] = line_documents[i]
+            rest -= lengths[count]
+            count += 1
+    return count
+
+
+@kernel
+def _cut_at_sentences(
+    lengths: Ids, documents: Int64s, piece_tokens: int, ends: Int64s, numbers: Int64s, first: int
+) -> int:
+    """Greedy: a piece is full at `piece_tokens`. Fills the end (in sentences) of each piece."""
+    count = 0
+    tokens = 0
+    number = first
+    for i in range(lengths.shape[0]):
+        tokens += lengths[i]
+        last_of_document = i + 1 == lengths.shape[0] or documents[i + 1] != documents[i]
+        if tokens >= piece_tokens or last_of_document:
+            ends[count] = i + 1
+            numbers[count] = number
+            count += 1
+            tokens = 0
+            number = 0 if last_of_document else number + 1
+    return count
+
+
+class PieceCutter:
+    """Cuts the documents of consecutive batches; keeps the unfinished piece of one that goes on."""
+
+    def __init__(self, spec: CutSpec, seed: int) -> None:
+        self._spec = spec
+        self._seed = np.uint64(seed)
+        self._carry_ids = np.zeros(0, np.int32)
+        self._carry_lengths = np.zeros(0, np.int32)
+        self._next_number = 0
+
+    def cut(self, batch: DocumentBatch, tokens: Tokens, *, goes_on: bool) -> tuple[Pieces, Int64s]:
+        """Returns the pieces, and for each the document in `batch` that it is of.
+
+        Args:
+          batch: documents.
+          tokens: of the batch's lines.
+          goes_on: the next batch continues the last document of this one.
+        """
+        line_lengths = np.diff(tokens.row_splits)
+        line_documents = batch.line_documents
+        ids = tokens.ids
+        first = 0
+        if batch.continues:
+            first = self._next_number
+            ids = np.concatenate([self._carry_ids, ids])
+            line_lengths = np.concatenate([self._carry_lengths, line_lengths])
+            zeros = np.zeros(len(self._carry_lengths), np.int64)
+            line_documents = np.concatenate([zeros, line_documents])
+        if self._spec.sentence_tokens:
+            return self._cut_at_sentences(
+                batch, ids, line_lengths, line_documents, first, goes_on=goes_on
+            )
+        return self._cut_at_tokens(
+            batch, ids, line_lengths, line_documents, first, goes_on=goes_on
+        )
+
+    def _cut_at_sentences(
+        self,
+        batch: DocumentBatch,
+        ids: Ids,
+        line_lengths: Int64s,
+        line_documents: Int64s,
+        first: int,
+        *,
+        goes_on: bool,
+    ) -> tuple[Pieces, Int64s]:
+        most = len(line_lengths) + len(ids) // self._spec.sentence_tokens
+        lengths, of_document = np.empty(most, np.int32), np.empty(most, np.int64)
+        count = _cut_sentences(
+            line_lengths, line_documents, self._spec.sentence_tokens, lengths, of_document
+        )
+        lengths, of_document = lengths[:count], of_document[:count]
+        ends, numbers = np.empty(count, np.int64), np.empty(count, np.int64)
+        count = _cut_at_sentences(
+            lengths, of_document, self._spec.piece_tokens, ends, numbers, first
+        )
+        splits = np.concatenate([[0], ends[:count]])
+        numbers = numbers[:count]
+        token_splits = np.concatenate([[0], np.cumsum(lengths)])[splits]
+        if goes_on and count:
+            carried = slice(splits[-2], splits[-1])
+            last_document = len(batch.keys) - 1
+            if of_document[splits[-2]] == last_document:
+                self._carry_lengths = lengths[carried].copy()
+                self._carry_ids = ids[token_splits[-2] :].copy()
+                self._next_number = int(numbers[-1])
+                splits, token_splits = splits[:-1], token_splits[:-1]
+                numbers, count = numbers[:-1], count - 1
+            else:
+                self._keep_nothing()
+        elif goes_on:
+            self._keep_nothing(first if batch.continues and len(batch.keys) == 1 else 0)
+        lengths = lengths[: splits[-1]]
+        piece_documents = of_document[splits[:-1]]
+        return (
+            Pieces(
+                self._hashes(batch, piece_documents, numbers),
+                batch.keys[piece_documents],
+                token_splits[:-1],
+                np.diff(token_splits),
+                splits.astype(np.int64),
+                lengths,
+                ids,
+            ),
+            piece_documents,
+        )
+
+    def _cut_at_tokens(
+        self,
+        batch: DocumentBatch,
+        ids: Ids,
+        line_lengths: Int64s,
+        line_documents: Int64s,
+        first: int,
+        *,
+        goes_on: bool,
+    ) -> tuple[Pieces, Int64s]:
+        spec = self._spec
+        step = spec.piece_tokens - spec.overlap_tokens
+        counts = np.bincount(
+            line_documents, weights=line_lengths, minlength=len(batch.keys)
+        ).astype(np.int64)
+        starts = np.cumsum(counts) - counts
+        # A piece must bring more than the overlap, and the first of a document brings anything.
+        pieces = np.maximum(-(-(counts - spec.overlap_tokens) // step), counts > 0)
+        if goes_on and len(counts):
+            last = len(counts) - 1
+            # What is certain not to be the last piece; the rest waits for the next batch.
+            pieces[last] = max(0, (counts[last] - 1) // step - 1)
+        of_document = np.repeat(np.arange(len(counts)), pieces)
+        numbers = np.arange(len(of_document)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+        token_starts = starts[of_document] + numbers * step
+        ends = np.minimum(
+            token_starts + spec.piece_tokens, (starts + counts)[of_document]
+        )
+        if goes_on and len(counts):
+            first_of_last = first if last == 0 and batch.continues else 0
+            begin = int(starts[last] + pieces[last] * step)
+            self._carry_ids = ids[begin : int(starts[last] + counts[last])].copy()
+            self._carry_lengths = np.array([len(self._carry_ids)], np.int32)
+            self._next_number = first_of_last + int(pieces[last])
+        numbers = numbers + np.where(of_document == 0, first, 0)
+        sizes = ends - token_starts
+        return (
+            Pieces(
+                self._hashes(batch, of_document, numbers),
+                batch.keys[of_document],
+                token_starts.astype(np.int64),
+                sizes.astype(np.int64),
+                np.arange(len(sizes) + 1, dtype=np.int64),
+                sizes.astype(np.int32),
+                ids,
+            ),
+            of_document,
+        )
+
+    def _keep_nothing(self, number: int = 0) -> None:
+        self._carry_ids = np.zeros(0, np.int32)
+        self._carry_lengths = np.zeros(0, np.int32)
+        self._next_number = number
+
+    def _hashes(
+        self, batch: DocumentBatch, of_document: Int64s, numbers: Int64s
+    ) -> npt.NDArray[np.uint64]:
+        return combine(batch.keys[of_document] ^ self._seed, numbers.astype(np.uint64))

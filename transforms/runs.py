@@ -1,0 +1,295 @@
+"""Run files: pieces in order of their hash, so that any range of hashes is one range of bytes.
+
+A scatter task writes one run; hashes are uniform, so a range of them is a random sample of what the task
+read, and the same range of all runs a random sample of the corpus. A record is a row of uint16:
+
+    hash 4 | document 4 | num_sentences 2 | num_tokens 2 | sentence lengths … | ids …
+
+with ids of two words each where the vocabulary needs it. Behind the records of all splits lies the tail: for
+each split a sparse index (hash and offset of a record every 16 KiB) and a histogram of expected output bytes
+by hash, from which the planner cuts shards of equal size.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recordmill.records.hashing import U64
+from recordmill.records.jit import kernel
+from recordmill.transforms import files
+from recordmill.transforms.lines import Int64s
+from recordmill.transforms.pieces import Pieces
+
+Words = npt.NDArray[np.uint16]
+
+MAX_SENTENCE_TOKENS = (1 << 16) - 1
+CELL_BITS = 16
+_INDEX_EVERY_BYTES = 1 << 14
+_WORD_BYTES = 2
+_HEADER_WORDS = 12
+_SPOOL_BYTES = 1 << 19
+
+
+def id_words(vocab_size: int) -> int:
+    """Returns how many uint16 an id takes."""
+    return 1 if vocab_size <= 1 << 16 else 2
+
+
+@kernel
+def _put(out: Words, at: int, value: np.uint64, words: int) -> int:
+    for i in range(words):
+        out[at + i] = np.uint16(value >> np.uint64(16 * i))
+    return at + words
+
+
+@kernel
+def _get(data: Words, at: int, words: int) -> np.uint64:
+    value = np.uint64(0)
+    for i in range(words):
+        value |= np.uint64(data[at + i]) << np.uint64(16 * i)
+    return value
+
+
+@kernel
+def _encode(pieces: Any, order: Int64s, wide: int, offsets: Int64s, out: Words) -> None:
+    hashes, documents, starts, counts, splits, lengths, ids = pieces
+    for k in range(order.shape[0]):
+        i = order[k]
+        at = _put(out, offsets[k], hashes[i], 4)
+        at = _put(out, at, documents[i], 4)
+        at = _put(out, at, np.uint64(splits[i + 1] - splits[i]), 2)
+        at = _put(out, at, np.uint64(counts[i]), 2)
+        for j in range(splits[i], splits[i + 1]):
+            out[at] = np.uint16(lengths[j])
+            at += 1
+        for j in range(starts[i], starts[i] + counts[i]):
+            if wide == 1:
+                out[at] = np.uint16(ids[j])
+                at += 1
+            else:
+                at = _put(out, at, np.uint64(ids[j]), 2)
+
+
+@kernel
+def _count(data: Words, low: np.uint64, high: np.uint64, wide: int, totals: Int64s) -> None:
+    at = 0
+    while at + _HEADER_WORDS <= data.shape[0]:
+        value = _get(data, at, 4)
+        sentences = np.int64(_get(data, at + 8, 2))
+        tokens = np.int64(_get(data, at + 10, 2))
+        if low <= value <= high:
+            totals[0] += 1
+            totals[1] += sentences
+            totals[2] += tokens
+        at += _HEADER_WORDS + sentences + tokens * wide
+
+
+@kernel
+def _decode(
+    data: Words, low: np.uint64, high: np.uint64, wide: int, pieces: Any, filled: Int64s
+) -> None:
+    hashes, documents, starts, counts, splits, lengths, ids = pieces
+    at = 0
+    while at + _HEADER_WORDS <= data.shape[0]:
+        value = _get(data, at, 4)
+        sentences = np.int64(_get(data, at + 8, 2))
+        tokens = np.int64(_get(data, at + 10, 2))
+        if not low <= value <= high:
+            at += _HEADER_WORDS + sentences + tokens * wide
+            continue
+        piece = filled[0]
+        hashes[piece] = value
+        documents[piece] = _get(data, at + 4, 4)
+        starts[piece] = filled[2]
+        counts[piece] = tokens
+        at += _HEADER_WORDS
+        for j in range(sentences):
+            lengths[filled[1] + j] = data[at + j]
+        at += sentences
+        for j in range(tokens):
+            if wide == 1:
+                ids[filled[2] + j] = data[at]
+                at += 1
+            else:
+                ids[filled[2] + j] = np.int32(_get(data, at, 2))
+                at += 2
+        filled[0] += 1
+        filled[1] += sentences
+        filled[2] += tokens
+        splits[filled[0]] = filled[1]
+
+
+def _columns(pieces: Pieces) -> tuple[Any, ...]:
+    return (
+        pieces.hashes, pieces.documents, pieces.token_starts, pieces.token_counts,
+        pieces.sentence_splits, pieces.sentence_lengths, pieces.ids,
+    )  # fmt: skip
+
+
+def encode_pieces(pieces: Pieces, wide: int) -> tuple[Words, Int64s, Int64s]:
+    """Encodes pieces in order of (hash, document).
+
+    Returns:
+      The records, `[num_pieces + 1]` offsets in words, and the order.
+    """
+    order = np.lexsort((pieces.documents, pieces.hashes)).astype(np.int64)
+    sentences = np.diff(pieces.sentence_splits)
+    sizes = _HEADER_WORDS + sentences + pieces.token_counts * wide
+    offsets = np.concatenate([[0], np.cumsum(sizes[order])]).astype(np.int64)
+    out = np.empty(int(offsets[-1]), np.uint16)
+    _encode(_columns(pieces), order, wide, offsets, out)
+    return out, offsets, order
+
+
+def decode_pieces(
+    slices: Sequence[Words], low: Sequence[int], high: Sequence[int], wide: int
+) -> Pieces:
+    """Decodes the records of each slice whose hash is in its `[low, high]`, sorted by hash."""
+    totals = np.zeros(3, np.int64)
+    bounds = [(np.uint64(a), np.uint64(b)) for a, b in zip(low, high, strict=True)]
+    for data, (first, last) in zip(slices, bounds, strict=True):
+        _count(data, first, last, wide, totals)
+    pieces, sentences, tokens = (int(total) for total in totals)
+    decoded = Pieces(
+        np.empty(pieces, np.uint64), np.empty(pieces, np.uint64),
+        np.empty(pieces, np.int64), np.empty(pieces, np.int64),
+        np.zeros(pieces + 1, np.int64), np.empty(sentences, np.int32),
+        np.empty(tokens, np.int32),
+    )  # fmt: skip
+    filled = np.zeros(3, np.int64)
+    for data, (first, last) in zip(slices, bounds, strict=True):
+        _decode(data, first, last, wide, _columns(decoded), filled)
+    return decoded
+
+
+@dataclass(frozen=True, slots=True)
+class RunSplit:
+    """The pieces of one split in a run.
+
+    Attributes:
+      begin, end: its bytes in the run file.
+      entry_hashes, entry_offsets: the sparse index: a record's hash and where it begins.
+      cells, weights: expected output bytes by the leading `CELL_BITS` of the hash.
+    """
+
+    begin: int
+    end: int
+    entry_hashes: U64
+    entry_offsets: Int64s
+    cells: Int64s
+    weights: npt.NDArray[np.float64]
+
+    def byte_range(self, low: int, high: int) -> tuple[int, int]:
+        """Returns bytes that hold all records with a hash in `[low, high]`, and few others."""
+        if self.begin == self.end:
+            return self.begin, self.begin
+        before = np.searchsorted(self.entry_hashes, np.uint64(low), side="left")
+        first = self.entry_offsets[before - 1] if before else self.begin
+        after = np.searchsorted(self.entry_hashes, np.uint64(high), side="right")
+        last = self.entry_offsets[after] if after < len(self.entry_offsets) else self.end
+        return int(first), int(last)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A finished run file with its tail in memory."""
+
+    path: str
+    splits: list[RunSplit] = field(default_factory=list)
+
+
+def write_run(
+    path: str,
+    splits: Sequence[Pieces],
+    weights: Sequence[npt.NDArray[np.float64]],
+    wide: int,
+) -> dict[str, Any]:
+    """Writes pieces of each split with their expected output bytes.
+
+    Returns:
+      What `read_run` needs, as JSON.
+    """
+    tail: dict[str, npt.NDArray[Any]] = {}
+    at = 0
+    with files.writing(path) as handle:
+        for number, (pieces, weight) in enumerate(zip(splits, weights, strict=True)):
+            records, offsets, order = encode_pieces(pieces, wide)
+            handle.write(records.tobytes())
+            byte_offsets = offsets * _WORD_BYTES + at
+            hashes = pieces.hashes[order]
+            entries = _entries(byte_offsets[:-1])
+            cells, inverse = np.unique(_cells(hashes), return_inverse=True)
+            sums = np.bincount(inverse, weights=weight[order], minlength=len(cells))
+            tail |= {
+                f"bounds_{number}": np.array([at, byte_offsets[-1]], np.int64),
+                f"entry_hashes_{number}": hashes[entries],
+                f"entry_offsets_{number}": byte_offsets[:-1][entries],
+                f"cells_{number}": cells.astype(np.int64),
+                f"weights_{number}": sums,
+            }
+            at = int(byte_offsets[-1])
+        packed = io.BytesIO()
+        np.savez(packed, **tail)  # type: ignore[arg-type]
+        handle.write(packed.getvalue())
+    return {"path": path, "tail": [at, len(packed.getvalue())], "splits": len(splits)}
+
+
+def _cells(hashes: U64) -> Int64s:
+    return (hashes >> np.uint64(64 - CELL_BITS)).astype(np.int64)
+
+
+def _entries(offsets: Int64s) -> Int64s:
+    """Returns the first record in each 16 KiB."""
+    if not len(offsets):
+        return np.zeros(0, np.int64)
+    blocks = (offsets - offsets[0]) // _INDEX_EVERY_BYTES
+    return np.flatnonzero(np.concatenate([[True], blocks[1:] != blocks[:-1]]))
+
+
+def read_run(info: dict[str, Any]) -> Run:
+    """Reads the tail of a run that `write_run` described."""
+    offset, size = info["tail"]
+    with np.load(io.BytesIO(files.read_bytes(info["path"], offset, size))) as tail:
+        splits = [
+            RunSplit(
+                int(tail[f"bounds_{i}"][0]), int(tail[f"bounds_{i}"][1]),
+                tail[f"entry_hashes_{i}"], tail[f"entry_offsets_{i}"],
+                tail[f"cells_{i}"], tail[f"weights_{i}"],
+            )
+            for i in range(info["splits"])
+        ]  # fmt: skip
+    return Run(info["path"], splits)
+
+
+class RunReader:
+    """Reads ranges of hashes from one run.
+
+    On this machine's disk a range is read as it is asked for. From object storage consecutive ranges are
+    served from one larger read, so that a shard costs a few requests per run however it is cut.
+    """
+
+    def __init__(self, run: Run, split: int) -> None:
+        self._run = run
+        self._split = run.splits[split]
+        self._local = files.is_local(run.path)
+        self._held = (0, b"")
+
+    def read(self, low: int, high: int) -> Words:
+        """Returns records that include all with a hash in `[low, high]`."""
+        begin, end = self._split.byte_range(low, high)
+        if begin == end:
+            return np.zeros(0, np.uint16)
+        if self._local:
+            return np.frombuffer(files.read_bytes(self._run.path, begin, end - begin), np.uint16)
+        held_at, held = self._held
+        if not held_at <= begin <= end <= held_at + len(held):
+            size = max(end - begin, min(_SPOOL_BYTES, self._split.end - begin))
+            held_at, held = begin, files.read_bytes(self._run.path, begin, size)
+            self._held = held_at, held
+        return np.frombuffer(held[begin - held_at : end - held_at], np.uint16)
