@@ -1,0 +1,1 @@
+"""Jobs: options, planning, engines, the command line."""

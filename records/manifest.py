@@ -6,11 +6,10 @@ vouches for all. JSON is written with sorted keys: the same dataset gives the sa
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
-
-import hashlib
 
 from recordmill.records.shards import ShardName
 

@@ -46,7 +46,8 @@ class DocumentSpec:
 
     Attributes:
       documents: in plain text, a document is a block between blank lines, a line, or a file.
-      sentence_splitter: "none": a line is a sentence; "punctuation": `sentences.py`.
+      sentence_splitter: "none": a line is a sentence; "punctuation": `sentences.py`; "auto": the
+        first for text in blocks between blank lines, BERT's form, the second for all other.
       encoding: of the files; a BOM is dropped.
       encoding_errors: "strict" rejects a line with invalid bytes, "replace" puts U+FFFD there.
       text_field: of JSONL, CSV and TSV.
@@ -54,7 +55,7 @@ class DocumentSpec:
     """
 
     documents: str = "blank_line"
-    sentence_splitter: str = "none"
+    sentence_splitter: str = "auto"
     encoding: str = "utf-8"
     encoding_errors: str = "strict"
     text_field: str = "text"
@@ -62,7 +63,7 @@ class DocumentSpec:
 
     def __post_init__(self) -> None:
         one_of("--documents", self.documents, DOCUMENTS)
-        one_of("--sentence_splitter", self.sentence_splitter, SPLITTERS[1:])
+        one_of("--sentence_splitter", self.sentence_splitter, SPLITTERS)
         one_of("--encoding_errors", self.encoding_errors, ("strict", "replace"))
         try:
             codecs.lookup(self.encoding)
@@ -76,6 +77,12 @@ class DocumentSpec:
     def is_utf8(self) -> bool:
         """True where bytes need no other decoding."""
         return codecs.lookup(self.encoding).name in ("utf-8", "utf-8-sig", "ascii")
+
+    def by_punctuation(self, input_format: str) -> bool:
+        """Tells whether sentences are to be found in text of this format."""
+        if self.sentence_splitter == "auto":
+            return input_format != "text" or self.documents != "blank_line"
+        return self.sentence_splitter == "punctuation"
 
     @property
     def splittable(self) -> bool:
@@ -399,7 +406,7 @@ def _text_batch(
     kept = reader.batch(
         lines.select(keep), documents[keep], positions, continues=continues, goes_on=goes_on
     )
-    if reader.spec.sentence_splitter == "punctuation":
+    if reader.spec.by_punctuation("text"):
         paragraphs = np.cumsum(_paragraph_begins(documents, blank))[keep]
         split, of_line = _split_lines_into_sentences(kept.lines, paragraphs)
         kept = DocumentBatch(
@@ -488,6 +495,7 @@ def _record_batch(
     base: int,
 ) -> Iterator[DocumentBatch]:
     spec = reader.spec
+    by_punctuation = spec.by_punctuation(reader.source.format)
     sentences: list[bytes] = []
     counts: list[int] = []
     positions: list[int] = []
@@ -515,7 +523,7 @@ def _record_batch(
         if problem:
             reader.reject(position, "parse", *problem)
             continue
-        found = _sentences(str(fields[spec.text_field]), spec)
+        found = _sentences(str(fields[spec.text_field]), by_punctuation)
         sentences += found
         counts.append(len(found))
         positions.append(position)
@@ -537,10 +545,10 @@ def _field_problem(fields: dict[str, object], spec: DocumentSpec) -> tuple[str, 
     return None
 
 
-def _sentences(text: str, spec: DocumentSpec) -> list[bytes]:
+def _sentences(text: str, by_punctuation: bool) -> list[bytes]:
     # Lone surrogates, which JSON's escapes can spell, are no text.
     text = text.encode("utf-8", "replace").decode("utf-8")
-    if spec.sentence_splitter == "punctuation":
+    if by_punctuation:
         return [s.encode() for part in split_paragraphs(text) for s in split_sentences(part)]
     return [line.encode() for line in text.split("\n") if line.strip()]
 

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import IO, Any
 
+import numpy.typing as npt
 import zstandard
 from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
@@ -24,6 +25,7 @@ from apache_beam.io.filesystems import FileSystems
 from recordmill.records.errors import RunError
 
 _PLAIN = CompressionTypes.UNCOMPRESSED
+_WRITE_BYTES = 1 << 22
 _MIME = "application/octet-stream"
 
 
@@ -62,11 +64,16 @@ def read_bytes(path: str, offset: int = 0, size: int = -1) -> bytes:
 
 
 @contextmanager
-def writing(path: str) -> Iterator[IO[bytes]]:
-    """Opens `path` for writing; it appears under its name when the block ends without an error."""
+def writing(path: str, partial_folder: str = "") -> Iterator[IO[bytes]]:
+    """Opens `path` for writing; it appears under its name when the block ends without an error.
+
+    Until then it lies in `partial_folder`, or beside its place.
+    """
     folder, _, name = path.rpartition("/")
-    temporary = f"{folder}/.{name}.{uuid.uuid4().hex[:12]}.tmp" if folder else f".{name}.tmp"
     make_folder(folder)
+    make_folder(partial_folder)
+    beside = partial_folder or folder
+    temporary = f"{beside}/" * bool(beside) + f".{name}.{uuid.uuid4().hex[:12]}.tmp"
     try:
         handle = FileSystems.create(temporary, _MIME, _PLAIN)
         try:
@@ -88,6 +95,13 @@ def write_bytes(path: str, data: bytes) -> None:
     """Writes a whole file."""
     with writing(path) as handle:
         handle.write(data)
+
+
+def write_array(handle: IO[bytes], array: npt.NDArray[Any]) -> None:
+    """Writes the bytes of a contiguous array, without a second copy of all of them."""
+    data = memoryview(array).cast("B") if array.size else b""
+    for at in range(0, len(data), _WRITE_BYTES):
+        handle.write(bytes(data[at : at + _WRITE_BYTES]))
 
 
 def make_folder(path: str) -> None:
@@ -116,6 +130,12 @@ def rename(sources: list[str], targets: list[str]) -> None:
 def exists(path: str) -> bool:
     """Tells whether there is such a file or folder."""
     return bool(FileSystems.exists(path))
+
+
+def size(path: str) -> int:
+    """Returns the bytes of a file."""
+    found = FileSystems.match([path])[0].metadata_list
+    return int(found[0].size_in_bytes) if found else -1
 
 
 def delete_quietly(paths: Iterable[str]) -> None:

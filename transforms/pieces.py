@@ -104,6 +104,7 @@ class PieceCutter:
         self._carry_ids = np.zeros(0, np.int32)
         self._carry_lengths = np.zeros(0, np.int32)
         self._next_number = 0
+        self.documents = 0  # that have tokens, so far
 
     def cut(self, batch: DocumentBatch, tokens: Tokens, *, goes_on: bool) -> tuple[Pieces, Int64s]:
         """Returns the pieces, and for each the document in `batch` that it is of.
@@ -239,4 +240,42 @@ class PieceCutter:
     def _hashes(
         self, batch: DocumentBatch, of_document: Int64s, numbers: Int64s
     ) -> npt.NDArray[np.uint64]:
+        self.documents += int((numbers == 0).sum())
         return combine(batch.keys[of_document] ^ self._seed, numbers.astype(np.uint64))
+
+
+def concatenate(parts: list[Pieces], id_type: npt.DTypeLike) -> Pieces:
+    """Returns the pieces of all parts, with ids in a type that holds them."""
+    if not parts:
+        empty = np.zeros(0, np.int64)
+        keys = np.zeros(0, np.uint64)
+        return Pieces(
+            keys, keys, empty, empty, np.zeros(1, np.int64), np.zeros(0, np.int32),
+            np.zeros(0, id_type),
+        )  # fmt: skip
+    token_bases = np.cumsum([0] + [len(part.ids) for part in parts[:-1]])
+    sentence_bases = np.cumsum([0] + [len(part.sentence_lengths) for part in parts[:-1]])
+    return Pieces(
+        np.concatenate([part.hashes for part in parts]),
+        np.concatenate([part.documents for part in parts]),
+        np.concatenate([p.token_starts + b for p, b in zip(parts, token_bases, strict=True)]),
+        np.concatenate([part.token_counts for part in parts]),
+        np.concatenate(
+            [p.sentence_splits[:-1] + b for p, b in zip(parts, sentence_bases, strict=True)]
+            + [[sum(len(part.sentence_lengths) for part in parts)]]
+        ).astype(np.int64),
+        np.concatenate([part.sentence_lengths for part in parts]),
+        np.concatenate([part.ids.astype(id_type) for part in parts]),
+    )
+
+
+def select(pieces: Pieces, chosen: npt.NDArray[np.bool_]) -> Pieces:
+    """Returns some of the pieces, over the same tokens; sentences are copied."""
+    counts = np.diff(pieces.sentence_splits)
+    sentences = np.repeat(chosen, counts)
+    return Pieces(
+        pieces.hashes[chosen], pieces.documents[chosen], pieces.token_starts[chosen],
+        pieces.token_counts[chosen],
+        np.concatenate([[0], np.cumsum(counts[chosen])]).astype(np.int64),
+        pieces.sentence_lengths[sentences], pieces.ids,
+    )  # fmt: skip

@@ -29,6 +29,7 @@ from recordmill.transforms.pieces import Pieces
 Words = npt.NDArray[np.uint16]
 
 MAX_SENTENCE_TOKENS = (1 << 16) - 1
+MAX_HASH = (1 << 64) - 1
 CELL_BITS = 16
 _INDEX_EVERY_BYTES = 1 << 14
 _WORD_BYTES = 2
@@ -183,7 +184,7 @@ class RunSplit:
     entry_hashes: U64
     entry_offsets: Int64s
     cells: Int64s
-    weights: npt.NDArray[np.float64]
+    weights: Int64s
 
     def byte_range(self, low: int, high: int) -> tuple[int, int]:
         """Returns bytes that hold all records with a hash in `[low, high]`, and few others."""
@@ -204,13 +205,35 @@ class Run:
     splits: list[RunSplit] = field(default_factory=list)
 
 
+def histogram(hashes: U64, weights: Int64s) -> tuple[Int64s, Int64s]:
+    """Returns the cells that `hashes` fall in and the sum of `weights` in each.
+
+    Weights are integers, so that sums are the same however pieces are spread over runs.
+    """
+    cells, inverse = np.unique(
+        (hashes >> np.uint64(64 - CELL_BITS)).astype(np.int64), return_inverse=True
+    )
+    sums = np.bincount(inverse, weights=weights, minlength=len(cells))
+    return cells, sums.astype(np.int64)
+
+
 def write_run(
     path: str,
     splits: Sequence[Pieces],
-    weights: Sequence[npt.NDArray[np.float64]],
+    histograms: Sequence[tuple[Int64s, Int64s]],
+    *,
     wide: int,
+    low: int = 0,
+    high: int = MAX_HASH,
 ) -> dict[str, Any]:
-    """Writes pieces of each split with their expected output bytes.
+    """Writes pieces of each split with the histogram of their expected output bytes.
+
+    Args:
+      path: of the run file.
+      splits: pieces, in any order.
+      histograms: of each split, from `histogram`.
+      wide: uint16 per id, from `id_words`.
+      low, high: all hashes lie between them.
 
     Returns:
       What `read_run` needs, as JSON.
@@ -218,30 +241,29 @@ def write_run(
     tail: dict[str, npt.NDArray[Any]] = {}
     at = 0
     with files.writing(path) as handle:
-        for number, (pieces, weight) in enumerate(zip(splits, weights, strict=True)):
+        for number, (pieces, cells) in enumerate(zip(splits, histograms, strict=True)):
             records, offsets, order = encode_pieces(pieces, wide)
-            handle.write(records.tobytes())
+            files.write_array(handle, records)
             byte_offsets = offsets * _WORD_BYTES + at
-            hashes = pieces.hashes[order]
             entries = _entries(byte_offsets[:-1])
-            cells, inverse = np.unique(_cells(hashes), return_inverse=True)
-            sums = np.bincount(inverse, weights=weight[order], minlength=len(cells))
             tail |= {
                 f"bounds_{number}": np.array([at, byte_offsets[-1]], np.int64),
-                f"entry_hashes_{number}": hashes[entries],
+                f"entry_hashes_{number}": pieces.hashes[order][entries],
                 f"entry_offsets_{number}": byte_offsets[:-1][entries],
-                f"cells_{number}": cells.astype(np.int64),
-                f"weights_{number}": sums,
+                f"cells_{number}": cells[0],
+                f"weights_{number}": cells[1],
             }
             at = int(byte_offsets[-1])
         packed = io.BytesIO()
         np.savez(packed, **tail)  # type: ignore[arg-type]
         handle.write(packed.getvalue())
-    return {"path": path, "tail": [at, len(packed.getvalue())], "splits": len(splits)}
-
-
-def _cells(hashes: U64) -> Int64s:
-    return (hashes >> np.uint64(64 - CELL_BITS)).astype(np.int64)
+    return {
+        "path": path,
+        "tail": [at, len(packed.getvalue())],
+        "splits": len(splits),
+        "low": low,
+        "high": high,
+    }
 
 
 def _entries(offsets: Int64s) -> Int64s:

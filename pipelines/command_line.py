@@ -1,0 +1,101 @@
+"""The command line: `recordmill text | vocab | verify`.
+
+Exit status 0: done; 1: the run failed or went over the error budget; 2: wrong usage. Errors that a user can
+cause are one line on standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+
+from recordmill.records.errors import RunError, UsageError, one_of
+
+
+def _text(arguments: list[str]) -> int:
+    from recordmill.pipelines import launch, local
+    from recordmill.pipelines.options import Parser, add_text_arguments, text_request
+    from recordmill.pipelines.planning import plan_text
+
+    parser = Parser(
+        prog="recordmill text", allow_abbrev=False,
+        description="Raw text to tokenized, masked, sharded TFRecords. Beam's own flags pass through.",
+    )  # fmt: skip
+    add_text_arguments(parser)
+    launch.add_engine_arguments(parser)
+    options, rest = parser.parse_known_args(arguments)
+    launch.check_beam_flags(rest)
+    request = text_request(options)
+    workers = options.direct_num_workers or local.default_workers(1 << 40)
+    launch.run_text(plan_text(request, workers=workers), options, rest)
+    return 0
+
+
+def _vocab(arguments: list[str]) -> int:
+    from recordmill.pipelines.vocab import main
+
+    return main(arguments)
+
+
+def _verify(arguments: list[str]) -> int:
+    from recordmill.pipelines.verify import main
+
+    return main(arguments)
+
+
+_COMMANDS: dict[str, tuple[Callable[[list[str]], int], str]] = {
+    "text": (_text, "raw text to tokenized, masked, sharded TFRecords"),
+    "vocab": (_vocab, "a WordPiece vocabulary from text"),
+    "verify": (_verify, "check every record, count and checksum of a dataset"),
+}
+
+
+def _help() -> str:
+    lines = [f"  {name:<8} {what}" for name, (_, what) in _COMMANDS.items()]
+    return "usage: recordmill COMMAND [flags]   (recordmill COMMAND --help)\n\n" + "\n".join(lines)
+
+
+def _run(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(_help())
+        return 0 if arguments else 2
+    one_of("recordmill: the command", arguments[0], _COMMANDS)
+    return _COMMANDS[arguments[0]][0](arguments[1:])
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs a command; returns its exit status."""
+    name = "recordmill"
+    try:
+        return _run(sys.argv[1:] if arguments is None else arguments)
+    except UsageError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return 2
+    except RunError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return _end(1)
+    except KeyboardInterrupt:
+        print(
+            f"{name}: interrupted; what is finished is kept, run the same command again to go on",
+            file=sys.stderr,
+        )
+        return _end(130)
+    except argparse.ArgumentError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return 2
+
+
+def _end(status: int) -> int:
+    """Returns the status, or ends at once where threads of an engine still wait for workers."""
+    import threading
+
+    if any(thread.name in ("run_worker", "pipeline") for thread in threading.enumerate()):
+        from recordmill.pipelines.launch import exit_now
+
+        exit_now(status)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,165 @@
+"""Engines: which one runs a pipeline, and what the user is told at the end."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import IO, Any
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from recordmill.pipelines.local import default_workers, run_local
+from recordmill.pipelines.options import Parser
+from recordmill.pipelines.planning import TextPlan
+from recordmill.pipelines.progress import Progress
+from recordmill.pipelines.text import build_text
+from recordmill.records.errors import RunError, UsageError
+from recordmill.transforms import files
+from recordmill.transforms.commit import clean_up, read_manifest
+from recordmill.transforms.job import TextJob
+
+_LOCAL = ("direct", "DirectRunner", "FnApiRunner")
+
+
+def add_engine_arguments(parser: Any) -> None:
+    """Adds the flags that choose an engine; all others are passed on to Beam."""
+    group = parser.add_argument_group("engine")
+    group.add_argument(
+        "--runner", default="direct",
+        help="direct: this machine, all cores; else a Beam runner, with Beam's own flags.",
+    )  # fmt: skip
+    group.add_argument(
+        "--direct_num_workers", type=int, default=0,
+        help="Processes of the direct runner; 0: one for a small input, else one a core.",
+    )  # fmt: skip
+
+
+def check_beam_flags(flags: list[str]) -> None:
+    """Checks that what is no flag of ours is one of Beam's.
+
+    Raises:
+      UsageError: names the flag that nobody knows, and the nearest.
+    """
+    import difflib
+
+    beam_parser = Parser(add_help=False, allow_abbrev=False, conflict_handler="resolve")
+    for options in PipelineOptions.__subclasses__():
+        options._add_argparse_args(beam_parser)
+    _, unknown = beam_parser.parse_known_args(flags)
+    if unknown:
+        names = [name for action in beam_parser._actions for name in action.option_strings]
+        near = difflib.get_close_matches(unknown[0].partition("=")[0], names, n=1)
+        hint = f"; did you mean {near[0]}?" if near else "; see --help"
+        raise UsageError(f"unknown flag {unknown[0]}{hint}")
+
+
+@contextmanager
+def _only_run(job: TextJob) -> Iterator[None]:
+    """Holds a lock beside the output while a local run writes there."""
+    if not files.is_local(job.staging):
+        yield
+        return
+    import fcntl
+
+    files.make_folder(job.staging)
+    handle: IO[str]
+    with open(files.join(job.staging, "lock"), "a+") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise UsageError(
+                f"another run is writing to {job.output}; wait for its end, or stop it"
+            ) from error
+        yield
+
+
+def _one_line(error: BaseException) -> str:
+    """Returns what went wrong, from an engine's error with all its tracebacks."""
+    text = str(error)
+    if "No space left on device" in text:
+        return "no space left on the device; free some, or choose another --temp_dir"
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if re.match(r"[\w.]+(Error|Exception): ", line)]
+    return (errors or lines or [type(error).__name__])[-1]
+
+
+def run_text(plan: TextPlan, options: Any, flags: list[str]) -> None:
+    """Runs a planned job and prints its summary.
+
+    Raises:
+      RunError: one line: why the run ended.
+    """
+    began = time.monotonic()
+    job = plan.job
+    if plan.complete:
+        print(f"{job.output} is complete: nothing to do")
+        return
+    if plan.resumed:
+        print(f"finishing the run that was begun in {job.output}", file=sys.stderr)
+    local = options.runner in _LOCAL
+    if options.runner == "DirectRunner":
+        print("--runner=DirectRunner: running on the direct engine", file=sys.stderr)
+    progress = Progress(plan)
+    with _only_run(job), progress:
+        files.delete_quietly([job.failure_path])
+        try:
+            if local:
+                workers = options.direct_num_workers or default_workers(plan.input_bytes)
+                run_local(lambda p: build_text(p, plan), flags, workers=workers)
+            else:
+                run_on(options.runner, lambda p: build_text(p, plan), flags)
+        except RunError:
+            raise
+        except Exception as error:
+            raise RunError(_reason(job, error)) from error
+        clean_up(job)
+    _summary(plan, time.monotonic() - began, progress.peak_bytes)
+
+
+def run_on(runner: str, build: Callable[[beam.Pipeline], object], flags: list[str]) -> None:
+    """Builds a pipeline and runs it on any of Beam's engines, to its end."""
+    pipeline = beam.Pipeline(options=PipelineOptions([f"--runner={runner}", *flags]))
+    build(pipeline)
+    pipeline.run().wait_until_finish()
+
+
+def _reason(job: TextJob, error: BaseException) -> str:
+    if files.exists(job.failure_path):
+        return files.read_bytes(job.failure_path).decode()
+    return _one_line(error)
+
+
+def _summary(plan: TextPlan, seconds: float, peak_bytes: int) -> None:
+    manifest = read_manifest(plan.job.output)
+    if manifest is None:
+        raise RunError(f"{plan.job.output} has no manifest at the end of the run")
+    counts = manifest.counts
+    splits = manifest.split_shards()
+    parts = [
+        f"{name}: {sum(s.records for s in shards)} examples in {len(shards)} shards"
+        for name, shards in splits.items()
+    ]
+    rejected = counts["rejected"]
+    reasons = ", ".join(f"{reason} {count}" for reason, count in rejected.items()) or "none"
+    print(f"{plan.job.output}  {'; '.join(parts)}")
+    print(
+        f"documents: {counts['documents_read']} read, {counts['documents_written']} written, "
+        f"{counts['documents_without_tokens']} without tokens; rejected: {reasons}"
+    )
+    megabytes = plan.input_bytes / 1e6
+    print(
+        f"{seconds:.1f} s, {megabytes / seconds:.1f} MB/s of input, "
+        f"peak memory {peak_bytes / 1e6:.0f} MB in all processes"
+    )
+
+
+def exit_now(status: int) -> None:
+    """Ends the process without waiting for threads of an engine that will never end."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)

@@ -1,0 +1,241 @@
+"""Commit: check that every shard is there, put them in their place, and write `_SUCCESS` last.
+
+Until here nothing lies in the data folders. On this machine's disk a split appears by one rename of its folder;
+on object storage by a copy per shard, which a reader that asks for `_SUCCESS` never sees half done. Every step
+may be repeated: a commit that is killed is finished by the next run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+
+from recordmill.records import manifest as m
+from recordmill.records.errors import RunError
+from recordmill.records.manifest import Manifest, ShardInfo
+from recordmill.records.shards import ShardName
+from recordmill.records.tfds_metadata import tfds_files
+from recordmill.transforms import files
+from recordmill.transforms.job import TextJob, fail, read_json
+from recordmill.transforms.plan import plan_path
+from recordmill.transforms.shard_plan import read_shard_plan, read_totals
+
+
+@dataclass(frozen=True, slots=True)
+class CommitSpec:
+    """What the manifest says beside what the run found: known before it starts.
+
+    Attributes:
+      name: of the dataset, for TFDS.
+      description: of the dataset.
+      fingerprint: of all that decides the bytes.
+      replaces: a finished dataset lies at the output and is to be removed.
+      config, versions, sources: see `Manifest`.
+    """
+
+    name: str
+    description: str
+    fingerprint: str
+    replaces: bool
+    config: dict[str, Any]
+    versions: dict[str, str]
+    sources: dict[str, Any]
+
+
+def _finished_shards(job: TextJob) -> tuple[list[ShardInfo], dict[str, Any]]:
+    shards, statistics = [], {}
+    for plan in read_shard_plan(job):
+        counts: Counter[str] = Counter()
+        lengths = np.zeros(0, np.int64)
+        for index in range(plan.shards):
+            path = job.done_path(ShardName(plan.name, index, plan.shards))
+            if not files.exists(path):
+                raise RunError(f"{path} is missing; run the same command again")
+            done = read_json(path)
+            shards.append(ShardInfo(**done["shard"]))
+            counts.update(done["statistics"]["counts"])
+            more = np.array(done["statistics"]["lengths"], np.int64)
+            longer = max(len(more), len(lengths))
+            lengths = np.pad(lengths, (0, longer - len(lengths)))
+            lengths += np.pad(more, (0, longer - len(more)))
+        examples = sum(shard.records for shard in shards if shard.split == plan.name)
+        tokens = int((lengths * np.arange(len(lengths))).sum())
+        statistics[plan.name] = {
+            "examples": examples,
+            "tokens": tokens,
+            "tokens_per_example": lengths.tolist(),
+            **_rates(dict(counts), examples, tokens),
+        }
+    return shards, statistics
+
+
+def _rates(counts: dict[str, int], examples: int, tokens: int) -> dict[str, Any]:
+    """Returns counts with the shares that people ask for."""
+    found: dict[str, Any] = dict(sorted(counts.items()))
+    predictions = counts.get("predictions", 0)
+    if predictions:
+        found["prediction_rate"] = round(predictions / max(tokens, 1), 6)
+        for name in ("masked", "kept", "replaced"):
+            found[f"{name}_rate"] = round(counts[f"predictions_{name}"] / predictions, 6)
+    if "random_next" in counts:
+        found["random_next_rate"] = round(counts["random_next"] / max(examples, 1), 6)
+    return found
+
+
+def _publish(job: TextJob, paths: dict[str, tuple[str, int]]) -> None:
+    """Moves staged files to their places: relative path -> (staged path, bytes)."""
+    missing = {
+        target: staged
+        for target, (staged, size) in paths.items()
+        if not _is_there(files.join(job.output, target), size)
+    }
+    folders = {target.rpartition("/")[0] for target in missing}
+    for folder in sorted(folders):
+        inside = {t: s for t, s in missing.items() if t.rpartition("/")[0] == folder}
+        target_folder = files.join(job.output, folder)
+        staged_folder = next(iter(inside.values())).rpartition("/")[0]
+        if files.is_local(target_folder) and not os.path.exists(target_folder):
+            files.make_folder(target_folder.rpartition("/")[0])
+            files.rename([staged_folder], [target_folder])
+            continue
+        files.make_folder(target_folder)
+        files.rename(list(inside.values()), [files.join(job.output, t) for t in inside])
+
+
+def _is_there(path: str, size: int) -> bool:
+    return files.exists(path) and files.size(path) == size
+
+
+def remove_dataset(output: str, manifest: Manifest) -> None:
+    """Deletes exactly what the manifest lists, `_SUCCESS` first."""
+    files.delete_quietly([files.join(output, m.SUCCESS_PATH)])
+    files.delete_quietly([files.join(output, path) for path in manifest.files])
+    files.delete_quietly([files.join(output, m.MANIFEST_PATH)])
+    if files.is_local(output):
+        folders = {path.rpartition("/")[0] for path in manifest.files}
+        for folder in sorted(folders, reverse=True):
+            path = files.join(output, folder) if folder else output
+            if folder and os.path.isdir(path) and not os.listdir(path):
+                os.rmdir(path)
+
+
+def read_manifest(output: str) -> Manifest | None:
+    """Returns the manifest of a dataset, None where there is none."""
+    path = files.join(output, m.MANIFEST_PATH)
+    if not files.exists(path):
+        return None
+    try:
+        return Manifest.from_bytes(files.read_bytes(path))
+    except (ValueError, TypeError, KeyError) as error:
+        raise RunError(f"{path} cannot be read: {error}") from error
+
+
+def _manifest_of(output: str) -> Manifest:
+    found = read_manifest(output)
+    if found is None:
+        raise RunError(f"{output} has no {m.MANIFEST_PATH}; run again with --overwrite")
+    return found
+
+
+def commit(job: TextJob, spec: CommitSpec) -> Manifest:
+    """Finishes a dataset whose shards are all written; returns its manifest."""
+    success = files.join(job.output, m.SUCCESS_PATH)
+    if not files.exists(plan_path(job.work)) and files.exists(success):
+        return _manifest_of(job.output)  # a second commit of the same run
+    shards, statistics = _finished_shards(job)
+    removed = files.join(job.staging, "old_dataset_removed")
+    if spec.replaces and not files.exists(removed):
+        old = read_manifest(job.output)
+        if old:
+            remove_dataset(job.output, old)
+        files.write_bytes(removed, b"")
+    staged: dict[str, tuple[str, int]] = {}
+    for shard in shards:
+        path = files.join(job.staging, "shards", shard.name.path)
+        staged[shard.name.path] = (path, shard.file_bytes)
+    _publish(job, staged)
+    written: dict[str, bytes] = {}
+    if not job.compression:
+        # Small, and written anew by each commit: nothing depends on how far the last one came.
+        for shard in shards:
+            index = files.join(job.staging, "meta", shard.name.index_path)
+            written[shard.name.index_path] = files.read_bytes(index)
+    totals = read_totals(job)
+    rejects: Any = totals["rejected_files"]
+    for number in rejects:
+        target = f"{m.REJECTED_PATH}/rejected-{number:06d}.jsonl"
+        written[target] = files.read_bytes(job.rejected_path(number))
+    written[m.STATISTICS_PATH] = m.to_json(statistics)
+    manifest = Manifest(
+        name=spec.name,
+        config=spec.config,
+        fingerprint=spec.fingerprint,
+        features=job.load_task().schema.to_json(),
+        compression=job.compression,
+        versions=spec.versions,
+        sources=spec.sources,
+        counts=_counts(totals, shards),
+        files=[],
+        shards=sorted(shards, key=lambda shard: shard.name),
+    )
+    written |= tfds_files(manifest, description=spec.description)
+    manifest = replace(manifest, files=sorted([*staged, *written]))
+    for path, content in written.items():
+        files.write_bytes(files.join(job.output, path), content)
+    content = manifest.to_bytes()
+    files.write_bytes(files.join(job.output, m.MANIFEST_PATH), content)
+    files.write_bytes(success, m.success_bytes(content))
+    return manifest
+
+
+def _counts(totals: dict[str, Any], shards: list[ShardInfo]) -> dict[str, Any]:
+    read, used = totals["totals"]["documents_read"], totals["totals"]["documents_used"]
+    return {
+        "documents_read": read,
+        "documents_written": used,
+        "documents_without_tokens": read - used,
+        "rejected": totals["rejected"],
+        "examples": sum(shard.records for shard in shards),
+    }
+
+
+def clean_up(job: TextJob) -> None:
+    """Removes all temporary files of a job."""
+    files.delete_folder(job.work)
+    files.delete_folder(job.staging)
+
+
+class _CommitDoFn(beam.DoFn):
+    def __init__(self, job: TextJob, spec: CommitSpec) -> None:
+        self._job = job
+        self._spec = spec
+
+    def process(self, records: int) -> Iterator[dict[str, Any]]:
+        try:
+            manifest = commit(self._job, self._spec)
+        except RunError as error:
+            fail(self._job, error)
+        found = manifest.counts["examples"]
+        if found != records:
+            fail(self._job, RunError(f"{records} examples built, {found} in the manifest"))
+        clean_up(self._job)
+        yield asdict(manifest)["counts"]
+
+
+class CommitDataset(beam.PTransform[beam.PCollection[int], beam.PCollection[dict[str, Any]]]):
+    """The number of all examples, as one element -> the counts of the finished dataset."""
+
+    def __init__(self, job: TextJob, spec: CommitSpec) -> None:
+        super().__init__()
+        self._job = job
+        self._spec = spec
+
+    def expand(self, records: beam.PCollection[int]) -> beam.PCollection[dict[str, Any]]:
+        """Publishes the shards and writes `_SUCCESS`."""
+        return records | "Commit" >> beam.ParDo(_CommitDoFn(self._job, self._spec))

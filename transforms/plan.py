@@ -1,0 +1,104 @@
+"""The plan of a job, on disk beside its runs: what the tasks are, and how runs are gathered.
+
+Stages exchange numbers only; what a number means stands here, so that a restarted job, on any engine and
+with any number of workers, does the same tasks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from recordmill.transforms import files
+from recordmill.transforms.sources import SourceRange
+
+MAX_FAN_IN = 512
+REGROUP_FAN_IN = 64
+_TASKS_PER_FILE = 256
+
+
+def plan_path(work: str) -> str:
+    """The file that is written last: where it is, the plan is whole."""
+    return files.join(work, "plan.json")
+
+
+def write_tasks(work: str, tasks: Sequence[Sequence[SourceRange]]) -> None:
+    """Writes the read tasks, some hundred to a file, so that a worker need not read them all."""
+    for begin in range(0, len(tasks), _TASKS_PER_FILE):
+        lines = [
+            json.dumps([asdict(source) for source in task]) + "\n"
+            for task in tasks[begin : begin + _TASKS_PER_FILE]
+        ]
+        files.write_bytes(_tasks_path(work, begin), "".join(lines).encode())
+
+
+def read_task(work: str, number: int) -> list[SourceRange]:
+    """Returns the input ranges of one task."""
+    lines = files.read_bytes(_tasks_path(work, number)).splitlines()
+    sources: list[dict[str, Any]] = json.loads(lines[number % _TASKS_PER_FILE])
+    return [SourceRange(**source) for source in sources]
+
+
+def _tasks_path(work: str, number: int) -> str:
+    return files.join(work, "tasks", f"tasks-{number // _TASKS_PER_FILE:06d}.jsonl")
+
+
+@dataclass(frozen=True, slots=True)
+class RunTree:
+    """How many runs there are on each level, and which are gathered into which.
+
+    Level 0 is written by scatter, one run a task, over all hashes. A run of level n holds one of
+    `fan_in ** n` parts of the hashes of `fan_in ** n` runs of level 0. Every byte is read and written once
+    a level, in reads of a run's size / `fan_in`; what a worker holds is one run.
+
+    Attributes:
+      tasks: the runs of level 0.
+      max_fan_in: more runs than that are regrouped before shards are built from them.
+      fan_in: of a regroup.
+    """
+
+    tasks: int
+    max_fan_in: int = MAX_FAN_IN
+    fan_in: int = REGROUP_FAN_IN
+
+    def groups(self, level: int) -> int:
+        """The groups of runs on a level."""
+        return -(-self.tasks // self.fan_in**level)
+
+    def runs(self, level: int) -> int:
+        """The runs on a level."""
+        return self.groups(level) * self.fan_in**level
+
+    @property
+    def levels(self) -> int:
+        """How often runs are regrouped: 0 where scatter's runs are few enough."""
+        level = 0
+        while self.groups(level) > self.max_fan_in:
+            level += 1
+        return level
+
+    def part(self, level: int, number: int) -> tuple[int, int]:
+        """Returns the first and the last hash of a run."""
+        parts = self.fan_in**level
+        width = (1 << 64) // parts
+        part = number % parts
+        return part * width, (part + 1) * width - 1
+
+    def below(self, level: int, number: int) -> list[int]:
+        """Returns the runs of the level below that a run is gathered from."""
+        parts = self.fan_in**level
+        group, part = divmod(number, parts)
+        first = group * self.fan_in
+        last = min(first + self.fan_in, self.groups(level - 1))
+        parts_below = parts // self.fan_in
+        return [g * parts_below + part // self.fan_in for g in range(first, last)]
+
+    def final_runs(self, low: int, high: int) -> list[int]:
+        """Returns the runs of the last level that have hashes in `[low, high]`."""
+        level = self.levels
+        parts = self.fan_in**level
+        width = (1 << 64) // parts
+        wanted = range(low // width, high // width + 1)
+        return [g * parts + part for g in range(self.groups(level)) for part in wanted]

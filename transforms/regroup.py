@@ -1,0 +1,88 @@
+"""Regroup: gather many runs into few, so that shards of a huge corpus cost few reads each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import apache_beam as beam
+import numpy as np
+
+from recordmill.records.errors import RunError
+from recordmill.transforms import files
+from recordmill.transforms.job import TextJob, fail, read_json, write_json
+from recordmill.transforms.lines import Int64s
+from recordmill.transforms.plan import RunTree
+from recordmill.transforms.runs import (
+    CELL_BITS,
+    Run,
+    RunReader,
+    decode_pieces,
+    id_words,
+    read_run,
+    write_run,
+)
+from recordmill.transforms.tokenization import Vocabulary
+
+
+def _histogram(runs: list[Run], split: int, low: int, high: int) -> tuple[Int64s, Int64s]:
+    sums = np.zeros(1 << CELL_BITS, np.int64)
+    for run in runs:
+        sums[run.splits[split].cells] += run.splits[split].weights
+    first, last = low >> (64 - CELL_BITS), high >> (64 - CELL_BITS)
+    cells = np.flatnonzero(sums[first : last + 1]) + first
+    return cells, sums[cells]
+
+
+def regroup(job: TextJob, tree: RunTree, level: int, number: int) -> None:
+    """Writes run `number` of a level unless it is there."""
+    description = job.run_path(level, number) + ".json"
+    if files.exists(description):
+        return
+    low, high = tree.part(level, number)
+    runs = [
+        read_run(read_json(job.run_path(level - 1, below) + ".json")["run"])
+        for below in tree.below(level, number)
+    ]
+    vocabulary = Vocabulary.from_bytes(files.read_bytes(job.vocabulary_path), "vocab.txt")
+    wide = id_words(len(vocabulary))
+    splits = []
+    for split in range(len(job.splits)):
+        slices = [RunReader(run, split).read(low, high) for run in runs]
+        splits.append(decode_pieces(slices, [low] * len(slices), [high] * len(slices), wide))
+    histograms = [_histogram(runs, split, low, high) for split in range(len(job.splits))]
+    run = write_run(
+        job.run_path(level, number) + ".bin", splits, histograms, wide=wide, low=low, high=high
+    )
+    write_json(description, {"run": run})
+
+
+class _RegroupDoFn(beam.DoFn):
+    def __init__(self, job: TextJob, tree: RunTree, level: int) -> None:
+        self._job = job
+        self._tree = tree
+        self._level = level
+
+    def process(self, number: int) -> Iterator[int]:
+        try:
+            regroup(self._job, self._tree, self._level, number)
+        except RunError as error:
+            fail(self._job, error)
+        yield number
+
+
+class RegroupRuns(beam.PTransform[beam.PCollection[int], beam.PCollection[int]]):
+    """Numbers of runs of a level -> the same numbers, each once its run is written.
+
+    Memory: one run. Idempotent, as scatter is.
+    """
+
+    def __init__(self, job: TextJob, tree: RunTree, level: int) -> None:
+        super().__init__()
+        self._job = job
+        self._tree = tree
+        self._level = level
+
+    def expand(self, numbers: beam.PCollection[int]) -> beam.PCollection[int]:
+        """Writes a run per number."""
+        do_fn = _RegroupDoFn(self._job, self._tree, self._level)
+        return numbers | "Regroup" >> beam.ParDo(do_fn).with_output_types(int)

@@ -1,0 +1,180 @@
+"""Scatter: read, tokenize and cut documents, and leave them in order of their hash.
+
+Each task writes one run file and then its description; a task whose description is there is done. What
+crosses to the next stage are the numbers of tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+
+from recordmill.records.errors import RunError
+from recordmill.records.hashing import U64, combine, seed_for
+from recordmill.transforms import files
+from recordmill.transforms.documents import DocumentBatch, count_reasons, read_documents
+from recordmill.transforms.driver import watch_driver
+from recordmill.transforms.job import TextJob, fail, read_json, write_json
+from recordmill.transforms.lines import Int64s
+from recordmill.transforms.pieces import PieceCutter, Pieces, concatenate, select
+from recordmill.transforms.plan import read_task
+from recordmill.transforms.rejects import Reject
+from recordmill.transforms.runs import histogram, id_words, write_run
+from recordmill.transforms.sources import SourceRange
+from recordmill.transforms.tasks import Task
+from recordmill.transforms.tokenization import WordPieceTokenizer
+
+
+def choose_splits(groups: U64, shares: Iterable[float]) -> Int64s:
+    """Returns `[n] int64`: the split of each document, by the hash of its group.
+
+    The choice depends on neither seed nor vocabulary: a document stays in its split for ever.
+    """
+    bounds = np.cumsum(list(shares))[:-1]
+    salted = combine(groups, np.full(len(groups), seed_for(0, "splits"), np.uint64))
+    units = (salted >> np.uint64(11)).astype(np.float64) / (1 << 53)
+    return np.searchsorted(bounds, units, side="right").astype(np.int64)
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """What a task has read so far."""
+
+    parts: list[list[Pieces]]
+    rejects: list[Reject] = field(default_factory=list)
+    documents: int = 0
+    tokens: int = 0
+
+
+class _Scatterer:
+    """Runs scatter tasks one after the other; not thread-safe."""
+
+    def __init__(self, job: TextJob) -> None:
+        self._job = job
+        self._task: Task = job.load_task()
+        vocabulary = self._task.vocabulary
+        self._tokenizer = WordPieceTokenizer(vocabulary, lower_case=job.lower_case)
+        self._wide = id_words(len(vocabulary))
+        self._shares = [split.share for split in job.splits]
+        self._key_seed = seed_for(job.seed, "pieces")
+
+    def run(self, number: int) -> dict[str, Any]:
+        """Does task `number` unless it is done; returns its description."""
+        description = self._job.run_path(0, number) + ".json"
+        if files.exists(description):
+            return dict(read_json(description))
+        gathered = _Gathered([[] for _ in self._shares])
+        cutter = PieceCutter(self._task.cut, self._key_seed)
+        for source in read_task(self._job.work, number):
+            self._read(source, cutter, gathered)
+        id_type = np.uint16 if self._wide == 1 else np.int32
+        splits = [concatenate(parts, id_type) for parts in gathered.parts]
+        gathered.parts.clear()
+        histograms = [
+            histogram(pieces.hashes, self._task.weigh(pieces).astype(np.int64))
+            for pieces in splits
+        ]
+        if gathered.rejects:
+            lines = "".join(reject.to_line() for reject in gathered.rejects)
+            files.write_bytes(self._job.rejected_path(number), lines.encode())
+        run = write_run(
+            self._job.run_path(0, number) + ".bin", splits, histograms, wide=self._wide
+        )
+        content = {
+            "run": run,
+            "pieces": [len(pieces) for pieces in splits],
+            "tokens": [int(pieces.token_counts.sum()) for pieces in splits],
+            "documents_read": gathered.documents,
+            "documents_used": cutter.documents,
+            "rejected": count_reasons(gathered.rejects),
+        }
+        write_json(description, content)
+        return content
+
+    def _read(self, source: SourceRange, cutter: PieceCutter, gathered: _Gathered) -> None:
+        before: DocumentBatch | None = None
+        for batch in read_documents(source, self._job.documents):
+            if before:
+                self._add(before, cutter, gathered, goes_on=batch.continues)
+            before = batch
+        if before:
+            self._add(before, cutter, gathered, goes_on=False)
+
+    def _add(
+        self, batch: DocumentBatch, cutter: PieceCutter, gathered: _Gathered, *, goes_on: bool
+    ) -> None:
+        gathered.rejects += batch.rejects
+        gathered.documents += len(batch.keys) - batch.continues
+        if not len(batch.keys):
+            return
+        tokens = self._tokenizer.tokenize(batch.lines)
+        gathered.tokens += len(tokens.ids)
+        pieces, of_document = cutter.cut(batch, tokens, goes_on=goes_on)
+        chosen = choose_splits(batch.groups, self._shares)[of_document]
+        for number, parts in enumerate(gathered.parts):
+            mine = chosen == number
+            if mine.all():
+                parts.append(_compact(pieces, self._wide))
+            elif mine.any():
+                parts.append(_compact(_own_tokens(select(pieces, mine)), self._wide))
+
+
+def _compact(pieces: Pieces, wide: int) -> Pieces:
+    ids = pieces.ids.astype(np.uint16 if wide == 1 else np.int32)
+    return Pieces(
+        pieces.hashes, pieces.documents, pieces.token_starts, pieces.token_counts,
+        pieces.sentence_splits, pieces.sentence_lengths, ids,
+    )  # fmt: skip
+
+
+def _own_tokens(pieces: Pieces) -> Pieces:
+    """Copies the tokens of the pieces only; overlaps are stored twice."""
+    ends = np.cumsum(pieces.token_counts)
+    starts = ends - pieces.token_counts
+    index = np.repeat(pieces.token_starts - starts, pieces.token_counts) + np.arange(
+        int(ends[-1]) if len(ends) else 0
+    )
+    return Pieces(
+        pieces.hashes, pieces.documents, starts, pieces.token_counts,
+        pieces.sentence_splits, pieces.sentence_lengths, pieces.ids[index],
+    )  # fmt: skip
+
+
+class _ScatterDoFn(beam.DoFn):
+    def __init__(self, job: TextJob) -> None:
+        self._job = job
+        self._documents = beam.metrics.Metrics.counter("recordmill", "documents_read")
+
+    def setup(self) -> None:
+        watch_driver()
+        self._scatterer = _Scatterer(self._job)
+
+    def process(self, number: int) -> Iterator[int]:
+        try:
+            content = self._scatterer.run(number)
+        except RunError as error:
+            fail(self._job, error)
+        self._documents.inc(content["documents_read"])
+        for reason, count in content["rejected"].items():
+            beam.metrics.Metrics.counter("recordmill", f"rejected_{reason}").inc(count)
+        yield number
+
+
+class ScatterDocuments(beam.PTransform[beam.PCollection[int], beam.PCollection[int]]):
+    """Numbers of read tasks -> the same numbers, each once its run is written.
+
+    Memory: a task's tokens and one block of text, whatever the size of the input. Running a task twice, or
+    two copies of it at once, writes the same bytes under the same name.
+    """
+
+    def __init__(self, job: TextJob) -> None:
+        super().__init__()
+        self._job = job
+
+    def expand(self, tasks: beam.PCollection[int]) -> beam.PCollection[int]:
+        """Writes a run per task."""
+        return tasks | "ScatterTask" >> beam.ParDo(_ScatterDoFn(self._job)).with_output_types(int)

@@ -1,0 +1,202 @@
+"""How many shards there are, and which hashes each is made of.
+
+Positions in a split are shares of its expected bytes: position 0.25 is the hash below which a quarter of them
+lies. Shard s of S holds positions [s / S, (s + 1) / S). Copy c of a piece stands c / C further on, so that the C
+copies of a text are spread over the whole split and no shard repeats itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from recordmill.records.errors import RunError
+from recordmill.transforms import files
+from recordmill.transforms.job import ShardSpec, SplitSpec, TextJob, fail, read_json, write_json
+from recordmill.transforms.lines import Int64s
+from recordmill.transforms.plan import RunTree
+from recordmill.transforms.runs import CELL_BITS, read_run
+
+MIN_READER_SHARD_BYTES = 10_000_000
+SHARDS_PER_READER = 10
+
+
+@dataclass(frozen=True, slots=True)
+class SplitPlan:
+    """The shards of a split.
+
+    Attributes:
+      name: of the split.
+      shards: their number.
+      pieces, tokens: in the split, a copy counted once.
+      cells, sums: `[num_cells]`: leading bits of hashes, and the expected bytes up to and with each.
+    """
+
+    name: str
+    shards: int
+    pieces: int
+    tokens: int
+    cells: Int64s
+    sums: Int64s
+
+    def hash_at(self, numerator: int, denominator: int) -> int:
+        """Returns the hash at position numerator / denominator, in [0, 2**64].
+
+        Integers only: neighbours agree on their common bound to the last bit.
+        """
+        if numerator <= 0:
+            return 0
+        if numerator >= denominator:
+            return 1 << 64
+        total = int(self.sums[-1])
+        # sums[i - 1] <= total * numerator / denominator < sums[i]
+        i = int(np.searchsorted(self.sums, total * numerator // denominator, side="right"))
+        before = int(self.sums[i - 1]) if i else 0
+        weight = int(self.sums[i]) - before
+        inside = total * numerator - before * denominator
+        width = 1 << (64 - CELL_BITS)
+        return (int(self.cells[i]) << (64 - CELL_BITS)) + inside * width // (weight * denominator)
+
+    def ranges(
+        self, begin: int, end: int, denominator: int, shift: int
+    ) -> Iterator[tuple[int, int]]:
+        """Yields hash ranges `[low, high)` of positions begin to end, less shift, around the end.
+
+        All are in units of 1 / denominator.
+        """
+        begin, end = (begin - shift) % denominator, (begin - shift) % denominator + end - begin
+        for low, high in ((begin, min(end, denominator)), (0, end - denominator)):
+            bounds = self.hash_at(low, denominator), self.hash_at(high, denominator)
+            if low < high and bounds[0] < bounds[1]:
+                yield bounds
+
+
+def count_shards(weights: list[int], splits: tuple[SplitSpec, ...], spec: ShardSpec) -> list[int]:
+    """Returns the number of shards of each split.
+
+    Where a number is given for the first split only, the others get theirs in proportion to their bytes.
+    """
+    if splits[0].num_shards is not None:
+        unit = max(weights[0], 1) / splits[0].num_shards
+        return [
+            split.num_shards if split.num_shards is not None else max(1, round(weight / unit))
+            for split, weight in zip(splits, weights, strict=True)
+        ]
+    if spec.num_readers is not None:
+        wanted = spec.num_readers * SHARDS_PER_READER
+        unit = max(weights[0] / wanted, MIN_READER_SHARD_BYTES)
+    else:
+        unit = float(spec.shard_bytes)
+    return [max(1, round(weight / unit)) for weight in weights]
+
+
+def _check_budget(job: TextJob, totals: dict[str, int], reasons: dict[str, int]) -> None:
+    rejected = sum(reasons.values())
+    share = rejected / max(totals["documents_read"] + rejected, 1)
+    if share <= job.max_rejected:
+        return
+    by_reason = ", ".join(f"{reason} {count}" for reason, count in sorted(reasons.items()))
+    raise RunError(
+        f"{rejected} of {totals['documents_read'] + rejected} inputs rejected ({by_reason}), which "
+        f"is {share:.3%} where --max_rejected allows {job.max_rejected:.3%}; they are listed in "
+        f"{files.join(job.work, 'rejected')}; mend them, or raise --max_rejected and run the same "
+        "command again"
+    )
+
+
+def _path(job: TextJob) -> str:
+    return files.join(job.work, "shards.json")
+
+
+def plan_shards(job: TextJob, tree: RunTree) -> list[SplitPlan]:
+    """Adds up what the runs hold and decides the shards; writes the decision, or reads it again.
+
+    Raises:
+      RunError: too many rejects, nothing to write, or fewer pieces than shards.
+    """
+    if not files.exists(_path(job)):
+        write_json(_path(job), _decide(job, tree))
+    return read_shard_plan(job)
+
+
+def read_shard_plan(job: TextJob) -> list[SplitPlan]:
+    """Reads what `plan_shards` decided."""
+    return [
+        SplitPlan(
+            split["name"], split["shards"], split["pieces"], split["tokens"],
+            np.array(split["cells"], np.int64), np.array(split["sums"], np.int64),
+        )
+        for split in read_json(_path(job))["splits"]
+    ]  # fmt: skip
+
+
+def _decide(job: TextJob, tree: RunTree) -> dict[str, object]:
+    count = len(job.splits)
+    pieces, tokens = [0] * count, [0] * count
+    totals = {"documents_read": 0, "documents_used": 0}
+    reasons: dict[str, int] = {}
+    rejected_files = []
+    for number in range(tree.tasks):
+        content = read_json(job.run_path(0, number) + ".json")
+        for split in range(count):
+            pieces[split] += content["pieces"][split]
+            tokens[split] += content["tokens"][split]
+        for name in totals:
+            totals[name] += content[name]
+        for reason, rejected in content["rejected"].items():
+            reasons[reason] = reasons.get(reason, 0) + rejected
+        if content["rejected"]:
+            rejected_files.append(number)
+    _check_budget(job, totals, reasons)
+    sums = np.zeros((count, 1 << CELL_BITS), np.int64)
+    for number in range(tree.runs(tree.levels)):
+        run = read_run(read_json(job.run_path(tree.levels, number) + ".json")["run"])
+        for split in range(count):
+            sums[split][run.splits[split].cells] += run.splits[split].weights
+    weights = [int(row.sum()) for row in sums]
+    empty = [split.name for split, weight in zip(job.splits, weights, strict=True) if not weight]
+    if empty:
+        raise RunError(
+            f"no text for split {', '.join(empty)}: {totals['documents_read']} documents read, "
+            f"{totals['documents_used']} with tokens; check --documents, --input_format and --splits"
+        )
+    shards = count_shards(weights, job.splits, job.shards)
+    for split, wanted, found in zip(job.splits, shards, pieces, strict=True):
+        if wanted > found * job.task.copies:
+            raise RunError(
+                f"{split.name} has text for at most {found * job.task.copies} shards, "
+                f"{wanted} were asked for; set a smaller --num_shards and --overwrite"
+            )
+    return {
+        "splits": [
+            {
+                "name": split.name,
+                "shards": shards[i],
+                "pieces": pieces[i],
+                "tokens": tokens[i],
+                "cells": (cells := np.flatnonzero(sums[i])).tolist(),
+                "sums": np.cumsum(sums[i][cells]).tolist(),
+            }
+            for i, split in enumerate(job.splits)
+        ],
+        "totals": totals,
+        "rejected": dict(sorted(reasons.items())),
+        "rejected_files": rejected_files,
+    }
+
+
+def read_totals(job: TextJob) -> dict[str, object]:
+    """Returns documents read and used, and rejects by reason."""
+    content = read_json(_path(job))
+    return {key: content[key] for key in ("totals", "rejected", "rejected_files")}
+
+
+def decide_or_fail(job: TextJob, tree: RunTree) -> list[tuple[int, int]]:
+    """Plans the shards and returns (split, shard) of each; leaves the reason where it cannot."""
+    try:
+        plans = plan_shards(job, tree)
+    except RunError as error:
+        fail(job, error)
+    return [(split, shard) for split, plan in enumerate(plans) for shard in range(plan.shards)]
