@@ -17,7 +17,6 @@ from contextlib import contextmanager
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-
 from recordmill.records.errors import RunError
 from recordmill.transforms.driver import DRIVER_VARIABLE
 
@@ -61,9 +60,7 @@ class WorkerDiedError(RunError):
     """A worker process ended before its work."""
 
 
-def run_local(
-    build: Callable[[beam.Pipeline], object], flags: list[str], *, workers: int
-) -> None:
+def run_local(build: Callable[[beam.Pipeline], object], flags: list[str], *, workers: int) -> None:
     """Builds a pipeline and runs it to its end.
 
     Args:

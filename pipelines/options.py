@@ -114,9 +114,7 @@ def add_text_arguments(parser: argparse.ArgumentParser) -> None:
         "--allow_cross_document_examples", action="store_true",
         help="mlm: windows run over the ends of documents, with [SEP] between.",
     )  # fmt: skip
-    task.add_argument(
-        "--do_whole_word_mask", action=argparse.BooleanOptionalAction, default=False
-    )
+    task.add_argument("--do_whole_word_mask", action=argparse.BooleanOptionalAction, default=False)
     task.add_argument("--max_ngram_size", type=int, default=1)
     task.add_argument(
         "--replacement", default="per_token", choices=("per_token", "per_word"),
@@ -238,7 +236,9 @@ def text_request(options: Any) -> TextRequest:
     else:
         _only_for(task, options, use_v2_feature_names=False, use_position_id=False)
     if task == "mlm_tokens" and options.dupe_factor not in (None, 1):
-        raise UsageError("--dupe_factor must be 1 for --task=mlm_tokens, which is masked on reading")
+        raise UsageError(
+            "--dupe_factor must be 1 for --task=mlm_tokens, which is masked on reading"
+        )
     copies = options.dupe_factor if options.dupe_factor is not None else 10
     overlap = options.overlap_size
     if overlap is None:

@@ -19,7 +19,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-
 from recordmill.records.framing import (
     FOOTER_BYTES,
     HEADER_BYTES,
@@ -159,9 +158,7 @@ def _add_entry_sizes(lists: Offsets, key_bytes: int, wrapped: bool, totals: Offs
 
 
 @kernel
-def _put_entries(
-    out: Bytes, cursors: Offsets, lists: Offsets, key: Bytes, list_tag: int
-) -> None:
+def _put_entries(out: Bytes, cursors: Offsets, lists: Offsets, key: Bytes, list_tag: int) -> None:
     """Writes each record's map entry up to the list's content and moves its cursor there.
 
     `list_tag` is 0 for a feature list, which has no Feature around it.

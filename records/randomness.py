@@ -6,7 +6,6 @@ example depend on nothing else; making one costs a few instructions, where numpy
 
 import numpy as np
 import numpy.typing as npt
-
 from recordmill.records.jit import kernel
 
 Generator = npt.NDArray[np.uint64]

@@ -15,7 +15,6 @@ from typing import IO, Any
 import apache_beam as beam
 import google_crc32c
 import numpy as np
-
 from recordmill.records.encoding import encode_batch
 from recordmill.records.errors import RunError
 from recordmill.records.framing import index_lines
@@ -258,4 +257,6 @@ class BuildShards(beam.PTransform[beam.PCollection[tuple[int, int]], beam.PColle
 
     def expand(self, shards: beam.PCollection[tuple[int, int]]) -> beam.PCollection[int]:
         """Writes a shard file per element."""
-        return shards | "BuildShard" >> beam.ParDo(_BuildDoFn(self._job, self._tree)).with_output_types(int)
+        return shards | "BuildShard" >> beam.ParDo(
+            _BuildDoFn(self._job, self._tree)
+        ).with_output_types(int)

@@ -15,7 +15,6 @@ from typing import Any
 
 import apache_beam as beam
 import numpy as np
-
 from recordmill.records import manifest as m
 from recordmill.records.errors import RunError
 from recordmill.records.manifest import Manifest, ShardInfo

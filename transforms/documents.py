@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import orjson
 import zstandard
-
 from recordmill.records.errors import UsageError, one_of
 from recordmill.records.hashing import U64, fingerprint64, mix64
 from recordmill.records.jit import kernel
@@ -320,7 +319,7 @@ def _read_text(source: SourceRange, spec: DocumentSpec) -> Iterator[DocumentBatc
         if not (ended or finished or spec.documents == "line"):
             # The last document may go on: keep it for the next round, or hand on the part so far.
             tail = int(begin_at[-1]) if len(begin_at) else 0 if inside else last
-            if last > tail and not blank[last - 1] or spec.documents == "file":
+            if (last > tail and not blank[last - 1]) or spec.documents == "file":
                 size = int(lines.ends[last - 1] - lines.starts[tail]) if last > tail else 0
                 whole = (last - tail) // _MAX_PARAGRAPH_LINES * _MAX_PARAGRAPH_LINES
                 if size < _OPEN_DOCUMENT_BYTES or not whole:
@@ -384,9 +383,7 @@ def _cut_long(lines: Lines, *, whole: bool) -> Lines:
     starts.append(lines.starts[at:])
     ends.append(lines.ends[at:])
     flags.append(lines.non_ascii[at:])
-    return Lines(
-        lines.buffer, np.concatenate(starts), np.concatenate(ends), np.concatenate(flags)
-    )
+    return Lines(lines.buffer, np.concatenate(starts), np.concatenate(ends), np.concatenate(flags))
 
 
 def _text_batch(

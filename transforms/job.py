@@ -175,5 +175,3 @@ def fail(job: TextJob, error: RunError) -> None:
     """Leaves the reason where the launching process finds it, and raises it."""
     files.write_bytes(job.failure_path, str(error).encode())
     raise error
-
-

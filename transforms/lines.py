@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
 from recordmill.records.jit import kernel
 
 Bytes = npt.NDArray[np.uint8]

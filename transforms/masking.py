@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
 from recordmill.records.errors import UsageError
 from recordmill.records.hashing import U64
 from recordmill.records.jit import kernel
@@ -98,9 +97,7 @@ def _shuffle(rng: Generator, items: Ids, count: int) -> None:
 
 
 @kernel
-def _find_words(
-    row: Ids, length: int, kinds: Any, whole_word: bool, begins: Ids, ends: Ids
-) -> int:
+def _find_words(row: Ids, length: int, kinds: Any, whole_word: bool, begins: Ids, ends: Ids) -> int:
     """Fills the spans that are masked together; returns their number."""
     _, _, never_masked, continues_word = kinds
     count = 0

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
 from recordmill.records.errors import UsageError
 from recordmill.records.hashing import U64
 from recordmill.records.jit import kernel
@@ -131,7 +130,9 @@ def _plan_piece(
         for i in range(begin, begin + a_sentences):
             a_tokens += lengths[i]
         wants_random = sentences == 1 or next_unit(rng) < 0.5
-        key = mix_one(hashes[piece] ^ mix_one(np.uint64(count) + (np.uint64(copy) << np.uint64(32))))
+        key = mix_one(
+            hashes[piece] ^ mix_one(np.uint64(count) + (np.uint64(copy) << np.uint64(32)))
+        )
         if wants_random:
             sentence = begin + a_sentences
             token = begin_token + a_tokens
@@ -206,9 +207,7 @@ def count_pairs(pieces: Pieces, copy: int, *, spec: PairSpec, seed: int) -> Int6
     chosen = np.arange(len(pieces))
     copies = np.full(len(pieces), copy, np.int64)
     limits = (spec.segment_tokens, spec.short_seq_prob)
-    _plan(
-        _columns(pieces), chosen, copies, limits, np.uint64(seed), _arrays(0), counts, True
-    )
+    _plan(_columns(pieces), chosen, copies, limits, np.uint64(seed), _arrays(0), counts, True)
     return counts
 
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
 from recordmill.records.hashing import U64, combine
 from recordmill.records.jit import kernel
 from recordmill.transforms.documents import DocumentBatch
@@ -128,9 +127,7 @@ class PieceCutter:
             return self._cut_at_sentences(
                 batch, ids, line_lengths, line_documents, first, goes_on=goes_on
             )
-        return self._cut_at_tokens(
-            batch, ids, line_lengths, line_documents, first, goes_on=goes_on
-        )
+        return self._cut_at_tokens(batch, ids, line_lengths, line_documents, first, goes_on=goes_on)
 
     def _cut_at_sentences(
         self,
@@ -208,9 +205,7 @@ class PieceCutter:
         of_document = np.repeat(np.arange(len(counts)), pieces)
         numbers = np.arange(len(of_document)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
         token_starts = starts[of_document] + numbers * step
-        ends = np.minimum(
-            token_starts + spec.piece_tokens, (starts + counts)[of_document]
-        )
+        ends = np.minimum(token_starts + spec.piece_tokens, (starts + counts)[of_document])
         if goes_on and len(counts):
             first_of_last = first if last == 0 and batch.continues else 0
             begin = int(starts[last] + pieces[last] * step)

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import apache_beam as beam
 import numpy as np
-
 from recordmill.records.errors import RunError
 from recordmill.transforms import files
 from recordmill.transforms.job import TextJob, fail, read_json, write_json

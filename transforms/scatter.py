@@ -12,7 +12,6 @@ from typing import Any
 
 import apache_beam as beam
 import numpy as np
-
 from recordmill.records.errors import RunError
 from recordmill.records.hashing import U64, combine, seed_for
 from recordmill.transforms import files
@@ -75,15 +74,12 @@ class _Scatterer:
         splits = [concatenate(parts, id_type) for parts in gathered.parts]
         gathered.parts.clear()
         histograms = [
-            histogram(pieces.hashes, self._task.weigh(pieces).astype(np.int64))
-            for pieces in splits
+            histogram(pieces.hashes, self._task.weigh(pieces).astype(np.int64)) for pieces in splits
         ]
         if gathered.rejects:
             lines = "".join(reject.to_line() for reject in gathered.rejects)
             files.write_bytes(self._job.rejected_path(number), lines.encode())
-        run = write_run(
-            self._job.run_path(0, number) + ".bin", splits, histograms, wide=self._wide
-        )
+        run = write_run(self._job.run_path(0, number) + ".bin", splits, histograms, wide=self._wide)
         content = {
             "run": run,
             "pieces": [len(pieces) for pieces in splits],

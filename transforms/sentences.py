@@ -22,13 +22,7 @@ _END = re.compile(
 )
 _LAST_WORD = re.compile(r"[^\W\d_]+(?:\.[^\W\d_]+)*$")
 _ABBREVIATIONS = frozenset(
-    """
-    mr mrs ms dr prof rev hon st sr jr messrs mme mlle capt col gen lt maj sgt gov sen rep pres
-    vs etc e.g i.e cf al ca approx no nos vol vols ed eds pp p fig figs ch chap sec art
-    inc ltd co corp bros dept univ assn
-    jan feb mar apr jun jul aug sept sep oct nov dec mon tue wed thu fri sat sun
-    a.m p.m b.c a.d u.s u.k u.n ph.d m.d d.c
-    """.split()
+    ["mr", "mrs", "ms", "dr", "prof", "rev", "hon", "st", "sr", "jr", "messrs", "mme", "mlle", "capt", "col", "gen", "lt", "maj", "sgt", "gov", "sen", "rep", "pres", "vs", "etc", "e.g", "i.e", "cf", "al", "ca", "approx", "no", "nos", "vol", "vols", "ed", "eds", "pp", "p", "fig", "figs", "ch", "chap", "sec", "art", "inc", "ltd", "co", "corp", "bros", "dept", "univ", "assn", "jan", "feb", "mar", "apr", "jun", "jul", "aug", "sept", "sep", "oct", "nov", "dec", "mon", "tue", "wed", "thu", "fri", "sat", "sun", "a.m", "p.m", "b.c", "a.d", "u.s", "u.k", "u.n", "ph.d", "m.d", "d.c"]
 )
 
 

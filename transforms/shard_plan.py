@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-
 from recordmill.records.errors import RunError
 from recordmill.transforms import files
 from recordmill.transforms.job import ShardSpec, SplitSpec, TextJob, fail, read_json, write_json

@@ -13,7 +13,6 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-
 from recordmill.records import formats
 from recordmill.records.encoding import Column, Strings
 from recordmill.records.errors import UsageError
@@ -297,9 +296,7 @@ class MlmTask(_WindowTask):
         """Counts the windows exactly, unless they cross documents."""
         length, predictions = self.window.max_seq_length, self.mask.max_predictions_per_seq
         tokens = pieces.token_counts * self.copies
-        return _masked_example_bytes(
-            self._counts(pieces), tokens, 2 * length // 3 + 1, predictions
-        )
+        return _masked_example_bytes(self._counts(pieces), tokens, 2 * length // 3 + 1, predictions)
 
     def examples(self, pieces: Pieces, chosen: Int64s, copies: Int64s) -> Iterator[ExampleBatch]:
         """See `Task`."""

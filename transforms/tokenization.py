@@ -15,12 +15,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from tokenizers.models import WordPiece
-
 from recordmill.records.errors import UsageError
 from recordmill.records.jit import kernel
 from recordmill.transforms.lines import Bools, Bytes, Int64s, Lines
 from recordmill.transforms.normalization import Normalizer
+from tokenizers.models import WordPiece
 
 Ids = npt.NDArray[np.int32]
 
@@ -97,9 +96,7 @@ class Tokens:
 
 
 @kernel
-def _find_word(
-    memory: Any, scratch: Bytes, length: int, hashed: np.uint64, counts: Int64s
-) -> int:
+def _find_word(memory: Any, scratch: Bytes, length: int, hashed: np.uint64, counts: Int64s) -> int:
     """Returns the number of the word in `scratch`, a new one where it is not known; -1: no room."""
     slot_hashes, slot_words, pool, word_starts, word_lengths = memory
     if length > _MAX_WORD_BYTES:
@@ -134,7 +131,13 @@ def _find_word(
 
 @kernel
 def _find_words(
-    lines: Any, first: int, lower_case: bool, memory: Any, counts: Int64s, words: Ids, splits: Int64s
+    lines: Any,
+    first: int,
+    lower_case: bool,
+    memory: Any,
+    counts: Int64s,
+    words: Ids,
+    splits: Int64s,
 ) -> int:
     """Fills `words` and `splits` from line `first` on; returns the line at which memory ran out."""
     buffer, starts, ends = lines

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-
 from recordmill.records.errors import UsageError
 from recordmill.records.hashing import U64
 from recordmill.records.jit import kernel
@@ -184,7 +183,5 @@ def fill_windows(
     """Copies the tokens of chosen windows: `[num_chosen, max_seq_length] int32` and lengths."""
     ids = np.zeros((len(chosen), spec.max_seq_length), np.int32)
     lengths = np.empty(len(chosen), np.int32)
-    _fill(
-        pieces.ids, windows.starts, windows.lengths, chosen, cls_id, sep_id, ids, lengths
-    )
+    _fill(pieces.ids, windows.starts, windows.lengths, chosen, cls_id, sep_id, ids, lengths)
     return ids, lengths
