@@ -1,7 +1,7 @@
 """The command line: `recordmill text | vocab | verify`.
 
-Exit status 0: done; 1: the run failed or went over the error budget; 2: wrong usage. Errors that a user can
-cause are one line on standard error.
+Exit status 0: done; 1: the run failed or went over the error budget; 2: wrong usage. Errors that a
+user can cause are one line on standard error.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def _text(arguments: list[str]) -> int:
 
     parser = Parser(
         prog="recordmill text", allow_abbrev=False,
-        description="Raw text to tokenized, masked, sharded TFRecords. Beam's own flags pass through.",
+        description="Raw text to masked, sharded TFRecords. Beam's own flags pass through.",
     )  # fmt: skip
     add_text_arguments(parser)
     launch.add_engine_arguments(parser)

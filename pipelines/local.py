@@ -1,8 +1,8 @@
 """The local engine: Beam's FnApiRunner, with what it lacks for jobs of hours.
 
-One process for small inputs, else as many as cores. A worker that dies would leave the runner waiting for ever,
-so its death ends the run at once with one line; Ctrl-C does too. What is finished by then is on disk, and the
-same command goes on from there.
+One process for small inputs, else as many as cores. A worker that dies would leave the runner
+waiting for ever, so its death ends the run at once with one line; Ctrl-C does too. What is finished
+by then is on disk, and the same command goes on from there.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ def run_local(build: Callable[[beam.Pipeline], object], flags: list[str], *, wor
       workers: processes; 1 is this one.
 
     Raises:
-      WorkerDiedError: a worker process was killed or crashed. The runner's threads still wait for it:
-        the caller should end the process.
+      WorkerDiedError: a worker process was killed or crashed. The runner's threads still wait for
+        it: the caller should end the process.
       Exception: what the pipeline raised.
     """
     flags = [*flags, f"--direct_num_workers={workers}"]

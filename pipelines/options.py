@@ -1,7 +1,8 @@
 """Flags of the text job, and the frozen, checked configuration that they become at once.
 
-They are no subclasses of Beam's PipelineOptions: those share one name space with every other pipeline of the
-process, where a second `--input` anywhere is a crash. What is left of the command line is Beam's.
+They are no subclasses of Beam's PipelineOptions: those share one name space with every other
+pipeline of the process, where a second `--input` anywhere is a crash. What is left of the command
+line is Beam's.
 """
 
 from __future__ import annotations
@@ -148,9 +149,8 @@ def parse_bytes(flag: str, text: str) -> int:
 def parse_splits(text: str, num_shards: str | None) -> tuple[SplitSpec, ...]:
     """Reads --splits and --num_shards."""
     counts: dict[str, int] = {}
-    splits = []
+    shares: dict[str, float] = {}
     try:
-        shares = {}
         for part in text.split(","):
             name, colon, share = part.strip().partition(":")
             if name in shares:
@@ -167,15 +167,13 @@ def parse_splits(text: str, num_shards: str | None) -> tuple[SplitSpec, ...]:
             raise UsageError(
                 f"--num_shards must be a number or like train:80,validation:8, got {num_shards!r}"
             ) from error
-        for name, count in counts.items():
+        for name, shards in counts.items():
             one_of("--num_shards: the split", name, shares)
-            if count < 1:
-                raise UsageError(f"--num_shards must be at least 1, got {count}")
+            if shards < 1:
+                raise UsageError(f"--num_shards must be at least 1, got {shards}")
         if next(iter(shares)) not in counts:
             raise UsageError(f"--num_shards must give one for {next(iter(shares))}")
-    for name, share in shares.items():
-        splits.append(SplitSpec(name, share, counts.get(name)))
-    return tuple(splits)
+    return tuple(SplitSpec(name, share, counts.get(name)) for name, share in shares.items())
 
 
 def required(options: Any, *names: str) -> None:

@@ -1,7 +1,7 @@
 """Phase 1: find out in seconds whether a job can run, and write down what its tasks are.
 
-Nothing is written before every check has passed. A plan that is already there, from a run that was killed,
-is taken up if it is for the same bytes.
+Nothing is written before every check has passed. A plan that is already there, from a run that was
+killed, is taken up if it is for the same bytes.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def read_vocabulary(path: str) -> tuple[bytes, Vocabulary]:
         data = files.read_bytes(path)
     except (OSError, BeamIOError) as error:
         raise UsageError(
-            f"--vocab_file {path} cannot be read: {_reason(error)}; make one with `recordmill vocab`"
+            f"--vocab_file {path} cannot be read: {_reason(error)}; `recordmill vocab` makes one"
         ) from error
     return data, Vocabulary.from_bytes(data, path)
 

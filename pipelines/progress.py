@@ -1,7 +1,7 @@
 """What a person sees while a job runs: phase, share, speed, time left; and the most memory used.
 
-Progress is read from the files that tasks leave when they are done, because an engine tells nothing until its
-end. On a terminal it is one line that changes; elsewhere a plain line now and then.
+Progress is read from the files that tasks leave when they are done, because an engine tells nothing
+until its end. On a terminal it is one line that changes; elsewhere a plain line now and then.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Raw text to masked, sharded TFRecords: the pipeline, and `python -m recordmill.pipelines.text`."""
+"""Raw text to masked, sharded TFRecords: the pipeline, and `python -m
+recordmill.pipelines.text`."""
 
 from __future__ import annotations
 

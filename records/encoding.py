@@ -1,14 +1,18 @@
 """Batches of arrays to framed tf.Examples, without a protobuf object for any of them.
 
-A batch is encoded feature by feature: one kernel adds up sizes, another writes at each record's cursor, so
-that a new feature type is two short kernels. Bytes equal those of protobuf's deterministic serialization
-(map entries by key), which a test compares. The wire format is protobuf's: a field is a tag, then a varint,
-or a length and that many bytes. Measured beside `tfx_bsl`'s encoder in `benchmarks/text.py`.
+A batch is encoded feature by feature: one kernel adds up sizes, another writes at each record's
+cursor, so that a new feature type is two short kernels. Bytes equal those of protobuf's
+deterministic serialization (map entries by key), which a test compares. The wire format is
+protobuf's: a field is a tag, then a varint, or a length and that many bytes. Measured beside
+`tfx_bsl`'s encoder in `benchmarks/text.py`.
 
-    Example { Features features = 1; }           SequenceExample { Features context = 1;
-    Features { map<string, Feature> = 1; }                         FeatureLists feature_lists = 2; }
-    Feature { bytes_list = 1; float_list = 2; int64_list = 3; }    FeatureLists { map<string, FeatureList> = 1; }
-    FeatureList { repeated Feature = 1; }        each list { repeated value = 1; }, numbers packed
+    Example          Features features = 1
+    SequenceExample  Features context = 1, FeatureLists feature_lists = 2
+    Features         map<string, Feature> = 1
+    FeatureLists     map<string, FeatureList> = 1
+    FeatureList      repeated Feature = 1
+    Feature          bytes_list = 1, float_list = 2, int64_list = 3
+    each list        repeated value = 1, numbers packed
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The record formats that recordmill writes, each as a `Schema`.
 
-Names and shapes are those of google-research/bert's create_pretraining_data.py, which Model Garden and
-Cerebras Model Zoo read too. `input_mask` is 1 on tokens and 0 on padding; label 1 of
+Names and shapes are those of google-research/bert's create_pretraining_data.py, which Model Garden
+and Cerebras Model Zoo read too. `input_mask` is 1 on tokens and 0 on padding; label 1 of
 `next_sentence_labels` is a random second segment.
 """
 

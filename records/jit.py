@@ -1,8 +1,9 @@
 """`kernel`: numba's njit with a cache on disk that survives the process and never goes stale.
 
-numba checks only the file of the function itself, so a kernel that calls another file's kernel would
-keep running its old code; the cache folder is therefore named after the sources of all kernels. It
-lies in the user's cache folder, because site-packages may be read-only and need no litter.
+numba checks only the file of the function itself, so a kernel that calls another file's kernel
+would keep running its old code; the cache folder is therefore named after the sources of all
+kernels. It lies in the user's cache folder, because site-packages may be read-only and need no
+litter.
 """
 
 import os

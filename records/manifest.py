@@ -1,7 +1,7 @@
 """What a dataset says of itself: `_meta/manifest.json`, and `_SUCCESS`, which is written last.
 
-`_SUCCESS` holds the manifest's checksum and the manifest those of the shards, so that one small file
-vouches for all. JSON is written with sorted keys: the same dataset gives the same bytes.
+`_SUCCESS` holds the manifest's checksum and the manifest those of the shards, so that one small
+file vouches for all. JSON is written with sorted keys: the same dataset gives the same bytes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Random draws inside kernels: SplitMix64 (Steele, Lea and Flood 2014, doi:10.1145/2714064.2660195).
+"""Random draws inside kernels: SplitMix64 (Steele, Lea and Flood 2014,
+doi:10.1145/2714064.2660195).
 
-A generator is `[1] uint64`: its state. `start` sets it from a seed and a key, so that the draws for one
-example depend on nothing else; making one costs a few instructions, where numpy's cost microseconds.
+A generator is `[1] uint64`: its state. `start` sets it from a seed and a key, so that the draws for
+one example depend on nothing else; making one costs a few instructions, where numpy's cost
+microseconds.
 """
 
 import numpy as np

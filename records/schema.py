@@ -1,7 +1,7 @@
 """Feature schemas: one description of a record from which all else derives.
 
-Encoding (`encoding.py`), parsing (`reader`), TFDS's `features.json`, `verify` and the documentation read
-the same `Schema`, so they cannot disagree.
+Encoding (`encoding.py`), parsing (`reader`), TFDS's `features.json`, `verify` and the documentation
+read the same `Schema`, so they cannot disagree.
 """
 
 from __future__ import annotations

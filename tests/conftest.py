@@ -1,4 +1,5 @@
-"""What tests share: a corpus made by code, a vocabulary for it, and datasets written once a session."""
+"""What tests share: a corpus made by code, a vocabulary for it, and datasets written once a
+session."""
 
 from __future__ import annotations
 

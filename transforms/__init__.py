@@ -1,1 +1,2 @@
-"""Beam stages and the pure functions they call: reading, tokenization, scatter, masking, building."""
+"""Beam stages and the pure functions they call: reading, tokenization, scatter, masking,
+building."""

@@ -1,7 +1,8 @@
 """Build: one output shard per task, from the runs' ranges of hashes that it covers.
 
-A shard is made block by block: a block's pieces are read from all runs, made into examples, shuffled by their
-keys, encoded, framed and appended. What a worker holds is one block, however large the shard.
+A shard is made block by block: a block's pieces are read from all runs, made into examples,
+shuffled by their keys, encoded, framed and appended. What a worker holds is one block, however
+large the shard.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ def merge_ranges(ranges: list[Range]) -> list[Range]:
 
 
 class _Compressor:
-    """Bytes as they go to the file; equal input gives equal output, without a time in the header."""
+    """Bytes as they go to the file; equal input gives equal output, without a time in the
+    header."""
 
     def __init__(self, compression: str) -> None:
         wbits = {"": 0, "ZLIB": 15, "GZIP": 31}[compression]
@@ -245,9 +247,9 @@ class _BuildDoFn(beam.DoFn):
 class BuildShards(beam.PTransform[beam.PCollection[tuple[int, int]], beam.PCollection[int]]):
     """(split, shard) -> the number of examples in it, once it is written, verified and renamed.
 
-    Memory: a block of 4 million tokens and its examples, whatever the size of the shard. Deterministic:
-    bytes depend on the runs' pieces, not on how they are spread over runs. Building a shard twice, or two
-    copies of it at once, changes nothing.
+    Memory: a block of 4 million tokens and its examples, whatever the size of the shard.
+    Deterministic: bytes depend on the runs' pieces, not on how they are spread over runs. Building
+    a shard twice, or two copies of it at once, changes nothing.
     """
 
     def __init__(self, job: TextJob, tree: RunTree) -> None:

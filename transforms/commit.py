@@ -1,8 +1,8 @@
 """Commit: check that every shard is there, put them in their place, and write `_SUCCESS` last.
 
-Until here nothing lies in the data folders. On this machine's disk a split appears by one rename of its folder;
-on object storage by a copy per shard, which a reader that asks for `_SUCCESS` never sees half done. Every step
-may be repeated: a commit that is killed is finished by the next run.
+Until here nothing lies in the data folders. On this machine's disk a split appears by one rename of
+its folder; on object storage by a copy per shard, which a reader that asks for `_SUCCESS` never
+sees half done. Every step may be repeated: a commit that is killed is finished by the next run.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """CSV and TSV: where records end, by the state machine of Python's csv module.
 
-Quotes count only at the beginning of a field; a line end inside quotes ends no record. Knowing the record
-ends allows to read such files in blocks, and to cut large ones into ranges that read the same rows.
+Quotes count only at the beginning of a field; a line end inside quotes ends no record. Knowing the
+record ends allows to read such files in blocks, and to cut large ones into ranges that read the
+same rows.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Input ranges to documents: batches of lines in one buffer, with the document of each line.
 
-Reading goes in blocks and never holds a document whole: one that is longer than a batch goes on in the
-next. What a batch's documents are depends on the file alone, never on block or range boundaries: the
-range in which a document begins reads all of it, wherever it ends.
+Reading goes in blocks and never holds a document whole: one that is longer than a batch goes on in
+the next. What a batch's documents are depends on the file alone, never on block or range
+boundaries: the range in which a document begins reads all of it, wherever it ends.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class DocumentBatch:
     rejects: list[Reject] = field(default_factory=list)
 
 
-class _BrokenFile(Exception):
+class _BrokenFileError(Exception):
     """Reading cannot go on; `args[0]` says why."""
 
 
@@ -121,7 +121,7 @@ def _blocks(source: SourceRange, spec: DocumentSpec, start: int) -> Iterator[byt
     """Yields UTF-8 (valid where the file's encoding was) from byte `start` on.
 
     Raises:
-      _BrokenFile: damaged compression.
+      _BrokenFileError: damaged compression.
     """
     decoder = None
     if not spec.is_utf8:
@@ -135,11 +135,11 @@ def _blocks(source: SourceRange, spec: DocumentSpec, start: int) -> Iterator[byt
                     text = decoder.decode(block, final=not block)
                     block = text.encode("utf-8", "surrogatepass") if text else block[:0]
             except _BROKEN as error:
-                raise _BrokenFile(f"{type(error).__name__}: {error}") from error
+                raise _BrokenFileError(f"{type(error).__name__}: {error}") from error
             except OSError as error:
                 # gzip, bz2 and xz report damage as OSError without a number; the disk gives one.
                 if error.errno is None:
-                    raise _BrokenFile(str(error)) from error
+                    raise _BrokenFileError(str(error)) from error
                 raise
             if not block:
                 return
@@ -285,7 +285,7 @@ def _read_text(source: SourceRange, spec: DocumentSpec) -> Iterator[DocumentBatc
     while not finished:
         try:
             block = next(blocks, b"")
-        except _BrokenFile as error:
+        except _BrokenFileError as error:
             reader.reject(position + len(carry), "read", "broken_file", str(error))
             block = b""
         ended = not block
@@ -404,7 +404,7 @@ def _text_batch(
         lines.select(keep), documents[keep], positions, continues=continues, goes_on=goes_on
     )
     if reader.spec.by_punctuation("text"):
-        paragraphs = np.cumsum(_paragraph_begins(documents, blank))[keep]
+        paragraphs = np.cumsum(_paragraph_begins(documents, blank), dtype=np.int64)[keep]
         split, of_line = _split_lines_into_sentences(kept.lines, paragraphs)
         kept = DocumentBatch(
             split, kept.line_documents[of_line], kept.keys, kept.groups, continues, kept.rejects
@@ -453,7 +453,7 @@ def _read_records(
     while True:
         try:
             block = next(blocks, b"")
-        except _BrokenFile as error:
+        except _BrokenFileError as error:
             reader.reject(position + len(carry), "read", "broken_file", str(error))
             block, carry = b"", b""
         ends = record_ends(block) + len(carry)
@@ -575,7 +575,7 @@ def read_header(source: SourceRange, spec: DocumentSpec) -> list[str]:
                 break
         first, _ = _without_bom(data[: int(ends[0])] if len(ends) else data, 0)
         return parse_row(first.decode("utf-8"), delimiter)
-    except (_BrokenFile, UnicodeDecodeError, csv.Error):
+    except (_BrokenFileError, UnicodeDecodeError, csv.Error):
         return []
 
 

@@ -9,7 +9,8 @@ _watching = threading.Lock()
 
 
 def watch_driver() -> None:
-    """Ends this worker process within half a second of its driver; does nothing on other engines."""
+    """Ends this worker process within half a second of its driver; does nothing on other
+    engines."""
     driver = int(os.environ.get(DRIVER_VARIABLE, "0"))
     if driver in (0, os.getpid()) or not _watching.acquire(blocking=False):
         return

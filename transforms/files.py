@@ -1,7 +1,8 @@
 """Files on any of Beam's file systems, written whole or not at all.
 
-A file appears under its name only by a rename of a finished and closed temporary one, so that a killed
-writer, or two writers of the same content at once, leave nothing that a reader could take for the file.
+A file appears under its name only by a rename of a finished and closed temporary one, so that a
+killed writer, or two writers of the same content at once, leave nothing that a reader could take
+for the file.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ def write_bytes(path: str, data: bytes) -> None:
 
 def write_array(handle: IO[bytes], array: npt.NDArray[Any]) -> None:
     """Writes the bytes of a contiguous array, without a second copy of all of them."""
-    data = memoryview(array).cast("B") if array.size else b""
+    data = memoryview(array.data).cast("B") if array.size else b""
     for at in range(0, len(data), _WRITE_BYTES):
         handle.write(bytes(data[at : at + _WRITE_BYTES]))
 

@@ -1,4 +1,5 @@
-"""Lines of text as spans of one byte buffer, so that millions of them cost no Python object each."""
+"""Lines of text as spans of one byte buffer, so that millions of them cost no Python object
+each."""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ class Lines:
         blank = np.empty(len(self), np.bool_)
         _blank(self.buffer, self.starts, self.ends, blank)
         # White space beyond ASCII takes two or three bytes; longer lines of it alone are not met.
-        for i in np.flatnonzero(self.non_ascii & ~blank & (self.ends - self.starts < 64)):
+        doubtful = self.non_ascii & ~blank & (self.ends - self.starts < 64)
+        for i in np.flatnonzero(doubtful).tolist():
             blank[i] = self[i].decode("utf-8", "replace").isspace()
         return blank
 

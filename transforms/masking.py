@@ -1,9 +1,9 @@
 """Static masks for masked language modelling (Devlin et al. 2019, arXiv:1810.04805, section 3.1).
 
-`mask_tokens` is google-research/bert's create_masked_lm_predictions for many examples at once: given the same
-draws it gives the same masks, which a reference in plain Python in the tests shows. N-grams follow TensorFlow
-Model Garden's _masking_ngrams. Draws come from `randomness.py`, by example, so that the masks of one example
-depend on nothing but the seed and its key.
+`mask_tokens` is google-research/bert's create_masked_lm_predictions for many examples at once:
+given the same draws it gives the same masks, which a reference in plain Python in the tests shows.
+N-grams follow TensorFlow Model Garden's _masking_ngrams. Draws come from `randomness.py`, by
+example, so that the masks of one example depend on nothing but the seed and its key.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ class Predictions:
     """The masked positions of a batch, in ascending order, padded with 0.
 
     Attributes:
-      positions, ids: `[num_examples, max_predictions_per_seq] int32`; `ids` are those before masking.
+      positions, ids: `[num_examples, max_predictions_per_seq] int32`; `ids` are those before
+        masking.
       weights: the same shape, float32: 1.0 on predictions.
     """
 

@@ -1,9 +1,10 @@
 """Text as BERT's BasicTokenizer sees it, as one string with spaces where it would split.
 
 Ids must equal those of google-research/bert (tokenization.py: FullTokenizer) on every line of every
-language, so the rules here are its rules: drop NUL, U+FFFD and control characters; put spaces around
-CJK ideographs; lower-case, decompose (NFD) and drop accents where asked; put spaces around punctuation.
-ASCII lines never come here: the tokenizer's kernel applies the same rules to them byte by byte.
+language, so the rules here are its rules: drop NUL, U+FFFD and control characters; put spaces
+around CJK ideographs; lower-case, decompose (NFD) and drop accents where asked; put spaces around
+punctuation. ASCII lines never come here: the tokenizer's kernel applies the same rules to them byte
+by byte.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ def _is_punctuation(char: str) -> bool:
 
 
 def normalize(text: str, *, lower_case: bool) -> str:
-    """Returns `text` with single words between spaces, exactly as BERT's BasicTokenizer splits it."""
+    """Returns `text` with single words between spaces, exactly as BERT's BasicTokenizer splits
+    it."""
     text = "".join(map(_clean, text))
     if lower_case:
         decomposed = unicodedata.normalize("NFD", text.lower())
@@ -52,8 +54,8 @@ def normalize(text: str, *, lower_case: bool) -> str:
 def _depends_on_neighbours(char: str) -> bool:
     """Tells whether lower-casing or decomposing `char` may differ beside other characters.
 
-    Capital sigma has a final form, and NFD sorts combining characters, of which only those in Mn are
-    dropped.
+    Capital sigma has a final form, and NFD sorts combining characters, of which only those in Mn
+    are dropped.
     """
     decomposed = unicodedata.normalize("NFD", char.lower())
     return char == "Σ" or any(

@@ -1,9 +1,10 @@
-"""Sentence pairs for next-sentence prediction, as google-research/bert's create_instances_from_document.
+"""Sentence pairs for next-sentence prediction, as google-research/bert's
+create_instances_from_document.
 
-Segments of a piece are gathered up to a target length, cut at a random sentence into a first and a second
-part; half of the second parts give way to text of another document, and what they held is used again.
-Instances are first planned, as numbers, for all pieces of a block; only then are tokens copied, in the order
-in which records are written.
+Segments of a piece are gathered up to a target length, cut at a random sentence into a first and a
+second part; half of the second parts give way to text of another document, and what they held is
+used again. Instances are first planned, as numbers, for all pieces of a block; only then are tokens
+copied, in the order in which records are written.
 """
 
 from __future__ import annotations
@@ -224,8 +225,8 @@ def plan_pairs(
       seed: of this purpose, from `hashing.seed_for`.
 
     Returns:
-      Where no other document can be found a true continuation stands in for a random segment; a piece
-      of one sentence then has an empty second segment.
+      Where no other document can be found a true continuation stands in for a random segment; a
+      piece of one sentence then has an empty second segment.
     """
     limits = (spec.segment_tokens, spec.short_seq_prob)
     columns = _columns(pieces)

@@ -1,8 +1,9 @@
 """Pieces: parts of documents that become examples on their own, and what is scattered.
 
-A document of any length is cut into pieces of some thousand tokens, so that shards can be of equal size and
-memory does not depend on the longest document. Where sentences matter a piece ends with a sentence; where
-windows slide over a document, a piece holds whole windows and repeats the overlap with the one before.
+A document of any length is cut into pieces of some thousand tokens, so that shards can be of equal
+size and memory does not depend on the longest document. Where sentences matter a piece ends with a
+sentence; where windows slide over a document, a piece holds whole windows and repeats the overlap
+with the one before.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ class Pieces:
     """Pieces of documents, in any order.
 
     Attributes:
-      hashes: `[num_pieces] uint64`, uniform and stable: position in the corpus and seed of all draws.
+      hashes: `[num_pieces] uint64`, uniform and stable: position in the corpus and seed of all
+        draws.
       documents: `[num_pieces] uint64`: the key of the document, to tell pieces of others.
       token_starts, token_counts: `[num_pieces] int64`, in `ids`; pieces may overlap.
       sentence_splits: `[num_pieces + 1] int64`, into `sentence_lengths`.
@@ -38,7 +40,7 @@ class Pieces:
     token_counts: Int64s
     sentence_splits: Int64s
     sentence_lengths: Ids
-    ids: Ids
+    ids: npt.NDArray[Any]
 
     def __len__(self) -> int:
         return len(self.hashes)

@@ -1,7 +1,7 @@
 """The plan of a job, on disk beside its runs: what the tasks are, and how runs are gathered.
 
-Stages exchange numbers only; what a number means stands here, so that a restarted job, on any engine and
-with any number of workers, does the same tasks.
+Stages exchange numbers only; what a number means stands here, so that a restarted job, on any
+engine and with any number of workers, does the same tasks.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class RunTree:
     """How many runs there are on each level, and which are gathered into which.
 
     Level 0 is written by scatter, one run a task, over all hashes. A run of level n holds one of
-    `fan_in ** n` parts of the hashes of `fan_in ** n` runs of level 0. Every byte is read and written once
-    a level, in reads of a run's size / `fan_in`; what a worker holds is one run.
+    `fan_in ** n` parts of the hashes of `fan_in ** n` runs of level 0. Every byte is read and
+    written once a level, in reads of a run's size / `fan_in`; what a worker holds is one run.
 
     Attributes:
       tasks: the runs of level 0.

@@ -7,14 +7,14 @@ from dataclasses import asdict, dataclass
 
 # The reasons, and what they mean to the person who reads them. Counters and files use the keys.
 REASONS = {
-    "undecodable": "bytes that are not valid in --encoding; --encoding_errors=replace keeps the rest",
+    "undecodable": "bytes that are not valid in --encoding; see --encoding_errors",
     "not_json": "the line is not a JSON object",
     "field_missing": "the record lacks --text_field or --split_by",
     "field_not_text": "the field is no string",
     "wrong_number_of_fields": "the row has more or fewer fields than the header",
     "broken_row": "the row cannot be read as CSV",
     "line_too_long": "the record is longer than 64 MiB",
-    "broken_file": "the file ends too early or its compression is damaged; what came before is used",
+    "broken_file": "the file ends too early or is damaged; what came before is used",
     "unreadable_file": "the file cannot be opened",
 }
 

@@ -1,13 +1,14 @@
 """Run files: pieces in order of their hash, so that any range of hashes is one range of bytes.
 
-A scatter task writes one run; hashes are uniform, so a range of them is a random sample of what the task
-read, and the same range of all runs a random sample of the corpus. A record is a row of uint16:
+A scatter task writes one run; hashes are uniform, so a range of them is a random sample of what the
+task read, and the same range of all runs a random sample of the corpus. A record is a row of
+uint16:
 
     hash 4 | document 4 | num_sentences 2 | num_tokens 2 | sentence lengths … | ids …
 
-with ids of two words each where the vocabulary needs it. Behind the records of all splits lies the tail: for
-each split a sparse index (hash and offset of a record every 16 KiB) and a histogram of expected output bytes
-by hash, from which the planner cuts shards of equal size.
+with ids of two words each where the vocabulary needs it. Behind the records of all splits lies the
+tail: for each split a sparse index (hash and offset of a record every 16 KiB) and a histogram of
+expected output bytes by hash, from which the planner cuts shards of equal size.
 """
 
 from __future__ import annotations
@@ -254,7 +255,7 @@ def write_run(
             }
             at = int(byte_offsets[-1])
         packed = io.BytesIO()
-        np.savez(packed, **tail)  # type: ignore[arg-type]
+        np.savez(packed, **tail)
         handle.write(packed.getvalue())
     return {
         "path": path,
@@ -291,8 +292,9 @@ def read_run(info: dict[str, Any]) -> Run:
 class RunReader:
     """Reads ranges of hashes from one run.
 
-    On this machine's disk a range is read as it is asked for. From object storage consecutive ranges are
-    served from one larger read, so that a shard costs a few requests per run however it is cut.
+    On this machine's disk a range is read as it is asked for. From object storage consecutive
+    ranges are served from one larger read, so that a shard costs a few requests per run however it
+    is cut.
     """
 
     def __init__(self, run: Run, split: int) -> None:

@@ -1,7 +1,7 @@
 """Scatter: read, tokenize and cut documents, and leave them in order of their hash.
 
-Each task writes one run file and then its description; a task whose description is there is done. What
-crosses to the next stage are the numbers of tasks.
+Each task writes one run file and then its description; a task whose description is there is done.
+What crosses to the next stage are the numbers of tasks.
 """
 
 from __future__ import annotations
@@ -163,8 +163,8 @@ class _ScatterDoFn(beam.DoFn):
 class ScatterDocuments(beam.PTransform[beam.PCollection[int], beam.PCollection[int]]):
     """Numbers of read tasks -> the same numbers, each once its run is written.
 
-    Memory: a task's tokens and one block of text, whatever the size of the input. Running a task twice, or
-    two copies of it at once, writes the same bytes under the same name.
+    Memory: a task's tokens and one block of text, whatever the size of the input. Running a task
+    twice, or two copies of it at once, writes the same bytes under the same name.
     """
 
     def __init__(self, job: TextJob) -> None:

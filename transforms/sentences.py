@@ -1,10 +1,11 @@
 """Sentence splitting for text that has none marked: a rule of punctuation, not a model.
 
-A sentence ends at one of . ! ? … with closing quotes and brackets behind it, where white space and then a
-capital, a digit or an opening mark follow, unless the word before the full stop is a known abbreviation or a
-single initial; and at 。！？ wherever they stand. Measured in `benchmarks/sentences.py` on books that have a
-sentence a line. A trained model would cut a few abbreviations better, at a hundredth of the speed and with a
-download; what pretraining needs is segments of the right size that begin and end at plausible places.
+A sentence ends at one of . ! ? … with closing quotes and brackets behind it, where white space and
+then a capital, a digit or an opening mark follow, unless the word before the full stop is a known
+abbreviation or a single initial; and at 。！？ wherever they stand. Measured in
+`benchmarks/sentences.py` on books that have a sentence a line. A trained model would cut a few
+abbreviations better, at a hundredth of the speed and with a download; what pretraining needs is
+segments of the right size that begin and end at plausible places.
 """
 
 from __future__ import annotations
@@ -22,7 +23,13 @@ _END = re.compile(
 )
 _LAST_WORD = re.compile(r"[^\W\d_]+(?:\.[^\W\d_]+)*$")
 _ABBREVIATIONS = frozenset(
-    ["mr", "mrs", "ms", "dr", "prof", "rev", "hon", "st", "sr", "jr", "messrs", "mme", "mlle", "capt", "col", "gen", "lt", "maj", "sgt", "gov", "sen", "rep", "pres", "vs", "etc", "e.g", "i.e", "cf", "al", "ca", "approx", "no", "nos", "vol", "vols", "ed", "eds", "pp", "p", "fig", "figs", "ch", "chap", "sec", "art", "inc", "ltd", "co", "corp", "bros", "dept", "univ", "assn", "jan", "feb", "mar", "apr", "jun", "jul", "aug", "sept", "sep", "oct", "nov", "dec", "mon", "tue", "wed", "thu", "fri", "sat", "sun", "a.m", "p.m", "b.c", "a.d", "u.s", "u.k", "u.n", "ph.d", "m.d", "d.c"]
+    """
+    mr mrs ms dr prof rev hon st sr jr messrs mme mlle capt col gen lt maj sgt gov sen rep pres
+    vs etc e.g i.e cf al ca approx no nos vol vols ed eds pp p fig figs ch chap sec art
+    inc ltd co corp bros dept univ assn
+    jan feb mar apr jun jul aug sept sep oct nov dec mon tue wed thu fri sat sun
+    a.m p.m b.c a.d u.s u.k u.n ph.d m.d d.c
+    """.split()
 )
 
 

@@ -1,8 +1,9 @@
 """How many shards there are, and which hashes each is made of.
 
-Positions in a split are shares of its expected bytes: position 0.25 is the hash below which a quarter of them
-lies. Shard s of S holds positions [s / S, (s + 1) / S). Copy c of a piece stands c / C further on, so that the C
-copies of a text are spread over the whole split and no shard repeats itself.
+Positions in a split are shares of its expected bytes: position 0.25 is the hash below which a
+quarter of them lies. Shard s of S holds positions [s / S, (s + 1) / S). Copy c of a piece stands c
+/ C further on, so that the C copies of a text are spread over the whole split and no shard repeats
+itself.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ class SplitPlan:
       name: of the split.
       shards: their number.
       pieces, tokens: in the split, a copy counted once.
-      cells, sums: `[num_cells]`: leading bits of hashes, and the expected bytes up to and with each.
+      cells, sums: `[num_cells]`: leading bits of hashes, and the expected bytes up to and with
+        each.
     """
 
     name: str
@@ -75,7 +77,8 @@ class SplitPlan:
 def count_shards(weights: list[int], splits: tuple[SplitSpec, ...], spec: ShardSpec) -> list[int]:
     """Returns the number of shards of each split.
 
-    Where a number is given for the first split only, the others get theirs in proportion to their bytes.
+    Where a number is given for the first split only, the others get theirs in proportion to their
+    bytes.
     """
     if splits[0].num_shards is not None:
         unit = max(weights[0], 1) / splits[0].num_shards
@@ -159,26 +162,26 @@ def _decide(job: TextJob, tree: RunTree) -> dict[str, object]:
     if empty:
         raise RunError(
             f"no text for split {', '.join(empty)}: {totals['documents_read']} documents read, "
-            f"{totals['documents_used']} with tokens; check --documents, --input_format and --splits"
+            f"{totals['documents_used']} with tokens; check --documents and --splits"
         )
     shards = count_shards(weights, job.splits, job.shards)
-    for split, wanted, found in zip(job.splits, shards, pieces, strict=True):
+    for spec, wanted, found in zip(job.splits, shards, pieces, strict=True):
         if wanted > found * job.task.copies:
             raise RunError(
-                f"{split.name} has text for at most {found * job.task.copies} shards, "
+                f"{spec.name} has text for at most {found * job.task.copies} shards, "
                 f"{wanted} were asked for; set a smaller --num_shards and --overwrite"
             )
     return {
         "splits": [
             {
-                "name": split.name,
+                "name": spec.name,
                 "shards": shards[i],
                 "pieces": pieces[i],
                 "tokens": tokens[i],
                 "cells": (cells := np.flatnonzero(sums[i])).tolist(),
                 "sums": np.cumsum(sums[i][cells]).tolist(),
             }
-            for i, split in enumerate(job.splits)
+            for i, spec in enumerate(job.splits)
         ],
         "totals": totals,
         "rejected": dict(sorted(reasons.items())),

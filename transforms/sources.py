@@ -75,7 +75,9 @@ def list_sources(patterns: list[str], *, input_format: str = "auto") -> list[Sou
     """
     roots = [_root(pattern) for pattern in patterns]
     # Names from several roots are relative to what the roots share, so that they stay different.
-    root = os.path.commonprefix([f"{root}/" for root in roots]).rpartition("/")[0]
+    root = roots[0]
+    while not all(f"{other}/".startswith(f"{root}/") for other in roots) and root:
+        root = root.rpartition("/")[0]
     found: dict[str, SourceRange] = {}
     for pattern in patterns:
         try:

@@ -1,7 +1,8 @@
 """What a task makes of pieces: the one place that a new text task is added to.
 
-A task says how documents are cut, how many bytes a piece will become, and turns the pieces of a block into
-columns for the encoder. Everything else (reading, scatter, shards, restart) is the same for all.
+A task says how documents are cut, how many bytes a piece will become, and turns the pieces of a
+block into columns for the encoder. Everything else (reading, scatter, shards, restart) is the same
+for all.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -55,10 +56,22 @@ class ExampleBatch:
 class Task(Protocol):
     """A text task, ready to work: vocabulary and options are bound."""
 
-    schema: Schema
-    copies: int
-    wants_sentences: bool
-    wants_partners: bool
+    wants_partners: ClassVar[bool]
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The vocabulary that ids are of."""
+        ...
+
+    @property
+    def copies(self) -> int:
+        """How often each document is used."""
+        ...
+
+    @property
+    def schema(self) -> Schema:
+        """The records' features."""
+        ...
 
     @property
     def cut(self) -> CutSpec:
@@ -160,14 +173,13 @@ class BertTask:
     use_v2_feature_names: bool = False
     use_position_id: bool = False
 
-    wants_sentences = True
-    wants_partners = True
+    wants_partners: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _check_predictions(self.mask, self.pair.max_seq_length)
 
     @cached_property
-    def schema(self) -> Schema:  # type: ignore[override]
+    def schema(self) -> Schema:
         """The records' features."""
         return formats.bert(
             max_seq_length=self.pair.max_seq_length,
@@ -234,8 +246,7 @@ class _WindowTask:
     copies: int = 10
     window: WindowSpec = field(default_factory=WindowSpec)
 
-    wants_sentences = False
-    wants_partners = False
+    wants_partners: ClassVar[bool] = False
 
     @property
     def cut(self) -> CutSpec:

@@ -1,9 +1,11 @@
-"""WordPiece at the speed of memory: a kernel finds words, the `tokenizers` library spells the new ones.
+"""WordPiece at the speed of memory: a kernel finds words, the `tokenizers` library spells the new
+ones.
 
-Text repeats its words, so the ids of a word are computed once, by `tokenizers`' WordPiece model, and looked
-up from then on. The kernel splits ASCII lines by BERT's rules itself; other lines are normalized first
-(`normalization.py`). Measured in `benchmarks/text.py` beside `tokenizers` alone and beside tensorflow_text's
-FastBertTokenizer; neither TensorFlow's 3 seconds of import nor its memory is needed in a worker.
+Text repeats its words, so the ids of a word are computed once, by `tokenizers`' WordPiece model,
+and looked up from then on. The kernel splits ASCII lines by BERT's rules itself; other lines are
+normalized first (`normalization.py`). Measured in `benchmarks/text.py` beside `tokenizers` alone
+and beside tensorflow_text's FastBertTokenizer; neither TensorFlow's 3 seconds of import nor its
+memory is needed in a worker.
 """
 
 from __future__ import annotations
@@ -227,8 +229,8 @@ def _cut_long_lines(lines: Lines) -> tuple[Lines, Int64s]:
 class WordPieceTokenizer:
     """Lines -> ids equal to google-research/bert's FullTokenizer.
 
-    Not thread-safe: the memory of words is shared between calls. It is bounded: at 2**18 words it starts
-    anew, which changes speed and nothing else.
+    Not thread-safe: the memory of words is shared between calls. It is bounded: at 2**18 words it
+    starts anew, which changes speed and nothing else.
     """
 
     def __init__(self, vocabulary: Vocabulary, *, lower_case: bool) -> None:
@@ -258,7 +260,7 @@ class WordPieceTokenizer:
         chosen = np.flatnonzero(lines.non_ascii)
         if not len(chosen):
             return lines
-        forms = [self._normalize(lines[i].decode("utf-8")).encode() for i in chosen]
+        forms = [self._normalize(lines[i].decode("utf-8")).encode() for i in chosen.tolist()]
         base = len(lines.buffer)
         lengths = np.array([len(form) for form in forms], np.int64)
         form_ends = base + np.cumsum(lengths)
@@ -305,7 +307,7 @@ class WordPieceTokenizer:
         words = np.empty(int((lines.ends - lines.starts).sum()) + 1, np.int32)
         splits = np.zeros(len(lines) + 1, np.int64)
         token_splits = np.zeros(len(lines) + 1, np.int64)
-        parts = []
+        parts: list[Ids] = []
         first = 0
         while first < len(lines) or not parts:
             memory = (

@@ -155,8 +155,9 @@ def join_documents(
             total += len(part) + bool(i)
         sizes.append(total)
     counts = np.array(sizes, np.int64)
+    keys = np.array(hashes, np.uint64)
     joined = Pieces(
-        np.array(hashes, np.uint64), np.array(hashes, np.uint64), np.cumsum(counts) - counts, counts,
+        keys, keys, np.cumsum(counts) - counts, counts,
         np.arange(len(counts) + 1), counts.astype(np.int32),
         np.concatenate(parts) if parts else np.zeros(0, np.int32),
     )  # fmt: skip
