@@ -171,9 +171,10 @@ def _hash_beginnings(
 class _Reader:
     """What the readers of all formats share: names, keys, rejects, the choice of lines."""
 
-    def __init__(self, source: SourceRange, spec: DocumentSpec) -> None:
+    def __init__(self, source: SourceRange, spec: DocumentSpec, *, groups: bool) -> None:
         self.source = source
         self.spec = spec
+        self._wants_groups = groups
         self.rejects: list[Reject] = []
         self._file_key = np.uint64(fingerprint64(source.name.encode()))
         self._open: tuple[U64, U64] | None = None
@@ -198,8 +199,9 @@ class _Reader:
         keys = self.keys(positions)
         if groups is None:
             hashes = np.zeros(len(positions), np.uint64)
-            spans = (lines.buffer, lines.starts, lines.ends)
-            _hash_beginnings(spans, line_documents, hashes)
+            if self._wants_groups:
+                spans = (lines.buffer, lines.starts, lines.ends)
+                _hash_beginnings(spans, line_documents, hashes)
             groups = mix64(hashes)
         if continues and self._open:
             keys[0], groups[0] = self._open[0][0], self._open[1][0]
@@ -274,8 +276,8 @@ def _line_start(source: SourceRange) -> tuple[int, bool]:
         window *= 16
 
 
-def _read_text(source: SourceRange, spec: DocumentSpec) -> Iterator[DocumentBatch]:
-    reader = _Reader(source, spec)
+def _read_text(reader: _Reader) -> Iterator[DocumentBatch]:
+    source, spec = reader.source, reader.spec
     start, after_blank = (0, True) if source.compression else _line_start(source)
     blocks = _blocks(source, spec, start)
     # An owned document that goes on from the batch before, or None; what is not ours is skipped.
@@ -439,11 +441,12 @@ def _split_lines_into_sentences(lines: Lines, paragraphs: Int64s) -> tuple[Lines
 
 
 def _read_records(
-    source: SourceRange, spec: DocumentSpec, parse: Callable[[bytes], dict[str, object] | str],
+    reader: _Reader,
+    parse: Callable[[bytes], dict[str, object] | str],
     record_ends: Callable[[bytes], Int64s],
-) -> Iterator[DocumentBatch]:  # fmt: skip
+) -> Iterator[DocumentBatch]:
     """Reads files with a document a record: JSONL, CSV and TSV."""
-    reader = _Reader(source, spec)
+    source, spec = reader.source, reader.spec
     start = source.start
     if source.format == "jsonl" and not source.compression:
         start, _ = _line_start(source)
@@ -579,7 +582,8 @@ def read_header(source: SourceRange, spec: DocumentSpec) -> list[str]:
         return []
 
 
-def _read_delimited(source: SourceRange, spec: DocumentSpec) -> Iterator[DocumentBatch]:
+def _read_delimited(reader: _Reader) -> Iterator[DocumentBatch]:
+    source, spec = reader.source, reader.spec
     delimiter = "\t" if source.format == "tsv" else ","
     header = read_header(source, spec)
     scanner = RecordScanner(delimiter)
@@ -602,24 +606,32 @@ def _read_delimited(source: SourceRange, spec: DocumentSpec) -> Iterator[Documen
         return scanner.record_ends(np.frombuffer(block, np.uint8))
 
     csv.field_size_limit(_MAX_RECORD_BYTES)
-    return _read_records(source, spec, parse, ends)
+    return _read_records(reader, parse, ends)
 
 
 def _json_ends(block: bytes) -> Int64s:
     return np.flatnonzero(np.frombuffer(block, np.uint8) == 10) + 1
 
 
-def read_documents(source: SourceRange, spec: DocumentSpec) -> Iterator[DocumentBatch]:
-    """Yields the documents that begin in a range; a file that cannot be read is a reject."""
+def read_documents(
+    source: SourceRange, spec: DocumentSpec, *, groups: bool = True
+) -> Iterator[DocumentBatch]:
+    """Yields the documents that begin in a range; a file that cannot be read is a reject.
+
+    Args:
+      source: the range.
+      spec: how documents lie in it.
+      groups: whether groups are wanted; else they are all 0, which saves a pass over the text.
+    """
+    reader = _Reader(source, spec, groups=groups)
     try:
         if source.format == "jsonl":
-            yield from _read_records(source, spec, _parse_json, _json_ends)
+            yield from _read_records(reader, _parse_json, _json_ends)
         elif source.format in ("csv", "tsv"):
-            yield from _read_delimited(source, spec)
+            yield from _read_delimited(reader)
         else:
-            yield from _read_text(source, spec)
+            yield from _read_text(reader)
     except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
-        reader = _Reader(source, spec)
         reader.reject(0, "read", "unreadable_file", str(error))
         yield reader.batch(_NO_LINES, np.zeros(0, np.int64), np.zeros(0, np.int64))
 

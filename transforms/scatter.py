@@ -93,7 +93,7 @@ class _Scatterer:
 
     def _read(self, source: SourceRange, cutter: PieceCutter, gathered: _Gathered) -> None:
         before: DocumentBatch | None = None
-        for batch in read_documents(source, self._job.documents):
+        for batch in read_documents(source, self._job.documents, groups=len(self._shares) > 1):
             if before:
                 self._add(before, cutter, gathered, goes_on=batch.continues)
             before = batch

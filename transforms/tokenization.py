@@ -11,6 +11,7 @@ memory is needed in a worker.
 from __future__ import annotations
 
 import hashlib
+import string
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -97,6 +98,25 @@ class Tokens:
     row_splits: Int64s
 
 
+_LETTER, _SPACE, _DROPPED, _MARK = 0, 1, 2, 3
+
+
+def _byte_kinds() -> Bytes:
+    """What BERT's rules make of each byte: ASCII as it is, all other as letters of a word."""
+    kinds = np.full(256, _LETTER, np.uint8)
+    kinds[:32] = _DROPPED
+    kinds[127] = _DROPPED
+    kinds[[9, 10, 13, 32]] = _SPACE
+    for mark in string.punctuation:
+        kinds[ord(mark)] = _MARK
+    return kinds
+
+
+_BYTE_KINDS = _byte_kinds()
+_SAME_CASE = np.arange(256, dtype=np.uint8)
+_LOWER_CASE = np.where((_SAME_CASE >= 65) & (_SAME_CASE <= 90), _SAME_CASE | 32, _SAME_CASE)
+
+
 @kernel
 def _find_word(memory: Any, scratch: Bytes, length: int, hashed: np.uint64, counts: Int64s) -> int:
     """Returns the number of the word in `scratch`, a new one where it is not known; -1: no room."""
@@ -143,6 +163,7 @@ def _find_words(
 ) -> int:
     """Fills `words` and `splits` from line `first` on; returns the line at which memory ran out."""
     buffer, starts, ends = lines
+    folded = _LOWER_CASE if lower_case else _SAME_CASE
     scratch = np.empty(_MAX_WORD_BYTES + 1, np.uint8)
     space = np.uint8(32)
     found = splits[first]
@@ -151,18 +172,15 @@ def _find_words(
         length = 0
         hashed = np.uint64(0xCBF29CE484222325)
         for at in range(starts[line], ends[line] + 1):
-            byte = buffer[at] if at < ends[line] else space
-            if lower_case and 65 <= byte <= 90:
-                byte |= np.uint8(32)
-            is_letter = 97 <= byte <= 122 or byte >= 128 or 48 <= byte <= 57 or 65 <= byte <= 90
-            if is_letter:
+            byte = folded[buffer[at]] if at < ends[line] else space
+            kind = _BYTE_KINDS[byte]
+            if kind == _LETTER:
                 if length <= _MAX_WORD_BYTES:
                     scratch[length] = byte
                     length += 1
                 hashed = (hashed ^ np.uint64(byte)) * np.uint64(0x9E3779B97F4A7C15)
                 continue
-            is_space = byte == 32 or byte == 9 or byte == 10 or byte == 13
-            if not is_space and (byte < 32 or byte == 127):
+            if kind == _DROPPED:
                 continue
             if length:
                 word = _find_word(memory, scratch, length, hashed, counts)
@@ -172,7 +190,7 @@ def _find_words(
                 found += 1
                 length = 0
                 hashed = np.uint64(0xCBF29CE484222325)
-            if not is_space:
+            if kind == _MARK:
                 scratch[0] = byte
                 mark = np.uint64(byte) * np.uint64(0x9E3779B97F4A7C15)
                 word = _find_word(memory, scratch, 1, mark, counts)
