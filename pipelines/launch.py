@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -109,7 +110,7 @@ def run_text(plan: TextPlan, options: Any, flags: list[str]) -> None:
         try:
             if local:
                 workers = options.direct_num_workers or default_workers(plan.input_bytes)
-                run_local(lambda p: build_text(p, plan), flags, workers=workers)
+                run_local(lambda p: build_text(p, plan), flags, workers=workers, log=_log_path(job))
             else:
                 run_on(options.runner, lambda p: build_text(p, plan), flags)
         except RunError:
@@ -118,6 +119,13 @@ def run_text(plan: TextPlan, options: Any, flags: list[str]) -> None:
             raise RunError(_reason(job, error)) from error
         clean_up(job)
     _summary(plan, time.monotonic() - began, progress.peak_bytes)
+
+
+def _log_path(job: TextJob) -> str:
+    """Where the workers of a local run print: removed with the other temporary files."""
+    if files.is_local(job.staging):
+        return files.join(job.staging, "workers.log")
+    return files.join(tempfile.gettempdir(), f"recordmill-workers-{os.getpid()}.log")
 
 
 def run_on(runner: str, build: Callable[[beam.Pipeline], object], flags: list[str]) -> None:

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
+import shlex
+import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import apache_beam as beam
+import grpc
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.transforms.environments import SubprocessSDKEnvironment
+from recordmill.pipelines.worker import DRIVER_VARIABLE
 from recordmill.records.errors import RunError
-from recordmill.transforms.driver import DRIVER_VARIABLE
 
 _SMALL_INPUT_BYTES = 16_000_000
 _AGAIN = "what is finished is kept, run the same command again to go on"
@@ -56,17 +59,41 @@ def _worker_environment() -> Iterator[None]:
         os.environ.update(before)
 
 
+@contextmanager
+def _standard_error_to(path: str) -> Iterator[None]:
+    """Sends what workers and Beam's threads print to a file; what we print goes where it did.
+
+    When a run is cut short each of them prints a page about its lost connection.
+    """
+    sys.stderr.flush()
+    terminal = os.dup(2)
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(log, 2)
+    os.close(log)
+    before, sys.stderr = sys.stderr, os.fdopen(terminal, "w", buffering=1)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(terminal, 2)
+        sys.stderr.close()
+        sys.stderr = before
+
+
 class WorkerDiedError(RunError):
     """A worker process ended before its work."""
 
 
-def run_local(build: Callable[[beam.Pipeline], object], flags: list[str], *, workers: int) -> None:
+def run_local(
+    build: Callable[[beam.Pipeline], object], flags: list[str], *, workers: int, log: str
+) -> None:
     """Builds a pipeline and runs it to its end.
 
     Args:
       build: applies transforms to the pipeline.
       flags: Beam's own options.
       workers: processes; 1 is this one.
+      log: the file for what worker processes print.
 
     Raises:
       WorkerDiedError: a worker process was killed or crashed. The runner's threads still wait for
@@ -74,26 +101,25 @@ def run_local(build: Callable[[beam.Pipeline], object], flags: list[str], *, wor
       Exception: what the pipeline raised.
     """
     flags = [*flags, f"--direct_num_workers={workers}"]
-    flags.append(f"--direct_running_mode={'multi_processing' if workers > 1 else 'in_memory'}")
     # Beam logs each error of a worker with its traceback; the one line of ours says it all.
-    logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
+    logging.getLogger("apache_beam").setLevel(logging.CRITICAL + 1)
     ended = threading.Event()
     problems: list[BaseException] = []
     previous_hook = threading.excepthook
 
     def on_thread_error(args: threading.ExceptHookArgs) -> None:
         if args.thread is not None and args.thread.name == "run_worker":
-            problems.append(WorkerDiedError(f"a worker died ({args.exc_value}); {_AGAIN}"))
+            problems.append(WorkerDiedError(f"a worker died: {args.exc_value}; {_AGAIN}"))
             ended.set()
-        else:
+        elif not isinstance(args.exc_value, grpc.RpcError):
             previous_hook(args)
 
     def run() -> None:
-        # Workers inherit the mask: Ctrl-C reaches the driver only, and they end with it.
-        if hasattr(signal, "pthread_sigmask"):
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions(flags))
+            command = f"exec {shlex.quote(sys.executable)} -m recordmill.pipelines.worker"
+            environment = SubprocessSDKEnvironment.from_command_string(command)
+            runner = FnApiRunner(default_environment=environment if workers > 1 else None)
+            pipeline = beam.Pipeline(runner=runner, options=PipelineOptions(flags))
             build(pipeline)
             pipeline.run().wait_until_finish()
         except BaseException as error:
@@ -101,8 +127,9 @@ def run_local(build: Callable[[beam.Pipeline], object], flags: list[str], *, wor
         ended.set()
 
     threading.excepthook = on_thread_error
+    quiet = _standard_error_to(log) if workers > 1 else nullcontext()
     try:
-        with _worker_environment():
+        with _worker_environment(), quiet:
             threading.Thread(target=run, name="pipeline", daemon=True).start()
             while not ended.wait(0.2):
                 pass

@@ -52,6 +52,11 @@ def _seconds(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
+def _own_standard_error() -> TextIO:
+    """Standard error as it is now, which a run may send elsewhere for others."""
+    return os.fdopen(os.dup(sys.stderr.fileno()), "w", buffering=1)
+
+
 @dataclass(slots=True)
 class _Phase:
     name: str
@@ -71,7 +76,7 @@ class Progress:
     """
 
     plan: TextPlan
-    out: TextIO | None = field(default_factory=lambda: sys.stderr)
+    out: TextIO | None = field(default_factory=lambda: _own_standard_error())
     peak_bytes: int = 0
 
     def __post_init__(self) -> None:

@@ -22,7 +22,6 @@ from recordmill.records.framing import index_lines
 from recordmill.records.manifest import ShardInfo
 from recordmill.records.shards import ShardName
 from recordmill.transforms import files
-from recordmill.transforms.driver import watch_driver
 from recordmill.transforms.job import TextJob, fail, read_json, write_json
 from recordmill.transforms.lines import Int64s
 from recordmill.transforms.pieces import Pieces
@@ -228,9 +227,6 @@ class _BuildDoFn(beam.DoFn):
         self._tree = tree
         self._examples = beam.metrics.Metrics.counter("recordmill", "examples_written")
         self._builder: _Builder | None = None
-
-    def setup(self) -> None:
-        watch_driver()
 
     def process(self, shard: tuple[int, int]) -> Iterator[int]:
         # Not in setup: the plan of the shards is written by the stage before.

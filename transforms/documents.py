@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import codecs
 import csv
+import json
 import lzma
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import IO
 
 import numpy as np
 import orjson
@@ -114,7 +117,15 @@ class _BrokenFileError(Exception):
     """Reading cannot go on; `args[0]` says why."""
 
 
-_BROKEN = (EOFError, zlib.error, lzma.LZMAError, zstandard.ZstdError, UnicodeError)
+_BROKEN = (EOFError, zlib.error, lzma.LZMAError, zstandard.ZstdError)
+
+# An error handler that makes a lone surrogate of every undecodable sequence. Its UTF-8 is invalid, so
+# that lines with one are rejected or mended as those of UTF-8 files are.
+_MARK_UNDECODABLE = "recordmill.mark_undecodable"
+codecs.register_error(
+    _MARK_UNDECODABLE,
+    lambda error: ("\udcff", error.end),  # type: ignore[attr-defined]
+)
 
 
 def _blocks(source: SourceRange, spec: DocumentSpec, start: int) -> Iterator[bytes]:
@@ -125,30 +136,46 @@ def _blocks(source: SourceRange, spec: DocumentSpec, start: int) -> Iterator[byt
     """
     decoder = None
     if not spec.is_utf8:
-        decoder = codecs.getincrementaldecoder(spec.encoding)("surrogateescape")
+        decoder = codecs.getincrementaldecoder(spec.encoding)(_MARK_UNDECODABLE)
     with files.open_read(source.path, start) as raw:
         stream = files.open_decompressed(raw, source.compression)
-        while True:
-            try:
-                block = stream.read(_BLOCK_BYTES)
-                if decoder:
-                    text = decoder.decode(block, final=not block)
-                    block = text.encode("utf-8", "surrogatepass") if text else block[:0]
-            except _BROKEN as error:
-                raise _BrokenFileError(f"{type(error).__name__}: {error}") from error
-            except OSError as error:
-                # gzip, bz2 and xz report damage as OSError without a number; the disk gives one.
-                if error.errno is None:
-                    raise _BrokenFileError(str(error)) from error
-                raise
-            if not block:
-                return
-            yield block
+        damage: Exception | None = None
+        ended = False
+        while not ended:
+            block, damage = _read_block(stream, source.compression)
+            ended = damage is not None or not block
+            if decoder:
+                block = decoder.decode(block, final=ended).encode("utf-8", "surrogatepass")
+            if block:
+                yield block
+        if damage:
+            raise _BrokenFileError(f"{type(damage).__name__}: {damage}") from damage
+
+
+def _read_block(stream: IO[bytes], compression: str) -> tuple[bytes, Exception | None]:
+    """Reads a block, or what comes before the damage to a compressed file, and the damage."""
+    if not compression:
+        return stream.read(_BLOCK_BYTES), None
+    parts: list[bytes] = []
+    wanted = _BLOCK_BYTES
+    damage: Exception | None = None
+    try:
+        while wanted and (part := stream.read1(wanted)):  # type: ignore[attr-defined]
+            parts.append(part)
+            wanted -= len(part)
+    except _BROKEN as error:
+        damage = error
+    except OSError as error:
+        # gzip, bz2 and xz report damage as OSError without a number; the disk gives one.
+        if error.errno is not None:
+            raise
+        damage = error
+    return b"".join(parts), damage
 
 
 @kernel
 def _hash_beginnings(
-    lines: tuple[Bytes, Int64s, Int64s], line_documents: Int64s, hashes: U64
+    lines: tuple[Bytes, Int64s, Int64s], line_documents: Int64s, hashed_bytes: int, hashes: U64
 ) -> None:
     """Hashes each document's first bytes that are no white space: FNV-1a, 64 bits."""
     buffer, starts, ends = lines
@@ -157,7 +184,7 @@ def _hash_beginnings(
         document = line_documents[i]
         if i == 0 or document != line_documents[i - 1]:
             hashes[document] = np.uint64(0xCBF29CE484222325)
-            budget = _HASHED_BYTES
+            budget = hashed_bytes
         for at in range(starts[i], ends[i]):
             if budget == 0:
                 break
@@ -185,6 +212,14 @@ class _Reader:
     def keys(self, positions: Int64s) -> U64:
         return mix64(mix64(positions.astype(np.uint64)) ^ self._file_key)
 
+    def groups(self, lines: Lines, line_documents: Int64s, count: int) -> U64:
+        """Returns `[count] uint64`: equal for documents that begin alike, white space aside."""
+        hashes = np.zeros(count, np.uint64)
+        if self._wants_groups:
+            spans = (lines.buffer, lines.starts, lines.ends)
+            _hash_beginnings(spans, line_documents, _HASHED_BYTES, hashes)
+        return mix64(hashes)
+
     def batch(
         self,
         lines: Lines,
@@ -198,11 +233,7 @@ class _Reader:
         """Makes a batch; a document that goes on keeps its first key and group."""
         keys = self.keys(positions)
         if groups is None:
-            hashes = np.zeros(len(positions), np.uint64)
-            if self._wants_groups:
-                spans = (lines.buffer, lines.starts, lines.ends)
-                _hash_beginnings(spans, line_documents, hashes)
-            groups = mix64(hashes)
+            groups = self.groups(lines, line_documents, len(positions))
         if continues and self._open:
             keys[0], groups[0] = self._open[0][0], self._open[1][0]
         self._open = (keys[-1:], groups[-1:]) if goes_on else None
@@ -256,6 +287,8 @@ def _line_start(source: SourceRange) -> tuple[int, bool]:
     with files.open_read(source.path, source.start - 1) as handle:
         at = source.start - 1
         while True:
+            if 0 <= source.end <= at + 1:
+                return source.end, False  # no line begins in the range
             block = handle.read(_BLOCK_BYTES)
             if not block:
                 return source.size, True
@@ -264,26 +297,20 @@ def _line_start(source: SourceRange) -> tuple[int, bool]:
                 at += found + 1
                 break
             at += len(block)
-    window = 256
-    while True:
-        begin = max(0, at - 1 - window)
-        before = files.read_bytes(source.path, begin, at - 1 - begin)
-        line = before.rpartition(b"\n")
-        if line[1] or begin == 0:
-            return at, not line[2].decode("utf-8", "replace").strip()
-        if before.strip():
-            return at, False
-        window *= 16
+    begin = max(0, at - _MAX_LINE_BYTES - 3)  # of a longer line no more is needed
+    before, _ = _without_bom(files.read_bytes(source.path, begin, at - begin), begin)
+    line = split_lines(before[before.rfind(b"\n", 0, -1) + 1 :])
+    return at, bool(line.blank()[0] and line.ends[0] <= _MAX_LINE_BYTES)
 
 
 def _read_text(reader: _Reader) -> Iterator[DocumentBatch]:
     source, spec = reader.source, reader.spec
     start, after_blank = (0, True) if source.compression else _line_start(source)
     blocks = _blocks(source, spec, start)
-    # An owned document that goes on from the batch before, or None; what is not ours is skipped.
-    inside = False
+    # Whether the data begins within a document of ours, and whether within a line that was cut.
+    inside = in_line = False
     carry, position = b"", start
-    finished = False
+    finished = 0 <= source.end <= start
     while not finished:
         try:
             block = next(blocks, b"")
@@ -292,21 +319,24 @@ def _read_text(reader: _Reader) -> Iterator[DocumentBatch]:
             block = b""
         ended = not block
         data, position = _without_bom(carry + block, position)
-        if not data:
+        if ended and not data:
             break
         if not ended and b"\n" not in block and len(data) < _OPEN_DOCUMENT_BYTES:
             carry = data
             continue
-        lines = _cut_long(split_lines(data), whole=ended or data.endswith(b"\n"))
+        lines, line_begins = _cut_long(split_lines(data), whole=ended or data.endswith(b"\n"))
+        line_begins[0] = not in_line
         blank = lines.blank()
-        previous_blank = np.concatenate([[after_blank], blank[:-1]])
+        # A line that was cut separates no documents, however blank a part of it is.
+        blank_line = blank & line_begins & np.concatenate([line_begins[1:], [True]])
+        previous_blank = np.concatenate([[after_blank], blank_line[:-1]])
         if spec.documents == "line":
-            begins = ~blank
+            begins = line_begins & ~blank_line
         elif spec.documents == "file":
             begins = np.zeros(len(lines), np.bool_)
             begins[0] = position <= 3
         else:
-            begins = ~blank & previous_blank
+            begins = line_begins & ~blank_line & previous_blank
         if inside:
             begins[0] = False
         begin_at = np.flatnonzero(begins)
@@ -318,13 +348,18 @@ def _read_text(reader: _Reader) -> Iterator[DocumentBatch]:
         begin_at = begin_at[begin_at < last]
         first = 0 if inside else int(begin_at[0]) if len(begin_at) else last
         goes_on = False
-        if not (ended or finished or spec.documents == "line"):
+        if not (ended or finished):
             # The last document may go on: keep it for the next round, or hand on the part so far.
             tail = int(begin_at[-1]) if len(begin_at) else 0 if inside else last
-            if (last > tail and not blank[last - 1]) or spec.documents == "file":
-                size = int(lines.ends[last - 1] - lines.starts[tail]) if last > tail else 0
+            if spec.documents == "line":
+                open_ended = last < len(lines) and not line_begins[last]
+            else:
+                open_ended = spec.documents == "file" or not (last and blank_line[last - 1])
+            if open_ended and last > tail:
+                size = int(lines.ends[last - 1] - lines.starts[tail])
                 whole = (last - tail) // _MAX_PARAGRAPH_LINES * _MAX_PARAGRAPH_LINES
-                if size < _OPEN_DOCUMENT_BYTES or not whole:
+                begun = len(begin_at) > 0 and not _is_hashed(lines, blank, tail, tail + whole)
+                if size < _OPEN_DOCUMENT_BYTES or not whole or begun:
                     last = tail
                 else:
                     last, goes_on = tail + whole, True
@@ -343,9 +378,12 @@ def _read_text(reader: _Reader) -> Iterator[DocumentBatch]:
             break
         used = int(lines.starts[last]) if last < len(lines) else len(data)
         if used:
-            after_blank = bool(blank[last - 1]) if last else after_blank
+            after_blank = bool(blank_line[last - 1]) if last else after_blank
+            in_line = last < len(lines) and not line_begins[last]
             inside = goes_on
         carry, position = data[used:], position + used
+        # Of a document that begins before the range no more is read than the range.
+        finished = finished or (source.end >= 0 and position >= source.end and not inside)
     if reader.rejects:
         yield reader.batch(_NO_LINES, np.zeros(0, np.int64), np.zeros(0, np.int64))
 
@@ -353,24 +391,42 @@ def _read_text(reader: _Reader) -> Iterator[DocumentBatch]:
 _NO_LINES = Lines.from_list([])
 
 
-def _cut_long(lines: Lines, *, whole: bool) -> Lines:
+def _is_hashed(lines: Lines, blank: Bools, first: int, end: int) -> bool:
+    """Tells whether some lines are all that a document's group depends on."""
+    left = _HASHED_BYTES
+    for i in range(first, end):
+        if left <= 0:
+            break
+        if not blank[i]:
+            span = lines.buffer[lines.starts[i] : lines.ends[i]]
+            left -= int(np.count_nonzero(span > 32))
+    return left <= 0
+
+
+def _cut_long(lines: Lines, *, whole: bool) -> tuple[Lines, Bools]:
     """Cuts lines over the limit at white space, counted from the line's own beginning.
 
-    A last line that is not `whole` keeps its last part, however short, for the next round.
+    Where the last line is not `whole`, its cuts are those that it will have when it is.
+
+    Returns:
+      The parts, and `[num_parts] bool`: True where one begins a line.
     """
     long = np.flatnonzero(lines.ends - lines.starts > _MAX_LINE_BYTES)
     if not len(long):
-        return lines
-    starts, ends, flags = [], [], []
+        return lines, np.ones(len(lines), np.bool_)
+    starts, ends, flags, begins = [], [], [], []
     at = 0
     for i in long.tolist():
         starts.append(lines.starts[at:i])
         ends.append(lines.ends[at:i])
         flags.append(lines.non_ascii[at:i])
+        begins.append(np.ones(i - at, np.bool_))
         begin, end = int(lines.starts[i]), int(lines.ends[i])
         data = lines.buffer[begin:end].tobytes()
+        # The carriage return at the end of an unfinished line may be half of its end.
+        half = not whole and i == len(lines) - 1 and data.endswith(b"\r")
         cuts = [0]
-        while len(data) - cuts[-1] > _MAX_LINE_BYTES:
+        while len(data) - half - cuts[-1] > _MAX_LINE_BYTES:
             cut = data.rfind(b" ", cuts[-1] + 1, cuts[-1] + _MAX_LINE_BYTES)
             if cut < 0:
                 cut = cuts[-1] + _MAX_LINE_BYTES
@@ -380,12 +436,17 @@ def _cut_long(lines: Lines, *, whole: bool) -> Lines:
         bounds = np.array([*cuts, len(data)], np.int64) + begin
         starts.append(bounds[:-1])
         ends.append(bounds[1:])
-        flags.append(np.full(len(cuts), lines.non_ascii[i], np.bool_))
+        flags.append(
+            np.array([not data[a:b].isascii() for a, b in pairwise([*cuts, len(data)])], np.bool_)
+        )
+        begins.append(np.arange(len(cuts)) == 0)
         at = i + 1
     starts.append(lines.starts[at:])
     ends.append(lines.ends[at:])
     flags.append(lines.non_ascii[at:])
-    return Lines(lines.buffer, np.concatenate(starts), np.concatenate(ends), np.concatenate(flags))
+    begins.append(np.ones(len(lines) - at, np.bool_))
+    columns = (np.concatenate(starts), np.concatenate(ends), np.concatenate(flags))
+    return Lines(lines.buffer, *columns), np.concatenate(begins)
 
 
 def _text_batch(
@@ -399,12 +460,14 @@ def _text_batch(
     continues: bool,
     goes_on: bool,
 ) -> Iterator[DocumentBatch]:
+    # The group comes from the text as it stands in the file.
+    groups = reader.groups(lines.select(~blank), documents[~blank], len(positions))
     lines, keep = reader.valid(lines, base)
     keep &= ~blank
-    # The group comes from the text as it stands in the file, before sentences are split.
     kept = reader.batch(
-        lines.select(keep), documents[keep], positions, continues=continues, goes_on=goes_on
-    )
+        lines.select(keep), documents[keep], positions, groups=groups, continues=continues,
+        goes_on=goes_on,
+    )  # fmt: skip
     if reader.spec.by_punctuation("text"):
         paragraphs = np.cumsum(_paragraph_begins(documents, blank), dtype=np.int64)[keep]
         split, of_line = _split_lines_into_sentences(kept.lines, paragraphs)
@@ -453,7 +516,7 @@ def _read_records(
     blocks = _blocks(source, spec, start)
     carry, position = b"", start
     skipping = False
-    while True:
+    while source.end < 0 or position < source.end:
         try:
             block = next(blocks, b"")
         except _BrokenFileError as error:
@@ -484,6 +547,8 @@ def _read_records(
             return
         used = int(ends[-1]) if len(ends) else 0
         carry, position = data[used:], position + used
+    if reader.rejects:
+        yield reader.batch(_NO_LINES, np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
 def _record_batch(
@@ -503,9 +568,13 @@ def _record_batch(
     for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
         record = data[start:end]
         position = base + start
+        if len(record) > _MAX_RECORD_BYTES:
+            reader.reject(position, "read", "line_too_long")
+            continue
         if position == 0:
             record, _ = _without_bom(record, 0)
-        if not record.strip():
+        # White space alone can be a row of TSV or CSV.
+        if not record.strip(None if reader.source.format == "jsonl" else b"\r\n"):
             continue
         try:
             record.decode("utf-8")
@@ -557,7 +626,10 @@ def _parse_json(record: bytes) -> dict[str, object] | str:
     try:
         content = orjson.loads(record)
     except orjson.JSONDecodeError as error:
-        return f"not_json: {error}"
+        try:
+            content = json.loads(record)  # takes NaN and lone surrogates, which Python writes
+        except (ValueError, RecursionError):
+            return f"not_json: {error}"
     return content if isinstance(content, dict) else f"not_json: {type(content).__name__}"
 
 

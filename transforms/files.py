@@ -168,6 +168,39 @@ def delete_folder(folder: str) -> None:
         FileSystems.delete(files)
 
 
+class _ZstdReader(io.RawIOBase):
+    """Zstandard frames one behind the other; a cut file is an error, as it is in the other formats.
+
+    zstandard's own stream takes a file's end for the end of its text, wherever it was cut.
+    """
+
+    def __init__(self, handle: IO[bytes]) -> None:
+        self._handle = handle
+        self._frame: Any = None
+        self._compressed = b""
+        self._text = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._text:
+            # 4 KiB can hold 128 MiB of one repeated byte; of ordinary text they hold 20 KiB.
+            data = self._compressed or self._handle.read(1 << 12)
+            if not data:
+                if self._frame:
+                    raise EOFError("compressed file ended before the end of a frame")
+                return 0
+            self._frame = self._frame or zstandard.ZstdDecompressor().decompressobj()
+            self._text = memoryview(self._frame.decompress(data))
+            self._compressed = b""
+            if self._frame.eof:
+                self._compressed, self._frame = self._frame.unused_data, None
+        count = min(len(buffer), len(self._text))
+        buffer[:count], self._text = self._text[:count], self._text[count:]
+        return count
+
+
 def open_decompressed(handle: IO[bytes], compression: str) -> IO[bytes]:
     """Returns the decompressed bytes of an open file, as a stream.
 
@@ -182,6 +215,5 @@ def open_decompressed(handle: IO[bytes], compression: str) -> IO[bytes]:
     if compression == "xz":
         return lzma.LZMAFile(handle)
     if compression == "zst":
-        reader = zstandard.ZstdDecompressor().stream_reader(handle, read_across_frames=True)
-        return io.BufferedReader(reader)
+        return io.BufferedReader(_ZstdReader(handle))
     return handle

@@ -16,7 +16,6 @@ from recordmill.records.errors import RunError
 from recordmill.records.hashing import U64, combine, seed_for
 from recordmill.transforms import files
 from recordmill.transforms.documents import DocumentBatch, count_reasons, read_documents
-from recordmill.transforms.driver import watch_driver
 from recordmill.transforms.job import TextJob, fail, read_json, write_json
 from recordmill.transforms.lines import Int64s
 from recordmill.transforms.pieces import PieceCutter, Pieces, concatenate, select
@@ -146,7 +145,6 @@ class _ScatterDoFn(beam.DoFn):
         self._documents = beam.metrics.Metrics.counter("recordmill", "documents_read")
 
     def setup(self) -> None:
-        watch_driver()
         self._scatterer = _Scatterer(self._job)
 
     def process(self, number: int) -> Iterator[int]:

@@ -11,6 +11,7 @@ memory is needed in a worker.
 from __future__ import annotations
 
 import hashlib
+import re
 import string
 from dataclasses import dataclass
 from functools import cached_property
@@ -221,8 +222,13 @@ def _spell(
     return ids
 
 
+_WORD_END = re.compile(rb"[\t\n\r -/:-@\[-`{-~]")
+_TO_LAST_WORD_END = re.compile(rb".*[\t\n\r -/:-@\[-`{-~]", re.DOTALL)
+_DROPPED_BYTES = np.flatnonzero(_BYTE_KINDS == _DROPPED).astype(np.uint8).tobytes()
+
+
 def _cut_long_lines(lines: Lines) -> tuple[Lines, Int64s]:
-    """Cuts lines over the limit at white space, or between characters where there is none.
+    """Cuts lines over the limit between words; of a word over the limit, [UNK], a beginning is left.
 
     Returns:
       The shorter lines, and `[num_lines + 1]`: where the parts of each line begin among them.
@@ -231,14 +237,17 @@ def _cut_long_lines(lines: Lines) -> tuple[Lines, Int64s]:
     first_part = [0]
     for i in range(len(lines)):
         rest = lines[i]
+        if len(rest) > _MAX_LINE_BYTES:
+            rest = rest.translate(None, _DROPPED_BYTES)
         while len(rest) > _MAX_LINE_BYTES:
-            cut = rest.rfind(b" ", 1, _MAX_LINE_BYTES)
-            if cut < 0:
-                cut = _MAX_LINE_BYTES
-                while rest[cut] & 0xC0 == 0x80:
-                    cut -= 1
-            parts.append(rest[:cut])
-            rest = rest[cut:]
+            words = _TO_LAST_WORD_END.match(rest, 0, _MAX_LINE_BYTES)
+            if words:
+                parts.append(words.group())
+                rest = rest[words.end() :]
+            else:
+                parts.append(rest[: _MAX_WORD_BYTES + 1])
+                end = _WORD_END.search(rest)
+                rest = rest[end.start() :] if end else b""
         parts.append(rest)
         first_part.append(len(parts))
     return Lines.from_list(parts), np.array(first_part, np.int64)
@@ -316,11 +325,15 @@ class WordPieceTokenizer:
         Returns:
           `ids` in [0, vocab_size), `row_splits` of shape `[num_lines + 1]`.
         """
+        lines = self._normalized(lines)
         if len(lines) and (lines.ends - lines.starts).max() > _MAX_LINE_BYTES:
             shorter, first_part = _cut_long_lines(lines)
-            tokens = self.tokenize(shorter)
+            tokens = self._tokenize(shorter)
             return Tokens(tokens.ids, tokens.row_splits[first_part])
-        lines = self._normalized(lines)
+        return self._tokenize(lines)
+
+    def _tokenize(self, lines: Lines) -> Tokens:
+        """Returns the ids of lines in normal form, none over the limit."""
         spans = (lines.buffer, lines.starts, lines.ends)
         words = np.empty(int((lines.ends - lines.starts).sum()) + 1, np.int32)
         splits = np.zeros(len(lines) + 1, np.int64)

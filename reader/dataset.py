@@ -1,0 +1,141 @@
+"""What a reader knows of a dataset before it opens a shard: `_SUCCESS`, manifest, schema."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from recordmill.records.errors import UsageError, one_of
+from recordmill.records.manifest import (
+    MANIFEST_PATH,
+    SUCCESS_PATH,
+    Manifest,
+    ShardInfo,
+    check_success,
+)
+from recordmill.records.schema import Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The shards of one split, in order.
+
+    Attributes:
+      name: of the split.
+      paths: of its shard files.
+      shards: what the manifest says of each.
+    """
+
+    name: str
+    paths: tuple[str, ...]
+    shards: tuple[ShardInfo, ...]
+
+    @property
+    def records(self) -> int:
+        """The examples in all its shards."""
+        return sum(shard.records for shard in self.shards)
+
+    @property
+    def mean_record_bytes(self) -> float:
+        """The mean size of a record before compression, framing included; 1 where there is none."""
+        return max(1.0, sum(shard.record_bytes for shard in self.shards) / max(1, self.records))
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedDataset:
+    """A dataset whose `_SUCCESS` vouches for its manifest."""
+
+    path: str
+    manifest: Manifest
+    schema: Schema
+
+    def split(self, name: str) -> Split:
+        """Returns a split.
+
+        Raises:
+          UsageError: there is none of that name; the message lists those there are.
+        """
+        splits = self.manifest.split_shards()
+        shards = splits[one_of(f"{self.path}: split", name, splits)]
+        paths = tuple(_join(self.path, shard.name.path) for shard in shards)
+        return Split(name, paths, tuple(shards))
+
+
+def _join(folder: str, name: str) -> str:
+    return f"{folder.rstrip('/')}/{name}"
+
+
+def _read(path: str) -> bytes | None:
+    """Returns the bytes of a small file, local or on one of TensorFlow's file systems, or None."""
+    if "://" not in path:
+        try:
+            with open(path, "rb") as handle:
+                return handle.read()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+    import tensorflow as tf
+
+    try:
+        with tf.io.gfile.GFile(path, "rb") as handle:
+            content: bytes = handle.read()
+            return content
+    except tf.errors.NotFoundError:
+        return None
+
+
+def open_dataset(path: str | os.PathLike[str]) -> FinishedDataset:
+    """Returns the finished dataset at `path`.
+
+    Args:
+      path: the folder that holds `_SUCCESS`; local, `gs://…` or what else TensorFlow opens.
+
+    Raises:
+      UsageError: there is no `_SUCCESS`, or it vouches for another manifest, or for none that this
+        release can read.
+    """
+    folder = os.fspath(path)
+    success = _read(_join(folder, SUCCESS_PATH))
+    if success is None:
+        raise UsageError(
+            f"a dataset must have {SUCCESS_PATH}, which is written last, and {folder} has none: "
+            "give the folder that holds it, or run the pipeline's command again to finish it"
+        )
+    content = _read(_join(folder, MANIFEST_PATH))
+    if content is None or not check_success(success, content):
+        found = "is missing" if content is None else "is another one"
+        raise UsageError(
+            f"{SUCCESS_PATH} must vouch for {MANIFEST_PATH}, which {found} in {folder}: see what "
+            "is broken with `recordmill verify`, then copy or write the dataset anew"
+        )
+    try:
+        manifest = Manifest.from_bytes(content)
+        schema = Schema.from_json(manifest.features)
+    except (ValueError, TypeError, KeyError) as error:
+        raise UsageError(f"{_join(folder, MANIFEST_PATH)} cannot be used: {error}") from error
+    return FinishedDataset(folder, manifest, schema)
+
+
+def check_schema(dataset: FinishedDataset, expected: Schema) -> None:
+    """Checks that a dataset holds the features that its reader was made for.
+
+    Raises:
+      UsageError: names every feature that is missing, too many, or of another dtype or shape.
+    """
+
+    def described(schema: Schema) -> dict[str, str]:
+        return {
+            f.name: f"{'sequence of ' * f.sequence}{f.dtype} {list(f.shape)}"
+            for f in schema.features
+        }
+
+    found, wanted = described(dataset.schema), described(expected)
+    differences = [
+        f"{name} must be {wanted.get(name, 'absent')}, and is {found.get(name, 'absent')}"
+        for name in sorted(found.keys() | wanted.keys())
+        if found.get(name) != wanted.get(name)
+    ]
+    if differences:
+        raise UsageError(
+            f"{dataset.path} has another schema than expected: {'; '.join(differences)}; read "
+            "another dataset, or write this one with other flags"
+        )
