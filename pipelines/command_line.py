@@ -25,7 +25,7 @@ def _text(arguments: list[str]) -> int:
     add_text_arguments(parser)
     launch.add_engine_arguments(parser)
     options, rest = parser.parse_known_args(arguments)
-    launch.check_beam_flags(rest)
+    launch.check_beam_flags(rest, parser)
     request = text_request(options)
     workers = options.direct_num_workers or local.default_workers(1 << 40)
     launch.run_text(plan_text(request, workers=workers), options, rest)

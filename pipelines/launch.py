@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import difflib
 import os
 import re
 import sys
@@ -39,20 +41,19 @@ def add_engine_arguments(parser: Any) -> None:
     )  # fmt: skip
 
 
-def check_beam_flags(flags: list[str]) -> None:
+def check_beam_flags(flags: list[str], ours: argparse.ArgumentParser) -> None:
     """Checks that what is no flag of ours is one of Beam's.
 
     Raises:
       UsageError: names the flag that nobody knows, and the nearest.
     """
-    import difflib
-
     beam_parser = Parser(add_help=False, allow_abbrev=False, conflict_handler="resolve")
     for options in PipelineOptions.__subclasses__():
         options._add_argparse_args(beam_parser)
     _, unknown = beam_parser.parse_known_args(flags)
     if unknown:
-        names = [name for action in beam_parser._actions for name in action.option_strings]
+        actions = [*ours._actions, *beam_parser._actions]
+        names = [name for action in actions for name in action.option_strings]
         near = difflib.get_close_matches(unknown[0].partition("=")[0], names, n=1)
         hint = f"; did you mean {near[0]}?" if near else "; see --help"
         raise UsageError(f"unknown flag {unknown[0]}{hint}")

@@ -22,7 +22,7 @@ from recordmill.transforms import files
 from recordmill.transforms.commit import CommitSpec, read_manifest
 from recordmill.transforms.documents import read_header
 from recordmill.transforms.job import TextJob, read_json, write_json
-from recordmill.transforms.plan import MAX_FAN_IN, RunTree, plan_path, write_tasks
+from recordmill.transforms.plan import MAX_FAN_IN, REGROUP_FAN_IN, RunTree, plan_path, write_tasks
 from recordmill.transforms.sources import SourceRange, list_sources, plan_tasks
 from recordmill.transforms.tokenization import Vocabulary
 
@@ -201,8 +201,13 @@ def plan_text(request: TextRequest, *, workers: int) -> TextPlan:
     finished = old is not None and files.exists(files.join(job.output, m.SUCCESS_PATH))
     spec = _commit_spec(request, sources, vocabulary, replaces=finished)
     state = read_json(plan_path(job.work)) if files.exists(plan_path(job.work)) else None
-    if state and state["fingerprint"] == spec.fingerprint:
-        _check_unchanged(state, sources)
+    changed = state is not None and state["modified"] != _modified(sources)
+    if state and state["fingerprint"] == spec.fingerprint and not (changed and job.overwrite):
+        if changed:
+            raise UsageError(
+                "the input changed since the run began that this one would finish; start anew with "
+                "--overwrite"
+            )
         tree = RunTree(**state["tree"])
         spec = CommitSpec(**state["commit"])
         return TextPlan(job, spec, tree, input_bytes, resumed=True)
@@ -227,7 +232,7 @@ def plan_text(request: TextRequest, *, workers: int) -> TextPlan:
         target_bytes=task_bytes(input_bytes, workers),
         splittable=job.documents.splittable,
     )
-    tree = RunTree(len(tasks))
+    tree = RunTree(len(tasks), MAX_FAN_IN, REGROUP_FAN_IN)
     check_writable(job.work)
     files.write_bytes(job.vocabulary_path, vocabulary_bytes)
     write_tasks(job.work, tasks)
@@ -248,11 +253,3 @@ def _modified(sources: list[SourceRange]) -> str:
         if files.is_local(source.path):
             digest.update(f"{source.name}\t{os.stat(source.path).st_mtime_ns}\n".encode())
     return digest.hexdigest()
-
-
-def _check_unchanged(state: dict[str, Any], sources: list[SourceRange]) -> None:
-    if state["modified"] != _modified(sources):
-        raise UsageError(
-            "the input changed since the run began that this one would finish; start anew with "
-            "--overwrite"
-        )

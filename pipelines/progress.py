@@ -10,8 +10,7 @@ import os
 import sys
 import threading
 import time
-from dataclasses import dataclass, field
-from typing import TextIO
+from dataclasses import dataclass
 
 from recordmill.pipelines.planning import TextPlan
 from recordmill.transforms import files
@@ -52,11 +51,6 @@ def _seconds(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-def _own_standard_error() -> TextIO:
-    """Standard error as it is now, which a run may send elsewhere for others."""
-    return os.fdopen(os.dup(sys.stderr.fileno()), "w", buffering=1)
-
-
 @dataclass(slots=True)
 class _Phase:
     name: str
@@ -71,12 +65,10 @@ class Progress:
 
     Attributes:
       plan: of the job.
-      out: where to print; nothing is printed where it is None.
       peak_bytes: the most memory that all processes held together.
     """
 
     plan: TextPlan
-    out: TextIO | None = field(default_factory=lambda: _own_standard_error())
     peak_bytes: int = 0
 
     def __post_init__(self) -> None:
@@ -98,12 +90,11 @@ class Progress:
             self._write("\r\x1b[K")
 
     def _is_terminal(self) -> bool:
-        return self.out is not None and self.out.isatty()
+        return sys.stderr.isatty()
 
     def _write(self, text: str) -> None:
-        if self.out is not None:
-            self.out.write(text)
-            self.out.flush()
+        sys.stderr.write(text)
+        sys.stderr.flush()
 
     def _watch(self) -> None:
         every = 0.5 if files.is_local(self.plan.job.work) else 5.0

@@ -1,7 +1,7 @@
 """A WordPiece vocabulary from text, and `python -m recordmill.pipelines.vocab`.
 
-Count the words of the corpus, choose the most frequent, learn pieces from them. A large corpus is read
-twice, so that what is held in memory does not grow with it (`transforms/word_counts.py`).
+Count the words of the corpus, choose the most frequent, learn pieces from them. A large corpus is
+read twice, so that what is held in memory does not grow with it (`transforms/word_counts.py`).
 """
 
 from __future__ import annotations
@@ -267,20 +267,18 @@ def _check_totals(totals: dict[str, Any], max_rejected: float) -> None:
         raise RunError("the input has no words; see --input, --documents and --text_field")
 
 
-def write_vocabulary(request: VocabRequest, flags: list[str]) -> None:
+def write_vocabulary(request: VocabRequest, sources: list[SourceRange], flags: list[str]) -> None:
     """Counts, learns, writes the file and prints a summary.
 
     Args:
       request: what the user asked for.
+      sources: the input.
       flags: Beam's own options.
 
     Raises:
-      UsageError: the input cannot be used.
       RunError: one line: why the run ended.
     """
     began = time.monotonic()
-    sources = list_sources(request.patterns, input_format=request.input_format)
-    _check_columns(sources, request.documents)
     input_bytes = sum(source.text_bytes for source in sources)
     workers = request.workers or default_workers(1 << 40)
     tasks = plan_tasks(
@@ -324,10 +322,11 @@ def main(arguments: list[str] | None = None) -> int:
     options, flags = parser.parse_known_args(arguments)
     launch.check_beam_flags(flags)
     request = vocab_request(options)
-    # A wrong input is told before a folder is made for the output.
-    list_sources(request.patterns, input_format=request.input_format)
+    # The input comes first: where it is wrong, no folder is made for the output.
+    sources = list_sources(request.patterns, input_format=request.input_format)
+    _check_columns(sources, request.documents)
     _check_output(request.output, overwrite=options.overwrite)
-    write_vocabulary(request, flags)
+    write_vocabulary(request, sources, flags)
     return 0
 
 

@@ -257,7 +257,9 @@ class SketchWords(beam.PTransform[beam.PCollection[int], beam.PCollection[Totals
 
     def expand(self, tasks: beam.PCollection[int]) -> beam.PCollection[Totals]:
         """Sums the counters of every worker."""
-        read = tasks | "SketchTask" >> _read_words(self._spec, _Sketch)  # one of all counters a bundle
+        read = tasks | "SketchTask" >> _read_words(
+            self._spec, _Sketch
+        )  # one of all counters a bundle
         size = self._spec.sketch.size if self._spec.sketch else 0
         _analyze(read.batches, _columns("counters", size=size), _sum_counters, self._spec, "sketch")
         return read.totals

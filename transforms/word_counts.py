@@ -2,10 +2,10 @@
 
 Text of any size has ever more distinct words, nearly all of them rare. A first pass adds every word
 to a count-min sketch (Cormode and Muthukrishnan 2005, doi:10.1016/j.jalgor.2003.12.001): a few rows
-of counters, in each of which a word shares its counter with others, so that a counter is never below
-the word's count. From its sums comes a threshold that few counters reach; a second pass counts only
-words whose counters all reach it. No word that does is lost, and sums of integers depend on neither
-order nor workers.
+of counters, in each of which a word shares its counter with others, so that a counter is never
+below the word's count. From its sums comes a threshold that few counters reach; a second pass
+counts only words whose counters all reach it. No word that does is lost, and sums of integers
+depend on neither order nor workers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from recordmill.records.hashing import GOLDEN, U64, mix64
+from recordmill.records.hashing import U64, combine, mix64
 from recordmill.records.jit import kernel
 from recordmill.transforms import tokenization as t
 from recordmill.transforms.lines import Bools, Bytes, Int64s, Lines
@@ -44,9 +44,7 @@ class WordTable:
 
     def select(self, chosen: Bools) -> WordTable:
         """Returns the words of a mask over the same pool."""
-        return WordTable(
-            self.pool, self.starts[chosen], self.lengths[chosen], self.counts[chosen]
-        )
+        return WordTable(self.pool, self.starts[chosen], self.lengths[chosen], self.counts[chosen])
 
     def items(self) -> Iterator[tuple[bytes, int]]:
         """Yields (word, count)."""
@@ -101,8 +99,8 @@ def _hash_words(pool: Bytes, starts: Int64s, lengths: Int64s, hashes: U64) -> No
 class WordCounter:
     """Counts the words of lines: those that google-research/bert's BasicTokenizer makes of them.
 
-    Its memory is bounded: when it is full, `add` hands out what it holds and begins anew. Words over
-    200 characters, which BERT's tokenizer never looks up, are left out. Not thread-safe.
+    Its memory is bounded: when it is full, `add` hands out what it holds and begins anew. Words of
+    over 200 characters, which BERT's tokenizer never looks up, are left out. Not thread-safe.
     """
 
     def __init__(self, *, lower_case: bool) -> None:
@@ -197,7 +195,7 @@ def _cells(table: WordTable, spec: SketchSpec) -> Iterator[Int64s]:
     """Yields, row by row, `[num_words] int64`: the word's counter among all of the sketch."""
     hashes = table.hashes()
     for row in range(_SKETCH_ROWS):
-        row_hashes = mix64(hashes + GOLDEN * np.uint64(row + 1))
+        row_hashes = combine(hashes, np.full(len(table), row, np.uint64))
         column = (row_hashes & np.uint64(spec.width - 1)).astype(np.int64)
         yield column + row * spec.width
 

@@ -221,35 +221,35 @@ def test_a_segment_that_begins_within_a_word_is_a_word_of_its_own():
     assert seen == {(3, 4), (1, 5)}
 
 
+VOCAB, LENGTH, ROWS = 500, 102, 20_000
+
+
+@pytest.fixture(
+    scope="module",
+    params=[(1, False, False), (1, True, False), (3, False, True)],
+    ids=["bert", "whole_word", "ngrams"],
+)
+def masked(request):
+    """Ids before and after masking, and the predictions."""
+    ngram, whole_word, replace_words = request.param
+    rng = np.random.default_rng(8)
+    ids = rng.integers(4, VOCAB, (ROWS, LENGTH)).astype(np.int32)
+    ids[:, 0], ids[:, -1] = CLS, SEP
+    never = np.zeros(VOCAB, np.bool_)
+    never[[CLS, SEP]] = True
+    kinds = TokenKinds(MASK_ID, VOCAB, never, np.arange(VOCAB) >= 400)
+    spec = MaskSpec(
+        max_predictions_per_seq=20, whole_word=whole_word, max_ngram_size=ngram,
+        replace_words=replace_words,
+    )  # fmt: skip
+    after = ids.copy()
+    lengths = np.full(ROWS, LENGTH, np.int32)
+    keys = np.arange(ROWS).astype(np.uint64)
+    return ids, after, mask_tokens(after, lengths, keys, kinds=kinds, spec=spec, seed=1)
+
+
 class TestStatistics:
     """Over many examples; bounds are about 5 standard deviations wide."""
-
-    VOCAB = 500
-    LENGTH = 102
-    ROWS = 20_000
-
-    @pytest.fixture(
-        scope="class",
-        params=[(1, False, False), (1, True, False), (3, False, True)],
-        ids=["bert", "whole_word", "ngrams"],
-    )
-    def masked(self, request):
-        ngram, whole_word, replace_words = request.param
-        rng = np.random.default_rng(8)
-        ids = rng.integers(4, self.VOCAB, (self.ROWS, self.LENGTH)).astype(np.int32)
-        ids[:, 0], ids[:, -1] = CLS, SEP
-        never = np.zeros(self.VOCAB, np.bool_)
-        never[[CLS, SEP]] = True
-        kinds = TokenKinds(MASK_ID, self.VOCAB, never, np.arange(self.VOCAB) >= 400)
-        spec = MaskSpec(
-            max_predictions_per_seq=20, whole_word=whole_word, max_ngram_size=ngram,
-            replace_words=replace_words,
-        )  # fmt: skip
-        after = ids.copy()
-        lengths = np.full(self.ROWS, self.LENGTH, np.int32)
-        keys = np.arange(self.ROWS).astype(np.uint64)
-        found = mask_tokens(after, lengths, keys, kinds=kinds, spec=spec, seed=1)
-        return ids, after, found
 
     def test_rate(self, masked):
         _, _, found = masked
@@ -259,22 +259,22 @@ class TestStatistics:
 
     def test_80_10_10(self, masked):
         ids, after, found = masked
-        rows = np.repeat(np.arange(self.ROWS), 20).reshape(self.ROWS, 20)
+        rows = np.repeat(np.arange(ROWS), 20).reshape(ROWS, 20)
         real = found.weights > 0
         labels, now = found.ids[real], after[rows[real], found.positions[real]]
         assert np.array_equal(labels, ids[rows[real], found.positions[real]])
         count = len(labels)
         # Draws of one n-gram are shared, which widens the distribution by less than three.
         width = 5 * 3**0.5 * (0.25 / count) ** 0.5
-        assert abs((now == MASK_ID).mean() - 0.8 - 0.1 / self.VOCAB) < width
-        assert abs((now == labels).mean() - 0.1 - 0.1 / self.VOCAB) < width
+        assert abs((now == MASK_ID).mean() - 0.8 - 0.1 / VOCAB) < width
+        assert abs((now == labels).mean() - 0.1 - 0.1 / VOCAB) < width
         untouched = np.ones(ids.shape, np.bool_)
         untouched[rows[real], found.positions[real]] = False
         assert np.array_equal(ids[untouched], after[untouched])
 
     def test_positions_are_uniform(self, masked):
         _, _, found = masked
-        counts = np.bincount(found.positions[found.weights > 0], minlength=self.LENGTH)
+        counts = np.bincount(found.positions[found.weights > 0], minlength=LENGTH)
         assert counts[0] == counts[-1] == 0
         # Words and n-grams reach less often to the edges; in the middle all positions are alike.
         middle = counts[10:-10]
@@ -285,11 +285,11 @@ class TestStatistics:
 
     def test_replacements_are_uniform_over_the_vocabulary(self, masked):
         _, after, found = masked
-        rows = np.repeat(np.arange(self.ROWS), 20).reshape(self.ROWS, 20)
+        rows = np.repeat(np.arange(ROWS), 20).reshape(ROWS, 20)
         real = found.weights > 0
         labels, now = found.ids[real], after[rows[real], found.positions[real]]
         replaced = now[(now != MASK_ID) & (now != labels)]
-        counts = np.delete(np.bincount(replaced, minlength=self.VOCAB), MASK_ID)
+        counts = np.delete(np.bincount(replaced, minlength=VOCAB), MASK_ID)
         assert counts.min() > 0  # special tokens too, as in BERT
         expected = counts.mean()
         chi_square = ((counts - expected) ** 2 / expected).sum()
@@ -302,11 +302,9 @@ class TestStatistics:
         runs = [0, 0, 0]
         for found in mask([[CLS, *words.tolist(), SEP]] * 4000, list(range(4000)), spec):
             assert len(found.positions) == 3
-            first, second, third = found.positions
-            runs[
-                0 if third - first == 2 else 1 if 1 in (second - first, third - second) else 2
-            ] += 1
-        # The first draw is a trigram with (1/3) / (1 + 1/2 + 1/3) = 2 in 11, and is then all there is.
+            gaps = np.diff(found.positions).tolist()
+            runs[2 - gaps.count(1)] += 1
+        # A trigram is drawn first with (1/3) / (1 + 1/2 + 1/3) = 2 in 11, and is then all there is.
         assert runs[0] / 4000 > 2 / 11 - 0.03
         assert runs[1] > runs[0]
         assert min(runs) > 300

@@ -17,8 +17,9 @@ from recordmill.transforms.tokenization import SPECIAL_TOKENS, Vocabulary, WordP
 from .bert_reference import FullTokenizer
 
 UNICODE_TOKENS = (
-    "é", "##é", "naïve", "中", "文", "の", "##の", "ος", "##ς", "σ", "##σ", "ﬁ", "…", "—", "가", "\u1100\u1161",
-    "##\u1161", "İ", "ı", "##ı", "ß", "##ß", "STRASSE", "Hello", "##W", "W", "A", "##A", "🙂", "##🙂", "$",
+    "é", "##é", "naïve", "中", "文", "の", "##の", "ος", "##ς", "σ", "##σ", "ﬁ", "…", "—", "가",
+    "\u1100\u1161", "##\u1161", "İ", "ı", "##ı", "ß", "##ß", "STRASSE", "Hello", "##W", "W", "A",
+    "##A", "🙂", "##🙂", "$",
 )  # fmt: skip
 
 
@@ -49,8 +50,9 @@ any_line = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 ascii_line = st.text(st.characters(max_codepoint=127), max_size=60)
 wordy = st.lists(
     st.sampled_from(
-        ["the", "Of", "WATER", "##s", "[MASK]", "naïve", "é", "中文", "のの", "ΟΔΟΣ", "ΑΣ.Α", "가", "İ", "ß",
-         "🙂", " ", "\t", "\u3000", "\x00", "\x7f", "'", "-", "...", "a\u0301", "\u0301", "x" * 199, "é" * 200]
+        ["the", "Of", "WATER", "##s", "[MASK]", "naïve", "é", "中文", "のの", "ΟΔΟΣ", "ΑΣ.Α", "가",
+         "İ", "ß", "🙂", " ", "\t", "\u3000", "\x00", "\x7f", "'", "-", "...", "a\u0301", "\u0301",
+         "x" * 199, "é" * 200]
     ),
     max_size=12,
 ).map("".join)  # fmt: skip
@@ -69,7 +71,7 @@ def test_every_character(tokenizers):
     """Alone, within a word and between words."""
     tokenizer, reference = tokenizers
     codes = [code for code in range(sys.maxunicode + 1) if not 0xD800 <= code <= 0xDFFF]
-    # Of the long blocks of ideographs, syllables, private and unassigned characters a sample will do.
+    # Of the long blocks of ideographs, syllables and unassigned characters a sample will do.
     codes = [
         code
         for code in codes
@@ -84,31 +86,23 @@ def test_every_character(tokenizers):
 @pytest.mark.parametrize("char", ["a", "é", "中", "🙂", "'", "\u0301", "W"])
 def test_long_words(tokenizers, size, char):
     tokenizer, reference = tokenizers
-    lines = [
-        char * size,
-        f"the {char * size} of",
-        char * size + "." + char * size,
-        "a" + char * size,
-    ]
+    word = char * size
+    lines = [word, f"the {word} of", f"{word}.{word}", f"a{word}"]
     assert ids_of(tokenizer, lines) == [reference.tokenize(line) for line in lines]
 
 
 @pytest.mark.parametrize(
     "unit",
-    ["water ", "water\t", "the.", "x", "xé", "é ", "中", "のx、", "a\u3000", "ΑΣ.", "가", "\x00ab\x00", "\x01",
-     "word\u2028", "É"],
+    ["water ", "water\t", "the.", "x", "xé", "é ", "中", "のx、", "a\u3000", "ΑΣ.", "가",
+     "\x00ab\x00", "\x01", "word\u2028", "É"],
 )  # fmt: skip
-@pytest.mark.parametrize("extra", [-1, 0, 1, 5])
+@pytest.mark.parametrize("extra", [0, 5])
 def test_lines_longer_than_the_memory_takes_at_once(tokenizers, unit, extra):
     tokenizer, reference = tokenizers
     limit = tokenization._MAX_LINE_BYTES
     count = limit // len(unit.encode()) + extra
-    for lines in (
-        ["the", unit * count, "of"],
-        [unit * count + " water"],
-        ["a " * 9 + unit * count],
-    ):
-        assert ids_of(tokenizer, lines) == [reference.tokenize(line) for line in lines]
+    lines = ["the", unit * count, "of", "a " * 9 + unit * count + " water"]
+    assert ids_of(tokenizer, lines) == [reference.tokenize(line) for line in lines]
 
 
 def test_much_longer_lines(tokenizers):
@@ -172,44 +166,47 @@ class TestVocabulary:
     @pytest.mark.parametrize(
         ("data", "message"),
         [
-            (b"[PAD]\n[UNK]\nthe", r"--vocab_file v\.txt must contain .*; it lacks \[CLS\], \[SEP\]"),
-            (b"", r"--vocab_file v\.txt must contain"),
-            ("\n".join([*SPECIAL_TOKENS, "a", "a"]).encode(), "--vocab_file v.txt contains 'a' twice"),
-            ("\n".join(SPECIAL_TOKENS).encode() + b"\n\xff", "--vocab_file v.txt must be UTF-8: .*0xff"),
+            (
+                b"[PAD]\n[UNK]\nthe",
+                r"must contain .*; it lacks \[CLS\], \[SEP\], \[MASK\]: make one",
+            ),
+            (b"", r"--vocab_file v\.txt must contain \[PAD\], "),
+            ("\n".join([*SPECIAL_TOKENS, "a", "a"]).encode(), r"v\.txt contains 'a' twice"),
+            ("\n".join(SPECIAL_TOKENS).encode() + b"\n\xff", r"v\.txt must be UTF-8: .*0xff"),
         ],
-    )  # fmt: skip
+    )
     def test_errors(self, data, message):
         with pytest.raises(UsageError, match=message):
             Vocabulary.from_bytes(data, "v.txt")
 
 
-@pytest.mark.real
-class TestRealText:
-    @pytest.fixture(scope="class")
-    def tokenizers(self, real_data: Path) -> tuple[WordPieceTokenizer, FullTokenizer]:
-        path = real_data / "vocab" / "bert-base-uncased-vocab.txt"
-        vocabulary = Vocabulary.from_bytes(path.read_bytes(), path.name)
-        assert len(vocabulary) == 30_522
-        return (
-            WordPieceTokenizer(vocabulary, lower_case=True),
-            FullTokenizer(vocabulary.tokens, lower_case=True),
-        )
+@pytest.fixture(scope="module")
+def bert_base(real_data: Path) -> tuple[WordPieceTokenizer, FullTokenizer]:
+    path = real_data / "vocab" / "bert-base-uncased-vocab.txt"
+    vocabulary = Vocabulary.from_bytes(path.read_bytes(), path.name)
+    assert len(vocabulary) == 30_522
+    return (
+        WordPieceTokenizer(vocabulary, lower_case=True),
+        FullTokenizer(vocabulary.tokens, lower_case=True),
+    )
 
-    @pytest.mark.parametrize(
-        "name",
-        ["bench_gutenberg_bertfmt.txt", "bert_sample_text.txt", "awkward/blns.txt",
-         "awkward/gutenberg_24675-8_latin1_crlf.txt", "awkward/debian_handbook_zh-CN.txt",
-         "awkward/gutenberg_52834-0_utf8_bom_crlf.txt", "awkward/wagahai_neko_ja_utf8.txt",
-         "awkward/prompts_quoted_newlines.csv", "awkward/HumanEval.jsonl.gz"],
-    )  # fmt: skip
-    def test_every_line(self, real_data: Path, tokenizers, name):
-        tokenizer, reference = tokenizers
-        data = (real_data / "text" / name).read_bytes()
-        if name.endswith(".gz"):
-            data = gzip.decompress(data)
-        if "latin1" in name:
-            data = data.decode("latin-1").encode()
-        lines = [line.decode("utf-8", "replace") for line in data.split(b"\n")]
-        assert len(lines) > 30
-        for line, found in zip(lines, ids_of(tokenizer, lines), strict=True):
-            assert found == reference.tokenize(line), line
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    "name",
+    ["bench_gutenberg_bertfmt.txt", "bert_sample_text.txt", "awkward/blns.txt",
+     "awkward/gutenberg_24675-8_latin1_crlf.txt", "awkward/debian_handbook_zh-CN.txt",
+     "awkward/gutenberg_52834-0_utf8_bom_crlf.txt", "awkward/wagahai_neko_ja_utf8.txt",
+     "awkward/prompts_quoted_newlines.csv", "awkward/HumanEval.jsonl.gz"],
+)  # fmt: skip
+def test_every_line_of_real_text(real_data: Path, bert_base, name):
+    tokenizer, reference = bert_base
+    data = (real_data / "text" / name).read_bytes()
+    if name.endswith(".gz"):
+        data = gzip.decompress(data)
+    if "latin1" in name:
+        data = data.decode("latin-1").encode()
+    lines = [line.decode("utf-8", "replace") for line in data.split(b"\n")]
+    assert len(lines) > 30
+    for line, found in zip(lines, ids_of(tokenizer, lines), strict=True):
+        assert found == reference.tokenize(line), line

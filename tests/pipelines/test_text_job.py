@@ -1,0 +1,571 @@
+"""The text job as a user runs it: the same bytes always, nothing lost, nothing half-written."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from apache_beam.io.filesystems import FileSystems
+from recordmill.pipelines import planning
+from recordmill.pipelines.command_line import main
+from recordmill.records.framing import scan_records
+from recordmill.transforms import build, commit, files
+
+LENGTHS = ("--max_seq_length=64", "--max_predictions_per_seq=10")
+FLAGS = (*LENGTHS, "--dupe_factor=2", "--num_shards=5", "--splits=train:0.8,validation:0.2")
+
+
+def run(
+    source: Path | str, output: Path, vocab_file: str, *flags: str, workers: int = 1, **kwargs: Any
+) -> int:
+    return main(
+        [
+            "text", f"--input={source}", f"--output={output}", f"--vocab_file={vocab_file}",
+            f"--direct_num_workers={workers}", *(flags or FLAGS),
+        ],
+        **kwargs,
+    )  # fmt: skip
+
+
+def command(source: str, output: Path, vocab_file: str, *flags: str, workers: int) -> list[str]:
+    return [
+        sys.executable, "-m", "recordmill.pipelines.text", f"--input={source}",
+        f"--output={output}", f"--vocab_file={vocab_file}", f"--direct_num_workers={workers}",
+        *(flags or FLAGS),
+    ]  # fmt: skip
+
+
+def shard_bytes(output: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(output)): path.read_bytes()
+        for path in sorted(output.glob("*/*.tfrecords"))
+    }
+
+
+def manifest(output: Path) -> dict[str, Any]:
+    return dict(json.loads((output / "_meta/manifest.json").read_bytes()))
+
+
+def records(output: Path) -> list[bytes]:
+    found = []
+    for data in shard_bytes(output).values():
+        offsets, used, problem = scan_records(np.frombuffer(data, np.uint8))
+        assert used == len(data), problem
+        found += [data[a + 12 : b - 4] for a, b in zip(offsets[:-1], offsets[1:], strict=True)]
+    return found
+
+
+@pytest.fixture(scope="session")
+def reference(
+    tmp_path_factory: pytest.TempPathFactory, corpus: Path, vocab_file: str
+) -> dict[str, bytes]:
+    output = tmp_path_factory.mktemp("reference") / "ds"
+    assert run(f"{corpus}/*.txt", output, vocab_file) == 0
+    return shard_bytes(output)
+
+
+class TestSameBytes:
+    def test_reference_is_worth_comparing(self, reference: dict[str, bytes]) -> None:
+        assert len(reference) == 7  # 5 of train, and validation in proportion
+        assert len(set(reference.values())) == len(reference)
+        assert all(len(data) > 10_000 for data in reference.values())
+
+    def test_two_workers(
+        self, reference: dict[str, bytes], corpus: Path, vocab_file: str, tmp_path: Path
+    ) -> None:
+        assert run(f"{corpus}/*.txt", tmp_path / "ds", vocab_file, workers=2) == 0
+        assert shard_bytes(tmp_path / "ds") == reference
+
+    def test_replayed_bundles(
+        self, reference: dict[str, bytes], corpus: Path, vocab_file: str, tmp_path: Path
+    ) -> None:
+        repeat = "--direct_runner_bundle_repeat=2"
+        assert run(f"{corpus}/*.txt", tmp_path / "ds", vocab_file, *FLAGS, repeat) == 0
+        assert shard_bytes(tmp_path / "ds") == reference
+
+    def test_another_place_and_temp_dir(
+        self, reference: dict[str, bytes], corpus: Path, vocab_file: str, tmp_path: Path
+    ) -> None:
+        moved = tmp_path / "elsewhere"
+        moved.mkdir()
+        for path in corpus.glob("*.txt"):
+            (moved / path.name).write_bytes(path.read_bytes())
+        temp = f"--temp_dir={tmp_path}/temp"
+        assert run(f"{moved}/part-*", tmp_path / "ds", vocab_file, *FLAGS, temp) == 0
+        assert shard_bytes(tmp_path / "ds") == reference
+        assert list((tmp_path / "temp").rglob("*.*")) == []
+
+    @pytest.mark.parametrize("task_bytes", [3_000, 40_000])
+    def test_many_tasks_regrouped_blocks_and_shuffled_listing(
+        self,
+        reference: dict[str, bytes],
+        corpus: Path,
+        vocab_file: str,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        task_bytes: int,
+    ) -> None:
+        monkeypatch.setattr(planning, "task_bytes", lambda total, workers: task_bytes)
+        monkeypatch.setattr(planning, "MAX_FAN_IN", 3)
+        monkeypatch.setattr(planning, "REGROUP_FAN_IN", 4)
+        match = FileSystems.match
+
+        def shuffled(*args: Any, **kwargs: Any) -> Any:
+            found = match(*args, **kwargs)
+            for result in found:
+                random.Random(7).shuffle(result.metadata_list)
+            return found
+
+        monkeypatch.setattr(FileSystems, "match", shuffled)
+        assert run(f"{corpus}/*.txt", tmp_path / "ds", vocab_file) == 0
+        assert shard_bytes(tmp_path / "ds") == reference
+
+    def test_another_seed_is_another_order_of_the_same_documents(
+        self, reference: dict[str, bytes], corpus: Path, vocab_file: str, tmp_path: Path
+    ) -> None:
+        assert run(f"{corpus}/*.txt", tmp_path / "ds", vocab_file, *FLAGS, "--random_seed=7") == 0
+        assert shard_bytes(tmp_path / "ds") != reference
+        assert shard_bytes(tmp_path / "ds").keys() == reference.keys()
+
+
+@pytest.mark.parametrize(
+    ("flag", "other"),
+    [
+        ("--task=bert", "--task=mlm"),
+        ("--task=bert", "--do_whole_word_mask"),
+        ("--task=bert", "--max_ngram_size=3"),
+        ("--do_whole_word_mask", "--replacement=per_word"),
+        ("--task=bert", "--masked_lm_prob=0.3"),
+        ("--task=bert", "--short_seq_prob=0.9"),
+        ("--task=bert", "--use_v2_feature_names"),
+        ("--task=bert", "--use_position_id"),
+        ("--task=bert", "--no-do_lower_case"),
+        ("--task=bert", "--dupe_factor=3"),
+        ("--task=bert", "--documents=line"),
+        ("--task=bert", "--sentence_splitter=punctuation"),
+        ("--task=bert", "--compression=GZIP"),
+        ("--task=mlm", "--overlap_size=3"),
+        ("--task=mlm", "--min_short_seq_length=40"),
+        ("--task=mlm", "--allow_cross_document_examples"),
+    ],
+)
+def test_each_option_has_an_effect(
+    write_dataset: Callable[..., Path], flag: str, other: str
+) -> None:
+    plain = write_dataset("--num_shards=1", flag)
+    changed = write_dataset("--num_shards=1", *dict.fromkeys([flag, other]).keys())
+    if other == "--task=mlm":
+        changed = write_dataset("--num_shards=1", other)
+    assert shard_bytes(plain) != shard_bytes(changed)
+
+
+class TestAccounts:
+    def test_every_document_is_written(self, bert_dataset: Path) -> None:
+        counts = manifest(bert_dataset)["counts"]
+        assert counts["documents_read"] == counts["documents_written"] == 402
+        assert counts["examples"] == len(records(bert_dataset))
+
+    def test_nothing_temporary_is_left(self, bert_dataset: Path) -> None:
+        names = {path.name for path in bert_dataset.iterdir()}
+        assert names == {
+            "_SUCCESS", "_meta", "train", "validation", "dataset_info.json", "features.json",
+        }  # fmt: skip
+
+    def test_shards_are_of_one_size(
+        self, tmp_path: Path, vocab_file: str, big_corpus: Path
+    ) -> None:
+        flags = (*LENGTHS, "--dupe_factor=1", "--num_shards=8")
+        assert run(f"{big_corpus}/part-0.txt", tmp_path / "ds", vocab_file, *flags) == 0
+        sizes = [len(data) for data in shard_bytes(tmp_path / "ds").values()]
+        assert len(sizes) == 8
+        assert max(sizes) / min(sizes) < 1.05
+
+    def test_splits_hold_copies_together(self, tmp_path: Path, vocab_file: str) -> None:
+        lines = [json.dumps({"text": f"the document number {i % 50} of some"}) for i in range(400)]
+        (tmp_path / "in.jsonl").write_text("\n".join(lines))
+        flags = (
+            "--task=mlm", "--max_seq_length=48", "--short_seq_prob=0", "--dupe_factor=1",
+            "--num_shards=1", "--splits=train:0.5,test:0.5", "--masked_lm_prob=0.01",
+        )  # fmt: skip
+        assert run(tmp_path / "in.jsonl", tmp_path / "ds", vocab_file, *flags) == 0
+        shards = manifest(tmp_path / "ds")["shards"]
+        assert all(shard["records"] % 8 == 0 and shard["records"] > 0 for shard in shards)
+        assert sum(shard["records"] for shard in shards) == 400
+
+    def test_one_group_is_one_split(self, tmp_path: Path, vocab_file: str) -> None:
+        lines = [
+            json.dumps({"text": f"text {i} of the group", "book": i % 10}) for i in range(300)
+        ]
+        (tmp_path / "in.jsonl").write_text("\n".join(lines))
+        flags = (
+            "--task=mlm", "--max_seq_length=48", "--short_seq_prob=0", "--dupe_factor=1",
+            "--num_shards=1", "--splits=train:0.5,test:0.5", "--split_by=book",
+        )  # fmt: skip
+        assert run(tmp_path / "in.jsonl", tmp_path / "ds", vocab_file, *flags) == 0
+        shards = manifest(tmp_path / "ds")["shards"]
+        assert all(shard["records"] % 30 == 0 and shard["records"] > 0 for shard in shards)
+
+    def test_rejects_are_listed_and_within_budget(self, tmp_path: Path, vocab_file: str) -> None:
+        lines = [json.dumps({"text": f"a good line {i} ."}) for i in range(98)]
+        lines[40:40] = ["{broken", '{"body": "no text"}']
+        (tmp_path / "in.jsonl").write_text("\n".join(lines))
+        flags = (*LENGTHS, "--task=mlm", "--dupe_factor=1", "--num_shards=1")
+        output = tmp_path / "ds"
+        source = tmp_path / "in.jsonl"
+        assert run(source, output, vocab_file, *flags, "--max_rejected=0.01") == 1
+        assert not (output / "_SUCCESS").exists()
+        assert not (output / "train").exists()
+        assert run(source, output, vocab_file, *flags, "--max_rejected=0.02") == 0
+        counts = manifest(output)["counts"]
+        assert counts["rejected"] == {"field_missing": 1, "not_json": 1}
+        assert counts["documents_read"] == 98
+        listed = [
+            json.loads(line)
+            for path in (output / "_meta/rejected").glob("*.jsonl")
+            for line in path.read_text().splitlines()
+        ]
+        assert [item["reason"] for item in listed] == ["not_json", "field_missing"]
+        assert listed[0]["source"] == "in.jsonl"
+        assert listed[0]["position"] == sum(len(line) + 1 for line in lines[:40])
+
+    def test_random_segments_come_from_the_whole_corpus(
+        self, tmp_path: Path, vocab_file: str
+    ) -> None:
+        # Document i says only letter i: the letters of second segments tell where they come from.
+        letters = "abcdefghijklmnopqrst"
+        text = "\n\n".join("\n".join([f"{c} {c} {c}"] * 30) for c in letters for _ in range(5))
+        (tmp_path / "in.txt").write_text(text)
+        flags = (*LENGTHS, "--dupe_factor=5", "--num_shards=4", "--masked_lm_prob=0.01")
+        assert run(tmp_path / "in.txt", tmp_path / "ds", vocab_file, *flags) == 0
+        import recordmill.reader as reader
+
+        pairs = set()
+        dataset = reader.load(tmp_path / "ds", "train", batch_size=1, shuffle=False)
+        for batch in dataset.as_numpy_iterator():
+            if batch["next_sentence_labels"][0, 0]:
+                ids, kinds = batch["input_ids"][0], batch["segment_ids"][0]
+                real = batch["input_mask"][0] == 1
+                pairs.add((int(ids[1]), int(ids[real & (kinds == 1)][0])))
+        assert len({second for _, second in pairs}) >= len(letters)
+        assert len(pairs) > 150  # of 400 ordered pairs of letters
+
+
+class TestRestart:
+    def test_same_command_again_says_so(
+        self, corpus: Path, vocab_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert run(f"{corpus}/*.txt", tmp_path / "ds", vocab_file) == 0
+        before = shard_bytes(tmp_path / "ds")
+        assert run(f"{corpus}/*.txt", tmp_path / "ds", vocab_file) == 0
+        assert "complete: nothing to do" in capsys.readouterr().out
+        assert shard_bytes(tmp_path / "ds") == before
+
+    def test_finished_shards_are_not_built_again(
+        self,
+        reference: dict[str, bytes],
+        corpus: Path,
+        vocab_file: str,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        output = tmp_path / "ds"
+        publish = commit._publish
+        monkeypatch.setattr(commit, "_publish", lambda *_: 1 / 0)
+        assert run(f"{corpus}/*.txt", output, vocab_file) == 1
+        assert not list(output.glob("train*"))
+        monkeypatch.setattr(commit, "_publish", publish)
+        monkeypatch.setattr(build, "encode_batch", lambda *_: pytest.fail("built again"))
+        assert run(f"{corpus}/*.txt", output, vocab_file) == 0
+        assert shard_bytes(output) == reference
+
+    def test_failing_rename(
+        self,
+        reference: dict[str, bytes],
+        corpus: Path,
+        vocab_file: str,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        output = tmp_path / "ds"
+        rename = FileSystems.rename
+
+        def failing(sources: list[str], targets: list[str]) -> None:
+            if targets[0].endswith("train-00002-of-00005.tfrecords"):
+                raise OSError(5, "Input/output error")
+            rename(sources, targets)
+
+        monkeypatch.setattr(FileSystems, "rename", failing)
+        assert run(f"{corpus}/*.txt", output, vocab_file) == 1
+        error = capsys.readouterr().err.splitlines()[-1]
+        assert error.startswith("recordmill: cannot rename")
+        assert "Input/output error" in error
+        assert not (output / "_SUCCESS").exists()
+        assert not list(output.glob("train*"))
+        monkeypatch.setattr(FileSystems, "rename", rename)
+        assert run(f"{corpus}/*.txt", output, vocab_file) == 0
+        assert shard_bytes(output) == reference
+
+    @pytest.mark.parametrize("limit_kb", [20, 150])
+    def test_full_disk(
+        self,
+        reference: dict[str, bytes],
+        corpus: Path,
+        vocab_file: str,
+        tmp_path: Path,
+        limit_kb: int,
+    ) -> None:
+        output = tmp_path / "ds"
+        source = f"{corpus}/*.txt"
+        ended = subprocess.run(
+            ["bash", "-c", f'ulimit -f {limit_kb}; trap "" XFSZ; exec "$@"', "bash"]
+            + command(source, output, vocab_file, workers=1),
+            capture_output=True,
+            text=True,
+        )
+        assert ended.returncode == 1, ended.stderr
+        assert "no space left while writing" in ended.stderr.splitlines()[-1]
+        assert "Traceback" not in ended.stderr
+        assert not (output / "_SUCCESS").exists()
+        assert not list(output.glob("train*"))
+        assert run(source, output, vocab_file) == 0
+        assert shard_bytes(output) == reference
+
+    def test_another_configuration_is_refused_and_overwrite_replaces(
+        self, corpus: Path, vocab_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        output = tmp_path / "ds"
+        source = f"{corpus}/*.txt"
+        fewer = (*LENGTHS, "--dupe_factor=1", "--num_shards=2")
+        assert run(source, output, vocab_file) == 0
+        (output / "notes.txt").write_text("mine")
+        assert run(source, output, vocab_file, *fewer) == 2
+        assert "--overwrite to replace it" in capsys.readouterr().err
+        assert run(source, output, vocab_file, *fewer, "--overwrite") == 0
+        assert sorted(shard_bytes(output)) == [
+            f"train/train-0000{i}-of-00002.tfrecords" for i in range(2)
+        ]
+        assert (output / "notes.txt").read_text() == "mine"
+        assert not (output / "validation").exists()
+        listed = {*manifest(output)["files"], "_SUCCESS", "_meta/manifest.json", "notes.txt"}
+        there = {str(p.relative_to(output)) for p in output.rglob("*") if p.is_file()}
+        assert there == listed
+
+    def test_changed_input_is_not_finished(
+        self,
+        corpus: Path,
+        vocab_file: str,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        source = tmp_path / "in.txt"
+        source.write_bytes((corpus / "part-0.txt").read_bytes())
+        publish = commit._publish
+        monkeypatch.setattr(commit, "_publish", lambda *_: 1 / 0)
+        assert run(source, tmp_path / "ds", vocab_file) == 1
+        source.write_bytes(source.read_bytes().swapcase())
+        monkeypatch.setattr(commit, "_publish", publish)
+        assert run(source, tmp_path / "ds", vocab_file) == 2
+        assert "the input changed" in capsys.readouterr().err
+        assert run(source, tmp_path / "ds", vocab_file, *FLAGS, "--overwrite") == 0
+
+
+@pytest.fixture(scope="session")
+def big_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four files of 3 MB, enough for 12 tasks and for two processes to work at once."""
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    spec = spec_from_file_location("fixtures", Path(__file__).parents[1] / "conftest.py")
+    assert spec and spec.loader
+    fixtures = module_from_spec(spec)
+    spec.loader.exec_module(fixtures)
+    folder = tmp_path_factory.mktemp("big")
+    for i in range(4):
+        text = fixtures.bert_text(fixtures.make_documents(1500, seed=i, sentences=80))
+        (folder / f"part-{i}.txt").write_text(text)
+    return folder
+
+
+BIG_FLAGS = (*LENGTHS, "--dupe_factor=1", "--num_shards=12")
+
+
+@pytest.fixture(scope="session")
+def big_reference(
+    tmp_path_factory: pytest.TempPathFactory, big_corpus: Path, vocab_file: str
+) -> dict[str, bytes]:
+    output = tmp_path_factory.mktemp("big_reference") / "ds"
+    assert run(f"{big_corpus}/*.txt", output, vocab_file, *BIG_FLAGS) == 0
+    return shard_bytes(output)
+
+
+def _children(pid: int) -> list[int]:
+    found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True).stdout
+    return [int(child) for child in found.split()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10))
+def test_killed_at_any_moment(
+    big_reference: dict[str, bytes], big_corpus: Path, vocab_file: str, tmp_path: Path, seed: int
+) -> None:
+    rng = random.Random(seed)
+    output = tmp_path / "ds"
+    line = command(f"{big_corpus}/*.txt", output, vocab_file, *BIG_FLAGS, workers=2)
+    kill_driver = seed % 2 == 0
+    files_until = rng.randrange(0, 24)
+    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    while process.poll() is None:
+        done = len(list(output.glob("_tmp/runs-0/*.json")) + list(output.glob("_tmp/done/*.json")))
+        workers = _children(process.pid)
+        if done >= files_until and workers and time.sleep(rng.random() * 0.3) is None:
+            subprocess.run(["kill", "-9", str(process.pid if kill_driver else rng.choice(workers))])
+            break
+        time.sleep(0.02)
+    text = process.communicate(timeout=60)[0]
+    assert "Traceback" not in text
+    if process.returncode == 0:  # it was faster than the kill
+        assert shard_bytes(output) == big_reference
+        return
+    if not kill_driver:
+        assert process.returncode == 1
+        assert "run the same command again" in text.splitlines()[-1]
+    complete = (output / "_SUCCESS").exists()
+    if not complete:
+        assert not list(output.glob("train/*")) or len(shard_bytes(output)) == 12
+    again = subprocess.run(line, capture_output=True, text=True, timeout=120)
+    assert again.returncode == 0, again.stderr
+    assert shard_bytes(output) == big_reference
+    assert not (output / "_tmp").exists()
+
+
+def test_second_run_at_once_is_refused(
+    big_corpus: Path, vocab_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "ds"
+    line = command(f"{big_corpus}/*.txt", output, vocab_file, *BIG_FLAGS, workers=1)
+    process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while process.poll() is None and not list(output.glob("_tmp/runs-0/*.json")):
+        time.sleep(0.05)
+    assert run(f"{big_corpus}/*.txt", output, vocab_file, *BIG_FLAGS) == 2
+    assert "another run is writing" in capsys.readouterr().err
+    process.kill()
+    process.wait()
+
+
+def _truncated_gz(tmp_path: Path) -> Path:
+    path = tmp_path / "cut.txt.gz"
+    path.write_bytes(gzip.compress(b"the first line .\n" * 5000)[:-20])
+    return path
+
+
+def test_truncated_gz_ends_the_run(
+    tmp_path: Path, vocab_file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = _truncated_gz(tmp_path)
+    assert run(source, tmp_path / "ds", vocab_file, *LENGTHS, "--num_shards=1") == 1
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "broken_file 1" in error
+    assert "--max_rejected" in error
+    rejected = list((tmp_path / "ds/_tmp/rejected").glob("*.jsonl"))
+    assert json.loads(rejected[0].read_text())["source"] == "cut.txt.gz"
+    assert not (tmp_path / "ds/_SUCCESS").exists()
+
+
+MISTAKES: list[tuple[list[str], str]] = [
+    (["--input={corpus}/*.nothing"], "--input {corpus}/*.nothing matches no file"),
+    (["--input={corpus}"], "for all files of that folder write {corpus}/*"),
+    (["--vocab_file={tmp}/none.txt"], "none.txt cannot be read: No such file"),
+    (["--vocab_file={tmp}/no_mask.txt"], "it lacks [MASK]"),
+    (["--vocab_file={tmp}/twice.txt"], "contains 'the' twice"),
+    (["--output={tmp}/taken"], "already holds 1 files that no dataset of recordmill lists"),
+    (["--output=/proc/no/where"], "--output /proc/no/where cannot be written"),
+    (["--output="], "--output is required"),
+    (["--masked_lm_prob=1.5"], "--masked_lm_prob must be in (0, 1), got 1.5"),
+    (["--max_seq_length=4"], "--max_seq_length must be at least 8, got 4"),
+    (["--max_predictions_per_seq=64"], "--max_predictions_per_seq must be below --max_seq_length"),
+    (["--dupe_factor=0"], "--dupe_factor must be at least 1, got 0"),
+    (["--short_seq_prob=2"], "--short_seq_prob must be in [0, 1], got 2.0"),
+    (["--max_ngram_size=0"], "--max_ngram_size must be in [1, 16], got 0"),
+    (["--splits=train:0.9,test:0.3"], "--splits must have shares that add up to 1, got 1.2"),
+    (["--splits=train:a"], "--splits must be like train:0.9,validation:0.1"),
+    (["--splits=a/b:1"], "a split's name must be letters, digits and underscores"),
+    (["--num_shards=none"], "--num_shards must be a number or like train:80,validation:8"),
+    (["--num_shards=tran:3"], "did you mean 'train'?"),
+    (["--shard_size=big"], "--shard_size must be a number of bytes such as 200MB"),
+    (["--num_shards=2", "--num_readers=2"], "give one of --num_shards, --shard_size"),
+    (["--max_rejected=3"], "--max_rejected must be in [0, 1], got 3.0"),
+    (["--encoding=klingon"], "--encoding must be one that Python knows"),
+    (["--overlap_size=3"], "--overlap_size has no meaning for --task=bert"),
+    (["--task=mlm", "--overlap_size=60"], "--overlap_size must be in [0, 31]"),
+    (["--task=mlm", "--use_position_id"], "--use_position_id has no meaning for --task=mlm"),
+    (["--task=mlm_tokens", "--dupe_factor=2"], "--dupe_factor must be 1 for --task=mlm_tokens"),
+    (["--split_by=book"], "--split_by needs fields"),
+    (["--input={tmp}/table.csv"], "--text_field must be a column of {tmp}/table.csv: a, b"),
+    (["--task=gpt7"], "invalid choice: 'gpt7'"),
+    (["--max_seq_lenght=64"], "unknown flag --max_seq_lenght=64; did you mean --max_seq_length?"),
+]
+
+
+@pytest.mark.parametrize(("flags", "message"), MISTAKES)
+def test_mistakes_are_one_line(
+    flags: list[str],
+    message: str,
+    corpus: Path,
+    vocab_file: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tokens = Path(vocab_file).read_text()
+    (tmp_path / "no_mask.txt").write_text(tokens.replace("[MASK]\n", ""))
+    (tmp_path / "twice.txt").write_text(tokens + "the\nthe\n")
+    (tmp_path / "taken/train").mkdir(parents=True)
+    (tmp_path / "taken/train/old.tfrecords").write_text("x")
+    (tmp_path / "table.csv").write_text("a,b\n1,2\n")
+    named = {"corpus": str(corpus), "tmp": str(tmp_path)}
+    given = [flag.format(**named) for flag in flags]
+    plain = {"--input": f"{corpus}/*.txt", "--output": f"{tmp_path}/ds"}
+    plain |= {"--vocab_file": vocab_file, "--max_seq_length": "64"}
+    for flag in given:
+        plain.pop(flag.partition("=")[0], None)
+    status = main(["text", *(f"{k}={v}" for k, v in plain.items()), *given])
+    captured = capsys.readouterr().err
+    assert status == 2, captured
+    assert message.format(**named) in captured
+    assert captured.count("\n") == 1
+    assert not (tmp_path / "ds").exists()
+
+
+def test_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["txt"]) == 2
+    assert "did you mean 'text'?" in capsys.readouterr().err
+
+
+def test_more_shards_than_text(
+    tmp_path: Path, vocab_file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "in.txt").write_text("the only line .\n")
+    flags = (*LENGTHS, "--task=mlm", "--dupe_factor=1", "--num_shards=4")
+    assert run(tmp_path / "in.txt", tmp_path / "ds", vocab_file, *flags) == 1
+    assert "text for at most 1 shards, 4 were asked for" in capsys.readouterr().err
+
+
+def test_temporary_files_of_a_run_that_failed_are_replaced(
+    corpus: Path, vocab_file: str, tmp_path: Path, reference: dict[str, bytes]
+) -> None:
+    output = tmp_path / "ds"
+    (tmp_path / "bad.jsonl").write_text("{\n")
+    assert run(tmp_path / "bad.jsonl", output, vocab_file) == 1
+    assert run(f"{corpus}/*.txt", output, vocab_file) == 2
+    assert run(f"{corpus}/*.txt", output, vocab_file, *FLAGS, "--overwrite") == 0
+    assert shard_bytes(output) == reference
+    assert files.list_files(f"{output}/_tmp") == {}
