@@ -320,7 +320,7 @@ def main(arguments: list[str] | None = None) -> int:
     add_vocab_arguments(parser)
     launch.add_engine_arguments(parser)
     options, flags = parser.parse_known_args(arguments)
-    launch.check_beam_flags(flags)
+    launch.check_beam_flags(flags, parser)
     request = vocab_request(options)
     # The input comes first: where it is wrong, no folder is made for the output.
     sources = list_sources(request.patterns, input_format=request.input_format)

@@ -70,12 +70,12 @@ def test_words_of_any_text_are_those_of_the_reference(texts: list[str]) -> None:
 
 def test_a_full_memory_loses_nothing() -> None:
     texts = [" ".join(f"word{i}x{j} the" for j in range(1000)) for i in range(300)]
-    assert count(texts) == reference(texts)
+    assert count(texts) == Counter(word for text in texts for word in text.split())
 
 
 def test_a_line_longer_than_the_memory_is_counted_whole() -> None:
-    text = " ".join(f"w{i}" for i in range(600_000))
-    assert count([text]) == reference([text])
+    text = " ".join(f"w{i}" for i in range(300_000))
+    assert count([text]) == Counter(text.split())
 
 
 def test_take_forgets() -> None:

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from recordmill.transforms.plan import RunTree, read_task, write_tasks
+from recordmill.transforms.sources import SourceRange
+
+ALL = (1 << 64) - 1
+PROBES = [0, 1, (1 << 62) - 1, 1 << 62, (1 << 63) - 1, 1 << 63, 0xDEADBEEF << 32, ALL - 1, ALL]
+
+
+def scattered(tree: RunTree, level: int, number: int, hashed: int) -> list[int]:
+    """The runs of level 0 from which a run has the records of a hash."""
+    first, last = tree.part(level, number)
+    if not first <= hashed <= last:
+        return []
+    if level == 0:
+        return [number]
+    below = tree.below(level, number)
+    return [run for b in below for run in scattered(tree, level - 1, b, hashed)]
+
+
+@pytest.mark.parametrize("fan_in", [2, 4, 8])
+@pytest.mark.parametrize("max_fan_in", [1, 3, 5])
+@pytest.mark.parametrize("tasks", [1, 2, 3, 5, 8, 9, 17, 31, 64])
+def test_every_run_is_read_once_for_every_hash(tasks, max_fan_in, fan_in):
+    tree = RunTree(tasks, max_fan_in, fan_in)
+    level = tree.levels
+    for low in PROBES:
+        for high in (low, min(low + 5, ALL), ALL):
+            runs = tree.final_runs(low, high)
+            assert len(set(runs)) == len(runs)
+            assert all(0 <= run < tree.runs(level) for run in runs)
+            for hashed in {low, (low + high) // 2, high}:
+                found = Counter(run for r in runs for run in scattered(tree, level, r, hashed))
+                assert found == Counter(range(tasks))
+    assert len(tree.final_runs(0, 0)) <= max_fan_in
+
+
+@pytest.mark.parametrize("tasks", [1, 5, 64, 65, 1000])
+def test_a_level_covers_the_hashes_of_the_one_below(tasks):
+    tree = RunTree(tasks, max_fan_in=4, fan_in=4)
+    for level in range(1, tree.levels + 1):
+        read: Counter[int] = Counter()
+        for number in range(tree.runs(level)):
+            first, last = tree.part(level, number)
+            for below in tree.below(level, number):
+                begin, end = tree.part(level - 1, below)
+                assert begin <= first <= last <= end
+                read[below] += last - first + 1
+        assert read == {
+            run: tree.part(level - 1, run)[1] - tree.part(level - 1, run)[0] + 1
+            for run in range(tree.runs(level - 1))
+        }
+
+
+@pytest.mark.parametrize(
+    ("tasks", "levels"), [(1, 0), (512, 0), (513, 1), (32_768, 1), (32_769, 2)]
+)
+def test_levels(tasks, levels):
+    assert RunTree(tasks).levels == levels
+
+
+def test_tasks_round_trip(tmp_path: Path):
+    tasks = [
+        [SourceRange(f"/in/é {i}", f"é {i}", "text", "", 10, i, -1)] * (i % 3) for i in range(600)
+    ]
+    write_tasks(str(tmp_path), tasks)
+    assert [read_task(str(tmp_path), number) for number in range(600)] == tasks
+    assert len(list((tmp_path / "tasks").iterdir())) == 3
