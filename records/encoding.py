@@ -116,14 +116,16 @@ def _put_bytes(out: Bytes, at: int, data: Bytes, start: int, length: int) -> int
 def _int64_sizes(values: Any, row_splits: Offsets, sizes: Offsets) -> None:
     for i in range(sizes.shape[0]):
         size = 0
+        beyond = np.int64(0)
         for j in range(row_splits[i], row_splits[i + 1]):
-            value = np.uint64(np.int64(values[j]))
-            if value < np.uint64(128):
-                size += 1
-            elif value < np.uint64(16384):
-                size += 2
-            else:
-                size += _varint_size(value)
+            # No branches, so that the compiler does many values at once.
+            value = np.int64(values[j])
+            size += 1 + (value > 127) + (value > 16383) + (value > 2097151) + (value > 268435455)
+            beyond |= value >> 35
+        if beyond != 0:  # more than five bytes, or negative
+            size = 0
+            for j in range(row_splits[i], row_splits[i + 1]):
+                size += _varint_size(np.uint64(np.int64(values[j])))
         sizes[i] = _message_size(size) if size else 0
 
 
@@ -191,17 +193,22 @@ def _put_int64s(
         while _message_size(packed) > lists[i]:
             packed -= 1
         at = _put_tag(out, cursors[i], 0x0A, packed)
-        for j in range(row_splits[i], row_splits[i + 1]):
-            value = np.uint64(np.int64(values[j]))
-            if value < np.uint64(128):
-                out[at] = np.uint8(value)
-                at += 1
-            elif value < np.uint64(16384):
-                out[at] = np.uint8(value | np.uint64(128))
-                out[at + 1] = np.uint8(value >> np.uint64(7))
-                at += 2
-            else:
-                at = _put_varint(out, at, value)
+        first, last = row_splits[i], row_splits[i + 1]
+        if packed == last - first:  # one byte each, as in masks, segments and positions
+            for j in range(first, last):
+                out[at + j - first] = np.uint8(values[j])
+        else:
+            for j in range(first, last):
+                value = np.uint64(np.int64(values[j]))
+                if value < np.uint64(128):
+                    out[at] = np.uint8(value)
+                    at += 1
+                elif value < np.uint64(16384):
+                    out[at] = np.uint8(value | np.uint64(128))
+                    out[at + 1] = np.uint8(value >> np.uint64(7))
+                    at += 2
+                else:
+                    at = _put_varint(out, at, value)
         cursors[i] = end
 
 

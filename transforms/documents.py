@@ -119,8 +119,8 @@ class _BrokenFileError(Exception):
 
 _BROKEN = (EOFError, zlib.error, lzma.LZMAError, zstandard.ZstdError)
 
-# An error handler that makes a lone surrogate of every undecodable sequence. Its UTF-8 is invalid, so
-# that lines with one are rejected or mended as those of UTF-8 files are.
+# An error handler that makes a lone surrogate of every undecodable sequence. Its UTF-8 is invalid,
+# so that lines with one are rejected or mended as those of UTF-8 files are.
 _MARK_UNDECODABLE = "recordmill.mark_undecodable"
 codecs.register_error(
     _MARK_UNDECODABLE,

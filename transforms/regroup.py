@@ -70,18 +70,32 @@ class _RegroupDoFn(beam.DoFn):
 
 
 class RegroupRuns(beam.PTransform[beam.PCollection[int], beam.PCollection[int]]):
-    """Numbers of runs of a level -> the same numbers, each once its run is written.
+    """Numbers of scattered runs -> numbers of the runs that shards are built from.
 
-    Memory: one run. Idempotent, as scatter is.
+    Where scatter's runs are few enough they pass as they are. Memory: one run. Idempotent, as scatter
+    is.
     """
 
-    def __init__(self, job: TextJob, tree: RunTree, level: int) -> None:
+    def __init__(self, job: TextJob, tree: RunTree) -> None:
         super().__init__()
         self._job = job
         self._tree = tree
-        self._level = level
 
     def expand(self, numbers: beam.PCollection[int]) -> beam.PCollection[int]:
-        """Writes a run per number."""
-        do_fn = _RegroupDoFn(self._job, self._tree, self._level)
-        return numbers | "Regroup" >> beam.ParDo(do_fn).with_output_types(int)
+        """Writes the runs of each level once those below are there."""
+        for level in range(1, self._tree.levels + 1):
+            do_fn = _RegroupDoFn(self._job, self._tree, level)
+            runs = self._tree.runs(level)
+            numbers = (
+                numbers
+                | f"Await{level}" >> beam.CombineGlobally(beam.combiners.CountCombineFn())
+                | f"List{level}" >> beam.FlatMap(_count_to, runs).with_output_types(int)
+                | f"Spread{level}" >> beam.Reshuffle()
+                | f"Regroup{level}" >> beam.ParDo(do_fn).with_output_types(int)
+            )
+        return numbers
+
+
+def _count_to(finished: int, runs: int) -> range:
+    del finished  # it only has to be there
+    return range(runs)

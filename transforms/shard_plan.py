@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import apache_beam as beam
 import numpy as np
 from recordmill.records.errors import RunError
 from recordmill.transforms import files
@@ -195,10 +196,39 @@ def read_totals(job: TextJob) -> dict[str, object]:
     return {key: content[key] for key in ("totals", "rejected", "rejected_files")}
 
 
-def decide_or_fail(job: TextJob, tree: RunTree) -> list[tuple[int, int]]:
-    """Plans the shards and returns (split, shard) of each; leaves the reason where it cannot."""
-    try:
-        plans = plan_shards(job, tree)
-    except RunError as error:
-        fail(job, error)
-    return [(split, shard) for split, plan in enumerate(plans) for shard in range(plan.shards)]
+class _PlanShardsDoFn(beam.DoFn):
+    def __init__(self, job: TextJob, tree: RunTree) -> None:
+        self._job = job
+        self._tree = tree
+
+    def process(self, finished: int) -> Iterator[tuple[int, int]]:
+        del finished  # it only has to be there
+        try:
+            plans = plan_shards(self._job, self._tree)
+        except RunError as error:
+            fail(self._job, error)
+        for split, plan in enumerate(plans):
+            for shard in range(plan.shards):
+                yield split, shard
+
+
+class PlanShards(beam.PTransform[beam.PCollection[int], beam.PCollection[tuple[int, int]]]):
+    """Numbers of finished runs -> (split, shard) of every shard to build.
+
+    Decided once, on one worker, when all runs are there; a restarted job keeps the decision.
+    """
+
+    def __init__(self, job: TextJob, tree: RunTree) -> None:
+        super().__init__()
+        self._job = job
+        self._tree = tree
+
+    def expand(self, runs: beam.PCollection[int]) -> beam.PCollection[tuple[int, int]]:
+        """Awaits all runs and reads their tails."""
+        do_fn = _PlanShardsDoFn(self._job, self._tree)
+        return (
+            runs
+            | "AwaitRuns" >> beam.CombineGlobally(beam.combiners.CountCombineFn())
+            | "Decide" >> beam.ParDo(do_fn).with_output_types(tuple[int, int])
+            | "SpreadShards" >> beam.Reshuffle()
+        )

@@ -73,6 +73,8 @@ def list_sources(patterns: list[str], *, input_format: str = "auto") -> list[Sou
     Raises:
       UsageError: a pattern matches nothing, or only empty files.
     """
+    # Beam finds no file for a wildcard without a folder.
+    patterns = [pattern if "/" in pattern else f"./{pattern}" for pattern in patterns]
     roots = [_root(pattern) for pattern in patterns]
     # Names from several roots are relative to what the roots share, so that they stay different.
     root = roots[0]

@@ -228,7 +228,7 @@ _DROPPED_BYTES = np.flatnonzero(_BYTE_KINDS == _DROPPED).astype(np.uint8).tobyte
 
 
 def _cut_long_lines(lines: Lines) -> tuple[Lines, Int64s]:
-    """Cuts lines over the limit between words; of a word over the limit, [UNK], a beginning is left.
+    """Cuts lines over the limit between words; of a word over the limit, [UNK], it leaves a part.
 
     Returns:
       The shorter lines, and `[num_lines + 1]`: where the parts of each line begin among them.

@@ -211,9 +211,7 @@ class TestAccounts:
         assert len(counts) == 2
 
     def test_one_group_is_one_split(self, tmp_path: Path, vocab_file: str) -> None:
-        lines = [
-            json.dumps({"text": f"text {i} of the group", "book": i % 10}) for i in range(300)
-        ]
+        lines = [json.dumps({"text": f"text {i} of the group", "book": i % 10}) for i in range(300)]
         (tmp_path / "in.jsonl").write_text("\n".join(lines))
         flags = (
             "--task=mlm", "--max_seq_length=48", "--short_seq_prob=0", "--dupe_factor=1",

@@ -36,6 +36,8 @@ def scan(data: bytes, delimiter: str, blocks: list[int]) -> list[bytes]:
     blocks=st.lists(st.integers(0, 9), max_size=10),
 )
 def test_rows_are_those_of_the_csv_module(rows, delimiter, end, quoting, blocks):
+    if quoting == csv.QUOTE_MINIMAL:  # which leaves a carriage return without quotes
+        rows = [[cell.replace("\r", "") for cell in row] for row in rows]
     out = io.StringIO()
     csv.writer(out, delimiter=delimiter, lineterminator=end, quoting=quoting).writerows(rows)
     records = scan(out.getvalue().encode(), delimiter, blocks)

@@ -45,11 +45,16 @@ class TestWriting:
         for before in (None, b"old"):
             if before:
                 path.write_bytes(before)
-            with pytest.raises(error), files.writing(str(path)) as handle:
-                handle.write(b"new")
-                raise error
+            with pytest.raises(error):
+                self.write_and_fail(str(path), error)
             assert names(tmp_path) == (["a.bin"] if before else [])
         assert path.read_bytes() == b"old"
+
+    @staticmethod
+    def write_and_fail(path: str, error: type[BaseException]) -> None:
+        with files.writing(path) as handle:
+            handle.write(b"new")
+            raise error
 
     def test_replaces_an_older_file(self, tmp_path: Path):
         path = str(tmp_path / "a.bin")

@@ -29,7 +29,7 @@ def instances_of_document(
 ) -> list[Instance]:  # fmt: skip
     """create_instances_from_document of google-research/bert; a piece is its document.
 
-    Partners and truncation draw from a stream of the instance's own, so that counting instances
+    Partners and truncation draw from a stream of the instance's own, so that counting needs no
     partners, and BERT's search for another document goes on where ten tries are not enough.
     """
     most = spec.max_seq_length - 3

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -72,7 +74,7 @@ def test_shards_and_blocks_share_out_every_copy(cells, shards, blocks, copies):
         assert ranges[0][0] == 0
         assert ranges[-1][1] == END
         assert all(low < high for low, high in ranges)
-        assert all(a[1] == b[0] for a, b in zip(ranges, ranges[1:], strict=False))
+        assert all(a[1] == b[0] for a, b in pairwise(ranges))
 
 
 def test_copies_stand_apart():

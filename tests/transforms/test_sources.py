@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import shutil
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ class TestListing:
         found = list_sources([f"{tmp_path}/in/*.txt"])
         assert [source.name for source in found] == ["a.txt", "b.txt"]
         assert [source.path for source in found] == [f"{tmp_path}/in/a.txt", f"{tmp_path}/in/b.txt"]
-        assert found[0].size == 25
+        assert found[0].size == 40
         found = list_sources([f"{tmp_path}/*/*.txt"])
         assert [source.name for source in found] == ["in/a.txt", "in/b.txt"]
         assert [source.name for source in list_sources([f"{tmp_path}/in/a.txt"])] == ["a.txt"]
@@ -48,6 +49,7 @@ class TestListing:
         assert [source.name for source in list_sources(["in/*.txt"])] == ["a.txt"]
         monkeypatch.chdir(tmp_path / "in")
         assert [source.name for source in list_sources(["*.txt"])] == ["a.txt"]
+        assert [source.name for source in list_sources(["a.txt"])] == ["a.txt"]
 
     @pytest.mark.parametrize(
         ("name", "kind", "compression"),
@@ -79,7 +81,7 @@ class TestListing:
         with pytest.raises(UsageError, match=r"--input .*/no\*\.txt matches no file$"):
             list_sources([f"{tmp_path}/no*.txt"])
         with pytest.raises(UsageError, match=r"matches no file; for all files .* write .*/in/\*$"):
-            list_sources([f"{tmp_path}/in/"])
+            list_sources([f"{tmp_path}/in"])
         with pytest.raises(UsageError, match=r"--input .*empty\.txt matches only empty files"):
             list_sources([f"{tmp_path}/empty.txt"])
         with pytest.raises(UsageError, match="--input nowhere://x/\\* cannot be listed: "):
@@ -110,11 +112,11 @@ def test_tasks_cover_every_byte_once(sizes, target, splittable, compressed):
         assert not compressed
         assert mine[0].start == 0
         assert mine[-1].end == source.size
-        assert all(a.end == b.start for a, b in zip(mine, mine[1:], strict=False))
+        assert all(a.end == b.start for a, b in pairwise(mine))
         assert max(piece.text_bytes for piece in mine) <= target
     for task in tasks:
         assert len(task) == 1 or sum(piece.text_bytes for piece in task) <= target
-    for before, after in zip(tasks, tasks[1:], strict=False):
+    for before, after in pairwise(tasks):
         assert sum(p.text_bytes for p in before) + after[0].text_bytes > target
 
 

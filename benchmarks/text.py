@@ -1,0 +1,372 @@
+"""The text job beside what else there is, in one run, on the same text; ratios are what counts.
+
+    python benchmarks/text.py [--text=FILE] [--vocab_file=FILE] [--size=500MB] [--parts=…]
+
+Parts: kernels (tokenization and encoding on one core), bare (tokenize, mask, encode, write in a
+loop, on every core), job (`recordmill text`), garden (Model Garden's create_pretraining_data on a
+slice), hf (Hugging Face datasets.map with tokenizers on all cores, without any masking), memory
+(the job at 100 MB and 5 GB).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import itertools
+import json
+import multiprocessing
+import os
+import random
+import resource
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+sys.path.insert(0, str(Path(__file__).parent))
+
+import numpy as np
+from corpus import make_corpus, pydoc_text
+from recordmill.pipelines.options import parse_bytes
+from recordmill.pipelines.progress import resident_bytes
+from recordmill.records.encoding import encode_batch
+from recordmill.records.hashing import seed_for
+from recordmill.transforms.documents import DocumentSpec, read_documents
+from recordmill.transforms.lines import split_lines
+from recordmill.transforms.pieces import PieceCutter
+from recordmill.transforms.sources import list_sources
+from recordmill.transforms.tasks import BertTask
+from recordmill.transforms.tokenization import Vocabulary, WordPieceTokenizer
+
+CORES = len(os.sched_getaffinity(0))
+SEED = 12345
+
+
+def timed(work: Callable[[], Any], repeats: int = 3) -> float:
+    """Returns the best of some runs, in seconds."""
+    best = float("inf")
+    for _ in range(repeats):
+        began = time.perf_counter()
+        work()
+        best = min(best, time.perf_counter() - began)
+    return best
+
+
+def show(name: str, value: float, unit: str, **more: object) -> None:
+    extra = "  ".join(f"{key} {item}" for key, item in more.items())
+    print(f"{name:<58} {value:>10,.1f} {unit:<12} {extra}", flush=True)
+
+
+def load_vocabulary(path: str) -> Vocabulary:
+    return Vocabulary.from_bytes(Path(path).read_bytes(), path)
+
+
+def tokenization_kernels(text: bytes, vocab_file: str) -> None:
+    vocabulary = load_vocabulary(vocab_file)
+    megabytes = len(text) / 1e6
+    tokenizer = WordPieceTokenizer(vocabulary, lower_case=True)
+    ours = megabytes / timed(lambda: tokenizer.tokenize(split_lines(text)))
+
+    def from_nothing() -> None:
+        tokenizer._forget()
+        tokenizer.tokenize(split_lines(text))
+
+    first = megabytes / timed(from_nothing)
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    from tokenizers import BertWordPieceTokenizer
+
+    theirs = BertWordPieceTokenizer(vocab_file)._tokenizer
+    lines = text.decode().split("\n")
+    hugging = megabytes / timed(
+        lambda: theirs.encode_batch_fast(lines, add_special_tokens=False), repeats=1
+    )
+    import tensorflow as tf
+    import tensorflow_text
+
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    fast = tensorflow_text.FastBertTokenizer(
+        list(vocabulary.tokens), token_out_type=tf.int32, lower_case_nfd_strip_accents=False
+    )
+    byte_lines = text.lower().split(b"\n")
+    google = megabytes / timed(lambda: fast.tokenize(tf.constant(byte_lines)).values.numpy())
+    show("tokenize: recordmill", ours, "MB/s/core", against_tokenizers=f"{ours / hugging:.1f}x")
+    show("tokenize: recordmill, nothing remembered", first, "MB/s/core")
+    show("tokenize: tokenizers, encode_batch_fast", hugging, "MB/s/core")
+    show("tokenize: tensorflow_text FastBertTokenizer, other ids", google, "MB/s/core")
+
+
+def encoding_kernels(vocab_file: str) -> None:
+    vocabulary = load_vocabulary(vocab_file)
+    schema = BertTask(vocabulary, SEED).schema
+    rng = np.random.default_rng(0)
+    count = 8192
+    columns: dict[str, Any] = {}
+    for feature in schema.features:
+        shape = (count, *feature.shape)
+        if feature.dtype == "float32":
+            columns[feature.name] = rng.integers(0, 2, shape).astype(np.float32)
+        else:
+            most = len(vocabulary) if feature.name.endswith("ids") else 2
+            columns[feature.name] = rng.integers(0, most, shape).astype(np.int32)
+    encode_batch(schema, columns)
+    ours = count / timed(lambda: encode_batch(schema, columns))
+    import pyarrow as pa
+    import tensorflow as tf
+    from google.protobuf import text_format
+    from tensorflow_metadata.proto.v0 import schema_pb2
+    from tfx_bsl.coders.example_coder import RecordBatchToExamplesEncoder
+
+    def flat(name: str) -> Any:
+        column = columns[name]
+        kind = pa.float32() if column.dtype == np.float32 else pa.int64()
+        values = pa.array(column.reshape(-1).astype(kind.to_pandas_dtype()))
+        offsets = np.arange(count + 1, dtype=np.int64) * column.shape[1]
+        return pa.LargeListArray.from_arrays(pa.array(offsets), values)
+
+    batch = pa.RecordBatch.from_arrays([flat(name) for name in columns], list(columns))
+    text = "".join(
+        f'feature {{ name: "{f.name}" type: {"FLOAT" if f.dtype == "float32" else "INT"} }}\n'
+        for f in schema.features
+    )
+    encoder = RecordBatchToExamplesEncoder(text_format.Parse(text, schema_pb2.Schema()))
+    bsl = count / timed(lambda: encoder.encode(batch))
+
+    def with_protobuf() -> None:
+        for row in range(1000):
+            features = {}
+            for name, column in columns.items():
+                if column.dtype == np.float32:
+                    kind = {"float_list": tf.train.FloatList(value=column[row])}
+                else:
+                    kind = {"int64_list": tf.train.Int64List(value=column[row])}
+                features[name] = tf.train.Feature(**kind)
+            tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+
+    protobuf = 1000 / timed(with_protobuf)
+    show("encode and frame: recordmill", ours, "records/s", against_tfx_bsl=f"{ours / bsl:.1f}x")
+    show("encode, not framed: tfx_bsl on arrow", bsl, "records/s")
+    show("encode, not framed: tf.train.Example", protobuf, "records/s")
+
+
+def bare_loop(paths: list[str], vocab_file: str, output: str, ready: Any, go: Any) -> None:
+    """Tokenize, mask, encode, write in a loop over some files: no shuffle, no shards, no Beam."""
+    task = BertTask(load_vocabulary(vocab_file), SEED, copies=1)
+    tokenizer = WordPieceTokenizer(task.vocabulary, lower_case=True)
+    spec = DocumentSpec()
+
+    def work(names: list[str], size: int | None = None) -> None:
+        cutter = PieceCutter(task.cut, seed_for(SEED, "pieces"))
+        with open(output, "wb") as out:
+            for source in list_sources(names):
+                batches = list(read_documents(source, spec, groups=False))[:size] if size else None
+                previous = None
+                for batch in batches or read_documents(source, spec, groups=False):
+                    if previous:
+                        write(previous, batch.continues, cutter, out)
+                    previous = batch
+                if previous:
+                    write(previous, False, cutter, out)
+
+    def write(batch: Any, goes_on: bool, cutter: PieceCutter, out: Any) -> None:
+        pieces, _ = cutter.cut(batch, tokenizer.tokenize(batch.lines), goes_on=goes_on)
+        everything = np.arange(len(pieces))
+        for examples in task.examples(pieces, everything, np.zeros(len(pieces), np.int64)):
+            out.write(encode_batch(task.schema, examples.columns).buffer.data)
+
+    work(paths[:1], size=1)  # compiled, and the words known, before the clock starts
+    ready.release()
+    go.wait()
+    work(paths)
+
+
+def bare(corpus: Path, vocab_file: str, scratch: Path, cores: int) -> float:
+    context = multiprocessing.get_context("spawn")
+    ready, go = context.Semaphore(0), context.Event()
+    names = sorted(str(path) for path in corpus.glob("*.txt"))
+    processes = [
+        context.Process(
+            target=bare_loop,
+            args=(names[i::cores], vocab_file, str(scratch / f"bare-{i}"), ready, go),
+        )
+        for i in range(cores)
+    ]
+    for process in processes:
+        process.start()
+    for _ in processes:
+        ready.acquire()
+    began = time.perf_counter()
+    go.set()
+    for process in processes:
+        process.join()
+    seconds = time.perf_counter() - began
+    for path in scratch.glob("bare-*"):
+        path.unlink()
+    return total_bytes(corpus) / 1e6 / seconds
+
+
+def total_bytes(corpus: Path) -> int:
+    return sum(path.stat().st_size for path in corpus.glob("*.txt"))
+
+
+def job(corpus: Path, vocab_file: str, scratch: Path, *flags: str) -> tuple[float, float, str]:
+    """Returns seconds and peak bytes of all processes together, and what the command printed."""
+    output = scratch / "dataset"
+    shutil.rmtree(output, ignore_errors=True)
+    began = time.perf_counter()
+    process = subprocess.Popen(
+        [
+            sys.executable, "-m", "recordmill.pipelines.text", f"--input={corpus}/*.txt",
+            f"--output={output}", f"--vocab_file={vocab_file}", "--task=bert", "--dupe_factor=1",
+            *flags,
+        ],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    peak = 0
+    begins: dict[str, float] = {}
+    while process.poll() is None:
+        peak = max(peak, resident_bytes() - own_bytes())
+        for phase, sign in (("read", "_tmp/runs-0"), ("write", "_tmp/shards.json")):
+            if phase not in begins and (output / sign).exists():
+                begins[phase] = time.perf_counter() - began
+        if "commit" not in begins and (output / "train").exists():
+            begins["commit"] = time.perf_counter() - began
+        time.sleep(0.05)
+    seconds = time.perf_counter() - began
+    text = process.communicate()[0]
+    if process.returncode:
+        sys.exit(text)
+    order = [("start", 0.0), *begins.items(), ("", seconds)]
+    spans = [
+        f"{name} {100 * (after - at) / seconds:.0f}%"
+        for (name, at), (_, after) in itertools.pairwise(order)
+    ]
+    shutil.rmtree(output)
+    return seconds, peak, ", ".join(spans)
+
+
+def own_bytes() -> int:
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * resource.getpagesize()
+
+
+def garden(text: str, vocab_file: str, scratch: Path) -> float:
+    """Model Garden's create_pretraining_data on a slice, without its start-up."""
+    from official.nlp.data import create_pretraining_data as garden
+    from official.nlp.tools import tokenization
+
+    slice_path = scratch / "slice.txt"
+    slice_path.write_text(text, encoding="utf-8")
+    tokenizer = tokenization.FullTokenizer(vocab_file=vocab_file, do_lower_case=True)
+    process_text = garden.get_processor_text_fn(False, True)
+    with contextlib.redirect_stdout(io.StringIO()):
+        began = time.perf_counter()
+        instances = garden.create_training_instances(
+            [str(slice_path)], tokenizer, process_text, 128, 1, 0.1, 0.15, 20, random.Random(SEED)
+        )
+        garden.write_instance_to_example_files(
+            instances, tokenizer, 128, 20, [str(scratch / "garden")], False, False
+        )
+        seconds = time.perf_counter() - began
+    return len(text.encode()) / 1e6 / seconds
+
+
+def hugging_face(corpus: Path, vocab_file: str, scratch: Path) -> float:
+    """datasets.map with tokenizers in as many processes as cores: ids only, nothing masked."""
+    code = f"""
+import os, time
+os.environ.update(HF_DATASETS_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
+import datasets
+from tokenizers import BertWordPieceTokenizer
+datasets.disable_progress_bars()
+tokenizer = BertWordPieceTokenizer({vocab_file!r})._tokenizer
+began = time.perf_counter()
+data = datasets.load_dataset("text", data_files={str(corpus / "*.txt")!r}, split="train",
+                             cache_dir={str(scratch / "hf")!r})
+def ids(batch):
+    found = tokenizer.encode_batch_fast(batch["text"], add_special_tokens=False)
+    return {{"input_ids": [encoding.ids for encoding in found]}}
+data.map(ids, batched=True, num_proc={CORES}, remove_columns=["text"])
+print("SECONDS", time.perf_counter() - began)
+"""
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    shutil.rmtree(scratch / "hf", ignore_errors=True)
+    if "SECONDS" not in shown.stdout:
+        sys.exit(shown.stderr)
+    return total_bytes(corpus) / 1e6 / float(shown.stdout.rpartition("SECONDS")[2])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--text", help="real text in BERT's form; Python's help topics by default")
+    parser.add_argument("--vocab_file", help="made from the text by default")
+    parser.add_argument("--size", default="500MB", help="of the corpus made from it")
+    parser.add_argument("--scratch", default="build/benchmark", help="15 GB for memory")
+    parser.add_argument("--parts", default="kernels,bare,job,garden,hf")
+    options = parser.parse_args()
+    scratch = Path(options.scratch).resolve()
+    scratch.mkdir(parents=True, exist_ok=True)
+    text = Path(options.text).read_text(encoding="utf-8") if options.text else pydoc_text()
+    parts = options.parts.split(",")
+    vocab_file = options.vocab_file
+    if not vocab_file:
+        vocab_file = str(scratch / "vocab.txt")
+        (scratch / "vocab_text.txt").write_text(text, encoding="utf-8")
+        if not Path(vocab_file).exists():
+            subprocess.run(
+                [
+                    sys.executable, "-m", "recordmill.pipelines.vocab", "--vocab_size=8000",
+                    f"--input={scratch / 'vocab_text.txt'}", f"--output={vocab_file}",
+                ],
+                check=True,
+            )  # fmt: skip
+    size = parse_bytes("--size", options.size)
+    corpus = make_corpus(scratch / f"corpus-{size}", text, size)
+    measured = total_bytes(corpus) / 1e6
+    print(f"{measured:,.0f} MB of text, {CORES} cores\n")
+    figures: dict[str, float] = {}
+    if "kernels" in parts:
+        tokenization_kernels(text.encode()[:6_000_000], vocab_file)
+        encoding_kernels(vocab_file)
+    if "bare" in parts:
+        figures["bare"] = bare(corpus, vocab_file, scratch, CORES)
+        show(f"bare loop on {CORES} cores, start excluded", figures["bare"], "MB/s")
+    if "job" in parts:
+        seconds, peak, spans = job(corpus, vocab_file, scratch)
+        figures["job"] = measured / seconds
+        show("recordmill text, start included", figures["job"], "MB/s", peak_MB=int(peak / 1e6))
+        print(f"  of {seconds:.1f} s: {spans}")
+    if "hf" in parts:
+        small = make_corpus(scratch / "corpus-hf", text, min(size, 100_000_000))
+        figures["hf"] = hugging_face(small, vocab_file, scratch)
+        show(f"datasets.map + tokenizers on {CORES} cores, ids only", figures["hf"], "MB/s")
+    if "garden" in parts:
+        figures["garden"] = garden(text[:3_000_000], vocab_file, scratch)
+        show("Model Garden, start excluded", figures["garden"], "MB/s")
+    if "job" in figures:
+        for other in ("bare", "hf", "garden"):
+            if other in figures:
+                print(f"recordmill text / {other}: {figures['job'] / figures[other]:.2f}")
+    if "memory" in parts:
+        peaks = []
+        for amount in (100_000_000, 5_000_000_000):
+            folder = make_corpus(scratch / f"corpus-{amount}", text, amount)
+            seconds, peak, spans = job(folder, vocab_file, scratch, f"--direct_num_workers={CORES}")
+            peaks.append(peak)
+            show(
+                f"peak memory at {amount / 1e6:,.0f} MB", peak / 1e6, "MB",
+                speed=f"{total_bytes(folder) / 1e6 / seconds:.1f} MB/s", spans=f"({spans})",
+            )  # fmt: skip
+            shutil.rmtree(folder)
+        print(f"memory at 5 GB / at 100 MB: {peaks[1] / peaks[0]:.2f}")
+    print(json.dumps({name: round(value, 2) for name, value in figures.items()}))
+
+
+if __name__ == "__main__":
+    main()

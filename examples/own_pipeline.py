@@ -1,0 +1,59 @@
+"""recordmill's stages in a pipeline of one's own, with a DoFn between them.
+
+    python examples/own_pipeline.py --input='corpus/*.txt' --output=ds --vocab_file=vocab.txt
+
+takes the flags of `recordmill text`, and writes the size of every shard to <output>.csv on the way.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import apache_beam as beam
+from recordmill.pipelines.options import Parser, add_text_arguments, text_request
+from recordmill.pipelines.planning import plan_text
+from recordmill.transforms.build import BuildShards
+from recordmill.transforms.commit import CommitDataset
+from recordmill.transforms.regroup import RegroupRuns
+from recordmill.transforms.scatter import ScatterDocuments
+from recordmill.transforms.shard_plan import PlanShards
+
+
+class CountTasks(beam.DoFn):
+    """Counts what passes, as any DoFn of a user's might do more."""
+
+    def process(self, task: int) -> Iterator[int]:
+        """Lets a task's number pass."""
+        beam.metrics.Metrics.counter("own", "tasks").inc()
+        yield task
+
+
+def main(arguments: list[str]) -> None:
+    """Plans the job and runs the stages one after the other."""
+    parser = Parser(description=__doc__.split("\n")[0])
+    add_text_arguments(parser)
+    plan = plan_text(text_request(parser.parse_args(arguments)), workers=1)
+    if plan.complete:
+        return
+    job, tree = plan.job, plan.tree
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        built = (
+            pipeline
+            | "Tasks" >> beam.Create(range(tree.tasks))
+            | "Scatter" >> ScatterDocuments(job)
+            | "CountTasks" >> beam.ParDo(CountTasks())
+            | "Regroup" >> RegroupRuns(job, tree)
+            | "PlanShards" >> PlanShards(job, tree)
+            | "Build" >> BuildShards(job, tree)  # examples in a shard
+        )
+        _ = (
+            built
+            | "Line" >> beam.Map(lambda count: f"{count}")
+            | "WriteSizes" >> beam.io.WriteToText(f"{job.output}.csv", shard_name_template="")
+        )
+        _ = built | "Sum" >> beam.CombineGlobally(sum) | "Commit" >> CommitDataset(job, plan.commit)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from recordmill.records import formats
+from recordmill.records.manifest import (
+    FORMAT_VERSION,
+    Manifest,
+    ShardInfo,
+    check_success,
+    success_bytes,
+    to_json,
+)
+from recordmill.records.tfds_metadata import tfds_files
+
+SCHEMA = formats.mlm(max_seq_length=8, max_predictions_per_seq=2)
+
+
+def make_manifest(**changes) -> Manifest:
+    manifest = Manifest(
+        name="books",
+        config={"seed": 1, "text": "é"},
+        fingerprint="f",
+        features=SCHEMA.to_json(),
+        compression="",
+        versions={"recordmill": "0.1"},
+        sources={"files": 2},
+        counts={"read": 5},
+        files=["train/x"],
+        shards=[
+            ShardInfo("train", 1, 2, 7, 900, 900, 4),
+            ShardInfo("validation", 0, 1, 3, 400, 400, 5),
+            ShardInfo("train", 0, 2, 6, 800, 800, 3),
+        ],
+    )
+    return replace(manifest, **changes)
+
+
+def test_round_trip():
+    manifest = make_manifest()
+    assert Manifest.from_bytes(manifest.to_bytes()) == manifest
+
+
+def test_bytes_do_not_depend_on_the_order_of_keys():
+    assert make_manifest(config={"text": "é", "seed": 1}).to_bytes() == make_manifest().to_bytes()
+    assert to_json({"b": 1, "a": "é"}) == '{\n "a": "é",\n "b": 1\n}\n'.encode()
+
+
+def test_splits_hold_their_shards_in_order():
+    splits = make_manifest().split_shards()
+    assert {split: [s.index for s in shards] for split, shards in splits.items()} == {
+        "train": [0, 1],
+        "validation": [0],
+    }
+
+
+@pytest.mark.parametrize("data", [b"[]", b"{}", b'"x"'])
+def test_other_json_is_no_manifest(data):
+    with pytest.raises(ValueError, match="not a recordmill manifest"):
+        Manifest.from_bytes(data)
+
+
+def test_a_later_format_is_refused():
+    content = json.loads(make_manifest().to_bytes()) | {"format_version": FORMAT_VERSION + 1}
+    with pytest.raises(ValueError, match=r"written by a later recordmill \(format 2, .*upgrade"):
+        Manifest.from_bytes(to_json(content))
+
+
+def test_success_vouches_for_the_bytes():
+    data = make_manifest().to_bytes()
+    success = success_bytes(data)
+    assert check_success(success, data)
+    assert not check_success(success, data.replace(b"900", b"901"))
+    assert not check_success(b"", data)
+
+
+class TestTfds:
+    def test_files(self):
+        found = tfds_files(make_manifest(), description="words")
+        assert sorted(found) == ["dataset_info.json", "features.json"]
+        assert json.loads(found["features.json"]) == SCHEMA.tfds_features()
+        template = "{SPLIT}/{SPLIT}-{SHARD_X_OF_Y}.tfrecords"
+        assert json.loads(found["dataset_info.json"]) == {
+            "name": "books",
+            "version": "1.0.0",
+            "description": "words",
+            "fileFormat": "tfrecord",
+            "splits": [
+                {
+                    "name": "train",
+                    "filepathTemplate": template,
+                    "numBytes": str(1700 - 16 * 13),
+                    "shardLengths": ["6", "7"],
+                },
+                {
+                    "name": "validation",
+                    "filepathTemplate": template,
+                    "numBytes": str(400 - 16 * 3),
+                    "shardLengths": ["3"],
+                },
+            ],
+        }
+
+    def test_none_where_tfds_could_not_read(self):
+        assert tfds_files(make_manifest(compression="GZIP"), description="") == {}
+        tokens = formats.mlm_tokens().to_json()
+        assert tfds_files(make_manifest(features=tokens), description="") == {}

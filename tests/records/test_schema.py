@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import json
+from typing import ClassVar
+
+import pytest
+from recordmill.records import formats
+from recordmill.records.schema import Feature, Schema
+
+SCHEMA = Schema(
+    (
+        Feature("b", "float32", (3, 2), "two columns"),
+        Feature("a", "int64", (), "one number"),
+        Feature("é", "bytes", (None,), "any strings"),
+        Feature("Z", "int64", (None, 4), "rows of four"),
+    )
+)
+TOKENS = formats.mlm_tokens()
+
+
+def test_features_are_in_order_of_their_bytes():
+    assert [feature.name for feature in SCHEMA.features] == ["Z", "a", "b", "é"]
+    assert Schema(SCHEMA.features[::-1]) == SCHEMA
+
+
+def test_values_in_a_record():
+    assert [feature.values for feature in SCHEMA.features] == [None, 1, 6, None]
+
+
+def test_look_up():
+    assert SCHEMA["b"].shape == (3, 2)
+    with pytest.raises(KeyError, match=r"no feature 'c'; there are \['Z', 'a', 'b', 'é'\]"):
+        SCHEMA["c"]
+
+
+@pytest.mark.parametrize(
+    "schema", [SCHEMA, TOKENS, formats.mlm(max_seq_length=8, max_predictions_per_seq=2)]
+)
+def test_json_round_trip(schema):
+    assert Schema.from_json(json.loads(json.dumps(schema.to_json()))) == schema
+
+
+def test_errors():
+    with pytest.raises(
+        ValueError, match=r"x: only the first dimension may be None, got \(2, None\)"
+    ):
+        Feature("x", "int64", (2, None), "")
+    with pytest.raises(ValueError, match=r"feature names must differ, got \['x', 'x'\]"):
+        Schema((Feature("x", "int64", (), ""), Feature("x", "bytes", (), "")))
+
+
+def test_only_lists_of_steps_make_a_sequence():
+    assert TOKENS.sequence
+    assert not SCHEMA.sequence
+
+
+def test_tfds_features():
+    content = SCHEMA.tfds_features()
+    assert content["pythonClassName"].endswith("features_dict.FeaturesDict")
+    tensors = {
+        name: (f["tensor"]["shape"]["dimensions"], f["tensor"]["dtype"], f["description"])
+        for name, f in content["featuresDict"]["features"].items()
+    }
+    assert tensors == {
+        "Z": (["-1", "4"], "int64", "rows of four"),
+        "a": ([], "int64", "one number"),
+        "b": (["3", "2"], "float32", "two columns"),
+        "é": (["-1"], "object", "any strings"),
+    }
+
+
+def test_description_is_a_table():
+    assert SCHEMA.describe().splitlines() == [
+        "Z  int64 [None, 4]  rows of four",
+        "a  int64 []         one number",
+        "b  float32 [3, 2]   two columns",
+        "é  bytes [None]     any strings",
+    ]
+
+
+class TestFormats:
+    """Names and shapes that Cerebras, google-research/bert and Model Garden read."""
+
+    MASKED: ClassVar = {
+        "input_ids": ("int64", (128,)),
+        "input_mask": ("int64", (128,)),
+        "masked_lm_positions": ("int64", (20,)),
+        "masked_lm_ids": ("int64", (20,)),
+        "masked_lm_weights": ("float32", (20,)),
+    }
+    PAIR: ClassVar = MASKED | {
+        "segment_ids": ("int64", (128,)),
+        "next_sentence_labels": ("int64", (1,)),
+    }
+
+    @staticmethod
+    def shapes(schema: Schema):
+        return {f.name: (f.dtype, f.shape) for f in schema.features}
+
+    def test_bert(self):
+        sizes = {"max_seq_length": 128, "max_predictions_per_seq": 20}
+        assert self.shapes(formats.bert(**sizes)) == self.PAIR
+        v2 = self.shapes(formats.bert(**sizes, use_v2_feature_names=True, use_position_id=True))
+        expected = dict(self.PAIR)
+        expected["input_word_ids"] = expected.pop("input_ids")
+        expected["input_type_ids"] = expected.pop("segment_ids")
+        assert v2 == expected | {"position_ids": ("int64", (128,))}
+
+    def test_mlm(self):
+        schema = formats.mlm(max_seq_length=128, max_predictions_per_seq=20)
+        assert self.shapes(schema) == self.MASKED
+
+    def test_mlm_tokens(self):
+        assert self.shapes(TOKENS) == {"tokens": ("bytes", (None,))}

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from recordmill.records.errors import UsageError, one_of
+from recordmill.records.shards import ShardName
+
+
+def test_paths():
+    name = ShardName("train", 3, 80)
+    assert name.stem == "train-00003-of-00080"
+    assert name.path == "train/train-00003-of-00080.tfrecords"
+    assert name.index_path == "_meta/index/train/train-00003-of-00080.idx"
+    assert ".tfrecord" not in name.index_path
+
+
+@given(
+    split=st.from_regex(r"[A-Za-z][A-Za-z0-9_]{0,8}", fullmatch=True),
+    index=st.integers(0, 10**7),
+    more=st.integers(1, 10**7),
+)
+def test_parse_reads_what_was_formatted(split, index, more):
+    name = ShardName(split, index, index + more)
+    folder, _, file_name = name.path.partition("/")
+    assert folder == split
+    assert ShardName.parse(file_name) == name
+
+
+def test_names_sort_by_number():
+    names = [ShardName("train", i, 120_000) for i in (100_000, 10, 0, 99_999, 2)]
+    assert [name.index for name in sorted(names)] == [0, 2, 10, 99_999, 100_000]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["train-3-of-80.tfrecords", "train-00003-of-00080.tfrecord", "train.tfrecords", "",
+     "train-00003-of-00080.tfrecords.idx", "x/train-00003-of-00080.tfrecords~"],
+)  # fmt: skip
+def test_other_files_are_no_shards(name):
+    with pytest.raises(ValueError, match=r"is not <split>-NNNNN-of-NNNNN\.tfrecords"):
+        ShardName.parse(name)
+
+
+@pytest.mark.parametrize("split", ["", "a-b", "1a", "a/b", "_meta", "train "])
+def test_names_of_splits(split):
+    with pytest.raises(UsageError, match="a split's name must be letters, digits and underscores"):
+        ShardName(split, 0, 1)
+
+
+@pytest.mark.parametrize(("index", "count"), [(-1, 3), (3, 3), (0, 0)])
+def test_index_and_count(index, count):
+    with pytest.raises(ValueError, match=rf"shard index must be in \[0, {count}\), got {index}"):
+        ShardName("train", index, count)
+
+
+class TestOneOf:
+    def test_valid(self):
+        assert one_of("--task", "mlm", ("bert", "mlm")) == "mlm"
+
+    def test_near(self):
+        message = r"--task must be one of bert, mlm, got 'brt'; did you mean 'bert'\?"
+        with pytest.raises(UsageError, match=message):
+            one_of("--task", "brt", ("mlm", "bert"))
+
+    def test_far(self):
+        with pytest.raises(UsageError, match=r"--task must be one of bert, mlm, got 'x'$"):
+            one_of("--task", "x", ("mlm", "bert"))
