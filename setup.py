@@ -8,6 +8,7 @@ FOLDERS = ("records", "reader", "transforms", "pipelines")
 
 BEAM = [
     "apache-beam>=2.77,<2.78",
+    "google-crc32c>=1.5,<2",
     "numba>=0.61,<0.70",
     "orjson>=3.9,<4",
     "pyarrow>=15",
@@ -44,6 +45,15 @@ setup(
             "pytest-timeout>=2.3,<3",
             "ruff>=0.8,<1",
             "tensorflow-datasets>=4.9.9,<5",
+            # what the loaders of tf-models-official import; the Makefile installs that one itself
+            "gin-config>=0.5,<1",
+            "immutabledict>=4,<5",
+            "opencv-python-headless>=4.8,<6",
+            "pandas>=2,<4",
+            "psutil>=5.9,<8",
+            "pyyaml>=6,<7",
+            "scipy>=1.11,<2",
+            "tf-keras>=2.20,<2.22",
             "tfrecord>=1.14,<2",
         ],
     },

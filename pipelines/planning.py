@@ -224,7 +224,7 @@ def plan_text(request: TextRequest, *, workers: int) -> TextPlan:
             "finish it with its own command, or start anew with --overwrite"
         )
     check_writable(job.output)
-    _check_folders(job, {files.join(job.output, path) for path in old.files} if old else set())
+    _check_folders(job, {files.join(job.output, path) for path in old.paths} if old else set())
     files.delete_folder(job.work)
     files.delete_folder(job.staging)
     tasks = plan_tasks(

@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import google_crc32c
+
 from recordmill.pipelines.options import TEMPORARY, Parser
 from recordmill.pipelines.shard_checks import FileDefects, ShardReport, ShardTask, check_shard
 from recordmill.records import manifest as m
@@ -101,10 +103,6 @@ def _check_counts(manifest: Manifest, report: DatasetReport) -> None:
                 f"split {split} must list shards 0 to {count - 1} of {count} once each, and lists "
                 f"{', '.join(shard.name.stem for shard in shards)}",
             )
-    listed = set(manifest.files)
-    for shard in manifest.shards:
-        if shard.name.path not in listed:
-            report.add(m.MANIFEST_PATH, f"files must list {shard.name.path}, and does not")
 
 
 def _check_files(dataset: str, manifest: Manifest, report: DatasetReport) -> None:
@@ -113,9 +111,15 @@ def _check_files(dataset: str, manifest: Manifest, report: DatasetReport) -> Non
     present = {path[len(prefix) :] for path in files.list_files(dataset)}
     reported = {shard.name.path for shard in manifest.shards}  # `check_shard` names these
     reported |= {shard.name.index_path for shard in manifest.shards}
-    for path in sorted(set(manifest.files) - present - reported):
-        report.add(path, "missing")
-    known = {*manifest.files, *reported, m.SUCCESS_PATH, m.MANIFEST_PATH}
+    named = {defects.path for defects in report.files}
+    for path in sorted(set(manifest.files) - reported):
+        if path in named:
+            continue  # what is wrong with it has been said
+        if path not in present:
+            report.add(path, "missing")
+        elif google_crc32c.value(files.read_bytes(prefix + path)) != manifest.files[path]:
+            report.add(path, "does not match its checksum in the manifest")
+    known = {*manifest.paths, *reported, m.SUCCESS_PATH, m.MANIFEST_PATH}
     data_folders = tuple(f"{split}/" for split in manifest.split_shards())
     for path in sorted(present - known):
         if path.startswith(f"{TEMPORARY}/"):
@@ -253,9 +257,9 @@ def verify(dataset: str, *, workers: int | None = None) -> DatasetReport:
     if manifest is None:
         return report
     _check_counts(manifest, report)
-    _check_files(dataset, manifest, report)
     _check_metadata(dataset, manifest, report)
     _check_rejects(dataset, manifest, report)
+    _check_files(dataset, manifest, report)
     schema = Schema.from_json(manifest.features)
     tasks = [ShardTask(dataset, shard, schema, manifest.compression) for shard in manifest.shards]
     for task, found in zip(tasks, _check_shards(tasks, _workers(tasks, workers)), strict=True):

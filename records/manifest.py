@@ -63,7 +63,8 @@ class Manifest:
       versions: of recordmill and of the libraries whose results are in the bytes.
       sources: the input files with sizes, or their number and a checksum where there are many.
       counts: of documents and examples: read = written + rejected + filtered.
-      files: every file of the dataset but `_SUCCESS` and the manifest, relative to it.
+      files: path, relative to the dataset, -> crc32c of every file beside shards, manifest and
+        `_SUCCESS`.
       shards: in order of name.
     """
 
@@ -75,7 +76,7 @@ class Manifest:
     versions: dict[str, str]
     sources: dict[str, Any]
     counts: dict[str, Any]
-    files: list[str]
+    files: dict[str, int]
     shards: list[ShardInfo] = field(default_factory=list)
     format_version: int = FORMAT_VERSION
 
@@ -100,6 +101,11 @@ class Manifest:
             )
         shards = [ShardInfo(**shard) for shard in content.pop("shards")]
         return cls(**content, shards=shards)
+
+    @property
+    def paths(self) -> list[str]:
+        """Every file of the dataset but the manifest and `_SUCCESS`, in order of name."""
+        return sorted([*self.files, *(shard.name.path for shard in self.shards)])
 
     def split_shards(self) -> dict[str, list[ShardInfo]]:
         """Returns the shards of each split, in order."""

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import apache_beam as beam
+import google_crc32c
 import numpy as np
 from recordmill.records import manifest as m
 from recordmill.records.errors import RunError
@@ -114,10 +115,10 @@ def _is_there(path: str, size: int) -> bool:
 def remove_dataset(output: str, manifest: Manifest) -> None:
     """Deletes exactly what the manifest lists, `_SUCCESS` first."""
     files.delete_quietly([files.join(output, m.SUCCESS_PATH)])
-    files.delete_quietly([files.join(output, path) for path in manifest.files])
+    files.delete_quietly([files.join(output, path) for path in manifest.paths])
     files.delete_quietly([files.join(output, m.MANIFEST_PATH)])
     if files.is_local(output):
-        folders = {path.rpartition("/")[0] for path in manifest.files}
+        folders = {path.rpartition("/")[0] for path in manifest.paths}
         for folder in sorted(folders, reverse=True):
             path = files.join(output, folder) if folder else output
             if folder and os.path.isdir(path) and not os.listdir(path):
@@ -180,11 +181,12 @@ def commit(job: TextJob, spec: CommitSpec) -> Manifest:
         versions=spec.versions,
         sources=spec.sources,
         counts=_counts(totals, shards),
-        files=[],
+        files={},
         shards=sorted(shards, key=lambda shard: shard.name),
     )
     written |= tfds_files(manifest, description=spec.description)
-    manifest = replace(manifest, files=sorted([*staged, *written]))
+    checksums = {path: google_crc32c.value(data) for path, data in written.items()}
+    manifest = replace(manifest, files=checksums)
     for path, content in written.items():
         files.write_bytes(files.join(job.output, path), content)
     content = manifest.to_bytes()

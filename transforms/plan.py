@@ -63,6 +63,10 @@ class RunTree:
     max_fan_in: int = MAX_FAN_IN
     fan_in: int = REGROUP_FAN_IN
 
+    def __post_init__(self) -> None:
+        if self.fan_in < 2 or self.fan_in & (self.fan_in - 1):
+            raise ValueError(f"fan_in must be a power of two, got {self.fan_in}")
+
     def groups(self, level: int) -> int:
         """The groups of runs on a level."""
         return -(-self.tasks // self.fan_in**level)

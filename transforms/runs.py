@@ -28,7 +28,6 @@ from recordmill.transforms.pieces import Pieces
 
 Words = npt.NDArray[np.uint16]
 
-MAX_SENTENCE_TOKENS = (1 << 16) - 1
 MAX_HASH = (1 << 64) - 1
 CELL_BITS = 16
 _INDEX_EVERY_BYTES = 1 << 14

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import random
 import subprocess
@@ -68,7 +69,7 @@ def records(output: Path) -> list[bytes]:
     for data in shard_bytes(output).values():
         offsets, used, problem = scan_records(np.frombuffer(data, np.uint8))
         assert used == len(data), problem
-        found += [data[a + 12 : b - 4] for a, b in zip(offsets[:-1], offsets[1:], strict=True)]
+        found += [data[a + 12 : b - 4] for a, b in itertools.pairwise(offsets)]
     return found
 
 
@@ -364,7 +365,8 @@ class TestRestart:
         ]
         assert (output / "notes.txt").read_text() == "mine"
         assert not (output / "validation").exists()
-        listed = {*manifest(output)["files"], "_SUCCESS", "_meta/manifest.json", "notes.txt"}
+        listed = {*shard_bytes(output), *manifest(output)["files"]}
+        listed |= {"_SUCCESS", "_meta/manifest.json", "notes.txt"}
         there = {str(p.relative_to(output)) for p in output.rglob("*") if p.is_file()}
         assert there == listed
 

@@ -203,6 +203,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], list[str]]] = {
             r"dataset_info.json: splits\[0\].numBytes",
             r"dataset_info.json: splits\[0\].shardLengths must be",
             "_meta/statistics.json: examples of train must be",
+            f"{SHARD}: is not in the manifest; readers would take it for a shard: remove it",
         ],
     ),
     "another schema in the manifest, and _SUCCESS with it": (

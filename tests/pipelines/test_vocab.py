@@ -75,22 +75,22 @@ def test_counts_equal_those_of_a_plain_loop(awkward: Path, tmp_path: Path) -> No
     assert characters == letters
 
 
-def test_pruned_counts_are_exact_above_the_threshold(awkward: Path, tmp_path: Path) -> None:
+def test_pruned_counts_are_all_those_above_the_threshold(awkward: Path, tmp_path: Path) -> None:
     expected = reference(*awkward.iterdir())
-    found = [
-        count(awkward, tmp_path / f"work{n}", sketch=SketchSpec(128), workers=n)[0] for n in (1, 2)
-    ]
-    assert found[0] == found[1]
-    assert 20 < len(found[0]) <= 128 < len(expected)
-    least = min(found[0].values())
-    assert found[0].items() <= expected.items()
-    missed = {w: n for w, n in expected.items() if n > least and w not in found[0]}
-    assert not missed
+    words, _ = count(awkward, tmp_path / "work", sketch=SketchSpec(128), workers=1)
+    assert 20 < len(words) <= 128 < len(expected)
+    assert words.items() <= expected.items()
+    least = min(words.values())
+    assert not {w: n for w, n in expected.items() if n > least and w not in words}
 
 
 def test_the_file_is_the_same_for_any_workers_and_order_of_files(
-    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    corpus: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(vocab, "_ONE_PASS_BYTES", 0)  # as for a large corpus
     flags = ["--vocab_size=150", f"--output={tmp_path / 'one.txt'}"]
     assert run_vocab(f"--input={corpus}/*.txt", *flags) == 0
     assert re.search(r"\d+ tokens .* distinct words .* [\d.]+ s\n$", capsys.readouterr().out)
@@ -103,7 +103,7 @@ def test_the_file_is_the_same_for_any_workers_and_order_of_files(
     vocabulary = Vocabulary.from_bytes(data, "one.txt")
     assert vocabulary.tokens[:5] == SPECIAL_TOKENS
     assert 100 < len(vocabulary) <= 150
-    assert {"the", "a", "##a", "z" if "z" in vocabulary.ids else "y"} <= set(vocabulary.tokens)
+    assert {"the", "a", "##a", "y", "##y", "."} <= set(vocabulary.tokens)
 
 
 def test_case_special_tokens_and_overwriting_have_an_effect(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def make_manifest(**changes) -> Manifest:
         versions={"recordmill": "0.1"},
         sources={"files": 2},
         counts={"read": 5},
-        files=["train/x"],
+        files={"features.json": 7},
         shards=[
             ShardInfo("train", 1, 2, 7, 900, 900, 4),
             ShardInfo("validation", 0, 1, 3, 400, 400, 5),
