@@ -33,6 +33,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import numpy as np
 from corpus import make_corpus, pydoc_text
+
 from recordmill.pipelines.options import parse_bytes
 from recordmill.pipelines.progress import resident_bytes
 from recordmill.records.encoding import encode_batch

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 
 import apache_beam as beam
+
 from recordmill.pipelines.options import Parser, add_text_arguments, text_request
 from recordmill.pipelines.planning import plan_text
 from recordmill.transforms.build import BuildShards

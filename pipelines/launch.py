@@ -15,6 +15,7 @@ from typing import IO, Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
+
 from recordmill.pipelines.local import default_workers, run_local
 from recordmill.pipelines.options import Parser
 from recordmill.pipelines.planning import TextPlan

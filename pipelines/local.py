@@ -20,6 +20,7 @@ import grpc
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms.environments import SubprocessSDKEnvironment
+
 from recordmill.pipelines.worker import DRIVER_VARIABLE
 from recordmill.records.errors import RunError
 

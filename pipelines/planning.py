@@ -15,6 +15,7 @@ from typing import Any
 
 from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
+
 from recordmill.pipelines.options import TextRequest
 from recordmill.records import manifest as m
 from recordmill.records.errors import UsageError

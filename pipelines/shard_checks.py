@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import google_crc32c
 import numpy as np
+
 from recordmill.records.checking import SchemaChecker
 from recordmill.records.framing import (
     OVERHEAD_BYTES,

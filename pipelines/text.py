@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 import apache_beam as beam
+
 from recordmill.pipelines.planning import TextPlan
 from recordmill.transforms.build import BuildShards
 from recordmill.transforms.commit import CommitDataset

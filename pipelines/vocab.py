@@ -19,6 +19,7 @@ from typing import Any
 
 import apache_beam as beam
 import numpy as np
+
 from recordmill.pipelines import launch
 from recordmill.pipelines.local import default_workers, run_local
 from recordmill.pipelines.options import Parser, add_input_arguments, input_patterns, required

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
 from recordmill.records.framing import FOOTER_BYTES, HEADER_BYTES, Bytes, Offsets
 from recordmill.records.jit import kernel
 from recordmill.records.schema import Schema

@@ -23,6 +23,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
 from recordmill.records.framing import (
     FOOTER_BYTES,
     HEADER_BYTES,

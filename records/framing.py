@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+
 from recordmill.records.jit import kernel
 
 Bytes = npt.NDArray[np.uint8]

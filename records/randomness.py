@@ -8,6 +8,7 @@ microseconds.
 
 import numpy as np
 import numpy.typing as npt
+
 from recordmill.records.jit import kernel
 
 Generator = npt.NDArray[np.uint64]

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+
 from recordmill.records.manifest import Manifest
 
 LENGTH, PREDICTIONS = 64, 10

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
+
 from recordmill.transforms import files
 from recordmill.transforms.documents import DocumentSpec, read_documents
 from recordmill.transforms.job import write_json

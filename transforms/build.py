@@ -16,6 +16,7 @@ from typing import IO, Any
 import apache_beam as beam
 import google_crc32c
 import numpy as np
+
 from recordmill.records.encoding import encode_batch
 from recordmill.records.errors import RunError
 from recordmill.records.framing import index_lines

@@ -16,6 +16,7 @@ from typing import Any
 import apache_beam as beam
 import google_crc32c
 import numpy as np
+
 from recordmill.records import manifest as m
 from recordmill.records.errors import RunError
 from recordmill.records.manifest import Manifest, ShardInfo

@@ -11,6 +11,7 @@ import csv
 import io
 
 import numpy as np
+
 from recordmill.records.jit import kernel
 from recordmill.transforms.lines import Bytes, Int64s
 

@@ -21,6 +21,7 @@ from typing import IO
 import numpy as np
 import orjson
 import zstandard
+
 from recordmill.records.errors import UsageError, one_of
 from recordmill.records.hashing import U64, fingerprint64, mix64
 from recordmill.records.jit import kernel

@@ -22,6 +22,7 @@ import numpy.typing as npt
 import zstandard
 from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
+
 from recordmill.records.errors import RunError
 
 _PLAIN = CompressionTypes.UNCOMPRESSED

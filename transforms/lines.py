@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
 from recordmill.records.jit import kernel
 
 Bytes = npt.NDArray[np.uint8]

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
 from recordmill.records.hashing import U64, combine
 from recordmill.records.jit import kernel
 from recordmill.transforms.documents import DocumentBatch

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import apache_beam as beam
 import numpy as np
+
 from recordmill.records.errors import RunError
 from recordmill.transforms import files
 from recordmill.transforms.job import TextJob, fail, read_json, write_json
@@ -72,8 +73,8 @@ class _RegroupDoFn(beam.DoFn):
 class RegroupRuns(beam.PTransform[beam.PCollection[int], beam.PCollection[int]]):
     """Numbers of scattered runs -> numbers of the runs that shards are built from.
 
-    Where scatter's runs are few enough they pass as they are. Memory: one run. Idempotent, as scatter
-    is.
+    Where scatter's runs are few enough they pass as they are. Memory: one run. Idempotent, as
+    scatter is.
     """
 
     def __init__(self, job: TextJob, tree: RunTree) -> None:

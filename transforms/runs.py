@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
 from recordmill.records.hashing import U64
 from recordmill.records.jit import kernel
 from recordmill.transforms import files

@@ -12,6 +12,7 @@ from typing import Any
 
 import apache_beam as beam
 import numpy as np
+
 from recordmill.records.errors import RunError
 from recordmill.records.hashing import U64, combine, seed_for
 from recordmill.transforms import files

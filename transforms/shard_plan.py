@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import apache_beam as beam
 import numpy as np
+
 from recordmill.records.errors import RunError
 from recordmill.transforms import files
 from recordmill.transforms.job import ShardSpec, SplitSpec, TextJob, fail, read_json, write_json

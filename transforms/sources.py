@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
+
 from recordmill.records.errors import UsageError
 from recordmill.transforms import files
 from recordmill.transforms.delimited import RecordScanner

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
+
 from recordmill.records import formats
 from recordmill.records.encoding import Column, Strings
 from recordmill.records.errors import UsageError

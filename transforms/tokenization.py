@@ -19,11 +19,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from tokenizers.models import WordPiece
+
 from recordmill.records.errors import UsageError
 from recordmill.records.jit import kernel
 from recordmill.transforms.lines import Bools, Bytes, Int64s, Lines
 from recordmill.transforms.normalization import Normalizer
-from tokenizers.models import WordPiece
 
 Ids = npt.NDArray[np.int32]
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
 from recordmill.records.errors import UsageError
 from recordmill.records.hashing import U64
 from recordmill.records.jit import kernel

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+
 from recordmill.records.hashing import U64, combine, mix64
 from recordmill.records.jit import kernel
 from recordmill.transforms import tokenization as t

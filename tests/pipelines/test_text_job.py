@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from apache_beam.io.filesystems import FileSystems
+
 from recordmill.pipelines import planning
 from recordmill.pipelines.command_line import main
 from recordmill.records.framing import scan_records
@@ -336,8 +337,13 @@ class TestRestart:
         output = tmp_path / "ds"
         source = f"{corpus}/*.txt"
         ended = subprocess.run(
-            ["bash", "-c", f'ulimit -f {limit_kb}; trap "" XFSZ; exec "$@"', "bash"]
-            + command(source, output, vocab_file, workers=1),
+            [
+                "bash",
+                "-c",
+                f'ulimit -f {limit_kb}; trap "" XFSZ; exec "$@"',
+                "bash",
+                *command(source, output, vocab_file, workers=1),
+            ],  # fmt: skip
             capture_output=True,
             text=True,
         )
@@ -396,7 +402,8 @@ def big_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from importlib.util import module_from_spec, spec_from_file_location
 
     spec = spec_from_file_location("fixtures", Path(__file__).parents[1] / "conftest.py")
-    assert spec and spec.loader
+    assert spec is not None
+    assert spec.loader is not None
     fixtures = module_from_spec(spec)
     spec.loader.exec_module(fixtures)
     folder = tmp_path_factory.mktemp("big")

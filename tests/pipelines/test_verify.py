@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from apache_beam.io.filesystem import FileMetadata
 from apache_beam.io.localfilesystem import LocalFileSystem
+
 from recordmill.pipelines.command_line import main
 from recordmill.pipelines.verify import verify
 from recordmill.records.errors import UsageError

@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+
 from recordmill.pipelines import vocab
 from recordmill.pipelines.command_line import main
 from recordmill.transforms.analyze_words import WordCountSpec

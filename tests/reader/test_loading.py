@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+
 from recordmill.reader import load
 from recordmill.records import formats
 from recordmill.records.errors import UsageError

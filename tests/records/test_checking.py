@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
+
 from recordmill.records.checking import SchemaChecker
 from recordmill.records.framing import frame_in_place
 from recordmill.records.schema import Feature, Schema

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from recordmill.records import formats
 from recordmill.records.encoding import Ragged, Strings, encode_batch
 from recordmill.records.framing import FOOTER_BYTES, HEADER_BYTES, scan_records

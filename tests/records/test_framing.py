@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from recordmill.records.framing import (
     FOOTER_BYTES,
     HEADER_BYTES,

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from recordmill.records.hashing import combine, fingerprint64, mix64, seed_for
 
 MASK = (1 << 64) - 1

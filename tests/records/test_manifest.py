@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
+
 from recordmill.records import formats
 from recordmill.records.manifest import (
     FORMAT_VERSION,

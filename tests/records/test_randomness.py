@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from recordmill.records.hashing import mix64
 from recordmill.records.jit import kernel
 from recordmill.records.randomness import mix_one, next_below, next_bits, next_unit, start

@@ -4,6 +4,7 @@ import json
 from typing import ClassVar
 
 import pytest
+
 from recordmill.records import formats
 from recordmill.records.schema import Feature, Schema
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from recordmill.records.errors import UsageError, one_of
 from recordmill.records.shards import ShardName
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+
 from recordmill.transforms.pieces import Pieces
 
 Sentences = list[list[int]]

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from recordmill.transforms.delimited import RecordScanner, parse_row
 
 cells = st.text(st.sampled_from('ab ,;\t\n\r"é'), max_size=8)

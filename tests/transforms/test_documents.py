@@ -17,6 +17,7 @@ import pytest
 import zstandard
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+
 from recordmill.records.errors import UsageError
 from recordmill.transforms import documents
 from recordmill.transforms.documents import DocumentSpec, count_reasons, read_documents

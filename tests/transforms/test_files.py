@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zstandard
+
 from recordmill.records.errors import RunError
 from recordmill.transforms import files
 

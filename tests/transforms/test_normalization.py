@@ -5,6 +5,7 @@ import sys
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+
 from recordmill.transforms.normalization import Normalizer, normalize
 
 from .bert_reference import basic_tokenize

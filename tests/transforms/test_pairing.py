@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from recordmill.records.errors import UsageError
 from recordmill.transforms.pairing import PairSpec, count_pairs, fill_pairs, plan_pairs
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from recordmill.transforms.documents import DocumentBatch
 from recordmill.transforms.lines import Lines
 from recordmill.transforms.pieces import CutSpec, PieceCutter, concatenate, select

@@ -4,6 +4,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+
 from recordmill.transforms.plan import RunTree, read_task, write_tasks
 from recordmill.transforms.sources import SourceRange
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from recordmill.transforms import files, runs
 from recordmill.transforms.runs import (
     MAX_HASH,

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from recordmill.transforms.sentences import split_paragraphs, split_sentences
 
 

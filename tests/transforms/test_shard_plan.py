@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from recordmill.transforms.job import ShardSpec, SplitSpec
 from recordmill.transforms.runs import CELL_BITS
 from recordmill.transforms.shard_plan import SplitPlan, count_shards

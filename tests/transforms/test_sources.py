@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from recordmill.records.errors import UsageError
 from recordmill.transforms.sources import SourceRange, list_sources, plan_tasks
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+
 from recordmill.records.errors import UsageError
 from recordmill.transforms import tokenization
 from recordmill.transforms.lines import Lines, split_lines

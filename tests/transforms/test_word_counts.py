@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from recordmill.transforms.lines import Lines
 from recordmill.transforms.normalization import normalize
 from recordmill.transforms.word_counts import (

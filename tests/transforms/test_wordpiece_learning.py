@@ -6,6 +6,7 @@ import os
 from collections import Counter
 
 import pytest
+
 from recordmill.records.errors import UsageError
 from recordmill.transforms.tokenization import SPECIAL_TOKENS
 from recordmill.transforms.wordpiece_learning import (
