@@ -23,7 +23,8 @@ from recordmill.transforms import files
 from recordmill.transforms.commit import CommitSpec, read_manifest
 from recordmill.transforms.documents import read_header
 from recordmill.transforms.job import TextJob, read_json, write_json
-from recordmill.transforms.plan import MAX_FAN_IN, REGROUP_FAN_IN, RunTree, plan_path, write_tasks
+from recordmill.transforms.plan import MAX_FAN_IN, RunTree, choose_tree, plan_path, write_tasks
+from recordmill.transforms.shard_plan import count_shards
 from recordmill.transforms.sources import SourceRange, list_sources, plan_tasks
 from recordmill.transforms.tokenization import Vocabulary
 
@@ -99,6 +100,14 @@ def task_bytes(total: int, workers: int) -> int:
     wanted = total // (workers * _TASKS_PER_WORKER)
     wanted = max(_MIN_TASK_BYTES, min(wanted, _USUAL_TASK_BYTES))
     return max(wanted, min(total // MAX_FAN_IN, _MAX_TASK_BYTES))
+
+
+def _build_reads(job: TextJob, input_bytes: int) -> float:
+    """Returns about how many ranges all shards together read from each run."""
+    output_bytes = 2 * input_bytes * job.task.copies
+    splits, spec = job.splits, job.shards
+    weights = [int(output_bytes * split.share) for split in splits]
+    return float(sum(count_shards(weights, splits, spec)) * job.task.copies)
 
 
 def _check_columns(request: TextRequest, sources: list[SourceRange]) -> None:
@@ -233,7 +242,7 @@ def plan_text(request: TextRequest, *, workers: int) -> TextPlan:
         target_bytes=task_bytes(input_bytes, workers),
         splittable=job.documents.splittable,
     )
-    tree = RunTree(len(tasks), MAX_FAN_IN, REGROUP_FAN_IN)
+    tree = choose_tree(len(tasks), _build_reads(job, input_bytes), input_bytes / 2)
     check_writable(job.work)
     files.write_bytes(job.vocabulary_path, vocabulary_bytes)
     write_tasks(job.work, tasks)

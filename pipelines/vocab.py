@@ -44,6 +44,8 @@ from recordmill.transforms.wordpiece_learning import LearnSpec, choose_words, le
 # So much text has two million distinct words at worst, which memory holds; the size alone decides,
 # and never the number of workers, so that both ways of counting never compete for one input.
 _ONE_PASS_BYTES = 16_000_000
+# Loading TensorFlow in workers takes 10 seconds a pass, in which one process reads so much.
+_ONE_PROCESS_BYTES = 256_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +224,10 @@ class _Run:
         if self.request.runner not in launch._LOCAL:
             launch.run_on(self.request.runner, build, self.flags)
             return
-        workers = self.request.workers or default_workers(self.input_bytes)
+        workers = self.request.workers
+        if not workers:
+            small = self.input_bytes <= _ONE_PROCESS_BYTES
+            workers = 1 if small else default_workers(self.input_bytes)
         folder = work if files.is_local(work) else tempfile.gettempdir()
         log = files.join(folder, f"recordmill-workers-{os.getpid()}.log")
         run_local(build, self.flags, workers=workers, log=log)

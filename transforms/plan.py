@@ -16,6 +16,8 @@ from recordmill.transforms.sources import SourceRange
 
 MAX_FAN_IN = 512
 REGROUP_FAN_IN = 64
+MAX_LEVELS = 3  # 64 ** 3 parts are as many as a run's histogram tells apart
+_READ_BYTES = 1 << 18  # what a pass moves while a range read would be under way
 _TASKS_PER_FILE = 256
 
 
@@ -106,3 +108,21 @@ class RunTree:
         width = (1 << 64) // parts
         wanted = range(low // width, high // width + 1)
         return [g * parts + part for g in range(self.groups(level)) for part in wanted]
+
+
+def choose_tree(tasks: int, build_reads: float, run_bytes: float = 0) -> RunTree:
+    """Returns the tree that needs the fewest range reads.
+
+    Args:
+      tasks: the runs that scatter writes.
+      build_reads: the ranges that all shards read from each run of the last level.
+      run_bytes: of all runs: what a regroup reads and writes once more.
+    """
+
+    def cost(tree: RunTree) -> float:
+        gather = tree.runs(tree.levels) * tree.fan_in + run_bytes / _READ_BYTES
+        return tree.levels * gather + build_reads * tree.groups(tree.levels)
+
+    candidates = {RunTree(tasks, RunTree(tasks).groups(level)) for level in range(MAX_LEVELS + 1)}
+    allowed = [tree for tree in candidates if tree.groups(tree.levels) <= MAX_FAN_IN]
+    return min(allowed or candidates, key=lambda tree: (cost(tree), tree.levels))

@@ -90,13 +90,23 @@ class RegroupRuns(beam.PTransform[beam.PCollection[int], beam.PCollection[int]])
             numbers = (
                 numbers
                 | f"Await{level}" >> beam.CombineGlobally(beam.combiners.CountCombineFn())
-                | f"List{level}" >> beam.FlatMap(_count_to, runs).with_output_types(int)
+                | f"List{level}"
+                >> beam.FlatMap(_next_level, self._job, level, runs).with_output_types(int)
                 | f"Spread{level}" >> beam.Reshuffle()
                 | f"Regroup{level}" >> beam.ParDo(do_fn).with_output_types(int)
             )
         return numbers
 
 
-def _count_to(finished: int, runs: int) -> range:
+def _next_level(finished: int, job: TextJob, level: int, runs: int) -> range:
+    """Returns the runs of a level once those below are there, and drops what those are made of."""
     del finished  # it only has to be there
+    if level >= 2:
+        drop_runs(job, level - 2)
     return range(runs)
+
+
+def drop_runs(job: TextJob, level: int) -> None:
+    """Deletes the run files of a level that has been gathered; what they held stays listed."""
+    found = files.list_files(files.join(job.work, f"runs-{level}"))
+    files.delete_quietly(path for path in found if path.endswith(".bin"))

@@ -30,7 +30,7 @@ from recordmill.transforms.pieces import Pieces
 Words = npt.NDArray[np.uint16]
 
 MAX_HASH = (1 << 64) - 1
-CELL_BITS = 16
+CELL_BITS = 18
 _INDEX_EVERY_BYTES = 1 << 14
 _WORD_BYTES = 2
 _HEADER_WORDS = 12

@@ -19,6 +19,7 @@ from recordmill.transforms import files
 from recordmill.transforms.job import ShardSpec, SplitSpec, TextJob, fail, read_json, write_json
 from recordmill.transforms.lines import Int64s
 from recordmill.transforms.plan import RunTree
+from recordmill.transforms.regroup import drop_runs
 from recordmill.transforms.runs import CELL_BITS, read_run
 
 MIN_READER_SHARD_BYTES = 10_000_000
@@ -208,6 +209,8 @@ class _PlanShardsDoFn(beam.DoFn):
             plans = plan_shards(self._job, self._tree)
         except RunError as error:
             fail(self._job, error)
+        if self._tree.levels:
+            drop_runs(self._job, self._tree.levels - 1)
         for split, plan in enumerate(plans):
             for shard in range(plan.shards):
                 yield split, shard

@@ -22,6 +22,7 @@ from recordmill.pipelines import planning
 from recordmill.pipelines.command_line import main
 from recordmill.records.framing import scan_records
 from recordmill.transforms import build, commit, files
+from recordmill.transforms.plan import RunTree
 
 LENGTHS = ("--max_seq_length=64", "--max_predictions_per_seq=10")
 FLAGS = (*LENGTHS, "--dupe_factor=2", "--num_shards=5", "--splits=train:0.8,validation:0.2")
@@ -125,8 +126,8 @@ class TestSameBytes:
         task_bytes: int,
     ) -> None:
         monkeypatch.setattr(planning, "task_bytes", lambda total, workers: task_bytes)
-        monkeypatch.setattr(planning, "MAX_FAN_IN", 3)
-        monkeypatch.setattr(planning, "REGROUP_FAN_IN", 4)
+        fan_in = {"max_fan_in": 3, "fan_in": 4}
+        monkeypatch.setattr(planning, "choose_tree", lambda tasks, *_: RunTree(tasks, **fan_in))
         match = FileSystems.match
 
         def shuffled(*args: Any, **kwargs: Any) -> Any:
@@ -343,7 +344,7 @@ class TestRestart:
                 f'ulimit -f {limit_kb}; trap "" XFSZ; exec "$@"',
                 "bash",
                 *command(source, output, vocab_file, workers=1),
-            ],  # fmt: skip
+            ],
             capture_output=True,
             text=True,
         )

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from recordmill.pipelines import vocab
+from recordmill.pipelines import launch, vocab
 from recordmill.pipelines.command_line import main
+from recordmill.pipelines.options import Parser
 from recordmill.transforms.analyze_words import WordCountSpec
 from recordmill.transforms.documents import DocumentSpec
 from recordmill.transforms.normalization import normalize
@@ -50,9 +51,9 @@ def awkward(tmp_path: Path) -> Path:
 def count(
     folder: Path, work: Path, *, sketch: SketchSpec | None, workers: int
 ) -> tuple[dict[str, int], dict[str, int]]:
-    options = vocab.Parser()
+    options = Parser()
     vocab.add_vocab_arguments(options)
-    vocab.launch.add_engine_arguments(options)
+    launch.add_engine_arguments(options)
     flags = [f"--input={folder}/*.txt", "--output=unused", f"--direct_num_workers={workers}"]
     request = vocab.vocab_request(options.parse_args(flags))
     tasks = plan_tasks(list_sources(request.patterns), target_bytes=6_000, splittable=True)

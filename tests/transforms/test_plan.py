@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from recordmill.transforms.plan import RunTree, read_task, write_tasks
+from recordmill.transforms.plan import RunTree, choose_tree, read_task, write_tasks
 from recordmill.transforms.sources import SourceRange
 
 ALL = (1 << 64) - 1
@@ -71,3 +71,29 @@ def test_tasks_round_trip(tmp_path: Path):
     write_tasks(str(tmp_path), tasks)
     assert [read_task(str(tmp_path), number) for number in range(600)] == tasks
     assert len(list((tmp_path / "tasks").iterdir())) == 3
+
+
+@pytest.mark.parametrize(
+    ("tasks", "build_reads", "run_bytes", "levels"),
+    [
+        (16, 5, 250e6, 0),  # 500 MB
+        (150, 50, 2.5e9, 0),  # 5 GB
+        (150, 1_250, 2.5e9, 1),  # five copies of it: each shard reads five ranges
+        (3_726, 2_000, 0.5e12, 1),  # 1 TB
+        (3_726, 50_000, 0.5e12, 2),
+        (372_530, 5_000_000, 50e12, 3),  # 100 TB
+    ],
+)
+def test_choose_tree(tasks: int, build_reads: float, run_bytes: float, levels: int) -> None:
+    assert choose_tree(tasks, build_reads, run_bytes).levels == levels
+
+
+def test_a_terabyte_needs_less_than_a_million_reads() -> None:
+    tree = choose_tree(3_726, 50_000, 0.5e12)
+    gathered = tree.levels * tree.runs(tree.levels) * tree.fan_in
+    assert gathered + 50_000 * tree.groups(tree.levels) < 1_000_000
+
+
+def test_fan_in_must_be_a_power_of_two() -> None:
+    with pytest.raises(ValueError, match="fan_in must be a power of two, got 48"):
+        RunTree(10, 4, 48)
