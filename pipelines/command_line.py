@@ -77,7 +77,7 @@ def main(arguments: list[str] | None = None) -> int:
         return _end(1)
     except KeyboardInterrupt:
         print(
-            f"{name}: interrupted; what is finished is kept, run the same command again to go on",
+            f"{name}: interrupted; run the same command again to go on",
             file=sys.stderr,
         )
         return _end(130)

@@ -26,7 +26,7 @@ from recordmill.transforms import files
 from recordmill.transforms.commit import clean_up, read_manifest
 from recordmill.transforms.job import TextJob
 
-_LOCAL = ("direct", "DirectRunner", "FnApiRunner")
+LOCAL_RUNNERS = ("direct", "DirectRunner", "FnApiRunner")
 
 
 def add_engine_arguments(parser: Any) -> None:
@@ -80,7 +80,7 @@ def _only_run(job: TextJob) -> Iterator[None]:
         yield
 
 
-def _one_line(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
     """Returns what went wrong, from an engine's error with all its tracebacks."""
     text = str(error)
     if "No space left on device" in text:
@@ -103,7 +103,7 @@ def run_text(plan: TextPlan, options: Any, flags: list[str]) -> None:
         return
     if plan.resumed:
         print(f"finishing the run that was begun in {job.output}", file=sys.stderr)
-    local = options.runner in _LOCAL
+    local = options.runner in LOCAL_RUNNERS
     if options.runner == "DirectRunner":
         print("--runner=DirectRunner: running on the direct engine", file=sys.stderr)
     progress = Progress(plan)
@@ -140,7 +140,7 @@ def run_on(runner: str, build: Callable[[beam.Pipeline], object], flags: list[st
 def _reason(job: TextJob, error: BaseException) -> str:
     if files.exists(job.failure_path):
         return files.read_bytes(job.failure_path).decode()
-    return _one_line(error)
+    return one_line(error)
 
 
 def _summary(plan: TextPlan, seconds: float, peak_bytes: int) -> None:

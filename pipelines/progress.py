@@ -76,7 +76,7 @@ class Progress:
         self._thread = threading.Thread(target=self._watch, name="progress", daemon=True)
         self._begun: dict[str, tuple[float, int]] = {}
         self._printed = ""
-        self._printed_at = 0.0
+        self._printed_at = time.monotonic()
         self._shards: tuple[int, int] | None = None
 
     def __enter__(self) -> Progress:

@@ -218,10 +218,10 @@ class _Run:
         except RunError:
             raise
         except Exception as error:
-            raise RunError(launch._one_line(error)) from error
+            raise RunError(launch.one_line(error)) from error
 
     def _run(self, build: Callable[[beam.Pipeline], object], work: str) -> None:
-        if self.request.runner not in launch._LOCAL:
+        if self.request.runner not in launch.LOCAL_RUNNERS:
             launch.run_on(self.request.runner, build, self.flags)
             return
         workers = self.request.workers

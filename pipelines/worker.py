@@ -30,6 +30,8 @@ def main() -> None:
     from apache_beam.runners.worker import sdk_worker_main
 
     sdk_worker_main.main(sys.argv)
+    # Everything is written and closed; taking a loaded interpreter apart takes half a second.
+    os._exit(0)
 
 
 if __name__ == "__main__":

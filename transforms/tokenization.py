@@ -28,12 +28,12 @@ from recordmill.transforms.normalization import Normalizer
 
 Ids = npt.NDArray[np.int32]
 
-_MAX_WORD_CHARS = 200  # FullTokenizer's max_input_chars_per_word: a longer word is [UNK]
-_MAX_WORD_BYTES = 4 * _MAX_WORD_CHARS
-_MAX_WORDS = 1 << 18
-_SLOTS = 2 * _MAX_WORDS
-_POOL_BYTES = 1 << 22
-_MAX_LINE_BYTES = 1 << 17  # even of one-letter words, a line fits the memory of words
+MAX_WORD_CHARS = 200  # FullTokenizer's max_input_chars_per_word: a longer word is [UNK]
+_MAX_WORD_BYTES = 4 * MAX_WORD_CHARS
+MAX_WORDS = 1 << 18
+SLOTS = 2 * MAX_WORDS
+POOL_BYTES = 1 << 22
+MAX_LINE_BYTES = 1 << 17  # even of one-letter words, a line fits the memory of words
 _UNKNOWN = 0  # the first word of the memory stands for words too long to keep
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -126,7 +126,7 @@ def _find_word(memory: Any, scratch: Bytes, length: int, hashed: np.uint64, coun
     if length > _MAX_WORD_BYTES:
         return _UNKNOWN
     hashed ^= hashed >> np.uint64(29)
-    slot = np.int64(hashed & np.uint64(_SLOTS - 1))
+    slot = np.int64(hashed & np.uint64(SLOTS - 1))
     while slot_words[slot] >= 0:
         word = slot_words[slot]
         if slot_hashes[slot] == hashed and word_lengths[word] == length:
@@ -138,9 +138,9 @@ def _find_word(memory: Any, scratch: Bytes, length: int, hashed: np.uint64, coun
                     break
             if same:
                 return word
-        slot = (slot + 1) & (_SLOTS - 1)
+        slot = (slot + 1) & (SLOTS - 1)
     word, used = counts[0], counts[1]
-    if word >= _MAX_WORDS or used + length > _POOL_BYTES:
+    if word >= MAX_WORDS or used + length > POOL_BYTES:
         return -1
     for i in range(length):
         pool[used + i] = scratch[i]
@@ -154,7 +154,7 @@ def _find_word(memory: Any, scratch: Bytes, length: int, hashed: np.uint64, coun
 
 
 @kernel
-def _find_words(
+def find_words(
     lines: Any,
     first: int,
     lower_case: bool,
@@ -228,7 +228,7 @@ _TO_LAST_WORD_END = re.compile(rb".*[\t\n\r -/:-@\[-`{-~]", re.DOTALL)
 _DROPPED_BYTES = np.flatnonzero(_BYTE_KINDS == _DROPPED).astype(np.uint8).tobytes()
 
 
-def _cut_long_lines(lines: Lines) -> tuple[Lines, Int64s]:
+def cut_long_lines(lines: Lines) -> tuple[Lines, Int64s]:
     """Cuts lines over the limit between words; of a word over the limit, [UNK], it leaves a part.
 
     Returns:
@@ -238,10 +238,10 @@ def _cut_long_lines(lines: Lines) -> tuple[Lines, Int64s]:
     first_part = [0]
     for i in range(len(lines)):
         rest = lines[i]
-        if len(rest) > _MAX_LINE_BYTES:
+        if len(rest) > MAX_LINE_BYTES:
             rest = rest.translate(None, _DROPPED_BYTES)
-        while len(rest) > _MAX_LINE_BYTES:
-            words = _TO_LAST_WORD_END.match(rest, 0, _MAX_LINE_BYTES)
+        while len(rest) > MAX_LINE_BYTES:
+            words = _TO_LAST_WORD_END.match(rest, 0, MAX_LINE_BYTES)
             if words:
                 parts.append(words.group())
                 rest = rest[words.end() :]
@@ -264,15 +264,15 @@ class WordPieceTokenizer:
     def __init__(self, vocabulary: Vocabulary, *, lower_case: bool) -> None:
         self._unknown_id = vocabulary.ids["[UNK]"]
         self._model: Any = WordPiece(
-            vocabulary.ids, unk_token="[UNK]", max_input_chars_per_word=_MAX_WORD_CHARS
+            vocabulary.ids, unk_token="[UNK]", max_input_chars_per_word=MAX_WORD_CHARS
         )
         self._lower_case = lower_case
         self._normalize = Normalizer(lower_case=lower_case)
-        self._slot_hashes = np.zeros(_SLOTS, np.uint64)
-        self._slot_words = np.empty(_SLOTS, np.int32)
-        self._pool = np.empty(_POOL_BYTES, np.uint8)
-        self._word_starts = np.empty(_MAX_WORDS, np.int64)
-        self._word_lengths = np.empty(_MAX_WORDS, np.int32)
+        self._slot_hashes = np.zeros(SLOTS, np.uint64)
+        self._slot_words = np.empty(SLOTS, np.int32)
+        self._pool = np.empty(POOL_BYTES, np.uint8)
+        self._word_starts = np.empty(MAX_WORDS, np.int64)
+        self._word_lengths = np.empty(MAX_WORDS, np.int32)
         self._counts = np.zeros(2, np.int64)
         self._forget()
 
@@ -327,8 +327,8 @@ class WordPieceTokenizer:
           `ids` in [0, vocab_size), `row_splits` of shape `[num_lines + 1]`.
         """
         lines = self._normalized(lines)
-        if len(lines) and (lines.ends - lines.starts).max() > _MAX_LINE_BYTES:
-            shorter, first_part = _cut_long_lines(lines)
+        if len(lines) and (lines.ends - lines.starts).max() > MAX_LINE_BYTES:
+            shorter, first_part = cut_long_lines(lines)
             tokens = self._tokenize(shorter)
             return Tokens(tokens.ids, tokens.row_splits[first_part])
         return self._tokenize(lines)
@@ -346,7 +346,7 @@ class WordPieceTokenizer:
                 self._slot_hashes, self._slot_words, self._pool,
                 self._word_starts, self._word_lengths,
             )  # fmt: skip
-            end = _find_words(spans, first, self._lower_case, memory, self._counts, words, splits)
+            end = find_words(spans, first, self._lower_case, memory, self._counts, words, splits)
             self._learn()
             part_splits = np.empty(end - first + 1, np.int64)
             ids = _spell(

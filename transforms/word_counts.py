@@ -107,15 +107,15 @@ class WordCounter:
     def __init__(self, *, lower_case: bool) -> None:
         self._lower_case = lower_case
         self._normalize = Normalizer(lower_case=lower_case)
-        self._slot_words = np.empty(t._SLOTS, np.int32)
-        self._word_starts = np.zeros(t._MAX_WORDS, np.int64)
-        self._word_lengths = np.zeros(t._MAX_WORDS, np.int32)
+        self._slot_words = np.empty(t.SLOTS, np.int32)
+        self._word_starts = np.zeros(t.MAX_WORDS, np.int64)
+        self._word_lengths = np.zeros(t.MAX_WORDS, np.int32)
         self._memory = (
-            np.zeros(t._SLOTS, np.uint64), self._slot_words, np.empty(t._POOL_BYTES, np.uint8),
+            np.zeros(t.SLOTS, np.uint64), self._slot_words, np.empty(t.POOL_BYTES, np.uint8),
             self._word_starts, self._word_lengths,
         )  # fmt: skip
         self._used = np.zeros(2, np.int64)
-        self._counts = np.zeros(t._MAX_WORDS, np.int64)
+        self._counts = np.zeros(t.MAX_WORDS, np.int64)
         self._forget()
 
     def _forget(self) -> None:
@@ -125,8 +125,8 @@ class WordCounter:
 
     def add(self, lines: Lines) -> Iterator[WordTable]:
         """Counts the words of `lines`, valid UTF-8; yields the memory each time that it is full."""
-        if len(lines) and (lines.ends - lines.starts).max() > t._MAX_LINE_BYTES:
-            lines, _ = t._cut_long_lines(lines)
+        if len(lines) and (lines.ends - lines.starts).max() > t.MAX_LINE_BYTES:
+            lines, _ = t.cut_long_lines(lines)
         if lines.non_ascii.any():
             lines = Lines.from_list([self._normal_form(lines[i]) for i in range(len(lines))])
         words = np.empty(int((lines.ends - lines.starts).sum()) + 1, np.int32)
@@ -134,11 +134,11 @@ class WordCounter:
         spans = (lines.buffer, lines.starts, lines.ends)
         first = 0
         while first < len(lines):
-            end = t._find_words(
+            end = t.find_words(
                 spans, first, self._lower_case, self._memory, self._used, words, splits
             )
             found = words[splits[first] : splits[end]]
-            self._counts += np.bincount(found, minlength=t._MAX_WORDS)
+            self._counts += np.bincount(found, minlength=t.MAX_WORDS)
             if end < len(lines):
                 yield self.take()
                 splits[end] = 0
@@ -159,10 +159,10 @@ class WordCounter:
         self._forget()
         # A line that found the memory full has left words there that are counted with the next.
         keep = table.counts > 0
-        for i in np.flatnonzero(table.lengths > t._MAX_WORD_CHARS).tolist():
+        for i in np.flatnonzero(table.lengths > t.MAX_WORD_CHARS).tolist():
             start = table.starts[i]
             word = table.pool[start : start + table.lengths[i]].tobytes().decode("utf-8")
-            keep[i] &= len(word) <= t._MAX_WORD_CHARS
+            keep[i] &= len(word) <= t.MAX_WORD_CHARS
         return table.select(keep)
 
 

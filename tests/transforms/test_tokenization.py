@@ -100,7 +100,7 @@ def test_long_words(tokenizers, size, char):
 @pytest.mark.parametrize("extra", [0, 5])
 def test_lines_longer_than_the_memory_takes_at_once(tokenizers, unit, extra):
     tokenizer, reference = tokenizers
-    limit = tokenization._MAX_LINE_BYTES
+    limit = tokenization.MAX_LINE_BYTES
     count = limit // len(unit.encode()) + extra
     lines = ["the", unit * count, "of", "a " * 9 + unit * count + " water"]
     assert ids_of(tokenizer, lines) == [reference.tokenize(line) for line in lines]
@@ -119,7 +119,7 @@ def test_much_longer_lines(tokenizers):
 def test_more_words_than_are_remembered(vocabulary):
     tokenizer = WordPieceTokenizer(vocabulary, lower_case=True)
     reference = FullTokenizer(vocabulary.tokens, lower_case=True)
-    numbers = range(tokenization._MAX_WORDS + 60_000)
+    numbers = range(tokenization.MAX_WORDS + 60_000)
     lines = [
         " ".join(f"{n:x}" for n in numbers[at : at + 1000]) for at in range(0, len(numbers), 1000)
     ]
@@ -131,7 +131,7 @@ def test_more_words_than_are_remembered(vocabulary):
 def test_more_bytes_of_words_than_are_remembered(vocabulary):
     tokenizer = WordPieceTokenizer(vocabulary, lower_case=True)
     reference = FullTokenizer(vocabulary.tokens, lower_case=True)
-    count = tokenization._POOL_BYTES // 590 + 1000
+    count = tokenization.POOL_BYTES // 590 + 1000
     lines = [f"{'€' * 195}{n:x} {n:o}" for n in range(count)]
     expected = [[i for word in line.split() for i in reference.word_pieces(word)] for line in lines]
     assert ids_of(tokenizer, lines) == expected
