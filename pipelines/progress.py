@@ -116,7 +116,7 @@ class Progress:
                 return _Phase("regroup" if level else "read", done, total, self.plan.input_bytes)
         if self._shards is None and files.exists(files.join(job.work, "shards.json")):
             splits = read_json(files.join(job.work, "shards.json"))["splits"]
-            expected = sum(int(split["sums"][-1]) for split in splits)
+            expected = sum(int(split["expected_bytes"]) for split in splits)
             self._shards = sum(int(split["shards"]) for split in splits), expected
         if self._shards is None:
             return _Phase("plan shards", 0, 1, 0)

@@ -103,7 +103,7 @@ class _Index:
     def compare(self, offsets: Offsets, base: int) -> None:
         if not self._wanted:
             return
-        expected = index_lines(offsets, base).encode()
+        expected = index_lines(offsets, base)
         if self._lines[self._at : self._at + len(expected)] != expected:
             self._name_first(expected)
             self._wanted = False

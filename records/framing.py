@@ -142,8 +142,32 @@ def scan_records(data: Bytes) -> tuple[Offsets, int, str]:
     return offsets[: count + 1].copy(), used, problem[code]
 
 
-def index_lines(offsets: Offsets, base: int = 0) -> str:
+@kernel
+def _put_decimal(out: Bytes, at: int, value: int) -> int:
+    end = at + 1
+    rest = value // 10
+    while rest:
+        end += 1
+        rest //= 10
+    for i in range(end - 1, at - 1, -1):
+        out[i] = 48 + value % 10
+        value //= 10
+    return end
+
+
+@kernel
+def _put_index(out: Bytes, offsets: Offsets, base: int) -> int:
+    at = 0
+    for i in range(offsets.shape[0] - 1):
+        at = _put_decimal(out, at, base + offsets[i])
+        out[at] = 32
+        at = _put_decimal(out, at + 1, offsets[i + 1] - offsets[i])
+        out[at] = 10
+        at += 1
+    return at
+
+
+def index_lines(offsets: Offsets, base: int = 0) -> bytes:
     """Returns one "<offset> <size>" line per record, for records that begin at byte `base`."""
-    starts = (offsets[:-1] + base).tolist()
-    sizes = np.diff(offsets).tolist()
-    return "".join(f"{start} {size}\n" for start, size in zip(starts, sizes, strict=True))
+    out = np.empty(40 * len(offsets), np.uint8)
+    return out[: _put_index(out, offsets, base)].tobytes()

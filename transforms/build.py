@@ -31,7 +31,7 @@ from recordmill.transforms.runs import RunReader, decode_pieces, id_words, read_
 from recordmill.transforms.shard_plan import SplitPlan, read_shard_plan
 from recordmill.transforms.tasks import Task
 
-BLOCK_TOKENS = 1 << 22
+BLOCK_TOKENS = 1 << 21
 MIN_PARTNER_TOKENS = 1 << 20
 
 Range = tuple[int, int]
@@ -73,7 +73,7 @@ class _ShardFile:
         self.file_bytes = 0
         self.record_bytes = 0
         self.records = 0
-        self.index: list[str] = []
+        self.index: list[bytes] = []
 
     def _write(self, data: bytes) -> None:
         self._crc = google_crc32c.extend(self._crc, data)
@@ -135,7 +135,7 @@ class _Builder:
             )
         if not self._job.compression:
             index = files.join(self._job.staging, "meta", name.index_path)
-            files.write_bytes(index, "".join(shard_file.index).encode())
+            files.write_bytes(index, b"".join(shard_file.index))
         info = shard_file.info(name)
         statistics = {"counts": dict(counts), "lengths": lengths.tolist()}
         write_json(done, {"shard": asdict(info), "statistics": statistics})
@@ -198,7 +198,7 @@ class _Builder:
             if len(self._runs) > 4096:
                 self._runs.clear()
             path = self._job.run_path(self._tree.levels, number) + ".json"
-            self._runs[number] = read_run(read_json(path)["run"])
+            self._runs[number] = read_run(read_json(path)["run"], histograms=False)
         return self._runs[number]
 
 
@@ -244,7 +244,7 @@ class _BuildDoFn(beam.DoFn):
 class BuildShards(beam.PTransform[beam.PCollection[tuple[int, int]], beam.PCollection[int]]):
     """(split, shard) -> the number of examples in it, once it is written, verified and renamed.
 
-    Memory: a block of 4 million tokens and its examples, whatever the size of the shard.
+    Memory: a block of 2 million tokens and its examples, whatever the size of the shard.
     Deterministic: bytes depend on the runs' pieces, not on how they are spread over runs. Building
     a shard twice, or two copies of it at once, changes nothing.
     """

@@ -32,7 +32,7 @@ from recordmill.transforms.rejects import Reject
 from recordmill.transforms.sentences import split_paragraphs, split_sentences
 from recordmill.transforms.sources import SourceRange
 
-_BLOCK_BYTES = 1 << 22
+_BLOCK_BYTES = 1 << 20
 _MAX_RECORD_BYTES = 1 << 26
 _MAX_LINE_BYTES = 1 << 16  # longer lines of plain text are cut at white space
 _MAX_PARAGRAPH_LINES = 64

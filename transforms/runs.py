@@ -274,18 +274,22 @@ def _entries(offsets: Int64s) -> Int64s:
     return np.flatnonzero(np.concatenate([[True], blocks[1:] != blocks[:-1]]))
 
 
-def read_run(info: dict[str, Any]) -> Run:
-    """Reads the tail of a run that `write_run` described."""
+def read_run(info: dict[str, Any], *, histograms: bool = True) -> Run:
+    """Reads the tail of a run that `write_run` described; building shards needs no histograms."""
     offset, size = info["tail"]
+    nothing = np.zeros(0, np.int64)
     with np.load(io.BytesIO(files.read_bytes(info["path"], offset, size))) as tail:
         splits = [
             RunSplit(
-                int(tail[f"bounds_{i}"][0]), int(tail[f"bounds_{i}"][1]),
-                tail[f"entry_hashes_{i}"], tail[f"entry_offsets_{i}"],
-                tail[f"cells_{i}"], tail[f"weights_{i}"],
+                int(tail[f"bounds_{i}"][0]),
+                int(tail[f"bounds_{i}"][1]),
+                tail[f"entry_hashes_{i}"],
+                tail[f"entry_offsets_{i}"],
+                tail[f"cells_{i}"] if histograms else nothing,
+                tail[f"weights_{i}"] if histograms else nothing,
             )
             for i in range(info["splits"])
-        ]  # fmt: skip
+        ]
     return Run(info["path"], splits)
 
 

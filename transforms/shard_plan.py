@@ -8,8 +8,10 @@ itself.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -115,6 +117,10 @@ def _path(job: TextJob) -> str:
     return files.join(job.work, "shards.json")
 
 
+def _sums_path(job: TextJob) -> str:
+    return files.join(job.work, "shards.npz")
+
+
 def plan_shards(job: TextJob, tree: RunTree) -> list[SplitPlan]:
     """Adds up what the runs hold and decides the shards; writes the decision, or reads it again.
 
@@ -122,22 +128,27 @@ def plan_shards(job: TextJob, tree: RunTree) -> list[SplitPlan]:
       RunError: too many rejects, nothing to write, or fewer pieces than shards.
     """
     if not files.exists(_path(job)):
-        write_json(_path(job), _decide(job, tree))
+        content, sums = _decide(job, tree)
+        packed = io.BytesIO()
+        np.savez(packed, **sums)
+        files.write_bytes(_sums_path(job), packed.getvalue())
+        write_json(_path(job), content)
     return read_shard_plan(job)
 
 
 def read_shard_plan(job: TextJob) -> list[SplitPlan]:
     """Reads what `plan_shards` decided."""
-    return [
-        SplitPlan(
-            split["name"], split["shards"], split["pieces"], split["tokens"],
-            np.array(split["cells"], np.int64), np.array(split["sums"], np.int64),
-        )
-        for split in read_json(_path(job))["splits"]
-    ]  # fmt: skip
+    with np.load(io.BytesIO(files.read_bytes(_sums_path(job)))) as sums:
+        return [
+            SplitPlan(
+                split["name"], split["shards"], split["pieces"], split["tokens"],
+                sums[f"cells_{i}"], sums[f"sums_{i}"],
+            )
+            for i, split in enumerate(read_json(_path(job))["splits"])
+        ]  # fmt: skip
 
 
-def _decide(job: TextJob, tree: RunTree) -> dict[str, object]:
+def _decide(job: TextJob, tree: RunTree) -> tuple[dict[str, object], dict[str, Any]]:
     count = len(job.splits)
     pieces, tokens = [0] * count, [0] * count
     totals = {"documents_read": 0, "documents_used": 0}
@@ -174,15 +185,14 @@ def _decide(job: TextJob, tree: RunTree) -> dict[str, object]:
                 f"{spec.name} has text for at most {found * job.task.copies} shards, "
                 f"{wanted} were asked for; set a smaller --num_shards and --overwrite"
             )
-    return {
+    decided: dict[str, object] = {
         "splits": [
             {
                 "name": spec.name,
                 "shards": shards[i],
                 "pieces": pieces[i],
                 "tokens": tokens[i],
-                "cells": (cells := np.flatnonzero(sums[i])).tolist(),
-                "sums": np.cumsum(sums[i][cells]).tolist(),
+                "expected_bytes": weights[i],
             }
             for i, spec in enumerate(job.splits)
         ],
@@ -190,6 +200,11 @@ def _decide(job: TextJob, tree: RunTree) -> dict[str, object]:
         "rejected": dict(sorted(reasons.items())),
         "rejected_files": rejected_files,
     }
+    arrays: dict[str, Any] = {}
+    for i, row in enumerate(sums):
+        cells = np.flatnonzero(row)
+        arrays |= {f"cells_{i}": cells, f"sums_{i}": np.cumsum(row[cells])}
+    return decided, arrays
 
 
 def read_totals(job: TextJob) -> dict[str, object]:

@@ -116,6 +116,6 @@ def test_a_length_beyond_all_bounds_is_a_cut_record():
 
 def test_index_lines_are_those_of_dali():
     _, offsets = frame([b"abc", b"", b"12345"])
-    assert index_lines(offsets) == "0 19\n19 16\n35 21\n"
-    assert index_lines(offsets, 1000) == "1000 19\n1019 16\n1035 21\n"
-    assert index_lines(np.zeros(1, np.int64)) == ""
+    assert index_lines(offsets) == b"0 19\n19 16\n35 21\n"
+    assert index_lines(offsets, 1000) == b"1000 19\n1019 16\n1035 21\n"
+    assert index_lines(np.zeros(1, np.int64)) == b""
