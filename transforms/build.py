@@ -117,8 +117,7 @@ class _Builder:
             return ShardInfo(**read_json(done)["shard"])
         counts: Counter[str] = Counter()
         lengths = np.zeros(0, np.int64)
-        partial = files.join(self._job.staging, "partial")
-        with files.writing(path, partial) as handle:
+        with files.writing(path, self._job.partial_folder) as handle:
             shard_file = _ShardFile(handle, self._job.compression)
             for pieces, chosen, copies in self._blocks(split, shard):
                 for batch in self._task.examples(pieces, chosen, copies):
@@ -133,12 +132,16 @@ class _Builder:
                 f"{path} has {size} bytes where {shard_file.file_bytes} were written; check the "
                 "storage and run the same command again"
             )
-        if not self._job.compression:
-            index = files.join(self._job.staging, "meta", name.index_path)
-            files.write_bytes(index, b"".join(shard_file.index))
         info = shard_file.info(name)
-        statistics = {"counts": dict(counts), "lengths": lengths.tolist()}
-        write_json(done, {"shard": asdict(info), "statistics": statistics})
+        content: dict[str, Any] = {
+            "shard": asdict(info),
+            "statistics": {"counts": dict(counts), "lengths": lengths.tolist()},
+        }
+        if not self._job.compression:
+            index = b"".join(shard_file.index)
+            files.write_bytes(self._job.index_path(name), index, self._job.partial_folder)
+            content["index"] = [len(index), google_crc32c.value(index)]
+        write_json(done, content)
         return info
 
     def _blocks(self, split: int, shard: int) -> Iterator[tuple[Pieces, Int64s, Int64s]]:

@@ -49,17 +49,32 @@ class CommitSpec:
     sources: dict[str, Any]
 
 
-def _finished_shards(job: TextJob) -> tuple[list[ShardInfo], dict[str, Any]]:
-    shards, statistics = [], {}
+@dataclass(frozen=True, slots=True)
+class _Staged:
+    """A finished file that waits for its place."""
+
+    path: str
+    size: int
+    crc32c: int
+
+
+def _finished_shards(
+    job: TextJob,
+) -> tuple[list[ShardInfo], dict[str, Any], dict[str, _Staged]]:
+    """Returns the shards, their statistics by split, and their index files by place."""
+    shards, statistics, indexes = [], {}, {}
     for plan in read_shard_plan(job):
         counts: Counter[str] = Counter()
         lengths = np.zeros(0, np.int64)
         for index in range(plan.shards):
-            path = job.done_path(ShardName(plan.name, index, plan.shards))
+            name = ShardName(plan.name, index, plan.shards)
+            path = job.done_path(name)
             if not files.exists(path):
                 raise RunError(f"{path} is missing; run the same command again")
             done = read_json(path)
             shards.append(ShardInfo(**done["shard"]))
+            if "index" in done:
+                indexes[name.index_path] = _Staged(job.index_path(name), *done["index"])
             counts.update(done["statistics"]["counts"])
             more = np.array(done["statistics"]["lengths"], np.int64)
             longer = max(len(more), len(lengths))
@@ -73,7 +88,7 @@ def _finished_shards(job: TextJob) -> tuple[list[ShardInfo], dict[str, Any]]:
             "tokens_per_example": lengths.tolist(),
             **_rates(dict(counts), examples, tokens),
         }
-    return shards, statistics
+    return shards, statistics, indexes
 
 
 def _rates(counts: dict[str, int], examples: int, tokens: int) -> dict[str, Any]:
@@ -89,12 +104,12 @@ def _rates(counts: dict[str, int], examples: int, tokens: int) -> dict[str, Any]
     return found
 
 
-def _publish(job: TextJob, paths: dict[str, tuple[str, int]]) -> None:
-    """Moves staged files to their places: relative path -> (staged path, bytes)."""
+def _publish(job: TextJob, staged: dict[str, _Staged]) -> None:
+    """Moves staged files to their places, which are relative to the dataset."""
     missing = {
-        target: staged
-        for target, (staged, size) in paths.items()
-        if not _is_there(files.join(job.output, target), size)
+        target: file.path
+        for target, file in staged.items()
+        if not _is_there(files.join(job.output, target), file.size)
     }
     folders = {target.rpartition("/")[0] for target in missing}
     for folder in sorted(folders):
@@ -149,29 +164,25 @@ def commit(job: TextJob, spec: CommitSpec) -> Manifest:
     success = files.join(job.output, m.SUCCESS_PATH)
     if not files.exists(plan_path(job.work)) and files.exists(success):
         return _manifest_of(job.output)  # a second commit of the same run
-    shards, statistics = _finished_shards(job)
+    shards, statistics, staged = _finished_shards(job)
     removed = files.join(job.staging, "old_dataset_removed")
     if spec.replaces and not files.exists(removed):
         old = read_manifest(job.output)
         if old:
             remove_dataset(job.output, old)
         files.write_bytes(removed, b"")
-    staged: dict[str, tuple[str, int]] = {}
-    for shard in shards:
-        path = files.join(job.staging, "shards", shard.name.path)
-        staged[shard.name.path] = (path, shard.file_bytes)
-    _publish(job, staged)
-    written: dict[str, bytes] = {}
-    if not job.compression:
-        # Small, and written anew by each commit: nothing depends on how far the last one came.
-        for shard in shards:
-            index = files.join(job.staging, "meta", shard.name.index_path)
-            written[shard.name.index_path] = files.read_bytes(index)
     totals = read_totals(job)
     rejects: Any = totals["rejected_files"]
-    for number in rejects:
-        target = f"{m.REJECTED_PATH}/rejected-{number:06d}.jsonl"
-        written[target] = files.read_bytes(job.rejected_path(number))
+    for number, (size, crc) in rejects.items():
+        target = f"{m.REJECTED_PATH}/rejected-{int(number):06d}.jsonl"
+        staged[target] = _Staged(job.rejected_path(int(number)), size, crc)
+    checksums = {path: file.crc32c for path, file in staged.items()}
+    for shard in shards:
+        path = files.join(job.staging, "shards", shard.name.path)
+        staged[shard.name.path] = _Staged(path, shard.file_bytes, shard.crc32c)
+    _publish(job, staged)
+    # What follows is small, and written anew by each commit, however far the last one came.
+    written: dict[str, bytes] = {}
     written[m.STATISTICS_PATH] = m.to_json(statistics)
     manifest = Manifest(
         name=spec.name,
@@ -186,7 +197,7 @@ def commit(job: TextJob, spec: CommitSpec) -> Manifest:
         shards=sorted(shards, key=lambda shard: shard.name),
     )
     written |= tfds_files(manifest, description=spec.description)
-    checksums = {path: google_crc32c.value(data) for path, data in written.items()}
+    checksums |= {path: google_crc32c.value(data) for path, data in written.items()}
     manifest = replace(manifest, files=checksums)
     for path, content in written.items():
         files.write_bytes(files.join(job.output, path), content)

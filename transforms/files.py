@@ -92,9 +92,9 @@ def writing(path: str, partial_folder: str = "") -> Iterator[IO[bytes]]:
         raise
 
 
-def write_bytes(path: str, data: bytes) -> None:
+def write_bytes(path: str, data: bytes, partial_folder: str = "") -> None:
     """Writes a whole file."""
-    with writing(path) as handle:
+    with writing(path, partial_folder) as handle:
         handle.write(data)
 
 

@@ -142,11 +142,20 @@ class TextJob:
 
     def rejected_path(self, number: int) -> str:
         """The rejects of a scatter task."""
-        return files.join(self.work, "rejected", f"rejected-{number:06d}.jsonl")
+        return files.join(self.staging, "rejected", f"rejected-{number:06d}.jsonl")
 
     def done_path(self, name: ShardName) -> str:
         """What a finished shard says of itself."""
         return files.join(self.staging, "done", f"{name.stem}.json")
+
+    def index_path(self, name: ShardName) -> str:
+        """The index of a finished shard, until it is published."""
+        return files.join(self.staging, "index", name.split, f"{name.stem}.idx")
+
+    @property
+    def partial_folder(self) -> str:
+        """Where files lie until they are whole, whose folders are published as they are."""
+        return files.join(self.staging, "partial")
 
     @property
     def failure_path(self) -> str:

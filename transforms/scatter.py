@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import apache_beam as beam
+import google_crc32c
 import numpy as np
 
 from recordmill.records.errors import RunError
@@ -76,9 +77,9 @@ class _Scatterer:
         histograms = [
             histogram(pieces.hashes, self._task.weigh(pieces).astype(np.int64)) for pieces in splits
         ]
-        if gathered.rejects:
-            lines = "".join(reject.to_line() for reject in gathered.rejects)
-            files.write_bytes(self._job.rejected_path(number), lines.encode())
+        lines = "".join(reject.to_line() for reject in gathered.rejects).encode()
+        if lines:
+            files.write_bytes(self._job.rejected_path(number), lines, self._job.partial_folder)
         run = write_run(self._job.run_path(0, number) + ".bin", splits, histograms, wide=self._wide)
         content = {
             "run": run,
@@ -87,6 +88,7 @@ class _Scatterer:
             "documents_read": gathered.documents,
             "documents_used": cutter.documents,
             "rejected": count_reasons(gathered.rejects),
+            "rejected_file": [len(lines), google_crc32c.value(lines)],
         }
         write_json(description, content)
         return content

@@ -108,7 +108,7 @@ def _check_budget(job: TextJob, totals: dict[str, int], reasons: dict[str, int])
     raise RunError(
         f"{rejected} of {totals['documents_read'] + rejected} inputs rejected ({by_reason}), which "
         f"is {share:.3%} where --max_rejected allows {job.max_rejected:.3%}; they are listed in "
-        f"{files.join(job.work, 'rejected')}; mend them, or raise --max_rejected and run the same "
+        f"{files.join(job.staging, 'rejected')}; mend them, or raise --max_rejected and run the same "
         "command again"
     )
 
@@ -153,7 +153,7 @@ def _decide(job: TextJob, tree: RunTree) -> tuple[dict[str, object], dict[str, A
     pieces, tokens = [0] * count, [0] * count
     totals = {"documents_read": 0, "documents_used": 0}
     reasons: dict[str, int] = {}
-    rejected_files = []
+    rejected_files = {}
     for number in range(tree.tasks):
         content = read_json(job.run_path(0, number) + ".json")
         for split in range(count):
@@ -164,7 +164,7 @@ def _decide(job: TextJob, tree: RunTree) -> tuple[dict[str, object], dict[str, A
         for reason, rejected in content["rejected"].items():
             reasons[reason] = reasons.get(reason, 0) + rejected
         if content["rejected"]:
-            rejected_files.append(number)
+            rejected_files[number] = content["rejected_file"]
     _check_budget(job, totals, reasons)
     sums = np.zeros((count, 1 << CELL_BITS), np.int64)
     for number in range(tree.runs(tree.levels)):
