@@ -108,8 +108,8 @@ def _check_budget(job: TextJob, totals: dict[str, int], reasons: dict[str, int])
     raise RunError(
         f"{rejected} of {totals['documents_read'] + rejected} inputs rejected ({by_reason}), which "
         f"is {share:.3%} where --max_rejected allows {job.max_rejected:.3%}; they are listed in "
-        f"{files.join(job.staging, 'rejected')}; mend them, or raise --max_rejected and run the same "
-        "command again"
+        f"{files.join(job.staging, 'rejected')}; mend them, or raise --max_rejected and run the "
+        "same command again"
     )
 
 
