@@ -5,7 +5,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 FOLDERS := records reader transforms pipelines
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-export PYTHONSAFEPATH := 1
 
 .PHONY: help install demo test lint types unit benchmark clean
 
@@ -52,7 +51,7 @@ types: build/dev.stamp
 
 unit: build/dev.stamp
 	@echo "== tests"
-	$(BIN)/python -m pytest
+	$(BIN)/pytest
 
 benchmark: build/dev.stamp
 	$(PIP) install --quiet datasets sentencepiece

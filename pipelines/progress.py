@@ -6,6 +6,7 @@ until its end. On a terminal it is one line that changes; elsewhere a plain line
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import threading
@@ -97,9 +98,14 @@ class Progress:
         sys.stderr.flush()
 
     def _watch(self) -> None:
-        every = 0.5 if files.is_local(self.plan.job.work) else 5.0
-        while not self._stop.wait(every):
+        # Listing object storage costs requests; the memory of processes costs nothing to ask for.
+        rounds = 1 if files.is_local(self.plan.job.work) else 10
+        for turn in itertools.count(1):
+            if self._stop.wait(0.5):
+                return
             self.peak_bytes = max(self.peak_bytes, resident_bytes())
+            if turn % rounds:
+                continue
             try:
                 self._show(self._phase())
             except (OSError, ValueError, KeyError):
