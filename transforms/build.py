@@ -10,6 +10,7 @@ from __future__ import annotations
 import zlib
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import asdict
 from typing import IO, Any
 
@@ -23,11 +24,11 @@ from recordmill.records.framing import index_lines
 from recordmill.records.manifest import ShardInfo
 from recordmill.records.shards import ShardName
 from recordmill.transforms import files
-from recordmill.transforms.job import TextJob, fail, read_json, write_json
+from recordmill.transforms.job import TextJob, fail, read_json, read_runs, write_json
 from recordmill.transforms.lines import Int64s
 from recordmill.transforms.pieces import Pieces
 from recordmill.transforms.plan import RunTree
-from recordmill.transforms.runs import RunReader, decode_pieces, id_words, read_run
+from recordmill.transforms.runs import Run, RunReader, decode_pieces, id_words
 from recordmill.transforms.shard_plan import SplitPlan, read_shard_plan
 from recordmill.transforms.tasks import Task
 
@@ -66,14 +67,16 @@ class _Compressor:
 class _ShardFile:
     """A shard being written: counts, checksum and index lines fall out of the same pass."""
 
-    def __init__(self, handle: IO[bytes], compression: str) -> None:
+    def __init__(self, handle: IO[bytes], index: IO[bytes] | None, compression: str) -> None:
         self._handle = handle
+        self._index = index
         self._compressor = _Compressor(compression)
         self._crc = 0
         self.file_bytes = 0
         self.record_bytes = 0
         self.records = 0
-        self.index: list[bytes] = []
+        self.index_bytes = 0
+        self.index_crc = 0
 
     def _write(self, data: bytes) -> None:
         self._crc = google_crc32c.extend(self._crc, data)
@@ -82,7 +85,11 @@ class _ShardFile:
 
     def add(self, buffer: Any, offsets: Int64s) -> None:
         self._write(self._compressor.add(buffer.tobytes()))
-        self.index.append(index_lines(offsets, self.record_bytes))
+        if self._index is not None:
+            lines = index_lines(offsets, self.record_bytes)
+            self._index.write(lines)
+            self.index_bytes += len(lines)
+            self.index_crc = google_crc32c.extend(self.index_crc, lines)
         self.record_bytes += int(offsets[-1])
         self.records += len(offsets) - 1
 
@@ -105,7 +112,7 @@ class _Builder:
         self._task: Task = job.load_task()
         self._wide = id_words(len(self._task.vocabulary))
         self._plans = read_shard_plan(job)
-        self._runs: dict[int, Any] = {}
+        self._runs: dict[int, list[Run]] = {}
 
     def build(self, split: int, shard: int) -> ShardInfo:
         """Writes a shard, its index and its description unless they are there."""
@@ -117,8 +124,13 @@ class _Builder:
             return ShardInfo(**read_json(done)["shard"])
         counts: Counter[str] = Counter()
         lengths = np.zeros(0, np.int64)
-        with files.writing(path, self._job.partial_folder) as handle:
-            shard_file = _ShardFile(handle, self._job.compression)
+        partial = self._job.partial_folder
+        with ExitStack() as stack:
+            handle = stack.enter_context(files.writing(path, partial))
+            index = None
+            if not self._job.compression:
+                index = stack.enter_context(files.writing(self._job.index_path(name), partial))
+            shard_file = _ShardFile(handle, index, self._job.compression)
             for pieces, chosen, copies in self._blocks(split, shard):
                 for batch in self._task.examples(pieces, chosen, copies):
                     encoded = encode_batch(self._task.schema, batch.columns)
@@ -137,10 +149,8 @@ class _Builder:
             "shard": asdict(info),
             "statistics": {"counts": dict(counts), "lengths": lengths.tolist()},
         }
-        if not self._job.compression:
-            index = b"".join(shard_file.index)
-            files.write_bytes(self._job.index_path(name), index, self._job.partial_folder)
-            content["index"] = [len(index), google_crc32c.value(index)]
+        if index is not None:
+            content["index"] = [shard_file.index_bytes, shard_file.index_crc]
         write_json(done, content)
         return info
 
@@ -150,7 +160,7 @@ class _Builder:
         copies = self._task.copies
         blocks = max(1, -(-plan.tokens * copies // (plan.shards * BLOCK_TOKENS)))
         whole = plan.shards * blocks * copies
-        readers: dict[tuple[int, int], RunReader] = {}
+        readers: dict[tuple[int, int], list[RunReader]] = {}
         for block in range(blocks):
             begin = (shard * blocks + block) * copies
             wanted = [
@@ -180,7 +190,7 @@ class _Builder:
         return list(plan.ranges(begin, begin + width, whole, 0))
 
     def _load(
-        self, split: int, ranges: list[Range], readers: dict[tuple[int, int], RunReader]
+        self, split: int, ranges: list[Range], readers: dict[tuple[int, int], list[RunReader]]
     ) -> Pieces:
         """Reads the pieces of some ranges from all runs, in order of (hash, document)."""
         slices, lows, highs = [], [], []
@@ -188,20 +198,22 @@ class _Builder:
             high = end - 1
             for number in self._tree.final_runs(low, high):
                 if (number, place) not in readers:
-                    readers[number, place] = RunReader(self._run(number), split)
-                data = readers[number, place].read(low, high)
-                if len(data):
-                    slices.append(data)
-                    lows.append(low)
-                    highs.append(high)
+                    readers[number, place] = [
+                        RunReader(run, split) for run in self._of_task(number)
+                    ]
+                for reader in readers[number, place]:
+                    data = reader.read(low, high)
+                    if len(data):
+                        slices.append(data)
+                        lows.append(low)
+                        highs.append(high)
         return sort_pieces(decode_pieces(slices, lows, highs, self._wide))
 
-    def _run(self, number: int) -> Any:
+    def _of_task(self, number: int) -> list[Run]:
         if number not in self._runs:
             if len(self._runs) > 4096:
                 self._runs.clear()
-            path = self._job.run_path(self._tree.levels, number) + ".json"
-            self._runs[number] = read_run(read_json(path)["run"], histograms=False)
+            self._runs[number] = read_runs(self._job, self._tree.levels, number, histograms=False)
         return self._runs[number]
 
 

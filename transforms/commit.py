@@ -106,11 +106,18 @@ def _rates(counts: dict[str, int], examples: int, tokens: int) -> dict[str, Any]
 
 def _publish(job: TextJob, staged: dict[str, _Staged]) -> None:
     """Moves staged files to their places, which are relative to the dataset."""
-    missing = {
-        target: file.path
-        for target, file in staged.items()
-        if not _is_there(files.join(job.output, target), file.size)
-    }
+    missing: dict[str, str] = {}
+    for target, file in staged.items():
+        # What an interrupted commit has moved is at its place and no longer here.
+        waits = files.exists(file.path)
+        path = file.path if waits else files.join(job.output, target)
+        if files.size(path) != file.size:
+            raise RunError(
+                f"{path} must have {file.size} bytes, and has {files.size(path)}; check the "
+                "storage and start anew with --overwrite"
+            )
+        if waits:
+            missing[target] = path
     folders = {target.rpartition("/")[0] for target in missing}
     for folder in sorted(folders):
         inside = {t: s for t, s in missing.items() if t.rpartition("/")[0] == folder}
@@ -122,10 +129,6 @@ def _publish(job: TextJob, staged: dict[str, _Staged]) -> None:
             continue
         files.make_folder(target_folder)
         files.rename(list(inside.values()), [files.join(job.output, t) for t in inside])
-
-
-def _is_there(path: str, size: int) -> bool:
-    return files.exists(path) and files.size(path) == size
 
 
 def remove_dataset(output: str, manifest: Manifest) -> None:
@@ -159,12 +162,19 @@ def _manifest_of(output: str) -> Manifest:
     return found
 
 
-def commit(job: TextJob, spec: CommitSpec) -> Manifest:
-    """Finishes a dataset whose shards are all written; returns its manifest."""
+def commit(job: TextJob, spec: CommitSpec, records: int) -> Manifest:
+    """Finishes a dataset whose shards are all written; returns its manifest.
+
+    Raises:
+      RunError: a shard is missing, or they do not hold `records` examples together.
+    """
     success = files.join(job.output, m.SUCCESS_PATH)
     if not files.exists(plan_path(job.work)) and files.exists(success):
         return _manifest_of(job.output)  # a second commit of the same run
     shards, statistics, staged = _finished_shards(job)
+    found = sum(shard.records for shard in shards)
+    if found != records:
+        raise RunError(f"{records} examples built, {found} in the finished shards")
     removed = files.join(job.staging, "old_dataset_removed")
     if spec.replaces and not files.exists(removed):
         old = read_manifest(job.output)
@@ -200,10 +210,10 @@ def commit(job: TextJob, spec: CommitSpec) -> Manifest:
     checksums |= {path: google_crc32c.value(data) for path, data in written.items()}
     manifest = replace(manifest, files=checksums)
     for path, content in written.items():
-        files.write_bytes(files.join(job.output, path), content)
+        files.write_bytes(files.join(job.output, path), content, job.partial_folder)
     content = manifest.to_bytes()
-    files.write_bytes(files.join(job.output, m.MANIFEST_PATH), content)
-    files.write_bytes(success, m.success_bytes(content))
+    files.write_bytes(files.join(job.output, m.MANIFEST_PATH), content, job.partial_folder)
+    files.write_bytes(success, m.success_bytes(content), job.partial_folder)
     return manifest
 
 
@@ -219,7 +229,8 @@ def _counts(totals: dict[str, Any], shards: list[ShardInfo]) -> dict[str, Any]:
 
 
 def clean_up(job: TextJob) -> None:
-    """Removes all temporary files of a job."""
+    """Removes all temporary files of a job; the plan first, so that nobody takes up the rest."""
+    files.delete_quietly([plan_path(job.work)])
     files.delete_folder(job.work)
     files.delete_folder(job.staging)
 
@@ -231,12 +242,9 @@ class _CommitDoFn(beam.DoFn):
 
     def process(self, records: int) -> Iterator[dict[str, Any]]:
         try:
-            manifest = commit(self._job, self._spec)
+            manifest = commit(self._job, self._spec, records)
         except RunError as error:
             fail(self._job, error)
-        found = manifest.counts["examples"]
-        if found != records:
-            fail(self._job, RunError(f"{records} examples built, {found} in the manifest"))
         clean_up(self._job)
         yield asdict(manifest)["counts"]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import codecs
 import csv
+import gzip
 import json
 import lzma
 import zlib
@@ -69,8 +70,8 @@ class DocumentSpec:
         one_of("--sentence_splitter", self.sentence_splitter, SPLITTERS)
         one_of("--encoding_errors", self.encoding_errors, ("strict", "replace"))
         try:
-            codecs.lookup(self.encoding)
-        except LookupError as error:
+            "".encode(self.encoding)
+        except (LookupError, ValueError) as error:
             raise UsageError(
                 f"--encoding must be one that Python knows (utf-8, latin-1, utf-16, …), got "
                 f"{self.encoding!r}"
@@ -167,8 +168,9 @@ def _read_block(stream: IO[bytes], compression: str) -> tuple[bytes, Exception |
     except _BROKEN as error:
         damage = error
     except OSError as error:
-        # gzip, bz2 and xz report damage as OSError without a number; the disk gives one.
-        if error.errno is not None:
+        # gzip, bz2 and xz report damage as a plain OSError without a number; the disk gives one,
+        # and a lost connection is of a class of its own: the task is to be done again.
+        if error.errno is not None or type(error) not in (OSError, gzip.BadGzipFile):
             raise
         damage = error
     return b"".join(parts), damage

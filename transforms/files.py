@@ -13,6 +13,7 @@ import gzip
 import io
 import lzma
 import os
+import shutil
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -134,16 +135,22 @@ def exists(path: str) -> bool:
 
 
 def size(path: str) -> int:
-    """Returns the bytes of a file."""
+    """Returns the bytes of a file, -1 where there is none."""
+    if is_local(path):
+        return os.path.getsize(path) if os.path.isfile(path) else -1
     found = FileSystems.match([path])[0].metadata_list
     return int(found[0].size_in_bytes) if found else -1
 
 
 def delete_quietly(paths: Iterable[str]) -> None:
     """Deletes what is there of `paths`."""
+    # Beam takes local paths for globs when it deletes; a name may have brackets.
     present = [path for path in paths if exists(path)]
-    if present:
-        FileSystems.delete(present)
+    for path in filter(is_local, present):
+        os.remove(path)
+    remote = [path for path in present if not is_local(path)]
+    if remote:
+        FileSystems.delete(remote)
 
 
 def list_files(folder: str) -> dict[str, int]:
@@ -161,8 +168,7 @@ def list_files(folder: str) -> dict[str, int]:
 def delete_folder(folder: str) -> None:
     """Deletes a folder with all that is in it."""
     if is_local(folder):
-        if os.path.isdir(folder):
-            FileSystems.delete([folder])
+        shutil.rmtree(folder, ignore_errors=True)
         return
     files = list(list_files(folder))
     if files:

@@ -12,6 +12,7 @@ from recordmill.transforms import files
 from recordmill.transforms.documents import DocumentSpec
 from recordmill.transforms.masking import MaskSpec
 from recordmill.transforms.pairing import PairSpec
+from recordmill.transforms.runs import Run, read_run
 from recordmill.transforms.tasks import BertTask, MlmTask, MlmTokensTask, Task
 from recordmill.transforms.tokenization import Vocabulary
 from recordmill.transforms.windows import WindowSpec
@@ -173,6 +174,12 @@ class TextJob:
 def read_json(path: str) -> Any:
     """Reads a JSON file of the job."""
     return json.loads(files.read_bytes(path))
+
+
+def read_runs(job: TextJob, level: int, number: int, *, histograms: bool = True) -> list[Run]:
+    """Reads the tails of the runs that one task wrote: mostly one, more from a huge file."""
+    infos = read_json(job.run_path(level, number) + ".json")["runs"]
+    return [read_run(info, histograms=histograms) for info in infos]
 
 
 def write_json(path: str, content: Any) -> None:

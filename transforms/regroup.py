@@ -9,7 +9,7 @@ import numpy as np
 
 from recordmill.records.errors import RunError
 from recordmill.transforms import files
-from recordmill.transforms.job import TextJob, fail, read_json, write_json
+from recordmill.transforms.job import TextJob, fail, read_runs, write_json
 from recordmill.transforms.lines import Int64s
 from recordmill.transforms.plan import RunTree
 from recordmill.transforms.runs import (
@@ -18,7 +18,6 @@ from recordmill.transforms.runs import (
     RunReader,
     decode_pieces,
     id_words,
-    read_run,
     write_run,
 )
 from recordmill.transforms.tokenization import Vocabulary
@@ -39,10 +38,7 @@ def regroup(job: TextJob, tree: RunTree, level: int, number: int) -> None:
     if files.exists(description):
         return
     low, high = tree.part(level, number)
-    runs = [
-        read_run(read_json(job.run_path(level - 1, below) + ".json")["run"])
-        for below in tree.below(level, number)
-    ]
+    runs = [run for below in tree.below(level, number) for run in read_runs(job, level - 1, below)]
     vocabulary = Vocabulary.from_bytes(files.read_bytes(job.vocabulary_path), "vocab.txt")
     wide = id_words(len(vocabulary))
     splits = []
@@ -50,10 +46,8 @@ def regroup(job: TextJob, tree: RunTree, level: int, number: int) -> None:
         slices = [RunReader(run, split).read(low, high) for run in runs]
         splits.append(decode_pieces(slices, [low] * len(slices), [high] * len(slices), wide))
     histograms = [_histogram(runs, split, low, high) for split in range(len(job.splits))]
-    run = write_run(
-        job.run_path(level, number) + ".bin", splits, histograms, wide=wide, low=low, high=high
-    )
-    write_json(description, {"run": run})
+    run = write_run(job.run_path(level, number) + ".bin", splits, histograms, wide=wide)
+    write_json(description, {"runs": [run]})
 
 
 class _RegroupDoFn(beam.DoFn):

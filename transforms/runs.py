@@ -151,7 +151,7 @@ def encode_pieces(pieces: Pieces, wide: int) -> tuple[Words, Int64s, Int64s]:
 def decode_pieces(
     slices: Sequence[Words], low: Sequence[int], high: Sequence[int], wide: int
 ) -> Pieces:
-    """Decodes the records of each slice whose hash is in its `[low, high]`, sorted by hash."""
+    """Decodes the records of each slice whose hash is in its `[low, high]`."""
     totals = np.zeros(3, np.int64)
     bounds = [(np.uint64(a), np.uint64(b)) for a, b in zip(low, high, strict=True)]
     for data, (first, last) in zip(slices, bounds, strict=True):
@@ -223,8 +223,6 @@ def write_run(
     histograms: Sequence[tuple[Int64s, Int64s]],
     *,
     wide: int,
-    low: int = 0,
-    high: int = MAX_HASH,
 ) -> dict[str, Any]:
     """Writes pieces of each split with the histogram of their expected output bytes.
 
@@ -233,7 +231,6 @@ def write_run(
       splits: pieces, in any order.
       histograms: of each split, from `histogram`.
       wide: uint16 per id, from `id_words`.
-      low, high: all hashes lie between them.
 
     Returns:
       What `read_run` needs, as JSON.
@@ -261,8 +258,6 @@ def write_run(
         "path": path,
         "tail": [at, len(packed.getvalue())],
         "splits": len(splits),
-        "low": low,
-        "high": high,
     }
 
 

@@ -6,9 +6,11 @@ What crosses to the next stage are the numbers of tasks.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from tempfile import SpooledTemporaryFile
+from typing import IO, Any
 
 import apache_beam as beam
 import google_crc32c
@@ -17,16 +19,19 @@ import numpy as np
 from recordmill.records.errors import RunError
 from recordmill.records.hashing import U64, combine, seed_for
 from recordmill.transforms import files
-from recordmill.transforms.documents import DocumentBatch, count_reasons, read_documents
+from recordmill.transforms.documents import DocumentBatch, read_documents
 from recordmill.transforms.job import TextJob, fail, read_json, write_json
 from recordmill.transforms.lines import Int64s
 from recordmill.transforms.pieces import PieceCutter, Pieces, concatenate, select
 from recordmill.transforms.plan import read_task
-from recordmill.transforms.rejects import Reject
 from recordmill.transforms.runs import histogram, id_words, write_run
 from recordmill.transforms.sources import SourceRange
 from recordmill.transforms.tasks import Task
 from recordmill.transforms.tokenization import WordPieceTokenizer
+
+_MIN_RUN_TOKENS = 1 << 24
+_MAX_RUN_TOKENS = 1 << 26
+_SPOOL_BYTES = 1 << 22
 
 
 def choose_splits(groups: U64, shares: Iterable[float]) -> Int64s:
@@ -42,12 +47,18 @@ def choose_splits(groups: U64, shares: Iterable[float]) -> Int64s:
 
 @dataclass(slots=True)
 class _Gathered:
-    """What a task has read so far."""
+    """What a task has read so far, and the runs that it wrote of it."""
 
+    number: int
+    most_tokens: int
     parts: list[list[Pieces]]
-    rejects: list[Reject] = field(default_factory=list)
+    rejects: IO[bytes]
+    runs: list[dict[str, Any]] = field(default_factory=list)
+    reasons: Counter[str] = field(default_factory=Counter)
     documents: int = 0
-    tokens: int = 0
+    held_tokens: int = 0
+    pieces: Counter[int] = field(default_factory=Counter)
+    tokens: Counter[int] = field(default_factory=Counter)
 
 
 class _Scatterer:
@@ -67,31 +78,56 @@ class _Scatterer:
         description = self._job.run_path(0, number) + ".json"
         if files.exists(description):
             return dict(read_json(description))
-        gathered = _Gathered([[] for _ in self._shares])
+        sources = read_task(self._job.work, number)
+        # A file that cannot be cut may hold more text than a task should: it becomes several runs.
+        text_bytes = sum(source.text_bytes for source in sources)
+        most_tokens = max(_MIN_RUN_TOKENS, min(text_bytes // 2, _MAX_RUN_TOKENS))
         cutter = PieceCutter(self._task.cut, self._key_seed)
-        for source in read_task(self._job.work, number):
-            self._read(source, cutter, gathered)
-        id_type = np.uint16 if self._wide == 1 else np.int32
-        splits = [concatenate(parts, id_type) for parts in gathered.parts]
-        gathered.parts.clear()
-        histograms = [
-            histogram(pieces.hashes, self._task.weigh(pieces).astype(np.int64)) for pieces in splits
-        ]
-        lines = "".join(reject.to_line() for reject in gathered.rejects).encode()
-        if lines:
-            files.write_bytes(self._job.rejected_path(number), lines, self._job.partial_folder)
-        run = write_run(self._job.run_path(0, number) + ".bin", splits, histograms, wide=self._wide)
+        with SpooledTemporaryFile(max_size=_SPOOL_BYTES) as rejects:
+            gathered = _Gathered(number, most_tokens, [[] for _ in self._shares], rejects)
+            for source in sources:
+                self._read(source, cutter, gathered)
+            self._write_run(gathered)
+            rejected_file = self._write_rejects(gathered)
         content = {
-            "run": run,
-            "pieces": [len(pieces) for pieces in splits],
-            "tokens": [int(pieces.token_counts.sum()) for pieces in splits],
+            "runs": gathered.runs,
+            "pieces": [gathered.pieces[split] for split in range(len(self._shares))],
+            "tokens": [gathered.tokens[split] for split in range(len(self._shares))],
             "documents_read": gathered.documents,
             "documents_used": cutter.documents,
-            "rejected": count_reasons(gathered.rejects),
-            "rejected_file": [len(lines), google_crc32c.value(lines)],
+            "rejected": dict(sorted(gathered.reasons.items())),
+            "rejected_file": rejected_file,
         }
         write_json(description, content)
         return content
+
+    def _write_run(self, gathered: _Gathered) -> None:
+        """Writes what is held as one run, and forgets it."""
+        id_type = np.uint16 if self._wide == 1 else np.int32
+        splits = []
+        for split, parts in enumerate(gathered.parts):
+            splits.append(concatenate(parts, id_type))
+            parts.clear()
+            gathered.pieces[split] += len(splits[-1])
+            gathered.tokens[split] += int(splits[-1].token_counts.sum())
+        histograms = [
+            histogram(pieces.hashes, self._task.weigh(pieces).astype(np.int64)) for pieces in splits
+        ]
+        path = f"{self._job.run_path(0, gathered.number)}-{len(gathered.runs)}.bin"
+        gathered.runs.append(write_run(path, splits, histograms, wide=self._wide))
+        gathered.held_tokens = 0
+
+    def _write_rejects(self, gathered: _Gathered) -> list[int]:
+        """Copies the lines of rejects to their file; returns its size and crc32c."""
+        size, crc = gathered.rejects.tell(), 0
+        if size:
+            gathered.rejects.seek(0)
+            path = self._job.rejected_path(gathered.number)
+            with files.writing(path, self._job.partial_folder) as out:
+                while block := gathered.rejects.read(_SPOOL_BYTES):
+                    out.write(block)
+                    crc = google_crc32c.extend(crc, block)
+        return [size, crc]
 
     def _read(self, source: SourceRange, cutter: PieceCutter, gathered: _Gathered) -> None:
         before: DocumentBatch | None = None
@@ -105,12 +141,14 @@ class _Scatterer:
     def _add(
         self, batch: DocumentBatch, cutter: PieceCutter, gathered: _Gathered, *, goes_on: bool
     ) -> None:
-        gathered.rejects += batch.rejects
+        for reject in batch.rejects:
+            gathered.rejects.write(reject.to_line().encode())
+            gathered.reasons[reject.reason] += 1
         gathered.documents += len(batch.keys) - batch.continues
         if not len(batch.keys):
             return
         tokens = self._tokenizer.tokenize(batch.lines)
-        gathered.tokens += len(tokens.ids)
+        gathered.held_tokens += len(tokens.ids)
         pieces, of_document = cutter.cut(batch, tokens, goes_on=goes_on)
         chosen = choose_splits(batch.groups, self._shares)[of_document]
         for number, parts in enumerate(gathered.parts):
@@ -119,6 +157,8 @@ class _Scatterer:
                 parts.append(_compact(pieces, self._wide))
             elif mine.any():
                 parts.append(_compact(_own_tokens(select(pieces, mine)), self._wide))
+        if gathered.held_tokens >= gathered.most_tokens:
+            self._write_run(gathered)
 
 
 def _compact(pieces: Pieces, wide: int) -> Pieces:

@@ -18,11 +18,19 @@ import numpy as np
 
 from recordmill.records.errors import RunError
 from recordmill.transforms import files
-from recordmill.transforms.job import ShardSpec, SplitSpec, TextJob, fail, read_json, write_json
+from recordmill.transforms.job import (
+    ShardSpec,
+    SplitSpec,
+    TextJob,
+    fail,
+    read_json,
+    read_runs,
+    write_json,
+)
 from recordmill.transforms.lines import Int64s
 from recordmill.transforms.plan import RunTree
 from recordmill.transforms.regroup import drop_runs
-from recordmill.transforms.runs import CELL_BITS, read_run
+from recordmill.transforms.runs import CELL_BITS
 
 MIN_READER_SHARD_BYTES = 10_000_000
 SHARDS_PER_READER = 10
@@ -108,8 +116,8 @@ def _check_budget(job: TextJob, totals: dict[str, int], reasons: dict[str, int])
     raise RunError(
         f"{rejected} of {totals['documents_read'] + rejected} inputs rejected ({by_reason}), which "
         f"is {share:.3%} where --max_rejected allows {job.max_rejected:.3%}; they are listed in "
-        f"{files.join(job.staging, 'rejected')}; mend them, or raise --max_rejected and run the "
-        "same command again"
+        f"{files.join(job.staging, 'rejected')}; mend them and start anew "
+        "with --overwrite, or raise --max_rejected and run the same command again"
     )
 
 
@@ -168,9 +176,9 @@ def _decide(job: TextJob, tree: RunTree) -> tuple[dict[str, object], dict[str, A
     _check_budget(job, totals, reasons)
     sums = np.zeros((count, 1 << CELL_BITS), np.int64)
     for number in range(tree.runs(tree.levels)):
-        run = read_run(read_json(job.run_path(tree.levels, number) + ".json")["run"])
-        for split in range(count):
-            sums[split][run.splits[split].cells] += run.splits[split].weights
+        for run in read_runs(job, tree.levels, number):
+            for split in range(count):
+                sums[split][run.splits[split].cells] += run.splits[split].weights
     weights = [int(row.sum()) for row in sums]
     empty = [split.name for split, weight in zip(job.splits, weights, strict=True) if not weight]
     if empty:

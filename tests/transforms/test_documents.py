@@ -257,7 +257,7 @@ class TestText:
         [source] = list_sources([str(path)])
         batches = list(read_documents(source, DocumentSpec()))
         assert [batch.continues for batch in batches] == [False] + [True] * (len(batches) - 1)
-        assert len(batches) == 3
+        assert len(batches) == 8
         assert sum(len(batch.lines) for batch in batches) == 400_000
 
     def test_a_range_inside_a_long_document_is_not_read_beyond(self, folder: Path, monkeypatch):
