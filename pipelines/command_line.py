@@ -14,6 +14,8 @@ from recordmill.records.errors import RunError, UsageError, one_of
 
 
 def _text(arguments: list[str]) -> int:
+    from apache_beam.io.filesystem import BeamIOError
+
     from recordmill.pipelines import launch, local
     from recordmill.pipelines.options import Parser, add_text_arguments, text_request
     from recordmill.pipelines.planning import plan_text
@@ -27,8 +29,16 @@ def _text(arguments: list[str]) -> int:
     options, rest = parser.parse_known_args(arguments)
     launch.check_beam_flags(rest, parser)
     request = text_request(options)
+    launch.check_engine(options)
     workers = options.direct_num_workers or local.default_workers(1 << 40)
-    launch.run_text(plan_text(request, workers=workers), options, rest)
+    with launch.only_run(request.job.output):
+        try:
+            plan = plan_text(request, workers=workers)
+        except (UsageError, RunError):
+            raise
+        except (OSError, ValueError, BeamIOError) as error:
+            raise UsageError(f"the job cannot be planned: {launch.one_line(error)}") from error
+        launch.run_text(plan, options, rest)
     return 0
 
 

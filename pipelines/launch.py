@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import hashlib
 import os
 import re
 import sys
@@ -11,10 +12,11 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import IO, Any
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.runner import create_runner
 
 from recordmill.pipelines.local import default_workers, run_local
 from recordmill.pipelines.options import Parser
@@ -22,6 +24,7 @@ from recordmill.pipelines.planning import TextPlan
 from recordmill.pipelines.progress import Progress
 from recordmill.pipelines.text import build_text
 from recordmill.records.errors import RunError, UsageError
+from recordmill.records.manifest import SUCCESS_PATH
 from recordmill.transforms import files
 from recordmill.transforms.commit import clean_up, read_manifest
 from recordmill.transforms.job import TextJob
@@ -60,22 +63,44 @@ def check_beam_flags(flags: list[str], ours: argparse.ArgumentParser) -> None:
         raise UsageError(f"unknown flag {unknown[0]}{hint}")
 
 
+def check_engine(options: Any) -> None:
+    """Checks the flags of `add_engine_arguments`.
+
+    Raises:
+      UsageError: there is no such runner, or the number of workers is none.
+    """
+    if options.direct_num_workers < 0:
+        raise UsageError(
+            f"--direct_num_workers must be at least 0, got {options.direct_num_workers}"
+        )
+    if options.runner not in LOCAL_RUNNERS:
+        try:
+            create_runner(options.runner)
+        except (ValueError, ImportError, AttributeError) as error:
+            raise UsageError(f"--runner must be direct or one of Beam's: {error}") from error
+
+
 @contextmanager
-def _only_run(job: TextJob) -> Iterator[None]:
-    """Holds a lock beside the output while a local run writes there."""
-    if not files.is_local(job.staging):
-        yield
-        return
+def only_run(output: str) -> Iterator[None]:
+    """Keeps a second run on this machine from planning or writing the same output meanwhile.
+
+    The lock is a file outside of the output, for all that lies there may be deleted by a new run.
+    """
     import fcntl
 
-    files.make_folder(job.staging)
-    handle: IO[str]
-    with open(files.join(job.staging, "lock"), "a+") as handle:
+    whole = os.path.abspath(output) if files.is_local(output) else output
+    digest = hashlib.blake2b(whole.encode(), digest_size=8).hexdigest()
+    path = files.join(tempfile.gettempdir(), f"recordmill-{digest}.lock")
+    try:
+        handle = open(path, "a+")  # noqa: SIM115
+    except PermissionError:  # another user's: their run, or what one left
+        handle = open(f"{path}.{os.getuid()}", "a+")  # noqa: SIM115
+    with handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise UsageError(
-                f"another run is writing to {job.output}; wait for its end, or stop it"
+                f"another run is writing to {output}; wait for its end, or stop it"
             ) from error
         yield
 
@@ -99,6 +124,7 @@ def run_text(plan: TextPlan, options: Any, flags: list[str]) -> None:
     began = time.monotonic()
     job = plan.job
     if plan.complete:
+        clean_up(job)  # what a run left that was killed in its last moment
         print(f"{job.output} is complete: nothing to do")
         return
     if plan.resumed:
@@ -107,7 +133,7 @@ def run_text(plan: TextPlan, options: Any, flags: list[str]) -> None:
     if options.runner == "DirectRunner":
         print("--runner=DirectRunner: running on the direct engine", file=sys.stderr)
     progress = Progress(plan)
-    with _only_run(job), progress:
+    with progress:
         files.delete_quietly([job.failure_path])
         try:
             if local:
@@ -119,6 +145,9 @@ def run_text(plan: TextPlan, options: Any, flags: list[str]) -> None:
             raise
         except Exception as error:
             raise RunError(_reason(job, error)) from error
+        if not _is_finished(plan):
+            print(f"submitted; {job.output}/_SUCCESS will tell that it is done")
+            return
         clean_up(job)
     _summary(plan, time.monotonic() - began, progress.peak_bytes)
 
@@ -135,6 +164,16 @@ def run_on(runner: str, build: Callable[[beam.Pipeline], object], flags: list[st
     pipeline = beam.Pipeline(options=PipelineOptions([f"--runner={runner}", *flags]))
     build(pipeline)
     pipeline.run().wait_until_finish()
+
+
+def _is_finished(plan: TextPlan) -> bool:
+    """Tells whether the dataset at the output is the one that was planned."""
+    manifest = read_manifest(plan.job.output)
+    return (
+        manifest is not None
+        and manifest.fingerprint == plan.commit.fingerprint
+        and files.exists(files.join(plan.job.output, SUCCESS_PATH))
+    )
 
 
 def _reason(job: TextJob, error: BaseException) -> str:

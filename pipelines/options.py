@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import os
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -139,7 +140,7 @@ def parse_bytes(flag: str, text: str) -> int:
     unit = text.upper().removesuffix("B")[len(number) :]
     try:
         value = int(float(number) * _UNITS[unit])
-    except (KeyError, ValueError) as error:
+    except (KeyError, ValueError, OverflowError) as error:
         raise UsageError(
             f"{flag} must be a number of bytes such as 200MB or 64MiB, got {text!r}"
         ) from error
@@ -156,13 +157,19 @@ def parse_splits(text: str, num_shards: str | None) -> tuple[SplitSpec, ...]:
             if name in shares:
                 raise UsageError(f"--splits names {name} twice")
             shares[name] = float(share) if colon else 1.0
+    except UsageError:
+        raise
     except ValueError as error:
         raise UsageError(f"--splits must be like train:0.9,validation:0.1, got {text!r}") from error
     if num_shards is not None:
         try:
             for part in str(num_shards).split(","):
                 name, colon, count = part.strip().rpartition(":")
+                if (name if colon else next(iter(shares))) in counts:
+                    raise UsageError(f"--num_shards gives two numbers for one split: {num_shards}")
                 counts[name if colon else next(iter(shares))] = int(count)
+        except UsageError:
+            raise
         except ValueError as error:
             raise UsageError(
                 f"--num_shards must be a number or like train:80,validation:8, got {num_shards!r}"
@@ -271,7 +278,8 @@ def text_request(options: Any) -> TextRequest:
     staging = files.join(output, TEMPORARY)
     work = staging
     if options.temp_dir:
-        digest = hashlib.blake2b(output.encode(), digest_size=6).hexdigest()
+        whole = os.path.abspath(output) if files.is_local(output) else output
+        digest = hashlib.blake2b(whole.encode(), digest_size=6).hexdigest()
         work = files.join(options.temp_dir, f"recordmill-{digest}")
     job = TextJob(
         output=output,

@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import platform
+import unicodedata
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -28,6 +30,8 @@ from recordmill.transforms.shard_plan import count_shards
 from recordmill.transforms.sources import SourceRange, list_sources, plan_tasks
 from recordmill.transforms.tokenization import Vocabulary
 
+_MARKER = "of_recordmill"  # in a folder of temporary files: it may be deleted
+_METADATA = ("features.json", "dataset_info.json", m.STATISTICS_PATH)
 _MIN_TASK_BYTES = 1 << 20
 _USUAL_TASK_BYTES = 1 << 25
 _MAX_TASK_BYTES = 1 << 28
@@ -79,7 +83,7 @@ def _reason(error: Exception) -> str:
     return str(error)
 
 
-def check_writable(folder: str) -> None:
+def check_writable(folder: str, flag: str = "--output") -> None:
     """Writes and deletes a small file.
 
     Raises:
@@ -92,7 +96,7 @@ def check_writable(folder: str) -> None:
             handle.write(b"x")
         FileSystems.delete([probe])
     except (OSError, BeamIOError, ValueError) as error:
-        raise UsageError(f"--output {folder} cannot be written: {_reason(error)}") from error
+        raise UsageError(f"{flag} {folder} cannot be written: {_reason(error)}") from error
 
 
 def task_bytes(total: int, workers: int) -> int:
@@ -154,7 +158,9 @@ def sources_summary(sources: list[SourceRange]) -> dict[str, Any]:
 
 
 def _versions() -> dict[str, str]:
-    return {name: version(name) for name in ("recordmill", "apache-beam", "tokenizers", "numpy")}
+    packages = ("recordmill", "apache-beam", "tokenizers", "numpy", "numba")
+    found = {name: version(name) for name in packages}
+    return found | {"python": platform.python_version(), "unicode": unicodedata.unidata_version}
 
 
 def _commit_spec(
@@ -179,16 +185,21 @@ def _commit_spec(
     )
 
 
-def _check_folders(job: TextJob, listed: set[str]) -> None:
-    """Checks that the data folders hold nothing that a reader could take for a shard of ours."""
-    for split in job.splits:
-        folder = files.join(job.output, split.name)
-        foreign = [path for path in files.list_files(folder) if path not in listed]
-        if foreign:
+def _check_foreign(job: TextJob, listed: set[str]) -> None:
+    """Checks that nothing lies where the dataset and its temporary files go but what is ours."""
+    taken = [*_METADATA, *(split.name for split in job.splits)]
+    for name in taken:
+        path = files.join(job.output, name)
+        there = files.list_files(path) or ([path] if files.exists(path) else [])
+        foreign = [p for p in there if p[len(job.output) :].lstrip("/") not in listed]
+        if foreign and not (files.is_local(path) and os.path.isdir(foreign[0])):
             raise UsageError(
-                f"{folder} already holds {len(foreign)} files that no dataset of recordmill lists, "
+                f"{path} already holds {len(foreign)} files that no dataset of recordmill lists, "
                 f"such as {foreign[0]}; move them away or choose another --output"
             )
+    for folder in {job.work, job.staging}:
+        if files.list_files(folder) and not files.exists(files.join(folder, _MARKER)):
+            raise UsageError(f"{folder} is needed for temporary files, and holds others; move them")
 
 
 def plan_text(request: TextRequest, *, workers: int) -> TextPlan:
@@ -209,41 +220,44 @@ def plan_text(request: TextRequest, *, workers: int) -> TextPlan:
     input_bytes = sum(source.text_bytes for source in sources)
     old = read_manifest(job.output)
     finished = old is not None and files.exists(files.join(job.output, m.SUCCESS_PATH))
-    spec = _commit_spec(request, sources, vocabulary, replaces=finished)
+    spec = _commit_spec(request, sources, vocabulary, replaces=old is not None)
     state = read_json(plan_path(job.work)) if files.exists(plan_path(job.work)) else None
+    same = state is not None and state["fingerprint"] == spec.fingerprint
     changed = state is not None and state["modified"] != _modified(sources)
-    if state and state["fingerprint"] == spec.fingerprint and not (changed and job.overwrite):
+    if old and old.fingerprint != spec.fingerprint and not job.overwrite:
+        raise UsageError(
+            f"--output {job.output} holds a dataset of another configuration or input; choose "
+            "another --output, or --overwrite to replace it"
+        )
+    if state and same and not (changed and job.overwrite):
         if changed:
             raise UsageError(
                 "the input changed since the run began that this one would finish; start anew with "
                 "--overwrite"
             )
-        tree = RunTree(**state["tree"])
-        spec = CommitSpec(**state["commit"])
-        return TextPlan(job, spec, tree, input_bytes, resumed=True)
-    if finished and old and not job.overwrite:
-        if old.fingerprint == spec.fingerprint:
-            return TextPlan(job, spec, RunTree(0), input_bytes, complete=True)
-        raise UsageError(
-            f"--output {job.output} holds a dataset of another configuration or input; choose "
-            "another --output, or --overwrite to replace it"
+        return TextPlan(
+            job, CommitSpec(**state["commit"]), RunTree(**state["tree"]), input_bytes, resumed=True
         )
+    if finished and old and old.fingerprint == spec.fingerprint and not job.overwrite:
+        return TextPlan(job, spec, RunTree(0), input_bytes, complete=True)
     if state and not job.overwrite:
         raise UsageError(
             f"--output {job.output} holds an unfinished run of another configuration or input; "
             "finish it with its own command, or start anew with --overwrite"
         )
-    check_writable(job.output)
-    _check_folders(job, {files.join(job.output, path) for path in old.paths} if old else set())
-    files.delete_folder(job.work)
-    files.delete_folder(job.staging)
+    check_writable(job.output, "--output")
+    if state is None:
+        _check_foreign(job, set(old.paths) if old else set())
+    for folder in {job.work, job.staging}:
+        files.delete_folder(folder)
+        check_writable(folder, "--temp_dir" if folder == job.work != job.staging else "--output")
+        files.write_bytes(files.join(folder, _MARKER), b"")
     tasks = plan_tasks(
         sources,
         target_bytes=task_bytes(input_bytes, workers),
         splittable=job.documents.splittable,
     )
     tree = choose_tree(len(tasks), _build_reads(job, input_bytes), input_bytes / 2)
-    check_writable(job.work)
     files.write_bytes(job.vocabulary_path, vocabulary_bytes)
     write_tasks(job.work, tasks)
     state = {
