@@ -20,7 +20,7 @@ from apache_beam.runners.runner import create_runner
 
 from recordmill.pipelines.local import default_workers, run_local
 from recordmill.pipelines.options import Parser
-from recordmill.pipelines.planning import TextPlan
+from recordmill.pipelines.planning import TextPlan, is_ours
 from recordmill.pipelines.progress import Progress
 from recordmill.pipelines.text import build_text
 from recordmill.records.errors import RunError, UsageError
@@ -124,7 +124,8 @@ def run_text(plan: TextPlan, options: Any, flags: list[str]) -> None:
     began = time.monotonic()
     job = plan.job
     if plan.complete:
-        clean_up(job)  # what a run left that was killed in its last moment
+        if is_ours(job.staging):
+            clean_up(job)  # what a run left that was killed in its last moment
         print(f"{job.output} is complete: nothing to do")
         return
     if plan.resumed:

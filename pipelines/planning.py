@@ -185,6 +185,11 @@ def _commit_spec(
     )
 
 
+def is_ours(folder: str) -> bool:
+    """Tells whether a folder was made for temporary files, and may be deleted."""
+    return files.exists(files.join(folder, _MARKER))
+
+
 def _check_foreign(job: TextJob, listed: set[str]) -> None:
     """Checks that nothing lies where the dataset and its temporary files go but what is ours."""
     taken = [*_METADATA, *(split.name for split in job.splits)]
@@ -198,7 +203,7 @@ def _check_foreign(job: TextJob, listed: set[str]) -> None:
                 f"such as {foreign[0]}; move them away or choose another --output"
             )
     for folder in {job.work, job.staging}:
-        if files.list_files(folder) and not files.exists(files.join(folder, _MARKER)):
+        if files.list_files(folder) and not is_ours(folder):
             raise UsageError(f"{folder} is needed for temporary files, and holds others; move them")
 
 

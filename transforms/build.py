@@ -34,6 +34,7 @@ from recordmill.transforms.tasks import Task
 
 BLOCK_TOKENS = 1 << 21
 MIN_PARTNER_TOKENS = 1 << 20
+_SPOOLS_BYTES = 1 << 26  # read ahead from object storage, all runs together
 
 Range = tuple[int, int]
 
@@ -194,12 +195,13 @@ class _Builder:
     ) -> Pieces:
         """Reads the pieces of some ranges from all runs, in order of (hash, document)."""
         slices, lows, highs = [], [], []
+        spool_bytes = _SPOOLS_BYTES // (len(ranges) * self._tree.groups(self._tree.levels) or 1)
         for place, (low, end) in enumerate(ranges):
             high = end - 1
             for number in self._tree.final_runs(low, high):
                 if (number, place) not in readers:
                     readers[number, place] = [
-                        RunReader(run, split) for run in self._of_task(number)
+                        RunReader(run, split, spool_bytes) for run in self._of_task(number)
                     ]
                 for reader in readers[number, place]:
                     data = reader.read(low, high)

@@ -296,10 +296,11 @@ class RunReader:
     is cut.
     """
 
-    def __init__(self, run: Run, split: int) -> None:
+    def __init__(self, run: Run, split: int, spool_bytes: int = _SPOOL_BYTES) -> None:
         self._run = run
         self._split = run.splits[split]
         self._local = files.is_local(run.path)
+        self._spool_bytes = spool_bytes
         self._held = (0, b"")
 
     def read(self, low: int, high: int) -> Words:
@@ -311,7 +312,7 @@ class RunReader:
             return np.frombuffer(files.read_bytes(self._run.path, begin, end - begin), np.uint16)
         held_at, held = self._held
         if not held_at <= begin <= end <= held_at + len(held):
-            size = max(end - begin, min(_SPOOL_BYTES, self._split.end - begin))
+            size = max(end - begin, min(self._spool_bytes, self._split.end - begin))
             held_at, held = begin, files.read_bytes(self._run.path, begin, size)
             self._held = held_at, held
         return np.frombuffer(held[begin - held_at : end - held_at], np.uint16)

@@ -21,7 +21,7 @@ from apache_beam.io.filesystems import FileSystems
 from recordmill.pipelines import planning
 from recordmill.pipelines.command_line import main
 from recordmill.records.framing import scan_records
-from recordmill.transforms import build, commit, files
+from recordmill.transforms import build, commit, documents, files, scatter
 from recordmill.transforms.plan import RunTree
 
 LENGTHS = ("--max_seq_length=64", "--max_predictions_per_seq=10")
@@ -137,6 +137,20 @@ class TestSameBytes:
             return found
 
         monkeypatch.setattr(FileSystems, "match", shuffled)
+        assert run(f"{corpus}/*.txt", tmp_path / "ds", vocab_file) == 0
+        assert shard_bytes(tmp_path / "ds") == reference
+
+    def test_several_runs_a_task(
+        self,
+        reference: dict[str, bytes],
+        corpus: Path,
+        vocab_file: str,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr(scatter, "_MIN_RUN_TOKENS", 500)
+        monkeypatch.setattr(scatter, "_MAX_RUN_TOKENS", 500)
+        monkeypatch.setattr(documents, "_BLOCK_BYTES", 5_000)
         assert run(f"{corpus}/*.txt", tmp_path / "ds", vocab_file) == 0
         assert shard_bytes(tmp_path / "ds") == reference
 
@@ -377,6 +391,62 @@ class TestRestart:
         there = {str(p.relative_to(output)) for p in output.rglob("*") if p.is_file()}
         assert there == listed
 
+    def test_a_broken_shard_does_not_survive_a_second_run(
+        self, reference: dict[str, bytes], corpus: Path, vocab_file: str, tmp_path: Path
+    ) -> None:
+        output = tmp_path / "ds"
+        assert run(f"{corpus}/*.txt", output, vocab_file) == 0
+        shard = output / "train/train-00001-of-00005.tfrecords"
+        data = bytearray(shard.read_bytes())
+        data[100] ^= 1
+        shard.write_bytes(bytes(data))
+        (output / "_SUCCESS").unlink()
+        assert run(f"{corpus}/*.txt", output, vocab_file) == 0
+        assert shard_bytes(output) == reference
+
+    def test_without_success_another_configuration_is_refused_too(
+        self, corpus: Path, vocab_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        output = tmp_path / "ds"
+        fewer = (*LENGTHS, "--dupe_factor=1", "--num_shards=2")
+        assert run(f"{corpus}/*.txt", output, vocab_file) == 0
+        (output / "_SUCCESS").unlink()
+        assert run(f"{corpus}/*.txt", output, vocab_file, *fewer) == 2
+        assert "--overwrite to replace it" in capsys.readouterr().err
+        assert run(f"{corpus}/*.txt", output, vocab_file, *fewer, "--overwrite") == 0
+        assert len(shard_bytes(output)) == 2
+
+    @pytest.mark.parametrize("left", ["plan.json", "vocab.txt", "shards.json"])
+    def test_killed_while_cleaning_up(
+        self,
+        reference: dict[str, bytes],
+        corpus: Path,
+        vocab_file: str,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        left: str,
+    ) -> None:
+        output = tmp_path / "ds"
+        monkeypatch.setattr(commit, "clean_up", lambda _: 1 / 0)
+        assert run(f"{corpus}/*.txt", output, vocab_file, *FLAGS, "--overwrite") == 1
+        monkeypatch.undo()
+        assert (output / "_SUCCESS").exists()
+        if left != "plan.json":  # the plan goes first, and anything may be left
+            (output / "_tmp/plan.json").unlink()
+        assert run(f"{corpus}/*.txt", output, vocab_file) == 0
+        assert shard_bytes(output) == reference
+        assert not (output / "_tmp").exists()
+
+    def test_what_others_put_there_is_not_deleted(
+        self, corpus: Path, vocab_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        mine = tmp_path / "ds/_tmp/mine.txt"
+        mine.parent.mkdir(parents=True)
+        mine.write_text("mine")
+        assert run(f"{corpus}/*.txt", tmp_path / "ds", vocab_file) == 2
+        assert "is needed for temporary files, and holds others" in capsys.readouterr().err
+        assert mine.read_text() == "mine"
+
     def test_changed_input_is_not_finished(
         self,
         corpus: Path,
@@ -521,6 +591,11 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["--num_shards=tran:3"], "did you mean 'train'?"),
     (["--shard_size=big"], "--shard_size must be a number of bytes such as 200MB"),
     (["--num_shards=2", "--num_readers=2"], "give one of --num_shards, --shard_size"),
+    (["--num_shards=3,4"], "--num_shards gives two numbers for one split"),
+    (["--shard_size=1e400"], "--shard_size must be a number of bytes such as 200MB"),
+    (["--output=nosuch://bucket/ds"], "the job cannot be planned"),
+    (["--runner=Flnk"], "--runner must be direct or one of Beam's"),
+    (["--encoding=hex"], "--encoding must be one that Python knows"),
     (["--max_rejected=3"], "--max_rejected must be in [0, 1], got 3.0"),
     (["--encoding=klingon"], "--encoding must be one that Python knows"),
     (["--overlap_size=3"], "--overlap_size has no meaning for --task=bert"),
