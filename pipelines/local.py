@@ -134,7 +134,12 @@ def run_local(
             threading.Thread(target=run, name="pipeline", daemon=True).start()
             while not ended.wait(0.2):
                 pass
+    except BaseException:
+        problems.append(RunError("interrupted"))
+        raise
     finally:
-        threading.excepthook = previous_hook
+        # Cut short, Beam's threads go on complaining of lost connections to the process's end.
+        if not any(isinstance(problem, RunError) for problem in problems):
+            threading.excepthook = previous_hook
     if problems:
         raise problems[0]
