@@ -6,7 +6,6 @@ user can cause are one line on standard error.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable
 
@@ -25,11 +24,8 @@ def _text(arguments: list[str]) -> int:
         description="Raw text to masked, sharded TFRecords. Beam's own flags pass through.",
     )  # fmt: skip
     add_text_arguments(parser)
-    launch.add_engine_arguments(parser)
-    options, rest = parser.parse_known_args(arguments)
-    launch.check_beam_flags(rest, parser)
+    options, rest = launch.parse_arguments(parser, arguments)
     request = text_request(options)
-    launch.check_engine(options)
     workers = options.direct_num_workers or local.default_workers(1 << 40)
     with launch.only_run(request.job.output):
         try:
@@ -91,9 +87,6 @@ def main(arguments: list[str] | None = None) -> int:
             file=sys.stderr,
         )
         return _end(130)
-    except argparse.ArgumentError as error:
-        print(f"{name}: {error}", file=sys.stderr)
-        return 2
 
 
 def _end(status: int) -> int:

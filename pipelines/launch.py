@@ -80,6 +80,15 @@ def check_engine(options: Any) -> None:
             raise UsageError(f"--runner must be direct or one of Beam's: {error}") from error
 
 
+def parse_arguments(parser: Parser, arguments: list[str]) -> tuple[Any, list[str]]:
+    """Returns the checked flags of a command, with the engine's, and Beam's own for it."""
+    add_engine_arguments(parser)
+    options, flags = parser.parse_known_args(arguments)
+    check_beam_flags(flags, parser)
+    check_engine(options)
+    return options, flags
+
+
 @contextmanager
 def only_run(output: str) -> Iterator[None]:
     """Keeps a second run on this machine from planning or writing the same output meanwhile.

@@ -263,11 +263,6 @@ def text_request(options: Any) -> TextRequest:
             length, overlap, options.short_seq_prob, 2 + overlap if least is None else least,
             options.allow_cross_document_examples,
         )  # fmt: skip
-    if task != "mlm_tokens" and mask.max_predictions_per_seq >= length:
-        raise UsageError(
-            f"--max_predictions_per_seq must be below --max_seq_length={length}, got "
-            f"{mask.max_predictions_per_seq}"
-        )
     given = [n for n in ("num_shards", "shard_size", "num_readers") if getattr(options, n)]
     if len(given) > 1:
         raise UsageError(f"give one of --num_shards, --shard_size, --num_readers, not {given}")

@@ -324,9 +324,7 @@ def main(arguments: list[str] | None = None) -> int:
         description="A WordPiece vocabulary from text. Beam's own flags pass through.",
     )  # fmt: skip
     add_vocab_arguments(parser)
-    launch.add_engine_arguments(parser)
-    options, flags = parser.parse_known_args(arguments)
-    launch.check_beam_flags(flags, parser)
+    options, flags = launch.parse_arguments(parser, arguments)
     request = vocab_request(options)
     # The input comes first: where it is wrong, no folder is made for the output.
     sources = list_sources(request.patterns, input_format=request.input_format)

@@ -137,7 +137,7 @@ class _Builder:
                     encoded = encode_batch(self._task.schema, batch.columns)
                     shard_file.add(encoded.buffer, encoded.offsets)
                     counts.update(batch.counts)
-                    lengths = _add(lengths, np.bincount(batch.lengths))
+                    lengths = add_counts(lengths, np.bincount(batch.lengths))
             shard_file.close()
         size = files.size(path)
         if size != shard_file.file_bytes:
@@ -219,7 +219,8 @@ class _Builder:
         return self._runs[number]
 
 
-def _add(total: Int64s, more: Int64s) -> Int64s:
+def add_counts(total: Int64s, more: Int64s) -> Int64s:
+    """Adds two histograms of which one may be longer."""
     longer, shorter = (total, more) if len(total) >= len(more) else (more, total)
     longer = longer.copy()
     longer[: len(shorter)] += shorter

@@ -23,6 +23,7 @@ from recordmill.records.manifest import Manifest, ShardInfo
 from recordmill.records.shards import ShardName
 from recordmill.records.tfds_metadata import tfds_files
 from recordmill.transforms import files
+from recordmill.transforms.build import add_counts
 from recordmill.transforms.job import TextJob, fail, read_json
 from recordmill.transforms.plan import plan_path
 from recordmill.transforms.shard_plan import read_shard_plan, read_totals
@@ -76,10 +77,7 @@ def _finished_shards(
             if "index" in done:
                 indexes[name.index_path] = _Staged(job.index_path(name), *done["index"])
             counts.update(done["statistics"]["counts"])
-            more = np.array(done["statistics"]["lengths"], np.int64)
-            longer = max(len(more), len(lengths))
-            lengths = np.pad(lengths, (0, longer - len(lengths)))
-            lengths += np.pad(more, (0, longer - len(more)))
+            lengths = add_counts(lengths, np.array(done["statistics"]["lengths"], np.int64))
         examples = sum(shard.records for shard in shards if shard.split == plan.name)
         tokens = int((lengths * np.arange(len(lengths))).sum())
         statistics[plan.name] = {

@@ -13,7 +13,6 @@ import gzip
 import json
 import lzma
 import zlib
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -709,8 +708,3 @@ def read_documents(
     except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
         reader.reject(0, "read", "unreadable_file", str(error))
         yield reader.batch(_NO_LINES, np.zeros(0, np.int64), np.zeros(0, np.int64))
-
-
-def count_reasons(rejects: list[Reject]) -> dict[str, int]:
-    """Returns reason -> number, in order of name."""
-    return dict(sorted(Counter(reject.reason for reject in rejects).items()))
