@@ -80,7 +80,7 @@ def check_engine(options: Any) -> None:
             raise UsageError(f"--runner must be direct or one of Beam's: {error}") from error
 
 
-def parse_arguments(parser: Parser, arguments: list[str]) -> tuple[Any, list[str]]:
+def parse_arguments(parser: Parser, arguments: list[str] | None) -> tuple[Any, list[str]]:
     """Returns the checked flags of a command, with the engine's, and Beam's own for it."""
     add_engine_arguments(parser)
     options, flags = parser.parse_known_args(arguments)
