@@ -12,10 +12,13 @@ from collections.abc import Iterator
 
 import apache_beam as beam
 
-from recordmill.pipelines.options import Parser, add_text_arguments, text_request
-from recordmill.pipelines.planning import plan_text
+from recordmill.pipelines.planning import plan_job
+from recordmill.pipelines.text_options import add_text_arguments, text_request
+from recordmill.pipelines.text_planning import TextPlanner
+from recordmill.records.arguments import Parser
 from recordmill.transforms.build import BuildShards
 from recordmill.transforms.commit import CommitDataset
+from recordmill.transforms.plan import RunTree
 from recordmill.transforms.regroup import RegroupRuns
 from recordmill.transforms.scatter import ScatterDocuments
 from recordmill.transforms.shard_plan import PlanShards
@@ -34,10 +37,10 @@ def main(arguments: list[str]) -> None:
     """Plans the job and runs the stages one after the other."""
     parser = Parser(description=__doc__.split("\n")[0])
     add_text_arguments(parser)
-    plan = plan_text(text_request(parser.parse_args(arguments)), workers=1)
+    plan = plan_job(TextPlanner(text_request(parser.parse_args(arguments))), workers=1)
     if plan.complete:
         return
-    job, tree = plan.job, plan.tree
+    job, tree = plan.job, RunTree(**plan.details)
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
         built = (
             pipeline

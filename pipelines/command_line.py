@@ -9,15 +9,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
+from recordmill.records.arguments import Parser
 from recordmill.records.errors import RunError, UsageError, one_of
 
 
 def _text(arguments: list[str]) -> int:
-    from apache_beam.io.filesystem import BeamIOError
-
-    from recordmill.pipelines import launch, local
-    from recordmill.pipelines.options import Parser, add_text_arguments, text_request
-    from recordmill.pipelines.planning import plan_text
+    from recordmill.pipelines import launch
+    from recordmill.pipelines.text_options import add_text_arguments, text_request
+    from recordmill.pipelines.text_planning import TextPlanner
 
     parser = Parser(
         prog="recordmill text", allow_abbrev=False,
@@ -25,16 +24,7 @@ def _text(arguments: list[str]) -> int:
     )  # fmt: skip
     add_text_arguments(parser)
     options, rest = launch.parse_arguments(parser, arguments)
-    request = text_request(options)
-    workers = options.direct_num_workers or local.default_workers(1 << 40)
-    with launch.only_run(request.job.output):
-        try:
-            plan = plan_text(request, workers=workers)
-        except (UsageError, RunError):
-            raise
-        except (OSError, ValueError, BeamIOError) as error:
-            raise UsageError(f"the job cannot be planned: {launch.one_line(error)}") from error
-        launch.run_text(plan, options, rest)
+    launch.plan_and_run(TextPlanner(text_request(options)), options, rest)
     return 0
 
 

@@ -15,19 +15,19 @@ from contextlib import contextmanager
 from typing import Any
 
 import apache_beam as beam
+from apache_beam.io.filesystem import BeamIOError
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import create_runner
 
 from recordmill.pipelines.local import default_workers, run_local
-from recordmill.pipelines.options import Parser
-from recordmill.pipelines.planning import TextPlan, is_ours
+from recordmill.pipelines.planning import Plan, Planner, is_ours, plan_job
 from recordmill.pipelines.progress import Progress
-from recordmill.pipelines.text import build_text
+from recordmill.records.arguments import Parser
 from recordmill.records.errors import RunError, UsageError
 from recordmill.records.manifest import SUCCESS_PATH
 from recordmill.transforms import files
 from recordmill.transforms.commit import clean_up, read_manifest
-from recordmill.transforms.job import TextJob
+from recordmill.transforms.job import Job
 
 LOCAL_RUNNERS = ("direct", "DirectRunner", "FnApiRunner")
 
@@ -124,12 +124,25 @@ def one_line(error: BaseException) -> str:
     return (errors or lines or [type(error).__name__])[-1]
 
 
-def run_text(plan: TextPlan, options: Any, flags: list[str]) -> None:
-    """Runs a planned job and prints its summary.
+def plan_and_run(planner: Planner[Any, Any], options: Any, flags: list[str]) -> None:
+    """Plans a job, runs it and prints its summary, alone on its output.
 
     Raises:
+      UsageError: the job cannot be run as it was asked for.
       RunError: one line: why the run ended.
     """
+    workers = options.direct_num_workers or default_workers(1 << 40)
+    with only_run(planner.job.output):
+        try:
+            plan = plan_job(planner, workers=workers)
+        except (UsageError, RunError):
+            raise
+        except (OSError, ValueError, BeamIOError) as error:
+            raise UsageError(f"the job cannot be planned: {one_line(error)}") from error
+        _run_job(planner, plan, options, flags)
+
+
+def _run_job(planner: Planner[Any, Any], plan: Plan[Any], options: Any, flags: list[str]) -> None:
     began = time.monotonic()
     job = plan.job
     if plan.complete:
@@ -139,18 +152,13 @@ def run_text(plan: TextPlan, options: Any, flags: list[str]) -> None:
         return
     if plan.resumed:
         print(f"finishing the run that was begun in {job.output}", file=sys.stderr)
-    local = options.runner in LOCAL_RUNNERS
     if options.runner == "DirectRunner":
         print("--runner=DirectRunner: running on the direct engine", file=sys.stderr)
-    progress = Progress(plan)
+    progress = Progress(job.work, lambda: planner.phases(plan))
     with progress:
         files.delete_quietly([job.failure_path])
         try:
-            if local:
-                workers = options.direct_num_workers or default_workers(plan.input_bytes)
-                run_local(lambda p: build_text(p, plan), flags, workers=workers, log=_log_path(job))
-            else:
-                run_on(options.runner, lambda p: build_text(p, plan), flags)
+            _run_pipeline(lambda p: planner.build(p, plan), plan, options, flags)
         except RunError:
             raise
         except Exception as error:
@@ -159,10 +167,20 @@ def run_text(plan: TextPlan, options: Any, flags: list[str]) -> None:
             print(f"submitted; {job.output}/_SUCCESS will tell that it is done")
             return
         clean_up(job)
-    _summary(plan, time.monotonic() - began, progress.peak_bytes)
+    _summary(planner, plan, time.monotonic() - began, progress.peak_bytes)
 
 
-def _log_path(job: TextJob) -> str:
+def _run_pipeline(
+    build: Callable[[beam.Pipeline], object], plan: Plan[Any], options: Any, flags: list[str]
+) -> None:
+    if options.runner in LOCAL_RUNNERS:
+        workers = options.direct_num_workers or default_workers(plan.input_bytes)
+        run_local(build, flags, workers=workers, log=_log_path(plan.job))
+    else:
+        run_on(options.runner, build, flags)
+
+
+def _log_path(job: Job) -> str:
     """Where the workers of a local run print: removed with the other temporary files."""
     if files.is_local(job.staging):
         return files.join(job.staging, "workers.log")
@@ -176,7 +194,7 @@ def run_on(runner: str, build: Callable[[beam.Pipeline], object], flags: list[st
     pipeline.run().wait_until_finish()
 
 
-def _is_finished(plan: TextPlan) -> bool:
+def _is_finished(plan: Plan[Any]) -> bool:
     """Tells whether the dataset at the output is the one that was planned."""
     manifest = read_manifest(plan.job.output)
     return (
@@ -186,32 +204,26 @@ def _is_finished(plan: TextPlan) -> bool:
     )
 
 
-def _reason(job: TextJob, error: BaseException) -> str:
+def _reason(job: Job, error: BaseException) -> str:
     if files.exists(job.failure_path):
         return files.read_bytes(job.failure_path).decode()
     return one_line(error)
 
 
-def _summary(plan: TextPlan, seconds: float, peak_bytes: int) -> None:
+def _summary(planner: Planner[Any, Any], plan: Plan[Any], seconds: float, peak_bytes: int) -> None:
     manifest = read_manifest(plan.job.output)
     if manifest is None:
         raise RunError(f"{plan.job.output} has no manifest at the end of the run")
-    counts = manifest.counts
-    splits = manifest.split_shards()
     parts = [
         f"{name}: {sum(s.records for s in shards)} examples in {len(shards)} shards"
-        for name, shards in splits.items()
+        for name, shards in manifest.split_shards().items()
     ]
-    rejected = counts["rejected"]
+    rejected = manifest.counts["rejected"]
     reasons = ", ".join(f"{reason} {count}" for reason, count in rejected.items()) or "none"
     print(f"{plan.job.output}  {'; '.join(parts)}")
+    print(f"{planner.summary(manifest.counts)}; rejected: {reasons}")
     print(
-        f"documents: {counts['documents_read']} read, {counts['documents_written']} written, "
-        f"{counts['documents_without_tokens']} without tokens; rejected: {reasons}"
-    )
-    megabytes = plan.input_bytes / 1e6
-    print(
-        f"{seconds:.1f} s, {megabytes / seconds:.1f} MB/s of input, "
+        f"{seconds:.1f} s, {plan.input_bytes / 1e6 / seconds:.1f} MB/s of input, "
         f"peak memory {peak_bytes / 1e6:.0f} MB in all processes"
     )
 

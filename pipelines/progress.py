@@ -11,11 +11,11 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from recordmill.pipelines.planning import TextPlan
+from recordmill.pipelines.planning import Phase
 from recordmill.transforms import files
-from recordmill.transforms.job import read_json
 
 _LINES_EVERY_SECONDS = 10.0
 _PAGE_KB = os.sysconf("SC_PAGE_SIZE") // 1024 if hasattr(os, "sysconf") else 4
@@ -52,24 +52,18 @@ def _seconds(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-@dataclass(slots=True)
-class _Phase:
-    name: str
-    done: int
-    total: int
-    size_bytes: int
-
-
 @dataclass
 class Progress:
     """Watches a job from a thread of its own.
 
     Attributes:
-      plan: of the job.
+      work: where the job's temporary files lie.
+      phases: tells how far its phases are.
       peak_bytes: the most memory that all processes held together.
     """
 
-    plan: TextPlan
+    work: str
+    phases: Callable[[], Iterator[Phase]]
     peak_bytes: int = 0
 
     def __post_init__(self) -> None:
@@ -78,7 +72,6 @@ class Progress:
         self._begun: dict[str, tuple[float, int]] = {}
         self._printed = ""
         self._printed_at = time.monotonic()
-        self._shards: tuple[int, int] | None = None
 
     def __enter__(self) -> Progress:
         self._thread.start()
@@ -99,7 +92,7 @@ class Progress:
 
     def _watch(self) -> None:
         # Listing object storage costs requests; the memory of processes costs nothing to ask for.
-        rounds = 1 if files.is_local(self.plan.job.work) else 10
+        rounds = 1 if files.is_local(self.work) else 10
         for turn in itertools.count(1):
             if self._stop.wait(0.5):
                 return
@@ -111,28 +104,12 @@ class Progress:
             except (OSError, ValueError, KeyError):
                 continue  # the commit is just removing what was to be read
 
-    def _count(self, folder: str) -> int:
-        return sum(path.endswith(".json") for path in files.list_files(folder))
+    def _phase(self) -> Phase:
+        """Returns the first phase that is not done."""
+        phases = self.phases()
+        return next((p for p in phases if p.done < p.total), Phase("commit", 0, 1))
 
-    def _phase(self) -> _Phase:
-        job, tree = self.plan.job, self.plan.tree
-        for level in range(tree.levels + 1):
-            done, total = self._count(files.join(job.work, f"runs-{level}")), tree.runs(level)
-            if done < total:
-                return _Phase("regroup" if level else "read", done, total, self.plan.input_bytes)
-        if self._shards is None and files.exists(files.join(job.work, "shards.json")):
-            splits = read_json(files.join(job.work, "shards.json"))["splits"]
-            expected = sum(int(split["expected_bytes"]) for split in splits)
-            self._shards = sum(int(split["shards"]) for split in splits), expected
-        if self._shards is None:
-            return _Phase("plan shards", 0, 1, 0)
-        total, expected = self._shards
-        done = self._count(files.join(job.staging, "done"))
-        if done < total:
-            return _Phase("write", done, total, expected)
-        return _Phase("commit", 0, 1, 0)
-
-    def _show(self, phase: _Phase) -> None:
+    def _show(self, phase: Phase) -> None:
         now = time.monotonic()
         begun, done_before = self._begun.setdefault(phase.name, (now, phase.done))
         text = phase.name

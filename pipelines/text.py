@@ -8,17 +8,19 @@ from typing import Any
 
 import apache_beam as beam
 
-from recordmill.pipelines.planning import TextPlan
 from recordmill.transforms.build import BuildShards
-from recordmill.transforms.commit import CommitDataset
+from recordmill.transforms.commit import CommitDataset, CommitSpec
+from recordmill.transforms.plan import RunTree
 from recordmill.transforms.regroup import RegroupRuns
 from recordmill.transforms.scatter import ScatterDocuments
 from recordmill.transforms.shard_plan import PlanShards
+from recordmill.transforms.text_job import TextJob
 
 
-def build_text(pipeline: beam.Pipeline, plan: TextPlan) -> beam.PCollection[dict[str, Any]]:
+def build_text(
+    pipeline: beam.Pipeline, job: TextJob, *, tree: RunTree, commit: CommitSpec
+) -> beam.PCollection[dict[str, Any]]:
     """Applies the stages of a text job; only small descriptions pass between them."""
-    job, tree = plan.job, plan.tree
     return (
         pipeline
         | "Tasks" >> beam.Create(range(tree.tasks), reshuffle=False)
@@ -28,7 +30,7 @@ def build_text(pipeline: beam.Pipeline, plan: TextPlan) -> beam.PCollection[dict
         | "PlanShards" >> PlanShards(job, tree)  # (split, shard)
         | "Build" >> BuildShards(job, tree)  # examples in a shard
         | "SumExamples" >> beam.CombineGlobally(sum)
-        | "CommitDataset" >> CommitDataset(job, plan.commit)
+        | "CommitDataset" >> CommitDataset(job, commit)
     )
 
 

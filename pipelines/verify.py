@@ -18,9 +18,10 @@ from typing import Any
 
 import google_crc32c
 
-from recordmill.pipelines.options import TEMPORARY, Parser
+from recordmill.pipelines.options import TEMPORARY
 from recordmill.pipelines.shard_checks import FileDefects, ShardReport, ShardTask, check_shard
 from recordmill.records import manifest as m
+from recordmill.records.arguments import Parser
 from recordmill.records.errors import UsageError
 from recordmill.records.manifest import Manifest, ShardInfo
 from recordmill.records.schema import Schema

@@ -22,8 +22,11 @@ import numpy as np
 
 from recordmill.pipelines import launch
 from recordmill.pipelines.local import default_workers, run_local
-from recordmill.pipelines.options import Parser, add_input_arguments, input_patterns, required
-from recordmill.pipelines.planning import check_writable, task_bytes
+from recordmill.pipelines.options import input_patterns, required
+from recordmill.pipelines.planning import check_writable
+from recordmill.pipelines.text_options import add_input_arguments
+from recordmill.pipelines.text_planning import task_bytes
+from recordmill.records.arguments import Parser
 from recordmill.records.errors import RunError, UsageError
 from recordmill.transforms import files
 from recordmill.transforms.analyze_words import (

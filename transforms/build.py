@@ -7,30 +7,26 @@ large the shard.
 
 from __future__ import annotations
 
-import zlib
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import asdict
-from typing import IO, Any
+from typing import Any
 
 import apache_beam as beam
-import google_crc32c
 import numpy as np
 
 from recordmill.records.encoding import encode_batch
 from recordmill.records.errors import RunError
-from recordmill.records.framing import index_lines
 from recordmill.records.manifest import ShardInfo
 from recordmill.records.shards import ShardName
-from recordmill.transforms import files
-from recordmill.transforms.job import TextJob, fail, read_json, read_runs, write_json
+from recordmill.transforms.job import fail
 from recordmill.transforms.lines import Int64s
 from recordmill.transforms.pieces import Pieces
 from recordmill.transforms.plan import RunTree
 from recordmill.transforms.runs import Run, RunReader, decode_pieces, id_words
+from recordmill.transforms.shard_files import ShardWriter, finished_shard, write_shard
 from recordmill.transforms.shard_plan import SplitPlan, read_shard_plan
 from recordmill.transforms.tasks import Task
+from recordmill.transforms.text_job import TextJob, add_counts, read_runs
 
 BLOCK_TOKENS = 1 << 21
 MIN_PARTNER_TOKENS = 1 << 20
@@ -50,60 +46,6 @@ def merge_ranges(ranges: list[Range]) -> list[Range]:
     return merged
 
 
-class _Compressor:
-    """Bytes as they go to the file; equal input gives equal output, without a time in the
-    header."""
-
-    def __init__(self, compression: str) -> None:
-        wbits = {"": 0, "ZLIB": 15, "GZIP": 31}[compression]
-        self._zlib = zlib.compressobj(6, zlib.DEFLATED, wbits) if wbits else None
-
-    def add(self, data: bytes) -> bytes:
-        return self._zlib.compress(data) if self._zlib else data
-
-    def end(self) -> bytes:
-        return self._zlib.flush() if self._zlib else b""
-
-
-class _ShardFile:
-    """A shard being written: counts, checksum and index lines fall out of the same pass."""
-
-    def __init__(self, handle: IO[bytes], index: IO[bytes] | None, compression: str) -> None:
-        self._handle = handle
-        self._index = index
-        self._compressor = _Compressor(compression)
-        self._crc = 0
-        self.file_bytes = 0
-        self.record_bytes = 0
-        self.records = 0
-        self.index_bytes = 0
-        self.index_crc = 0
-
-    def _write(self, data: bytes) -> None:
-        self._crc = google_crc32c.extend(self._crc, data)
-        self._handle.write(data)
-        self.file_bytes += len(data)
-
-    def add(self, buffer: Any, offsets: Int64s) -> None:
-        self._write(self._compressor.add(buffer.tobytes()))
-        if self._index is not None:
-            lines = index_lines(offsets, self.record_bytes)
-            self._index.write(lines)
-            self.index_bytes += len(lines)
-            self.index_crc = google_crc32c.extend(self.index_crc, lines)
-        self.record_bytes += int(offsets[-1])
-        self.records += len(offsets) - 1
-
-    def close(self) -> None:
-        self._write(self._compressor.end())
-
-    def info(self, name: ShardName) -> ShardInfo:
-        return ShardInfo(
-            name.split, name.index, name.count, self.records, self.file_bytes, self.record_bytes,
-            self._crc,
-        )  # fmt: skip
-
-
 class _Builder:
     """Builds shards one after the other."""
 
@@ -119,41 +61,19 @@ class _Builder:
         """Writes a shard, its index and its description unless they are there."""
         plan = self._plans[split]
         name = ShardName(plan.name, shard, plan.shards)
-        done = self._job.done_path(name)
-        path = files.join(self._job.staging, "shards", name.path)
-        if files.exists(done):
-            return ShardInfo(**read_json(done)["shard"])
-        counts: Counter[str] = Counter()
-        lengths = np.zeros(0, np.int64)
-        partial = self._job.partial_folder
-        with ExitStack() as stack:
-            handle = stack.enter_context(files.writing(path, partial))
-            index = None
-            if not self._job.compression:
-                index = stack.enter_context(files.writing(self._job.index_path(name), partial))
-            shard_file = _ShardFile(handle, index, self._job.compression)
+
+        def fill(writer: ShardWriter) -> dict[str, Any]:
+            counts: Counter[str] = Counter()
+            lengths = np.zeros(0, np.int64)
             for pieces, chosen, copies in self._blocks(split, shard):
                 for batch in self._task.examples(pieces, chosen, copies):
                     encoded = encode_batch(self._task.schema, batch.columns)
-                    shard_file.add(encoded.buffer, encoded.offsets)
+                    writer.add(encoded.buffer.tobytes(), encoded.offsets)
                     counts.update(batch.counts)
                     lengths = add_counts(lengths, np.bincount(batch.lengths))
-            shard_file.close()
-        size = files.size(path)
-        if size != shard_file.file_bytes:
-            raise RunError(
-                f"{path} has {size} bytes where {shard_file.file_bytes} were written; check the "
-                "storage and run the same command again"
-            )
-        info = shard_file.info(name)
-        content: dict[str, Any] = {
-            "shard": asdict(info),
-            "statistics": {"counts": dict(counts), "lengths": lengths.tolist()},
-        }
-        if index is not None:
-            content["index"] = [shard_file.index_bytes, shard_file.index_crc]
-        write_json(done, content)
-        return info
+            return {"counts": dict(counts), "lengths": lengths.tolist()}
+
+        return finished_shard(self._job, name) or write_shard(self._job, name, fill)
 
     def _blocks(self, split: int, shard: int) -> Iterator[tuple[Pieces, Int64s, Int64s]]:
         """Yields pieces, which of them to use, and in which copy."""
@@ -217,14 +137,6 @@ class _Builder:
                 self._runs.clear()
             self._runs[number] = read_runs(self._job, self._tree.levels, number, histograms=False)
         return self._runs[number]
-
-
-def add_counts(total: Int64s, more: Int64s) -> Int64s:
-    """Adds two histograms of which one may be longer."""
-    longer, shorter = (total, more) if len(total) >= len(more) else (more, total)
-    longer = longer.copy()
-    longer[: len(shorter)] += shorter
-    return longer
 
 
 def sort_pieces(pieces: Pieces) -> Pieces:

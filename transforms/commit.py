@@ -8,14 +8,12 @@ sees half done. Every step may be repeated: a commit that is killed is finished 
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import apache_beam as beam
 import google_crc32c
-import numpy as np
 
 from recordmill.records import manifest as m
 from recordmill.records.errors import RunError
@@ -23,10 +21,8 @@ from recordmill.records.manifest import Manifest, ShardInfo
 from recordmill.records.shards import ShardName
 from recordmill.records.tfds_metadata import tfds_files
 from recordmill.transforms import files
-from recordmill.transforms.build import add_counts
-from recordmill.transforms.job import TextJob, fail, read_json
+from recordmill.transforms.job import Conclusion, Job, fail, read_json
 from recordmill.transforms.plan import plan_path
-from recordmill.transforms.shard_plan import read_shard_plan, read_totals
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +55,20 @@ class _Staged:
     crc32c: int
 
 
-def _finished_shards(
-    job: TextJob,
-) -> tuple[list[ShardInfo], dict[str, Any], dict[str, _Staged]]:
-    """Returns the shards, their statistics by split, and their index files by place."""
-    shards, statistics, indexes = [], {}, {}
-    for plan in read_shard_plan(job):
-        counts: Counter[str] = Counter()
-        lengths = np.zeros(0, np.int64)
-        for index in range(plan.shards):
-            name = ShardName(plan.name, index, plan.shards)
+@dataclass(frozen=True, slots=True)
+class _Finished:
+    """The finished shards, their index files by place, and what they amount to."""
+
+    shards: list[ShardInfo]
+    indexes: dict[str, _Staged]
+    conclusion: Conclusion
+
+
+def _finished(job: Job) -> _Finished:
+    shards, indexes, tally = [], {}, job.tally()
+    for split, count in job.planned_splits():
+        for index in range(count):
+            name = ShardName(split, index, count)
             path = job.done_path(name)
             if not files.exists(path):
                 raise RunError(f"{path} is missing; run the same command again")
@@ -76,33 +76,11 @@ def _finished_shards(
             shards.append(ShardInfo(**done["shard"]))
             if "index" in done:
                 indexes[name.index_path] = _Staged(job.index_path(name), *done["index"])
-            counts.update(done["statistics"]["counts"])
-            lengths = add_counts(lengths, np.array(done["statistics"]["lengths"], np.int64))
-        examples = sum(shard.records for shard in shards if shard.split == plan.name)
-        tokens = int((lengths * np.arange(len(lengths))).sum())
-        statistics[plan.name] = {
-            "examples": examples,
-            "tokens": tokens,
-            "tokens_per_example": lengths.tolist(),
-            **_rates(dict(counts), examples, tokens),
-        }
-    return shards, statistics, indexes
+            tally.add(split, shards[-1].records, done["found"])
+    return _Finished(shards, indexes, tally.conclude())
 
 
-def _rates(counts: dict[str, int], examples: int, tokens: int) -> dict[str, Any]:
-    """Returns counts with the shares that people ask for."""
-    found: dict[str, Any] = dict(sorted(counts.items()))
-    predictions = counts.get("predictions", 0)
-    if predictions:
-        found["prediction_rate"] = round(predictions / max(tokens, 1), 6)
-        for name in ("masked", "kept", "replaced"):
-            found[f"{name}_rate"] = round(counts[f"predictions_{name}"] / predictions, 6)
-    if "random_next" in counts:
-        found["random_next_rate"] = round(counts["random_next"] / max(examples, 1), 6)
-    return found
-
-
-def _publish(job: TextJob, staged: dict[str, _Staged]) -> None:
+def _publish(job: Job, staged: dict[str, _Staged]) -> None:
     """Moves staged files to their places, which are relative to the dataset."""
     missing: dict[str, str] = {}
     for target, file in staged.items():
@@ -160,7 +138,7 @@ def _manifest_of(output: str) -> Manifest:
     return found
 
 
-def commit(job: TextJob, spec: CommitSpec, records: int) -> Manifest:
+def commit(job: Job, spec: CommitSpec, records: int) -> Manifest:
     """Finishes a dataset whose shards are all written; returns its manifest.
 
     Raises:
@@ -169,7 +147,8 @@ def commit(job: TextJob, spec: CommitSpec, records: int) -> Manifest:
     success = files.join(job.output, m.SUCCESS_PATH)
     if not files.exists(plan_path(job.work)) and files.exists(success):
         return _manifest_of(job.output)  # a second commit of the same run
-    shards, statistics, staged = _finished_shards(job)
+    finished = _finished(job)
+    shards, staged, conclusion = finished.shards, finished.indexes, finished.conclusion
     found = sum(shard.records for shard in shards)
     if found != records:
         raise RunError(f"{records} examples built, {found} in the finished shards")
@@ -179,28 +158,25 @@ def commit(job: TextJob, spec: CommitSpec, records: int) -> Manifest:
         if old:
             remove_dataset(job.output, old)
         files.write_bytes(removed, b"")
-    totals = read_totals(job)
-    rejects: Any = totals["rejected_files"]
-    for number, (size, crc) in rejects.items():
-        target = f"{m.REJECTED_PATH}/rejected-{int(number):06d}.jsonl"
-        staged[target] = _Staged(job.rejected_path(int(number)), size, crc)
+    for number, (size, crc) in conclusion.rejected_files.items():
+        target = f"{m.REJECTED_PATH}/rejected-{number:06d}.jsonl"
+        staged[target] = _Staged(job.rejected_path(number), size, crc)
     checksums = {path: file.crc32c for path, file in staged.items()}
     for shard in shards:
-        path = files.join(job.staging, "shards", shard.name.path)
+        path = job.shard_path(shard.name)
         staged[shard.name.path] = _Staged(path, shard.file_bytes, shard.crc32c)
     _publish(job, staged)
     # What follows is small, and written anew by each commit, however far the last one came.
-    written: dict[str, bytes] = {}
-    written[m.STATISTICS_PATH] = m.to_json(statistics)
+    written = {m.STATISTICS_PATH: m.to_json(conclusion.statistics), **conclusion.extra_files}
     manifest = Manifest(
         name=spec.name,
         config=spec.config,
         fingerprint=spec.fingerprint,
-        features=job.load_task().schema.to_json(),
+        features=job.schema().to_json(),
         compression=job.compression,
         versions=spec.versions,
         sources=spec.sources,
-        counts=_counts(totals, shards),
+        counts=conclusion.counts,
         files={},
         shards=sorted(shards, key=lambda shard: shard.name),
     )
@@ -215,18 +191,7 @@ def commit(job: TextJob, spec: CommitSpec, records: int) -> Manifest:
     return manifest
 
 
-def _counts(totals: dict[str, Any], shards: list[ShardInfo]) -> dict[str, Any]:
-    read, used = totals["totals"]["documents_read"], totals["totals"]["documents_used"]
-    return {
-        "documents_read": read,
-        "documents_written": used,
-        "documents_without_tokens": read - used,
-        "rejected": totals["rejected"],
-        "examples": sum(shard.records for shard in shards),
-    }
-
-
-def clean_up(job: TextJob) -> None:
+def clean_up(job: Job) -> None:
     """Removes all temporary files of a job; the plan first, so that nobody takes up the rest."""
     files.delete_quietly([plan_path(job.work)])
     files.delete_folder(job.work)
@@ -234,7 +199,7 @@ def clean_up(job: TextJob) -> None:
 
 
 class _CommitDoFn(beam.DoFn):
-    def __init__(self, job: TextJob, spec: CommitSpec) -> None:
+    def __init__(self, job: Job, spec: CommitSpec) -> None:
         self._job = job
         self._spec = spec
 
@@ -250,7 +215,7 @@ class _CommitDoFn(beam.DoFn):
 class CommitDataset(beam.PTransform[beam.PCollection[int], beam.PCollection[dict[str, Any]]]):
     """The number of all examples, as one element -> the counts of the finished dataset."""
 
-    def __init__(self, job: TextJob, spec: CommitSpec) -> None:
+    def __init__(self, job: Job, spec: CommitSpec) -> None:
         super().__init__()
         self._job = job
         self._spec = spec

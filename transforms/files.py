@@ -165,6 +165,11 @@ def list_files(folder: str) -> dict[str, int]:
     return {item.path: item.size_in_bytes for item in found}
 
 
+def count(folder: str, ending: str) -> int:
+    """Returns how many files below `folder` have that ending."""
+    return sum(path.endswith(ending) for path in list_files(folder))
+
+
 def delete_folder(folder: str) -> None:
     """Deletes a folder with all that is in it."""
     if is_local(folder):

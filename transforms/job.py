@@ -1,58 +1,27 @@
-"""What every stage of a text job needs to know, small enough to be sent with it."""
+"""What all jobs share: a place, splits and shards, and files that tell how far the work is.
+
+A job is small enough to be sent with every stage. What is particular to text or images stands in
+the subclasses; plan, restart, rejects and commit need only what is here.
+"""
 
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from recordmill.records.errors import RunError, UsageError, one_of
+from recordmill.records.schema import Schema
 from recordmill.records.shards import ShardName
 from recordmill.transforms import files
-from recordmill.transforms.documents import DocumentSpec
-from recordmill.transforms.masking import MaskSpec
-from recordmill.transforms.pairing import PairSpec
-from recordmill.transforms.runs import Run, read_run
-from recordmill.transforms.tasks import BertTask, MlmTask, MlmTokensTask, Task
-from recordmill.transforms.tokenization import Vocabulary
-from recordmill.transforms.windows import WindowSpec
 
 COMPRESSIONS = ("", "GZIP", "ZLIB")
-TASKS = ("bert", "mlm", "mlm_tokens")
-
-
-@dataclass(frozen=True, slots=True)
-class TaskSpec:
-    """A task by name, with its options; `bind` makes it work on a vocabulary."""
-
-    name: str
-    copies: int = 10
-    pair: PairSpec = field(default_factory=PairSpec)
-    mask: MaskSpec = field(default_factory=MaskSpec)
-    window: WindowSpec = field(default_factory=WindowSpec)
-    use_v2_feature_names: bool = False
-    use_position_id: bool = False
-
-    def __post_init__(self) -> None:
-        one_of("--task", self.name, TASKS)
-        if self.copies < 1:
-            raise UsageError(f"--dupe_factor must be at least 1, got {self.copies}")
-
-    def bind(self, vocabulary: Vocabulary, seed: int) -> Task:
-        """Returns the task with its vocabulary."""
-        if self.name == "bert":
-            return BertTask(
-                vocabulary, seed, self.copies, self.pair, self.mask,
-                self.use_v2_feature_names, self.use_position_id,
-            )  # fmt: skip
-        if self.name == "mlm":
-            return MlmTask(vocabulary, seed, self.copies, self.window, self.mask)
-        return MlmTokensTask(vocabulary, seed, self.copies, self.window)
 
 
 @dataclass(frozen=True, slots=True)
 class SplitSpec:
-    """A split: its name, its share of the documents, and its number of shards where given."""
+    """A split: its name, its share of the input, and its number of shards where given."""
 
     name: str
     share: float
@@ -84,18 +53,48 @@ class ShardSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class TextJob:
-    """A text job.
+class Conclusion:
+    """What a job says at its end, beside its shards.
+
+    Attributes:
+      statistics: the content of `statistics.json`.
+      counts: of inputs and examples: read = written + rejected + filtered.
+      rejected_files: number -> (bytes, crc32c) of each file of rejects.
+      extra_files: path, relative to the dataset, -> content of what else belongs to it.
+    """
+
+    statistics: dict[str, Any]
+    counts: dict[str, Any]
+    rejected_files: dict[int, tuple[int, int]]
+    extra_files: dict[str, bytes]
+
+
+class Tally(ABC):
+    """Adds up what shards say of themselves; what it holds does not grow with their number."""
+
+    @abstractmethod
+    def add(self, split: str, records: int, found: dict[str, Any]) -> None:
+        """Adds a shard: its split, its records, and what its builder found."""
+
+    @abstractmethod
+    def conclude(self) -> Conclusion:
+        """Returns the sums.
+
+        Raises:
+          RunError: more inputs were rejected than the job allows, or nothing is left.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job(ABC):
+    """A job.
 
     Attributes:
       output: the dataset.
-      work: where runs and the plan lie until the end.
+      work: where the plan and intermediate files lie until the end.
       staging: where finished shards wait, on the output's own file system.
-      task: what to write.
-      documents: how to read.
       splits: which splits, in order.
       shards: how many.
-      lower_case: of the tokenizer.
       compression: of the shards.
       seed: of every random choice.
       max_rejected: the share of inputs that may be rejected.
@@ -105,11 +104,8 @@ class TextJob:
     output: str
     work: str
     staging: str
-    task: TaskSpec
-    documents: DocumentSpec = field(default_factory=DocumentSpec)
     splits: tuple[SplitSpec, ...] = (SplitSpec("train", 1.0),)
     shards: ShardSpec = field(default_factory=ShardSpec)
-    lower_case: bool = True
     compression: str = ""
     seed: int = 12345
     max_rejected: float = 0.0
@@ -127,22 +123,20 @@ class TextJob:
         if abs(total - 1) > 1e-6:
             raise UsageError(f"--splits must have shares that add up to 1, got {total:g}")
 
-    def load_task(self) -> Task:
-        """Reads the vocabulary that the plan put beside the runs."""
-        vocabulary = Vocabulary.from_bytes(files.read_bytes(self.vocabulary_path), "vocab.txt")
-        return self.task.bind(vocabulary, self.seed)
+    @abstractmethod
+    def schema(self) -> Schema:
+        """Returns what the records hold."""
 
-    @property
-    def vocabulary_path(self) -> str:
-        """The job's own copy of the vocabulary."""
-        return files.join(self.work, "vocab.txt")
+    @abstractmethod
+    def planned_splits(self) -> list[tuple[str, int]]:
+        """Returns the splits and the number of shards of each; known when shards are built."""
 
-    def run_path(self, level: int, number: int) -> str:
-        """A run file without its ending: of scatter (level 0) or of a regroup."""
-        return files.join(self.work, f"runs-{level}", f"run-{number:06d}")
+    @abstractmethod
+    def tally(self) -> Tally:
+        """Returns what adds up the shards at the end."""
 
     def rejected_path(self, number: int) -> str:
-        """The rejects of a scatter task."""
+        """The rejects of one task."""
         return files.join(self.staging, "rejected", f"rejected-{number:06d}.jsonl")
 
     def done_path(self, name: ShardName) -> str:
@@ -152,6 +146,10 @@ class TextJob:
     def index_path(self, name: ShardName) -> str:
         """The index of a finished shard, until it is published."""
         return files.join(self.staging, "index", name.split, f"{name.stem}.idx")
+
+    def shard_path(self, name: ShardName) -> str:
+        """A finished shard, until it is published."""
+        return files.join(self.staging, "shards", name.path)
 
     @property
     def partial_folder(self) -> str:
@@ -163,6 +161,11 @@ class TextJob:
         """Why the run ended, in one line, for the process that the user sees."""
         return files.join(self.staging, "failure.txt")
 
+    @property
+    def over_budget_path(self) -> str:
+        """A mark that the run ended over the budget of rejects."""
+        return files.join(self.staging, "over_budget")
+
     def decides_bytes(self) -> dict[str, Any]:
         """Returns the options that decide the bytes of shards."""
         options = asdict(self)
@@ -171,15 +174,13 @@ class TextJob:
         return options
 
 
+class OverBudgetError(RunError):
+    """More inputs were rejected than the job allows."""
+
+
 def read_json(path: str) -> Any:
     """Reads a JSON file of the job."""
     return json.loads(files.read_bytes(path))
-
-
-def read_runs(job: TextJob, level: int, number: int, *, histograms: bool = True) -> list[Run]:
-    """Reads the tails of the runs that one task wrote: mostly one, more from a huge file."""
-    infos = read_json(job.run_path(level, number) + ".json")["runs"]
-    return [read_run(info, histograms=histograms) for info in infos]
 
 
 def write_json(path: str, content: Any) -> None:
@@ -187,7 +188,29 @@ def write_json(path: str, content: Any) -> None:
     files.write_bytes(path, json.dumps(content, sort_keys=True).encode())
 
 
-def fail(job: TextJob, error: RunError) -> None:
+def fail(job: Job, error: RunError) -> None:
     """Leaves the reason where the launching process finds it, and raises it."""
     files.write_bytes(job.failure_path, str(error).encode())
+    if isinstance(error, OverBudgetError):
+        files.write_bytes(job.over_budget_path, b"")
     raise error
+
+
+def check_budget(job: Job, *, accepted: int, reasons: dict[str, int]) -> None:
+    """Checks that no more inputs were rejected than allowed.
+
+    Raises:
+      OverBudgetError: how many, why, and what can be done.
+    """
+    rejected = sum(reasons.values())
+    inputs = accepted + rejected
+    share = rejected / max(inputs, 1)
+    if share <= job.max_rejected:
+        return
+    by_reason = ", ".join(f"{reason} {count}" for reason, count in sorted(reasons.items()))
+    raise OverBudgetError(
+        f"{rejected} of {inputs} inputs rejected ({by_reason}), which is {share:.3%} where "
+        f"--max_rejected allows {job.max_rejected:.3%}; they are listed in "
+        f"{files.join(job.staging, 'rejected')}; mend them and start anew with --overwrite, or "
+        "raise --max_rejected and run the same command again"
+    )

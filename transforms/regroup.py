@@ -9,7 +9,7 @@ import numpy as np
 
 from recordmill.records.errors import RunError
 from recordmill.transforms import files
-from recordmill.transforms.job import TextJob, fail, read_runs, write_json
+from recordmill.transforms.job import fail, write_json
 from recordmill.transforms.lines import Int64s
 from recordmill.transforms.plan import RunTree
 from recordmill.transforms.runs import (
@@ -20,6 +20,7 @@ from recordmill.transforms.runs import (
     id_words,
     write_run,
 )
+from recordmill.transforms.text_job import TextJob, read_runs
 from recordmill.transforms.tokenization import Vocabulary
 
 

@@ -20,13 +20,14 @@ from recordmill.records.errors import RunError
 from recordmill.records.hashing import U64, combine, seed_for
 from recordmill.transforms import files
 from recordmill.transforms.documents import DocumentBatch, read_documents
-from recordmill.transforms.job import TextJob, fail, read_json, write_json
+from recordmill.transforms.job import fail, read_json, write_json
 from recordmill.transforms.lines import Int64s
 from recordmill.transforms.pieces import PieceCutter, Pieces, concatenate, select
 from recordmill.transforms.plan import read_task
 from recordmill.transforms.runs import histogram, id_words, write_run
 from recordmill.transforms.sources import SourceRange
 from recordmill.transforms.tasks import Task
+from recordmill.transforms.text_job import TextJob
 from recordmill.transforms.tokenization import WordPieceTokenizer
 
 _MIN_RUN_TOKENS = 1 << 24

@@ -21,16 +21,16 @@ from recordmill.transforms import files
 from recordmill.transforms.job import (
     ShardSpec,
     SplitSpec,
-    TextJob,
+    check_budget,
     fail,
     read_json,
-    read_runs,
     write_json,
 )
 from recordmill.transforms.lines import Int64s
 from recordmill.transforms.plan import RunTree
 from recordmill.transforms.regroup import drop_runs
 from recordmill.transforms.runs import CELL_BITS
+from recordmill.transforms.text_job import TextJob, read_runs
 
 MIN_READER_SHARD_BYTES = 10_000_000
 SHARDS_PER_READER = 10
@@ -107,24 +107,6 @@ def count_shards(weights: list[int], splits: tuple[SplitSpec, ...], spec: ShardS
     return [max(1, round(weight / unit)) for weight in weights]
 
 
-def _check_budget(job: TextJob, totals: dict[str, int], reasons: dict[str, int]) -> None:
-    rejected = sum(reasons.values())
-    share = rejected / max(totals["documents_read"] + rejected, 1)
-    if share <= job.max_rejected:
-        return
-    by_reason = ", ".join(f"{reason} {count}" for reason, count in sorted(reasons.items()))
-    raise RunError(
-        f"{rejected} of {totals['documents_read'] + rejected} inputs rejected ({by_reason}), which "
-        f"is {share:.3%} where --max_rejected allows {job.max_rejected:.3%}; they are listed in "
-        f"{files.join(job.staging, 'rejected')}; mend them and start anew "
-        "with --overwrite, or raise --max_rejected and run the same command again"
-    )
-
-
-def _path(job: TextJob) -> str:
-    return files.join(job.work, "shards.json")
-
-
 def _sums_path(job: TextJob) -> str:
     return files.join(job.work, "shards.npz")
 
@@ -135,12 +117,12 @@ def plan_shards(job: TextJob, tree: RunTree) -> list[SplitPlan]:
     Raises:
       RunError: too many rejects, nothing to write, or fewer pieces than shards.
     """
-    if not files.exists(_path(job)):
+    if not files.exists(job.shard_plan_path):
         content, sums = _decide(job, tree)
         packed = io.BytesIO()
         np.savez(packed, **sums)
         files.write_bytes(_sums_path(job), packed.getvalue())
-        write_json(_path(job), content)
+        write_json(job.shard_plan_path, content)
     return read_shard_plan(job)
 
 
@@ -152,7 +134,7 @@ def read_shard_plan(job: TextJob) -> list[SplitPlan]:
                 split["name"], split["shards"], split["pieces"], split["tokens"],
                 sums[f"cells_{i}"], sums[f"sums_{i}"],
             )
-            for i, split in enumerate(read_json(_path(job))["splits"])
+            for i, split in enumerate(read_json(job.shard_plan_path)["splits"])
         ]  # fmt: skip
 
 
@@ -173,7 +155,7 @@ def _decide(job: TextJob, tree: RunTree) -> tuple[dict[str, object], dict[str, A
             reasons[reason] = reasons.get(reason, 0) + rejected
         if content["rejected"]:
             rejected_files[number] = content["rejected_file"]
-    _check_budget(job, totals, reasons)
+    check_budget(job, accepted=totals["documents_read"], reasons=reasons)
     sums = np.zeros((count, 1 << CELL_BITS), np.int64)
     for number in range(tree.runs(tree.levels)):
         for run in read_runs(job, tree.levels, number):
@@ -213,12 +195,6 @@ def _decide(job: TextJob, tree: RunTree) -> tuple[dict[str, object], dict[str, A
         cells = np.flatnonzero(row)
         arrays |= {f"cells_{i}": cells, f"sums_{i}": np.cumsum(row[cells])}
     return decided, arrays
-
-
-def read_totals(job: TextJob) -> dict[str, object]:
-    """Returns documents read and used, and rejects by reason."""
-    content = read_json(_path(job))
-    return {key: content[key] for key in ("totals", "rejected", "rejected_files")}
 
 
 class _PlanShardsDoFn(beam.DoFn):

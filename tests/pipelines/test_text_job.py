@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from apache_beam.io.filesystems import FileSystems
 
-from recordmill.pipelines import planning
+from recordmill.pipelines import text_planning
 from recordmill.pipelines.command_line import main
 from recordmill.records.framing import scan_records
 from recordmill.transforms import build, commit, documents, files, scatter
@@ -125,9 +125,11 @@ class TestSameBytes:
         monkeypatch: pytest.MonkeyPatch,
         task_bytes: int,
     ) -> None:
-        monkeypatch.setattr(planning, "task_bytes", lambda total, workers: task_bytes)
+        monkeypatch.setattr(text_planning, "task_bytes", lambda total, workers: task_bytes)
         fan_in = {"max_fan_in": 3, "fan_in": 4}
-        monkeypatch.setattr(planning, "choose_tree", lambda tasks, *_: RunTree(tasks, **fan_in))
+        monkeypatch.setattr(
+            text_planning, "choose_tree", lambda tasks, *_: RunTree(tasks, **fan_in)
+        )
         match = FileSystems.match
 
         def shuffled(*args: Any, **kwargs: Any) -> Any:

@@ -11,7 +11,7 @@ import pytest
 
 from recordmill.pipelines import launch, vocab
 from recordmill.pipelines.command_line import main
-from recordmill.pipelines.options import Parser
+from recordmill.records.arguments import Parser
 from recordmill.transforms.analyze_words import WordCountSpec
 from recordmill.transforms.documents import DocumentSpec
 from recordmill.transforms.normalization import normalize

@@ -1,0 +1,189 @@
+"""What planning and running a text job takes beyond what `planning.py` does for all."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.io.filesystem import BeamIOError
+
+from recordmill.pipelines.planning import Inventory, Phase, Plan, Planner, reason
+from recordmill.pipelines.text import build_text
+from recordmill.pipelines.text_options import TextRequest
+from recordmill.records.errors import UsageError
+from recordmill.transforms import files
+from recordmill.transforms.documents import read_header
+from recordmill.transforms.job import read_json
+from recordmill.transforms.plan import MAX_FAN_IN, RunTree, choose_tree, write_tasks
+from recordmill.transforms.shard_plan import count_shards
+from recordmill.transforms.sources import SourceRange, list_sources, plan_tasks
+from recordmill.transforms.text_job import TextJob
+from recordmill.transforms.tokenization import Vocabulary
+
+_MIN_TASK_BYTES = 1 << 20
+_USUAL_TASK_BYTES = 1 << 25
+_MAX_TASK_BYTES = 1 << 28
+_TASKS_PER_WORKER = 8
+_MOST_LISTED_SOURCES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class TextInventory(Inventory):
+    """The files to read, and the vocabulary."""
+
+    files: list[SourceRange]
+    vocabulary: bytes
+
+
+def read_vocabulary(path: str) -> tuple[bytes, Vocabulary]:
+    """Reads --vocab_file.
+
+    Raises:
+      UsageError: it is missing, empty or no vocabulary.
+    """
+    try:
+        data = files.read_bytes(path)
+    except (OSError, BeamIOError) as error:
+        raise UsageError(
+            f"--vocab_file {path} cannot be read: {reason(error)}; `recordmill vocab` makes one"
+        ) from error
+    return data, Vocabulary.from_bytes(data, path)
+
+
+def task_bytes(total: int, workers: int) -> int:
+    """Returns the size of a read task: enough of them for all workers, and runs not too many."""
+    wanted = total // (workers * _TASKS_PER_WORKER)
+    wanted = max(_MIN_TASK_BYTES, min(wanted, _USUAL_TASK_BYTES))
+    return max(wanted, min(total // MAX_FAN_IN, _MAX_TASK_BYTES))
+
+
+def _build_reads(job: TextJob, input_bytes: int) -> float:
+    """Returns about how many ranges all shards together read from each run."""
+    output_bytes = 2 * input_bytes * job.task.copies
+    splits, spec = job.splits, job.shards
+    weights = [int(output_bytes * split.share) for split in splits]
+    return float(sum(count_shards(weights, splits, spec)) * job.task.copies)
+
+
+def _check_columns(request: TextRequest, sources: list[SourceRange]) -> None:
+    spec = request.job.documents
+    formats = {source.format for source in sources}
+    if spec.split_by and "text" in formats:
+        raise UsageError("--split_by needs fields: JSONL, CSV or TSV, and there is plain text")
+    for kind in ("csv", "tsv"):
+        first = next((source for source in sources if source.format == kind and source.size), None)
+        if first is None:
+            continue
+        header = read_header(first, spec)
+        for flag, name in (("--text_field", spec.text_field), ("--split_by", spec.split_by)):
+            if name and name not in header:
+                raise UsageError(
+                    f"{flag} must be a column of {first.path}: {', '.join(header)}; got {name!r}"
+                )
+
+
+def sources_summary(sources: list[SourceRange]) -> dict[str, Any]:
+    """Returns number, bytes and checksum of the inputs, and their names where they are few."""
+    digest = hashlib.blake2b(digest_size=16)
+    for source in sources:
+        digest.update(f"{source.name}\t{source.format}\t{source.size}\n".encode())
+    summary: dict[str, Any] = {
+        "files": len(sources),
+        "bytes": sum(source.size for source in sources),
+        "checksum": digest.hexdigest(),
+    }
+    if len(sources) <= _MOST_LISTED_SOURCES:
+        summary["names"] = {source.name: source.size for source in sources}
+    return summary
+
+
+class TextPlanner(Planner[TextJob, TextInventory]):
+    """Plans and builds `recordmill text`."""
+
+    kind = "text"
+    packages = ("tokenizers",)
+    bytes_version = 1
+
+    def __init__(self, request: TextRequest) -> None:
+        super().__init__(request.job)
+        self._request = request
+
+    @contextmanager
+    def inspect(self) -> Iterator[TextInventory]:
+        """Lists the input and reads the vocabulary."""
+        request, job = self._request, self.job
+        data, vocabulary = read_vocabulary(request.vocab_file)
+        job.task.bind(vocabulary, job.seed)
+        sources = list_sources(request.patterns, input_format=request.input_format)
+        _check_columns(request, sources)
+        checksums = {
+            "vocabulary_blake2b": vocabulary.checksum,
+            "vocabulary_size": len(vocabulary),
+            "unicode": unicodedata.unidata_version,
+        }
+        input_bytes = sum(source.text_bytes for source in sources)
+        yield TextInventory(
+            input_bytes, sources_summary(sources), checksums, _modified(sources), sources, data
+        )
+
+    def write(self, inventory: TextInventory, *, workers: int) -> dict[str, Any]:
+        """Cuts the input into read tasks and chooses how runs are gathered."""
+        job, input_bytes = self.job, inventory.input_bytes
+        tasks = plan_tasks(
+            inventory.files,
+            target_bytes=task_bytes(input_bytes, workers),
+            splittable=job.documents.splittable,
+        )
+        tree = choose_tree(len(tasks), _build_reads(job, input_bytes), input_bytes / 2)
+        files.write_bytes(job.vocabulary_path, inventory.vocabulary)
+        write_tasks(job.work, tasks)
+        return asdict(tree)
+
+    def config(self) -> dict[str, Any]:
+        """Returns where the input was."""
+        return {"input": self._request.patterns}
+
+    def describe(self) -> str:
+        """Returns the description of the dataset."""
+        return f"{self.job.task.name} examples written by recordmill"
+
+    def build(self, pipeline: beam.Pipeline, plan: Plan[TextJob]) -> object:
+        """Applies the stages of `text.py`."""
+        return build_text(pipeline, plan.job, tree=RunTree(**plan.details), commit=plan.commit)
+
+    def phases(self, plan: Plan[TextJob]) -> Iterator[Phase]:
+        """Yields read, regroup where there is one, and write."""
+        job, tree = plan.job, RunTree(**plan.details)
+        for level in range(tree.levels + 1):
+            done = files.count(files.join(job.work, f"runs-{level}"), ".json")
+            name = "regroup" if level else "read"
+            yield Phase(name, done, tree.runs(level), plan.input_bytes)
+        if not files.exists(job.shard_plan_path):
+            yield Phase("plan shards", 0, 1)
+            return
+        splits = read_json(job.shard_plan_path)["splits"]
+        done = files.count(files.join(job.staging, "done"), ".json")
+        expected = sum(int(split["expected_bytes"]) for split in splits)
+        yield Phase("write", done, sum(int(split["shards"]) for split in splits), expected)
+
+    def summary(self, counts: dict[str, Any]) -> str:
+        """Returns one line of what became of the documents."""
+        return (
+            f"documents: {counts['documents_read']} read, {counts['documents_written']} written, "
+            f"{counts['documents_without_tokens']} without tokens"
+        )
+
+
+def _modified(sources: list[SourceRange]) -> str:
+    """Returns a checksum of when local inputs were last changed."""
+    digest = hashlib.blake2b(digest_size=16)
+    for source in sources:
+        if files.is_local(source.path):
+            digest.update(f"{source.name}\t{os.stat(source.path).st_mtime_ns}\n".encode())
+    return digest.hexdigest()

@@ -1,0 +1,174 @@
+"""What a plan knows of an image before anybody opens it: where its bytes lie, and what they show.
+
+A reference is small and goes through files as a line of JSON; pixels never do.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+Storage = Literal["file", "range", "zip", "idx"]
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """The pixels of an object, in the coordinates of the stored image, before any EXIF turn.
+
+    Attributes:
+      polygons: of `[x0, y0, x1, y1, …]` pixels each, as COCO writes them.
+      runs: run lengths; `[start, length, …]` from 1 down the columns (Severstal) where `encoding`
+        is "runs"; COCO's counts, a list or its compressed text, where it is "coco".
+      encoding: "polygons", "runs", "coco".
+      size: `(height, width)` that the runs are of; (0, 0) where the image's own is meant.
+    """
+
+    encoding: Literal["polygons", "runs", "coco"]
+    polygons: tuple[tuple[float, ...], ...] = ()
+    runs: tuple[int, ...] | str = ()
+    size: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class ImageObject:
+    """An object in an image.
+
+    Attributes:
+      label: its class by name; "" where there is none.
+      box: `(xmin, ymin, xmax, ymax)` in pixels of the stored image, half-open; None where only
+        a region is given.
+      region: its pixels.
+      is_crowd: COCO's mark of a group that is one object.
+      difficult: Pascal VOC's mark.
+      area: in pixels, where the source gives it.
+    """
+
+    label: str = ""
+    box: tuple[float, float, float, float] | None = None
+    region: Region | None = None
+    is_crowd: bool = False
+    difficult: bool = False
+    area: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBytes:
+    """Bytes of an image or mask, in a file of their own or inside another.
+
+    Attributes:
+      path: the file to open.
+      storage: "file" is the whole of it; "range" the bytes `[offset, offset + size)`, as for
+        members of a tar or stored members of a zip; "zip" a deflated member that begins there;
+        "idx" raw grey or RGB pixels of `shape`.
+      offset, size: of the stored bytes; `size` -1 where it is not known before opening.
+      shape: `(height, width, channels)` for "idx".
+    """
+
+    path: str
+    storage: Storage = "file"
+    offset: int = 0
+    size: int = -1
+    shape: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ImageReference:
+    """An image of the input.
+
+    Attributes:
+      name: its place below the input root, as `folder/a.jpg`, `photos.tar/a.jpg` or `images#17`:
+        what keys are made of, so that moving the input changes nothing.
+      image: its bytes.
+      labels: classes by name; one for classification, more only for multi-label tables.
+      objects: for detection.
+      mask: an image of the same size whose pixels are classes, for segmentation; or
+      regions: the pixels of each class, for segmentation without mask images; () with
+        `has_mask` means an image without defects.
+      has_mask: whether a segmentation is known.
+      split: the split that the source says, "" where it says none.
+      group: images of one group never straddle splits; "" is a group of its own.
+    """
+
+    name: str
+    image: StoredBytes
+    labels: tuple[str, ...] = ()
+    objects: tuple[ImageObject, ...] = ()
+    mask: StoredBytes | None = None
+    regions: tuple[tuple[str, Region], ...] = ()
+    has_mask: bool = False
+    split: str = ""
+    group: str = ""
+
+    def to_line(self) -> str:
+        """Returns one line of JSON without line end; fields that say nothing are left out."""
+        return json.dumps(_sparse(self), ensure_ascii=False, separators=(",", ":"))
+
+    @classmethod
+    def from_line(cls, line: str) -> ImageReference:
+        """Reads what `to_line` returned."""
+        content = json.loads(line)
+        content["image"] = _stored(content["image"])
+        if "mask" in content:
+            content["mask"] = _stored(content["mask"])
+        content["labels"] = tuple(content.get("labels", ()))
+        content["objects"] = tuple(_object(item) for item in content.get("objects", ()))
+        content["regions"] = tuple((n, _region(r)) for n, r in content.get("regions", ()))
+        return cls(**content)
+
+
+@dataclass(frozen=True, slots=True)
+class ListedReject:
+    """An input that is no image of the job, found while listing.
+
+    Attributes:
+      source: its name below the input root.
+      reason: one of `LISTING_REASONS`.
+      detail: what was found, one line.
+    """
+
+    source: str
+    reason: str
+    detail: str = ""
+
+
+LISTING_REASONS = ("no_label", "unknown_label", "bad_row", "no_image", "no_mask", "duplicate")
+
+
+def _sparse(value: Any) -> Any:
+    """Returns the JSON form of a dataclass, without fields that are as by default."""
+    if isinstance(value, ImageReference | StoredBytes | ImageObject | Region):
+        defaults = {f.name: f.default for f in fields(value)}
+        return {
+            name: _sparse(found)
+            for name in defaults
+            if (found := getattr(value, name)) != defaults[name]
+        }
+    if isinstance(value, tuple | list):
+        return [_sparse(item) for item in value]
+    return value
+
+
+def _stored(content: dict[str, Any]) -> StoredBytes:
+    return StoredBytes(**{**content, "shape": tuple(content.get("shape", ()))})
+
+
+def _region(content: dict[str, Any]) -> Region:
+    runs = content.get("runs", ())
+    return Region(
+        content["encoding"],
+        tuple(tuple(polygon) for polygon in content.get("polygons", ())),
+        runs if isinstance(runs, str) else tuple(runs),
+        tuple(content.get("size", (0, 0))),
+    )
+
+
+def _object(content: dict[str, Any]) -> ImageObject:
+    box, region = content.get("box"), content.get("region")
+    return ImageObject(
+        **{
+            **content,
+            "box": tuple(box) if box else None,
+            "region": _region(region) if region else None,
+        }
+    )

@@ -1,0 +1,124 @@
+"""Writing one shard: its file, its index, and what it says of itself, in one pass.
+
+The description is written last: where it is, the shard is whole.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import asdict
+from typing import IO, Any
+
+import google_crc32c
+
+from recordmill.records.errors import RunError
+from recordmill.records.framing import index_lines
+from recordmill.records.manifest import ShardInfo
+from recordmill.records.shards import ShardName
+from recordmill.transforms import files
+from recordmill.transforms.job import Job, read_json, write_json
+from recordmill.transforms.lines import Int64s
+
+
+class _Compressor:
+    """Bytes as they go to the file; equal input gives equal output, without a time in the
+    header."""
+
+    def __init__(self, compression: str) -> None:
+        wbits = {"": 0, "ZLIB": 15, "GZIP": 31}[compression]
+        self._zlib = zlib.compressobj(6, zlib.DEFLATED, wbits) if wbits else None
+
+    def add(self, data: bytes) -> bytes:
+        return self._zlib.compress(data) if self._zlib else data
+
+    def end(self) -> bytes:
+        return self._zlib.flush() if self._zlib else b""
+
+
+class ShardWriter:
+    """A shard being written: counts, checksum and index lines fall out of the same pass."""
+
+    def __init__(self, handle: IO[bytes], index: IO[bytes] | None, compression: str) -> None:
+        self._handle = handle
+        self._index = index
+        self._compressor = _Compressor(compression)
+        self._crc = 0
+        self._file_bytes = 0
+        self._record_bytes = 0
+        self._records = 0
+        self._index_bytes = 0
+        self._index_crc = 0
+
+    def _write(self, data: bytes) -> None:
+        self._crc = google_crc32c.extend(self._crc, data)
+        self._handle.write(data)
+        self._file_bytes += len(data)
+
+    def add(self, framed: bytes, offsets: Int64s) -> None:
+        """Appends framed records.
+
+        Args:
+          framed: the records with length and checksums, one behind the other.
+          offsets: `[num_records + 1]`: where each begins in `framed`, and where the last ends.
+        """
+        self._write(self._compressor.add(framed))
+        if self._index is not None:
+            lines = index_lines(offsets, self._record_bytes)
+            self._index.write(lines)
+            self._index_bytes += len(lines)
+            self._index_crc = google_crc32c.extend(self._index_crc, lines)
+        self._record_bytes += int(offsets[-1])
+        self._records += len(offsets) - 1
+
+    def close(self, name: ShardName) -> dict[str, Any]:
+        """Writes what compression still holds; returns the description."""
+        self._write(self._compressor.end())
+        info = ShardInfo(
+            name.split, name.index, name.count, self._records, self._file_bytes,
+            self._record_bytes, self._crc,
+        )  # fmt: skip
+        content: dict[str, Any] = {"shard": asdict(info)}
+        if self._index is not None:
+            content["index"] = [self._index_bytes, self._index_crc]
+        return content
+
+
+def finished_shard(job: Job, name: ShardName) -> ShardInfo | None:
+    """Returns what a finished shard says of itself, None where it is not finished."""
+    done = job.done_path(name)
+    return ShardInfo(**read_json(done)["shard"]) if files.exists(done) else None
+
+
+def write_shard(
+    job: Job, name: ShardName, fill: Callable[[ShardWriter], dict[str, Any]]
+) -> ShardInfo:
+    """Writes a shard, its index and its description.
+
+    Args:
+      job: whose shard it is.
+      name: of the shard.
+      fill: adds the records; returns what else the description should say.
+
+    Raises:
+      RunError: the storage does not hold what was written.
+    """
+    path, partial = job.shard_path(name), job.partial_folder
+    with ExitStack() as stack:
+        handle = stack.enter_context(files.writing(path, partial))
+        index = None
+        if not job.compression:
+            index = stack.enter_context(files.writing(job.index_path(name), partial))
+        writer = ShardWriter(handle, index, job.compression)
+        found = fill(writer)
+        content = writer.close(name)
+    info = ShardInfo(**content["shard"])
+    size = files.size(path)
+    if size != info.file_bytes:
+        raise RunError(
+            f"{path} has {size} bytes where {info.file_bytes} were written; check the storage and "
+            "run the same command again"
+        )
+    write_json(job.done_path(name), content | {"found": found})
+    return info
