@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from typing import Any
 
 import apache_beam as beam
@@ -19,9 +19,10 @@ from apache_beam.io.filesystem import BeamIOError
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import create_runner
 
-from recordmill.pipelines.local import default_workers, run_local
+from recordmill.pipelines.local import default_workers, run_local, start_nursery
 from recordmill.pipelines.planning import Plan, Planner, is_ours, plan_job
 from recordmill.pipelines.progress import Progress
+from recordmill.pipelines.worker import Nursery
 from recordmill.records.arguments import Parser
 from recordmill.records.errors import RunError, UsageError
 from recordmill.records.manifest import SUCCESS_PATH
@@ -132,17 +133,25 @@ def plan_and_run(planner: Planner[Any, Any], options: Any, flags: list[str]) -> 
       RunError: one line: why the run ended.
     """
     workers = options.direct_num_workers or default_workers(1 << 40)
-    with only_run(planner.job.output):
+    early = options.runner in LOCAL_RUNNERS and workers > 1
+    nursery = start_nursery(planner.worker_modules) if early else None
+    with only_run(planner.job.output), closing(nursery) if nursery else nullcontext():
         try:
             plan = plan_job(planner, workers=workers)
         except (UsageError, RunError):
             raise
         except (OSError, ValueError, BeamIOError) as error:
             raise UsageError(f"the job cannot be planned: {one_line(error)}") from error
-        _run_job(planner, plan, options, flags)
+        _run_job(planner, plan, options, flags, nursery)
 
 
-def _run_job(planner: Planner[Any, Any], plan: Plan[Any], options: Any, flags: list[str]) -> None:
+def _run_job(
+    planner: Planner[Any, Any],
+    plan: Plan[Any],
+    options: Any,
+    flags: list[str],
+    nursery: Nursery | None,
+) -> None:
     began = time.monotonic()
     job = plan.job
     if plan.complete:
@@ -158,7 +167,7 @@ def _run_job(planner: Planner[Any, Any], plan: Plan[Any], options: Any, flags: l
     with progress:
         files.delete_quietly([job.failure_path])
         try:
-            _run_pipeline(lambda p: planner.build(p, plan), plan, options, flags)
+            _run_pipeline(lambda p: planner.build(p, plan), plan, options, flags, nursery)
         except RunError:
             raise
         except Exception as error:
@@ -171,11 +180,15 @@ def _run_job(planner: Planner[Any, Any], plan: Plan[Any], options: Any, flags: l
 
 
 def _run_pipeline(
-    build: Callable[[beam.Pipeline], object], plan: Plan[Any], options: Any, flags: list[str]
+    build: Callable[[beam.Pipeline], object],
+    plan: Plan[Any],
+    options: Any,
+    flags: list[str],
+    nursery: Nursery | None,
 ) -> None:
     if options.runner in LOCAL_RUNNERS:
         workers = options.direct_num_workers or default_workers(plan.input_bytes)
-        run_local(build, flags, workers=workers, log=_log_path(plan.job))
+        run_local(build, flags, workers=workers, log=_log_path(plan.job), nursery=nursery)
     else:
         run_on(options.runner, build, flags)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shlex
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -21,14 +20,15 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
-from recordmill.pipelines.worker import DRIVER_VARIABLE
+from recordmill.pipelines.worker import Nursery
 from recordmill.records.errors import RunError
 
 _SMALL_INPUT_BYTES = 16_000_000
+_BEAM_WORKER = "apache_beam.runners.worker.sdk_worker_main"
 _AGAIN = "what is finished is kept, run the same command again to go on"
 
 # For the workers: no module of the current folder is imported for one of ours, and one thread each.
-_ENVIRONMENT = {
+ENVIRONMENT = {
     "PYTHONSAFEPATH": "1",
     "OMP_NUM_THREADS": "1",
     "TF_NUM_INTRAOP_THREADS": "1",
@@ -51,8 +51,7 @@ def default_workers(input_bytes: int) -> int:
 @contextmanager
 def _worker_environment() -> Iterator[None]:
     before = dict(os.environ)
-    os.environ.update({k: v for k, v in _ENVIRONMENT.items() if k not in before})
-    os.environ[DRIVER_VARIABLE] = str(os.getpid())
+    os.environ.update({k: v for k, v in ENVIRONMENT.items() if k not in before})
     try:
         yield
     finally:
@@ -85,8 +84,19 @@ class WorkerDiedError(RunError):
     """A worker process ended before its work."""
 
 
+def start_nursery(modules: tuple[str, ...] = ()) -> Nursery:
+    """Starts the process that workers are forked from; it loads Beam and `modules` meanwhile."""
+    environment = {k: v for k, v in ENVIRONMENT.items() if k not in os.environ}
+    return Nursery((_BEAM_WORKER, *modules), environment)
+
+
 def run_local(
-    build: Callable[[beam.Pipeline], object], flags: list[str], *, workers: int, log: str
+    build: Callable[[beam.Pipeline], object],
+    flags: list[str],
+    *,
+    workers: int,
+    log: str,
+    nursery: Nursery | None = None,
 ) -> None:
     """Builds a pipeline and runs it to its end.
 
@@ -95,6 +105,7 @@ def run_local(
       flags: Beam's own options.
       workers: processes; 1 is this one.
       log: the file for what worker processes print.
+      nursery: what workers are forked from, where it has been started before.
 
     Raises:
       WorkerDiedError: a worker process was killed or crashed. The runner's threads still wait for
@@ -102,6 +113,10 @@ def run_local(
       Exception: what the pipeline raised.
     """
     flags = [*flags, f"--direct_num_workers={workers}"]
+    if workers == 1:
+        nursery = None
+    elif nursery is None:
+        nursery = start_nursery()
     # Beam logs each error of a worker with its traceback; the one line of ours says it all.
     logging.getLogger("apache_beam").setLevel(logging.CRITICAL + 1)
     ended = threading.Event()
@@ -117,9 +132,11 @@ def run_local(
 
     def run() -> None:
         try:
-            command = f"exec {shlex.quote(sys.executable)} -m recordmill.pipelines.worker"
-            environment = SubprocessSDKEnvironment.from_command_string(command)
-            runner = FnApiRunner(default_environment=environment if workers > 1 else None)
+            runner = FnApiRunner(
+                default_environment=SubprocessSDKEnvironment.from_command_string(nursery.command)
+                if nursery
+                else None
+            )
             pipeline = beam.Pipeline(runner=runner, options=PipelineOptions(flags))
             build(pipeline)
             pipeline.run().wait_until_finish()
@@ -138,6 +155,8 @@ def run_local(
         problems.append(RunError("interrupted"))
         raise
     finally:
+        if nursery:
+            nursery.close()
         # Cut short, Beam's threads go on complaining of lost connections to the process's end.
         if not any(isinstance(problem, RunError) for problem in problems):
             threading.excepthook = previous_hook

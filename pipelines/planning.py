@@ -94,12 +94,14 @@ class Planner(ABC, Generic[JobT, InventoryT]):
 
     Attributes:
       kind: its command, such as "text".
+      worker_modules: what a worker loads: those of the stages.
       packages: whose versions the manifest names.
       bytes_version: a change of what the bytes are made of, so that no run is finished by a release
         that makes others.
     """
 
     kind: str
+    worker_modules: tuple[str, ...]
     packages: tuple[str, ...]
     bytes_version: int
 

@@ -107,6 +107,7 @@ class TextPlanner(Planner[TextJob, TextInventory]):
     """Plans and builds `recordmill text`."""
 
     kind = "text"
+    worker_modules = ("recordmill.pipelines.text",)
     packages = ("tokenizers",)
     bytes_version = 1
 

@@ -1,0 +1,45 @@
+"""What Beam starts as a worker: it asks the nursery for one, and ends as that does.
+
+Run by itself, without site-packages: standard library only.
+"""
+
+import json
+import os
+import select
+import socket
+import sys
+import time
+
+_WATCH_EVERY_SECONDS = 0.5
+_PATIENCE_SECONDS = 60.0
+
+
+def _connect(address: str) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    until = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        try:
+            connection.connect(address)
+            return connection
+        except (FileNotFoundError, ConnectionRefusedError):
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.01)
+
+
+def main(address: str) -> int:
+    """Returns 0 when the worker came to its end, 1 when it died or the driver did."""
+    driver = os.getppid()
+    connection = _connect(address)
+    request = json.dumps(dict(os.environ)).encode() + b"\n"
+    sent = socket.send_fds(connection, [request], [1, 2])
+    connection.sendall(request[sent:])
+    while os.getppid() == driver:
+        ready, _, _ = select.select([connection], [], [], _WATCH_EVERY_SECONDS)
+        if ready:
+            return 0 if connection.recv(1) == b"0" else 1
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
