@@ -57,5 +57,10 @@ setup(
             "tfrecord>=1.14,<2",
         ],
     },
-    entry_points={"console_scripts": ["recordmill = recordmill.pipelines.command_line:main"]},
+    entry_points={
+        "console_scripts": [
+            "recordmill = recordmill.pipelines.command_line:main",
+            "recordmill-worker-boot = recordmill.pipelines.worker_boot:main",
+        ]
+    },
 )

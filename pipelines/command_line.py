@@ -1,4 +1,4 @@
-"""The command line: `recordmill text | vocab | verify`.
+"""The command line: `recordmill text | images | vocab | verify`.
 
 Exit status 0: done; 1: the run failed or went over the error budget; 2: wrong usage. Errors that a
 user can cause are one line on standard error.
@@ -14,7 +14,8 @@ from recordmill.records.errors import RunError, UsageError, one_of
 
 
 def _text(arguments: list[str]) -> int:
-    from recordmill.pipelines import launch
+    from recordmill.pipelines.engines import parse_arguments
+    from recordmill.pipelines.launch import plan_and_run
     from recordmill.pipelines.text_options import add_text_arguments, text_request
     from recordmill.pipelines.text_planning import TextPlanner
 
@@ -23,8 +24,24 @@ def _text(arguments: list[str]) -> int:
         description="Raw text to masked, sharded TFRecords. Beam's own flags pass through.",
     )  # fmt: skip
     add_text_arguments(parser)
-    options, rest = launch.parse_arguments(parser, arguments)
-    launch.plan_and_run(TextPlanner(text_request(options)), options, rest)
+    options, flags = parse_arguments(parser, arguments)
+    plan_and_run(TextPlanner(text_request(options)), options, flags)
+    return 0
+
+
+def _images(arguments: list[str]) -> int:
+    from recordmill.pipelines.engines import parse_arguments
+    from recordmill.pipelines.image_options import add_image_arguments, image_request
+    from recordmill.pipelines.image_planning import ImagePlanner
+    from recordmill.pipelines.launch import plan_and_run
+
+    parser = Parser(
+        prog="recordmill images", allow_abbrev=False,
+        description="Images to sharded TFRecords. Beam's own flags pass through.",
+    )  # fmt: skip
+    add_image_arguments(parser)
+    options, flags = parse_arguments(parser, arguments)
+    plan_and_run(ImagePlanner(image_request(options)), options, flags)
     return 0
 
 
@@ -42,6 +59,7 @@ def _verify(arguments: list[str]) -> int:
 
 _COMMANDS: dict[str, tuple[Callable[[list[str]], int], str]] = {
     "text": (_text, "raw text to tokenized, masked, sharded TFRecords"),
+    "images": (_images, "images, with labels, boxes or masks, to sharded TFRecords"),
     "vocab": (_vocab, "a WordPiece vocabulary from text"),
     "verify": (_verify, "check every record, count and checksum of a dataset"),
 }
@@ -71,11 +89,9 @@ def main(arguments: list[str] | None = None) -> int:
     except RunError as error:
         print(f"{name}: {error}", file=sys.stderr)
         return _end(1)
-    except KeyboardInterrupt:
-        print(
-            f"{name}: interrupted; run the same command again to go on",
-            file=sys.stderr,
-        )
+    except KeyboardInterrupt as error:
+        why = str(error) or "interrupted; run the same command again to go on"
+        print(f"{name}: {why}", file=sys.stderr)
         return _end(130)
 
 

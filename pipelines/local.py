@@ -10,9 +10,12 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import ClassVar
 
 import apache_beam as beam
 import grpc
@@ -22,6 +25,7 @@ from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
 from recordmill.pipelines.worker import Nursery
 from recordmill.records.errors import RunError
+from recordmill.transforms import files
 
 _SMALL_INPUT_BYTES = 16_000_000
 _BEAM_WORKER = "apache_beam.runners.worker.sdk_worker_main"
@@ -40,12 +44,15 @@ ENVIRONMENT = {
 }
 
 
-def default_workers(input_bytes: int) -> int:
-    """Returns the processes for an input: starting more than one costs more than a small one."""
-    if input_bytes < _SMALL_INPUT_BYTES:
-        return 1
+def default_workers() -> int:
+    """Returns the number of cores that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def processes_for(input_bytes: int) -> int:
+    """Returns the processes for an input: starting more than one costs more than a small one."""
+    return 1 if input_bytes < _SMALL_INPUT_BYTES else default_workers()
 
 
 @contextmanager
@@ -162,3 +169,60 @@ def run_local(
             threading.excepthook = previous_hook
     if problems:
         raise problems[0]
+
+
+@dataclass
+class LocalEngine:
+    """This machine, as an engine.
+
+    Attributes:
+      flags: Beam's own options.
+      processes: so many workers; 0: as many as the input is worth.
+    """
+
+    flags: tuple[str, ...] = ()
+    processes: int = 0
+    wait: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        self._nursery: Nursery | None = None
+
+    @property
+    def workers(self) -> int:
+        """For how many the input is cut."""
+        return self.processes or default_workers()
+
+    def check(self, paths: Mapping[str, str]) -> None:
+        """Every path is within reach."""
+
+    @contextmanager
+    def started(self, modules: tuple[str, ...]) -> Iterator[None]:
+        """Loads what workers need meanwhile."""
+        self._nursery = start_nursery(modules) if self.workers > 1 else None
+        try:
+            yield
+        finally:
+            if self._nursery:
+                self._nursery.close()
+
+    def run(
+        self,
+        build: Callable[[beam.Pipeline], object],
+        *,
+        folder: str,
+        failure_path: str,
+        processes: int,
+    ) -> None:
+        """Runs a pipeline to its end, see `run_local`.
+
+        Args:
+          build: applies transforms to the pipeline.
+          folder: of the job's temporary files; what workers print goes there.
+          failure_path: not used here, errors are raised.
+          processes: so many are worth starting, where the user does not say.
+        """
+        if not files.is_local(folder):
+            folder = tempfile.gettempdir()
+        log = files.join(folder, f"recordmill-workers-{os.getpid()}.log")
+        workers = self.processes or processes
+        run_local(build, list(self.flags), workers=workers, log=log, nursery=self._nursery)

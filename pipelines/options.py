@@ -19,6 +19,14 @@ from recordmill.transforms.job import ShardSpec, SplitSpec
 TEMPORARY = "_tmp"
 
 
+def add_budget_argument(group: Any) -> None:
+    """Adds the flag that says how much of the input may be bad."""
+    group.add_argument(
+        "--max_rejected", type=float, default=0.0,
+        help="The share of inputs that may be rejected before the run fails.",
+    )  # fmt: skip
+
+
 def add_output_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags that say where the dataset goes, and in which splits and shards."""
     group = parser.add_argument_group("output")
@@ -68,7 +76,6 @@ def parse_bytes(flag: str, text: str) -> int:
 
 def parse_splits(text: str, num_shards: str | None) -> tuple[SplitSpec, ...]:
     """Reads --splits and --num_shards."""
-    counts: dict[str, int] = {}
     shares: dict[str, float] = {}
     try:
         for part in text.split(","):
@@ -80,26 +87,36 @@ def parse_splits(text: str, num_shards: str | None) -> tuple[SplitSpec, ...]:
         raise
     except ValueError as error:
         raise UsageError(f"--splits must be like train:0.9,validation:0.1, got {text!r}") from error
-    if num_shards is not None:
-        try:
-            for part in str(num_shards).split(","):
-                name, colon, count = part.strip().rpartition(":")
-                if (name if colon else next(iter(shares))) in counts:
-                    raise UsageError(f"--num_shards gives two numbers for one split: {num_shards}")
-                counts[name if colon else next(iter(shares))] = int(count)
-        except UsageError:
-            raise
-        except ValueError as error:
-            raise UsageError(
-                f"--num_shards must be a number or like train:80,validation:8, got {num_shards!r}"
-            ) from error
-        for name, shards in counts.items():
-            one_of("--num_shards: the split", name, shares)
-            if shards < 1:
-                raise UsageError(f"--num_shards must be at least 1, got {shards}")
-        if next(iter(shares)) not in counts:
-            raise UsageError(f"--num_shards must give one for {next(iter(shares))}")
+    counts = parse_num_shards(num_shards, list(shares))
     return tuple(SplitSpec(name, share, counts.get(name)) for name, share in shares.items())
+
+
+def parse_num_shards(text: str | None, splits: list[str]) -> dict[str, int]:
+    """Reads --num_shards: split -> number, for the first split at least; {} where none is given."""
+    if text is None:
+        return {}
+    counts: dict[str, int] = {}
+    try:
+        for part in str(text).split(","):
+            name, colon, count = part.strip().rpartition(":")
+            if not colon:
+                name = splits[0]
+            if name in counts:
+                raise UsageError(f"--num_shards gives two numbers for one split: {text}")
+            counts[name] = int(count)
+    except UsageError:
+        raise
+    except ValueError as error:
+        raise UsageError(
+            f"--num_shards must be a number or like train:80,validation:8, got {text!r}"
+        ) from error
+    for name, shards in counts.items():
+        one_of("--num_shards: the split", name, splits)
+        if shards < 1:
+            raise UsageError(f"--num_shards must be at least 1, got {shards}")
+    if splits[0] not in counts:
+        raise UsageError(f"--num_shards must give one for {splits[0]}")
+    return counts
 
 
 def required(options: Any, *names: str) -> None:

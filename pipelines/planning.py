@@ -112,6 +112,8 @@ class Planner(ABC, Generic[JobT, InventoryT]):
     def inspect(self) -> AbstractContextManager[InventoryT]:
         """Checks flags against the input; what it holds for `write` goes when the context ends.
 
+        The job may have learned from the input then: its labels, its splits.
+
         Raises:
           UsageError: one line: what is wrong, what to do.
         """
@@ -123,6 +125,13 @@ class Planner(ABC, Generic[JobT, InventoryT]):
     @abstractmethod
     def config(self) -> dict[str, Any]:
         """Returns what the manifest says of the configuration beside the job's own options."""
+
+    def paths(self) -> dict[str, str]:
+        """Returns flag -> path of what workers read and write; the first pattern for all input."""
+        paths = {"--output": self.job.output, "--temp_dir": self.job.work}
+        for pattern in self.config().get("input", [])[:1]:
+            paths["--input"] = pattern
+        return paths
 
     @abstractmethod
     def describe(self) -> str:
@@ -225,8 +234,8 @@ def plan_job(planner: Planner[JobT, Any], *, workers: int) -> Plan[JobT]:
     Raises:
       UsageError: one line: what is wrong, what to do.
     """
-    job = planner.job
     with planner.inspect() as inventory:
+        job = planner.job
         plan = _taken_up(planner, inventory)
         if plan:
             return plan

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from recordmill.pipelines.options import (
+    add_budget_argument,
     add_output_arguments,
     input_patterns,
     job_options,
@@ -43,10 +44,7 @@ def add_input_arguments(parser: argparse.ArgumentParser) -> None:
         "--encoding_errors", default="strict", choices=("strict", "replace"),
         help="strict rejects lines with invalid bytes, replace puts U+FFFD in their place.",
     )  # fmt: skip
-    group.add_argument(
-        "--max_rejected", type=float, default=0.0,
-        help="The share of inputs that may be rejected before the run fails.",
-    )  # fmt: skip
+    add_budget_argument(group)
     group.add_argument(
         "--do_lower_case", action=argparse.BooleanOptionalAction, default=True,
         help="Lower-case and strip accents; it must suit the vocabulary.",

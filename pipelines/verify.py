@@ -156,6 +156,10 @@ def _check_metadata(dataset: str, manifest: Manifest, report: DatasetReport) -> 
     for path, content in tfds_files(manifest, description="").items():
         if not files.exists(files.join(dataset, path)):
             continue  # named with the missing files where the manifest lists it
+        if not path.endswith(".json"):
+            if files.read_bytes(files.join(dataset, path)) != content:
+                report.add(path, "must name the classes of the manifest's features, in order")
+            continue
         found = _read_json(dataset, path, report)
         if found is None:
             continue

@@ -9,10 +9,9 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,8 +19,9 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 
-from recordmill.pipelines import launch
-from recordmill.pipelines.local import default_workers, run_local
+from recordmill.pipelines.engines import Engine, choose_engine, parse_arguments
+from recordmill.pipelines.launch import one_line
+from recordmill.pipelines.local import default_workers
 from recordmill.pipelines.options import input_patterns, required
 from recordmill.pipelines.planning import check_writable
 from recordmill.pipelines.text_options import add_input_arguments
@@ -63,8 +63,6 @@ class VocabRequest:
       lower_case: as in --do_lower_case.
       max_rejected: the share of inputs that may be rejected, in [0, 1].
       learn: the vocabulary wanted.
-      runner: the engine.
-      workers: processes of the local engine; 0 leaves it to the size of the input.
     """
 
     patterns: list[str]
@@ -74,14 +72,10 @@ class VocabRequest:
     lower_case: bool
     max_rejected: float
     learn: LearnSpec
-    runner: str
-    workers: int
 
     def __post_init__(self) -> None:
         if not 0 <= self.max_rejected <= 1:
             raise UsageError(f"--max_rejected must be in [0, 1], got {self.max_rejected}")
-        if self.workers < 0:
-            raise UsageError(f"--direct_num_workers must be at least 0, got {self.workers}")
 
 
 def add_vocab_arguments(parser: Any) -> None:
@@ -128,8 +122,7 @@ def vocab_request(options: Any) -> VocabRequest:
     )
     return VocabRequest(
         input_patterns(options), options.input_format, options.output, documents,
-        options.do_lower_case, options.max_rejected, learn, options.runner,
-        options.direct_num_workers,
+        options.do_lower_case, options.max_rejected, learn,
     )  # fmt: skip
 
 
@@ -200,8 +193,7 @@ def _load_tensorflow() -> None:
 class _Run:
     """Runs the passes over a planned input."""
 
-    request: VocabRequest
-    flags: list[str]
+    engine: Engine
     tasks: int
     input_bytes: int
 
@@ -217,23 +209,16 @@ class _Run:
             )
 
         try:
-            self._run(build, work)
+            self.engine.run(
+                build,
+                folder=work,
+                failure_path=files.join(work, "failure.txt"),
+                processes=1 if self.input_bytes <= _ONE_PROCESS_BYTES else default_workers(),
+            )
         except RunError:
             raise
         except Exception as error:
-            raise RunError(launch.one_line(error)) from error
-
-    def _run(self, build: Callable[[beam.Pipeline], object], work: str) -> None:
-        if self.request.runner not in launch.LOCAL_RUNNERS:
-            launch.run_on(self.request.runner, build, self.flags)
-            return
-        workers = self.request.workers
-        if not workers:
-            small = self.input_bytes <= _ONE_PROCESS_BYTES
-            workers = 1 if small else default_workers(self.input_bytes)
-        folder = work if files.is_local(work) else tempfile.gettempdir()
-        log = files.join(folder, f"recordmill-workers-{os.getpid()}.log")
-        run_local(build, self.flags, workers=workers, log=log)
+            raise RunError(one_line(error)) from error
 
 
 def count_words(
@@ -276,23 +261,22 @@ def _check_totals(totals: dict[str, Any], max_rejected: float) -> None:
         raise RunError("the input has no words; see --input, --documents and --text_field")
 
 
-def write_vocabulary(request: VocabRequest, sources: list[SourceRange], flags: list[str]) -> None:
+def write_vocabulary(request: VocabRequest, sources: list[SourceRange], engine: Engine) -> None:
     """Counts, learns, writes the file and prints a summary.
 
     Args:
       request: what the user asked for.
       sources: the input.
-      flags: Beam's own options.
+      engine: what counts the words.
 
     Raises:
       RunError: one line: why the run ended.
     """
     began = time.monotonic()
     input_bytes = sum(source.text_bytes for source in sources)
-    workers = request.workers or default_workers(1 << 40)
     tasks = plan_tasks(
         sources,
-        target_bytes=task_bytes(input_bytes, workers),
+        target_bytes=task_bytes(input_bytes, engine.workers),
         splittable=request.documents.splittable,
     )
     _load_tensorflow()
@@ -301,7 +285,7 @@ def write_vocabulary(request: VocabRequest, sources: list[SourceRange], flags: l
     with _work_folder(request.output) as work:
         write_tasks(work, tasks)
         spec = WordCountSpec(work, request.documents, request.lower_case)
-        run = _Run(request, flags, len(tasks), input_bytes)
+        run = _Run(engine, len(tasks), input_bytes)
         words, characters = count_words(run, spec, sketch)
         totals = read_json(spec.totals_path)
     _check_totals(totals, request.max_rejected)
@@ -327,13 +311,17 @@ def main(arguments: list[str] | None = None) -> int:
         description="A WordPiece vocabulary from text. Beam's own flags pass through.",
     )  # fmt: skip
     add_vocab_arguments(parser)
-    options, flags = launch.parse_arguments(parser, arguments)
+    options, flags = parse_arguments(parser, arguments)
     request = vocab_request(options)
+    if not options.wait:
+        raise UsageError("--no_wait has no meaning for vocab, which goes on after Beam's job")
+    engine = choose_engine(options, flags)
+    engine.check({"--input": request.patterns[0], "--output": request.output})
     # The input comes first: where it is wrong, no folder is made for the output.
     sources = list_sources(request.patterns, input_format=request.input_format)
     _check_columns(sources, request.documents)
     _check_output(request.output, overwrite=options.overwrite)
-    write_vocabulary(request, sources, flags)
+    write_vocabulary(request, sources, engine)
     return 0
 
 

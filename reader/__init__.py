@@ -1,8 +1,27 @@
-"""Reading a finished dataset with tf.data. Imports `recordmill.records` only: no Beam, no numba.
+"""Reading finished datasets with tf.data. Imports `recordmill.records` only: no Beam.
 
-TensorFlow is loaded by the first call, not by the import.
+A name is imported where it is first used, so that TensorFlow is loaded by the first call that
+needs it.
 """
 
-from recordmill.reader.loading import load
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["load"]
+if TYPE_CHECKING:
+    from recordmill.reader.arrays import RaggedArray, as_numpy
+    from recordmill.reader.loading import Reader, load
+
+_MODULES = {
+    "RaggedArray": "arrays",
+    "Reader": "loading",
+    "as_numpy": "arrays",
+    "load": "loading",
+}
+
+__all__ = ["RaggedArray", "Reader", "as_numpy", "load"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"recordmill.reader.{_MODULES[name]}"), name)

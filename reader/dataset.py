@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from recordmill.reader.shards import Ints, parse_index
 from recordmill.records.errors import UsageError, one_of
 from recordmill.records.manifest import (
     MANIFEST_PATH,
@@ -22,23 +23,16 @@ class Split:
 
     Attributes:
       name: of the split.
-      paths: of its shard files.
       shards: what the manifest says of each.
     """
 
     name: str
-    paths: tuple[str, ...]
     shards: tuple[ShardInfo, ...]
 
     @property
     def records(self) -> int:
         """The examples in all its shards."""
         return sum(shard.records for shard in self.shards)
-
-    @property
-    def mean_record_bytes(self) -> float:
-        """The mean size of a record before compression, framing included; 1 where there is none."""
-        return max(1.0, sum(shard.record_bytes for shard in self.shards) / max(1, self.records))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +43,51 @@ class FinishedDataset:
     manifest: Manifest
     schema: Schema
 
+    def file(self, name: str) -> str:
+        """Returns the path of a file of the dataset."""
+        return _join(self.path, name)
+
+    def read(self, name: str) -> bytes:
+        """Returns the bytes of a small file of the dataset.
+
+        Raises:
+          UsageError: there is no such file.
+        """
+        content = _read(self.file(name))
+        if content is None:
+            raise UsageError(
+                f"{self.path} must hold {name}, which the manifest lists, and does not; copy the "
+                "dataset again, whole"
+            )
+        return content
+
+    def index(self, shard: ShardInfo) -> Ints:
+        """Returns the byte offset of each record of a shard, `[num_records] int64`."""
+        name = shard.name.index_path
+        return parse_index(self.read(name), shard.records, 1, name)
+
+    def check_files(self, split: Split) -> None:
+        """Checks that a split's folder holds its shards and nothing else.
+
+        Hidden files, such as `.DS_Store`, do not matter.
+
+        Raises:
+          UsageError: a shard is missing, or another file is there.
+        """
+        folder = self.file(split.name)
+        found = {name.rstrip("/") for name in _list(folder) if not name.startswith(".")}
+        wanted = {shard.name.path.rpartition("/")[2] for shard in split.shards}
+        for names, rule in (
+            (wanted - found, "must hold every shard that the manifest lists, and lacks"),
+            (found - wanted, "must hold nothing but the shards that the manifest lists, and has"),
+        ):
+            if names:
+                some = ", ".join(sorted(names)[:3]) + (", …" if len(names) > 3 else "")
+                raise UsageError(
+                    f"{folder} {rule} {some}; put the folder right, and check it with "
+                    "`recordmill verify`"
+                )
+
     def split(self, name: str) -> Split:
         """Returns a split.
 
@@ -57,8 +96,7 @@ class FinishedDataset:
         """
         splits = self.manifest.split_shards()
         shards = splits[one_of(f"{self.path}: split", name, splits)]
-        paths = tuple(_join(self.path, shard.name.path) for shard in shards)
-        return Split(name, paths, tuple(shards))
+        return Split(name, tuple(shards))
 
 
 def _join(folder: str, name: str) -> str:
@@ -81,6 +119,15 @@ def _read(path: str) -> bytes | None:
             return content
     except tf.errors.NotFoundError:
         return None
+
+
+def _list(folder: str) -> list[str]:
+    """Returns the names in a folder, none where there is no folder."""
+    if "://" not in folder:
+        return os.listdir(folder) if os.path.isdir(folder) else []
+    import tensorflow as tf
+
+    return list(tf.io.gfile.listdir(folder)) if tf.io.gfile.isdir(folder) else []
 
 
 def open_dataset(path: str | os.PathLike[str]) -> FinishedDataset:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
+
 from recordmill.records.schema import Feature, Schema
 
 if TYPE_CHECKING:
@@ -22,10 +24,18 @@ def _dtype(feature: Feature) -> Any:
     return {"int64": tf.int64, "float32": tf.float32, "bytes": tf.string}[feature.dtype]
 
 
-def example_spec(schema: Schema) -> dict[str, Any]:
+def _default(feature: Feature) -> Any:
+    return np.full(feature.shape, b"" if feature.dtype == "bytes" else 0).tolist()
+
+
+def example_spec(schema: Schema, *, filler: bool = False) -> dict[str, Any]:
     """Returns what `tf.io.parse_example` wants to know of the features.
 
     A known shape becomes `FixedLenFeature`; one whose first dimension varies `RaggedFeature`.
+
+    Args:
+      schema: of the records.
+      filler: an empty record becomes zeros and empty strings, instead of an error.
     """
     import tensorflow as tf
 
@@ -33,7 +43,8 @@ def example_spec(schema: Schema) -> dict[str, Any]:
     for feature in schema.features:
         dtype = _dtype(feature)
         if feature.values is not None:
-            spec[feature.name] = tf.io.FixedLenFeature(feature.shape, dtype)
+            default = _default(feature) if filler else None
+            spec[feature.name] = tf.io.FixedLenFeature(feature.shape, dtype, default)
         else:
             rows = [tf.io.RaggedFeature.UniformRowLength(length) for length in feature.shape[1:]]
             spec[feature.name] = tf.io.RaggedFeature(dtype, partitions=rows)
@@ -46,17 +57,20 @@ def _to_int32(values: Any) -> Any:
     return tf.cast(values, tf.int32) if values.dtype == tf.int64 else values
 
 
-def batch_parser(schema: Schema) -> Callable[[tf.Tensor], Batch]:
+def batch_parser(schema: Schema, *, filler: bool = False) -> Callable[[tf.Tensor], Batch]:
     """Returns a function from `[batch_size] string`, serialized records, to feature -> batch.
 
     int64 becomes int32, as accelerators want it. A feature of known shape gives a dense
     `[batch_size, *shape]`; one whose length varies a RaggedTensor `[batch_size, None, …]`, and so
-    does a feature list of a SequenceExample.
+    does a feature list of a SequenceExample. With `filler` an empty record is one of zeros.
     """
     import tensorflow as tf
 
     if schema.sequence:
-        steps = {f.name: tf.io.FixedLenSequenceFeature((), _dtype(f)) for f in schema.features}
+        steps = {
+            f.name: tf.io.FixedLenSequenceFeature((), _dtype(f), allow_missing=filler)
+            for f in schema.features
+        }
 
         def parse_sequences(records: tf.Tensor) -> Batch:
             _, padded, lengths = tf.io.parse_sequence_example(records, sequence_features=steps)
@@ -67,7 +81,7 @@ def batch_parser(schema: Schema) -> Callable[[tf.Tensor], Batch]:
 
         return parse_sequences
 
-    spec = example_spec(schema)
+    spec = example_spec(schema, filler=filler)
 
     def parse_examples(records: tf.Tensor) -> Batch:
         parsed = tf.io.parse_example(records, spec)

@@ -6,13 +6,15 @@ read the same `Schema`, so they cannot disagree.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 DType = Literal["int64", "float32", "bytes"]
+Kind = Literal["values", "image", "pixels", "classes", "boxes", "text"]
 
 _TFDS = "tensorflow_datasets.core.features."
 _TFDS_DTYPE = {"int64": "int64", "float32": "float32", "bytes": "object"}
+OBJECTS = "objects"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,11 @@ class Feature:
       shape: its dimensions; `()` is one value, None in the first place is any number of them.
       meaning: a few words for people.
       sequence: True for a feature list of a SequenceExample, one value a step.
+      kind: what the values are to a reader: "image" encoded images, "pixels" the raw bytes of one,
+        "classes" numbers that `classes` names, "boxes" `(ymin, xmin, ymax, xmax)` in [0, 1],
+        "text" UTF-8.
+      image_shape: `(height, width, channels)` of images and pixels, None where it varies.
+      classes: the names of class 0, 1, …
     """
 
     name: str
@@ -32,10 +39,18 @@ class Feature:
     shape: tuple[int | None, ...]
     meaning: str
     sequence: bool = False
+    kind: Kind = "values"
+    image_shape: tuple[int | None, ...] = ()
+    classes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if None in self.shape[1:]:
             raise ValueError(f"{self.name}: only the first dimension may be None, got {self.shape}")
+        if (self.kind in ("image", "pixels")) != (len(self.image_shape) == 3):
+            raise ValueError(
+                f"{self.name}: images and pixels, and they alone, have a height, width and "
+                f"channels, got kind {self.kind!r} and {self.image_shape}"
+            )
 
     @property
     def values(self) -> int | None:
@@ -77,14 +92,12 @@ class Schema:
         return any(feature.sequence for feature in self.features)
 
     def to_json(self) -> list[dict[str, Any]]:
-        """Returns the form that the manifest stores."""
+        """Returns the form that the manifest stores; what is as by default is left out."""
         return [
             {
-                "name": feature.name,
-                "dtype": feature.dtype,
-                "shape": list(feature.shape),
-                "meaning": feature.meaning,
-                **({"sequence": True} if feature.sequence else {}),
+                f.name: list(value) if isinstance(value, tuple) else value
+                for f in fields(Feature)
+                if (value := getattr(feature, f.name)) != f.default
             }
             for feature in self.features
         ]
@@ -92,31 +105,83 @@ class Schema:
     @classmethod
     def from_json(cls, features: list[dict[str, Any]]) -> Schema:
         """Reads what `to_json` returned."""
-        return cls(tuple(Feature(**{**f, "shape": tuple(f["shape"])}) for f in features))
+        tuples: list[dict[str, Any]] = [
+            {name: tuple(v) if isinstance(v, list) else v for name, v in feature.items()}
+            for feature in features
+        ]
+        return cls(tuple(Feature(**feature) for feature in tuples))
 
     def tfds_features(self) -> dict[str, Any]:
-        """Returns the content of TFDS's `features.json`."""
-        tensors = {
-            feature.name: {
-                "pythonClassName": _TFDS + "tensor_feature.Tensor",
-                "tensor": {
-                    "shape": {
-                        "dimensions": [str(-1 if d is None else d) for d in feature.shape],
-                    },
-                    "dtype": _TFDS_DTYPE[feature.dtype],
-                    "encoding": "none",
-                },
-                "description": feature.meaning,
-            }
-            for feature in self.features
-        }
-        return {
-            "pythonClassName": _TFDS + "features_dict.FeaturesDict",
-            "featuresDict": {"features": tensors},
-        }
+        """Returns the content of TFDS's `features.json`.
+
+        Features called `objects/…` are the parts of a sequence `objects`, as in TFDS's own
+        detection datasets.
+        """
+        features: dict[str, Any] = {}
+        parts: dict[str, Any] = {}
+        for feature in self.features:
+            prefix, _, part = feature.name.partition("/")
+            if prefix == OBJECTS and part:
+                parts[part] = _tfds_feature(feature, each=True)
+            else:
+                features[feature.name] = _tfds_feature(feature)
+        if parts:
+            features[OBJECTS] = _tfds_sequence(_tfds_dict(parts))
+        return _tfds_dict(features)
 
     def describe(self) -> str:
         """Returns a line a feature for people: name, dtype, shape, meaning."""
         rows = [(f.name, f"{f.dtype} {list(f.shape)}", f.meaning) for f in self.features]
         widths = [max(len(row[column]) for row in rows) for column in range(2)]
         return "\n".join(f"{n:<{widths[0]}}  {t:<{widths[1]}}  {m}" for n, t, m in rows)
+
+
+def _tfds_shape(shape: tuple[int | None, ...]) -> dict[str, Any]:
+    return {"dimensions": [str(-1 if d is None else d) for d in shape]}
+
+
+def _tfds_tensor(dtype: str, shape: tuple[int | None, ...], encoding: str) -> dict[str, Any]:
+    tensor = {"shape": _tfds_shape(shape), "dtype": dtype, "encoding": encoding}
+    return {"pythonClassName": _TFDS + "tensor_feature.Tensor", "tensor": tensor}
+
+
+def _tfds_sequence(feature: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "pythonClassName": _TFDS + "sequence_feature.Sequence",
+        "sequence": {"feature": feature, "length": "-1"},
+    }
+
+
+def _tfds_dict(features: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "pythonClassName": _TFDS + "features_dict.FeaturesDict",
+        "featuresDict": {"features": features},
+    }
+
+
+def _tfds_feature(feature: Feature, each: bool = False) -> dict[str, Any]:
+    """Returns TFDS's form of a feature; with `each`, of one of its rows."""
+    content = _tfds_value(feature, feature.shape[1:] if each else feature.shape)
+    if feature.kind in ("image", "classes", "boxes") and feature.shape[:1] == (None,) and not each:
+        content = _tfds_sequence(content)
+    return content | {"description": feature.meaning}
+
+
+def _tfds_value(feature: Feature, shape: tuple[int | None, ...]) -> dict[str, Any]:
+    if feature.kind == "image":
+        image = {"shape": _tfds_shape(feature.image_shape), "dtype": "uint8"}
+        return {"pythonClassName": _TFDS + "image_feature.Image", "image": image}
+    if feature.kind == "classes":
+        label = {"numClasses": str(len(feature.classes))}
+        return {
+            "pythonClassName": _TFDS + "class_label_feature.ClassLabel",
+            "classLabel": label,
+        }
+    if feature.kind == "boxes":
+        box = {"shape": _tfds_shape((4,)), "dtype": "float32", "bboxFormat": "REL_YXYX"}
+        return {"pythonClassName": _TFDS + "bounding_boxes.BBoxFeature", "boundingBox": box}
+    if feature.kind == "text" and not shape:
+        return {"pythonClassName": _TFDS + "text_feature.Text", "text": {}}
+    if feature.kind == "pixels" and None not in feature.image_shape:
+        return _tfds_tensor("uint8", feature.image_shape, "bytes")
+    return _tfds_tensor(_TFDS_DTYPE[feature.dtype], shape, "none")

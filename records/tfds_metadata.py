@@ -1,4 +1,5 @@
-"""`dataset_info.json` and `features.json`, as `tfds.builder_from_directory` reads them.
+"""`dataset_info.json`, `features.json` and `*.labels.txt`, as `tfds.builder_from_directory` reads
+them.
 
 Written without TFDS. Integers are JSON strings, as protobuf's JSON form has them.
 """
@@ -8,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from recordmill.records.manifest import Manifest, to_json
-from recordmill.records.schema import Schema
+from recordmill.records.schema import OBJECTS, Schema
 from recordmill.records.shards import TFDS_TEMPLATE
 
 
@@ -36,4 +37,24 @@ def tfds_files(manifest: Manifest, *, description: str) -> dict[str, bytes]:
         "fileFormat": "tfrecord",
         "splits": splits,
     }
-    return {"dataset_info.json": to_json(info), "features.json": to_json(schema.tfds_features())}
+    labels = {
+        _labels_file(feature.name): "".join(f"{name}\n" for name in feature.classes).encode()
+        for feature in schema.features
+        if feature.classes
+    }
+    return {
+        "dataset_info.json": to_json(info),
+        "features.json": to_json(schema.tfds_features()),
+        **labels,
+    }
+
+
+def _labels_file(name: str) -> str:
+    """Returns the file name that TFDS looks for: "-" below a nested feature, else "." for "/"."""
+    prefix, _, part = name.partition("/")
+    nested = prefix == OBJECTS and part
+    return (
+        (f"{prefix}-" if nested else "")
+        + (part if nested else name).replace("/", ".")
+        + (".labels.txt")
+    )

@@ -5,9 +5,10 @@ A reference is small and goes through files as a line of JSON; pixels never do.
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
+
+import orjson
 
 Storage = Literal["file", "range", "zip", "idx"]
 
@@ -59,8 +60,8 @@ class StoredBytes:
     Attributes:
       path: the file to open.
       storage: "file" is the whole of it; "range" the bytes `[offset, offset + size)`, as for
-        members of a tar or stored members of a zip; "zip" a deflated member that begins there;
-        "idx" raw grey or RGB pixels of `shape`.
+        members of a tar; "zip" a member whose local header begins there, and which has `size`
+        compressed bytes; "idx" raw grey or RGB pixels of `shape`.
       offset, size: of the stored bytes; `size` -1 where it is not known before opening.
       shape: `(height, width, channels)` for "idx".
     """
@@ -100,14 +101,18 @@ class ImageReference:
     split: str = ""
     group: str = ""
 
+    def with_mask(self, mask: StoredBytes) -> ImageReference:
+        """Returns the image with a mask."""
+        return replace(self, mask=mask, has_mask=True)
+
     def to_line(self) -> str:
         """Returns one line of JSON without line end; fields that say nothing are left out."""
-        return json.dumps(_sparse(self), ensure_ascii=False, separators=(",", ":"))
+        return orjson.dumps(_sparse(self)).decode()
 
     @classmethod
     def from_line(cls, line: str) -> ImageReference:
         """Reads what `to_line` returned."""
-        content = json.loads(line)
+        content = orjson.loads(line)
         content["image"] = _stored(content["image"])
         if "mask" in content:
             content["mask"] = _stored(content["mask"])
@@ -132,13 +137,29 @@ class ListedReject:
     detail: str = ""
 
 
-LISTING_REASONS = ("no_label", "unknown_label", "bad_row", "no_image", "no_mask", "duplicate")
+# The reasons, and what they mean to the person who reads them.
+LISTING_REASONS = {
+    "no_label": "the image has no label or annotation",
+    "unknown_label": "the label is not in --labels",
+    "bad_row": "the row of the table or the annotation cannot be read",
+    "no_image": "there is no such image, or nobody can read it where it is",
+    "no_mask": "there is no mask of that name",
+    "duplicate": "another image or row has the same name",
+    "no_split": "--split_from finds no split for the image",
+    "bad_name": "the file's name is not UTF-8",
+    "broken_archive": "the archive is damaged; what came before is used",
+}
+
+
+_DEFAULTS: dict[type, dict[str, Any]] = {
+    kind: {f.name: f.default for f in fields(kind)}
+    for kind in (ImageReference, StoredBytes, ImageObject, Region)
+}
 
 
 def _sparse(value: Any) -> Any:
     """Returns the JSON form of a dataclass, without fields that are as by default."""
-    if isinstance(value, ImageReference | StoredBytes | ImageObject | Region):
-        defaults = {f.name: f.default for f in fields(value)}
+    if (defaults := _DEFAULTS.get(type(value))) is not None:
         return {
             name: _sparse(found)
             for name in defaults

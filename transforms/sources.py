@@ -51,11 +51,20 @@ class SourceRange:
         return (self.size if self.end < 0 else self.end) - self.start
 
 
-def _root(pattern: str) -> str:
+def glob_root(pattern: str) -> str:
     """Returns the folder before the first wildcard."""
     match = _WILDCARD.search(pattern)
     fixed = pattern[: match.start()] if match else pattern
     return fixed.rpartition("/")[0]
+
+
+def common_root(roots: Iterable[str]) -> str:
+    """Returns what folders share: names relative to it are different for different files."""
+    roots = list(roots)
+    root = roots[0]
+    while not all(f"{other}/".startswith(f"{root}/") for other in roots) and root:
+        root = root.rpartition("/")[0]
+    return root
 
 
 def _format_of(path: str, input_format: str) -> tuple[str, str]:
@@ -76,11 +85,7 @@ def list_sources(patterns: list[str], *, input_format: str = "auto") -> list[Sou
     """
     # Beam finds no file for a wildcard without a folder.
     patterns = [pattern if "/" in pattern else f"./{pattern}" for pattern in patterns]
-    roots = [_root(pattern) for pattern in patterns]
-    # Names from several roots are relative to what the roots share, so that they stay different.
-    root = roots[0]
-    while not all(f"{other}/".startswith(f"{root}/") for other in roots) and root:
-        root = root.rpartition("/")[0]
+    root = common_root(glob_root(pattern) for pattern in patterns)
     found: dict[str, SourceRange] = {}
     for pattern in patterns:
         try:

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import gzip
-import itertools
 import json
 import random
-import subprocess
-import sys
-import time
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from apache_beam.io.filesystems import FileSystems
 
 from recordmill.pipelines import text_planning
 from recordmill.pipelines.command_line import main
-from recordmill.records.framing import scan_records
-from recordmill.transforms import build, commit, documents, files, scatter
+from recordmill.transforms import documents, scatter
 from recordmill.transforms.plan import RunTree
 
-LENGTHS = ("--max_seq_length=64", "--max_predictions_per_seq=10")
+from ..conftest import bert_text, make_documents
+from .jobs import LENGTHS, manifest, records, records_by_split, shard_bytes
+
 FLAGS = (*LENGTHS, "--dupe_factor=2", "--num_shards=5", "--splits=train:0.8,validation:0.2")
 
 
@@ -40,41 +35,6 @@ def run(
     )  # fmt: skip
 
 
-def command(source: str, output: Path, vocab_file: str, *flags: str, workers: int) -> list[str]:
-    return [
-        sys.executable, "-m", "recordmill.pipelines.text", f"--input={source}",
-        f"--output={output}", f"--vocab_file={vocab_file}", f"--direct_num_workers={workers}",
-        *(flags or FLAGS),
-    ]  # fmt: skip
-
-
-def shard_bytes(output: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(output)): path.read_bytes()
-        for path in sorted(output.glob("*/*.tfrecords"))
-    }
-
-
-def manifest(output: Path) -> dict[str, Any]:
-    return dict(json.loads((output / "_meta/manifest.json").read_bytes()))
-
-
-def records_by_split(output: Path) -> dict[str, int]:
-    counts: Counter[str] = Counter()
-    for shard in manifest(output)["shards"]:
-        counts[shard["split"]] += shard["records"]
-    return dict(counts)
-
-
-def records(output: Path) -> list[bytes]:
-    found = []
-    for data in shard_bytes(output).values():
-        offsets, used, problem = scan_records(np.frombuffer(data, np.uint8))
-        assert used == len(data), problem
-        found += [data[a + 12 : b - 4] for a, b in itertools.pairwise(offsets)]
-    return found
-
-
 @pytest.fixture(scope="session")
 def reference(
     tmp_path_factory: pytest.TempPathFactory, corpus: Path, vocab_file: str
@@ -85,36 +45,6 @@ def reference(
 
 
 class TestSameBytes:
-    def test_reference_is_worth_comparing(self, reference: dict[str, bytes]) -> None:
-        assert len(reference) == 7  # 5 of train, and validation in proportion
-        assert len(set(reference.values())) == len(reference)
-        assert all(len(data) > 10_000 for data in reference.values())
-
-    def test_two_workers(
-        self, reference: dict[str, bytes], corpus: Path, vocab_file: str, tmp_path: Path
-    ) -> None:
-        assert run(f"{corpus}/*.txt", tmp_path / "ds", vocab_file, workers=2) == 0
-        assert shard_bytes(tmp_path / "ds") == reference
-
-    def test_replayed_bundles(
-        self, reference: dict[str, bytes], corpus: Path, vocab_file: str, tmp_path: Path
-    ) -> None:
-        repeat = "--direct_runner_bundle_repeat=2"
-        assert run(f"{corpus}/*.txt", tmp_path / "ds", vocab_file, *FLAGS, repeat) == 0
-        assert shard_bytes(tmp_path / "ds") == reference
-
-    def test_another_place_and_temp_dir(
-        self, reference: dict[str, bytes], corpus: Path, vocab_file: str, tmp_path: Path
-    ) -> None:
-        moved = tmp_path / "elsewhere"
-        moved.mkdir()
-        for path in corpus.glob("*.txt"):
-            (moved / path.name).write_bytes(path.read_bytes())
-        temp = f"--temp_dir={tmp_path}/temp"
-        assert run(f"{moved}/part-*", tmp_path / "ds", vocab_file, *FLAGS, temp) == 0
-        assert shard_bytes(tmp_path / "ds") == reference
-        assert list((tmp_path / "temp").rglob("*.*")) == []
-
     @pytest.mark.parametrize("task_bytes", [3_000, 40_000])
     def test_many_tasks_regrouped_blocks_and_shuffled_listing(
         self,
@@ -155,13 +85,6 @@ class TestSameBytes:
         monkeypatch.setattr(documents, "_BLOCK_BYTES", 5_000)
         assert run(f"{corpus}/*.txt", tmp_path / "ds", vocab_file) == 0
         assert shard_bytes(tmp_path / "ds") == reference
-
-    def test_another_seed_is_another_order_of_the_same_documents(
-        self, reference: dict[str, bytes], corpus: Path, vocab_file: str, tmp_path: Path
-    ) -> None:
-        assert run(f"{corpus}/*.txt", tmp_path / "ds", vocab_file, *FLAGS, "--random_seed=7") == 0
-        assert shard_bytes(tmp_path / "ds") != reference
-        assert shard_bytes(tmp_path / "ds").keys() == reference.keys()
 
 
 @pytest.mark.parametrize(
@@ -207,11 +130,10 @@ class TestAccounts:
             "_SUCCESS", "_meta", "train", "validation", "dataset_info.json", "features.json",
         }  # fmt: skip
 
-    def test_shards_are_of_one_size(
-        self, tmp_path: Path, vocab_file: str, big_corpus: Path
-    ) -> None:
+    def test_shards_are_of_one_size(self, tmp_path: Path, vocab_file: str) -> None:
+        (tmp_path / "in.txt").write_text(bert_text(make_documents(1500, sentences=80)))
         flags = (*LENGTHS, "--dupe_factor=1", "--num_shards=8")
-        assert run(f"{big_corpus}/part-0.txt", tmp_path / "ds", vocab_file, *flags) == 0
+        assert run(tmp_path / "in.txt", tmp_path / "ds", vocab_file, *flags) == 0
         sizes = [len(data) for data in shard_bytes(tmp_path / "ds").values()]
         assert len(sizes) == 8
         assert max(sizes) / min(sizes) < 1.05
@@ -284,272 +206,6 @@ class TestAccounts:
                 pairs.add((int(ids[1]), int(ids[real & (kinds == 1)][0])))
         assert len({second for _, second in pairs}) >= len(letters)
         assert len(pairs) > 150  # of 400 ordered pairs of letters
-
-
-class TestRestart:
-    def test_same_command_again_says_so(
-        self, corpus: Path, vocab_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        assert run(f"{corpus}/*.txt", tmp_path / "ds", vocab_file) == 0
-        before = shard_bytes(tmp_path / "ds")
-        assert run(f"{corpus}/*.txt", tmp_path / "ds", vocab_file) == 0
-        assert "complete: nothing to do" in capsys.readouterr().out
-        assert shard_bytes(tmp_path / "ds") == before
-
-    def test_finished_shards_are_not_built_again(
-        self,
-        reference: dict[str, bytes],
-        corpus: Path,
-        vocab_file: str,
-        tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
-        output = tmp_path / "ds"
-        publish = commit._publish
-        monkeypatch.setattr(commit, "_publish", lambda *_: 1 / 0)
-        assert run(f"{corpus}/*.txt", output, vocab_file) == 1
-        assert not list(output.glob("train*"))
-        monkeypatch.setattr(commit, "_publish", publish)
-        monkeypatch.setattr(build, "encode_batch", lambda *_: pytest.fail("built again"))
-        assert run(f"{corpus}/*.txt", output, vocab_file) == 0
-        assert shard_bytes(output) == reference
-
-    def test_failing_rename(
-        self,
-        reference: dict[str, bytes],
-        corpus: Path,
-        vocab_file: str,
-        tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
-        capsys: pytest.CaptureFixture[str],
-    ) -> None:
-        output = tmp_path / "ds"
-        rename = FileSystems.rename
-
-        def failing(sources: list[str], targets: list[str]) -> None:
-            if targets[0].endswith("train-00002-of-00005.tfrecords"):
-                raise OSError(5, "Input/output error")
-            rename(sources, targets)
-
-        monkeypatch.setattr(FileSystems, "rename", failing)
-        assert run(f"{corpus}/*.txt", output, vocab_file) == 1
-        error = capsys.readouterr().err.splitlines()[-1]
-        assert error.startswith("recordmill: cannot rename")
-        assert "Input/output error" in error
-        assert not (output / "_SUCCESS").exists()
-        assert not list(output.glob("train*"))
-        monkeypatch.setattr(FileSystems, "rename", rename)
-        assert run(f"{corpus}/*.txt", output, vocab_file) == 0
-        assert shard_bytes(output) == reference
-
-    @pytest.mark.parametrize("limit_kb", [20, 150])
-    def test_full_disk(
-        self,
-        reference: dict[str, bytes],
-        corpus: Path,
-        vocab_file: str,
-        tmp_path: Path,
-        limit_kb: int,
-    ) -> None:
-        output = tmp_path / "ds"
-        source = f"{corpus}/*.txt"
-        ended = subprocess.run(
-            [
-                "bash",
-                "-c",
-                f'ulimit -f {limit_kb}; trap "" XFSZ; exec "$@"',
-                "bash",
-                *command(source, output, vocab_file, workers=1),
-            ],
-            capture_output=True,
-            text=True,
-        )
-        assert ended.returncode == 1, ended.stderr
-        assert "no space left while writing" in ended.stderr.splitlines()[-1]
-        assert "Traceback" not in ended.stderr
-        assert not (output / "_SUCCESS").exists()
-        assert not list(output.glob("train*"))
-        assert run(source, output, vocab_file) == 0
-        assert shard_bytes(output) == reference
-
-    def test_another_configuration_is_refused_and_overwrite_replaces(
-        self, corpus: Path, vocab_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        output = tmp_path / "ds"
-        source = f"{corpus}/*.txt"
-        fewer = (*LENGTHS, "--dupe_factor=1", "--num_shards=2")
-        assert run(source, output, vocab_file) == 0
-        (output / "notes.txt").write_text("mine")
-        assert run(source, output, vocab_file, *fewer) == 2
-        assert "--overwrite to replace it" in capsys.readouterr().err
-        assert run(source, output, vocab_file, *fewer, "--overwrite") == 0
-        assert sorted(shard_bytes(output)) == [
-            f"train/train-0000{i}-of-00002.tfrecords" for i in range(2)
-        ]
-        assert (output / "notes.txt").read_text() == "mine"
-        assert not (output / "validation").exists()
-        listed = {*shard_bytes(output), *manifest(output)["files"]}
-        listed |= {"_SUCCESS", "_meta/manifest.json", "notes.txt"}
-        there = {str(p.relative_to(output)) for p in output.rglob("*") if p.is_file()}
-        assert there == listed
-
-    def test_a_broken_shard_does_not_survive_a_second_run(
-        self, reference: dict[str, bytes], corpus: Path, vocab_file: str, tmp_path: Path
-    ) -> None:
-        output = tmp_path / "ds"
-        assert run(f"{corpus}/*.txt", output, vocab_file) == 0
-        shard = output / "train/train-00001-of-00005.tfrecords"
-        data = bytearray(shard.read_bytes())
-        data[100] ^= 1
-        shard.write_bytes(bytes(data))
-        (output / "_SUCCESS").unlink()
-        assert run(f"{corpus}/*.txt", output, vocab_file) == 0
-        assert shard_bytes(output) == reference
-
-    def test_without_success_another_configuration_is_refused_too(
-        self, corpus: Path, vocab_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        output = tmp_path / "ds"
-        fewer = (*LENGTHS, "--dupe_factor=1", "--num_shards=2")
-        assert run(f"{corpus}/*.txt", output, vocab_file) == 0
-        (output / "_SUCCESS").unlink()
-        assert run(f"{corpus}/*.txt", output, vocab_file, *fewer) == 2
-        assert "--overwrite to replace it" in capsys.readouterr().err
-        assert run(f"{corpus}/*.txt", output, vocab_file, *fewer, "--overwrite") == 0
-        assert len(shard_bytes(output)) == 2
-
-    @pytest.mark.parametrize("left", ["plan.json", "vocab.txt", "shards.json"])
-    def test_killed_while_cleaning_up(
-        self,
-        reference: dict[str, bytes],
-        corpus: Path,
-        vocab_file: str,
-        tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
-        left: str,
-    ) -> None:
-        output = tmp_path / "ds"
-        monkeypatch.setattr(commit, "clean_up", lambda _: 1 / 0)
-        assert run(f"{corpus}/*.txt", output, vocab_file, *FLAGS, "--overwrite") == 1
-        monkeypatch.undo()
-        assert (output / "_SUCCESS").exists()
-        if left != "plan.json":  # the plan goes first, and anything may be left
-            (output / "_tmp/plan.json").unlink()
-        assert run(f"{corpus}/*.txt", output, vocab_file) == 0
-        assert shard_bytes(output) == reference
-        assert not (output / "_tmp").exists()
-
-    def test_what_others_put_there_is_not_deleted(
-        self, corpus: Path, vocab_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        mine = tmp_path / "ds/_tmp/mine.txt"
-        mine.parent.mkdir(parents=True)
-        mine.write_text("mine")
-        assert run(f"{corpus}/*.txt", tmp_path / "ds", vocab_file) == 2
-        assert "is needed for temporary files, and holds others" in capsys.readouterr().err
-        assert mine.read_text() == "mine"
-
-    def test_changed_input_is_not_finished(
-        self,
-        corpus: Path,
-        vocab_file: str,
-        tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
-        capsys: pytest.CaptureFixture[str],
-    ) -> None:
-        source = tmp_path / "in.txt"
-        source.write_bytes((corpus / "part-0.txt").read_bytes())
-        publish = commit._publish
-        monkeypatch.setattr(commit, "_publish", lambda *_: 1 / 0)
-        assert run(source, tmp_path / "ds", vocab_file) == 1
-        source.write_bytes(source.read_bytes().swapcase())
-        monkeypatch.setattr(commit, "_publish", publish)
-        assert run(source, tmp_path / "ds", vocab_file) == 2
-        assert "the input changed" in capsys.readouterr().err
-        assert run(source, tmp_path / "ds", vocab_file, *FLAGS, "--overwrite") == 0
-
-
-@pytest.fixture(scope="session")
-def big_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Four files of 3 MB, enough for 12 tasks and for two processes to work at once."""
-    from importlib.util import module_from_spec, spec_from_file_location
-
-    spec = spec_from_file_location("fixtures", Path(__file__).parents[1] / "conftest.py")
-    assert spec is not None
-    assert spec.loader is not None
-    fixtures = module_from_spec(spec)
-    spec.loader.exec_module(fixtures)
-    folder = tmp_path_factory.mktemp("big")
-    for i in range(4):
-        text = fixtures.bert_text(fixtures.make_documents(1500, seed=i, sentences=80))
-        (folder / f"part-{i}.txt").write_text(text)
-    return folder
-
-
-BIG_FLAGS = (*LENGTHS, "--dupe_factor=1", "--num_shards=12")
-
-
-@pytest.fixture(scope="session")
-def big_reference(
-    tmp_path_factory: pytest.TempPathFactory, big_corpus: Path, vocab_file: str
-) -> dict[str, bytes]:
-    output = tmp_path_factory.mktemp("big_reference") / "ds"
-    assert run(f"{big_corpus}/*.txt", output, vocab_file, *BIG_FLAGS) == 0
-    return shard_bytes(output)
-
-
-def _children(pid: int) -> list[int]:
-    found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True).stdout
-    return [int(child) for child in found.split()]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(10))
-def test_killed_at_any_moment(
-    big_reference: dict[str, bytes], big_corpus: Path, vocab_file: str, tmp_path: Path, seed: int
-) -> None:
-    rng = random.Random(seed)
-    output = tmp_path / "ds"
-    line = command(f"{big_corpus}/*.txt", output, vocab_file, *BIG_FLAGS, workers=2)
-    kill_driver = seed % 2 == 0
-    files_until = rng.randrange(0, 24)
-    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    while process.poll() is None:
-        done = len(list(output.glob("_tmp/runs-0/*.json")) + list(output.glob("_tmp/done/*.json")))
-        workers = _children(process.pid)
-        if done >= files_until and workers and time.sleep(rng.random() * 0.3) is None:
-            subprocess.run(["kill", "-9", str(process.pid if kill_driver else rng.choice(workers))])
-            break
-        time.sleep(0.02)
-    text = process.communicate(timeout=60)[0]
-    assert "Traceback" not in text
-    if process.returncode == 0:  # it was faster than the kill
-        assert shard_bytes(output) == big_reference
-        return
-    if not kill_driver:
-        assert process.returncode == 1
-        assert "run the same command again" in text.splitlines()[-1]
-    complete = (output / "_SUCCESS").exists()
-    if not complete:
-        assert not list(output.glob("train/*")) or len(shard_bytes(output)) == 12
-    again = subprocess.run(line, capture_output=True, text=True, timeout=120)
-    assert again.returncode == 0, again.stderr
-    assert shard_bytes(output) == big_reference
-    assert not (output / "_tmp").exists()
-
-
-def test_second_run_at_once_is_refused(
-    big_corpus: Path, vocab_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    output = tmp_path / "ds"
-    line = command(f"{big_corpus}/*.txt", output, vocab_file, *BIG_FLAGS, workers=1)
-    process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while process.poll() is None and not list(output.glob("_tmp/runs-0/*.json")):
-        time.sleep(0.05)
-    assert run(f"{big_corpus}/*.txt", output, vocab_file, *BIG_FLAGS) == 2
-    assert "another run is writing" in capsys.readouterr().err
-    process.kill()
-    process.wait()
 
 
 def _truncated_gz(tmp_path: Path) -> Path:
@@ -652,15 +308,3 @@ def test_more_shards_than_text(
     flags = (*LENGTHS, "--task=mlm", "--dupe_factor=1", "--num_shards=4")
     assert run(tmp_path / "in.txt", tmp_path / "ds", vocab_file, *flags) == 1
     assert "text for at most 1 shards, 4 were asked for" in capsys.readouterr().err
-
-
-def test_temporary_files_of_a_run_that_failed_are_replaced(
-    corpus: Path, vocab_file: str, tmp_path: Path, reference: dict[str, bytes]
-) -> None:
-    output = tmp_path / "ds"
-    (tmp_path / "bad.jsonl").write_text("{\n")
-    assert run(tmp_path / "bad.jsonl", output, vocab_file) == 1
-    assert run(f"{corpus}/*.txt", output, vocab_file) == 2
-    assert run(f"{corpus}/*.txt", output, vocab_file, *FLAGS, "--overwrite") == 0
-    assert shard_bytes(output) == reference
-    assert files.list_files(f"{output}/_tmp") == {}

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from recordmill.pipelines import launch, vocab
+from recordmill.pipelines import vocab
 from recordmill.pipelines.command_line import main
-from recordmill.records.arguments import Parser
+from recordmill.pipelines.local import LocalEngine
 from recordmill.transforms.analyze_words import WordCountSpec
 from recordmill.transforms.documents import DocumentSpec
 from recordmill.transforms.normalization import normalize
@@ -51,17 +51,12 @@ def awkward(tmp_path: Path) -> Path:
 def count(
     folder: Path, work: Path, *, sketch: SketchSpec | None, workers: int
 ) -> tuple[dict[str, int], dict[str, int]]:
-    options = Parser()
-    vocab.add_vocab_arguments(options)
-    launch.add_engine_arguments(options)
-    flags = [f"--input={folder}/*.txt", "--output=unused", f"--direct_num_workers={workers}"]
-    request = vocab.vocab_request(options.parse_args(flags))
-    tasks = plan_tasks(list_sources(request.patterns), target_bytes=6_000, splittable=True)
+    tasks = plan_tasks(list_sources([f"{folder}/*.txt"]), target_bytes=6_000, splittable=True)
     assert len(tasks) > 3
     work.mkdir()
     write_tasks(str(work), tasks)
     vocab._load_tensorflow()
-    run = vocab._Run(request, [], len(tasks), 1)
+    run = vocab._Run(LocalEngine(processes=workers), len(tasks), 1)
     spec = WordCountSpec(str(work), DocumentSpec(sentence_splitter="none"), lower_case=True)
     return vocab.count_words(run, spec, sketch)
 

@@ -14,6 +14,7 @@ from recordmill.records.manifest import (
     success_bytes,
     to_json,
 )
+from recordmill.records.schema import Feature, Schema
 from recordmill.records.tfds_metadata import tfds_files
 
 SCHEMA = formats.mlm(max_seq_length=8, max_predictions_per_seq=2)
@@ -103,6 +104,22 @@ class TestTfds:
                 },
             ],
         }
+
+    def test_names_of_classes_lie_where_tfds_looks(self):
+        names = {"classes": ("cat", "é"), "kind": "classes"}
+        features = Schema(
+            (
+                Feature("image/class/label", "int64", (), "", **names),
+                Feature("objects/label", "int64", (None,), "", **names),
+                Feature("label", "int64", (), "", **names),
+            )
+        )
+        found = tfds_files(make_manifest(features=features.to_json()), description="")
+        labels = {n: content.decode() for n, content in found.items() if n.endswith(".txt")}
+        assert labels == dict.fromkeys(
+            ("image.class.label.labels.txt", "objects-label.labels.txt", "label.labels.txt"),
+            "cat\né\n",
+        )
 
     def test_none_where_tfds_could_not_read(self):
         assert tfds_files(make_manifest(compression="GZIP"), description="") == {}

@@ -17,6 +17,21 @@ SCHEMA = Schema(
     )
 )
 TOKENS = formats.mlm_tokens()
+PICTURES = Schema(
+    (
+        Feature("image", "bytes", (), "", kind="image", image_shape=(None, None, 3)),
+        Feature("pixels", "bytes", (), "", kind="pixels", image_shape=(8, 9, 1)),
+        Feature("any_pixels", "bytes", (), "", kind="pixels", image_shape=(None, 9, 1)),
+        Feature("masks", "bytes", (None,), "", kind="image", image_shape=(None, None, 1)),
+        Feature("name", "bytes", (), "", kind="text"),
+        Feature("names", "bytes", (None,), "", kind="text"),
+        Feature("a/label", "int64", (), "", kind="classes", classes=("cat", "dog")),
+        Feature("labels", "int64", (None,), "", kind="classes", classes=("cat",)),
+        Feature("objects/bbox", "float32", (None, 4), "", kind="boxes"),
+        Feature("objects/label", "int64", (None,), "", kind="classes", classes=("é",)),
+        Feature("objects/area", "float32", (None,), ""),
+    )
+)
 
 
 def test_features_are_in_order_of_their_bytes():
@@ -35,7 +50,7 @@ def test_look_up():
 
 
 @pytest.mark.parametrize(
-    "schema", [SCHEMA, TOKENS, formats.mlm(max_seq_length=8, max_predictions_per_seq=2)]
+    "schema", [SCHEMA, TOKENS, PICTURES, formats.mlm(max_seq_length=8, max_predictions_per_seq=2)]
 )
 def test_json_round_trip(schema):
     assert Schema.from_json(json.loads(json.dumps(schema.to_json()))) == schema
@@ -48,6 +63,18 @@ def test_errors():
         Feature("x", "int64", (2, None), "")
     with pytest.raises(ValueError, match=r"feature names must differ, got \['x', 'x'\]"):
         Schema((Feature("x", "int64", (), ""), Feature("x", "bytes", (), "")))
+    with pytest.raises(ValueError, match=r"x: images and pixels, and they alone, .* 'image' and"):
+        Feature("x", "bytes", (), "", kind="image")
+    with pytest.raises(ValueError, match=r"x: images and pixels, and they alone, .* 'values' and"):
+        Feature("x", "bytes", (), "", image_shape=(2, 3, 1))
+
+
+def test_json_leaves_out_what_is_as_by_default():
+    assert set(SCHEMA.to_json()[0]) == {"name", "dtype", "shape", "meaning"}
+    assert PICTURES.to_json()[0] == {
+        "name": "a/label", "dtype": "int64", "shape": [], "meaning": "", "kind": "classes",
+        "classes": ["cat", "dog"],
+    }  # fmt: skip
 
 
 def test_only_lists_of_steps_make_a_sequence():
@@ -67,6 +94,39 @@ def test_tfds_features():
         "a": ([], "int64", "one number"),
         "b": (["3", "2"], "float32", "two columns"),
         "é": (["-1"], "object", "any strings"),
+    }
+
+
+def test_tfds_features_of_pictures():
+    def shown(feature):
+        kind = feature["pythonClassName"].rpartition(".")[2]
+        if kind == "Sequence":
+            return [shown(feature["sequence"]["feature"])]
+        if kind == "FeaturesDict":
+            return {n: shown(f) for n, f in feature["featuresDict"]["features"].items()}
+        if kind == "ClassLabel":
+            return kind, feature["classLabel"]["numClasses"]
+        content = next(feature[key] for key in ("image", "tensor", "boundingBox", "text")
+                       if key in feature)  # fmt: skip
+        shape = content["shape"]["dimensions"] if "shape" in content else None
+        return (kind, shape, *([content["encoding"]] if kind == "Tensor" else []))
+
+    assert shown(PICTURES.tfds_features()) == {
+        "image": ("Image", ["-1", "-1", "3"]),
+        "pixels": ("Tensor", ["8", "9", "1"], "bytes"),
+        "any_pixels": ("Tensor", [], "none"),
+        "masks": [("Image", ["-1", "-1", "1"])],
+        "name": ("Text", None),
+        "names": ("Tensor", ["-1"], "none"),
+        "a/label": ("ClassLabel", "2"),
+        "labels": [("ClassLabel", "1")],
+        "objects": [
+            {
+                "bbox": ("BBoxFeature", ["4"]),
+                "label": ("ClassLabel", "1"),
+                "area": ("Tensor", [], "none"),
+            }
+        ],
     }
 
 

@@ -1,0 +1,108 @@
+"""What a Flink cluster says of itself through its REST API: release, slots, what follows a failure.
+
+Asked before a job is submitted, so that nothing has to be guessed or found out by a job that hangs.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.parse
+import urllib.request
+from dataclasses import dataclass
+from typing import Any
+
+from recordmill.records.errors import UsageError
+
+_TIMEOUT_SECONDS = 20
+_NO_RESTARTS = ("", "none", "off", "disable")
+# Clusters that start task managers when a job asks for them: their slots are no limit.
+_ELASTIC = ("kubernetes.cluster-id", "yarn.application.id")
+
+
+@dataclass(frozen=True, slots=True)
+class FlinkCluster:
+    """A cluster that answers.
+
+    Attributes:
+      url: of the REST API and the dashboard.
+      version: major and minor, such as "1.20".
+      slots: of all task managers; each slot is one worker.
+      free_slots: those that no job uses now.
+      slots_per_task_manager: of the largest.
+      restart_strategy: what follows the death of a task manager; "" where the job ends.
+      elastic: it starts task managers as jobs need them.
+    """
+
+    url: str
+    version: str
+    slots: int
+    free_slots: int
+    slots_per_task_manager: int
+    restart_strategy: str
+    elastic: bool
+
+    @property
+    def is_here(self) -> bool:
+        """Tells whether it runs on this machine, as far as its address says."""
+        return urllib.parse.urlsplit(self.url).hostname in ("localhost", "127.0.0.1", "::1")
+
+
+def _get(url: str) -> Any:
+    with urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS) as response:
+        return json.load(response)
+
+
+def base_url(master: str) -> str:
+    """Returns the URL for an address such as localhost:8081."""
+    master = master.strip().rstrip("/")
+    return master if "://" in master else f"http://{master}"
+
+
+def read_cluster(master: str) -> FlinkCluster:
+    """Asks a cluster what it is.
+
+    Args:
+      master: `HOST:PORT` or a URL, of the REST API.
+
+    Raises:
+      UsageError: nothing there answers as Flink does.
+    """
+    url = base_url(master)
+    try:
+        overview = _get(f"{url}/overview")
+        version = ".".join(overview["flink-version"].split(".")[:2])
+        managers = _get(f"{url}/taskmanagers")["taskmanagers"]
+        settings = {item["key"]: item["value"] for item in _get(f"{url}/jobmanager/config")}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        reason = getattr(error, "reason", error)
+        raise UsageError(
+            f"--flink_master must be the REST address of a Flink cluster, the one of its "
+            f"dashboard, such as localhost:8081; {url} does not answer as one: {reason}"
+        ) from error
+    strategy = settings.get("restart-strategy.type") or settings.get("restart-strategy", "")
+    slots = [int(manager["slotsNumber"]) for manager in managers]
+    return FlinkCluster(
+        url=url,
+        version=version,
+        slots=int(overview["slots-total"]),
+        free_slots=int(overview["slots-available"]),
+        slots_per_task_manager=max(
+            slots, default=int(settings.get("taskmanager.numberOfTaskSlots", 1))
+        ),
+        restart_strategy="" if strategy.lower() in _NO_RESTARTS else strategy,
+        elastic=any(name in settings for name in _ELASTIC),
+    )
+
+
+def find_job(url: str, name: str) -> str | None:
+    """Returns the id of the newest job of a name, None while there is none."""
+    jobs = [job for job in _get(f"{url}/jobs/overview")["jobs"] if job["name"] == name]
+    return str(max(jobs, key=lambda job: job["start-time"])["jid"]) if jobs else None
+
+
+def cancel_job(url: str, job: str) -> None:
+    """Ends a job; Beam's job server ends only its own waiting for it."""
+    request = urllib.request.Request(f"{url}/jobs/{job}?mode=cancel", method="PATCH")
+    with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS):
+        pass

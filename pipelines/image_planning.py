@@ -1,0 +1,335 @@
+"""What planning and running an image job takes beyond what `planning.py` does for all."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from array import array
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+
+from recordmill.pipelines.image_options import ImageRequest
+from recordmill.pipelines.images import build_images
+from recordmill.pipelines.options import parse_num_shards, parse_splits
+from recordmill.pipelines.planning import Inventory, Phase, Plan, Planner
+from recordmill.records.errors import UsageError
+from recordmill.records.hashing import fingerprint64, mix64, seed_for
+from recordmill.transforms import files
+from recordmill.transforms.external_sort import sort_rows
+from recordmill.transforms.image_build import write_rejects
+from recordmill.transforms.image_job import ImageJob
+from recordmill.transforms.image_plan import (
+    ROWS_PER_FILE,
+    ImageSplit,
+    choose_bounds,
+    splits_to_json,
+    write_references,
+)
+from recordmill.transforms.image_references import ImageReference, ListedReject
+from recordmill.transforms.image_sources import Listing, detect_layout, label_names, list_images
+from recordmill.transforms.job import SplitSpec, write_json
+from recordmill.transforms.rejects import Reject
+from recordmill.transforms.scatter import choose_splits
+from recordmill.transforms.shard_plan import count_shards
+
+_TASKS_PER_WORKER = 4
+_MOST_LISTED_SOURCES = 1000
+_USUAL_SPLITS = ("train", "validation", "test")
+_RECORD_BYTES = 300  # of a record beside its image
+_UNKNOWN_BYTES = 100_000  # of an image on storage whose size nobody has asked for
+# Bytes a pixel and channel, of photographs: only shard counts depend on them.
+_ENCODED_BYTES = {"JPEG": 0.25, "WEBP": 0.2, "PNG": 0.8, "keep": 0.5, "raw": 1.0, "float": 4.0}
+
+
+@dataclass
+class _Seen:
+    """What a pass over the listing adds up."""
+
+    digest: Any = field(default_factory=lambda: hashlib.blake2b(digest_size=16))
+    stamps: Any = field(default_factory=lambda: hashlib.blake2b(digest_size=16))
+    labels: set[str] = field(default_factory=set)
+    splits: Counter[str] = field(default_factory=Counter)
+    rejected: Counter[str] = field(default_factory=Counter)
+    names: dict[str, int] = field(default_factory=dict)
+    images: int = 0
+    bytes: int = 0
+
+    def saw(self, path: str, size: int, modified: int) -> None:
+        """Adds a file that the listing uses."""
+        self.stamps.update(f"{path}\t{size}\t{modified}\n".encode("utf-8", "surrogateescape"))
+
+    def add(self, image: ImageReference, line: str) -> None:
+        """Adds an image; `line` is all that is known of it, but where the input lies."""
+        size = max(image.image.size, 0)
+        self.digest.update(f"{image.name}\t{size}\t{line}\n".encode())
+        self.labels.update(image.labels)
+        self.labels.update(item.label for item in image.objects if item.label)
+        self.labels.update(name for name, _ in image.regions)
+        self.splits[image.split] += 1
+        self.images += 1
+        self.bytes += size
+        if len(self.names) <= _MOST_LISTED_SOURCES:
+            self.names[image.name] = size
+
+    def sources(self) -> dict[str, Any]:
+        """Returns what the manifest says of the input."""
+        found = {"images": self.images, "bytes": self.bytes, "checksum": self.digest.hexdigest()}
+        few = self.images <= _MOST_LISTED_SOURCES
+        return found | ({"names": self.names} if few else {})
+
+
+@dataclass(frozen=True, slots=True)
+class ImageInventory(Inventory):
+    """The images, in order of their hash, and what cannot be used of the input.
+
+    Attributes:
+      rows: `(hash, name, reference)` in order.
+      rejects: lines of those that listing found.
+      seen: sums over all.
+      passed_over: files that are no input, by reason.
+    """
+
+    rows: Iterator[tuple[str, str, Any]]
+    rejects: tempfile.SpooledTemporaryFile[bytes]
+    seen: _Seen
+    passed_over: dict[str, int]
+
+
+class ImagePlanner(Planner[ImageJob, ImageInventory]):
+    """Plans and builds `recordmill images`."""
+
+    kind = "images"
+    worker_modules = ("recordmill.pipelines.images",)
+    packages = ("pillow",)
+    bytes_version = 1
+
+    def __init__(self, request: ImageRequest) -> None:
+        super().__init__(request.job)
+        self._request = request
+
+    @contextmanager
+    def inspect(self) -> Iterator[ImageInventory]:
+        """Lists the input, and learns labels and splits from it."""
+        spec = detect_layout(self._request.source)
+        seen = _Seen()
+        with tempfile.SpooledTemporaryFile(max_size=1 << 22) as rejects:
+            listing = Listing(saw=seen.saw)
+            rows = sort_rows(self._rows(list_images(spec, listing), seen, rejects))
+            first = next(rows, None)  # by then all rows have been read
+            if first is None:
+                reasons = ", ".join(f"{reason} {n}" for reason, n in seen.rejected.items())
+                raise UsageError(
+                    f"--input {' '.join(spec.patterns)} gives no image that can be used: {reasons}"
+                )
+            self._bind(label_names(spec, seen.labels), seen)
+            yield ImageInventory(
+                seen.bytes,
+                seen.sources(),
+                {"layout": spec.layout, "labels": list(self.job.images.labels)},
+                seen.stamps.hexdigest(),
+                _chain(first, rows),
+                rejects,
+                seen,
+                dict(sorted(listing.filtered.items())),
+            )
+
+    def _rows(
+        self, found: Iterator[Any], seen: _Seen, rejects: Any
+    ) -> Iterator[tuple[str, str, Any]]:
+        """Yields images by hash; duplicates of a name are rejects."""
+        seed = np.uint64(seed_for(self.job.seed, "images"))
+        for item in found:
+            if isinstance(item, ListedReject):
+                self._reject(item, seen, rejects)
+                continue
+            line = item.to_line()
+            seen.add(item, _without_place(line, item))
+            key = mix64(np.array([fingerprint64(item.name.encode())], np.uint64) ^ seed)
+            yield f"{int(key[0]):016x}", item.name, line
+
+    def _reject(self, item: ListedReject, seen: _Seen, rejects: Any) -> None:
+        seen.rejected[item.reason] += 1
+        rejects.write(Reject(item.source, 0, "list", item.reason, item.detail).to_line().encode())
+
+    def _bind(self, names: list[str], seen: _Seen) -> None:
+        """Gives the job the labels and splits that the listing found."""
+        request, job = self._request, self.job
+        first = request.first_label
+        labels = {name: number for number, name in enumerate(names, first)}
+        if job.images.task == "classification" and not labels:
+            raise UsageError(
+                "--task=classification needs labels, and the input has none; see --labels and "
+                "--annotations"
+            )
+        splits = job.splits
+        named = {name: count for name, count in seen.splits.items() if name}
+        if named:
+            if request.splits_given:
+                raise UsageError(
+                    f"--splits has no meaning where the input says the split ("
+                    f"{', '.join(sorted(named))}); leave it out, or add --split_from=none"
+                )
+            splits = _given_splits(named, request.num_shards)
+        elif not request.splits_given:
+            splits = parse_splits("train:1", request.num_shards)
+        self.job = replace(job, images=replace(job.images, labels=labels), splits=splits)
+
+    def write(self, inventory: ImageInventory, *, workers: int) -> dict[str, Any]:
+        """Writes references by split in order of their hash, and the bounds of shards."""
+        job, seen = self.job, inventory.seen
+        names = [split.name for split in job.splits]
+        weights = [array("q") for _ in names]
+        writers = [_ReferenceWriter(job.work, split) for split in range(len(names))]
+        for _, name, line in inventory.rows:
+            image = ImageReference.from_line(line)
+            if image.split:
+                split = names.index(image.split)
+            elif any(name for name in seen.splits):
+                item = ListedReject(name, "no_split", "other images have one")
+                self._reject(item, seen, inventory.rejects)
+                continue
+            else:
+                split = self._split_of(image)
+            weights[split].append(self._weight(image))
+            writers[split].add(line)
+        for writer in writers:
+            writer.close()
+        splits = self._splits(weights)
+        tasks = sum(split.shards for split in splits)
+        parts = max(1, -(-workers * _TASKS_PER_WORKER // tasks)) if workers > 1 else 1
+        rejected_file = [0, 0, 0]
+        if seen.rejected:
+            inventory.rejects.seek(0)
+            blocks = iter(lambda: inventory.rejects.read(1 << 22), b"")
+            rejected_file = [0, *write_rejects(job, 0, blocks)]
+        content = {
+            "splits": splits_to_json(splits),
+            "rejected": dict(sorted(seen.rejected.items())),
+            "rejected_file": rejected_file,
+            "passed_over": inventory.passed_over,
+        }
+        write_json(job.shard_plan_path, content)
+        return {"tasks": tasks * parts, "parts": parts}
+
+    def _split_of(self, image: ImageReference) -> int:
+        if len(self.job.splits) == 1:
+            return 0
+        group = np.array([fingerprint64((image.group or image.name).encode())], np.uint64)
+        return int(choose_splits(group, (split.share for split in self.job.splits))[0])
+
+    def _weight(self, image: ImageReference) -> int:
+        """Returns the expected bytes of a record."""
+        images, size = self.job.images, image.image.size
+        if images.transform.fixed_size is not None:
+            height, width = images.transform.fixed_size
+            pixels = height * width * images.channels
+            return _RECORD_BYTES + int(pixels * _ENCODED_BYTES[images.encode.format])
+        mask = max(image.mask.size, 0) if image.mask else 0
+        return _RECORD_BYTES + (size if size >= 0 else _UNKNOWN_BYTES) + mask
+
+    def _splits(self, weights: list[array[int]]) -> list[ImageSplit]:
+        job, copies = self.job, len(self.job.variants)
+        for spec, found in zip(job.splits, weights, strict=True):
+            if not found:
+                raise UsageError(
+                    f"--splits gives {spec.name} none of {sum(map(len, weights))} images; give it "
+                    "a larger share, or leave it out"
+                )
+        totals = [sum(found) * copies for found in weights]
+        counts = count_shards(totals, job.splits, job.shards)
+        splits = []
+        for spec, found, shards in zip(job.splits, weights, counts, strict=True):
+            if spec.num_shards is not None and shards > len(found) * copies:
+                raise UsageError(
+                    f"--num_shards must be at most {len(found) * copies} for {spec.name}, the "
+                    f"records it gets, got {shards}"
+                )
+            shards = min(shards, len(found) * copies)
+            bounds = choose_bounds(np.array(found, np.int64), copies, shards)
+            splits.append(ImageSplit(spec.name, len(found), copies, tuple(bounds)))
+        return splits
+
+    def config(self) -> dict[str, Any]:
+        """Returns where the input was."""
+        return {"input": list(self._request.source.patterns)}
+
+    def describe(self) -> str:
+        """Returns the description of the dataset."""
+        images = self.job.images
+        return f"{images.task} images in {images.format} form, written by recordmill"
+
+    def build(self, pipeline: beam.Pipeline, plan: Plan[ImageJob]) -> object:
+        """Applies the stages of `images.py`."""
+        tasks, parts = plan.details["tasks"], plan.details["parts"]
+        return build_images(pipeline, plan.job, tasks=tasks, parts=parts, commit=plan.commit)
+
+    def phases(self, plan: Plan[ImageJob]) -> Iterator[Phase]:
+        """Yields write, and join where shards are made in parts."""
+        job, parts = plan.job, plan.details["parts"]
+        done = files.count(files.join(job.staging, "done"), ".json")
+        shards = plan.details["tasks"] // parts
+        if parts > 1:
+            made = files.count(files.join(job.work, "parts"), ".json")
+            yield Phase("write", made, plan.details["tasks"], plan.input_bytes)
+            yield Phase("join", done, shards)
+        else:
+            yield Phase("write", done, shards, plan.input_bytes)
+
+    def summary(self, counts: dict[str, Any]) -> str:
+        """Returns one line of what became of the images."""
+        passed = ", ".join(f"{reason} {n}" for reason, n in counts["files_passed_over"].items())
+        return (
+            f"images: {counts['images_listed']} listed, {counts['images_written']} written; files "
+            f"passed over: {passed or 'none'}"
+        )
+
+
+class _ReferenceWriter:
+    """Writes the references of a split in files of equal numbers of lines."""
+
+    def __init__(self, work: str, split: int) -> None:
+        self._work = work
+        self._split = split
+        self._lines: list[str] = []
+        self._files = 0
+
+    def add(self, line: str) -> None:
+        """Adds the next in order."""
+        self._lines.append(line)
+        if len(self._lines) == ROWS_PER_FILE:
+            self.close()
+
+    def close(self) -> None:
+        """Writes what is held."""
+        if self._lines:
+            write_references(self._work, self._split, self._files, self._lines)
+            self._files += 1
+            self._lines = []
+
+
+def _chain(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
+    yield first
+    yield from rest
+
+
+def _without_place(line: str, image: ImageReference) -> str:
+    """Returns a reference's line without the path: moving the input changes nothing."""
+    paths = {image.image.path, *([image.mask.path] if image.mask else [])}
+    for path in paths:
+        line = line.replace(path, "")
+    return line
+
+
+def _given_splits(counts: dict[str, int], num_shards: str | None) -> tuple[SplitSpec, ...]:
+    """Returns the splits that the input names, in their usual order."""
+    total = sum(counts.values())
+    usual = {name: place for place, name in enumerate(_USUAL_SPLITS)}
+    names = sorted(counts, key=lambda name: (usual.get(name, len(usual)), name))
+    shards = parse_num_shards(num_shards, names)
+    return tuple(SplitSpec(name, counts[name] / total, shards.get(name)) for name in names)

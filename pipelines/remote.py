@@ -1,0 +1,202 @@
+"""A job on an engine of other processes: submitted, found again, waited for, and why it ended.
+
+An engine is a value: what Beam is told, how many workers there are, how a job is found. What is
+particular to one stands in its own module, which makes that value from the flags.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.runner import PipelineState
+
+from recordmill.records.errors import RunError, UsageError
+from recordmill.transforms import files
+
+_NETWORK = ("nfs", "cifs", "smb", "ceph", "lustre", "gpfs", "beegfs", "gluster", "fuse", "9p")
+
+
+def given_options(flags: list[str]) -> dict[str, Any]:
+    """Returns Beam's options that differ from their defaults."""
+    return dict(PipelineOptions(flags).get_all_options(drop_default=True))
+
+
+def _is_on_network(path: str) -> bool:
+    """Tells whether a local path is on a mounted network file system; never known but on Linux."""
+    best, kind = "", ""
+    try:
+        with open("/proc/self/mounts", encoding="utf-8", errors="replace") as mounts:
+            for line in mounts:
+                _, mount, mount_kind, *_ = line.split()
+                inside = os.path.commonpath([os.path.realpath(path), mount]) == mount
+                if inside and len(mount) >= len(best):
+                    best, kind = mount, mount_kind
+    except (OSError, ValueError):
+        return False
+    return kind.startswith(_NETWORK)
+
+
+def check_shared(engine: str, paths: Mapping[str, str]) -> None:
+    """Checks that workers on other machines reach what they must read and write.
+
+    Args:
+      engine: its name.
+      paths: flag -> path.
+
+    Raises:
+      UsageError: a path is on this machine's own disk.
+    """
+    for flag, path in paths.items():
+        if files.is_local(path) and not _is_on_network(path):
+            raise UsageError(
+                f"{flag} must be storage that all workers of {engine} share, such as gs://… or a "
+                f"network file system mounted everywhere at the same place; {path} is on this "
+                "machine's disk"
+            )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps an engine from logging pages about an error that one line will tell."""
+    # It warns, at the very end, that it stops the server that it has started.
+    logging.getLogger("apache_beam.utils.subprocess_server").setLevel(logging.ERROR)
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+@dataclass(frozen=True, slots=True)
+class SubmittedJob:
+    """A job that the engine has.
+
+    Attributes:
+      where: its link, or name.
+      cancel: ends it.
+    """
+
+    where: str
+    cancel: Callable[[], object]
+
+
+def find_by_name(result: Any, name: str) -> SubmittedJob:
+    """Finds a job with what Beam offers for all engines."""
+    return SubmittedJob(f"job {name}", result.cancel)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteEngine:
+    """An engine that a job is submitted to.
+
+    Attributes:
+      name: as in `--runner`.
+      runner: Beam's name of it.
+      workers: for how many the input is cut.
+      flags: Beam's options, complete but for the runner and the job's name.
+      find: (Beam's result, job's name) -> the job, once the engine has it.
+      is_here: all workers are on this machine.
+      outlives: the job goes on when this process ends.
+      wait: for the job's end.
+    """
+
+    name: str
+    runner: str
+    workers: int
+    flags: tuple[str, ...]
+    find: Callable[[Any, str], SubmittedJob]
+    is_here: bool
+    outlives: bool
+    wait: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.wait and not self.outlives:
+            raise UsageError(
+                f"--no_wait has no meaning for --runner={self.name}, whose job ends with this "
+                "process; leave it out"
+            )
+
+    def check(self, paths: Mapping[str, str]) -> None:
+        """Checks, before anything is written, that the job can run here.
+
+        Args:
+          paths: flag -> path of what workers read and write.
+
+        Raises:
+          UsageError: what is wrong, what to do.
+        """
+        for flag, path in paths.items():
+            if files.is_local(path) and not os.path.isabs(path):
+                raise UsageError(
+                    f"{flag} must be an absolute path for --runner={self.name}, whose workers have "
+                    f"another current folder, got {path}"
+                )
+        if not self.is_here:
+            check_shared(self.name, paths)
+
+    @contextmanager
+    def started(self, modules: tuple[str, ...]) -> Iterator[None]:
+        """Does nothing: other engines start their workers themselves."""
+        yield
+
+    def run(
+        self,
+        build: Callable[[beam.Pipeline], object],
+        *,
+        folder: str,
+        failure_path: str,
+        processes: int,
+    ) -> None:
+        """Submits a job and waits for its end, where that is wanted.
+
+        Args:
+          build: applies transforms to the pipeline.
+          folder: of the job's temporary files.
+          failure_path: where a task leaves the reason for which the job cannot go on.
+          processes: not used here, the engine has its own.
+
+        Raises:
+          RunError: the job left a reason for its end.
+          Exception: what the engine says.
+        """
+        named = "job_name" in given_options(list(self.flags))
+        name = () if named else (f"--job_name=recordmill-{secrets.token_hex(6)}",)
+        options = PipelineOptions([f"--runner={self.runner}", *self.flags, *name])
+        with _quiet():
+            pipeline = beam.Pipeline(options=options)
+            build(pipeline)
+            result = pipeline.run()
+            job = self.find(result, str(options.get_all_options()["job_name"]))
+            print(f"{self.name}: {job.where}", file=sys.stderr, flush=True)
+            if self.wait:
+                self._await(result, job, failure_path)
+
+    def _await(self, result: Any, job: SubmittedJob, failure_path: str) -> None:
+        every = 1.0 if files.is_local(failure_path) else 10.0
+        try:
+            while not PipelineState.is_terminal(result.state):
+                time.sleep(every)
+                # Engines repeat what failed; what a task left a reason for fails again.
+                if files.exists(failure_path):
+                    job.cancel()
+                    raise RunError(files.read_bytes(failure_path).decode())
+            result.wait_until_finish()
+        except KeyboardInterrupt:
+            if not self.outlives:
+                raise
+            raise KeyboardInterrupt(
+                f"no longer waiting; the job goes on, or is cancelled there: {job.where}"
+            ) from None
+        if result.state != PipelineState.DONE:
+            raise RunError(f"the job ended as {result.state}: {job.where}")

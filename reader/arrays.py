@@ -1,0 +1,33 @@
+"""Batches as numpy arrays, for JAX, PyTorch and everything else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+
+class RaggedArray(NamedTuple):
+    """Rows of different lengths: row i is `values[row_splits[i]:row_splits[i + 1]]`."""
+
+    values: npt.NDArray[Any]
+    row_splits: npt.NDArray[Any]
+
+
+def _array(value: Any) -> Any:
+    if hasattr(value, "row_splits"):
+        return RaggedArray(value.values.numpy(), value.row_splits.numpy())
+    return value.numpy()
+
+
+def as_numpy(dataset: tf.data.Dataset) -> Iterator[dict[str, Any]]:
+    """Yields the batches of a dataset of features as arrays of the same shape and dtype.
+
+    Strings become arrays of `bytes` objects, RaggedTensors `RaggedArray`.
+    """
+    for batch in dataset:
+        yield {name: _array(value) for name, value in batch.items()}

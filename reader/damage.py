@@ -1,0 +1,122 @@
+"""Records that cannot be read: which, where, and what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import tensorflow as tf
+
+from recordmill.reader.records_from import RecordsFrom
+from recordmill.reader.shards import Ints
+
+_OVERHEAD_BYTES = 16  # framing.OVERHEAD_BYTES, without numba
+
+
+@dataclass(frozen=True, slots=True)
+class BadRecord:
+    """A record that cannot be read.
+
+    Attributes:
+      path: of its shard.
+      record: its number in the shard.
+      offset: its first byte in the shard, before compression.
+      problem: what TensorFlow says of it.
+    """
+
+    path: str
+    record: int
+    offset: int
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: record {self.record} at byte {self.offset}: {self.problem}"
+
+
+def _readable(path: str, compression: str, offset: int, count: int) -> tuple[int, int]:
+    """Returns how many of `count` records from an offset on can be read, and their bytes."""
+    lengths = RecordsFrom(path, compression, offset).take(count).map(tf.strings.length)
+    found, size = lengths.ignore_errors().reduce(
+        (np.int64(0), np.int64(0)),
+        lambda state, length: (
+            state[0] + 1,
+            state[1] + tf.cast(length, tf.int64) + _OVERHEAD_BYTES,
+        ),
+    )
+    return int(found), int(size)
+
+
+def _problem(path: str, compression: str, offset: int, skip: int) -> str:
+    try:
+        for _ in RecordsFrom(path, compression, offset).skip(skip).take(1):
+            return "it could be read the second time"
+    except tf.errors.OpError as error:
+        said = str(error.message).splitlines()[0]
+        return said.partition("} ")[2].partition(" [Op:")[0] or said
+    return "the file ends before it"
+
+
+def first_damage(
+    path: str, compression: str, *, first: int, count: int, offset: int
+) -> BadRecord | None:
+    """Returns the first of some records that follow each other that cannot be read.
+
+    Args:
+      path: of the shard.
+      compression: "", "GZIP" or "ZLIB".
+      first: the number of the record at `offset`.
+      count: of records to look at.
+      offset: the byte to begin at; 0 where the shard is compressed.
+    """
+    found, size = _readable(path, compression, offset, count)
+    if found == count:
+        return None
+    begin, skip = (0, first + found) if compression else (offset + size, 0)
+    problem = _problem(path, compression, begin, skip)
+    return BadRecord(path, first + found, offset + size, problem)
+
+
+def all_damage(path: str, compression: str, offsets: Ints) -> list[BadRecord]:
+    """Returns all records of a shard that cannot be read.
+
+    Behind a broken record of a compressed shard nothing can be read.
+
+    Args:
+      path: of the shard.
+      compression: "", "GZIP" or "ZLIB".
+      offsets: `[num_records] int64`, of all its records, before compression.
+    """
+    bad: list[BadRecord] = []
+    at = 0
+    while at < len(offsets):
+        begin = 0 if compression else int(offsets[at])
+        found = first_damage(path, compression, first=at, count=len(offsets) - at, offset=begin)
+        if not found:
+            break
+        bad.append(found)
+        at = found.record + 1
+        if compression:
+            rest = range(at, len(offsets))
+            bad += [
+                BadRecord(path, i, int(offsets[i]), "a record before it is broken") for i in rest
+            ]
+            break
+    return bad
+
+
+def scan(
+    paths: Sequence[str], compression: str, offsets: Callable[[int], Ints]
+) -> list[list[BadRecord]]:
+    """Returns `all_damage` of each shard; reads all of them once, 4 at a time.
+
+    Args:
+      paths: of the shards.
+      compression: "", "GZIP" or "ZLIB".
+      offsets: returns the byte offsets of all records of shard i.
+    """
+    with ThreadPoolExecutor(4) as pool:
+        return list(
+            pool.map(lambda i: all_damage(paths[i], compression, offsets(i)), range(len(paths)))
+        )

@@ -1,0 +1,203 @@
+"""Examples that are made while training runs: a thread or a process pushes, tf.data pulls.
+
+feed = Feed(capacity=256)                 # Feed(capacity=256, processes=True) for a process
+
+def produce():
+    with feed.producing():                # an exception in here reaches the trainer
+        for epoch in range(3):
+            for example in simulate(epoch):
+                feed.put(example)         # waits while the feed is full
+            feed.end_epoch()
+        feed.close()
+
+threading.Thread(target=produce).start()
+dataset = from_queue(feed, element_spec={"x": tf.TensorSpec([4])}, batch_size=32)
+for batch in dataset: ...                 # one epoch; the next loop is the next one
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import queue
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from recordmill.records.errors import RunError, UsageError
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+_POLL_SECONDS = 0.2
+_EXAMPLE, _END_EPOCH, _CLOSE, _ERROR = "example", "end of epoch", "close", "error"
+
+
+class FeedStopped(Exception):  # noqa: N818 - not an error: the trainer needs no more examples
+    """Raised by `Feed.put` when the trainer has called `Feed.stop`."""
+
+
+class Worker(Protocol):
+    """A `threading.Thread` or a `multiprocessing.Process`."""
+
+    def is_alive(self) -> bool:
+        """Returns whether it runs."""
+        ...
+
+
+class Feed:
+    """A bounded queue with epochs, between one or more producers and one trainer.
+
+    Args:
+      capacity: the examples that wait at most; beyond it `put` waits.
+      processes: the producer is another process, which gets the feed as an argument.
+    """
+
+    def __init__(self, *, capacity: int = 256, processes: bool = False) -> None:
+        if capacity < 1:
+            raise UsageError(f"capacity must be 1 or more, got {capacity}")
+        # Spawned: a fork of a process that runs TensorFlow may hang.
+        context = multiprocessing.get_context("spawn")
+        self._queue: Any = context.Queue(capacity) if processes else queue.Queue(capacity)
+        self._stopped: Any = context.Event() if processes else threading.Event()
+        self._closed = False
+        self._workers: tuple[Worker, ...] = ()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_workers": ()}
+
+    # For the producer.
+
+    def put(self, example: Mapping[str, Any]) -> None:
+        """Adds an example, feature -> value; waits while the feed is full.
+
+        Raises:
+          FeedStopped: the trainer needs no more.
+        """
+        self._send(_EXAMPLE, dict(example))
+
+    def end_epoch(self) -> None:
+        """Ends the trainer's current pass; what is put from now on belongs to the next one."""
+        self._send(_END_EPOCH, None)
+
+    def close(self) -> None:
+        """Says that nothing more will come: further passes are empty."""
+        self._send(_CLOSE, None)
+
+    def fail(self, error: BaseException) -> None:
+        """Ends the trainer's pass with an error that says what `error` was."""
+        self._send(_ERROR, f"{type(error).__name__}: {error}")
+
+    @contextlib.contextmanager
+    def producing(self) -> Iterator[None]:
+        """Hands an exception of the producer to the trainer, and ends quietly when it stops."""
+        with contextlib.suppress(FeedStopped):
+            try:
+                yield
+            except FeedStopped:
+                raise
+            except BaseException as error:
+                self.fail(error)
+                raise
+
+    def _send(self, kind: str, content: Any) -> None:
+        while not self._stopped.is_set():
+            try:
+                self._queue.put((kind, content), timeout=_POLL_SECONDS)
+            except queue.Full:
+                continue
+            return
+        raise FeedStopped
+
+    # For the trainer.
+
+    def watch(self, *workers: Worker) -> None:
+        """Makes it an error for all producers to end, or be killed, without `close`."""
+        self._workers = workers
+
+    def stop(self) -> None:
+        """Ends the producers: their next `put` raises FeedStopped."""
+        self._stopped.set()
+
+    def reopen(self) -> None:
+        """Empties the feed and makes it ready for new producers, after `close` or `stop`."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._queue.get(timeout=_POLL_SECONDS)
+        self._stopped.clear()
+        self._closed = False
+        self._workers = ()
+
+    def epoch(self, timeout_seconds: float | None = None) -> Iterator[dict[str, Any]]:
+        """Yields the examples up to the next end of an epoch.
+
+        Raises:
+          RunError: the producer failed, or ended without `close`, or sent nothing for so long.
+        """
+        while not self._closed:
+            kind, content = self._receive(timeout_seconds)
+            if kind == _EXAMPLE:
+                yield content
+            elif kind == _END_EPOCH:
+                return
+            else:
+                self._closed = True
+                if kind == _ERROR:
+                    raise RunError(f"the producer of the feed failed: {content}")
+
+    def _receive(self, timeout_seconds: float | None) -> tuple[str, Any]:
+        started = time.monotonic()
+        while True:
+            alive = not self._workers or any(worker.is_alive() for worker in self._workers)
+            try:
+                message: tuple[str, Any] = self._queue.get(timeout=_POLL_SECONDS)
+                return message
+            except queue.Empty:
+                pass
+            if not alive:
+                raise RunError(
+                    "the producer of the feed must call end_epoch() and close(), and has ended "
+                    "without: see what ended it"
+                )
+            if timeout_seconds is not None and time.monotonic() - started > timeout_seconds:
+                raise RunError(
+                    f"an example must come within {timeout_seconds} s, and none did: see what the "
+                    "producer waits for, or give a larger timeout_seconds"
+                )
+
+
+def from_queue(
+    feed: Feed,
+    *,
+    element_spec: Mapping[str, Any],
+    batch_size: int | None = None,
+    drop_remainder: bool = False,
+    timeout_seconds: float | None = None,
+) -> tf.data.Dataset:
+    """Returns a dataset whose every pass is one epoch of a feed.
+
+    A pass that is left before its end goes on in the next one; one over a closed feed is empty, so
+    that `repeat()` ends. Nothing is read ahead: the producer is at most the feed's capacity ahead.
+
+    Args:
+      feed: to read.
+      element_spec: feature -> `tf.TensorSpec` or `tf.RaggedTensorSpec` of one example.
+      batch_size: examples a batch; None gives them one by one.
+      drop_remainder: drops an epoch's last batch where it is smaller.
+      timeout_seconds: to wait for an example; None waits as long as it takes.
+
+    Raises:
+      UsageError: a wrong value. While reading, TensorFlow raises an error whose message holds that
+        of `Feed.epoch`'s RunError.
+    """
+    import tensorflow as tf
+
+    if batch_size is not None and batch_size < 1:
+        raise UsageError(f"batch_size must be 1 or more, got {batch_size}")
+    examples = tf.data.Dataset.from_generator(
+        lambda: feed.epoch(timeout_seconds), output_signature=dict(element_spec)
+    )
+    if batch_size is None:
+        return examples
+    return examples.batch(batch_size, drop_remainder=drop_remainder)

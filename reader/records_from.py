@@ -1,0 +1,41 @@
+"""The records of a TFRecord file from a byte offset on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+_BUFFER_BYTES = 1 << 20
+
+
+class RecordsFrom(tf.data.Dataset):
+    """The records of a file from a byte offset on, `[] string` each.
+
+    The op is TFRecordDataset's own, whose class does not hand on its offset.
+    """
+
+    def __init__(self, path: Any, compression: str, offset: Any) -> None:
+        """Makes the dataset.
+
+        Args:
+          path: of the file, `[] string`.
+          compression: "", "GZIP" or "ZLIB".
+          offset: `[] int64`; 0 where the file is compressed.
+        """
+        super().__init__(
+            tf.raw_ops.TFRecordDatasetV2(
+                filenames=path,
+                compression_type=compression,
+                buffer_size=_BUFFER_BYTES,
+                byte_offsets=tf.cast(offset, tf.int64),
+            )
+        )
+
+    def _inputs(self) -> list[Any]:
+        return []
+
+    @property
+    def element_spec(self) -> tf.TensorSpec:
+        """What an element is."""
+        return tf.TensorSpec([], tf.string)

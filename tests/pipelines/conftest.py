@@ -1,0 +1,48 @@
+"""Each job once on a small and once on a big input, to compare other runs with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from .jobs import CASES, JobCase, shard_bytes
+
+
+@dataclass(frozen=True)
+class Written:
+    """A job, its input, and the shards that an undisturbed run makes of it."""
+
+    case: JobCase
+    source: Path
+    flags: tuple[str, ...]
+    shards: dict[str, bytes]
+
+
+@pytest.fixture(scope="session")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Written]:
+    """Returns a job by name and size ("small" or "big"), written once a session."""
+
+    @cache
+    def write(name: str, size: str) -> Written:
+        case, folder = CASES[name], tmp_path_factory.mktemp(f"{name}_{size}")
+        source = folder / "input"
+        case.fill(source, 1 if size == "small" else 30)
+        flags = case.flags if size == "small" else case.big
+        assert case.run(source, folder / "ds", *flags) == 0
+        return Written(case, source, flags, shard_bytes(folder / "ds"))
+
+    return write
+
+
+@pytest.fixture(scope="session", params=["text", "images"])
+def small(request: pytest.FixtureRequest, written: Callable[[str, str], Written]) -> Written:
+    return written(request.param, "small")
+
+
+@pytest.fixture(scope="session", params=["text", "images"])
+def big(request: pytest.FixtureRequest, written: Callable[[str, str], Written]) -> Written:
+    return written(request.param, "big")

@@ -1,0 +1,128 @@
+"""The jobs that the tests of planning, restart, faults and bytes are run with."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recordmill.pipelines.command_line import main
+from recordmill.records.framing import scan_records
+
+from ..conftest import bert_text, make_documents, make_vocabulary
+from ..pictures import jpeg
+
+LENGTHS = ("--max_seq_length=64", "--max_predictions_per_seq=10")
+
+
+@dataclass(frozen=True)
+class JobCase:
+    """A job on a small input made by code, and the same on one that takes some seconds.
+
+    Attributes:
+      command: of the command line.
+      fill: writes the input to a folder, with as many times the usual amount as asked for.
+      pattern: of the input, below that folder.
+      flags: for 5 shards of train and some of validation.
+      fewer: another configuration, of 2 shards.
+      big: for 12 shards of the big input.
+    """
+
+    command: str
+    fill: Callable[[Path, int], None]
+    pattern: str
+    flags: tuple[str, ...]
+    fewer: tuple[str, ...]
+    big: tuple[str, ...]
+
+    def arguments(self, source: Path, output: Path, *flags: str, workers: int = 1) -> list[str]:
+        own = [f.format(folder=source) for f in flags or self.flags]
+        return [
+            f"--input={source}/{self.pattern}", f"--output={output}",
+            f"--direct_num_workers={workers}", *own,
+        ]  # fmt: skip
+
+    def run(self, source: Path, output: Path, *flags: str, workers: int = 1) -> int:
+        return main([self.command, *self.arguments(source, output, *flags, workers=workers)])
+
+    def line(self, source: Path, output: Path, *flags: str, workers: int) -> list[str]:
+        """The same for a process of its own."""
+        module = f"recordmill.pipelines.{self.command}"
+        arguments = self.arguments(source, output, *flags, workers=workers)
+        return [sys.executable, "-m", module, *arguments]
+
+
+def _fill_text(folder: Path, times: int) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / "vocab").write_text("\n".join(make_vocabulary()) + "\n", encoding="utf-8")
+    for i in range(3):
+        documents = make_documents(134 * times, seed=i, sentences=20 if times == 1 else 60)
+        (folder / f"part-{i}.txt").write_text(bert_text(documents), encoding="utf-8")
+
+
+def _fill_images(folder: Path, times: int) -> None:
+    for i in range(60 * times):
+        path = folder / ("cat", "dog", "eel")[i % 3] / f"{i:05d}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(jpeg(40 + i % 7, 32 + i % 5, seed=i))
+
+
+_VOCABULARY = "--vocab_file={folder}/vocab"
+_SPLITS = "--splits=train:0.8,validation:0.2"
+
+TEXT = JobCase(
+    "text",
+    _fill_text,
+    "*.txt",
+    (_VOCABULARY, *LENGTHS, "--dupe_factor=2", "--num_shards=5", _SPLITS),
+    (_VOCABULARY, *LENGTHS, "--dupe_factor=1", "--num_shards=2"),
+    (_VOCABULARY, *LENGTHS, "--dupe_factor=1", "--num_shards=12"),
+)
+IMAGES = JobCase(
+    "images",
+    _fill_images,
+    "*/*.jpg",
+    (
+        "--image_size=24x32", "--augmentations=flip,rotate,color", "--copies=2", "--num_shards=5",
+        _SPLITS,
+    ),
+    ("--image_size=24x32", "--num_shards=2"),
+    (
+        "--image_size=96x96", "--augmentations=flip,rotate,color", "--copies=2", "--num_shards=12",
+    ),
+)  # fmt: skip
+CASES = {"text": TEXT, "images": IMAGES}
+
+
+def shard_bytes(output: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(output)): path.read_bytes()
+        for path in sorted(output.glob("*/*.tfrecords"))
+    }
+
+
+def manifest(output: Path) -> dict[str, Any]:
+    return dict(json.loads((output / "_meta/manifest.json").read_bytes()))
+
+
+def records_by_split(output: Path) -> dict[str, int]:
+    counts: Counter[str] = Counter()
+    for shard in manifest(output)["shards"]:
+        counts[shard["split"]] += shard["records"]
+    return dict(counts)
+
+
+def records(output: Path) -> list[bytes]:
+    found = []
+    for data in shard_bytes(output).values():
+        offsets, used, problem = scan_records(np.frombuffer(data, np.uint8))
+        assert used == len(data), problem
+        found += [data[a + 12 : b - 4] for a, b in itertools.pairwise(offsets)]
+    return found

@@ -1,0 +1,85 @@
+"""Sorting and joining more rows than fit into memory: what a listing of millions of files needs."""
+
+from __future__ import annotations
+
+import heapq
+import marshal
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from itertools import groupby
+from operator import itemgetter
+from typing import IO, Any
+
+from recordmill.records.errors import RunError
+
+Row = tuple[str, str, Any]  # key, tag, content: what marshal can write
+_HELD_BYTES = 1 << 27
+_ROW_BYTES = 500  # of Python objects, beside the text in them
+_BATCH_ROWS = 1000
+
+
+def sort_rows(
+    rows: Iterable[Row], *, scratch: str = "", held_bytes: int = _HELD_BYTES
+) -> Iterator[Row]:
+    """Yields rows in order of key and tag; equal ones stay in the order they came in.
+
+    Args:
+      rows: `(key, tag, content)` each.
+      scratch: a local folder for temporary files, which vanish with the process.
+      held_bytes: about how much is held in memory; what is more goes through files.
+
+    Raises:
+      RunError: there is no space for temporary files.
+    """
+    with ExitStack() as opened:
+        runs: list[IO[bytes]] = []
+        held: list[tuple[str, str, int, Any]] = []
+        weight = 0
+        for number, (key, tag, content) in enumerate(rows):
+            held.append((key, tag, number, content))
+            weight += _ROW_BYTES + (len(content) if isinstance(content, str) else 0)
+            if weight >= held_bytes:
+                runs.append(opened.enter_context(_spill(held, scratch)))
+                held, weight = [], 0
+        held.sort()
+        # Numbers differ, so that contents are never compared.
+        for key, tag, _, content in heapq.merge(*map(_read, runs), held):
+            yield key, tag, content
+
+
+def cogroup(
+    rows: Iterable[Row], *, scratch: str = "", held_bytes: int = _HELD_BYTES
+) -> Iterator[tuple[str, dict[str, list[Any]]]]:
+    """Yields, for each key in order, the contents by tag in the order they came in."""
+    ordered = sort_rows(rows, scratch=scratch, held_bytes=held_bytes)
+    for key, group in groupby(ordered, itemgetter(0)):
+        contents: dict[str, list[Any]] = {}
+        for _, tag, content in group:
+            contents.setdefault(tag, []).append(content)
+        yield key, contents
+
+
+def _spill(rows: list[tuple[str, str, int, Any]], scratch: str) -> IO[bytes]:
+    rows.sort()
+    try:
+        handle = tempfile.TemporaryFile(dir=scratch or None)  # noqa: SIM115
+        for at in range(0, len(rows), _BATCH_ROWS):
+            marshal.dump(rows[at : at + _BATCH_ROWS], handle)
+        handle.seek(0)
+    except OSError as error:
+        folder = scratch or tempfile.gettempdir()
+        raise RunError(
+            f"cannot sort the listing of the input in {folder}: {error.strerror}; free some space "
+            "there, or choose another --temp_dir"
+        ) from error
+    return handle
+
+
+def _read(handle: IO[bytes]) -> Iterator[tuple[str, str, int, Any]]:
+    while True:
+        try:
+            batch = marshal.load(handle)
+        except EOFError:
+            return
+        yield from batch

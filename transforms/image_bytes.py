@@ -1,0 +1,140 @@
+"""Reading an image's bytes from wherever a reference says they lie."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import struct
+import zipfile
+import zlib
+from collections import OrderedDict
+from typing import IO, Any, cast
+
+from apache_beam.io.filesystem import BeamIOError
+
+from recordmill.transforms import files
+from recordmill.transforms.image_idx import MOST_UNPACKED_BYTES
+from recordmill.transforms.image_references import StoredBytes
+
+MOST_IMAGE_BYTES = 1 << 29
+_BLOCK = 1 << 24
+_OPEN_FILES = 8
+_ZIP_HEADER = struct.Struct("<4s5H3I2H")  # of a member, without its name
+
+
+class UnreadableBytesError(Exception):
+    """The bytes of an image cannot be had: its message says why."""
+
+
+class ImageReader:
+    """Reads images one after the other; archives stay open between them.
+
+    Memory: the image, and where idx files are packed (.gz), the pixels of the last one. Not for
+    several threads at once.
+    """
+
+    def __init__(self) -> None:
+        self._open: OrderedDict[str, IO[bytes]] = OrderedDict()
+        self._unpacked: tuple[str, bytes] = ("", b"")
+
+    def __enter__(self) -> ImageReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes what is open; reading again opens it again."""
+        while self._open:
+            self._open.popitem()[1].close()
+        self._unpacked = ("", b"")
+
+    def read(self, stored: StoredBytes) -> bytes:
+        """Returns the bytes of the image's file, or for "idx" of its pixels, `[h, w, c] uint8`.
+
+        Raises:
+          UnreadableBytesError: they are not there, cut short, damaged or too many.
+        """
+        _check_size(stored.size)
+        try:
+            if stored.storage == "file":
+                return self._whole(stored.path)
+            if stored.storage == "zip":
+                return self._zip_member(stored)
+            if stored.storage == "range":
+                return self._range(stored.path, stored.offset, stored.size)
+            return self._pixels(stored)
+        except (OSError, BeamIOError, EOFError, zlib.error) as error:
+            raise UnreadableBytesError(getattr(error, "strerror", None) or str(error)) from error
+
+    def _whole(self, path: str) -> bytes:
+        data = b""
+        with files.open_read(path) as handle:
+            if files.is_local(path):
+                _check_size(os.fstat(handle.fileno()).st_size)
+                return handle.read()
+            while block := handle.read(_BLOCK):
+                data = data + block if data else block
+                _check_size(len(data))
+        return data
+
+    def _handle(self, path: str) -> IO[bytes]:
+        handle = self._open.pop(path, None)
+        if handle is None:
+            while len(self._open) >= _OPEN_FILES:
+                self._open.popitem(last=False)[1].close()
+            handle = files.open_read(path)
+        self._open[path] = handle
+        return handle
+
+    def _range(self, path: str, offset: int, size: int) -> bytes:
+        handle = self._handle(path)
+        handle.seek(offset)
+        data = handle.read(size)
+        while len(data) < size and (more := handle.read(size - len(data))):
+            data += more
+        if len(data) < size:
+            raise UnreadableBytesError(f"{path} ends within it; it changed or was cut")
+        return data
+
+    def _zip_member(self, stored: StoredBytes) -> bytes:
+        head = self._range(stored.path, stored.offset, _ZIP_HEADER.size)
+        magic, _, flags, method, _, _, crc, _, _, name, extra = _ZIP_HEADER.unpack(head)
+        if magic != b"PK\3\4":
+            raise UnreadableBytesError(f"{stored.path} has no member there; it changed")
+        start = stored.offset + _ZIP_HEADER.size + name + extra
+        data = self._range(stored.path, start, stored.size)
+        if method == zipfile.ZIP_DEFLATED:
+            inflate = zlib.decompressobj(-zlib.MAX_WBITS)
+            data = inflate.decompress(data, MOST_IMAGE_BYTES + 1)
+            _check_size(len(data))
+            if not inflate.eof:
+                raise UnreadableBytesError("the compressed member is cut short")
+        has_checksum = not flags & 8  # or else it stands behind the member
+        if has_checksum and zlib.crc32(data) != crc:
+            raise UnreadableBytesError("the member's checksum is wrong")
+        return data
+
+    def _pixels(self, stored: StoredBytes) -> bytes:
+        if stored.path.endswith(".gz"):
+            data = self._unpack(stored.path)[stored.offset : stored.offset + stored.size]
+        else:
+            data = self._range(stored.path, stored.offset, stored.size)
+        if len(data) < stored.size:
+            raise UnreadableBytesError(f"{stored.path} ends within it; it changed or was cut")
+        return data
+
+    def _unpack(self, path: str) -> bytes:
+        if self._unpacked[0] != path:
+            self._unpacked = ("", b"")
+            with files.open_read(path) as handle:
+                stream = gzip.GzipFile(fileobj=cast(Any, handle))
+                self._unpacked = (path, stream.read(MOST_UNPACKED_BYTES + (1 << 16)))
+        return self._unpacked[1]
+
+
+def _check_size(size: int) -> None:
+    if size > MOST_IMAGE_BYTES:
+        raise UnreadableBytesError(
+            f"{size >> 20} MiB, and at most {MOST_IMAGE_BYTES >> 20} MiB are read"
+        )

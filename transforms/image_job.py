@@ -1,0 +1,113 @@
+"""What every stage of an image job needs to know, small enough to be sent with it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from recordmill.records.errors import RunError, UsageError
+from recordmill.records.schema import Schema
+from recordmill.transforms import files
+from recordmill.transforms.image_examples import ImageWork
+from recordmill.transforms.image_found import ImageFound
+from recordmill.transforms.image_plan import ImageSplit, splits_from_json
+from recordmill.transforms.job import Conclusion, Job, Tally, check_budget, read_json
+
+LABELS_PATH = "labels.txt"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageJob(Job):
+    """An image job.
+
+    Attributes:
+      images: what is done to each image; its labels are known once the input was listed.
+      copies: augmented copies of each image.
+      keep_original: the untouched image is written too.
+    """
+
+    images: ImageWork
+    copies: int = 1
+    keep_original: bool = False
+
+    def __post_init__(self) -> None:
+        Job.__post_init__(self)
+        if self.copies < 1:
+            raise UsageError(f"--copies must be at least 1, got {self.copies}")
+        if not self.images.augmentation and (self.copies > 1 or self.keep_original):
+            flag = f"--copies={self.copies}" if self.copies > 1 else "--keep_original"
+            raise UsageError(f"{flag} must go with --augmentations: copies would be all alike")
+
+    @property
+    def variants(self) -> tuple[int | None, ...]:
+        """The copies of each image that are written; None is the untouched one."""
+        if not self.images.augmentation:
+            return (None,)
+        return (*([None] if self.keep_original else []), *range(1, self.copies + 1))
+
+    def schema(self) -> Schema:
+        """Returns what the records hold."""
+        return self.images.schema
+
+    def planned_splits(self) -> list[tuple[str, int]]:
+        """Returns what the plan decided."""
+        return [(split.name, split.shards) for split in self.read_splits()]
+
+    def read_splits(self) -> list[ImageSplit]:
+        """Reads the plan's splits."""
+        return splits_from_json(read_json(self.shard_plan_path)["splits"])
+
+    def tally(self) -> Tally:
+        """Returns what adds up the shards at the end."""
+        return _ImageTally(self, read_json(self.shard_plan_path))
+
+    @property
+    def shard_plan_path(self) -> str:
+        """Which images go into which shard, and what listing them found."""
+        return files.join(self.work, "shards.json")
+
+    def part_path(self, task: int) -> str:
+        """A part of a shard, without its ending, until the parts are joined."""
+        return files.join(self.work, "parts", f"part-{task:06d}")
+
+
+class _ImageTally(Tally):
+    """Adds up what was found in images, by split."""
+
+    def __init__(self, job: ImageJob, plan: dict[str, Any]) -> None:
+        self._job = job
+        self._plan = plan
+        self._found: dict[str, ImageFound] = {}
+        self._examples: Counter[str] = Counter()
+
+    def add(self, split: str, records: int, found: dict[str, Any]) -> None:
+        self._examples[split] += records
+        self._found.setdefault(split, ImageFound()).merge(ImageFound.from_json(found))
+
+    def conclude(self) -> Conclusion:
+        listed = sum(split["images"] for split in self._plan["splits"])
+        rejected = Counter(self._plan["rejected"])
+        rejected_files = [self._plan["rejected_file"]] if rejected else []
+        for found in self._found.values():
+            rejected.update(found.rejected)
+            rejected_files += found.rejected_files
+        inputs = listed + sum(self._plan["rejected"].values())
+        accepted = inputs - rejected.total()
+        check_budget(self._job, accepted=accepted, reasons=rejected)
+        for split, examples in self._examples.items():
+            if not examples:
+                raise RunError(f"no image is left for split {split}; see the rejects' reasons")
+        labels = "".join(f"{name}\n" for name in self._job.images.classes)
+        return Conclusion(
+            statistics={s: f.statistics(self._examples[s]) for s, f in self._found.items()},
+            counts={
+                "images_listed": inputs,
+                "images_written": accepted,
+                "rejected": dict(sorted(rejected.items())),
+                "files_passed_over": self._plan["passed_over"],
+                "examples": self._examples.total(),
+            },
+            rejected_files={number: (size, crc) for number, size, crc in rejected_files},
+            extra_files={LABELS_PATH: labels.encode()} if self._job.images.labels else {},
+        )

@@ -1,0 +1,207 @@
+"""One image: from its bytes, and what is said of it, to what a record holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from recordmill.records.hashing import fingerprint64
+from recordmill.transforms.image_augmentation import draw, place
+from recordmill.transforms.image_colours import recolour
+from recordmill.transforms.image_columns import Prepared
+from recordmill.transforms.image_decoding import (
+    Header,
+    ImageRejectedError,
+    check_extension,
+    decode,
+    decode_mask,
+    from_pixels,
+    probe,
+    to_pixels,
+)
+from recordmill.transforms.image_encoding import encode_image, passes_through, to_floats
+from recordmill.transforms.image_examples import ImageWork
+from recordmill.transforms.image_geometry import (
+    Matrix,
+    render,
+    scaling,
+    shrink_for,
+    upright_matrix,
+)
+from recordmill.transforms.image_masks import Mask, class_mask
+from recordmill.transforms.image_objects import PlacedObject, Placement, place_mask, place_objects
+from recordmill.transforms.image_references import ImageReference
+
+
+def prepare(
+    reference: ImageReference,
+    image_bytes: bytes,
+    mask_bytes: bytes | None,
+    work: ImageWork,
+    *,
+    key: int,
+    copy: int | None,
+) -> Prepared:
+    """Makes one record's content.
+
+    Memory: the decoded image (smaller for a JPEG that is shrunk), once more while it is converted,
+    and the result.
+
+    Args:
+      reference: what is said of the image.
+      image_bytes: the file, or raw pixels where it is of an idx file.
+      mask_bytes: the file of its mask, where `reference.mask` is given.
+      work: what to do.
+      key: of the image, in [0, 2**64).
+      copy: which augmented copy, from 1; None or 0 is the image without augmentation.
+
+    Raises:
+      ImageRejectedError: the image cannot be used.
+    """
+    header = _header(reference, image_bytes, work)
+    augmented = bool(work.augmentation and copy)
+    parameters = (
+        draw(work.augmentation, header.upright_size, seed=work.seed, key=key, copy=copy or 0)
+        if augmented
+        else {}
+    )
+    changed = augmented or work.transform.size is not None
+    data: bytes | npt.NDArray[Any]
+    if passes_through(header, work.encode, changed=changed):
+        if work.decode.check:
+            # All of the file is read, but only an eighth of its frequencies become pixels.
+            decode(image_bytes, work.decode, channels=work.channels, shrink=8)
+        data, written = image_bytes, header.format
+        size, channels = (header.width, header.height), work.channels
+        placement = Placement(Matrix(), size, size)
+    else:
+        matrix, size = place(parameters, header.upright_size, work.transform)
+        image = _draw(reference, image_bytes, work, matrix, size)
+        image = recolour(image, parameters, work.transform.fill)
+        data, written = _encode(image, header, work)
+        channels = work.channels
+        turned = upright_matrix(header.orientation, header.width, header.height)
+        placement = Placement(matrix.after(turned), (header.width, header.height), size)
+    objects, counts = _objects(reference, work, placement)
+    counts["images_passed" if data is image_bytes else "images_encoded"] = 1
+    if data is image_bytes and header.orientation != 1:
+        counts["images_passed_unturned"] = 1
+    return Prepared(
+        name=reference.name,
+        number=fingerprint64(f"{key}/{copy or 0}".encode()) >> 1,
+        data=data,
+        format=written,
+        height=size[1],
+        width=size[0],
+        channels=channels,
+        labels=_labels(reference, work),
+        objects=objects,
+        mask=_mask(reference, mask_bytes, work, placement),
+        augmentation={"copy": copy, **parameters} if augmented else {},
+        counts=counts,
+    )
+
+
+def _header(reference: ImageReference, data: bytes, work: ImageWork) -> Header:
+    if reference.image.storage == "idx":
+        return from_pixels(data, reference.image.shape, channels=work.channels).header
+    header = probe(data, work.decode)
+    check_extension(reference.name, header.format)
+    return header
+
+
+def _draw(
+    reference: ImageReference,
+    data: bytes,
+    work: ImageWork,
+    matrix: Matrix,
+    size: tuple[int, int],
+) -> Image.Image:
+    """Returns the image, moved."""
+    if reference.image.storage == "idx":
+        decoded = from_pixels(data, reference.image.shape, channels=work.channels)
+    else:
+        shrink = shrink_for(matrix) if work.transform.resample != "nearest" else 1
+        decoded = decode(data, work.decode, channels=work.channels, shrink=shrink)
+    if decoded.shrink > 1:
+        matrix = matrix.after(scaling(decoded.shrink, decoded.shrink))
+    return render(
+        decoded.image, matrix, size, resample=work.transform.resample, fill=work.transform.fill
+    )
+
+
+def _encode(
+    image: Image.Image, header: Header, work: ImageWork
+) -> tuple[bytes | npt.NDArray[Any], str]:
+    written = work.encode.written_format(header.format)
+    if written == "raw":
+        return to_pixels(image), ""
+    if written == "float":
+        return to_floats(image, work.encode), ""
+    return encode_image(image, written, quality=work.encode.quality), written
+
+
+def _labels(reference: ImageReference, work: ImageWork) -> tuple[tuple[str, int], ...]:
+    if work.task != "classification":
+        return ()
+    if not work.multilabel and len(reference.labels) != 1:
+        raise ImageRejectedError("label_count", f"{len(reference.labels)} labels")
+    for name in reference.labels:
+        if name not in work.labels:
+            raise ImageRejectedError("unknown_label", name)
+    return tuple((name, work.labels[name]) for name in reference.labels)
+
+
+def _objects(
+    reference: ImageReference, work: ImageWork, placement: Placement
+) -> tuple[tuple[PlacedObject, ...], dict[str, int]]:
+    if work.task != "detection":
+        return (), {}
+    objects, counts = place_objects(
+        reference.objects, work.labels, placement, min_visible=work.min_visible
+    )
+    return tuple(objects), counts
+
+
+def _mask(
+    reference: ImageReference, data: bytes | None, work: ImageWork, placement: Placement
+) -> Mask | None:
+    """Returns the class of each pixel of the image that is written."""
+    if work.task != "segmentation":
+        return None
+    width, height = placement.before
+    if not reference.has_mask and reference.mask is None and not reference.regions:
+        raise ImageRejectedError("no_mask")
+    if reference.mask is None:
+        mask = class_mask(reference.regions, work.labels, height=height, width=width)
+    else:
+        mask = _stored_mask(reference, data or b"", work)
+    if mask.shape != (height, width):
+        raise ImageRejectedError(
+            "mask_size",
+            f"mask of {mask.shape[1]} x {mask.shape[0]}, image of {width} x {height}",
+        )
+    return place_mask(mask, placement)
+
+
+def _stored_mask(reference: ImageReference, data: bytes, work: ImageWork) -> Mask:
+    try:
+        if reference.mask is not None and reference.mask.storage == "idx":
+            image = from_pixels(data, reference.mask.shape, channels=1).image
+        else:
+            image = decode_mask(data, work.decode)[1]
+    except ImageRejectedError as error:
+        if error.reason == "mask_classes":
+            raise
+        raise ImageRejectedError("broken_mask", f"{error.reason}: {error.detail}") from error
+    mask = np.asarray(image)
+    if work.binary_masks:
+        return (mask > 127).astype(np.uint8)
+    if work.labels and mask.max() > max(work.labels.values()):
+        raise ImageRejectedError(
+            "mask_classes", f"class {mask.max()}, at most {max(work.labels.values())}"
+        )
+    return mask

@@ -1,0 +1,138 @@
+"""Pascal VOC: an XML file an image, with the boxes of its objects, and lists of the splits.
+
+Boxes are taken as they stand, as the Object Detection API's and TFDS's own readers take them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+from xml.etree.ElementTree import Element, TreeBuilder
+from xml.parsers import expat
+
+from apache_beam.io.filesystem import BeamIOError
+
+from recordmill.records.errors import UsageError
+from recordmill.transforms import files
+from recordmill.transforms.external_sort import Row
+from recordmill.transforms.image_entries import Entry, Listing
+from recordmill.transforms.image_files import find_files
+from recordmill.transforms.image_joins import Listed, image_rows, join, stem
+from recordmill.transforms.image_references import ImageObject, ListedReject
+from recordmill.transforms.image_spec import SourceSpec
+
+_SIDES = ("xmin", "ymin", "xmax", "ymax")
+_SETS = ("train", "val", "test")
+
+
+def voc_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
+    """Yields images with the objects of the XML file of the same name; labels are their classes.
+
+    Where `ImageSets/Main` beside the annotations has train.txt, val.txt or test.txt, these say the
+    splits, and images in none of them are counted as filtered "in_no_set".
+
+    Raises:
+      UsageError: there is no XML, or a glob matches nothing.
+    """
+    sets = {} if spec.split_from else _read_sets(spec.annotations, listing)
+
+    def rows() -> Iterator[Row]:
+        yield from image_rows(spec.patterns, listing, stem)
+        count = 0
+        for name, found in find_files([spec.annotations], listing, flag="--annotations"):
+            if found.path.lower().endswith(".xml"):
+                count += 1
+                listing.saw(*found)
+                yield stem(name), "xml", (name, found.path)
+        if not count:
+            raise UsageError(f"--annotations {spec.annotations} must hold XML files, and has none")
+
+    def make(images: list[Entry], contents: dict[str, list[Any]]) -> Iterator[Listed]:
+        found = contents.get("xml", [])
+        if not images:
+            for name, _ in found:
+                yield ListedReject(name, "no_image", "no image of that name is among the input")
+            return
+        image = images[0]
+        key = stem(image.name).rpartition("/")[2]
+        if sets and key not in sets:
+            listing.filtered["in_no_set"] += 1
+        elif not found:
+            yield ListedReject(image.name, "no_label", "there is no XML file of that name")
+        else:
+            try:
+                objects = parse_voc(files.read_bytes(found[0][1]))
+            except (ValueError, OSError, BeamIOError) as error:
+                yield ListedReject(image.name, "bad_row", f"{found[0][0]}: {error}")
+                return
+            labels = tuple(sorted({item.label for item in objects}))
+            labels = () if spec.labels_from == "none" else labels
+            yield spec.reference(image, labels=labels, objects=objects, split=sets.get(key, ""))
+
+    return join(rows(), listing, make)
+
+
+def parse_voc(data: bytes) -> tuple[ImageObject, ...]:
+    """Returns the objects of an annotation.
+
+    Raises:
+      ValueError: it is no XML of Pascal VOC, or defines entities.
+    """
+    root = _parse_xml(data)
+    if root.tag != "annotation":
+        raise ValueError(f"the first element must be <annotation>, got <{root.tag}>")
+    return tuple(map(_object, root.iterfind("object")))
+
+
+def _object(element: Element) -> ImageObject:
+    label = (element.findtext("name") or "").strip()
+    if not label:
+        raise ValueError("an <object> has no <name>")
+    box = element.find("bndbox")
+    if box is None:
+        raise ValueError(f"the object {label} has no <bndbox>")
+    sides = [box.findtext(side) or "" for side in _SIDES]
+    try:
+        xmin, ymin, xmax, ymax = map(float, sides)
+    except ValueError as error:
+        raise ValueError(f"the box of {label} is {', '.join(sides)}") from error
+    difficult = (element.findtext("difficult") or "0").strip() == "1"
+    return ImageObject(label, (xmin, ymin, xmax, ymax), difficult=difficult)
+
+
+def _parse_xml(data: bytes) -> Element:
+    """Parses XML in which no entity is defined: those can grow without end, or read other files."""
+    builder = TreeBuilder()
+    parser = expat.ParserCreate()
+    parser.buffer_text = True
+
+    def refuse(*_: Any) -> None:
+        raise ValueError("XML that defines entities is not read")
+
+    parser.StartElementHandler = builder.start
+    parser.EndElementHandler = builder.end
+    parser.CharacterDataHandler = builder.data
+    parser.EntityDeclHandler = refuse
+    try:
+        parser.Parse(data, True)
+    except expat.ExpatError as error:
+        raise ValueError(f"no XML: {error}") from error
+    return builder.close()
+
+
+def _read_sets(annotations: str, listing: Listing) -> dict[str, str]:
+    """Returns the split of each image that ImageSets/Main names; held, some 100 bytes a name."""
+    folder = re.sub(r"/?[*?\[].*", "", annotations).rstrip("/").rpartition("/")[0]
+    splits: dict[str, str] = {}
+    for name in _SETS:
+        path = files.join(folder or ".", "ImageSets", "Main", f"{name}.txt")
+        if not files.exists(path):
+            continue
+        listing.use(path)
+        for line in files.read_bytes(path).decode(errors="replace").split():
+            if splits.setdefault(line, name) != name:
+                raise UsageError(
+                    f"{path} must name other images than {splits[line]}.txt; both name {line}"
+                )
+    return splits
