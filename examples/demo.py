@@ -1,4 +1,4 @@
-"""The main job on text that every Python carries: vocabulary, masked dataset, check, one batch.
+"""The jobs on what every machine has: Python's help texts, and pictures drawn by code.
 
 Run by `make demo`; everything is written to demo/. Running it again does only what is missing.
 """
@@ -14,6 +14,8 @@ from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+
+import pictures
 
 import recordmill.reader as reader
 from recordmill.pipelines.command_line import main
@@ -63,7 +65,20 @@ def show_batch() -> None:
         print("  to predict: " + ", ".join(tokens[i] for i in wanted))
 
 
-if __name__ == "__main__":
+def show_pictures() -> None:
+    """Reads a batch of records and writes them as one picture."""
+    import tensorflow as tf
+
+    batch = next(iter(reader.load(DEMO / "surfaces", "train", batch_size=18, seed=1)))
+    images = tf.stack([tf.io.decode_image(data) for data in batch["image"]])
+    masks = tf.stack([tf.io.decode_image(data) for data in batch["segmentation_mask"]])
+    sheet = DEMO / "contact_sheet.png"
+    pictures.contact_sheet(images.numpy(), masks.numpy(), sheet)
+    print(f"\n18 decoded records, what their masks mark in red: {sheet}")
+
+
+def text_job() -> None:
+    """Help texts to masked sentence pairs."""
     write_text()
     vocabulary = f"{DEMO}/vocab.txt"
     text = f"--input={DEMO}/text/*.txt"
@@ -76,3 +91,20 @@ if __name__ == "__main__":
     )  # fmt: skip
     recordmill("verify", f"{DEMO}/dataset")
     show_batch()
+
+
+def image_job() -> None:
+    """Drawn surfaces to augmented images with masks."""
+    pictures.draw(DEMO / "pictures")
+    recordmill(
+        "images", f"--input={DEMO}/pictures", f"--output={DEMO}/surfaces", "--task=segmentation",
+        "--binary_masks", "--channels=1", "--image_size=128x128", "--num_shards=2",
+        "--augmentations=flip,rotate(20),brightness", "--copies=2", "--keep_original",
+    )  # fmt: skip
+    recordmill("verify", f"{DEMO}/surfaces")
+    show_pictures()
+
+
+if __name__ == "__main__":
+    text_job()
+    image_job()

@@ -1,4 +1,4 @@
-"""The command line: `recordmill text | images | vocab | verify`.
+"""The command line: `recordmill text | images | vocab | verify | doctor`.
 
 Exit status 0: done; 1: the run failed or went over the error budget; 2: wrong usage. Errors that a
 user can cause are one line on standard error.
@@ -57,11 +57,18 @@ def _verify(arguments: list[str]) -> int:
     return main(arguments)
 
 
+def _doctor(arguments: list[str]) -> int:
+    from recordmill.pipelines.doctor import main
+
+    return main(arguments)
+
+
 _COMMANDS: dict[str, tuple[Callable[[list[str]], int], str]] = {
     "text": (_text, "raw text to tokenized, masked, sharded TFRecords"),
     "images": (_images, "images, with labels, boxes or masks, to sharded TFRecords"),
     "vocab": (_vocab, "a WordPiece vocabulary from text"),
     "verify": (_verify, "check every record, count and checksum of a dataset"),
+    "doctor": (_doctor, "what is installed, here and where jobs run, and what will not work"),
 }
 
 

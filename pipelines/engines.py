@@ -11,6 +11,7 @@ from typing import Any
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import create_runner
 
+from recordmill.pipelines.dataflow import dataflow_engine
 from recordmill.pipelines.flink import flink_engine
 from recordmill.pipelines.local import LocalEngine, default_workers
 from recordmill.pipelines.remote import RemoteEngine, find_by_name, given_options
@@ -28,8 +29,8 @@ def add_engine_arguments(parser: Any) -> None:
     group = parser.add_argument_group("engine")
     group.add_argument(
         "--runner", default="direct",
-        help="direct: this machine, all cores; flink, prism; or any of Beam's runners. Its flags "
-        "are Beam's.",
+        help="direct: this machine, all cores; flink, dataflow, prism; or any of Beam's runners. "
+        "Its flags are Beam's.",
     )  # fmt: skip
     group.add_argument(
         "--direct_num_workers", type=int, default=0,
@@ -115,7 +116,11 @@ def _other(runner: str, flags: list[str], *, wait: bool) -> RemoteEngine:
     )
 
 
-_REMOTE: dict[str, Callable[..., RemoteEngine]] = {"flink": _flink, "prism": _prism}
+_REMOTE: dict[str, Callable[..., RemoteEngine]] = {
+    "flink": _flink,
+    "dataflow": dataflow_engine,
+    "prism": _prism,
+}
 
 
 def choose_engine(options: Any, flags: list[str]) -> Engine:

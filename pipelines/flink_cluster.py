@@ -6,6 +6,7 @@ Asked before a job is submitted, so that nothing has to be guessed or found out 
 from __future__ import annotations
 
 import json
+import socket
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -32,6 +33,8 @@ class FlinkCluster:
       slots_per_task_manager: of the largest.
       restart_strategy: what follows the death of a task manager; "" where the job ends.
       elastic: it starts task managers as jobs need them.
+      is_here: it has task managers, and all are on this machine. Its address would not tell: a
+        forwarded port looks like this machine.
     """
 
     url: str
@@ -41,16 +44,22 @@ class FlinkCluster:
     slots_per_task_manager: int
     restart_strategy: str
     elastic: bool
-
-    @property
-    def is_here(self) -> bool:
-        """Tells whether it runs on this machine, as far as its address says."""
-        return urllib.parse.urlsplit(self.url).hostname in ("localhost", "127.0.0.1", "::1")
+    is_here: bool
 
 
 def _get(url: str) -> Any:
     with urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS) as response:
         return json.load(response)
+
+
+def _is_own_address(host: str) -> bool:
+    """Tells whether an address is one of this machine's: only those can be bound to."""
+    try:
+        with socket.socket() as probe:
+            probe.bind((host, 0))
+    except OSError:
+        return False
+    return True
 
 
 def base_url(master: str) -> str:
@@ -82,6 +91,7 @@ def read_cluster(master: str) -> FlinkCluster:
         ) from error
     strategy = settings.get("restart-strategy.type") or settings.get("restart-strategy", "")
     slots = [int(manager["slotsNumber"]) for manager in managers]
+    hosts = {urllib.parse.urlsplit(manager["path"]).hostname or "" for manager in managers}
     return FlinkCluster(
         url=url,
         version=version,
@@ -92,6 +102,7 @@ def read_cluster(master: str) -> FlinkCluster:
         ),
         restart_strategy="" if strategy.lower() in _NO_RESTARTS else strategy,
         elastic=any(name in settings for name in _ELASTIC),
+        is_here=bool(hosts) and all(map(_is_own_address, hosts)),
     )
 
 

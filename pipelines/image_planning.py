@@ -51,6 +51,7 @@ _ENCODED_BYTES = {"JPEG": 0.25, "WEBP": 0.2, "PNG": 0.8, "keep": 0.5, "raw": 1.0
 class _Seen:
     """What a pass over the listing adds up."""
 
+    task: str
     digest: Any = field(default_factory=lambda: hashlib.blake2b(digest_size=16))
     stamps: Any = field(default_factory=lambda: hashlib.blake2b(digest_size=16))
     labels: set[str] = field(default_factory=set)
@@ -68,9 +69,12 @@ class _Seen:
         """Adds an image; `line` is all that is known of it, but where the input lies."""
         size = max(image.image.size, 0)
         self.digest.update(f"{image.name}\t{size}\t{line}\n".encode())
-        self.labels.update(image.labels)
-        self.labels.update(item.label for item in image.objects if item.label)
-        self.labels.update(name for name, _ in image.regions)
+        if self.task == "classification":
+            self.labels.update(image.labels)
+        elif self.task == "detection":
+            self.labels.update(item.label for item in image.objects if item.label)
+        else:
+            self.labels.update(name for name, _ in image.regions)
         self.splits[image.split] += 1
         self.images += 1
         self.bytes += size
@@ -117,7 +121,7 @@ class ImagePlanner(Planner[ImageJob, ImageInventory]):
     def inspect(self) -> Iterator[ImageInventory]:
         """Lists the input, and learns labels and splits from it."""
         spec = detect_layout(self._request.source)
-        seen = _Seen()
+        seen = _Seen(self.job.images.task)
         with tempfile.SpooledTemporaryFile(max_size=1 << 22) as rejects:
             listing = Listing(saw=seen.saw)
             rows = sort_rows(self._rows(list_images(spec, listing), seen, rejects))
@@ -161,6 +165,8 @@ class ImagePlanner(Planner[ImageJob, ImageInventory]):
         """Gives the job the labels and splits that the listing found."""
         request, job = self._request, self.job
         first = request.first_label
+        if job.images.binary_masks and not names:
+            names = ["foreground"]
         labels = {name: number for number, name in enumerate(names, first)}
         if job.images.task == "classification" and not labels:
             raise UsageError(

@@ -15,7 +15,7 @@ from typing import Any
 from apache_beam.io.filesystem import BeamIOError
 
 from recordmill.pipelines.engines import Engine, choose_engine
-from recordmill.pipelines.local import processes_for
+from recordmill.pipelines.local import JobSize, processes_for
 from recordmill.pipelines.planning import Plan, Planner, is_ours, plan_job
 from recordmill.pipelines.progress import Progress
 from recordmill.records.errors import RunError, UsageError
@@ -97,14 +97,16 @@ def _run_job(planner: Planner[Any, Any], plan: Plan[Any], engine: Engine) -> Non
                 lambda p: planner.build(p, plan),
                 folder=job.staging,
                 failure_path=job.failure_path,
-                processes=processes_for(plan.input_bytes),
+                size=JobSize(
+                    int(plan.details["tasks"]), plan.input_bytes, processes_for(plan.input_bytes)
+                ),
             )
         except RunError:
             raise
         except Exception as error:
             raise RunError(_reason(job, error)) from error
         if not engine.wait:
-            print(f"submitted; {job.output}/_SUCCESS will tell that it is done")
+            print(f"{job.output}/_SUCCESS will tell that the job is done")
             return
         if not _is_finished(plan):
             raise RunError(

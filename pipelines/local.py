@@ -50,6 +50,21 @@ def default_workers() -> int:
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
+@dataclass(frozen=True, slots=True)
+class JobSize:
+    """How large a job is, for engines that choose their workers by it.
+
+    Attributes:
+      tasks: of its first stage.
+      input_bytes: that they read.
+      processes: that are worth starting on one machine.
+    """
+
+    tasks: int
+    input_bytes: int
+    processes: int
+
+
 def processes_for(input_bytes: int) -> int:
     """Returns the processes for an input: starting more than one costs more than a small one."""
     return 1 if input_bytes < _SMALL_INPUT_BYTES else default_workers()
@@ -211,7 +226,7 @@ class LocalEngine:
         *,
         folder: str,
         failure_path: str,
-        processes: int,
+        size: JobSize,
     ) -> None:
         """Runs a pipeline to its end, see `run_local`.
 
@@ -219,10 +234,10 @@ class LocalEngine:
           build: applies transforms to the pipeline.
           folder: of the job's temporary files; what workers print goes there.
           failure_path: not used here, errors are raised.
-          processes: so many are worth starting, where the user does not say.
+          size: of the job.
         """
         if not files.is_local(folder):
             folder = tempfile.gettempdir()
         log = files.join(folder, f"recordmill-workers-{os.getpid()}.log")
-        workers = self.processes or processes
+        workers = self.processes or size.processes
         run_local(build, list(self.flags), workers=workers, log=log, nursery=self._nursery)

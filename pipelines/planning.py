@@ -249,7 +249,11 @@ def plan_job(planner: Planner[JobT, Any], *, workers: int) -> Plan[JobT]:
             flag = "--temp_dir" if folder == job.work != job.staging else "--output"
             check_writable(folder, flag)
             files.write_bytes(files.join(folder, _MARKER), b"")
-        details = planner.write(inventory, workers=workers)
+        try:
+            details = planner.write(inventory, workers=workers)
+        except UsageError:
+            _leave(job)
+            raise
         state = {
             "fingerprint": spec.fingerprint,
             "details": details,
@@ -258,6 +262,14 @@ def plan_job(planner: Planner[JobT, Any], *, workers: int) -> Plan[JobT]:
         }
         write_json(plan_path(job.work), state)
         return Plan(job, spec, details, inventory.input_bytes)
+
+
+def _leave(job: Job) -> None:
+    """Removes what planning wrote, and the output's folder if nothing else is in it."""
+    for folder in {job.work, job.staging}:
+        files.delete_folder(folder)
+    if files.is_local(job.output) and not os.listdir(job.output):
+        os.rmdir(job.output)
 
 
 def _taken_up(planner: Planner[JobT, Any], inventory: Inventory) -> Plan[JobT] | None:

@@ -21,8 +21,12 @@ _LINES_EVERY_SECONDS = 10.0
 _PAGE_KB = os.sysconf("SC_PAGE_SIZE") // 1024 if hasattr(os, "sysconf") else 4
 
 
-def resident_bytes() -> int:
-    """Returns the memory of this process and its descendants together; 0 where that is unknown."""
+def resident_bytes(root: int | None = None) -> int:
+    """Returns the memory of a process (this one by default) and its descendants together.
+
+    0 where that is unknown. Pages that they share are counted for each.
+    """
+    root = root or os.getpid()
     parents: dict[int, int] = {}
     resident: dict[int, int] = {}
     try:
@@ -39,9 +43,9 @@ def resident_bytes() -> int:
     total = 0
     for pid in resident:
         at = pid
-        while at not in (0, 1, os.getpid()):
+        while at not in (0, 1, root):
             at = parents.get(at, 0)
-        if at == os.getpid():
+        if at == root:
             total += resident[pid]
     return total * _PAGE_KB * 1024
 

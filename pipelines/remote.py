@@ -20,9 +20,11 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineState
 
+from recordmill.pipelines.local import JobSize
 from recordmill.records.errors import RunError, UsageError
 from recordmill.transforms import files
 
+REMOTE_POLL_SECONDS = 10.0  # asking object storage costs requests
 _NETWORK = ("nfs", "cifs", "smb", "ceph", "lustre", "gpfs", "beegfs", "gluster", "fuse", "9p")
 
 
@@ -85,15 +87,21 @@ class SubmittedJob:
     Attributes:
       where: its link, or name.
       cancel: ends it.
+      why: what the engine says of a job that failed.
     """
 
     where: str
     cancel: Callable[[], object]
+    why: Callable[[], str] = str
 
 
 def find_by_name(result: Any, name: str) -> SubmittedJob:
     """Finds a job with what Beam offers for all engines."""
     return SubmittedJob(f"job {name}", result.cancel)
+
+
+def _no_flags(size: JobSize) -> list[str]:
+    return []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,8 +115,10 @@ class RemoteEngine:
       flags: Beam's options, complete but for the runner and the job's name.
       find: (Beam's result, job's name) -> the job, once the engine has it.
       is_here: all workers are on this machine.
+      mounts: else, whether they may have network file systems mounted where this machine has.
       outlives: the job goes on when this process ends.
       wait: for the job's end.
+      flags_for: size of the job -> more of Beam's options.
     """
 
     name: str
@@ -118,7 +128,9 @@ class RemoteEngine:
     find: Callable[[Any, str], SubmittedJob]
     is_here: bool
     outlives: bool
+    mounts: bool = True
     wait: bool = True
+    flags_for: Callable[[JobSize], list[str]] = _no_flags
 
     def __post_init__(self) -> None:
         if not self.wait and not self.outlives:
@@ -137,6 +149,11 @@ class RemoteEngine:
           UsageError: what is wrong, what to do.
         """
         for flag, path in paths.items():
+            if files.is_local(path) and not (self.is_here or self.mounts):
+                raise UsageError(
+                    f"{flag} must be object storage, such as gs://…, for --runner={self.name}, "
+                    f"whose workers have no file system of this machine, got {path}"
+                )
             if files.is_local(path) and not os.path.isabs(path):
                 raise UsageError(
                     f"{flag} must be an absolute path for --runner={self.name}, whose workers have "
@@ -156,7 +173,7 @@ class RemoteEngine:
         *,
         folder: str,
         failure_path: str,
-        processes: int,
+        size: JobSize,
     ) -> None:
         """Submits a job and waits for its end, where that is wanted.
 
@@ -164,7 +181,7 @@ class RemoteEngine:
           build: applies transforms to the pipeline.
           folder: of the job's temporary files.
           failure_path: where a task leaves the reason for which the job cannot go on.
-          processes: not used here, the engine has its own.
+          size: of the job.
 
         Raises:
           RunError: the job left a reason for its end.
@@ -172,7 +189,9 @@ class RemoteEngine:
         """
         named = "job_name" in given_options(list(self.flags))
         name = () if named else (f"--job_name=recordmill-{secrets.token_hex(6)}",)
-        options = PipelineOptions([f"--runner={self.runner}", *self.flags, *name])
+        options = PipelineOptions(
+            [f"--runner={self.runner}", *self.flags, *self.flags_for(size), *name]
+        )
         with _quiet():
             pipeline = beam.Pipeline(options=options)
             build(pipeline)
@@ -183,7 +202,7 @@ class RemoteEngine:
                 self._await(result, job, failure_path)
 
     def _await(self, result: Any, job: SubmittedJob, failure_path: str) -> None:
-        every = 1.0 if files.is_local(failure_path) else 10.0
+        every = 1.0 if files.is_local(failure_path) else REMOTE_POLL_SECONDS
         try:
             while not PipelineState.is_terminal(result.state):
                 time.sleep(every)
@@ -191,6 +210,9 @@ class RemoteEngine:
                 if files.exists(failure_path):
                     job.cancel()
                     raise RunError(files.read_bytes(failure_path).decode())
+            why = "" if result.state == PipelineState.DONE else job.why()
+            if why:
+                raise RuntimeError(why)
             result.wait_until_finish()
         except KeyboardInterrupt:
             if not self.outlives:

@@ -21,7 +21,7 @@ import numpy as np
 
 from recordmill.pipelines.engines import Engine, choose_engine, parse_arguments
 from recordmill.pipelines.launch import one_line
-from recordmill.pipelines.local import default_workers
+from recordmill.pipelines.local import JobSize, default_workers
 from recordmill.pipelines.options import input_patterns, required
 from recordmill.pipelines.planning import check_writable
 from recordmill.pipelines.text_options import add_input_arguments
@@ -213,7 +213,11 @@ class _Run:
                 build,
                 folder=work,
                 failure_path=files.join(work, "failure.txt"),
-                processes=1 if self.input_bytes <= _ONE_PROCESS_BYTES else default_workers(),
+                size=JobSize(
+                    self.tasks,
+                    self.input_bytes,
+                    1 if self.input_bytes <= _ONE_PROCESS_BYTES else default_workers(),
+                ),
             )
         except RunError:
             raise

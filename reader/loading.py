@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -80,6 +80,7 @@ class Reader:
         cache_bytes: int = 100 << 30,
         window_records: int | None = None,
         parallel_calls: int | None = None,
+        reorder: Callable[[Order], Order] | None = None,
     ) -> None:
         """Opens a dataset; `load` says what the arguments are.
 
@@ -110,6 +111,8 @@ class Reader:
             worker=worker.index, seed=seed if shuffle else None, remainder=remainder,
             window_records=window, block_records=block, whole_shards=whole_shards,
         )  # fmt: skip
+        if reorder is not None:
+            self._order = reorder(self._order)
         self._source = _source(dataset, shards, paths, exact=bool(self.skipped))
         self._epochs = epochs
         self._transforms = [transform] if callable(transform) else list(transform)
@@ -219,6 +222,7 @@ def load(
     cache_bytes: int = 100 << 30,
     window_records: int | None = None,
     parallel_calls: int | None = None,
+    reorder: Callable[[Order], Order] | None = None,
 ) -> tf.data.Dataset:
     """Returns the batches that one worker trains on.
 
@@ -254,6 +258,7 @@ def load(
       cache_bytes: the most that these may take.
       window_records: records that are permuted together: 32,768, or as many as take 32 MiB.
       parallel_calls: of each parallel stage; None lets tf.data choose. The order is the same.
+      reorder: changes which records an epoch draws on, such as `balance_by_label`.
 
     Returns:
       A dataset of feature name -> `[batch_size, *shape]` int32, float32 or string; RaggedTensor for
@@ -268,7 +273,7 @@ def load(
         remainder=remainder, num_workers=num_workers, worker_index=worker_index,
         input_context=input_context, start_step=start_step, transform=transform, schema=schema,
         on_error=on_error, cache_dir=cache_dir, cache_bytes=cache_bytes,
-        window_records=window_records, parallel_calls=parallel_calls,
+        window_records=window_records, parallel_calls=parallel_calls, reorder=reorder,
     ).dataset()  # fmt: skip
 
 

@@ -51,7 +51,7 @@ class WindowPlan:
     """What a worker reads of a window, and the rows it makes of it.
 
     Attributes:
-      runs: in order of position; one of no records where there is nothing to read.
+      runs: in order of position. The position of a run of no records is FILLER.
       rows: `[num_rows] int64`, steps one after the other: a position, or FILLER.
     """
 
@@ -142,7 +142,11 @@ class Order:
         if whole < steps:
             last, more = self._last_step(begin + whole * self.global_batch, epoch)
             rows, ranges = np.concatenate([rows, last]), [*ranges, *more]
-        return WindowPlan(self._runs(epoch, _union(ranges)), rows[from_step * self.batch_size :])
+        rows = rows[from_step * self.batch_size :]
+        runs = self._runs(epoch, _union(ranges))
+        if not runs or FILLER in rows:
+            runs = [Run(FILLER, self.stretches[0].shard, self.stretches[0].first, 0, 0), *runs]
+        return WindowPlan(runs, rows)
 
     def _written_rows(self, begin: int, steps: int) -> tuple[Ints, list[tuple[int, int]]]:
         firsts = begin + self.worker * self.batch_size + np.arange(steps) * self.global_batch
@@ -231,7 +235,7 @@ class Order:
                 runs.append(Run(at, shard, first + skipped, size, number + skipped))
                 at += size
                 block += at == positions[block] + count
-        return runs or [Run(0, *map(int, blocks[0, :2]), 0, 0)]
+        return runs
 
 
 def _keys(base: np.uint64, values: Ints) -> U64:

@@ -48,6 +48,11 @@ class Source:
     places: RecordPlaces | None
     schema: Schema
 
+    @property
+    def skips(self) -> bool:
+        """True where a run can begin behind the place where reading begins."""
+        return self.places is None or self.places.every > 1
+
     def offsets(self, shards: Ints, firsts: Ints) -> tuple[Ints, Ints]:
         """Returns the bytes to begin at, and the records to skip from there."""
         return self.places.find(shards, firsts) if self.places else (0 * firsts, firsts)
@@ -81,18 +86,13 @@ class _Planner:
         runs = np.array([(r.shard, 0, 0, r.count, r.first) for r in plan.runs], np.int64)
         runs[:, 1], runs[:, 2] = self._source.offsets(runs[:, 0], runs[:, 4])
         positions = np.array([run.position for run in plan.runs], np.int64)
-        which = np.maximum(np.searchsorted(positions, plan.rows, side="right") - 1, 0)
+        which = np.searchsorted(positions, plan.rows, side="right") - 1
         within = plan.rows - positions[which]
-        real = plan.rows != FILLER
-        picks = np.where(real, which * _stride(order) + within, order.run_records)
+        picks = which * order.run_records + within
         numbers = np.array([run.number for run in plan.runs], np.int64)[which] + within
-        keys = np.stack([np.full_like(numbers, epoch), np.where(real, numbers, FILLER)], axis=1)
+        numbers[plan.rows == FILLER] = FILLER
+        keys = np.stack([np.full_like(numbers, epoch), numbers], axis=1)
         return runs, picks, keys, steps
-
-
-def _stride(order: Order) -> int:
-    """Returns the strings that a run takes: its records, and an empty one that ends it."""
-    return order.run_records + 1
 
 
 def _complain(source: Source, run: Ints) -> None:
@@ -113,30 +113,29 @@ def _read_windows(
 ) -> tf.data.Dataset:
     """Returns windows: strings `[runs * stride]`, picks `[rows]`, keys `[rows, 2]`, steps `[]`."""
     paths = tf.constant(source.paths)
-    stride = _stride(order)
+    size = order.run_records
+    nothing = tf.data.Dataset.from_tensors(tf.zeros([0], tf.string))
 
     def complain(run: Ints) -> np.bool_:
         _complain(source, run)
         return np.bool_(True)
 
-    def close(records: tf.Tensor, run: tf.Tensor) -> tf.Tensor:
-        short = tf.size(records, tf.int64) != run[3] + 1
+    def fill_up(records: tf.Tensor, run: tf.Tensor) -> tf.Tensor:
         checked = tf.cond(
-            short,
+            tf.size(records, tf.int64) < run[3],
             lambda: tf.numpy_function(complain, [run], tf.bool, stateful=False),
             lambda: True,
         )
         with tf.control_dependencies([checked]):
-            return tf.pad(records, [[0, stride - tf.size(records)]], constant_values="")
+            return tf.pad(records, [[0, size - tf.size(records)]], constant_values="")
 
     def read(run: tf.Tensor) -> tf.data.Dataset:
-        records = RecordsFrom(paths[run[0]], source.compression, run[1])
-        ended = records.skip(run[2]).take(run[3]).ignore_errors().concatenate(end)
-        return ended.batch(stride).map(
-            lambda x: tf.cond(tf.size(x) == stride, lambda: x, lambda: close(x, run))
-        )
-
-    end = tf.data.Dataset.from_tensors("")
+        records: tf.data.Dataset = RecordsFrom(paths[run[0]], source.compression, run[1])
+        if source.skips:
+            records = records.skip(run[2])
+        # Whole batches are checked, because each layer costs every record a tenth of its parsing.
+        block = records.take(run[3]).batch(size).ignore_errors().concatenate(nothing).take(1)
+        return block.map(lambda x: tf.cond(tf.size(x) == size, lambda: x, lambda: fill_up(x, run)))
 
     def window(number: tf.Tensor) -> tf.data.Dataset:
         runs, picks, keys, steps = tf.numpy_function(
@@ -210,6 +209,7 @@ def build_dataset(
     windows = _read_windows(source, order, planner, last, calls)
     dataset = _parse_rows(source, order, windows, calls)
 
+    @tf.autograph.experimental.do_not_convert  # its errors would come wrapped, on many lines
     def transformed(features: Batch, keys: tf.Tensor) -> Batch:
         for transform in transforms:
             features = transform(features, keys)

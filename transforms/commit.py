@@ -7,6 +7,7 @@ sees half done. Every step may be repeated: a commit that is killed is finished 
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -21,7 +22,7 @@ from recordmill.records.manifest import Manifest, ShardInfo
 from recordmill.records.shards import ShardName
 from recordmill.records.tfds_metadata import tfds_files
 from recordmill.transforms import files
-from recordmill.transforms.job import Conclusion, Job, fail, read_json
+from recordmill.transforms.job import Conclusion, Job, fail
 from recordmill.transforms.plan import plan_path
 
 
@@ -65,31 +66,32 @@ class _Finished:
 
 
 def _finished(job: Job) -> _Finished:
+    names = [ShardName(s, i, count) for s, count in job.planned_splits() for i in range(count)]
     shards, indexes, tally = [], {}, job.tally()
-    for split, count in job.planned_splits():
-        for index in range(count):
-            name = ShardName(split, index, count)
-            path = job.done_path(name)
-            if not files.exists(path):
-                raise RunError(f"{path} is missing; run the same command again")
-            done = read_json(path)
+    try:
+        for name, content in zip(names, files.read_many(map(job.done_path, names)), strict=True):
+            done = json.loads(content)
             shards.append(ShardInfo(**done["shard"]))
             if "index" in done:
                 indexes[name.index_path] = _Staged(job.index_path(name), *done["index"])
-            tally.add(split, shards[-1].records, done["found"])
+            tally.add(name.split, shards[-1].records, done["found"])
+    except FileNotFoundError as error:
+        raise RunError(f"{error.filename} is missing; run the same command again") from error
     return _Finished(shards, indexes, tally.conclude())
 
 
 def _publish(job: Job, staged: dict[str, _Staged]) -> None:
     """Moves staged files to their places, which are relative to the dataset."""
     missing: dict[str, str] = {}
+    places = {target: files.join(job.output, target) for target in staged}
+    sizes = files.sizes([*(file.path for file in staged.values()), *places.values()])
     for target, file in staged.items():
         # What an interrupted commit has moved is at its place and no longer here.
-        waits = files.exists(file.path)
-        path = file.path if waits else files.join(job.output, target)
-        if files.size(path) != file.size:
+        waits = sizes[file.path] >= 0
+        path = file.path if waits else places[target]
+        if sizes[path] != file.size:
             raise RunError(
-                f"{path} must have {file.size} bytes, and has {files.size(path)}; check the "
+                f"{path} must have {file.size} bytes, and has {sizes[path]}; check the "
                 "storage and start anew with --overwrite"
             )
         if waits:

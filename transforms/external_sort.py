@@ -14,8 +14,9 @@ from typing import IO, Any
 from recordmill.records.errors import RunError
 
 Row = tuple[str, str, Any]  # key, tag, content: what marshal can write
+_Numbered = tuple[str, str, int, bytes]
 _HELD_BYTES = 1 << 27
-_ROW_BYTES = 500  # of Python objects, beside the text in them
+_ROW_BYTES = 300  # of Python objects, beside the bytes in them
 _BATCH_ROWS = 1000
 
 
@@ -34,18 +35,19 @@ def sort_rows(
     """
     with ExitStack() as opened:
         runs: list[IO[bytes]] = []
-        held: list[tuple[str, str, int, Any]] = []
+        held: list[_Numbered] = []
         weight = 0
         for number, (key, tag, content) in enumerate(rows):
-            held.append((key, tag, number, content))
-            weight += _ROW_BYTES + (len(content) if isinstance(content, str) else 0)
+            packed = marshal.dumps(content)
+            held.append((key, tag, number, packed))
+            weight += _ROW_BYTES + len(key) + len(packed)
             if weight >= held_bytes:
                 runs.append(opened.enter_context(_spill(held, scratch)))
                 held, weight = [], 0
         held.sort()
         # Numbers differ, so that contents are never compared.
-        for key, tag, _, content in heapq.merge(*map(_read, runs), held):
-            yield key, tag, content
+        for key, tag, _, packed in heapq.merge(*map(_read, runs), held):
+            yield key, tag, marshal.loads(packed)
 
 
 def cogroup(
@@ -60,7 +62,7 @@ def cogroup(
         yield key, contents
 
 
-def _spill(rows: list[tuple[str, str, int, Any]], scratch: str) -> IO[bytes]:
+def _spill(rows: list[_Numbered], scratch: str) -> IO[bytes]:
     rows.sort()
     try:
         handle = tempfile.TemporaryFile(dir=scratch or None)  # noqa: SIM115
@@ -76,7 +78,7 @@ def _spill(rows: list[tuple[str, str, int, Any]], scratch: str) -> IO[bytes]:
     return handle
 
 
-def _read(handle: IO[bytes]) -> Iterator[tuple[str, str, int, Any]]:
+def _read(handle: IO[bytes]) -> Iterator[_Numbered]:
     while True:
         try:
             batch = marshal.load(handle)

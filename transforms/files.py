@@ -1,8 +1,11 @@
-"""Files on any of Beam's file systems, written whole or not at all.
+"""Files on any storage, written whole or not at all.
 
 A file appears under its name only by a rename of a finished and closed temporary one, so that a
 killed writer, or two writers of the same content at once, leave nothing that a reader could take
-for the file.
+for the file. A small one goes to object storage as one request, which is as good.
+
+Remote files raise what local ones do: `FileNotFoundError`, `PermissionError`; what else a service
+may say is a `RunError` of one line.
 """
 
 from __future__ import annotations
@@ -15,20 +18,63 @@ import lzma
 import os
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from typing import IO, Any
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from itertools import islice
+from typing import IO, Any, Protocol
 
 import numpy.typing as npt
 import zstandard
-from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
 from recordmill.records.errors import RunError
+from recordmill.transforms.beam_storage import BeamStorage
+from recordmill.transforms.google_storage import GoogleStorage
+from recordmill.transforms.storage_errors import reporting, translated
 
-_PLAIN = CompressionTypes.UNCOMPRESSED
 _WRITE_BYTES = 1 << 22
-_MIME = "application/octet-stream"
+_REQUESTS_AT_ONCE = 16
+
+
+class Storage(Protocol):
+    """Remote files, by their whole paths."""
+
+    def open_read(self, path: str) -> IO[bytes]:
+        """Opens a file that is there as a stream that can seek."""
+        ...
+
+    def read(self, path: str, offset: int, size: int) -> bytes:
+        """Returns `size` bytes, fewer at the end; -1: all the rest."""
+        ...
+
+    def create(self, path: str) -> IO[bytes]:
+        """Opens a file for writing; one that is dropped unclosed may appear cut."""
+        ...
+
+    def write(self, path: str, data: bytes) -> None:
+        """Writes a file, whole or not at all."""
+        ...
+
+    def size(self, path: str) -> int:
+        """Returns the bytes of a file, -1 where there is none."""
+        ...
+
+    def list_files(self, folder: str) -> Iterator[tuple[str, int]]:
+        """Yields path and size of every file below a folder."""
+        ...
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Deletes what is there of some files."""
+        ...
+
+    def rename(self, sources: Sequence[str], targets: Sequence[str]) -> None:
+        """Renames files; existing targets are replaced."""
+        ...
+
+
+def _storage(path: str) -> Storage:
+    return GoogleStorage() if path.startswith("gs://") else BeamStorage()
 
 
 def join(base: str, *parts: str) -> str:
@@ -43,26 +89,33 @@ def is_local(path: str) -> bool:
 
 def open_read(path: str, offset: int = 0) -> IO[bytes]:
     """Opens a file for reading its bytes as they are, from `offset` on."""
-    handle: Any = (
-        open(path, "rb") if is_local(path) else FileSystems.open(path, _MIME, _PLAIN)  # noqa: SIM115
-    )
+    handle: IO[bytes]
+    if is_local(path):
+        handle = open(path, "rb")  # noqa: SIM115
+    else:
+        with reporting("read", path):
+            handle = _storage(path).open_read(path)
     if offset:
         handle.seek(offset)
     return handle
 
 
 def read_bytes(path: str, offset: int = 0, size: int = -1) -> bytes:
-    """Returns `size` bytes from `offset` on, or all the rest."""
-    with open_read(path, offset) as handle:
-        if size < 0:
-            return handle.read()
-        data = handle.read(size)
-        while len(data) < size:
-            more = handle.read(size - len(data))
-            if not more:
-                break
-            data += more
-        return data
+    """Returns `size` bytes from `offset` on, fewer at the end; -1: all the rest."""
+    if not is_local(path):
+        with reporting("read", path):
+            return _storage(path).read(path, offset, size)
+    with open(path, "rb") as handle:
+        handle.seek(offset)
+        return handle.read(size)
+
+
+def read_many(paths: Iterable[str]) -> Iterator[bytes]:
+    """Yields the contents of small files, in order; remote ones are asked for several at once."""
+    rest = iter(paths)
+    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
+        while group := list(islice(rest, 16 * _REQUESTS_AT_ONCE)):
+            yield from map(read_bytes, group) if is_local(group[0]) else pool.map(read_bytes, group)
 
 
 @contextmanager
@@ -70,6 +123,9 @@ def writing(path: str, partial_folder: str = "") -> Iterator[IO[bytes]]:
     """Opens `path` for writing; it appears under its name when the block ends without an error.
 
     Until then it lies in `partial_folder`, or beside its place.
+
+    Raises:
+      RunError: there is no space left, or the storage does not hold what was written.
     """
     folder, _, name = path.rpartition("/")
     make_folder(folder)
@@ -77,14 +133,16 @@ def writing(path: str, partial_folder: str = "") -> Iterator[IO[bytes]]:
     beside = partial_folder or folder
     temporary = f"{beside}/" * bool(beside) + f".{name}.{uuid.uuid4().hex[:12]}.tmp"
     try:
-        handle = FileSystems.create(temporary, _MIME, _PLAIN)
-        try:
-            yield handle
-        finally:
-            handle.close()
+        if is_local(path):
+            with open(temporary, "wb") as handle:
+                yield handle
+        else:
+            with _writing_remote(temporary, path) as handle:
+                yield handle
         rename([temporary], [path])
     except BaseException as error:
-        delete_quietly([temporary])
+        with suppress(RunError):
+            delete_quietly([temporary])
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise RunError(
                 f"no space left while writing {path}: free some, or choose another --temp_dir or "
@@ -93,8 +151,61 @@ def writing(path: str, partial_folder: str = "") -> Iterator[IO[bytes]]:
         raise
 
 
+@contextmanager
+def _writing_remote(temporary: str, path: str) -> Iterator[IO[bytes]]:
+    """Writes a temporary file that is as long, in the end, as what was written."""
+    storage = _storage(path)
+    with reporting("written", path):
+        handle = _Counting(storage.create(temporary), path)
+    try:
+        yield handle  # type: ignore[misc]
+    except BaseException:
+        handle.drop()
+        raise
+    with reporting("written", path):
+        handle.close()
+        found = storage.size(temporary)
+    if found != handle.written:
+        raise RunError(
+            f"{temporary} has {found} bytes where {handle.written} were written; check the storage "
+            "and run the same command again"
+        )
+
+
+class _Counting:
+    """A remote file being written, of which every failure is one line."""
+
+    def __init__(self, handle: Any, path: str) -> None:
+        self._handle = handle
+        self._path = path
+        self.written = 0
+
+    def write(self, data: bytes) -> int:
+        try:
+            self._handle.write(data)
+        except Exception as error:
+            raise translated(error, "written", self._path) from error
+        self.written += len(data)
+        return len(data)
+
+    def flush(self) -> None:
+        """Does nothing: a remote file is there when it is closed."""
+
+    def close(self) -> None:
+        self._handle.close()
+
+    def drop(self) -> None:
+        """Ends writing; where the storage can be told, nothing appears."""
+        with suppress(Exception):
+            getattr(self._handle, "terminate", self._handle.close)()
+
+
 def write_bytes(path: str, data: bytes, partial_folder: str = "") -> None:
     """Writes a whole file."""
+    if not is_local(path):
+        with reporting("written", path):
+            _storage(path).write(path, data)
+        return
     with writing(path, partial_folder) as handle:
         handle.write(data)
 
@@ -113,14 +224,20 @@ def make_folder(path: str) -> None:
 
 
 def rename(sources: list[str], targets: list[str]) -> None:
-    """Renames files; an existing target is replaced.
+    """Renames files of one storage; an existing target is replaced.
 
     Raises:
-      RunError: names the file system's reason.
+      RunError: names the storage's reason.
     """
     try:
-        FileSystems.rename(sources, targets)
-    except (BeamIOError, OSError) as error:
+        if is_local(sources[0]):
+            FileSystems.rename(sources, targets)
+        else:
+            with reporting(f"renamed to {targets[0]}", sources[0]):
+                _storage(sources[0]).rename(sources, targets)
+    except RunError:
+        raise
+    except Exception as error:
         reasons = getattr(error, "exception_details", None)
         why = next(iter(reasons.values())) if reasons else error
         raise RunError(
@@ -130,27 +247,45 @@ def rename(sources: list[str], targets: list[str]) -> None:
 
 
 def exists(path: str) -> bool:
-    """Tells whether there is such a file or folder."""
-    return bool(FileSystems.exists(path))
+    """Tells whether there is such a file, or on this machine such a folder."""
+    return os.path.exists(path) if is_local(path) else size(path) >= 0
 
 
 def size(path: str) -> int:
     """Returns the bytes of a file, -1 where there is none."""
     if is_local(path):
         return os.path.getsize(path) if os.path.isfile(path) else -1
-    found = FileSystems.match([path])[0].metadata_list
-    return int(found[0].size_in_bytes) if found else -1
+    with reporting("read", path):
+        return _storage(path).size(path)
+
+
+def sizes(paths: Iterable[str]) -> dict[str, int]:
+    """Returns the bytes of each file, -1 where there is none; one listing does a remote folder."""
+    found: dict[str, int] = {}
+    listed: set[str] = set()
+    for path in paths:
+        folder = path.rpartition("/")[0]
+        if is_local(path):
+            found[path] = size(path)
+            continue
+        if folder not in listed:
+            listed.add(folder)
+            found = list_files(folder) | found
+        found.setdefault(path, -1)
+    return found
 
 
 def delete_quietly(paths: Iterable[str]) -> None:
     """Deletes what is there of `paths`."""
-    # Beam takes local paths for globs when it deletes; a name may have brackets.
-    present = [path for path in paths if exists(path)]
-    for path in filter(is_local, present):
-        os.remove(path)
-    remote = [path for path in present if not is_local(path)]
+    remote: list[str] = []
+    for path in paths:
+        if not is_local(path):
+            remote.append(path)
+        elif os.path.exists(path):
+            os.remove(path)
     if remote:
-        FileSystems.delete(remote)
+        with reporting("deleted", remote[0]):
+            _storage(remote[0]).delete(remote)
 
 
 def list_files(folder: str) -> dict[str, int]:
@@ -161,8 +296,8 @@ def list_files(folder: str) -> dict[str, int]:
             for root, _, names in os.walk(folder)
             for name in names
         }
-    found = FileSystems.match([join(folder, "**")])[0].metadata_list
-    return {item.path: item.size_in_bytes for item in found}
+    with reporting("listed", folder):
+        return dict(_storage(folder).list_files(folder))
 
 
 def count(folder: str, ending: str) -> int:
@@ -174,10 +309,8 @@ def delete_folder(folder: str) -> None:
     """Deletes a folder with all that is in it."""
     if is_local(folder):
         shutil.rmtree(folder, ignore_errors=True)
-        return
-    files = list(list_files(folder))
-    if files:
-        FileSystems.delete(files)
+    else:
+        delete_quietly(list_files(folder))
 
 
 class _ZstdReader(io.RawIOBase):

@@ -43,7 +43,7 @@ def archive_members(name: str, path: str, listing: Listing) -> Iterator[Entry | 
     """Yields the images in an archive in order of name; of members of one name the last counts.
 
     Names and places of a tar's members are sorted through temporary files; a zip's directory is
-    held in memory, half a kilobyte a member.
+    held in memory, a kilobyte a member.
     """
     rows = _zip_rows(path) if path.lower().endswith(".zip") else _tar_rows(path)
     for member, contents in cogroup(rows, scratch=listing.scratch):

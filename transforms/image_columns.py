@@ -57,6 +57,13 @@ class Prepared:
         """The encoded image, or its pixels row by row."""
         return self.data if isinstance(self.data, bytes) else self.data.tobytes()
 
+    @property
+    def held_bytes(self) -> int:
+        """The memory that it takes."""
+        data = len(self.data) if isinstance(self.data, bytes) else self.data.nbytes
+        mask = 0 if self.mask is None else self.mask.nbytes
+        return data + mask + sum(len(item.mask) for item in self.objects)
+
 
 def augmentations(batch: Sequence[Prepared]) -> Strings:
     """Returns what was drawn for each image, as JSON."""
@@ -90,10 +97,7 @@ def _each_string(rows: Sequence[Sequence[bytes]]) -> Strings:
 def _object_masks(batch: Sequence[Prepared]) -> Strings:
     return _each_string(
         [
-            [
-                encode_mask(np.zeros((i.height, i.width), np.uint8) if o.mask is None else o.mask)
-                for o in i.objects
-            ]
+            [o.mask or encode_mask(np.zeros((i.height, i.width), np.uint8)) for o in i.objects]
             for i in batch
         ]
     )

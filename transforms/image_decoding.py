@@ -19,6 +19,7 @@ passed through gives a reader what a re-encoded one does:
 from __future__ import annotations
 
 import io
+import logging
 import struct
 import warnings
 from collections.abc import Iterator
@@ -31,6 +32,9 @@ import numpy.typing as npt
 from PIL import ExifTags, Image, UnidentifiedImageError
 
 from recordmill.records.errors import UsageError, one_of
+
+# Pillow logs some of what it raises; a reject says it once.
+logging.getLogger("PIL").setLevel(logging.CRITICAL)
 
 Pixels = npt.NDArray[Any]
 

@@ -128,7 +128,8 @@ class ImageWork:
     Attributes:
       task: "classification", "detection", "segmentation".
       format: a key of `FORMATS`.
-      labels: class name -> number; of segmentation without background, which is 0.
+      labels: class name -> number. In masks 0 is the background, where it has no other name, and
+        255 a pixel without a class.
       seed: of all draws.
       decode, transform, augmentation, encode: see there.
       channels: 3, or 1 for grey.

@@ -128,8 +128,10 @@ class Matrix(NamedTuple):
 
     def apply(self, points: Points) -> Points:
         """Moves `[n, 2] float64`."""
-        linear = np.array([[self.a, self.d], [self.b, self.e]])
-        return np.asarray(points @ linear + (self.c, self.f), np.float64)
+        x, y = points[:, 0], points[:, 1]
+        # Not by matmul, whose last bits depend on the processor.
+        moved = (x * self.a + y * self.b + self.c, x * self.d + y * self.e + self.f)
+        return np.stack(moved, axis=1)
 
 
 def scaling(x: float, y: float) -> Matrix:

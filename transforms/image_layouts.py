@@ -39,12 +39,14 @@ def detect_layout(spec: SourceSpec) -> SourceSpec:
         return replace(spec, layout=_of_annotations(spec.annotations))
     if all(is_table(pattern) for pattern in spec.patterns):
         return replace(spec, layout="table")
-    if len(spec.patterns) == 1 and not spec.masks:
+    if len(spec.patterns) == 1 and not spec.masks and spec.labels_from != "folder":
         folder = spec.patterns[0].rstrip("/")
         if files.is_local(folder) and os.path.isdir(folder):
-            for known in (_severstal, _voc, _pairs, _no_annotations):
+            for known in (_severstal, _voc, _pairs):
                 if found := known(folder, spec):
                     return found
+            if spec.labels_from == "auto":
+                _refuse_annotations(folder)
     return replace(spec, layout=_of_files(spec))
 
 
@@ -66,13 +68,13 @@ def _of_files(spec: SourceSpec) -> str:
     names = [name for name, _ in peeked]
     if any(is_idx_images(name) for name in names):
         return "idx"
-    images = [found.path for _, found in peeked if has_image_ending(found.path)]
-    if any(map(is_dagm, images)):
+    images = [name for name in names if has_image_ending(name)]
+    if any(is_dagm(found.path) for _, found in peeked if has_image_ending(found.path)):
         return "dagm"
     wants_none = spec.labels_from == "none" or (spec.masks and spec.labels_from == "auto")
     if wants_none:
         return "pairs" if spec.masks else "flat"
-    folders = {name.split("/")[0] for name in names if "/" in name}
+    folders = {name.split("/")[0] for name in images if "/" in name} - set(_IMAGE_FOLDERS)
     if folders and all(map(is_split_name, folders)) and not spec.split_from:
         raise UsageError(
             f"--split_from=folder is needed where folders are named {', '.join(sorted(folders))}; "
@@ -116,7 +118,7 @@ def _pairs(base: str, spec: SourceSpec) -> SourceSpec | None:
     return None
 
 
-def _no_annotations(base: str, spec: SourceSpec) -> SourceSpec | None:
+def _refuse_annotations(base: str) -> None:
     """Refuses a folder that seems to hold annotations of a kind that needs a flag."""
     for folder in (base, files.join(base, "annotations")):
         if not os.path.isdir(folder):
@@ -124,10 +126,9 @@ def _no_annotations(base: str, spec: SourceSpec) -> SourceSpec | None:
         with os.scandir(folder) as entries:
             names = sorted(entry.name for entry in entries)
         notes = [n for n in names if re.match(r"instances.*\.json$", n) or is_table(n)]
-        if notes and spec.labels_from == "auto":
+        if notes:
             listed = ", ".join(files.join(folder, name) for name in notes[:3])
             raise UsageError(
                 f"--annotations must say which file labels the images of {base}: {listed}; or give "
                 "--labels=from_folder or none, to do without"
             )
-    return None

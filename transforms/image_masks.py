@@ -21,13 +21,30 @@ def region_mask(region: Region, height: int, width: int) -> Mask:
     Raises:
       ImageRejectedError: broken_mask, where the region is not one of such an image.
     """
+    if region.encoding == "polygons":
+        check_polygons(region.polygons, height, width)
+        return draw_polygons(region.polygons, height, width)
+    return _fill(_counts(region, height, width), height, width)
+
+
+def check_region(region: Region, height: int, width: int) -> None:
+    """Does all that `region_mask` does but drawing, so that every use of a region refuses the same.
+
+    Raises:
+      ImageRejectedError: broken_mask, where the region is not one of such an image.
+    """
+    if region.encoding == "polygons":
+        check_polygons(region.polygons, height, width)
+    else:
+        _counts(region, height, width)
+
+
+def _counts(region: Region, height: int, width: int) -> list[int]:
+    """Returns the lengths of runs of zeros and ones, in turn, down the columns."""
     if region.size not in ((0, 0), (height, width)):
         raise ImageRejectedError(
             "broken_mask", f"a region of {region.size[1]} x {region.size[0]} pixels"
         )
-    if region.encoding == "polygons":
-        check_polygons(region.polygons, height, width)
-        return draw_polygons(region.polygons, height, width)
     if region.encoding == "runs":
         counts = _severstal_counts(region.runs, height * width)
     else:
@@ -36,7 +53,7 @@ def region_mask(region: Region, height: int, width: int) -> Mask:
         raise ImageRejectedError(
             "broken_mask", f"runs of {sum(counts)} pixels in an image of {height * width}"
         )
-    return _fill(counts, height, width)
+    return counts
 
 
 def check_polygons(polygons: Sequence[Sequence[float]], height: int, width: int) -> None:
@@ -69,18 +86,21 @@ def class_mask(
     """Returns `[height, width] uint8`: the class of each pixel, 0 for none; later regions win.
 
     Raises:
-      ImageRejectedError: broken_mask, or unknown_label for a class that `labels` has not.
+      ImageRejectedError: broken_mask, unknown_label for a class that `labels` has not, mask_classes
+        for one that has the number of the background.
     """
     classes = np.zeros((height, width), np.uint8)
     for name, region in regions:
         if name not in labels:
             raise ImageRejectedError("unknown_label", name)
+        if labels[name] == 0:
+            raise ImageRejectedError("mask_classes", f"{name} has number 0, the background's")
         classes[region_mask(region, height, width) > 0] = labels[name]
     return classes
 
 
 def _fill(counts: Sequence[int], height: int, width: int) -> Mask:
-    """Draws counts of zeros and ones, in turn, down the columns."""
+    """Draws what `_counts` returns."""
     values = (np.arange(len(counts)) & 1).astype(np.uint8)
     return np.ascontiguousarray(np.repeat(values, counts).reshape((width, height)).T)
 

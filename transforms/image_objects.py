@@ -9,6 +9,7 @@ import numpy as np
 from PIL import Image
 
 from recordmill.transforms.image_decoding import ImageRejectedError
+from recordmill.transforms.image_encoding import encode_mask
 from recordmill.transforms.image_geometry import (
     Box,
     Matrix,
@@ -21,7 +22,7 @@ from recordmill.transforms.image_geometry import (
 from recordmill.transforms.image_masks import (
     Mask,
     bounds,
-    check_polygons,
+    check_region,
     draw_polygons,
     region_mask,
 )
@@ -36,7 +37,8 @@ class PlacedObject:
       label: its class by name.
       number: its class by number.
       box: `(xmin, ymin, xmax, ymax)` in pixels of that image, within it.
-      mask: `[height, width] uint8`, 1 on the object; None where its pixels are not known.
+      mask: a grey PNG of that image's size, 1 on the object; b"" where its pixels are not known
+        or not asked for.
       is_crowd, difficult: as in the source.
       area: in pixels of that image.
     """
@@ -44,7 +46,7 @@ class PlacedObject:
     label: str
     number: int
     box: Box
-    mask: Mask | None
+    mask: bytes
     is_crowd: bool
     difficult: bool
     area: float
@@ -79,6 +81,7 @@ def place_objects(
     placement: Placement,
     *,
     min_visible: float,
+    masks: bool,
 ) -> tuple[list[PlacedObject], dict[str, int]]:
     """Moves objects as the image is moved.
 
@@ -90,6 +93,7 @@ def place_objects(
       labels: class name -> number.
       placement: how the image is moved.
       min_visible: the share of a box's area below which an object is dropped.
+      masks: whether they are asked for.
 
     Returns:
       What is left, and counts of what is not: `objects_empty`, without an area inside the image,
@@ -103,12 +107,17 @@ def place_objects(
     for item in objects:
         if item.label not in labels:
             raise ImageRejectedError("unknown_label", item.label)
+        if item.region is not None:
+            check_region(item.region, placement.before[1], placement.before[0])
         box = item.box or _region_box(item.region, placement.before)
         inside, share = clip(box, placement.before) if box else ((0.0,) * 4, 0.0)
         if share == 0:
             counts["objects_empty"] += 1
             continue
-        found = _place(item, inside, labels[item.label], placement, min_visible)
+        found = _place(
+            item, inside, number=labels[item.label], placement=placement,
+            min_visible=min_visible, masks=masks,
+        )  # fmt: skip
         if found is None:
             counts["objects_cut"] += 1
         else:
@@ -117,27 +126,33 @@ def place_objects(
 
 
 def _place(
-    item: ImageObject, inside: Box, number: int, placement: Placement, min_visible: float
+    item: ImageObject,
+    inside: Box,
+    *,
+    number: int,
+    placement: Placement,
+    min_visible: float,
+    masks: bool,
 ) -> PlacedObject | None:
     """Moves one object whose part inside the stored image is known; None where it is cut away."""
     matrix = placement.matrix
-    moved, share = clip(box_around(matrix, inside), placement.after)
+    box, share = clip(box_around(matrix, inside), placement.after)
     if share == 0 or share < min_visible:
         return None
-    mask = None
-    if item.region is not None:
-        mask = _place_region(item.region, placement)
-        if item.box is None or not keeps_all(matrix, placement.before, placement.after):
-            around = bounds(mask)
+    whole = (inside[2] - inside[0]) * (inside[3] - inside[1]) if item.area is None else item.area
+    area = whole * abs(matrix.determinant) * share
+    mask = b""
+    exact = item.box is not None and keeps_all(matrix, placement.before, placement.after)
+    if item.region is not None and (masks or item.area is None or not exact):
+        pixels = _place_region(item.region, placement)
+        around = bounds(pixels)
+        if not exact:
             if around is None:
                 return None
-            moved = around
-    if item.area is None and mask is not None:
-        area = float(mask.sum())
-    else:
-        whole = (inside[2] - inside[0]) * (inside[3] - inside[1])
-        area = (whole if item.area is None else item.area) * abs(matrix.determinant) * share
-    return PlacedObject(item.label, number, moved, mask, item.is_crowd, item.difficult, area)
+            box = around
+        area = area if item.area is not None else float(pixels.sum())
+        mask = encode_mask(pixels) if masks else b""
+    return PlacedObject(item.label, number, box, mask, item.is_crowd, item.difficult, area)
 
 
 def _place_region(region: Region, placement: Placement) -> Mask:
@@ -145,7 +160,6 @@ def _place_region(region: Region, placement: Placement) -> Mask:
     if region.encoding != "polygons":
         stored = region_mask(region, placement.before[1], placement.before[0])
         return place_mask(stored, placement)
-    check_polygons(region.polygons, placement.before[1], placement.before[0])
     moved = [
         placement.matrix.apply(np.asarray(polygon, np.float64).reshape(-1, 2)).reshape(-1).tolist()
         for polygon in region.polygons

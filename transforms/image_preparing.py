@@ -35,6 +35,8 @@ from recordmill.transforms.image_masks import Mask, class_mask
 from recordmill.transforms.image_objects import PlacedObject, Placement, place_mask, place_objects
 from recordmill.transforms.image_references import ImageReference
 
+_NO_CLASS = 255  # in masks, a pixel that is not to be learned: Pascal VOC's borders
+
 
 def prepare(
     reference: ImageReference,
@@ -68,7 +70,8 @@ def prepare(
         if augmented
         else {}
     )
-    changed = augmented or work.transform.size is not None
+    to_grey = work.channels < header.channels
+    changed = augmented or to_grey or work.transform.size is not None
     data: bytes | npt.NDArray[Any]
     if passes_through(header, work.encode, changed=changed):
         if work.decode.check:
@@ -79,8 +82,9 @@ def prepare(
         placement = Placement(Matrix(), size, size)
     else:
         matrix, size = place(parameters, header.upright_size, work.transform)
-        image = _draw(reference, image_bytes, work, matrix, size)
-        image = recolour(image, parameters, work.transform.fill)
+        image = recolour(
+            _draw(reference, image_bytes, work, matrix, size), parameters, work.transform.fill
+        )
         data, written = _encode(image, header, work)
         channels = work.channels
         turned = upright_matrix(header.orientation, header.width, header.height)
@@ -161,8 +165,10 @@ def _objects(
     if work.task != "detection":
         return (), {}
     objects, counts = place_objects(
-        reference.objects, work.labels, placement, min_visible=work.min_visible
+        reference.objects, work.labels, placement, min_visible=work.min_visible, masks=work.masks
     )
+    if work.masks:
+        counts["objects_without_mask"] = sum(not item.mask for item in objects)
     return tuple(objects), counts
 
 
@@ -200,8 +206,8 @@ def _stored_mask(reference: ImageReference, data: bytes, work: ImageWork) -> Mas
     mask = np.asarray(image)
     if work.binary_masks:
         return (mask > 127).astype(np.uint8)
-    if work.labels and mask.max() > max(work.labels.values()):
-        raise ImageRejectedError(
-            "mask_classes", f"class {mask.max()}, at most {max(work.labels.values())}"
-        )
+    most = max(work.labels.values(), default=_NO_CLASS)
+    found = int(mask.max(where=mask != _NO_CLASS, initial=0))
+    if found > most:
+        raise ImageRejectedError("mask_classes", f"class {found}, at most {most}")
     return mask

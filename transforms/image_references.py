@@ -5,6 +5,8 @@ A reference is small and goes through files as a line of JSON; pixels never do.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
@@ -51,6 +53,19 @@ class ImageObject:
     is_crowd: bool = False
     difficult: bool = False
     area: float | None = None
+
+
+def box_sides(sides: Iterable[Any]) -> tuple[float, float, float, float]:
+    """Reads the four sides of a box.
+
+    Raises:
+      ValueError: one is no finite number.
+      TypeError: one is neither number nor text.
+    """
+    xmin, ymin, xmax, ymax = map(float, sides)
+    if not all(map(math.isfinite, (xmin, ymin, xmax, ymax))):
+        raise ValueError("not finite")
+    return xmin, ymin, xmax, ymax
 
 
 @dataclass(frozen=True, slots=True)

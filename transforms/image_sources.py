@@ -24,7 +24,10 @@ from recordmill.transforms.image_spec import SourceSpec
 from recordmill.transforms.image_tables import table_images
 from recordmill.transforms.image_voc import voc_images
 
-__all__ = ["Listing", "SourceSpec", "detect_layout", "label_names", "list_images", "read_labels"]
+__all__ = [
+    "Listing", "SourceSpec", "detect_layout", "label_names", "labels_of", "list_images",
+    "read_labels",
+]  # fmt: skip
 
 
 def list_images(spec: SourceSpec, listing: Listing | None = None) -> Iterator[Listed]:
@@ -56,6 +59,13 @@ def list_images(spec: SourceSpec, listing: Listing | None = None) -> Iterator[Li
             f"--input {' '.join(spec.patterns)} holds no image: {passed} files were passed over "
             f"({', '.join(f'{reason} {n}' for reason, n in sorted(listing.filtered.items()))})"
         )
+
+
+def labels_of(image: ImageReference) -> Iterator[str]:
+    """Yields the labels of an image, its objects and its regions."""
+    yield from image.labels
+    yield from (item.label for item in image.objects if item.label)
+    yield from (label for label, _ in image.regions)
 
 
 def label_names(spec: SourceSpec, seen: Collection[str]) -> list[str]:
@@ -126,8 +136,7 @@ _LISTERS: dict[str, Callable[[SourceSpec, Listing], Iterator[Listed]]] = {
 def _checked(item: Listed, known: frozenset[str]) -> Listed:
     """Returns the image, or a reject where one of its labels is not among those given."""
     if isinstance(item, ImageReference):
-        named = [*item.labels, *(o.label for o in item.objects), *(n for n, _ in item.regions)]
-        for label in named:
+        for label in labels_of(item):
             if label not in known:
                 return ListedReject(item.name, "unknown_label", f"{label!r} is not in --labels")
     return item

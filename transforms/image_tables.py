@@ -24,7 +24,7 @@ from recordmill.transforms.image_joins import (
     join,
     reject_row,
 )
-from recordmill.transforms.image_references import ImageObject, ListedReject
+from recordmill.transforms.image_references import ImageObject, ListedReject, box_sides
 from recordmill.transforms.image_spec import SourceSpec
 from recordmill.transforms.table_rows import is_table, read_columns, read_rows
 
@@ -89,15 +89,20 @@ class Columns:
           ValueError: a field is of the wrong kind.
         """
         content: dict[str, Any] = {
-            "labels": self._labels(values.get(self.label)) if self.label else [],
+            "labels": self._labels(values.get(self.label)) if self.label else None,
             "split": _as_text(values.get(self.split)) if self.split else "",
             "group": _as_text(values.get(self.group)) if self.group else "",
         }
         if self.has_boxes:
             content["box"] = _box([values.get(name) for name in _BOX_FIELDS])
+            if content["box"] and self.label and not content["labels"]:
+                raise ValueError(f"a box, and the field {self.label} is empty")
         return content
 
-    def _labels(self, found: Any) -> list[str]:
+    def _labels(self, found: Any) -> list[str] | None:
+        """Returns the labels in a field; None where it is empty and holds only one."""
+        if found in (None, "") and not self.delimiter:
+            return None
         parts = found if isinstance(found, list) else [found]
         texts = [_as_text(part) for part in parts]
         if self.delimiter:
@@ -194,42 +199,49 @@ def _maker(spec: SourceSpec) -> Maker:
                 yield ListedReject(image.name, "bad_row", f"{place}: {problem}")
                 return
         said = [orjson.loads(content) for _, content, _, _ in rows]
-        first = said[0]
-        if "box" in first:
-            yield spec.reference(
-                image,
-                labels=_all_labels(said),
-                objects=tuple(
-                    ImageObject(" ".join(row["labels"]), tuple(row["box"]))
-                    for row in said
-                    if row["box"]
-                ),
-                split=first["split"],
-                group=first["group"],
-            )
+        if "box" in said[0]:
+            yield _image_of_boxes(spec, image, said)
             return
-        labels = tuple(first["labels"])
-        if spec.labels_from == "folder":
-            labels = spec.folder_label(image)
-        elif spec.labels_from == "none":
-            labels = ()
-        yield spec.reference(image, labels=labels, split=first["split"], group=first["group"])
+        yield _image_of_row(spec, image, said[0])
         for place, _, path, _ in rows[1:]:
             yield ListedReject(place, "duplicate", f"an earlier row names {path} too")
 
     return make
 
 
-def _all_labels(said: list[dict[str, Any]]) -> tuple[str, ...]:
-    return tuple(sorted({label for row in said for label in row["labels"]}))
+def _image_of_row(spec: SourceSpec, image: Entry, said: dict[str, Any]) -> Listed:
+    labels = () if said["labels"] is None else tuple(said["labels"])
+    if spec.labels_from == "folder":
+        labels = spec.folder_label(image)
+    elif spec.labels_from == "none":
+        labels = ()
+    elif said["labels"] is None:
+        return ListedReject(image.name, "no_label", "the row's label is empty")
+    return spec.reference(image, labels=labels, split=said["split"], group=said["group"])
 
 
-def _box(found: list[Any]) -> list[float] | None:
+def _image_of_boxes(spec: SourceSpec, image: Entry, said: list[dict[str, Any]]) -> Listed:
+    if len({(row["split"], row["group"]) for row in said}) > 1:
+        return ListedReject(image.name, "bad_row", "its rows name several splits or groups")
+    objects = tuple(
+        ImageObject(" ".join(row["labels"] or ()), tuple(row["box"])) for row in said if row["box"]
+    )
+    labels = set() if spec.labels_from == "none" else {item.label for item in objects} - {""}
+    return spec.reference(
+        image,
+        labels=tuple(sorted(labels)),
+        objects=objects,
+        split=said[0]["split"],
+        group=said[0]["group"],
+    )
+
+
+def _box(found: list[Any]) -> tuple[float, ...] | None:
     """Returns a row's box, None where its fields are empty, as for images without objects."""
     if all(value in (None, "") for value in found):
         return None
     try:
-        return [float(value) for value in found]
+        return box_sides(found)
     except (TypeError, ValueError) as error:
         raise ValueError(f"the box is {', '.join(map(str, found))}") from error
 

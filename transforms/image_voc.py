@@ -19,7 +19,7 @@ from recordmill.transforms.external_sort import Row
 from recordmill.transforms.image_entries import Entry, Listing
 from recordmill.transforms.image_files import find_files
 from recordmill.transforms.image_joins import Listed, image_rows, join, stem
-from recordmill.transforms.image_references import ImageObject, ListedReject
+from recordmill.transforms.image_references import ImageObject, ListedReject, box_sides
 from recordmill.transforms.image_spec import SourceSpec
 
 _SIDES = ("xmin", "ymin", "xmax", "ymax")
@@ -94,11 +94,11 @@ def _object(element: Element) -> ImageObject:
         raise ValueError(f"the object {label} has no <bndbox>")
     sides = [box.findtext(side) or "" for side in _SIDES]
     try:
-        xmin, ymin, xmax, ymax = map(float, sides)
+        corners = box_sides(sides)
     except ValueError as error:
         raise ValueError(f"the box of {label} is {', '.join(sides)}") from error
     difficult = (element.findtext("difficult") or "0").strip() == "1"
-    return ImageObject(label, (xmin, ymin, xmax, ymax), difficult=difficult)
+    return ImageObject(label, corners, difficult=difficult)
 
 
 def _parse_xml(data: bytes) -> Element:

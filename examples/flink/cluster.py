@@ -59,11 +59,10 @@ def conf(folder: Path, *, ports: dict[str, int], slots: int) -> str:
     settings: dict[str, Any] = {
         "jobmanager.rpc.address": "localhost",
         "jobmanager.rpc.port": ports["rpc"],
-        "jobmanager.memory.process.size": "1g",
         "rest.address": "localhost",
         "rest.port": ports["rest"],
         "taskmanager.numberOfTaskSlots": slots,
-        "taskmanager.memory.process.size": "1g",
+        "taskmanager.memory.process.size": "1728m",
         "taskmanager.memory.network.max": "128m",
         # Without a strategy, which is Flink's default, a job ends with the first worker that dies.
         "restart-strategy.type": "fixed-delay",

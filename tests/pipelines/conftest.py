@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from .clusters import flink, prism
 from .jobs import CASES, JobCase, shard_bytes
+
+__all__ = ["big", "flink", "prism", "small", "written"]
 
 
 @dataclass(frozen=True)

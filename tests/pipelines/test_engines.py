@@ -4,67 +4,20 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from recordmill.pipelines.command_line import main
 from recordmill.pipelines.engines import choose_engine, parse_arguments
 from recordmill.pipelines.remote import check_shared
 from recordmill.records.arguments import Parser
 from recordmill.records.errors import UsageError
 
-Bytes = dict[str, bytes]
-
-
-def shard_bytes(output: Path) -> Bytes:
-    return {
-        str(path.relative_to(output)): path.read_bytes()
-        for path in sorted(output.glob("*/*.tfrecords"))
-    }
-
-
-@pytest.fixture(scope="session")
-def jobs(corpus: Path, vocab_file: str) -> dict[str, list[str]]:
-    """Commands without an output: one small job of each kind."""
-    return {
-        "text": [
-            "text", f"--input={corpus}/*.txt", f"--vocab_file={vocab_file}",
-            "--max_seq_length=64", "--max_predictions_per_seq=10", "--dupe_factor=2",
-            "--num_shards=4", "--splits=train:0.8,validation:0.2",
-        ],
-    }  # fmt: skip
-
-
-@pytest.fixture(scope="session")
-def on_one_worker(
-    jobs: dict[str, list[str]], tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[str], Bytes]:
-    """What a job writes on the direct engine with one worker."""
-    written: dict[str, Bytes] = {}
-
-    def write(job: str) -> Bytes:
-        if job not in written:
-            output = tmp_path_factory.mktemp("engine") / "ds"
-            assert main([*jobs[job], f"--output={output}", "--direct_num_workers=1"]) == 0
-            written[job] = shard_bytes(output)
-        return written[job]
-
-    return write
-
-
-def engine_flags(engine: str, request: pytest.FixtureRequest) -> list[str]:
-    if engine == "direct":
-        return ["--direct_num_workers=2"]
-    if engine == "prism":
-        return ["--runner=prism", f"--prism_location={request.getfixturevalue('prism')}"]
-    return list(request.getfixturevalue("flink").flags)
+from .conftest import Written
+from .jobs import shard_bytes
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("job", ["text"])
 @pytest.mark.parametrize(
     "engine",
     [
@@ -74,26 +27,22 @@ def engine_flags(engine: str, request: pytest.FixtureRequest) -> list[str]:
     ],
 )
 def test_same_bytes(
-    engine: str,
-    job: str,
-    jobs: dict[str, list[str]],
-    on_one_worker: Callable[[str], Bytes],
-    tmp_path: Path,
-    request: pytest.FixtureRequest,
+    engine: str, small: Written, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    expected = on_one_worker(job)
-    assert len(expected) > 1
-    assert len(set(expected.values())) == len(expected)
-    flags = engine_flags(engine, request)
-    command = [sys.executable, "-m", "recordmill.pipelines.command_line", *jobs[job], *flags]
-    subprocess.run([*command, f"--output={tmp_path}/ds"], check=True, timeout=300, cwd=tmp_path)
-    assert shard_bytes(tmp_path / "ds") == expected
+    flags = []
+    if engine == "prism":
+        flags = ["--runner=prism", f"--prism_location={request.getfixturevalue('prism')}"]
+    elif engine == "flink":
+        flags = request.getfixturevalue("flink").flags
+    line = small.case.line(small.source, tmp_path / "ds", *small.flags, *flags, workers=2)
+    subprocess.run(line, check=True, timeout=300, cwd=tmp_path)
+    assert shard_bytes(tmp_path / "ds") == small.shards
 
 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--runner=flnk"], "--runner must be one of direct, flink, prism"),
+        (["--runner=flnk"], "--runner must be one of direct, flink, dataflow, prism"),
         (["--runner=flink"], "--flink_master=HOST:PORT is required"),
         (["--runner=flink", "--flink_master=localhost:9"], "localhost:9 does not answer as one"),
         (["--runner=prism", "--prism_location=/none"], "--prism_location must be the program"),

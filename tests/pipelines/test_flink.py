@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -18,15 +17,16 @@ from typing import Any
 import psutil
 import pytest
 
-from recordmill.pipelines.command_line import main
 from recordmill.pipelines.engines import choose_engine, parse_arguments
 from recordmill.pipelines.flink_cluster import read_cluster
 from recordmill.records.arguments import Parser
 from recordmill.records.errors import UsageError
 
-pytestmark = [pytest.mark.flink, pytest.mark.slow, pytest.mark.timeout(1200)]
+from .clusters import ROOT
+from .conftest import Written
+from .jobs import shard_bytes
 
-LENGTHS = ("--max_seq_length=64", "--max_predictions_per_seq=10")
+pytestmark = [pytest.mark.flink, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
 def get(url: str) -> Any:
@@ -45,14 +45,17 @@ def wait_for(condition: Callable[[], Any], seconds: float = 120) -> Any:
 
 
 @contextmanager
-def running(*flags: str) -> Iterator[subprocess.Popen[str]]:
-    """A text job in a process of its own, which is gone at the end whatever happens."""
-    command = [sys.executable, "-m", "recordmill.pipelines.text", *LENGTHS, *flags]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd="/") as process:
+def running(line: list[str]) -> Iterator[subprocess.Popen[str]]:
+    """A command in a process of its own, which is gone at the end whatever happens."""
+    with subprocess.Popen(line, stderr=subprocess.PIPE, text=True, cwd="/") as process:
         try:
             yield process
         finally:
             process.kill()
+
+
+def job_id(printed: str) -> str:
+    return printed.partition("/#/job/running/")[2].split()[0]
 
 
 def test_cluster_tells_what_it_is(flink: Any) -> None:
@@ -81,28 +84,44 @@ def test_rejects_over_the_budget_end_the_job_there_too(
     flink: Any, vocab_file: str, tmp_path: Path
 ) -> None:
     (tmp_path / "in.jsonl").write_text('{"text": "the words of one"}\nnot JSON\n')
-    flags = [f"--input={tmp_path}/in.jsonl", f"--output={tmp_path}/ds", *flink.flags]
-    with running(f"--vocab_file={vocab_file}", *flags) as process:
+    line = [
+        sys.executable, "-m", "recordmill.pipelines.text", f"--input={tmp_path}/in.jsonl",
+        f"--output={tmp_path}/ds", f"--vocab_file={vocab_file}", *flink.flags,
+    ]  # fmt: skip
+    with running(line) as process:
         error = process.communicate(timeout=300)[1]
     assert process.returncode == 1
     assert error.splitlines()[-1].startswith("recordmill: 1 of 2 inputs rejected (not_json 1)")
-    job = error.partition("/#/job/running/")[2].split()[0]
-    wait_for(lambda: get(f"{flink.url}/jobs/{job}")["state"] == "CANCELED")
+    job = f"{flink.url}/jobs/{job_id(error)}"
+    wait_for(lambda: get(job)["state"] == "CANCELED")
     assert not (tmp_path / "ds/_SUCCESS").exists()
 
 
-def test_a_killed_task_manager_changes_nothing(flink: Any, vocab_file: str, tmp_path: Path) -> None:
-    rng = random.Random(3)
-    words = Path(vocab_file).read_text().split()[60:]
-    lines = [" ".join(rng.choices(words, k=12)) for _ in range(10_000)]
-    (tmp_path / "in.txt").write_text("\n".join(lines))
-    flags = [
-        f"--input={tmp_path}/in.txt", "--documents=line", "--task=mlm", "--dupe_factor=10",
-        "--num_shards=12", f"--vocab_file={vocab_file}",
-    ]  # fmt: skip
-    assert main(["text", *LENGTHS, *flags, f"--output={tmp_path}/here"]) == 0
-    done = tmp_path / "there/_tmp/done"
-    with running(*flags, f"--output={tmp_path}/there", *flink.flags) as process:
+def test_an_interrupted_launcher_leaves_the_job_to_itself(
+    flink: Any, written: Callable[[str, str], Written], tmp_path: Path
+) -> None:
+    job = written("text", "small")
+    jar = f"--flink_job_server_jar={ROOT}/build/flink/target/flink.jar"
+    flags = [*job.flags, *flink.flags_but_server, jar]
+    with running(job.case.line(job.source, tmp_path / "ds", *flags, workers=1)) as process:
+        assert process.stderr
+        first = wait_for(process.stderr.readline)
+        assert first.startswith(f"flink: {flink.url}/#/job/running/")
+        process.send_signal(signal.SIGINT)
+        error = process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    assert error.splitlines()[-1].endswith(f"the job goes on, or is cancelled there: {first[7:-1]}")
+    wait_for((tmp_path / "ds/_SUCCESS").exists)
+    assert shard_bytes(tmp_path / "ds") == job.shards
+
+
+def test_a_killed_task_manager_changes_nothing(
+    flink: Any, written: Callable[[str, str], Written], tmp_path: Path
+) -> None:
+    job = written("text", "big")
+    done = tmp_path / "ds/_tmp/done"
+    line = job.case.line(job.source, tmp_path / "ds", *job.flags, *flink.flags, workers=1)
+    with running(line) as process:
         wait_for(lambda: done.is_dir() and any(done.iterdir()))
         killed = next(
             pid
@@ -112,9 +131,6 @@ def test_a_killed_task_manager_changes_nothing(flink: Any, vocab_file: str, tmp_
         os.kill(killed, signal.SIGKILL)
         error = process.communicate(timeout=300)[1]
     assert process.returncode == 0, error
-    job = error.partition("/#/job/running/")[2].split()[0]
-    failures = get(f"{flink.url}/jobs/{job}/exceptions")["exceptionHistory"]["entries"]
+    failures = get(f"{flink.url}/jobs/{job_id(error)}/exceptions")["exceptionHistory"]["entries"]
     assert failures, "the job had ended before its task manager did"
-    shards = {path.name: path.read_bytes() for path in tmp_path.glob("there/train/*")}
-    assert shards == {path.name: path.read_bytes() for path in tmp_path.glob("here/train/*")}
-    assert len(shards) == 12
+    assert shard_bytes(tmp_path / "ds") == job.shards

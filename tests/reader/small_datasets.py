@@ -62,8 +62,13 @@ def write_dataset(
             files[name.index_path] = google_crc32c.value(lines)
             shards.append(
                 ShardInfo(
-                    split, index, len(contents), len(batch.offsets) - 1, len(data),
-                    len(batch.buffer), google_crc32c.value(data),
+                    split,
+                    index,
+                    len(contents),
+                    len(batch.offsets) - 1,
+                    len(data),
+                    len(batch.buffer),
+                    google_crc32c.value(data),
                 )  # fmt: skip
             )
     manifest = Manifest(

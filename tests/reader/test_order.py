@@ -30,9 +30,7 @@ def steps(order: Order, epoch: int = 0) -> list[list[int]]:
     rows = []
     for window in range(order.windows_per_epoch):
         plan = order.window(epoch, window)
-        number = {
-            run.position + i: run.number + i for run in plan.runs for i in range(run.count)
-        }
+        number = {run.position + i: run.number + i for run in plan.runs for i in range(run.count)}
         assert all(run.count <= order.run_records for run in plan.runs)
         rows += [number[row] if row != FILLER else FILLER for row in plan.rows.tolist()]
     return [rows[at : at + order.batch_size] for at in range(0, len(rows), order.batch_size)]

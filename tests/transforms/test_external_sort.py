@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recordmill.records.errors import RunError
+from recordmill.transforms import external_sort
 from recordmill.transforms.external_sort import cogroup, sort_rows
 
 KEYS = st.sampled_from(["a", "a/b", "a-b", "é", "b\tc\n", "\udcff", ""])
@@ -25,6 +26,21 @@ def test_cogroup_gathers_contents_by_tag():
     expected = [("a", {"y": [(2, ("z",))]}), ("b", {"x": [1, 0], "y": [3]})]
     for held_bytes in (1, 1 << 20):
         assert list(cogroup(rows, held_bytes=held_bytes)) == expected
+
+
+def test_no_more_is_held_than_said(monkeypatch):
+    spilled: list[int] = []
+    spill = external_sort._spill
+
+    def counting(rows, scratch):
+        spilled.append(sum(len(packed) for *_, packed in rows))
+        return spill(rows, scratch)
+
+    monkeypatch.setattr(external_sort, "_spill", counting)
+    rows = [(str(i % 7), "x", ("text" * 1000, i)) for i in range(100)]
+    assert list(sort_rows(rows, held_bytes=50_000)) == sorted(rows, key=lambda row: row[0])
+    assert len(spilled) == 8
+    assert max(spilled) <= 50_000 + 5000
 
 
 def test_no_place_for_temporary_files_is_one_line(tmp_path):

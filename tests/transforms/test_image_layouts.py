@@ -206,6 +206,7 @@ class TestVoc:
             ("<annotation><object/></annotation>", "an <object> has no <name>"),
             ("<annotation><object><name>x</name></object></annotation>", "x has no <bndbox>"),
             (voc_xml(("x", ("", 1, 2, 3))), "the box of x is , 1, 2, 3"),
+            (voc_xml(("x", (0, 0, 1, "inf"))), "the box of x is 0, 0, 1, inf"),
             (
                 '<!DOCTYPE a [<!ENTITY b "bb">]><annotation>&b;</annotation>',
                 "XML that defines entities is not read",
@@ -291,7 +292,8 @@ class TestCoco:
             ({"images": None}, "must be COCO's instances JSON"),
             ({"categories": [{"id": 1}]}, "has a category without id or name"),
             ({"categories": [{"id": 1, "name": "a"}, {"id": 2, "name": "a"}]}, "one is twice"),
-            ({"images": [{"id": 1}]}, "image 0 has no id or file_name"),
+            ({"images": [{"id": 1}]}, "must give id and file_name of image 0"),
+            ({"images": [{"id": 1, "file_name": "a.jpg"}] * 2}, "must name image 1 once"),
         ):
             path = self.write(tmp_path, **changes)
             with pytest.raises(UsageError, match=message):

@@ -112,6 +112,11 @@ class TestClasses:
             class_mask(self.REGIONS, {"a": 1}, height=2, width=4)
         assert (caught.value.reason, caught.value.detail) == ("unknown_label", "b")
 
+    def test_a_region_cannot_be_background(self):
+        with pytest.raises(ImageRejectedError) as caught:
+            class_mask(self.REGIONS, {"a": 0, "b": 1}, height=2, width=4)
+        assert caught.value.reason == "mask_classes"
+
     def test_bounds(self):
         mask = np.zeros((5, 6), np.uint8)
         assert bounds(mask) is None

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recordmill.transforms.image_augmentation import AugmentationSpec, draw, place
-from recordmill.transforms.image_decoding import ImageRejectedError
+from recordmill.transforms.image_decoding import DecodeSpec, ImageRejectedError, decode_mask
 from recordmill.transforms.image_geometry import Matrix, TransformSpec, scaling, shift
 from recordmill.transforms.image_masks import bounds, region_mask
-from recordmill.transforms.image_objects import Placement, place_mask, place_objects
+from recordmill.transforms.image_objects import (
+    PlacedObject,
+    Placement,
+    place_mask,
+    place_objects,
+)
 from recordmill.transforms.image_references import ImageObject, Region
 
 SIZE = (160, 110)  # width, height
@@ -33,7 +40,11 @@ def as_runs(region: Region) -> Region:
 
 
 def placed(item: ImageObject, placement: Placement, min_visible: float = 0.0):
-    return place_objects([item], LABELS, placement, min_visible=min_visible)
+    return place_objects([item], LABELS, placement, min_visible=min_visible, masks=True)
+
+
+def pixels(item: PlacedObject) -> np.ndarray:
+    return np.asarray(decode_mask(item.mask, DecodeSpec())[1])
 
 
 def moved(matrix: Matrix) -> Placement:
@@ -58,11 +69,11 @@ class TestProperties:
         alone, _ = placed(ImageObject("cat", box), placement)
         if not drawn or not run:
             return
-        assert drawn[0].box == pytest.approx(bounds(drawn[0].mask), abs=1)
-        assert run[0].box == pytest.approx(bounds(run[0].mask), abs=1)
+        assert drawn[0].box == pytest.approx(bounds(pixels(drawn[0])), abs=1)
+        assert run[0].box == pytest.approx(bounds(pixels(run[0])), abs=1)
         # A pixel of the source, where the copy is enlarged.
         pixel = max(1.0, matrix.enlargement)
-        differ = (drawn[0].mask != run[0].mask).sum()
+        differ = (pixels(drawn[0]) != pixels(run[0])).sum()
         around = 2 * sum(np.ptp(np.reshape(drawn[0].box, (2, 2)), axis=0))
         assert differ <= 1.5 * pixel * around + 8
         assert drawn[0].box == pytest.approx(run[0].box, abs=1.5 * pixel)
@@ -95,15 +106,23 @@ class TestObjects:
             True,
             True,
         )
-        assert (found.area, found.mask) == (300, None)
+        assert (found.area, found.mask) == (300, b"")
         assert counts == {"objects_empty": 0, "objects_cut": 0}
 
     def test_area_where_none_is_given(self):
         (boxed,), _ = placed(ImageObject("cat", (0, 0, 10, 20)), moved(scaling(2, 2)))
         assert boxed.area == 800
         (masked,), _ = placed(ImageObject("cat", region=POLYGON), moved(Matrix()))
-        assert masked.area == masked.mask.sum() == 60 * 50
+        assert masked.area == pixels(masked).sum() == 60 * 50
         assert masked.box == (40, 30, 100, 80)
+
+    def test_masks_only_where_they_are_asked_for(self):
+        item = ImageObject("cat", (40, 30, 100, 80), POLYGON, area=7)
+        for placement in (moved(Matrix()), moved(shift(-60, 0))):
+            (asked,), _ = placed(item, placement)
+            (found,), _ = place_objects([item], LABELS, placement, min_visible=0.0, masks=False)
+            assert asked.mask
+            assert found == replace(asked, mask=b"")
 
     @pytest.mark.parametrize(
         "box", [(5, 5, 5, 9), (9, 9, 5, 5), (200, 0, 220, 10), (-20, 0, -10, 10)]

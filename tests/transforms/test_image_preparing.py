@@ -132,6 +132,9 @@ class TestChanging:
     def test_grey(self):
         found = make(WHOLE["rgb.png"], work(channels=1, encode=EncodeSpec("PNG")))
         assert (found.channels, opened(found).mode) == (1, "L")
+        assert opened(make(WHOLE["rgb.jpg"], work(channels=1))).mode == "L"
+        assert make(WHOLE["grey.jpg"], work(channels=1)).data == WHOLE["grey.jpg"]
+        assert make(WHOLE["grey.jpg"]).data == WHOLE["grey.jpg"]
 
     def test_turned_then_resized(self):
         # A red square low on the left of the stored image; EXIF 6 turns it to the left at the top.
@@ -182,6 +185,12 @@ class TestCopies:
         other = [make(png(), self.USING, copy=1, key=6), make(png(), self.USING, copy=None)]
         assert len({c.number for c in [*copies, *other]}) == 5
 
+    def test_held_bytes_count_all(self):
+        using = work("detection", masks=True)
+        region = Region("runs", runs=(1, 5))
+        found = make(png(), using, objects=(ImageObject("cat", (0, 0, 9, 9), region),))
+        assert found.held_bytes == len(png()) + len(found.objects[0].mask)
+
     def test_seed(self):
         other = work(augmentation=EVERYTHING, encode=EncodeSpec("PNG"), transform=SMALL, seed=1)
         assert make(png(), other, copy=1).data != make(png(), self.USING, copy=1).data
@@ -194,8 +203,9 @@ class TestCopies:
         np.testing.assert_array_equal(np.asarray(opened(found)), np.asarray(drawn())[:, ::-1])
         (item,) = found.objects
         assert item.box == (28, 4, 44, 10)
-        assert item.mask[4:10, 28:44].all()
-        assert item.mask.sum() == 96
+        mask = np.asarray(Image.open(io.BytesIO(item.mask)))
+        assert mask[4:10, 28:44].all()
+        assert mask.sum() == 96
         assert found.augmentation == {"copy": 1, "flip": True}
 
 
@@ -232,6 +242,14 @@ class TestSegmentation:
         assert self.reason(mask) == "mask_classes"
         found = self.make(mask, work("segmentation", binary_masks=True))
         assert found.mask[0].tolist() == [0] * 20 + [1] * 28
+
+    def test_pixels_without_a_class(self):
+        classes = self.CLASSES.copy()
+        classes[0] = 255
+        mask = encoded(Image.fromarray(classes), "PNG")
+        np.testing.assert_array_equal(self.make(mask).mask, classes)
+        classes[0] = 3
+        assert self.reason(encoded(Image.fromarray(classes), "PNG")) == "mask_classes"
 
     def test_rejects(self):
         assert self.reason(encoded(Image.fromarray(self.CLASSES[1:]), "PNG")) == "mask_size"

@@ -207,6 +207,14 @@ class TestDetection:
             self.layout(tmp_path)
         assert self.layout(tmp_path, labels_from="none") == "flat"
 
+    def test_a_folder_of_images_is_no_label(self, tmp_path: Path):
+        fill(tmp_path, "images/a.jpg", "labels/a.txt")
+        assert self.layout(tmp_path / "**") == "flat"
+
+    def test_labels_from_folders_are_taken_at_their_word(self, tmp_path: Path):
+        fill(tmp_path, "images/a.jpg", "masks/a.png", "t.csv")
+        assert self.layout(tmp_path, labels_from="folder") == "folders"
+
     def test_unknown_annotations(self):
         with pytest.raises(UsageError, match=r"--annotations must be a table .* got x\.yaml"):
             self.layout("y", annotations="x.yaml")

@@ -84,6 +84,9 @@ class TestTablesAlone:
     def test_several_labels(self, tmp_path: Path):
         fill(tmp_path, "a.jpg", "b.jpg", "c.jpg")
         table = write(tmp_path / "t.csv", "path,label\na.jpg,x; y;x\nb.jpg,z\nc.jpg,\n")
+        images, rejects = listed(table)
+        assert images["a.jpg"].labels == ("x; y;x",)
+        assert rejects == [("c.jpg", "no_label")]
         images, _ = listed(table, label_delimiter=";")
         assert [i.labels for i in images.values()] == [("x", "y"), ("z",), ()]
         lines = [{"path": "a.jpg", "label": ["x", 3]}, {"path": "b.jpg", "label": 7}]
@@ -111,19 +114,29 @@ class TestTablesAlone:
         ]  # fmt: skip
 
     def test_rows_with_boxes_are_objects(self, tmp_path: Path):
-        fill(tmp_path, "a.jpg", "b.jpg", "c.jpg")
+        fill(tmp_path, "a.jpg", "b.jpg", "c.jpg", "d.jpg", "e.jpg")
         table = write(
             tmp_path / "t.csv",
             "filename,class,xmin,ymin,xmax,ymax\na.jpg,cat,1,2,3,4\nb.jpg,,,,,\na.jpg,dog,5,6,7,8.5\n"
-            "c.jpg,dog,5,6,7,8\nc.jpg,dog,5,x,7,8\n",
+            "c.jpg,dog,5,6,7,8\nc.jpg,dog,5,x,7,8\nd.jpg,dog,0,0,nan,1\ne.jpg,,1,2,3,4\n",
         )
         images, rejects = listed(table)
-        assert rejects == [("c.jpg", "bad_row")]
+        assert rejects == [(name, "bad_row") for name in ("c.jpg", "d.jpg", "e.jpg")]
         assert images["a.jpg"].objects == (
             ImageObject("cat", (1, 2, 3, 4)), ImageObject("dog", (5, 6, 7, 8.5)),
         )  # fmt: skip
         assert images["a.jpg"].labels == ("cat", "dog")
         assert images["b.jpg"].objects == ()
+
+    def test_boxes_of_an_image_are_in_one_split(self, tmp_path: Path):
+        fill(tmp_path, "a.jpg", "b.jpg")
+        rows = [f"{name},cat,1,2,3,{4 + i},{fold}" for i, (name, fold) in enumerate(
+            [("a.jpg", "val"), ("a.jpg", "val"), ("b.jpg", "val"), ("b.jpg", "x")])]  # fmt: skip
+        header = "filename,class,xmin,ymin,xmax,ymax,fold"
+        table = write(tmp_path / "t.csv", "\n".join([header, *rows]))
+        images, rejects = listed(table, split_from="fold")
+        assert [image.split for image in images.values()] == ["validation"]
+        assert rejects == [("b.jpg", "bad_row")]
 
 
 class TestTablesOfListedImages:

@@ -1,0 +1,108 @@
+"""What slots are worth: jobs on a Flink cluster of this machine, with one slot and with more.
+
+    python examples/flink/cluster.py start && python benchmarks/flink.py --slots=1,2,4
+
+Sleeping tasks tell how work is spread, whatever else the machine does; the text job needs cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from contextlib import redirect_stderr
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+
+from recordmill.pipelines.engines import choose_engine, parse_arguments
+from recordmill.pipelines.local import JobSize
+from recordmill.records.arguments import Parser
+
+
+def get(url: str) -> Any:
+    with urllib.request.urlopen(url, timeout=30) as response:
+        return json.load(response)
+
+
+def describe(master: str, printed: str, stage: str) -> str:
+    """Returns how long the job took on the cluster, and what each subtask of a stage read."""
+    job = get(f"http://{master}/jobs/{printed.partition('/#/job/running/')[2].split()[0]}")
+    [vertex] = [v for v in job["vertices"] if stage in v["name"]]
+    found = get(f"http://{master}/jobs/{job['jid']}/vertices/{vertex['id']}")["subtasks"]
+    counts = [subtask["metrics"]["read-records"] for subtask in found]
+    hosts = {subtask["taskmanager-id"] for subtask in found}
+    return f"{job['duration'] / 1000:.1f} s in the cluster, {counts} on {len(hosts)} task managers"
+
+
+def sleep_one_second(_: int) -> int:
+    time.sleep(1)
+    return 1
+
+
+def run_sleeping(flags: list[str], tasks: int) -> str:
+    engine = choose_engine(*parse_arguments(Parser(), flags))
+
+    def build(pipeline: beam.Pipeline) -> object:
+        return (
+            pipeline
+            | "Tasks" >> beam.Create(range(tasks), reshuffle=False)
+            | "SpreadTasks" >> beam.Reshuffle()
+            | "Sleep" >> beam.Map(sleep_one_second)
+        )
+
+    printed = StringIO()
+    with redirect_stderr(printed):
+        engine.run(build, folder="/tmp", failure_path="/nowhere", size=JobSize(tasks, 0, 1))
+    return printed.getvalue()
+
+
+def write_corpus(folder: Path, megabytes: int) -> list[str]:
+    rng = random.Random(1)
+    words = ["".join(rng.choices("abcdefghij", k=rng.randint(2, 9))) for _ in range(20_000)]
+    line = " ".join(rng.choices(words, k=5000))
+    with open(folder / "in.txt", "w") as text:
+        for _ in range(megabytes * 1_000_000 // len(line)):
+            at = rng.randrange(len(line) // 2)
+            text.write(re.sub(r"(.{100}\S*) ", r"\1\n", line[at:] + " " + line[:at]) + "\n")
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
+    (folder / "vocab").write_text("\n".join(tokens) + "\n")
+    return [
+        f"--input={folder}/in.txt", f"--vocab_file={folder}/vocab", "--documents=line",
+        "--task=mlm", "--dupe_factor=5", "--num_shards=16",
+    ]  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--flink_master", default="localhost:8081")
+    parser.add_argument("--job_endpoint", default="localhost:8099")
+    parser.add_argument("--slots", default="1,2")
+    parser.add_argument("--megabytes", type=int, default=40)
+    parser.add_argument("--tasks", type=int, default=24)
+    options = parser.parse_args()
+    where = [f"--flink_master={options.flink_master}", f"--job_endpoint={options.job_endpoint}"]
+    with tempfile.TemporaryDirectory() as folder:
+        text = write_corpus(Path(folder), options.megabytes)
+        for slots in options.slots.split(","):
+            flags = ["--runner=flink", *where, f"--parallelism={slots}"]
+            printed = run_sleeping(flags, options.tasks)
+            print(f"{slots} slots, sleep: {describe(options.flink_master, printed, 'Sleep')}")
+            command = [
+                sys.executable, "-m", "recordmill.pipelines.text", *text, *flags,
+                f"--output={folder}/ds-{slots}",
+            ]  # fmt: skip
+            run = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=True)
+            print(f"{slots} slots, text: {describe(options.flink_master, run.stderr, 'Build')}")
+
+
+if __name__ == "__main__":
+    main()

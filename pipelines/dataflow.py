@@ -1,0 +1,169 @@
+"""Dataflow: what it needs checked before submission, and workers that suit the job.
+
+Workers run the image that is given, so nothing is staged but the job's graph, and nothing is
+installed when they start. Dataflow starts a process for each core; each has one thread, since a
+task takes a core and a known amount of memory.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from recordmill.pipelines.local import JobSize
+from recordmill.pipelines.planning import check_writable
+from recordmill.pipelines.remote import RemoteEngine, SubmittedJob, given_options
+from recordmill.records.errors import UsageError
+
+IMAGE_VARIABLE = "RECORDMILL_IMAGE"  # set in the image: its own name
+
+_FAMILY = "e2-standard"  # 4 GB a core, the cheapest, in every region
+_CORES = (2, 4, 8)
+_USUAL_MACHINES = 100  # where the user sets no limit
+_USUAL_WORKERS = 64  # processes that an input is cut for, before its size is known
+_DISK_GB = 30  # the system, the image unpacked, logs
+_DISK_STEP_GB = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Machines:
+    """The machines for a job.
+
+    Attributes:
+      cores: of each; a worker process each.
+      most: more would have nothing to do.
+      disk_gb: of each.
+    """
+
+    cores: int
+    most: int
+    disk_gb: int
+
+
+def choose_machines(size: JobSize) -> Machines:
+    """Returns machines such that each gets several tasks, and scratch space for two a core."""
+    cores = next((cores for cores in _CORES if size.tasks <= 8 * cores), _CORES[-1])
+    most = max(1, min(_USUAL_MACHINES, -(-size.tasks // cores)))
+    scratch_gb = 2 * cores * size.input_bytes / max(1, size.tasks) / 1e9
+    disk_gb = _DISK_GB + _DISK_STEP_GB * int(-(-scratch_gb // _DISK_STEP_GB))
+    return Machines(cores, most, disk_gb)
+
+
+def _flags_for(given: dict[str, Any], size: JobSize) -> list[str]:
+    machines = choose_machines(size)
+    most = max(machines.most, int(given.get("num_workers", 0)))
+    defaults = {
+        "machine_type": f"{_FAMILY}-{machines.cores}",
+        "disk_size_gb": machines.disk_gb,
+        "max_num_workers": most,
+    }
+    return [f"--{name}={value}" for name, value in defaults.items() if name not in given]
+
+
+def _check_installed() -> None:
+    try:
+        found = importlib.util.find_spec("google.cloud.dataflow_v1beta3")
+    except ModuleNotFoundError:
+        found = None
+    if found is None:
+        raise UsageError("--runner=dataflow needs pip install 'recordmill[gcp]'")
+
+
+def _check_place(given: dict[str, Any]) -> None:
+    if not given.get("project"):
+        raise UsageError("--project is required for --runner=dataflow: the project's id")
+    region = given.get("region", "")
+    if not re.fullmatch(r"[a-z]+-[a-z]+[0-9]+", region):
+        found = f"got {region!r}" if region else "and none is given"
+        zone = re.fullmatch(r"([a-z]+-[a-z]+[0-9]+)-[a-z]", region)
+        hint = f"; a zone is --region={zone[1]} --worker_zone={region}" if zone else ""
+        raise UsageError(
+            f"--region must be a region for --runner=dataflow, such as europe-west1, {found}{hint}"
+        )
+    for flag in ("temp_location", "staging_location", "template_location"):
+        if (flag in given or flag == "temp_location") and not re.fullmatch(
+            r"gs://[^/]+(/.*)?", given.get(flag, "")
+        ):
+            raise UsageError(
+                f"--{flag} must be a folder or file on gs:// for --runner=dataflow, got "
+                f"{given.get(flag, 'none')}"
+            )
+
+
+def _image_flag(given: dict[str, Any]) -> list[str]:
+    if "sdk_container_image" in given:
+        return []
+    image = os.environ.get(IMAGE_VARIABLE)
+    if not image:
+        raise UsageError(
+            "--sdk_container_image is required for --runner=dataflow: the image with recordmill "
+            "that workers run; `make image IMAGE=…` builds it"
+        )
+    return [f"--sdk_container_image={image}"]
+
+
+def _last_error(result: Any) -> str:
+    """Returns the last error that Dataflow has of a job; the first ones are those of retries."""
+    job, client = result.job_id(), result._runner.dataflow_client
+    errors: list[str] = []
+    token = None
+    while True:
+        messages, token = client.list_messages(
+            job, page_token=token, minimum_importance="JOB_MESSAGE_ERROR"
+        )
+        errors += [message.message_text for message in messages]
+        if not token:
+            return errors[-1] if errors else ""
+
+
+def _finder(given: dict[str, Any]) -> Callable[[Any, str], SubmittedJob]:
+    def find(result: Any, name: str) -> SubmittedJob:
+        if given.get("dry_run"):
+            return SubmittedJob("the job is valid; nothing was submitted", str)
+        if not result.has_job:
+            return SubmittedJob(f"the job was written to {given['template_location']}", str)
+        job = result.job_id()
+        link = (
+            f"https://console.cloud.google.com/dataflow/jobs/{given['region']}/{job}"
+            f"?project={given['project']}"
+        )
+        return SubmittedJob(f"job {job}, {link}", result.cancel, partial(_last_error, result))
+
+    return find
+
+
+def dataflow_engine(flags: list[str], *, wait: bool) -> RemoteEngine:
+    """Returns the engine for Google's Dataflow.
+
+    Raises:
+      UsageError: what is missing or wrong, before anything is submitted.
+    """
+    _check_installed()
+    given = given_options(flags)
+    _check_place(given)
+    extra = _image_flag(given)
+    if not given.get("dry_run"):
+        check_writable(given["temp_location"], "--temp_location")
+    if "save_main_session" not in given:
+        extra.append("--no_save_main_session")
+    if "number_of_worker_harness_threads" not in given:
+        extra.append("--number_of_worker_harness_threads=1")
+    submits = not given.get("dry_run") and "template_location" not in given
+    machines = int(given.get("max_num_workers", 0) or given.get("num_workers", 0))
+    return RemoteEngine(
+        name="dataflow",
+        runner="DataflowRunner",
+        workers=_CORES[-1] * machines or _USUAL_WORKERS,
+        flags=(*flags, *extra),
+        find=_finder(given),
+        is_here=False,
+        mounts=False,
+        outlives=True,
+        wait=wait and submits,
+        flags_for=partial(_flags_for, given),
+    )

@@ -1,0 +1,64 @@
+"""Engines beyond this process: a Flink cluster and Prism, each started or built once a session."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+_PRISM = "github.com/apache/beam/sdks/v2/go/cmd/prism@v2.77.0"
+
+
+@dataclass(frozen=True)
+class Flink:
+    """A running cluster: the numbers of its processes by name, its ports, the flags of a job."""
+
+    pids: dict[str, int]
+    ports: dict[str, int]
+
+    @property
+    def url(self) -> str:
+        return f"http://localhost:{self.ports['rest']}"
+
+    @property
+    def flags(self) -> list[str]:
+        """For the job server that runs beside the cluster."""
+        return [*self.flags_but_server, f"--job_endpoint=localhost:{self.ports['job']}"]
+
+    @property
+    def flags_but_server(self) -> list[str]:
+        return ["--runner=flink", f"--flink_master={self.url}", "--parallelism=2"]
+
+
+@pytest.fixture(scope="session")
+def flink(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flink]:
+    for tool in ("java", "mvn"):
+        if not shutil.which(tool):
+            pytest.skip(f"{tool} is not installed, and a Flink cluster needs a JDK and Maven")
+    folder = tmp_path_factory.mktemp("flink") / "cluster"
+    script = [sys.executable, str(ROOT / "examples/flink/cluster.py"), f"--folder={folder}"]
+    start = [*script, "start", "--rest_port=0", "--job_port=0"]
+    try:
+        subprocess.run(start, check=True, timeout=900)
+        yield Flink(**json.loads((folder / "cluster.json").read_bytes()))
+    finally:
+        subprocess.run([*script, "stop"], check=True, timeout=60)
+
+
+@pytest.fixture(scope="session")
+def prism() -> Path:
+    """The program, built from Beam's Go module."""
+    program = ROOT / "build/prism/prism"
+    if not program.exists():
+        if not shutil.which("go"):
+            pytest.skip("go is not installed, and Prism is built from Beam's Go module")
+        command = ["env", f"GOBIN={program.parent}", "go", "install", _PRISM]
+        subprocess.run(command, check=True, timeout=900)
+    return program
