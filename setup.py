@@ -11,7 +11,9 @@ BEAM = [
     "google-crc32c>=1.5,<2",
     "numba>=0.61,<0.70",
     "orjson>=3.9,<4",
+    "pillow>=11,<13",
     "pyarrow>=15",
+    "pycocotools>=2.0.8,<3",
     "tokenizers>=0.20,<0.24",
     "zstandard>=0.22,<1",
 ]

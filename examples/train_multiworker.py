@@ -53,6 +53,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     flags.add_argument("--layers", type=int, default=2)
     flags.add_argument("--learning_rate", type=float, default=1e-3)
     flags.add_argument("--seed", type=int, default=0)
+    flags.add_argument("--step_seconds", type=float, default=0.0, help="the least time of a step")
     found = flags.parse_args(arguments)
     if found.model == "bert" and not found.vocab_file:
         flags.error("--model=bert needs --vocab_file")
@@ -288,7 +289,9 @@ class Worker:
             return strategy.reduce("SUM", strategy.run(replica_step, args=(batch,)), axis=None)
 
         for batch in strategy.distribute_datasets_from_function(dataset):
+            began = time.monotonic()
             self.report(float(step(batch)))
+            time.sleep(max(0.0, began + self.options.step_seconds - time.monotonic()))
             if self.place.step % self.options.checkpoint_steps == 0:
                 self.manager.save(checkpoint_number=self.place.step)
         self.manager.save(checkpoint_number=self.place.step)

@@ -25,7 +25,7 @@ IMAGE_VARIABLE = "RECORDMILL_IMAGE"  # set in the image: its own name
 _FAMILY = "e2-standard"  # 4 GB a core, the cheapest, in every region
 _CORES = (2, 4, 8)
 _USUAL_MACHINES = 100  # where the user sets no limit
-_USUAL_WORKERS = 64  # processes that an input is cut for, before its size is known
+_USUAL_WORKERS = 32  # processes that an input is cut for where nothing is said of machines
 _DISK_GB = 30  # the system, the image unpacked, logs
 _DISK_STEP_GB = 10
 
@@ -63,6 +63,13 @@ def _flags_for(given: dict[str, Any], size: JobSize) -> list[str]:
         "max_num_workers": most,
     }
     return [f"--{name}={value}" for name, value in defaults.items() if name not in given]
+
+
+def _workers(given: dict[str, Any]) -> int:
+    """Returns how many processes the user's flags give, or a usual number."""
+    machines = int(given.get("max_num_workers", 0) or given.get("num_workers", 0))
+    cores = re.search(r"-([0-9]+)$", given.get("machine_type", ""))
+    return machines * int(cores[1] if cores else _CORES[-1]) or _USUAL_WORKERS
 
 
 def _check_installed() -> None:
@@ -154,11 +161,10 @@ def dataflow_engine(flags: list[str], *, wait: bool) -> RemoteEngine:
     if "number_of_worker_harness_threads" not in given:
         extra.append("--number_of_worker_harness_threads=1")
     submits = not given.get("dry_run") and "template_location" not in given
-    machines = int(given.get("max_num_workers", 0) or given.get("num_workers", 0))
     return RemoteEngine(
         name="dataflow",
         runner="DataflowRunner",
-        workers=_CORES[-1] * machines or _USUAL_WORKERS,
+        workers=_workers(given),
         flags=(*flags, *extra),
         find=_finder(given),
         is_here=False,

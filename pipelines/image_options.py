@@ -200,6 +200,7 @@ def _work(options: Any) -> ImageWork:
     task = options.task
     name = options.format or _USUAL_FORMATS[task]
     encodings = FORMATS[one_of("--format", name, FORMATS)].encodings
+    encoding: Any = options.encoding or encodings[0]
     limits = {"max_pixels": options.max_pixels} if options.max_pixels is not None else {}
     return ImageWork(
         task=task,
@@ -214,7 +215,7 @@ def _work(options: Any) -> ImageWork:
             options.resample,
         ),
         augmentation=AugmentationSpec.parse(options.augmentations),
-        encode=EncodeSpec(options.encoding or encodings[0], options.quality, options.float_range),
+        encode=EncodeSpec(encoding, options.quality, options.float_range),
         channels=options.channels,
         multilabel=options.multilabel,
         masks=options.include_masks,

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from importlib.metadata import version
 from typing import Any
 
 import apache_beam as beam
@@ -135,7 +136,7 @@ class ImagePlanner(Planner[ImageJob, ImageInventory]):
             yield ImageInventory(
                 seen.bytes,
                 seen.sources(),
-                {"layout": spec.layout, "labels": list(self.job.images.labels)},
+                {"layout": spec.layout, "pillow": version("pillow")},
                 seen.stamps.hexdigest(),
                 _chain(first, rows),
                 rejects,
@@ -152,10 +153,19 @@ class ImagePlanner(Planner[ImageJob, ImageInventory]):
             if isinstance(item, ListedReject):
                 self._reject(item, seen, rejects)
                 continue
+            item = self._segmented(item)
             line = item.to_line()
             seen.add(item, _without_place(line, item))
             key = mix64(np.array([fingerprint64(item.name.encode())], np.uint64) ^ seed)
             yield f"{int(key[0]):016x}", item.name, line
+
+    def _segmented(self, item: ImageReference) -> ImageReference:
+        """Takes the regions of objects for those of classes, where nothing else says these."""
+        said = item.has_mask or item.mask is not None
+        if self.job.images.task != "segmentation" or said:
+            return item
+        regions = tuple((o.label, o.region) for o in item.objects if o.region is not None)
+        return replace(item, regions=regions, has_mask=bool(regions) or bool(item.objects))
 
     def _reject(self, item: ListedReject, seen: _Seen, rejects: Any) -> None:
         seen.rejected[item.reason] += 1

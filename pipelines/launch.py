@@ -55,9 +55,10 @@ def one_line(error: BaseException) -> str:
     text = str(error)
     if "No space left on device" in text:
         return "no space left on the device; free some, or choose another --temp_dir"
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    errors = [line for line in lines if re.match(r"[\w.]+(Error|Exception): ", line)]
-    return (errors or lines or [type(error).__name__])[-1]
+    # REST services quote the line ends of a trace.
+    lines = [line.strip() for line in text.replace("\\n", "\n").splitlines() if line.strip()]
+    errors = [line for line in lines if re.match(r"(Caused by: )?[\w.]+(Error|Exception): ", line)]
+    return (errors or lines or [type(error).__name__])[-1].removeprefix("Caused by: ")
 
 
 def plan_and_run(planner: Planner[Any, Any], options: Any, flags: list[str]) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 import unicodedata
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -18,11 +16,12 @@ from recordmill.pipelines.text import build_text
 from recordmill.pipelines.text_options import TextRequest
 from recordmill.records.errors import UsageError
 from recordmill.transforms import files
-from recordmill.transforms.documents import read_header
+from recordmill.transforms.documents import DocumentSpec, read_header
 from recordmill.transforms.job import read_json
 from recordmill.transforms.plan import MAX_FAN_IN, RunTree, choose_tree, write_tasks
 from recordmill.transforms.shard_plan import count_shards
-from recordmill.transforms.sources import SourceRange, list_sources, plan_tasks
+from recordmill.transforms.source_list import SourceList
+from recordmill.transforms.sources import list_sources, plan_tasks
 from recordmill.transforms.text_job import TextJob
 from recordmill.transforms.tokenization import Vocabulary
 
@@ -30,14 +29,13 @@ _MIN_TASK_BYTES = 1 << 20
 _USUAL_TASK_BYTES = 1 << 25
 _MAX_TASK_BYTES = 1 << 28
 _TASKS_PER_WORKER = 8
-_MOST_LISTED_SOURCES = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class TextInventory(Inventory):
     """The files to read, and the vocabulary."""
 
-    files: list[SourceRange]
+    files: SourceList
     vocabulary: bytes
 
 
@@ -71,36 +69,26 @@ def _build_reads(job: TextJob, input_bytes: int) -> float:
     return float(sum(count_shards(weights, splits, spec)) * job.task.copies)
 
 
-def _check_columns(request: TextRequest, sources: list[SourceRange]) -> None:
-    spec = request.job.documents
-    formats = {source.format for source in sources}
-    if spec.split_by and "text" in formats:
-        raise UsageError("--split_by needs fields: JSONL, CSV or TSV, and there is plain text")
-    for kind in ("csv", "tsv"):
-        first = next((source for source in sources if source.format == kind and source.size), None)
-        if first is None:
-            continue
+def check_columns(
+    sources: SourceList, spec: DocumentSpec, flags: Iterable[tuple[str, str]]
+) -> None:
+    """Checks that tables have the columns asked for.
+
+    Args:
+      sources: the input; the first table of each format is looked at.
+      spec: how documents lie in it.
+      flags: flag -> column, "" where none is asked for.
+
+    Raises:
+      UsageError: names the columns that there are.
+    """
+    for first in (sources.first[kind] for kind in ("csv", "tsv") if kind in sources.first):
         header = read_header(first, spec)
-        for flag, name in (("--text_field", spec.text_field), ("--split_by", spec.split_by)):
+        for flag, name in flags:
             if name and name not in header:
                 raise UsageError(
                     f"{flag} must be a column of {first.path}: {', '.join(header)}; got {name!r}"
                 )
-
-
-def sources_summary(sources: list[SourceRange]) -> dict[str, Any]:
-    """Returns number, bytes and checksum of the inputs, and their names where they are few."""
-    digest = hashlib.blake2b(digest_size=16)
-    for source in sources:
-        digest.update(f"{source.name}\t{source.format}\t{source.size}\n".encode())
-    summary: dict[str, Any] = {
-        "files": len(sources),
-        "bytes": sum(source.size for source in sources),
-        "checksum": digest.hexdigest(),
-    }
-    if len(sources) <= _MOST_LISTED_SOURCES:
-        summary["names"] = {source.name: source.size for source in sources}
-    return summary
 
 
 class TextPlanner(Planner[TextJob, TextInventory]):
@@ -121,29 +109,35 @@ class TextPlanner(Planner[TextJob, TextInventory]):
         request, job = self._request, self.job
         data, vocabulary = read_vocabulary(request.vocab_file)
         job.task.bind(vocabulary, job.seed)
-        sources = list_sources(request.patterns, input_format=request.input_format)
-        _check_columns(request, sources)
-        checksums = {
-            "vocabulary_blake2b": vocabulary.checksum,
-            "vocabulary_size": len(vocabulary),
-            "unicode": unicodedata.unidata_version,
-        }
-        input_bytes = sum(source.text_bytes for source in sources)
-        yield TextInventory(
-            input_bytes, sources_summary(sources), checksums, _modified(sources), sources, data
-        )
+        patterns, spec = request.patterns, job.documents
+        with closing(
+            SourceList(list_sources(patterns, input_format=request.input_format))
+        ) as sources:
+            if spec.split_by and "text" in sources.formats:
+                raise UsageError(
+                    "--split_by needs fields: JSONL, CSV or TSV, and there is plain text"
+                )
+            flags = ("--text_field", spec.text_field), ("--split_by", spec.split_by)
+            check_columns(sources, spec, flags)
+            checksums = {
+                "vocabulary_blake2b": vocabulary.checksum,
+                "vocabulary_size": len(vocabulary),
+                "unicode": unicodedata.unidata_version,
+            }
+            yield TextInventory(
+                sources.text_bytes, sources.summary(), checksums, sources.modified, sources, data
+            )
 
     def write(self, inventory: TextInventory, *, workers: int) -> dict[str, Any]:
         """Cuts the input into read tasks and chooses how runs are gathered."""
         job, input_bytes = self.job, inventory.input_bytes
-        tasks = plan_tasks(
-            inventory.files,
-            target_bytes=task_bytes(input_bytes, workers),
-            splittable=job.documents.splittable,
-        )
-        tree = choose_tree(len(tasks), _build_reads(job, input_bytes), input_bytes / 2)
         files.write_bytes(job.vocabulary_path, inventory.vocabulary)
-        write_tasks(job.work, tasks)
+        target = task_bytes(input_bytes, workers)
+        tasks = plan_tasks(
+            inventory.files, target_bytes=target, splittable=job.documents.splittable
+        )
+        count = write_tasks(job.work, tasks)
+        tree = choose_tree(count, _build_reads(job, input_bytes), input_bytes / 2)
         return asdict(tree)
 
     def config(self) -> dict[str, Any]:
@@ -179,12 +173,3 @@ class TextPlanner(Planner[TextJob, TextInventory]):
             f"documents: {counts['documents_read']} read, {counts['documents_written']} written, "
             f"{counts['documents_without_tokens']} without tokens"
         )
-
-
-def _modified(sources: list[SourceRange]) -> str:
-    """Returns a checksum of when local inputs were last changed."""
-    digest = hashlib.blake2b(digest_size=16)
-    for source in sources:
-        if files.is_local(source.path):
-            digest.update(f"{source.name}\t{os.stat(source.path).st_mtime_ns}\n".encode())
-    return digest.hexdigest()

@@ -12,7 +12,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,7 +25,7 @@ from recordmill.pipelines.local import JobSize, default_workers
 from recordmill.pipelines.options import input_patterns, required
 from recordmill.pipelines.planning import check_writable
 from recordmill.pipelines.text_options import add_input_arguments
-from recordmill.pipelines.text_planning import task_bytes
+from recordmill.pipelines.text_planning import check_columns, task_bytes
 from recordmill.records.arguments import Parser
 from recordmill.records.errors import RunError, UsageError
 from recordmill.transforms import files
@@ -36,10 +36,11 @@ from recordmill.transforms.analyze_words import (
     read_counts,
     read_sketch,
 )
-from recordmill.transforms.documents import DocumentSpec, read_header
+from recordmill.transforms.documents import DocumentSpec
 from recordmill.transforms.job import read_json
 from recordmill.transforms.plan import write_tasks
-from recordmill.transforms.sources import SourceRange, list_sources, plan_tasks
+from recordmill.transforms.source_list import SourceList
+from recordmill.transforms.sources import list_sources, plan_tasks
 from recordmill.transforms.tokenization import SPECIAL_TOKENS
 from recordmill.transforms.word_counts import SketchSpec, choose_threshold, passing
 from recordmill.transforms.wordpiece_learning import LearnSpec, choose_words, learn_vocabulary
@@ -134,17 +135,6 @@ def _check_output(output: str, *, overwrite: bool) -> None:
             f"--output {output} is already there; choose another, or --overwrite to replace it"
         )
     check_writable(output.rpartition("/")[0] or ("/" if output.startswith("/") else "."))
-
-
-def _check_columns(sources: list[SourceRange], documents: DocumentSpec) -> None:
-    for kind in ("csv", "tsv"):
-        first = next((source for source in sources if source.format == kind and source.size), None)
-        header = read_header(first, documents) if first else [documents.text_field]
-        if first and documents.text_field not in header:
-            raise UsageError(
-                f"--text_field must be a column of {first.path}: {', '.join(header)}; got "
-                f"{documents.text_field!r}"
-            )
 
 
 @contextmanager
@@ -265,7 +255,7 @@ def _check_totals(totals: dict[str, Any], max_rejected: float) -> None:
         raise RunError("the input has no words; see --input, --documents and --text_field")
 
 
-def write_vocabulary(request: VocabRequest, sources: list[SourceRange], engine: Engine) -> None:
+def write_vocabulary(request: VocabRequest, sources: SourceList, engine: Engine) -> None:
     """Counts, learns, writes the file and prints a summary.
 
     Args:
@@ -277,7 +267,7 @@ def write_vocabulary(request: VocabRequest, sources: list[SourceRange], engine: 
       RunError: one line: why the run ended.
     """
     began = time.monotonic()
-    input_bytes = sum(source.text_bytes for source in sources)
+    input_bytes = sources.text_bytes
     tasks = plan_tasks(
         sources,
         target_bytes=task_bytes(input_bytes, engine.workers),
@@ -287,9 +277,9 @@ def write_vocabulary(request: VocabRequest, sources: list[SourceRange], engine: 
     learn = request.learn
     sketch = None if input_bytes <= _ONE_PASS_BYTES else SketchSpec.for_words(learn.most_words)
     with _work_folder(request.output) as work:
-        write_tasks(work, tasks)
+        count = write_tasks(work, tasks)
         spec = WordCountSpec(work, request.documents, request.lower_case)
-        run = _Run(engine, len(tasks), input_bytes)
+        run = _Run(engine, count, input_bytes)
         words, characters = count_words(run, spec, sketch)
         totals = read_json(spec.totals_path)
     _check_totals(totals, request.max_rejected)
@@ -322,10 +312,11 @@ def main(arguments: list[str] | None = None) -> int:
     engine = choose_engine(options, flags)
     engine.check({"--input": request.patterns[0], "--output": request.output})
     # The input comes first: where it is wrong, no folder is made for the output.
-    sources = list_sources(request.patterns, input_format=request.input_format)
-    _check_columns(sources, request.documents)
-    _check_output(request.output, overwrite=options.overwrite)
-    write_vocabulary(request, sources, engine)
+    found = list_sources(request.patterns, input_format=request.input_format)
+    with closing(SourceList(found)) as sources:
+        check_columns(sources, request.documents, [("--text_field", request.documents.text_field)])
+        _check_output(request.output, overwrite=options.overwrite)
+        write_vocabulary(request, sources, engine)
     return 0
 
 

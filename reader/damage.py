@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
-from recordmill.reader.records_from import RecordsFrom
+from recordmill.reader.records_from import open_records
 from recordmill.reader.shards import Ints
 
 _OVERHEAD_BYTES = 16  # framing.OVERHEAD_BYTES, without numba
@@ -37,7 +37,7 @@ class BadRecord:
 
 def _readable(path: str, compression: str, offset: int, count: int) -> tuple[int, int]:
     """Returns how many of `count` records from an offset on can be read, and their bytes."""
-    lengths = RecordsFrom(path, compression, offset).take(count).map(tf.strings.length)
+    lengths = open_records(path, compression, offset).take(count).map(tf.strings.length)
     found, size = lengths.ignore_errors().reduce(
         (np.int64(0), np.int64(0)),
         lambda state, length: (
@@ -50,7 +50,7 @@ def _readable(path: str, compression: str, offset: int, count: int) -> tuple[int
 
 def _problem(path: str, compression: str, offset: int, skip: int) -> str:
     try:
-        for _ in RecordsFrom(path, compression, offset).skip(skip).take(1):
+        for _ in open_records(path, compression, offset).skip(skip).take(1):
             return "it could be read the second time"
     except tf.errors.OpError as error:
         said = str(error.message).splitlines()[0]

@@ -45,6 +45,7 @@ class _State:
     remainder: str
     window_records: int
     records: int
+    reorder: str
 
 
 class Reader:
@@ -121,6 +122,7 @@ class Reader:
             dataset=f"{fingerprint64(dataset.manifest.to_bytes()):016x}", split=split[:200],
             shuffle=shuffle, seed=seed, global_batch=self._order.global_batch,
             remainder=remainder, window_records=window, records=self._order.records,
+            reorder=type(self._order).__name__,
         )  # fmt: skip
         if not self.steps_per_epoch:
             raise UsageError(
@@ -157,6 +159,17 @@ class Reader:
             self._source, self._order, epochs=self._epochs, start_step=self._step,
             transforms=self._transforms, parallel_calls=self._parallel_calls,
         )  # fmt: skip
+
+    @property
+    def has_transforms(self) -> bool:
+        """True where batches are changed after parsing."""
+        return bool(self._transforms)
+
+    def read_only(self) -> tuple[tf.data.Dataset, int]:
+        """Returns an epoch's windows, read and not parsed, and the batches in each: to measure."""
+        from recordmill.reader.pipeline import read_only
+
+        return read_only(self._source, self._order), self._order.window_steps
 
     def __iter__(self) -> Iterator[Any]:
         """Yields batches, and moves the reader's place."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -30,6 +30,9 @@ Transform: TypeAlias = "Callable[[Batch, tf.Tensor], Batch]"
 _CHUNK_RECORDS = 2048
 _RUNS_AT_ONCE = 8
 _FOR_EVER = 1 << 62
+
+
+_plain = tf.autograph.experimental.do_not_convert  # quick to trace, and errors stay what they are
 
 
 @dataclass(frozen=True)
@@ -146,51 +149,73 @@ def _read_windows(
         keys = tf.ensure_shape(keys, [None, 2])
         steps = tf.ensure_shape(steps, [])
         blocks = tf.data.Dataset.from_tensor_slices(runs).interleave(
-            read, _RUNS_AT_ONCE, 1, num_parallel_calls=parallel_calls, deterministic=True
+            _plain(read), _RUNS_AT_ONCE, 1, num_parallel_calls=parallel_calls, deterministic=True
         )
         whole = blocks.batch(tf.shape(runs, tf.int64)[0])
-        return whole.map(lambda strings: (tf.reshape(strings, [-1]), picks, keys, steps))
+        return whole.map(_plain(lambda x: (tf.reshape(x, [-1]), picks, keys, steps)))
 
-    return tf.data.Dataset.range(planner.first, last).flat_map(window).prefetch(1)
+    return tf.data.Dataset.range(planner.first, last).flat_map(_plain(window)).prefetch(1)
 
 
 def _parse_rows(
-    source: Source, order: Order, windows: tf.data.Dataset, parallel_calls: int
+    source: Source,
+    order: Order,
+    windows: tf.data.Dataset,
+    transforms: Sequence[Transform],
+    parallel_calls: int,
 ) -> tf.data.Dataset:
-    """Returns (features, keys), a batch each."""
+    """Returns batches of features."""
     batch = order.batch_size
     keep, pad = order.remainder == "keep", order.remainder == "pad"
     parse = batch_parser(source.schema, filler=pad)
     dense = all(f.values is not None and not f.sequence for f in source.schema.features)
     together = max(1, _CHUNK_RECORDS // batch) if dense and not keep else 1
-    chunk = together * batch
 
     def chunks(
         strings: tf.Tensor, picks: tf.Tensor, keys: tf.Tensor, steps: tf.Tensor
     ) -> tf.data.Dataset:
         def take(begin: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            end = begin + chunk
+            end = begin + together * batch
             return tf.gather(strings, picks[begin:end]), keys[begin:end]
 
-        return tf.data.Dataset.range(0, steps * batch, chunk).map(take)
+        return tf.data.Dataset.range(0, steps * batch, together * batch).map(_plain(take))
 
-    def batches(records: tf.Tensor, keys: tf.Tensor) -> tuple[Batch, tf.Tensor]:
+    def parse_chunk(records: tf.Tensor, keys: tf.Tensor) -> tuple[Batch, tf.Tensor]:
         if together == 1 and not keep:
             records = tf.ensure_shape(records, [batch])
             keys = tf.ensure_shape(keys, [batch, 2])
         features = parse(records)
         if pad:
             features["row_mask"] = tf.cast(keys[:, 1] != FILLER, tf.int32)
-        if together == 1:
-            return features, keys
+        return features, keys
+
+    def parse_batches(records: tf.Tensor, keys: tf.Tensor) -> Any:
+        chunk = parse_chunk(records, keys)
         return tf.nest.map_structure(
-            lambda x: tf.reshape(x, [-1, batch, *x.shape[1:]]), (features, keys)
+            lambda x: tf.reshape(x, [-1, batch, *x.shape[1:]]), chunk if transforms else chunk[0]
         )
 
-    parsed = windows.flat_map(chunks).map(batches, parallel_calls, deterministic=True)
+    def transform_batch(features: Batch, keys: tf.Tensor) -> Batch:
+        for transform in transforms:
+            features = transform(features, keys)
+        return features
+
+    def parallel(dataset: tf.data.Dataset, function: Callable[..., Any]) -> tf.data.Dataset:
+        return dataset.map(_plain(function), parallel_calls, deterministic=True)
+
+    rows = windows.flat_map(_plain(chunks))
     if together == 1:
-        return parsed
-    return parsed.flat_map(lambda *chunk: tf.data.Dataset.from_tensor_slices(chunk))
+        return parallel(rows, lambda *row: transform_batch(*parse_chunk(*row)))
+    batches = parallel(rows, parse_batches).flat_map(
+        _plain(lambda *chunk: tf.data.Dataset.from_tensor_slices(chunk if transforms else chunk[0]))
+    )
+    return parallel(batches, transform_batch) if transforms else batches
+
+
+def read_only(source: Source, order: Order) -> tf.data.Dataset:
+    """Returns the windows of an epoch, read and not parsed: for measuring."""
+    planner = _Planner(source, order, 0)
+    return _read_windows(source, order, planner, order.windows_per_epoch, tf.data.AUTOTUNE)
 
 
 def build_dataset(
@@ -207,19 +232,11 @@ def build_dataset(
     planner = _Planner(source, order, start_step)
     last = _FOR_EVER if epochs is None else epochs * order.windows_per_epoch
     windows = _read_windows(source, order, planner, last, calls)
-    dataset = _parse_rows(source, order, windows, calls)
-
-    @tf.autograph.experimental.do_not_convert  # its errors would come wrapped, on many lines
-    def transformed(features: Batch, keys: tf.Tensor) -> Batch:
-        for transform in transforms:
-            features = transform(features, keys)
-        return features
-
-    dataset = dataset.map(transformed, calls, deterministic=True)
+    dataset = _parse_rows(source, order, windows, transforms, calls)
     if epochs is None:
         count = tf.data.INFINITE_CARDINALITY
     else:
-        count = max(0, epochs * order.steps_per_epoch - start_step)
+        count = epochs * order.steps_per_epoch - start_step
     options = tf.data.Options()
     options.deterministic = True
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF

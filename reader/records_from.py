@@ -39,3 +39,13 @@ class RecordsFrom(tf.data.Dataset):
     def element_spec(self) -> tf.TensorSpec:
         """What an element is."""
         return tf.TensorSpec([], tf.string)
+
+
+def open_records(path: str, compression: str, offset: int) -> tf.data.Dataset:
+    """Returns `RecordsFrom` for use outside of a graph.
+
+    There TensorFlow copies a dataset before it runs it, and its copy of the op loses the offset;
+    within a function it does not.
+    """
+    place = tf.data.Dataset.from_tensors((path, tf.constant(offset, tf.int64)))
+    return place.flat_map(lambda path, offset: RecordsFrom(path, compression, offset))

@@ -68,6 +68,8 @@ def parse_index(content: bytes, records: int, every: int, name: str) -> Ints:
             f"an index must have a line for each of the {records} records of its shard, and {name} "
             f"has {len(ends)}; see what is broken with `recordmill verify`"
         )
+    if not records:
+        return np.zeros(0, np.int64)
     begins = np.concatenate([[0], ends[:-1] + 1])[::every]
     offsets = np.zeros(len(begins), np.int64)
     open_ = np.ones(len(begins), bool)

@@ -7,7 +7,7 @@ import marshal
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from itertools import groupby
+from itertools import groupby, islice
 from operator import itemgetter
 from typing import IO, Any
 
@@ -42,7 +42,7 @@ def sort_rows(
             held.append((key, tag, number, packed))
             weight += _ROW_BYTES + len(key) + len(packed)
             if weight >= held_bytes:
-                runs.append(opened.enter_context(_spill(held, scratch)))
+                runs.append(opened.enter_context(_spill(sorted(held), scratch)))
                 held, weight = [], 0
         held.sort()
         # Numbers differ, so that contents are never compared.
@@ -62,23 +62,49 @@ def cogroup(
         yield key, contents
 
 
-def _spill(rows: list[_Numbered], scratch: str) -> IO[bytes]:
-    rows.sort()
-    try:
-        handle = tempfile.TemporaryFile(dir=scratch or None)  # noqa: SIM115
-        for at in range(0, len(rows), _BATCH_ROWS):
-            marshal.dump(rows[at : at + _BATCH_ROWS], handle)
-        handle.seek(0)
-    except OSError as error:
-        folder = scratch or tempfile.gettempdir()
-        raise RunError(
-            f"cannot sort the listing of the input in {folder}: {error.strerror}; free some space "
-            "there, or choose another --temp_dir"
-        ) from error
+class Spool:
+    """Rows on disk in the order they came in, to be read as often as wanted, one reader at a time.
+
+    Args:
+      rows: what marshal can write.
+      scratch: a local folder for temporary files, which vanish with the process.
+
+    Raises:
+      RunError: there is no space for temporary files.
+    """
+
+    def __init__(self, rows: Iterable[Any], *, scratch: str = "") -> None:
+        self._handle = _spill(rows, scratch)
+
+    def __iter__(self) -> Iterator[Any]:
+        self._handle.seek(0)
+        return _read(self._handle)
+
+    def close(self) -> None:
+        """Deletes the rows."""
+        self._handle.close()
+
+
+def _spill(rows: Iterable[Any], scratch: str) -> IO[bytes]:
+    """Writes rows to a temporary file, and leaves it at its beginning."""
+    rest = iter(rows)
+    with ExitStack() as opened:
+        try:
+            handle = opened.enter_context(tempfile.TemporaryFile(dir=scratch or None))
+            while batch := list(islice(rest, _BATCH_ROWS)):
+                handle.write(marshal.dumps(batch))
+            handle.seek(0)
+        except OSError as error:
+            folder = scratch or tempfile.gettempdir()
+            raise RunError(
+                f"cannot sort the listing of the input in {folder}: {error.strerror}; free some "
+                "space there, or choose another --temp_dir"
+            ) from error
+        opened.pop_all()
     return handle
 
 
-def _read(handle: IO[bytes]) -> Iterator[_Numbered]:
+def _read(handle: IO[bytes]) -> Iterator[Any]:
     while True:
         try:
             batch = marshal.load(handle)

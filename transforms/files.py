@@ -18,7 +18,7 @@ import lzma
 import os
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from itertools import islice
@@ -31,7 +31,7 @@ from apache_beam.io.filesystems import FileSystems
 from recordmill.records.errors import RunError
 from recordmill.transforms.beam_storage import BeamStorage
 from recordmill.transforms.google_storage import GoogleStorage
-from recordmill.transforms.storage_errors import reporting, translated
+from recordmill.transforms.storage_errors import reporting
 
 _WRITE_BYTES = 1 << 22
 _REQUESTS_AT_ONCE = 16
@@ -155,16 +155,14 @@ def writing(path: str, partial_folder: str = "") -> Iterator[IO[bytes]]:
 def _writing_remote(temporary: str, path: str) -> Iterator[IO[bytes]]:
     """Writes a temporary file that is as long, in the end, as what was written."""
     storage = _storage(path)
-    with reporting("written", path):
-        handle = _Counting(storage.create(temporary), path)
+    handle = _RemoteWriter(storage.create, temporary, path)
     try:
         yield handle  # type: ignore[misc]
     except BaseException:
         handle.drop()
         raise
-    with reporting("written", path):
-        handle.close()
-        found = storage.size(temporary)
+    handle.close()
+    found = size(temporary)
     if found != handle.written:
         raise RunError(
             f"{temporary} has {found} bytes where {handle.written} were written; check the storage "
@@ -172,19 +170,26 @@ def _writing_remote(temporary: str, path: str) -> Iterator[IO[bytes]]:
         )
 
 
-class _Counting:
-    """A remote file being written, of which every failure is one line."""
+class _RemoteWriter:
+    """A remote file being written: counts the bytes, and every failure is a RunError."""
 
-    def __init__(self, handle: Any, path: str) -> None:
-        self._handle = handle
+    def __init__(self, create: Callable[[str], Any], temporary: str, path: str) -> None:
         self._path = path
         self.written = 0
+        with self._one_line():
+            self._handle = create(temporary)
+
+    @contextmanager
+    def _one_line(self) -> Iterator[None]:
+        try:
+            with reporting("written", self._path):
+                yield
+        except (FileNotFoundError, PermissionError) as error:
+            raise RunError(f"{self._path} cannot be written: {error.strerror}") from error
 
     def write(self, data: bytes) -> int:
-        try:
+        with self._one_line():
             self._handle.write(data)
-        except Exception as error:
-            raise translated(error, "written", self._path) from error
         self.written += len(data)
         return len(data)
 
@@ -192,7 +197,8 @@ class _Counting:
         """Does nothing: a remote file is there when it is closed."""
 
     def close(self) -> None:
-        self._handle.close()
+        with self._one_line():
+            self._handle.close()
 
     def drop(self) -> None:
         """Ends writing; where the storage can be told, nothing appears."""

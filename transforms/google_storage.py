@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import IO, Any, TypeVar
 
@@ -28,8 +29,24 @@ _MIME = "application/octet-stream"
 
 Item = TypeVar("Item")
 
-retry_seconds = 300.0
 _clients: dict[int, Any] = {}
+
+
+@dataclass
+class Patience:
+    """How long a request is repeated while its failure may pass, in seconds.
+
+    Attributes:
+      first, most: the mean pause doubles from half of the first to half of the longest.
+      total: after that the failure is told.
+    """
+
+    first: float = 1.0
+    most: float = 60.0
+    total: float = 300.0
+
+
+patience = Patience()
 
 
 def _client() -> Any:
@@ -50,7 +67,8 @@ def _client() -> Any:
 def _retry() -> Any:
     from google.cloud.storage.retry import DEFAULT_RETRY
 
-    return DEFAULT_RETRY.with_timeout(retry_seconds)
+    pauses = DEFAULT_RETRY.with_delay(initial=patience.first, maximum=patience.most)
+    return pauses.with_timeout(patience.total)
 
 
 def _names(path: str) -> tuple[str, str]:

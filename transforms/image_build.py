@@ -38,7 +38,7 @@ _BATCH_IMAGES = 256
 _BLOCK_BYTES = 1 << 23
 _SPOOL_BYTES = 1 << 22
 
-AddRecords = Callable[[bytes, Int64s], None]
+AddRecords = Callable[[bytes, Int64s], object]
 
 
 class _Builder:
@@ -96,10 +96,9 @@ class _Builder:
                     rejects.write(reject.to_line().encode())
                     found.rejected[error.reason] += 1
                     continue
-                size = image.data.nbytes if isinstance(image.data, np.ndarray) else len(image.data)
-                found.add(image, size)
+                found.add(image)
                 batch.append(image)
-                held += size
+                held += image.held_bytes
                 if held >= _BATCH_BYTES or len(batch) >= _BATCH_IMAGES:
                     self._encode(batch, add)
                     batch, held = [], 0

@@ -17,7 +17,14 @@ from recordmill.transforms import files
 from recordmill.transforms.external_sort import Row
 from recordmill.transforms.image_entries import Entry, Listing
 from recordmill.transforms.image_files import input_root
-from recordmill.transforms.image_joins import Listed, NameResolver, image_rows, join, reject_row
+from recordmill.transforms.image_joins import (
+    Listed,
+    NameResolver,
+    image_rows,
+    join,
+    reject_row,
+    without_image,
+)
 from recordmill.transforms.image_references import ImageObject, ListedReject, Region
 from recordmill.transforms.image_spec import SourceSpec
 
@@ -39,8 +46,8 @@ def coco_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
     def make(images: list[Entry], contents: dict[str, list[Any]]) -> Iterator[Listed]:
         said = contents.get("image_of_json", [])
         if not images:
-            for name, _ in said:
-                yield ListedReject(name, "no_image", "the JSON names it, the input has none")
+            for name, _, path in said:
+                yield from without_image(name, path, listing)
             return
         if not said:
             yield ListedReject(images[0].name, "no_label", f"{spec.annotations} does not name it")
@@ -53,7 +60,7 @@ def coco_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
         labels = tuple(sorted({item.label for item in objects}))
         labels = () if spec.labels_from == "none" else labels
         yield spec.reference(images[0], labels=labels, objects=objects)
-        for name, _ in said[1:]:
+        for name, _, _ in said[1:]:
             yield ListedReject(name, "duplicate", "the JSON names it twice")
 
     return join(rows(), listing, make)
@@ -98,7 +105,7 @@ def _categories(content: dict[str, Any], path: str) -> dict[Any, str]:
 
 
 def _annotation_rows(spec: SourceSpec) -> Iterator[Row]:
-    """Yields `(name, "image_of_json", (file name, its annotations as JSON))`."""
+    """Yields `(name, "image_of_json", (file name, annotations as JSON, path))`."""
     path = spec.annotations
     content = _load(path)
     categories = _categories(content, path)
@@ -132,7 +139,8 @@ def _annotation_rows(spec: SourceSpec) -> Iterator[Row]:
     )
     for item in content["images"]:
         found = orjson.dumps(of_image.pop(item["id"])).decode()
-        yield resolver.name(item["file_name"]), "image_of_json", (item["file_name"], found)
+        name = item["file_name"]
+        yield resolver.name(name), "image_of_json", (name, found, resolver.path(name))
 
 
 def _object(item: dict[str, Any]) -> ImageObject:

@@ -15,8 +15,9 @@ from apache_beam.io.filesystem import BeamIOError
 
 from recordmill.records.errors import UsageError
 from recordmill.transforms import files
+from recordmill.transforms.globs import relative
 from recordmill.transforms.image_entries import Entry, Listing
-from recordmill.transforms.image_files import find_entries, input_root, relative
+from recordmill.transforms.image_files import find_entries, input_root
 from recordmill.transforms.image_joins import Listed
 from recordmill.transforms.image_references import ListedReject, StoredBytes
 from recordmill.transforms.image_spec import SourceSpec

@@ -20,6 +20,7 @@ FILTERS = {
     "no_image_ending": "files whose names do not end like an image's",
     "mask": "masks among the input",
     "no_mask_suffix": "files among the masks without --mask_suffix",
+    "not_in_input": "rows and annotations of images that the globs leave out",
     "in_no_set": "images that no list in Pascal VOC's ImageSets names",
 }
 

@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from recordmill.transforms.image_columns import Prepared
 
 
@@ -29,10 +31,11 @@ class ImageFound:
     rejected: Counter[str] = field(default_factory=Counter)
     rejected_files: list[list[int]] = field(default_factory=list)
 
-    def add(self, image: Prepared, encoded_bytes: int) -> None:
+    def add(self, image: Prepared) -> None:
         """Adds a record."""
         self.sums.update(image.counts)
-        self.sums.update(height_sum=image.height, width_sum=image.width, image_bytes=encoded_bytes)
+        size = image.data.nbytes if isinstance(image.data, np.ndarray) else len(image.data)
+        self.sums.update(height_sum=image.height, width_sum=image.width, image_bytes=size)
         self.classes.update(name for name, _ in image.labels)
         self.classes.update(item.label for item in image.objects)
         self.pixels[str(max(image.height * image.width, 1).bit_length() - 1)] += 1
@@ -60,8 +63,13 @@ class ImageFound:
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> ImageFound:
         """Reads what `to_json` returned."""
-        counters = ("sums", "classes", "pixels", "rejected")
-        return cls(**{k: Counter(v) if k in counters else v for k, v in content.items()})
+        counted = {name: Counter(content[name]) for name in ("sums", "classes", "pixels")}
+        return cls(
+            **counted,
+            sides=content["sides"],
+            rejected=Counter(content["rejected"]),
+            rejected_files=content["rejected_files"],
+        )
 
     def statistics(self, examples: int) -> dict[str, Any]:
         """Returns what `statistics.json` says of a split."""

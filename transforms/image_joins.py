@@ -56,6 +56,17 @@ def join(rows: Iterator[Row], listing: Listing, make: Maker) -> Iterator[Listed]
             yield ListedReject(other.name, "duplicate", detail)
 
 
+def without_image(source: str, path: str, listing: Listing) -> Iterator[ListedReject]:
+    """Yields the reject of what is said of an image that is not listed.
+
+    Where the image is there and a glob leaves it out, that is on purpose, and counted.
+    """
+    if files.exists(path):
+        listing.filtered["not_in_input"] += 1
+    else:
+        yield ListedReject(source, "no_image", f"there is no {path}")
+
+
 class NameResolver:
     """Turns the paths of a table into names below the input root.
 

@@ -10,9 +10,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from recordmill.records.errors import UsageError
+from recordmill.transforms import files
 from recordmill.transforms.external_sort import Row
 from recordmill.transforms.image_entries import Entry, Listing
-from recordmill.transforms.image_joins import Listed, image_rows, join, reject_row
+from recordmill.transforms.image_files import input_root
+from recordmill.transforms.image_joins import Listed, image_rows, join, reject_row, without_image
 from recordmill.transforms.image_references import ListedReject, Region
 from recordmill.transforms.image_spec import SourceSpec
 from recordmill.transforms.table_rows import TableRow, read_columns, read_rows
@@ -46,13 +48,15 @@ def severstal_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
         yield from image_rows(spec.patterns, listing)
         yield from _table_rows(spec.annotations)
 
+    root = input_root(spec.patterns) or "."
+
     def make(images: list[Entry], contents: dict[str, list[Any]]) -> Iterator[Listed]:
         if not images:
-            for place, _, _ in contents["row"]:
-                yield ListedReject(place, "no_image", "the image is not among the input")
+            for place, image, _, _ in contents["row"]:
+                yield from without_image(place, files.join(root, image), listing)
             return
         regions: list[tuple[str, Region]] = []
-        for place, label, runs in contents.get("row", ()):
+        for place, _, label, runs in contents.get("row", ()):
             try:
                 regions += _region(label, runs)
             except ValueError as error:
@@ -67,7 +71,7 @@ def severstal_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
 
 
 def _table_rows(table: str) -> Iterator[Row]:
-    """Yields `(image, "row", (row number, class, runs))`."""
+    """Yields `(image, "row", (row number, image, class, runs))`."""
     for row in read_rows(table):
         place = f"{table.rpartition('/')[2]}#{row.number}"
         if row.problem:
@@ -75,7 +79,7 @@ def _table_rows(table: str) -> Iterator[Row]:
             continue
         image, label = _image_and_class(row)
         if image:
-            yield image, "row", (place, label, str(row.values[_RUNS]).strip())
+            yield image, "row", (place, image, label, str(row.values[_RUNS]).strip())
         else:
             yield reject_row(ListedReject(place, "bad_row", "the row names no image"))
 

@@ -23,6 +23,7 @@ from recordmill.transforms.image_joins import (
     image_rows,
     join,
     reject_row,
+    without_image,
 )
 from recordmill.transforms.image_references import ImageObject, ListedReject, box_sides
 from recordmill.transforms.image_spec import SourceSpec
@@ -122,7 +123,7 @@ def table_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
         rows = _joined_rows(spec, listing)
     else:
         rows = _named_rows(spec, listing)
-    return join(rows, listing, _maker(spec))
+    return join(rows, listing, _maker(spec, listing))
 
 
 def _joined_rows(spec: SourceSpec, listing: Listing) -> Iterator[Row]:
@@ -183,12 +184,12 @@ def _table_rows(table: str, root: str, spec: SourceSpec) -> Iterator[Row]:
         yield resolver.name(whole), "row", (place, content, resolver.path(whole), problem)
 
 
-def _maker(spec: SourceSpec) -> Maker:
+def _maker(spec: SourceSpec, listing: Listing) -> Maker:
     def make(images: list[Entry], contents: dict[str, list[Any]]) -> Iterator[Listed]:
         rows = contents.get("row", [])
         if not images:
             for place, _, path, _ in rows:
-                yield ListedReject(place, "no_image", f"there is no {path} among the input")
+                yield from without_image(place, path, listing)
             return
         image = images[0]
         if not rows:

@@ -6,7 +6,9 @@ Boxes are taken as they stand, as the Object Detection API's and TFDS's own read
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
@@ -17,12 +19,14 @@ from recordmill.records.errors import UsageError
 from recordmill.transforms import files
 from recordmill.transforms.external_sort import Row
 from recordmill.transforms.image_entries import Entry, Listing
-from recordmill.transforms.image_files import find_files
-from recordmill.transforms.image_joins import Listed, image_rows, join, stem
+from recordmill.transforms.image_files import find_files, input_root
+from recordmill.transforms.image_joins import Listed, image_rows, join, stem, without_image
 from recordmill.transforms.image_references import ImageObject, ListedReject, box_sides
 from recordmill.transforms.image_spec import SourceSpec
 
 _SIDES = ("xmin", "ymin", "xmax", "ymax")
+_USUAL_ENDINGS = (".jpg", ".jpeg", ".png")
+_READERS = 16
 _SETS = ("train", "val", "test")
 
 
@@ -37,22 +41,30 @@ def voc_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
     """
     sets = {} if spec.split_from else _read_sets(spec.annotations, listing)
 
+    root = input_root(spec.patterns) or "."
+
+    def xml_files() -> Iterator[tuple[str, str]]:
+        for name, found in find_files([spec.annotations], listing, flag="--annotations"):
+            if found.path.lower().endswith(".xml"):
+                listing.saw(*found)
+                yield name, found.path
+
     def rows() -> Iterator[Row]:
         yield from image_rows(spec.patterns, listing, stem)
         count = 0
-        for name, found in find_files([spec.annotations], listing, flag="--annotations"):
-            if found.path.lower().endswith(".xml"):
-                count += 1
-                listing.saw(*found)
-                yield stem(name), "xml", (name, found.path)
+        for name, data, problem in _read_ahead(xml_files()):
+            count += 1
+            yield stem(name), "xml", (name, data, problem)
         if not count:
             raise UsageError(f"--annotations {spec.annotations} must hold XML files, and has none")
 
     def make(images: list[Entry], contents: dict[str, list[Any]]) -> Iterator[Listed]:
         found = contents.get("xml", [])
         if not images:
-            for name, _ in found:
-                yield ListedReject(name, "no_image", "no image of that name is among the input")
+            for name, _, _ in found:
+                places = [files.join(root, stem(name) + ending) for ending in _USUAL_ENDINGS]
+                path = next(filter(files.exists, places), places[0])
+                yield from without_image(name, path, listing)
             return
         image = images[0]
         key = stem(image.name).rpartition("/")[2]
@@ -61,10 +73,13 @@ def voc_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
         elif not found:
             yield ListedReject(image.name, "no_label", "there is no XML file of that name")
         else:
+            name, data, problem = found[0]
             try:
-                objects = parse_voc(files.read_bytes(found[0][1]))
-            except (ValueError, OSError, BeamIOError) as error:
-                yield ListedReject(image.name, "bad_row", f"{found[0][0]}: {error}")
+                if problem:
+                    raise ValueError(problem)
+                objects = parse_voc(data)
+            except ValueError as error:
+                yield ListedReject(image.name, "bad_row", f"{name}: {error}")
                 return
             labels = tuple(sorted({item.label for item in objects}))
             labels = () if spec.labels_from == "none" else labels
@@ -119,6 +134,29 @@ def _parse_xml(data: bytes) -> Element:
     except expat.ExpatError as error:
         raise ValueError(f"no XML: {error}") from error
     return builder.close()
+
+
+def _read_ahead(named: Iterable[tuple[str, str]]) -> Iterator[tuple[str, bytes, str]]:
+    """Yields `(name, bytes, problem)` of files in order; several of an object store's at a time."""
+    pending: deque[tuple[str, Future[tuple[bytes, str]]]] = deque()
+    with ThreadPoolExecutor(_READERS) as pool:
+        for name, path in named:
+            if files.is_local(path):
+                yield name, *_try_read(path)
+                continue
+            pending.append((name, pool.submit(_try_read, path)))
+            if len(pending) > 2 * _READERS:
+                name, reading = pending.popleft()
+                yield name, *reading.result()
+        for name, reading in pending:
+            yield name, *reading.result()
+
+
+def _try_read(path: str) -> tuple[bytes, str]:
+    try:
+        return files.read_bytes(path), ""
+    except (OSError, BeamIOError) as error:
+        return b"", getattr(error, "strerror", None) or str(error)
 
 
 def _read_sets(annotations: str, listing: Listing) -> dict[str, str]:

@@ -6,10 +6,11 @@ engine and with any number of workers, does the same tasks.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+
+import orjson
 
 from recordmill.transforms import files
 from recordmill.transforms.sources import SourceRange
@@ -26,25 +27,37 @@ def plan_path(work: str) -> str:
     return files.join(work, "plan.json")
 
 
-def write_tasks(work: str, tasks: Sequence[Sequence[SourceRange]]) -> None:
-    """Writes the read tasks, some hundred to a file, so that a worker need not read them all."""
-    for begin in range(0, len(tasks), _TASKS_PER_FILE):
-        lines = [
-            json.dumps([asdict(source) for source in task]) + "\n"
-            for task in tasks[begin : begin + _TASKS_PER_FILE]
-        ]
-        files.write_bytes(_tasks_path(work, begin), "".join(lines).encode())
+def write_tasks(work: str, tasks: Iterable[Sequence[SourceRange]]) -> int:
+    """Writes the read tasks, some hundred to a file, and where each begins; returns their number.
+
+    A task of a million small files is long: one at a time is held, by who writes or reads it.
+    """
+    rest = iter(tasks)
+    count = 0
+    for first in rest:
+        path = _tasks_path(work, count)
+        begins = [0]
+        with files.writing(f"{path}.jsonl") as handle:
+            for task in chain([first], islice(rest, _TASKS_PER_FILE - 1)):
+                line = orjson.dumps(task) + b"\n"
+                handle.write(line)
+                begins.append(begins[-1] + len(line))
+        files.write_bytes(f"{path}.json", orjson.dumps(begins))
+        count += len(begins) - 1
+    return count
 
 
 def read_task(work: str, number: int) -> list[SourceRange]:
     """Returns the input ranges of one task."""
-    lines = files.read_bytes(_tasks_path(work, number)).splitlines()
-    sources: list[dict[str, Any]] = json.loads(lines[number % _TASKS_PER_FILE])
-    return [SourceRange(**source) for source in sources]
+    path = _tasks_path(work, number)
+    begins = orjson.loads(files.read_bytes(f"{path}.json"))
+    begin, end = begins[number % _TASKS_PER_FILE :][:2]
+    line = files.read_bytes(f"{path}.jsonl", begin, end - begin)
+    return [SourceRange(**source) for source in orjson.loads(line)]
 
 
 def _tasks_path(work: str, number: int) -> str:
-    return files.join(work, "tasks", f"tasks-{number // _TASKS_PER_FILE:06d}.jsonl")
+    return files.join(work, "tasks", f"tasks-{number // _TASKS_PER_FILE:06d}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,24 +1,33 @@
-"""Input files: finding them, naming them, cutting them into tasks of like size."""
+"""Input files: finding them, naming them, cutting them into tasks of like size.
+
+All are streams: neither files nor tasks are ever held in a list.
+"""
 
 from __future__ import annotations
 
+import heapq
 import os
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 from apache_beam.io.filesystem import BeamIOError
-from apache_beam.io.filesystems import FileSystems
 
 from recordmill.records.errors import UsageError
 from recordmill.transforms import files
 from recordmill.transforms.delimited import RecordScanner
+from recordmill.transforms.globs import (
+    BROKEN_LINK,
+    Finder,
+    FoundFile,
+    common_root,
+    glob_root,
+    relative,
+)
 
 COMPRESSIONS = {".gz": "gz", ".bz2": "bz2", ".xz": "xz", ".zst": "zst"}
 FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv"}
 TYPICAL_COMPRESSION_RATIO = 4
-_WILDCARD = re.compile(r"[*?\[]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +42,7 @@ class SourceRange:
       compression: "", "gz", "bz2", "xz" or "zst".
       start, end: in bytes; `end` -1 is the end of the file, and the only one for compressed files.
       size: of the whole file as stored.
+      modified_ns: when the file was last changed; 0 where that is unknown.
     """
 
     path: str
@@ -42,6 +52,7 @@ class SourceRange:
     size: int
     start: int = 0
     end: int = -1
+    modified_ns: int = 0
 
     @property
     def text_bytes(self) -> int:
@@ -49,22 +60,6 @@ class SourceRange:
         if self.compression:
             return self.size * TYPICAL_COMPRESSION_RATIO
         return (self.size if self.end < 0 else self.end) - self.start
-
-
-def glob_root(pattern: str) -> str:
-    """Returns the folder before the first wildcard."""
-    match = _WILDCARD.search(pattern)
-    fixed = pattern[: match.start()] if match else pattern
-    return fixed.rpartition("/")[0]
-
-
-def common_root(roots: Iterable[str]) -> str:
-    """Returns what folders share: names relative to it are different for different files."""
-    roots = list(roots)
-    root = roots[0]
-    while not all(f"{other}/".startswith(f"{root}/") for other in roots) and root:
-        root = root.rpartition("/")[0]
-    return root
 
 
 def _format_of(path: str, input_format: str) -> tuple[str, str]:
@@ -77,8 +72,8 @@ def _format_of(path: str, input_format: str) -> tuple[str, str]:
     return FORMATS.get(extension.lower(), "text"), compression
 
 
-def list_sources(patterns: list[str], *, input_format: str = "auto") -> list[SourceRange]:
-    """Returns the files that match, in order of name; each once.
+def list_sources(patterns: list[str], *, input_format: str = "auto") -> Iterator[SourceRange]:
+    """Yields the files that match, in order of name; each once.
 
     Raises:
       UsageError: a pattern matches nothing, or only empty files.
@@ -86,26 +81,35 @@ def list_sources(patterns: list[str], *, input_format: str = "auto") -> list[Sou
     # Beam finds no file for a wildcard without a folder.
     patterns = [pattern if "/" in pattern else f"./{pattern}" for pattern in patterns]
     root = common_root(glob_root(pattern) for pattern in patterns)
-    found: dict[str, SourceRange] = {}
-    for pattern in patterns:
-        try:
-            matches = FileSystems.match([pattern])[0].metadata_list
-        except (BeamIOError, OSError, ValueError) as error:
-            raise UsageError(f"--input {pattern} cannot be listed: {error}") from error
-        matches = [m for m in matches if not (files.is_local(m.path) and os.path.isdir(m.path))]
-        if not matches:
-            hint = ""
-            if files.is_local(pattern) and os.path.isdir(pattern):
-                hint = f"; for all files of that folder write {pattern.rstrip('/')}/*"
-            raise UsageError(f"--input {pattern} matches no file{hint}")
-        for item in matches:
-            name = item.path[len(root) :].lstrip("/") if root else item.path
-            kind, compression = _format_of(item.path, input_format)
-            size = item.size_in_bytes
-            found[item.path] = SourceRange(item.path, name, kind, compression, size)
-    if not any(source.size for source in found.values()):
+    last, found_bytes = "", 0
+    for found in heapq.merge(*map(_matches, patterns)):
+        if found.path == last:
+            continue
+        last = found.path
+        found_bytes += found.size
+        name = relative(found.path, root)
+        kind, compression = _format_of(found.path, input_format)
+        yield SourceRange(
+            found.path, name, kind, compression, found.size, modified_ns=found.modified_ns
+        )
+    if not found_bytes:
         raise UsageError(f"--input {' '.join(patterns)} matches only empty files")
-    return sorted(found.values(), key=lambda source: source.name)
+
+
+def _matches(pattern: str) -> Iterator[FoundFile]:
+    matched = False
+    try:
+        for found in Finder().find(f"{pattern}*" if pattern.endswith("/") else pattern):
+            if found.size != BROKEN_LINK:
+                matched = True
+                yield found
+    except (BeamIOError, OSError, ValueError) as error:
+        raise UsageError(f"--input {pattern} cannot be listed: {error}") from error
+    if not matched:
+        hint = ""
+        if files.is_local(pattern) and os.path.isdir(pattern):
+            hint = f"; for all files of that folder write {pattern.rstrip('/')}/*"
+        raise UsageError(f"--input {pattern} matches no file{hint}")
 
 
 def _ranges(source: SourceRange, *, target_bytes: int, splittable: bool) -> Iterator[SourceRange]:
@@ -136,18 +140,16 @@ def _record_starts(source: SourceRange, wanted: list[int]) -> Iterator[int]:
 
 def plan_tasks(
     sources: Iterable[SourceRange], *, target_bytes: int, splittable: bool
-) -> list[list[SourceRange]]:
+) -> Iterator[list[SourceRange]]:
     """Cuts large files and gathers small ones, so that tasks are of about `target_bytes` each."""
-    tasks: list[list[SourceRange]] = []
     gathered: list[SourceRange] = []
     gathered_bytes = 0
     for source in sources:
         for piece in _ranges(source, target_bytes=target_bytes, splittable=splittable):
             if gathered and gathered_bytes + piece.text_bytes > target_bytes:
-                tasks.append(gathered)
+                yield gathered
                 gathered, gathered_bytes = [], 0
             gathered.append(piece)
             gathered_bytes += piece.text_bytes
     if gathered:
-        tasks.append(gathered)
-    return tasks
+        yield gathered

@@ -28,14 +28,13 @@ def reporting(done: str, path: str) -> Iterator[None]:
     """
     try:
         yield
+    except (RunError, UsageError, FileNotFoundError, PermissionError):
+        raise
     except Exception as error:
-        raise translated(error, done, path) from error
+        raise _translated(error, done, path) from error
 
 
-def translated(error: Exception, done: str, path: str) -> Exception:
-    """Returns the error that `reporting` raises."""
-    if isinstance(error, (RunError, UsageError, FileNotFoundError, PermissionError)):
-        return error
+def _translated(error: Exception, done: str, path: str) -> Exception:
     cause = _cause(error)
     status = _status(cause)
     if status == HTTPStatus.NOT_FOUND:

@@ -70,7 +70,6 @@ def conf(folder: Path, *, ports: dict[str, int], slots: int) -> str:
         "restart-strategy.fixed-delay.delay": "2 s",
         "heartbeat.interval": 2000,
         "heartbeat.timeout": 8000,
-        # Jobs bring the same classes that the cluster has.
         "classloader.resolve-order": "parent-first",
         "io.tmp.dirs": folder / "tmp",
         "blob.storage.directory": folder / "tmp",

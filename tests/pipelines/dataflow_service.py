@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -44,21 +44,25 @@ class DataflowService:
     """What the service was sent, and how its next job ends.
 
     Attributes:
-      error: of a job that fails; else it is run.
+      runs: what it takes, where that shall not fail.
+      error: of a job that fails.
       refuses: no job is taken.
+      meanwhile: what happens at each question.
       states: that the job has before its end, one a question.
     """
 
     url: str
+    runs: bool = True
     error: str = ""
     refuses: bool = False
+    meanwhile: Callable[[], object] = str
     states: list[str] = field(default_factory=list)
     jobs: list[dict[str, Any]] = field(default_factory=list)
     updates: list[dict[str, Any]] = field(default_factory=list)
 
     def create(self, job: dict[str, Any]) -> dict[str, Any]:
         self.jobs.append(job)
-        if not self.error:
+        if self.runs and not self.error:
             _run(job)
         return self.answer("JOB_STATE_PENDING")
 
@@ -66,6 +70,7 @@ class DataflowService:
         return {"id": JOB_ID, "name": self.jobs[-1]["name"], "currentState": state}
 
     def state(self) -> dict[str, Any]:
+        self.meanwhile()
         end = "JOB_STATE_FAILED" if self.error else "JOB_STATE_DONE"
         return self.answer(self.states.pop(0) if self.states else end)
 

@@ -51,7 +51,8 @@ def awkward(tmp_path: Path) -> Path:
 def count(
     folder: Path, work: Path, *, sketch: SketchSpec | None, workers: int
 ) -> tuple[dict[str, int], dict[str, int]]:
-    tasks = plan_tasks(list_sources([f"{folder}/*.txt"]), target_bytes=6_000, splittable=True)
+    sources = list_sources([f"{folder}/*.txt"])
+    tasks = list(plan_tasks(sources, target_bytes=6_000, splittable=True))
     assert len(tasks) > 3
     work.mkdir()
     write_tasks(str(work), tasks)

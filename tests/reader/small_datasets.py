@@ -69,7 +69,7 @@ def write_dataset(
                     len(data),
                     len(batch.buffer),
                     google_crc32c.value(data),
-                )  # fmt: skip
+                )
             )
     manifest = Manifest(
         name="numbers", config={}, fingerprint="", features=schema.to_json(),

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,7 @@ def test_two_shards_on_three_workers(tmp_path: Path) -> None:
         ids(load(path, "train", batch_size=2, num_workers=3, worker_index=w)) for w in range(3)
     ]
     assert [len(rows) for rows in found] == [10, 10, 10]
-    assert sorted(sum(found, [])) == list(range(30))
+    assert sorted(chain(*found)) == list(range(30))
 
 
 def test_the_order_does_not_depend_on_parallel_calls(many: Path) -> None:
@@ -274,7 +275,7 @@ def test_compressed_shards(tmp_path: Path, uneven: Path, compression: str) -> No
         ids(load(path, "train", batch_size=2, num_workers=3, worker_index=w, **more))
         for w in range(3)
     ]
-    assert sorted(sum(workers, [])) == sorted(whole)
+    assert sorted(chain(*workers)) == sorted(whole)
 
 
 def test_transforms_know_epoch_and_record(many: Path) -> None:
@@ -397,7 +398,7 @@ def test_an_index_of_another_shard_is_refused(uneven: Path, tmp_path: Path) -> N
     copy = copy_of(uneven, tmp_path)
     index = copy / "_meta/index/train/train-00001-of-00007.idx"
     index.write_bytes(index.read_bytes()[:-4])
-    with pytest.raises(UsageError, match="a line for each of the 40 records .* has 39; see what"):
+    with pytest.raises(UsageError, match=r"a line for each of the 40 records .* has 39; see what"):
         load(copy, "train", batch_size=4)
     index.unlink()
     with pytest.raises(UsageError, match=r"must hold _meta/index/.*, which the manifest lists"):

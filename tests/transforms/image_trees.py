@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import io
 from pathlib import Path
+
+import apache_beam.io.filesystem as beam_files
 
 from recordmill.transforms.image_references import LISTING_REASONS, ImageReference, ListedReject
 from recordmill.transforms.image_sources import Listing, SourceSpec, list_images
@@ -26,3 +30,46 @@ def listed(*patterns: str, listing: Listing | None = None, **options):
     for image in images.values():
         assert ImageReference.from_line(image.to_line()) == image
     return images, rejects
+
+
+class Shelf(beam_files.FileSystem):
+    """A file system without folders, as an object store is, that lists in no order."""
+
+    objects: dict[str, bytes] = {}  # noqa: RUF012
+
+    @classmethod
+    def scheme(cls):
+        return "shelf"
+
+    def join(self, base, *parts):
+        return "/".join([base, *parts])
+
+    def split(self, path):
+        return tuple(path.rsplit("/", 1))
+
+    def has_dirs(self):
+        return False
+
+    def _list(self, prefix):
+        for path in self.objects:
+            if path.startswith(prefix):
+                yield self.metadata(path)
+
+    def exists(self, path):
+        return path in self.objects
+
+    def size(self, path):
+        return len(self.objects[path])
+
+    def metadata(self, path):
+        return beam_files.FileMetadata(path, len(self.objects[path]), 7.5)
+
+    def open(self, path, *_, **__):
+        if path not in self.objects:
+            raise FileNotFoundError(errno.ENOENT, "no such object", path)
+        return io.BytesIO(self.objects[path])
+
+    def _none(self, *_, **__):
+        raise NotImplementedError
+
+    mkdirs = create = copy = rename = last_updated = checksum = delete = _none

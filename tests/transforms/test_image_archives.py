@@ -14,7 +14,7 @@ from recordmill.transforms.image_bytes import ImageReader, UnreadableBytesError
 from recordmill.transforms.image_entries import Listing
 from recordmill.transforms.image_references import ImageReference, StoredBytes
 
-from .image_trees import listed
+from .image_trees import Shelf, listed
 
 MEMBERS = st.dictionaries(
     st.lists(st.sampled_from(["a", "b", "é", "long" * 12]), min_size=1, max_size=3).map(
@@ -178,6 +178,21 @@ class TestReading:
             for name in ("x.zip/bomb.jpg", "y.jpg"):
                 with pytest.raises(UnreadableBytesError, match="at most 0 MiB are read"):
                     reader.read(images[name].image)
+
+    def test_of_an_object_store(self, tmp_path: Path, monkeypatch):
+        write_tar(tmp_path / "x.tar", [("1.jpg", b"one"), ("2.jpg", b"two")])
+        with zipfile.ZipFile(tmp_path / "y.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("3.jpg", b"three" * 100)
+        stored = {f"shelf://s/{p.name}": p.read_bytes() for p in tmp_path.iterdir()}
+        monkeypatch.setattr(Shelf, "objects", stored | {"shelf://s/z.jpg": b"four"})
+        images, rejects = listed("shelf://s/*", labels_from="none")
+        assert not rejects
+        assert contents(images) == {
+            "x.tar/1.jpg": b"one", "x.tar/2.jpg": b"two", "y.zip/3.jpg": b"three" * 100,
+            "z.jpg": b"four",
+        }  # fmt: skip
+        with ImageReader() as reader, pytest.raises(UnreadableBytesError, match="no such object"):
+            reader.read(StoredBytes("shelf://s/no.jpg"))
 
     def test_archives_stay_open_but_not_too_many(self, tmp_path: Path):
         for number in range(12):

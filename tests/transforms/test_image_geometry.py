@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -41,7 +41,9 @@ SPECS = st.builds(
     st.sampled_from(["stretch", "fit", "crop", "longest", "shortest"]),
     st.sampled_from(["nearest", "bilinear", "bicubic", "lanczos"]),
 )
-EASY = settings(deadline=None, max_examples=150)
+EASY = settings(
+    deadline=None, max_examples=150, suppress_health_check=[HealthCheck.filter_too_much]
+)
 
 
 def blob(width: int, height: int, x: float, y: float, sigma: float) -> Image.Image:

@@ -13,7 +13,7 @@ from recordmill.transforms.image_references import ImageObject, Region, StoredBy
 from recordmill.transforms.image_sources import SourceSpec, label_names
 from recordmill.transforms.image_voc import parse_voc
 
-from .image_trees import fill, listed
+from .image_trees import Shelf, fill, listed
 
 
 def reason_of(source: str, rejects) -> str:
@@ -128,6 +128,16 @@ class TestSeverstal:
             ("train.csv#3", "bad_row"),
         ]  # fmt: skip
 
+    def test_what_a_glob_leaves_out_is_counted(self, tmp_path: Path):
+        self.write(tmp_path, "a.jpg,1,1 1", "b.jpg,1,1 1", "z.jpg,1,1 1")
+        listing = Listing()
+        images, rejects = listed(
+            f"{tmp_path}/train_images/a*", annotations=f"{tmp_path}/train.csv", listing=listing
+        )
+        assert list(images) == ["a.jpg"]
+        assert rejects == [("train.csv#3", "no_image")]
+        assert listing.filtered == {"not_in_input": 1}
+
     def test_another_table(self, tmp_path: Path):
         self.write(tmp_path, header="a,b")
         with pytest.raises(UsageError, match=r"must have the columns ImageId, .* got a, b$"):
@@ -185,6 +195,33 @@ class TestVoc:
         (tmp_path / "ImageSets/Main/test.txt").write_text("b\n")
         with pytest.raises(UsageError, match=r"must name other images than val\.txt; .* b$"):
             listed(str(tmp_path))
+
+    def test_what_a_glob_leaves_out_is_counted(self, tmp_path: Path):
+        self.write(tmp_path, a=voc_xml(), b=voc_xml(), z=voc_xml())
+        listing = Listing()
+        images, rejects = listed(
+            f"{tmp_path}/JPEGImages/a*", annotations=f"{tmp_path}/Annotations", listing=listing
+        )
+        assert list(images) == ["a.jpg"]
+        assert rejects == [("z.xml", "no_image")]
+        assert listing.filtered == {"not_in_input": 1}
+
+    def test_files_of_an_object_store(self, monkeypatch):
+        names = [f"{i:03}" for i in range(100)]
+        xml = {f"shelf://v/xml/{n}.xml": voc_xml(("dog", (0, 0, 1, n))).encode() for n in names}
+        monkeypatch.setattr(Shelf, "objects", xml | {f"shelf://v/in/{n}.jpg": b"" for n in names})
+        images, rejects = listed("shelf://v/in/*", annotations="shelf://v/xml")
+        assert not rejects
+        boxes = {name: image.objects[0].box for name, image in images.items()}
+        assert boxes == {f"{n}.jpg": (0, 0, 1, int(n)) for n in names}
+
+    def test_files_that_cannot_be_read(self, tmp_path: Path):
+        self.write(tmp_path, a=voc_xml(), b=voc_xml(), c=voc_xml())
+        (tmp_path / "Annotations/b.xml").unlink()
+        (tmp_path / "Annotations/b.xml").symlink_to(tmp_path / "nowhere.xml")
+        images, rejects = listed(str(tmp_path))
+        assert list(images) == ["a.jpg", "c.jpg"]
+        assert rejects == [("b.jpg", "bad_row")]
 
     def test_files_that_do_not_fit(self, tmp_path: Path):
         self.write(tmp_path, a="<annotation>", b=voc_xml(("dog", (1, 2, "x", 4))), z=voc_xml())
@@ -276,6 +313,14 @@ class TestCoco:
             ("a.jpg", "bad_row"), ("instances.json#0", "bad_row"), ("instances.json#1", "bad_row"),
             ("no.jpg", "no_image"), ("x/b.jpg", "no_label"),
         ]  # fmt: skip
+
+    def test_what_a_glob_leaves_out_is_counted(self, tmp_path: Path):
+        path = self.write(tmp_path)
+        listing = Listing()
+        images, rejects = listed(f"{tmp_path}/in/*", annotations=path, listing=listing)
+        assert list(images) == ["a.jpg"]
+        assert not rejects
+        assert listing.filtered == {"not_in_input": 1}
 
     @pytest.mark.parametrize(
         "segmentation",

@@ -159,6 +159,15 @@ class TestTablesOfListedImages:
         assert list(images) == ["b.jpg"]
         assert rejects == [("a.jpg", "no_label"), ("t.csv#2", "no_image")]
 
+    def test_what_a_glob_leaves_out_is_counted(self, tmp_path: Path):
+        fill(tmp_path, "in/a.jpg", "in/b.jpg")
+        table = write(tmp_path / "t.csv", "path,label\na.jpg,dog\nb.jpg,cat\nc.jpg,cat\n")
+        listing = Listing()
+        images, rejects = listed(f"{tmp_path}/in/a*", annotations=table, listing=listing)
+        assert list(images) == ["a.jpg"]
+        assert rejects == [("t.csv#3", "no_image")]
+        assert listing.filtered == {"not_in_input": 1}
+
 
 def test_errors(tmp_path: Path):
     fill(tmp_path, "a.jpg")

@@ -68,9 +68,9 @@ def test_tasks_round_trip(tmp_path: Path):
     tasks = [
         [SourceRange(f"/in/é {i}", f"é {i}", "text", "", 10, i, -1)] * (i % 3) for i in range(600)
     ]
-    write_tasks(str(tmp_path), tasks)
+    assert write_tasks(str(tmp_path), iter(tasks)) == 600
     assert [read_task(str(tmp_path), number) for number in range(600)] == tasks
-    assert len(list((tmp_path / "tasks").iterdir())) == 3
+    assert len(list((tmp_path / "tasks").glob("*.jsonl"))) == 3
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def fill(folder: Path, *names: str) -> Path:
 class TestListing:
     def test_names_are_relative_to_the_folder_before_the_wildcard(self, tmp_path: Path):
         fill(tmp_path, "in/b.txt", "in/a.txt", "in/c.md")
-        found = list_sources([f"{tmp_path}/in/*.txt"])
+        found = list(list_sources([f"{tmp_path}/in/*.txt"]))
         assert [source.name for source in found] == ["a.txt", "b.txt"]
         assert [source.path for source in found] == [f"{tmp_path}/in/a.txt", f"{tmp_path}/in/b.txt"]
         assert found[0].size == 40
@@ -39,7 +39,7 @@ class TestListing:
 
     def test_moving_the_input_changes_no_name(self, tmp_path: Path):
         fill(tmp_path, "x/in/a.txt", "x/in/sub/b.txt")
-        before = list_sources([f"{tmp_path}/x/in/*.txt", f"{tmp_path}/x/in/sub/*"])
+        before = list(list_sources([f"{tmp_path}/x/in/*.txt", f"{tmp_path}/x/in/sub/*"]))
         shutil.move(tmp_path / "x", tmp_path / "elsewhere")
         after = list_sources([f"{tmp_path}/elsewhere/in/*.txt", f"{tmp_path}/elsewhere/in/sub/*"])
         assert [s.name for s in before] == [s.name for s in after] == ["a.txt", "sub/b.txt"]
@@ -80,13 +80,13 @@ class TestListing:
         fill(tmp_path, "in/a.txt")
         (tmp_path / "empty.txt").touch()
         with pytest.raises(UsageError, match=r"--input .*/no\*\.txt matches no file$"):
-            list_sources([f"{tmp_path}/no*.txt"])
+            next(list_sources([f"{tmp_path}/no*.txt"]))
         with pytest.raises(UsageError, match=r"matches no file; for all files .* write .*/in/\*$"):
-            list_sources([f"{tmp_path}/in"])
+            next(list_sources([f"{tmp_path}/in"]))
         with pytest.raises(UsageError, match=r"--input .*empty\.txt matches only empty files"):
-            list_sources([f"{tmp_path}/empty.txt"])
+            list(list_sources([f"{tmp_path}/empty.txt"]))
         with pytest.raises(UsageError, match="--input nowhere://x/\\* cannot be listed: "):
-            list_sources(["nowhere://x/*"])
+            next(list_sources(["nowhere://x/*"]))
 
 
 @settings(
@@ -101,7 +101,7 @@ class TestListing:
 def test_tasks_cover_every_byte_once(sizes, target, splittable, compressed):
     kind = "gz" if compressed else ""
     sources = [SourceRange(f"/{i}", f"{i}", "text", kind, size) for i, size in enumerate(sizes)]
-    tasks = plan_tasks(sources, target_bytes=target, splittable=splittable)
+    tasks = list(plan_tasks(sources, target_bytes=target, splittable=splittable))
     assert all(tasks)
     pieces = [piece for task in tasks for piece in task]
     for source in sources:

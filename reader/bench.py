@@ -1,0 +1,131 @@
+"""`recordmill bench`: how fast a dataset can be read, where the time goes, and what to change."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from recordmill.reader.loading import Reader
+from recordmill.reader.performance import perf_input_fn
+from recordmill.records.errors import UsageError
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+_STEP_MSEC = (5.0, 10.0, 20.0, 50.0, 100.0, 200.0)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of `recordmill bench`."""
+    parser.add_argument("path", metavar="DIR", help="a finished dataset")
+    parser.add_argument("--split", default="train", help="such as train or train[:10%%]")
+    parser.add_argument("--batch_size", type=int, default=256)
+    parser.add_argument("--time", type=float, default=30, help="seconds to measure, in all")
+    parser.add_argument(
+        "--shuffle", action=argparse.BooleanOptionalAction, default=True, help="as in training"
+    )
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--step_msec", type=float, nargs="*", default=_STEP_MSEC,
+        help="step times of a trainer to work out stalls for",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Milliseconds a batch, of each stage as if it ran alone.
+
+    Attributes:
+      read: opening, reading and checking records.
+      parse: from strings to tensors, shuffling with it.
+      transform: what the caller does with batches.
+      wait: from one batch to the next, all stages working at once.
+    """
+
+    read: float
+    parse: float
+    transform: float
+    wait: float
+
+    def stall(self, step_msec: float) -> float:
+        """Returns the part of the time, in [0, 1), that a trainer of this step time would wait."""
+        return max(0.0, 1 - step_msec / self.wait) if self.wait else 0.0
+
+    def advice(self) -> str:
+        """Returns what to change first where a trainer waits."""
+        stage = max(("read", "parse", "transform"), key=lambda name: getattr(self, name))
+        return {
+            "read": "reading is the largest part: keep the shards on a local disk (cache_dir), "
+            "uncompressed, and store less in each record",
+            "parse": "parsing is the largest part: give the process more cores, or write fewer "
+            "features: parse time grows with the numbers in a record",
+            "transform": "transforms are the largest part: do in the pipeline what is the same "
+            "each epoch, or give the process more cores",
+        }[stage]
+
+
+def _msec_per_step(dataset: tf.data.Dataset, steps_each: int, seconds: float) -> float:
+    """Returns milliseconds a step, from the first element to the last."""
+    elements = iter(dataset)
+    next(elements)
+    began = time.perf_counter()
+    count = 0
+    for _ in elements:
+        count += 1
+        if time.perf_counter() - began >= seconds:
+            break
+    return 1000 * (time.perf_counter() - began) / max(1, count) / steps_each
+
+
+def measure(path: str, split: str, *, seconds: float, transform: Any = (), **options: Any) -> Costs:
+    """Measures a reader stage by stage, and prints the lines of `perf_input_fn` for all of it.
+
+    Args:
+      path, split: as `load` takes them.
+      seconds: to spend, about.
+      transform: as `load` takes it.
+      options: the other arguments of `load`.
+    """
+    plain = Reader(path, split, epochs=None, **options)
+    whole = Reader(path, split, epochs=None, transform=transform, **options)
+    steps, elapsed, first = perf_input_fn(lambda reader: reader.dataset(), whole, seconds / 2)
+    wait = 1000 * (elapsed - first) / (steps - 1) if steps > 1 else 1000 * elapsed
+    windows, steps_each = plain.read_only()
+    read = _msec_per_step(windows.repeat(), steps_each, seconds / 4)
+    parsed = wait if not whole.has_transforms else _msec_per_step(plain.dataset(), 1, seconds / 4)
+    return Costs(read, max(0.0, parsed - read), max(0.0, wait - parsed), wait)
+
+
+def report(costs: Costs, batch_size: int, step_msec: list[float]) -> str:
+    """Returns the lines for people."""
+    lines = [
+        f"{batch_size * 1000 / costs.wait:,.0f} records/s; a batch every {costs.wait:.2f} ms",
+        "where the time of a batch goes: "
+        + ", ".join(f"{name} {getattr(costs, name):.2f} ms" for name in ("read", "parse"))
+        + f", transform {costs.transform:.2f} ms",
+    ]
+    for step in step_msec:
+        stall = costs.stall(step)
+        lines.append(f"a step of {step:g} ms would wait {stall:.0%} of the time")
+    lines.append(f"no stalls for steps of {costs.wait:.1f} ms or more; else: {costs.advice()}")
+    return "\n".join(lines)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Runs `recordmill bench` and returns the exit status.
+
+    Raises:
+      UsageError: see `load`.
+    """
+    if not arguments.time > 0:
+        raise UsageError(f"--time must be more than 0 seconds, got {arguments.time:g}")
+    if any(not step > 0 for step in arguments.step_msec):
+        raise UsageError(f"--step_msec must be more than 0, got {arguments.step_msec}")
+    costs = measure(
+        arguments.path, arguments.split, seconds=arguments.time, batch_size=arguments.batch_size,
+        shuffle=arguments.shuffle, seed=arguments.seed,
+    )  # fmt: skip
+    print(report(costs, arguments.batch_size, list(arguments.step_msec)))
+    return 0

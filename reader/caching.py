@@ -1,0 +1,144 @@
+"""Copies of remote shards on a local disk, with a size limit and the manifest's checksum.
+
+An entry appears by a rename of a finished, checked copy, so that several processes may fill one
+folder. A process holds a shared lock on the entries that it reads until it ends; whoever needs
+room removes entries that nobody holds, the longest unused first. Shards for which there is no
+room are read where they are: a cache smaller than an epoch keeps part of it, and never thrashes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import uuid
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import IO
+
+from recordmill.reader.dataset import FinishedDataset
+from recordmill.records.errors import RunError, UsageError
+from recordmill.records.manifest import ShardInfo
+
+_CHUNK_BYTES = 1 << 22
+_LOCK = ".lock"
+_held: list[int] = []  # file descriptors, open until the process ends
+
+
+class ShardCache:
+    """A folder of copies of shards, each named after its checksum and size."""
+
+    def __init__(self, folder: str, limit_bytes: int) -> None:
+        """Opens the folder, and makes it where there is none.
+
+        Raises:
+          UsageError: the limit is not positive, or the folder cannot be made.
+        """
+        if limit_bytes < 1:
+            raise UsageError(f"cache_bytes must be 1 or more, got {limit_bytes}")
+        self._folder = Path(folder)
+        self._limit = limit_bytes
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"cache_dir must be a folder, {folder} cannot be: {error}") from error
+
+    def fetch(self, dataset: FinishedDataset, shards: Sequence[ShardInfo]) -> list[str]:
+        """Returns a path for each shard: of its copy, or of itself where there is no room.
+
+        Raises:
+          RunError: a shard is not what the manifest says.
+        """
+        with ThreadPoolExecutor(8) as pool:
+            return list(pool.map(lambda shard: self._fetch(dataset, shard), shards))
+
+    def _fetch(self, dataset: FinishedDataset, shard: ShardInfo) -> str:
+        remote = dataset.file(shard.name.path)
+        entry = self._folder / f"{shard.crc32c:08x}-{shard.file_bytes}.shard"
+        with self._alone():
+            if _hold(entry):
+                return str(entry)
+            if not self._make_room(shard.file_bytes):
+                return remote
+            part = self._folder / f"{uuid.uuid4().hex}.part"
+            target = part.open("wb")
+            fcntl.flock(target, fcntl.LOCK_SH)
+            target.truncate(shard.file_bytes)  # counts as used from now on
+        try:
+            with target:
+                _copy(remote, target, shard)
+            with self._alone():
+                if not _hold(entry):  # another process may have been faster
+                    part.rename(entry)
+                    _hold(entry)
+        finally:
+            with self._alone():
+                part.unlink(missing_ok=True)
+        return str(entry)
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keeps other threads and processes from changing the folder."""
+        with (self._folder / _LOCK).open("wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def _make_room(self, wanted: int) -> bool:
+        """Removes what nobody holds until there is room; tells whether there is."""
+        entries = [(path, path.stat()) for path in self._folder.iterdir() if path.name != _LOCK]
+        used = sum(stat.st_size for _, stat in entries)
+        if wanted > self._limit:
+            return False
+        for path, stat in sorted(entries, key=lambda entry: entry[1].st_mtime):
+            if used + wanted <= self._limit:
+                break
+            if _remove(path):
+                used -= stat.st_size
+        return used + wanted <= self._limit
+
+
+def _hold(entry: Path) -> bool:
+    """Holds an entry until this process ends; tells whether it is there."""
+    try:
+        descriptor = os.open(entry, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    _held.append(descriptor)
+    os.utime(entry)
+    return True
+
+
+def _remove(entry: Path) -> bool:
+    """Removes an entry, or what a dead process left, unless somebody holds it."""
+    with entry.open("rb") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        entry.unlink()
+        return True
+
+
+def _copy(remote: str, target: IO[bytes], shard: ShardInfo) -> None:
+    """Copies a shard and checks it against the manifest."""
+    import google_crc32c
+    import tensorflow as tf
+
+    checksum = google_crc32c.Checksum()
+    size = 0
+    try:
+        with tf.io.gfile.GFile(remote, "rb") as source:
+            while chunk := source.read(_CHUNK_BYTES):
+                checksum.update(chunk)
+                size += len(chunk)
+                target.write(chunk)
+    except (OSError, tf.errors.OpError) as error:
+        raise RunError(f"{remote} could not be copied to the cache: {error}") from error
+    found = int.from_bytes(checksum.digest(), "big")
+    if (size, found) != (shard.file_bytes, shard.crc32c):
+        raise RunError(
+            f"{remote} must have the {shard.file_bytes} bytes and crc32c {shard.crc32c:08x} of the "
+            f"manifest, and has {size} bytes and {found:08x}; copy the dataset again"
+        )

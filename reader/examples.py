@@ -1,0 +1,143 @@
+"""tf.Examples and SequenceExamples to numpy, without TensorFlow.
+
+The wire format stands in `records/encoding.py`. Features that are not in the schema are passed
+over, as `tf.io.parse_example` does it; numbers may be packed or not.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recordmill.records.schema import Feature, Schema
+
+_FIELD = {"bytes": 1, "float32": 2, "int64": 3}
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+
+
+def _varint(data: memoryview, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while shift < 70:
+        byte = data[at]
+        value |= (byte & 127) << shift
+        at += 1
+        if byte < 128:
+            return value, at
+        shift += 7
+    raise ValueError("a varint has more than ten bytes")
+
+
+def _fields(data: memoryview) -> Iterator[tuple[int, int, memoryview]]:
+    """Yields number, wire type and content of each field; of a varint its bytes."""
+    at = 0
+    while at < len(data):
+        tag, at = _varint(data, at)
+        begin = at
+        kind = tag & 7
+        if kind == _VARINT:
+            _, at = _varint(data, at)
+        elif kind == _BYTES:
+            length, begin = _varint(data, at)
+            at = begin + length
+        elif kind in (_FIXED32, _FIXED64):
+            at += 4 if kind == _FIXED32 else 8
+        else:
+            raise ValueError(f"wire type {kind} is none of protobuf's")
+        if at > len(data):
+            raise ValueError("a field is longer than its message")
+        yield tag >> 3, kind, data[begin:at]
+
+
+def _entries(message: memoryview) -> Iterator[tuple[str, memoryview]]:
+    """Yields key and value of the map in a Features or FeatureLists message."""
+    for number, _, entry in _fields(message):
+        if number == 1:
+            parts = {field: content for field, _, content in _fields(entry)}
+            yield bytes(parts.get(1, b"")).decode(), parts.get(2, memoryview(b""))
+
+
+def _unpack_varints(data: memoryview) -> npt.NDArray[np.int64]:
+    """Returns packed varints, all at once: a column of bytes after the other."""
+    raw = np.frombuffer(data, np.uint8)
+    ends = np.flatnonzero(raw < 128)
+    if len(raw) and (not len(ends) or ends[-1] != len(raw) - 1):
+        raise ValueError("a varint is cut")
+    begins = np.concatenate([[0], ends[:-1] + 1])[: len(ends)]
+    lengths = ends - begins + 1
+    values = np.zeros(len(ends), np.uint64)
+    for place in range(int(lengths.max(initial=0))):
+        has = lengths > place
+        part = (raw[begins[has] + place] & np.uint8(127)).astype(np.uint64)
+        values[has] |= part << np.uint64(7 * place)
+    return values.view(np.int64)
+
+
+def _values(feature: Feature, message: memoryview) -> Any:
+    """Returns the values of a Feature message: a list of bytes, or an array."""
+    lists = [content for field, _, content in _fields(message) if field == _FIELD[feature.dtype]]
+    parts = [
+        (kind, content)
+        for values in lists
+        for field, kind, content in _fields(values)
+        if field == 1
+    ]
+    if feature.dtype == "bytes":
+        return [bytes(content) for _, content in parts]
+    joined = memoryview(b"".join(content for _, content in parts))
+    if feature.dtype == "float32":
+        return np.frombuffer(joined, "<f4").astype(np.float32)
+    return _unpack_varints(joined)
+
+
+def _shaped(feature: Feature, values: Any) -> Any:
+    if feature.values is not None and len(values) != feature.values:
+        raise ValueError(
+            f"feature {feature.name} must have {feature.values} values, and has {len(values)}"
+        )
+    if feature.dtype == "bytes":
+        array = np.empty(len(values), object)
+        array[:] = values
+    else:
+        array = values.astype(np.int32) if values.dtype == np.int64 else values
+    shaped = array.reshape([-1 if size is None else size for size in feature.shape])
+    return shaped if feature.shape else shaped[()]
+
+
+def parse_record(schema: Schema, record: bytes) -> dict[str, Any]:
+    """Returns the features of a serialized Example or SequenceExample.
+
+    Args:
+      schema: of the record.
+      record: its bytes.
+
+    Returns:
+      feature -> array of the feature's shape, int32, float32 or object (of `bytes`); a feature of
+      shape () is one value.
+
+    Raises:
+      ValueError: the bytes are no such record, or a feature is missing or has another size.
+    """
+    try:
+        maps = {number: content for number, _, content in _fields(memoryview(record))}
+        found = dict(_entries(maps.get(2 if schema.sequence else 1, memoryview(b""))))
+        parsed = {}
+        for feature in schema.features:
+            if feature.name not in found:
+                raise ValueError(f"feature {feature.name} must be there, and is missing")
+            message = found[feature.name]
+            if feature.sequence:
+                steps = [_values(feature, step) for _, _, step in _fields(message)]
+                if feature.dtype == "bytes":
+                    values = list(itertools.chain.from_iterable(steps))
+                else:
+                    values = np.concatenate(steps)
+            else:
+                values = _values(feature, message)
+            parsed[feature.name] = _shaped(feature, values)
+    except IndexError:
+        raise ValueError("a record is cut") from None
+    return parsed

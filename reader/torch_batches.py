@@ -1,0 +1,67 @@
+"""Batches for PyTorch: an IterableDataset. PyTorch is no dependency; it is imported when asked for.
+
+TensorFlow reads in the process that iterates. A DataLoader with workers must start them afresh
+(`multiprocessing_context="spawn"`), because TensorFlow does not survive a fork.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from recordmill.reader.arrays import RaggedArray
+from recordmill.reader.loading import Reader
+from recordmill.reader.workers import find_worker
+
+
+def torch_dataset(
+    path: str | os.PathLike[str],
+    split: str,
+    *,
+    num_workers: int | None = None,
+    worker_index: int | None = None,
+    **options: Any,
+) -> Any:
+    """Returns a `torch.utils.data.IterableDataset` of batches, for `DataLoader(batch_size=None)`.
+
+    Numbers become tensors, strings stay arrays of `bytes`. n processes of a DataLoader count as n
+    workers each, so that every record comes once: a global batch is then `batch_size` times
+    workers times n.
+
+    Args:
+      path, split, num_workers, worker_index: as `load` takes them.
+      options: the other arguments of `load`.
+    """
+    import torch.utils.data
+
+    worker = find_worker(num_workers, worker_index)
+
+    class Batches(torch.utils.data.IterableDataset):  # type: ignore[misc]
+        """The batches of one worker."""
+
+        def __iter__(self) -> Iterator[dict[str, Any]]:
+            process = torch.utils.data.get_worker_info()
+            processes, index = (process.num_workers, process.id) if process else (1, 0)
+            reader = Reader(
+                path, split, num_workers=worker.count * processes,
+                worker_index=worker.index * processes + index, **options,
+            )  # fmt: skip
+            for batch in reader.as_numpy():
+                yield {name: _tensor(value) for name, value in batch.items()}
+
+        def __reduce__(self) -> Any:
+            """Travels to another process as the arguments that it was made of."""
+            place = {"num_workers": worker.count, "worker_index": worker.index}
+            return functools.partial(torch_dataset, path, split, **place, **options), ()
+
+    return Batches()
+
+
+def _tensor(value: Any) -> Any:
+    import torch
+
+    if isinstance(value, RaggedArray):
+        return RaggedArray(_tensor(value.values), _tensor(value.row_splits))
+    return value if value.dtype == object else torch.from_numpy(value)

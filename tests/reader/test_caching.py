@@ -1,0 +1,154 @@
+"""Copies of shards in TensorFlow's memory file system, as a stand-in for a bucket."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from recordmill.reader import caching, load
+from recordmill.reader.caching import ShardCache
+from recordmill.reader.dataset import open_dataset
+from recordmill.records.errors import RunError, UsageError
+
+from .small_datasets import ids, write_numbers
+
+SIZES = [20, 30, 10]
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_numbers(tmp_path_factory.mktemp("local"), SIZES)
+
+
+@pytest.fixture
+def remote(local: Path, tmp_path: Path) -> str:
+    folder = f"ram://cached/{tmp_path.name}"
+    for path in local.rglob("*"):
+        if path.is_file():
+            name = f"{folder}/{path.relative_to(local)}"
+            tf.io.gfile.makedirs(name.rpartition("/")[0])
+            with tf.io.gfile.GFile(name, "wb") as handle:
+                handle.write(path.read_bytes())
+    return folder
+
+
+def release() -> None:
+    """Releases what this process holds, as its end does."""
+    while caching._held:
+        os.close(caching._held.pop())
+
+
+@pytest.fixture(autouse=True)
+def release_at_the_end() -> Iterator[None]:
+    yield
+    release()
+
+
+def sizes(folder: Path) -> list[int]:
+    return sorted(path.stat().st_size for path in folder.iterdir() if path.name != ".lock")
+
+
+def shard_bytes(remote: str) -> list[int]:
+    return [shard.file_bytes for shard in open_dataset(remote).split("train").shards]
+
+
+def test_the_second_reading_is_local(remote: str, tmp_path: Path) -> None:
+    cache = str(tmp_path / "cache")
+    first = ids(load(remote, "train", batch_size=6, cache_dir=cache))
+    assert sizes(tmp_path / "cache") == sorted(shard_bytes(remote))
+    shard = f"{remote}/train/train-00001-of-00003.tfrecords"
+    with tf.io.gfile.GFile(shard, "wb") as handle:
+        handle.write(b"no longer a shard")
+    assert ids(load(remote, "train", batch_size=6, cache_dir=cache)) == first
+
+
+def test_a_wrong_checksum_is_named(remote: str, tmp_path: Path) -> None:
+    shard = f"{remote}/train/train-00001-of-00003.tfrecords"
+    with tf.io.gfile.GFile(shard, "rb") as handle:
+        content = bytearray(handle.read())
+    content[50] ^= 1
+    with tf.io.gfile.GFile(shard, "wb") as handle:
+        handle.write(bytes(content))
+    with pytest.raises(RunError, match=r"train-00001-of-00003.tfrecords must have .* crc32c"):
+        load(remote, "train", batch_size=6, cache_dir=str(tmp_path / "cache"))
+    assert not list((tmp_path / "cache").glob("*.part"))
+    assert len(sizes(tmp_path / "cache")) <= 2
+
+
+def test_the_limit_holds_and_the_rest_is_read_remotely(remote: str, tmp_path: Path) -> None:
+    limit = sum(shard_bytes(remote)) - 1
+    dataset = open_dataset(remote)
+    shards = dataset.split("train").shards
+    paths = ShardCache(str(tmp_path / "cache"), limit).fetch(dataset, shards)
+    assert 1 <= sum(path.startswith("ram://") for path in paths) <= 2
+    assert sum(sizes(tmp_path / "cache")) <= limit
+    found = load(remote, "train", batch_size=6, cache_dir=str(tmp_path / "cache"),
+                 cache_bytes=limit)  # fmt: skip
+    assert sorted(ids(found)) == list(range(60))
+
+
+def test_what_nobody_holds_makes_room(remote: str, tmp_path: Path) -> None:
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    (folder / "00000000-9.shard").write_bytes(b"x" * 900)
+    (folder / "left-by-a-dead-process.part").write_bytes(b"x" * 900)
+    dataset = open_dataset(remote)
+    shards = dataset.split("train").shards
+    limit = sum(shard_bytes(remote))
+    paths = ShardCache(str(folder), limit).fetch(dataset, shards)
+    assert all(path.startswith(str(folder)) for path in paths)
+    assert sizes(folder) == sorted(shard_bytes(remote))
+
+
+def test_what_is_held_stays(remote: str, tmp_path: Path) -> None:
+    dataset = open_dataset(remote)
+    first, second, _ = dataset.split("train").shards
+    cache = ShardCache(str(tmp_path / "cache"), max(first.file_bytes, second.file_bytes))
+    (held,) = cache.fetch(dataset, [first])
+    assert cache.fetch(dataset, [second]) == [dataset.file(second.name.path)]
+    assert Path(held).exists()
+    release()
+    (other,) = cache.fetch(dataset, [second])
+    assert other != held
+    assert not Path(held).exists()
+
+
+_FILL = """
+    import sys
+    from recordmill.reader.caching import ShardCache
+    from recordmill.reader.dataset import open_dataset
+    dataset = open_dataset(sys.argv[1])
+    shards = dataset.split("train").shards
+    for _ in range(20):
+        paths = ShardCache(sys.argv[2], int(sys.argv[3])).fetch(dataset, shards)
+        for path, shard in zip(paths, shards):
+            assert len(open(path, "rb").read()) == shard.file_bytes, path
+"""
+
+
+def test_several_processes_share_a_folder(local: Path, tmp_path: Path) -> None:
+    limit = sum(shard_bytes(str(local))) - 1
+    command = [
+        sys.executable, "-c", textwrap.dedent(_FILL), str(local), str(tmp_path / "cache"),
+        str(limit),
+    ]  # fmt: skip
+    running = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    for process in running:
+        _, errors = process.communicate()
+        assert process.returncode == 0, errors
+    assert sum(sizes(tmp_path / "cache")) <= limit
+
+
+def test_wrong_arguments(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cache_bytes must be 1 or more, got 0"):
+        ShardCache(str(tmp_path), 0)
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(UsageError, match="cache_dir must be a folder"):
+        ShardCache(str(tmp_path / "file"), 1)

@@ -1,0 +1,81 @@
+"""The files of an input: listed once, kept on disk, added up on the way."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from recordmill.records.errors import UsageError
+from recordmill.transforms import files
+from recordmill.transforms.external_sort import Spool
+from recordmill.transforms.sources import SourceRange
+
+_MOST_LISTED_SOURCES = 1000
+
+
+class SourceList:
+    """Whole files in order of name, which can be walked as often as wanted; close it in the end.
+
+    Raises:
+      UsageError: a name is not text.
+
+    Attributes:
+      text_bytes: of all, guessed for compressed files.
+      formats: that occur.
+      first: format -> the first file of it that is not empty.
+    """
+
+    def __init__(self, sources: Iterable[SourceRange]) -> None:
+        self.text_bytes = 0
+        self.formats: set[str] = set()
+        self.first: dict[str, SourceRange] = {}
+        self._files = 0
+        self._bytes = 0
+        self._digest = hashlib.blake2b(digest_size=16)
+        self._stamps = hashlib.blake2b(digest_size=16)
+        self._names: dict[str, int] = {}
+        self._rows = Spool(map(self._add, sources))
+
+    def _add(self, source: SourceRange) -> tuple[Any, ...]:
+        name, kind, size = source.name, source.format, source.size
+        try:
+            self._digest.update(f"{name}\t{kind}\t{size}\n".encode())
+        except UnicodeEncodeError as error:
+            shown = name.encode("utf-8", "backslashreplace").decode()
+            raise UsageError(f"--input: the name of {shown} must be UTF-8; rename it") from error
+        if files.is_local(source.path):
+            self._stamps.update(f"{name}\t{source.modified_ns}\n".encode())
+        self._files += 1
+        self._bytes += size
+        self.text_bytes += source.text_bytes
+        self.formats.add(kind)
+        if size and kind not in self.first:
+            self.first[kind] = source
+        if self._files <= _MOST_LISTED_SOURCES:
+            self._names[name] = size
+        return source.path, name, kind, source.compression, size, source.modified_ns
+
+    def __iter__(self) -> Iterator[SourceRange]:
+        for path, name, kind, compression, size, modified_ns in self._rows:
+            yield SourceRange(path, name, kind, compression, size, modified_ns=modified_ns)
+
+    def summary(self) -> dict[str, Any]:
+        """Returns number, bytes and checksum of the inputs, and their names where they are few."""
+        summary: dict[str, Any] = {
+            "files": self._files,
+            "bytes": self._bytes,
+            "checksum": self._digest.hexdigest(),
+        }
+        if self._files <= _MOST_LISTED_SOURCES:
+            summary["names"] = self._names
+        return summary
+
+    @property
+    def modified(self) -> str:
+        """A checksum of when local files were last changed."""
+        return self._stamps.hexdigest()
+
+    def close(self) -> None:
+        """Deletes what is kept on disk."""
+        self._rows.close()
