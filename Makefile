@@ -6,11 +6,12 @@ BIN := $(VENV)/bin
 FOLDERS := records reader transforms pipelines
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help install demo test lint types unit benchmark clean
+.PHONY: help install demo test lint types unit benchmark clean lock image template
 
 help:
 	@echo "make demo   set up .venv, make a vocabulary and a masked dataset, verify and read it"
 	@echo "make test   set up .venv, lint, types, all tests"
+	@echo "make image IMAGE=… | make template IMAGE=… BUCKET=gs://…   for Dataflow, see templates/README.md"
 	@echo "make benchmark   compare with other tools, side by side (long)"
 
 $(BIN)/python:
@@ -56,6 +57,30 @@ unit: build/dev.stamp
 benchmark: build/dev.stamp
 	$(PIP) install --quiet datasets sentencepiece
 	$(BIN)/python benchmarks/text.py
+
+# Exactly what a fresh install brings, for the image: Python 3.11 on Linux x86_64, PYTHON=python3.11.
+lock:
+	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info[:2] == (3, 11) else "the image has Python 3.11; set PYTHON=")'
+	rm -rf build/lock && $(PYTHON) -m venv build/lock
+	build/lock/bin/pip --disable-pip-version-check install --quiet '.[gcp]'
+	echo '# What the image has, exactly: Python 3.11 on Linux x86_64. Made by `make lock`.' > requirements.lock
+	build/lock/bin/pip --disable-pip-version-check freeze --all --exclude pip --exclude recordmill >> requirements.lock
+	rm -rf build/lock
+
+DOCKER ?= docker
+
+image:
+	@test -n '$(IMAGE)' || { echo 'make image needs IMAGE=<registry>/<project>/recordmill:<version>'; exit 2; }
+	for template in text images; do \
+		$(DOCKER) build --build-arg TEMPLATE=$$template --build-arg IMAGE='$(IMAGE)'-$$template \
+			--tag '$(IMAGE)'-$$template . || exit 1; \
+	done
+
+template: build/beam.stamp image
+	@test -n '$(BUCKET)' || { echo 'make template needs BUCKET=gs://<bucket>/<folder>'; exit 2; }
+	for template in text images; do $(DOCKER) push '$(IMAGE)'-$$template || exit 1; done
+	$(PIP) install --quiet --editable '.[gcp]'
+	$(BIN)/python -m recordmill.pipelines.templates --image='$(IMAGE)' --folder='$(BUCKET)'
 
 clean:
 	rm -rf build demo dist *.egg-info

@@ -41,6 +41,9 @@ setup(
         "dev": [
             *BEAM,
             *VOCAB,
+            "apache-beam[aws,gcp]>=2.77,<2.78",
+            "gcp-storage-emulator>=2026.7",
+            "moto[s3]>=5,<6",
             "hypothesis>=6,<7",
             "mypy>=1.13,<3",
             "pytest>=8,<10",

@@ -43,12 +43,17 @@ def describe(master: str, printed: str, stage: str) -> str:
     return f"{job['duration'] / 1000:.1f} s in the cluster, {counts} on {len(hosts)} task managers"
 
 
-def sleep_one_second(_: int) -> int:
+def sleep_one_second(task: int, folder: str) -> int:
+    began = time.time()
     time.sleep(1)
+    Path(folder, str(task)).write_text(f"{began} {time.time()}")
     return 1
 
 
-def run_sleeping(flags: list[str], tasks: int) -> str:
+def run_sleeping(flags: list[str], tasks: int, folder: Path) -> str:
+    """Returns what is printed, and the seconds from the first task's begin to the last one's end:
+    starting workers is left out."""
+    folder.mkdir()
     engine = choose_engine(*parse_arguments(Parser(), flags))
 
     def build(pipeline: beam.Pipeline) -> object:
@@ -56,18 +61,21 @@ def run_sleeping(flags: list[str], tasks: int) -> str:
             pipeline
             | "Tasks" >> beam.Create(range(tasks), reshuffle=False)
             | "SpreadTasks" >> beam.Reshuffle()
-            | "Sleep" >> beam.Map(sleep_one_second)
+            | "Sleep" >> beam.Map(sleep_one_second, str(folder))
         )
 
     printed = StringIO()
     with redirect_stderr(printed):
         engine.run(build, folder="/tmp", failure_path="/nowhere", size=JobSize(tasks, 0, 1))
-    return printed.getvalue()
+    times = [[*map(float, path.read_text().split())] for path in folder.iterdir()]
+    seconds = max(end for _, end in times) - min(begin for begin, _ in times)
+    return f"{printed.getvalue()}\n{len(times)} tasks of 1 s took {seconds:.1f} s"
 
 
 def write_corpus(folder: Path, megabytes: int) -> list[str]:
     rng = random.Random(1)
-    words = ["".join(rng.choices("abcdefghij", k=rng.randint(2, 9))) for _ in range(20_000)]
+    letters = (rng.choices("abcdefghij", k=rng.randint(2, 9)) for _ in range(20_000))
+    words = list(dict.fromkeys(map("".join, letters)))
     line = " ".join(rng.choices(words, k=5000))
     with open(folder / "in.txt", "w") as text:
         for _ in range(megabytes * 1_000_000 // len(line)):
@@ -89,19 +97,23 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, default=40)
     parser.add_argument("--tasks", type=int, default=24)
     options = parser.parse_args()
-    where = [f"--flink_master={options.flink_master}", f"--job_endpoint={options.job_endpoint}"]
+    master = options.flink_master
+    where = [f"--flink_master={master}", f"--job_endpoint={options.job_endpoint}"]
     with tempfile.TemporaryDirectory() as folder:
         text = write_corpus(Path(folder), options.megabytes)
         for slots in options.slots.split(","):
             flags = ["--runner=flink", *where, f"--parallelism={slots}"]
-            printed = run_sleeping(flags, options.tasks)
-            print(f"{slots} slots, sleep: {describe(options.flink_master, printed, 'Sleep')}")
+            printed = run_sleeping(flags, options.tasks, Path(folder, f"sleep-{slots}"))
+            took, found = printed.rpartition("\n")[2], describe(master, printed, "Sleep")
+            print(f"{slots} slots: {took}; {found}", flush=True)
             command = [
                 sys.executable, "-m", "recordmill.pipelines.text", *text, *flags,
                 f"--output={folder}/ds-{slots}",
             ]  # fmt: skip
-            run = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=True)
-            print(f"{slots} slots, text: {describe(options.flink_master, run.stderr, 'Build')}")
+            run = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+            if run.returncode:
+                sys.exit(run.stderr)
+            print(f"{slots} slots: text, {describe(master, run.stderr, 'Build')}", flush=True)
 
 
 if __name__ == "__main__":

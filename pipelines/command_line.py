@@ -1,4 +1,4 @@
-"""The command line: `recordmill text | images | vocab | verify | doctor`.
+"""The command line: `recordmill text | images | vocab | plan | verify | doctor`.
 
 Exit status 0: done; 1: the run failed or went over the error budget; 2: wrong usage. Errors that a
 user can cause are one line on standard error.
@@ -51,6 +51,12 @@ def _vocab(arguments: list[str]) -> int:
     return main(arguments)
 
 
+def _plan(arguments: list[str]) -> int:
+    from recordmill.pipelines.forecast import main
+
+    return main(arguments)
+
+
 def _verify(arguments: list[str]) -> int:
     from recordmill.pipelines.verify import main
 
@@ -67,6 +73,7 @@ _COMMANDS: dict[str, tuple[Callable[[list[str]], int], str]] = {
     "text": (_text, "raw text to tokenized, masked, sharded TFRecords"),
     "images": (_images, "images, with labels, boxes or masks, to sharded TFRecords"),
     "vocab": (_vocab, "a WordPiece vocabulary from text"),
+    "plan": (_plan, "what text or images would do, take and cost; nothing is written"),
     "verify": (_verify, "check every record, count and checksum of a dataset"),
     "doctor": (_doctor, "what is installed, here and where jobs run, and what will not work"),
 }

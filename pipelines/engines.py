@@ -12,7 +12,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import create_runner
 
 from recordmill.pipelines.dataflow import dataflow_engine
-from recordmill.pipelines.flink import flink_engine
+from recordmill.pipelines.flink import JOB_SERVER_FLAGS, flink_engine
 from recordmill.pipelines.local import LocalEngine, default_workers
 from recordmill.pipelines.remote import RemoteEngine, find_by_name, given_options
 from recordmill.records.arguments import Parser
@@ -54,6 +54,8 @@ def check_beam_flags(flags: list[str], ours: argparse.ArgumentParser) -> None:
     beam_parser = Parser(add_help=False, allow_abbrev=False, conflict_handler="resolve")
     for options in PipelineOptions.__subclasses__():
         options._add_argparse_args(beam_parser)
+    for name in JOB_SERVER_FLAGS:
+        beam_parser.add_argument(f"--{name}", nargs="?")
     _, unknown = beam_parser.parse_known_args(flags)
     if unknown:
         actions = [*ours._actions, *beam_parser._actions]

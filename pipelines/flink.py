@@ -20,6 +20,16 @@ from recordmill.pipelines.remote import RemoteEngine, SubmittedJob, given_option
 from recordmill.records.errors import RunError, UsageError
 
 BOOT = "recordmill-worker-boot"
+# Only the job server knows these of Flink's options; a batch job has no use for the others.
+JOB_SERVER_FLAGS = (
+    "disable_metrics",
+    "execution_mode_for_batch",
+    "flink_conf_dir",
+    "max_bundle_size",
+    "object_reuse",
+    "operator_chaining",
+    "use_data_stream_for_batch",
+)
 _SUBMISSION_SECONDS = 300
 # A worker that no stage needs just now stays for the next one: starting it costs seconds.
 _ENVIRONMENT_CACHE_MILLIS = 20_000
@@ -30,11 +40,11 @@ def _note(text: str) -> None:
 
 
 def _parallelism(given: dict[str, Any], cluster: FlinkCluster) -> int:
-    wanted = int(given.get("parallelism", 0)) or cluster.slots
-    if not wanted:
+    wanted = int(given.get("parallelism", cluster.slots))
+    if wanted < 1:
         raise UsageError(
-            f"{cluster.url} has no task managers now; give --parallelism, the number of slots that "
-            "the job is to use, or start some"
+            f"--parallelism must be at least 1, the number of slots that the job is to use; "
+            f"{cluster.url} has {cluster.slots} now"
         )
     if cluster.elastic:
         return wanted

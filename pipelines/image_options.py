@@ -24,6 +24,7 @@ from recordmill.transforms.image_sources import SourceSpec, read_labels
 from recordmill.transforms.image_spec import LAYOUTS
 
 _LABELS_FROM = {"auto": "auto", "from_folder": "folder", "from_field": "field", "none": "none"}
+_SAMPLE_IMAGES = 1000
 _ONE_SPLIT = "train:1"  # what --splits is where nobody says anything
 _USUAL_FORMATS = {"classification": "tfds", "detection": "object_detection", "segmentation": "tfds"}
 
@@ -130,6 +131,16 @@ def add_image_arguments(parser: argparse.ArgumentParser) -> None:
         help="Trust images that are kept byte for byte, instead of decoding each once.",
     )  # fmt: skip
     pixels.add_argument("--max_pixels", type=int, help="Images of more are rejected.")
+    statistics = parser.add_argument_group("statistics")
+    statistics.add_argument(
+        "--statistics", default="none", choices=("none", "sample", "full"),
+        help="Mean and standard deviation of each channel, of images of the first split, by "
+        "tensorflow_transform.",
+    )  # fmt: skip
+    statistics.add_argument(
+        "--statistics_sample", type=int, metavar="N",
+        help=f"Images of a sample, {_SAMPLE_IMAGES} by default.",
+    )  # fmt: skip
     copies = parser.add_argument_group("augmentation")
     copies.add_argument(
         "--augmentations", default="", metavar="NAME[(STRENGTH,…)],…",
@@ -196,6 +207,15 @@ def _fill(text: str) -> tuple[int, int, int]:
     return red, green, blue
 
 
+def _statistics_images(options: Any) -> int | None:
+    sample = options.statistics_sample
+    if sample is not None and options.statistics != "sample":
+        raise UsageError(f"--statistics_sample={sample} must go with --statistics=sample")
+    if sample is not None and sample < 1:
+        raise UsageError(f"--statistics_sample must be at least 1, got {sample}")
+    return {"none": 0, "full": None, "sample": sample or _SAMPLE_IMAGES}[options.statistics]
+
+
 def _work(options: Any) -> ImageWork:
     task = options.task
     name = options.format or _USUAL_FORMATS[task]
@@ -242,6 +262,7 @@ def image_request(options: Any) -> ImageRequest:
         images=work,
         copies=options.copies,
         keep_original=options.keep_original,
+        statistics_images=_statistics_images(options),
     )
     first = options.first_label
     if first is None:

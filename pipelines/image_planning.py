@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
+from itertools import islice
 from typing import Any
 
 import apache_beam as beam
@@ -19,6 +20,7 @@ from recordmill.pipelines.image_options import ImageRequest
 from recordmill.pipelines.images import build_images
 from recordmill.pipelines.options import parse_num_shards, parse_splits
 from recordmill.pipelines.planning import Inventory, Phase, Plan, Planner
+from recordmill.pipelines.tensorflow_loading import load_tensorflow
 from recordmill.records.errors import UsageError
 from recordmill.records.hashing import fingerprint64, mix64, seed_for
 from recordmill.transforms import files
@@ -34,6 +36,7 @@ from recordmill.transforms.image_plan import (
 )
 from recordmill.transforms.image_references import ImageReference, ListedReject
 from recordmill.transforms.image_sources import Listing, detect_layout, label_names, list_images
+from recordmill.transforms.image_statistics import statistics_tasks
 from recordmill.transforms.job import SplitSpec, write_json
 from recordmill.transforms.rejects import Reject
 from recordmill.transforms.scatter import choose_splits
@@ -41,6 +44,7 @@ from recordmill.transforms.shard_plan import count_shards
 
 _TASKS_PER_WORKER = 4
 _MOST_LISTED_SOURCES = 1000
+_BATCH_ROWS = 1024
 _USUAL_SPLITS = ("train", "validation", "test")
 _RECORD_BYTES = 300  # of a record beside its image
 _UNKNOWN_BYTES = 100_000  # of an image on storage whose size nobody has asked for
@@ -94,7 +98,7 @@ class ImageInventory(Inventory):
     """The images, in order of their hash, and what cannot be used of the input.
 
     Attributes:
-      rows: `(hash, name, reference)` in order.
+      rows: `(hash, name, (reference, split, hash of the group, expected bytes))` in order.
       rejects: lines of those that listing found.
       seen: sums over all.
       passed_over: files that are no input, by reason.
@@ -147,25 +151,28 @@ class ImagePlanner(Planner[ImageJob, ImageInventory]):
     def _rows(
         self, found: Iterator[Any], seen: _Seen, rejects: Any
     ) -> Iterator[tuple[str, str, Any]]:
-        """Yields images by hash; duplicates of a name are rejects."""
+        """Yields images by hash: line, split, hash of the group and expected bytes of each."""
         seed = np.uint64(seed_for(self.job.seed, "images"))
+        images = self._images(found, seen, rejects)
+        while batch := list(islice(images, _BATCH_ROWS)):
+            names = [fingerprint64(image.name.encode()) for image in batch]
+            keys = mix64(np.array(names, np.uint64) ^ seed).tolist()
+            for image, name, key in zip(batch, names, keys, strict=True):
+                line = image.to_line()
+                seen.add(image, _without_place(line, image))
+                group = fingerprint64(image.group.encode()) if image.group else name
+                row = line, image.split, group, self._weight(image)
+                yield f"{key:016x}", image.name, row
+
+    def _images(
+        self, found: Iterator[Any], seen: _Seen, rejects: Any
+    ) -> Iterator[ImageReference]:
+        """Yields images; what is none is written down."""
         for item in found:
             if isinstance(item, ListedReject):
                 self._reject(item, seen, rejects)
-                continue
-            item = self._segmented(item)
-            line = item.to_line()
-            seen.add(item, _without_place(line, item))
-            key = mix64(np.array([fingerprint64(item.name.encode())], np.uint64) ^ seed)
-            yield f"{int(key[0]):016x}", item.name, line
-
-    def _segmented(self, item: ImageReference) -> ImageReference:
-        """Takes the regions of objects for those of classes, where nothing else says these."""
-        said = item.has_mask or item.mask is not None
-        if self.job.images.task != "segmentation" or said:
-            return item
-        regions = tuple((o.label, o.region) for o in item.objects if o.region is not None)
-        return replace(item, regions=regions, has_mask=bool(regions) or bool(item.objects))
+            else:
+                yield item
 
     def _reject(self, item: ListedReject, seen: _Seen, rejects: Any) -> None:
         seen.rejected[item.reason] += 1
@@ -199,26 +206,15 @@ class ImagePlanner(Planner[ImageJob, ImageInventory]):
     def write(self, inventory: ImageInventory, *, workers: int) -> dict[str, Any]:
         """Writes references by split in order of their hash, and the bounds of shards."""
         job, seen = self.job, inventory.seen
-        names = [split.name for split in job.splits]
-        weights = [array("q") for _ in names]
-        writers = [_ReferenceWriter(job.work, split) for split in range(len(names))]
-        for _, name, line in inventory.rows:
-            image = ImageReference.from_line(line)
-            if image.split:
-                split = names.index(image.split)
-            elif any(name for name in seen.splits):
-                item = ListedReject(name, "no_split", "other images have one")
-                self._reject(item, seen, inventory.rejects)
-                continue
-            else:
-                split = self._split_of(image)
-            weights[split].append(self._weight(image))
+        weights = [array("q") for _ in job.splits]
+        writers = [_ReferenceWriter(job.work, split) for split in range(len(job.splits))]
+        for split, weight, line in self.assigned(inventory):
+            weights[split].append(weight)
             writers[split].add(line)
         for writer in writers:
             writer.close()
-        splits = self._splits(weights)
-        tasks = sum(split.shards for split in splits)
-        parts = max(1, -(-workers * _TASKS_PER_WORKER // tasks)) if workers > 1 else 1
+        splits = self.cut(weights)
+        tasks, parts = count_tasks(splits, workers)
         rejected_file = [0, 0, 0]
         if seen.rejected:
             inventory.rejects.seek(0)
@@ -231,7 +227,9 @@ class ImagePlanner(Planner[ImageJob, ImageInventory]):
             "passed_over": inventory.passed_over,
         }
         write_json(job.shard_plan_path, content)
-        return {"tasks": tasks * parts, "parts": parts}
+        return {
+            "tasks": tasks * parts, "parts": parts, "statistics_tasks": statistics_tasks(job),
+        }  # fmt: skip
 
     def _split_of(self, image: ImageReference) -> int:
         if len(self.job.splits) == 1:
@@ -249,7 +247,12 @@ class ImagePlanner(Planner[ImageJob, ImageInventory]):
         mask = max(image.mask.size, 0) if image.mask else 0
         return _RECORD_BYTES + (size if size >= 0 else _UNKNOWN_BYTES) + mask
 
-    def _splits(self, weights: list[array[int]]) -> list[ImageSplit]:
+    def cut(self, weights: list[array[int]]) -> list[ImageSplit]:
+        """Returns the shards of each split, from the expected bytes of each record by rank.
+
+        Raises:
+          UsageError: a split is empty, or has fewer records than shards.
+        """
         job, copies = self.job, len(self.job.variants)
         for spec, found in zip(job.splits, weights, strict=True):
             if not found:
@@ -282,12 +285,21 @@ class ImagePlanner(Planner[ImageJob, ImageInventory]):
 
     def build(self, pipeline: beam.Pipeline, plan: Plan[ImageJob]) -> object:
         """Applies the stages of `images.py`."""
-        tasks, parts = plan.details["tasks"], plan.details["parts"]
-        return build_images(pipeline, plan.job, tasks=tasks, parts=parts, commit=plan.commit)
+        job, details = plan.job, plan.details
+        waiting = 0 if files.exists(job.statistics_path) else details["statistics_tasks"]
+        if waiting:
+            load_tensorflow()
+        return build_images(
+            pipeline, job, tasks=details["tasks"], parts=details["parts"],
+            statistics_tasks=waiting, commit=plan.commit,
+        )  # fmt: skip
 
     def phases(self, plan: Plan[ImageJob]) -> Iterator[Phase]:
-        """Yields write, and join where shards are made in parts."""
+        """Yields statistics where they are wanted, write, and join where there are parts."""
         job, parts = plan.job, plan.details["parts"]
+        if wanted := plan.details["statistics_tasks"]:
+            rows = files.count(files.join(job.work, "statistics"), ".json")
+            yield Phase("statistics", rows, wanted)
         done = files.count(files.join(job.staging, "done"), ".json")
         shards = plan.details["tasks"] // parts
         if parts > 1:
@@ -304,6 +316,13 @@ class ImagePlanner(Planner[ImageJob, ImageInventory]):
             f"images: {counts['images_listed']} listed, {counts['images_written']} written; files "
             f"passed over: {passed or 'none'}"
         )
+
+
+def count_tasks(splits: list[ImageSplit], workers: int) -> tuple[int, int]:
+    """Returns the tasks for so many workers, and how many of them share a shard."""
+    shards = sum(split.shards for split in splits)
+    parts = max(1, -(-workers * _TASKS_PER_WORKER // shards)) if workers > 1 else 1
+    return shards * parts, parts
 
 
 class _ReferenceWriter:

@@ -19,7 +19,6 @@ from typing import Any, Generic, TypeVar
 
 import apache_beam as beam
 from apache_beam.io.filesystem import BeamIOError
-from apache_beam.io.filesystems import FileSystems
 
 from recordmill.records import manifest as m
 from recordmill.records.errors import UsageError
@@ -166,9 +165,8 @@ def check_writable(folder: str, flag: str = "--output") -> None:
     probe = files.join(folder, f".recordmill-probe-{os.getpid()}")
     try:
         files.make_folder(folder)
-        with FileSystems.create(probe) as handle:
-            handle.write(b"x")
-        FileSystems.delete([probe])
+        files.write_bytes(probe, b"x")
+        files.delete_quietly([probe])
     except (OSError, BeamIOError, ValueError) as error:
         raise UsageError(f"{flag} {folder} cannot be written: {reason(error)}") from error
 

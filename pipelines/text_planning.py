@@ -61,12 +61,13 @@ def task_bytes(total: int, workers: int) -> int:
     return max(wanted, min(total // MAX_FAN_IN, _MAX_TASK_BYTES))
 
 
-def _build_reads(job: TextJob, input_bytes: int) -> float:
-    """Returns about how many ranges all shards together read from each run."""
+def choose_run_tree(job: TextJob, tasks: int, input_bytes: int) -> RunTree:
+    """Returns how the runs of so many read tasks are gathered."""
     output_bytes = 2 * input_bytes * job.task.copies
-    splits, spec = job.splits, job.shards
-    weights = [int(output_bytes * split.share) for split in splits]
-    return float(sum(count_shards(weights, splits, spec)) * job.task.copies)
+    weights = [int(output_bytes * split.share) for split in job.splits]
+    # About how many ranges all shards together read from each run.
+    build_reads = sum(count_shards(weights, job.splits, job.shards)) * job.task.copies
+    return choose_tree(tasks, build_reads, input_bytes / 2)
 
 
 def check_columns(
@@ -137,8 +138,7 @@ class TextPlanner(Planner[TextJob, TextInventory]):
             inventory.files, target_bytes=target, splittable=job.documents.splittable
         )
         count = write_tasks(job.work, tasks)
-        tree = choose_tree(count, _build_reads(job, input_bytes), input_bytes / 2)
-        return asdict(tree)
+        return asdict(choose_run_tree(job, count, input_bytes))
 
     def config(self) -> dict[str, Any]:
         """Returns where the input was."""

@@ -24,6 +24,7 @@ from recordmill.pipelines.launch import one_line
 from recordmill.pipelines.local import JobSize, default_workers
 from recordmill.pipelines.options import input_patterns, required
 from recordmill.pipelines.planning import check_writable
+from recordmill.pipelines.tensorflow_loading import load_tensorflow
 from recordmill.pipelines.text_options import add_input_arguments
 from recordmill.pipelines.text_planning import check_columns, task_bytes
 from recordmill.records.arguments import Parser
@@ -150,35 +151,6 @@ def _work_folder(output: str) -> Iterator[str]:
         files.delete_folder(work)
 
 
-@contextmanager
-def _standard_error_closed() -> Iterator[None]:
-    """Drops what TensorFlow prints while it loads, about graphics cards that nobody asked for."""
-    sys.stderr.flush()
-    before, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    try:
-        yield
-    finally:
-        sys.stderr.flush()
-        os.dup2(before, 2)
-        os.close(before)
-        os.close(nowhere)
-
-
-def _load_tensorflow() -> None:
-    # tensorflow_transform switches the whole process, and its workers, to Keras 2 where it may.
-    os.environ.setdefault("TF_USE_LEGACY_KERAS", "0")
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    from absl import logging
-
-    logging.set_verbosity(logging.ERROR)
-    with _standard_error_closed():
-        import tensorflow_text
-        import tensorflow_transform.beam
-
-        del tensorflow_text, tensorflow_transform
-
-
 @dataclass(frozen=True, slots=True)
 class _Run:
     """Runs the passes over a planned input."""
@@ -273,7 +245,7 @@ def write_vocabulary(request: VocabRequest, sources: SourceList, engine: Engine)
         target_bytes=task_bytes(input_bytes, engine.workers),
         splittable=request.documents.splittable,
     )
-    _load_tensorflow()
+    load_tensorflow("tensorflow_text")
     learn = request.learn
     sketch = None if input_bytes <= _ONE_PASS_BYTES else SketchSpec.for_words(learn.most_words)
     with _work_folder(request.output) as work:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
         class_distribution,
         read_labels,
     )
-    from recordmill.reader.bucketing import bucket_boundaries, bucket_by_length
+    from recordmill.reader.bucketing import bucket_boundaries, bucket_by_length, stored_lengths
     from recordmill.reader.devices import distribute, prefetch_to_device
     from recordmill.reader.feeding import Feed, from_queue
     from recordmill.reader.image_augmentation import augment_images, normalise_images
@@ -60,6 +60,7 @@ _MODULES = {
     "perf_input_fn": "performance",
     "prefetch_to_device": "devices",
     "read_labels": "balance",
+    "stored_lengths": "bucketing",
     "temperature_weights": "mixing",
     "torch_dataset": "torch_batches",
 }
@@ -91,6 +92,7 @@ __all__ = [
     "perf_input_fn",
     "prefetch_to_device",
     "read_labels",
+    "stored_lengths",
     "temperature_weights",
     "torch_dataset",
 ]

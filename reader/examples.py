@@ -129,6 +129,7 @@ def parse_record(schema: Schema, record: bytes) -> dict[str, Any]:
             if feature.name not in found:
                 raise ValueError(f"feature {feature.name} must be there, and is missing")
             message = found[feature.name]
+            values: Any
             if feature.sequence:
                 steps = [_values(feature, step) for _, _, step in _fields(message)]
                 if feature.dtype == "bytes":

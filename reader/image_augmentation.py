@@ -290,5 +290,5 @@ def _stored_statistics(dataset: str, split: str) -> tuple[Any, Any]:
     except (tf.errors.OpError, ValueError, KeyError) as error:
         raise UsageError(
             f"{path} must hold channel_mean and channel_std of split {split!r}, and does not: "
-            "give mean and std"
+            "write it with --statistics=sample, or give mean and std"
         ) from error

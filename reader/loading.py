@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,7 +13,7 @@ from recordmill.reader.order import REMAINDERS, Order, Remainder
 from recordmill.reader.selection import Part, parse_selection
 from recordmill.reader.shards import RecordPlaces, Stretch, without
 from recordmill.reader.workers import find_worker
-from recordmill.records.errors import UsageError, one_of
+from recordmill.records.errors import RunError, UsageError, one_of
 from recordmill.records.hashing import fingerprint64
 from recordmill.records.manifest import ShardInfo
 from recordmill.records.schema import Schema
@@ -28,8 +28,8 @@ OnError = Literal["fail", "skip_record", "skip_shard"]
 _ON_ERROR = ("fail", "skip_record", "skip_shard")
 
 _WINDOW_RECORDS = 1 << 15
-_WINDOW_BYTES = 1 << 25
-_WINDOW_BLOCKS = 64
+_WINDOW_BYTES = 1 << 24
+_WINDOW_BLOCKS = 32
 _WRITTEN_WINDOW_RECORDS = 1 << 12
 
 
@@ -114,7 +114,7 @@ class Reader:
         )  # fmt: skip
         if reorder is not None:
             self._order = reorder(self._order)
-        self._source = _source(dataset, shards, paths, exact=bool(self.skipped))
+        self._source = _source(dataset, shards, paths, mean_bytes, exact=bool(self.skipped))
         self._epochs = epochs
         self._transforms = [transform] if callable(transform) else list(transform)
         self._parallel_calls = parallel_calls
@@ -172,18 +172,30 @@ class Reader:
         return read_only(self._source, self._order), self._order.window_steps
 
     def __iter__(self) -> Iterator[Any]:
-        """Yields batches, and moves the reader's place."""
-        for batch in self.dataset():
-            self._step += 1
-            yield batch
+        """Yields batches, and moves the reader's place.
+
+        Raises:
+          RunError: names a record that cannot be read.
+        """
+        return self._counted(self.dataset())
 
     def as_numpy(self) -> Iterator[dict[str, Any]]:
-        """Yields batches as arrays, see `recordmill.reader.as_numpy`, and moves the place."""
+        """Yields batches as arrays, as `recordmill.reader.as_numpy` does, and moves the place."""
         from recordmill.reader.arrays import as_numpy
 
-        for batch in as_numpy(self.dataset()):
-            self._step += 1
-            yield batch
+        return self._counted(as_numpy(self.dataset()))
+
+    def _counted(self, batches: Iterable[Any]) -> Iterator[Any]:
+        import tensorflow as tf
+
+        try:
+            for batch in batches:
+                self._step += 1
+                yield batch
+        except tf.errors.OpError as error:
+            if not self._source.complaints:
+                raise
+            raise RunError(self._source.complaints[-1]) from error
 
     def state(self, step: int | None = None) -> str:
         """Returns the place as JSON of fewer than 1,024 bytes, for a checkpoint.
@@ -242,7 +254,7 @@ def load(
     The order is a pure function of dataset, seed, epoch and global batch (`batch_size` times the
     number of workers): worker w of W gets rows `[w * batch_size, (w + 1) * batch_size)` of each
     global batch. Iterating the dataset twice gives the same batches twice; `epochs` gives another
-    order each epoch. Memory: about four windows, each of at most 32 MiB of records.
+    order each epoch. Memory: about four windows, each of at most 16 MiB of records.
 
     Args:
       path: the folder that holds `_SUCCESS`; local, or `gs://…` by TensorFlow's own file systems.
@@ -269,7 +281,7 @@ def load(
         still do equal work.
       cache_dir: where to keep copies of remote shards.
       cache_bytes: the most that these may take.
-      window_records: records that are permuted together: 32,768, or as many as take 32 MiB.
+      window_records: records that are permuted together: 32,768, or as many as take 16 MiB.
       parallel_calls: of each parallel stage; None lets tf.data choose. The order is the same.
       reorder: changes which records an epoch draws on, such as `balance_by_label`.
 
@@ -370,7 +382,12 @@ def _leave_out(
 
 
 def _source(
-    dataset: FinishedDataset, shards: Sequence[ShardInfo], paths: Sequence[str], *, exact: bool
+    dataset: FinishedDataset,
+    shards: Sequence[ShardInfo],
+    paths: Sequence[str],
+    record_bytes: int,
+    *,
+    exact: bool,
 ) -> Source:
     from recordmill.reader.pipeline import Source
 
@@ -381,4 +398,4 @@ def _source(
         places = RecordPlaces(
             dataset.read, [shard.name.index_path for shard in shards], records, **limit
         )
-    return Source(tuple(paths), dataset.manifest.compression, places, dataset.schema)
+    return Source(tuple(paths), dataset.manifest.compression, places, dataset.schema, record_bytes)

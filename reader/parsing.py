@@ -25,7 +25,8 @@ def _dtype(feature: Feature) -> Any:
 
 
 def _default(feature: Feature) -> Any:
-    return np.full(feature.shape, b"" if feature.dtype == "bytes" else 0).tolist()
+    shape = [size or 0 for size in feature.shape]
+    return np.full(shape, b"" if feature.dtype == "bytes" else 0).tolist()
 
 
 def example_spec(schema: Schema, *, filler: bool = False) -> dict[str, Any]:

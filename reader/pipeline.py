@@ -11,7 +11,7 @@ window's number alone, so that beginning anywhere costs one window.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,7 +20,7 @@ import tensorflow as tf
 from recordmill.reader.damage import first_damage
 from recordmill.reader.order import FILLER, Order
 from recordmill.reader.parsing import Batch, batch_parser
-from recordmill.reader.records_from import RecordsFrom
+from recordmill.reader.records_from import LARGE_BUFFER_BYTES, RecordsFrom
 from recordmill.reader.shards import Ints, RecordPlaces
 from recordmill.records.errors import RunError
 from recordmill.records.schema import Schema
@@ -29,6 +29,7 @@ Transform: TypeAlias = "Callable[[Batch, tf.Tensor], Batch]"
 
 _CHUNK_RECORDS = 2048
 _RUNS_AT_ONCE = 8
+_SMALL_BUFFER_BYTES = 1 << 16
 _FOR_EVER = 1 << 62
 
 
@@ -44,12 +45,16 @@ class Source:
       compression: "", "GZIP" or "ZLIB".
       places: of the records; None where files can only be read from the beginning.
       schema: of the records.
+      record_bytes: the mean size of a record.
+      complaints: what was said of records that could not be read.
     """
 
     paths: tuple[str, ...]
     compression: str
     places: RecordPlaces | None
     schema: Schema
+    record_bytes: int
+    complaints: list[str] = field(default_factory=list)
 
     @property
     def skips(self) -> bool:
@@ -105,10 +110,11 @@ def _complain(source: Source, run: Ints) -> None:
     damage = first_damage(
         path, source.compression, first=first - skip, count=skip + count, offset=offset
     )
-    raise RunError(
+    source.complaints.append(
         f"every record must be readable, and one is not: {damage or path}; copy the shard again, "
         "or read without it by on_error='skip_record'"
     )
+    raise RunError(source.complaints[-1])
 
 
 def _read_windows(
@@ -117,6 +123,10 @@ def _read_windows(
     """Returns windows: strings `[runs * stride]`, picks `[rows]`, keys `[rows, 2]`, steps `[]`."""
     paths = tf.constant(source.paths)
     size = order.run_records
+    # A quarter of a run, so that little more than a run is read.
+    buffer_bytes = min(
+        max(size * source.record_bytes // 4, _SMALL_BUFFER_BYTES), LARGE_BUFFER_BYTES
+    )
     nothing = tf.data.Dataset.from_tensors(tf.zeros([0], tf.string))
 
     def complain(run: Ints) -> np.bool_:
@@ -133,7 +143,9 @@ def _read_windows(
             return tf.pad(records, [[0, size - tf.size(records)]], constant_values="")
 
     def read(run: tf.Tensor) -> tf.data.Dataset:
-        records: tf.data.Dataset = RecordsFrom(paths[run[0]], source.compression, run[1])
+        records: tf.data.Dataset = RecordsFrom(
+            paths[run[0]], source.compression, run[1], buffer_bytes
+        )
         if source.skips:
             records = records.skip(run[2])
         # Whole batches are checked, because each layer costs every record a tenth of its parsing.

@@ -47,8 +47,8 @@ class RecordTable:
         counts = {name: dataset.split(name).records for name in dataset.manifest.split_shards()}
         self._schema = dataset.schema
         self._paths: list[str] = []
-        records = []
-        index_paths = []
+        records: list[int] = []
+        index_paths: list[str] = []
         numbers = []
         for part in parse_selection(split, counts, dataset.path):
             chosen = dataset.split(part.split)

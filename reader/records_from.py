@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-_BUFFER_BYTES = 1 << 20
+LARGE_BUFFER_BYTES = 1 << 20
 
 
 class RecordsFrom(tf.data.Dataset):
@@ -15,19 +15,22 @@ class RecordsFrom(tf.data.Dataset):
     The op is TFRecordDataset's own, whose class does not hand on its offset.
     """
 
-    def __init__(self, path: Any, compression: str, offset: Any) -> None:
+    def __init__(
+        self, path: Any, compression: str, offset: Any, buffer_bytes: int = LARGE_BUFFER_BYTES
+    ) -> None:
         """Makes the dataset.
 
         Args:
           path: of the file, `[] string`.
           compression: "", "GZIP" or "ZLIB".
           offset: `[] int64`; 0 where the file is compressed.
+          buffer_bytes: read at a time; up to as many are read in vain at the end.
         """
         super().__init__(
             tf.raw_ops.TFRecordDatasetV2(
                 filenames=path,
                 compression_type=compression,
-                buffer_size=_BUFFER_BYTES,
+                buffer_size=buffer_bytes,
                 byte_offsets=tf.cast(offset, tf.int64),
             )
         )

@@ -297,9 +297,8 @@ def causal_labels(*, max_seq_length: int, pad_id: int = 0, feature: str | None =
             "input_ids": rows.ids[:, :-1],
             "labels": tf.where(labelled, rows.ids[:, 1:], pad_id),
             "input_mask": tf.cast(labelled, tf.int32),
-            **{name: values[:, :-1] for name, values in packed.items()},
         }
-        return {**rest, **made}
+        return {**rest, **made} | {name: values[:, :-1] for name, values in packed.items()}
 
     return in_graph(transform)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 from recordmill.reader.arrays import RaggedArray
@@ -34,15 +35,14 @@ def torch_dataset(
       path, split, num_workers, worker_index: as `load` takes them.
       options: the other arguments of `load`.
     """
-    import torch.utils.data
-
+    data: Any = import_module("torch.utils.data")
     worker = find_worker(num_workers, worker_index)
 
-    class Batches(torch.utils.data.IterableDataset):  # type: ignore[misc]
+    class Batches(data.IterableDataset):
         """The batches of one worker."""
 
         def __iter__(self) -> Iterator[dict[str, Any]]:
-            process = torch.utils.data.get_worker_info()
+            process = data.get_worker_info()
             processes, index = (process.num_workers, process.id) if process else (1, 0)
             reader = Reader(
                 path, split, num_workers=worker.count * processes,
@@ -60,8 +60,6 @@ def torch_dataset(
 
 
 def _tensor(value: Any) -> Any:
-    import torch
-
     if isinstance(value, RaggedArray):
         return RaggedArray(_tensor(value.values), _tensor(value.row_splits))
-    return value if value.dtype == object else torch.from_numpy(value)
+    return value if value.dtype == object else import_module("torch").from_numpy(value)

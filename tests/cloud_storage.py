@@ -6,6 +6,8 @@ or strikes its answer on the way back.
 
 from __future__ import annotations
 
+import gc
+import logging
 import re
 import socket
 import threading
@@ -83,15 +85,13 @@ def after(number: int, fault: str) -> Rule:
     return lambda n, method, path: fault if n >= number else ""
 
 
-def every(fault: str, share: int) -> Rule:
-    """One request in `share` has a fault."""
-    return lambda n, method, path: fault if n % share == share - 1 else ""
+def breaking(number: int, fault: str) -> Rule:
+    """One request has a fault, and all after it are dropped: a machine that died."""
+    return lambda n, method, path: fault if n == number else "drop" * (n > number)
 
 
 def _handler(base: Any, cloud: Cloud) -> Any:
     class Handler(base):  # type: ignore[misc]
-        protocol_version = "HTTP/1.1"
-
         def _served(self, method: str, serve: Callable[[], None]) -> None:
             fault = cloud.fault(method, self.path)
             if not fault:
@@ -166,6 +166,7 @@ def cloud() -> Iterator[Cloud]:
 
     from recordmill.transforms import google_storage
 
+    logging.getLogger("gcp_storage_emulator").setLevel(logging.CRITICAL)
     storage = Storage(use_memory_fs=True)
     create_bucket(BUCKET, storage)
     found = Cloud(0)
@@ -183,6 +184,9 @@ def cloud() -> Iterator[Cloud]:
         try:
             yield found
         finally:
+            for client in google_storage._clients.values():
+                client.close()
+            gc.collect()  # Beam leaves its clients to it
             service.shutdown()
             service.server_close()
             thread.join(timeout=10)

@@ -46,7 +46,7 @@ def merge_ranges(ranges: list[Range]) -> list[Range]:
     return merged
 
 
-class _Builder:
+class ShardBuilder:
     """Builds shards one after the other."""
 
     def __init__(self, job: TextJob, tree: RunTree) -> None:
@@ -157,12 +157,12 @@ class _BuildDoFn(beam.DoFn):
         self._job = job
         self._tree = tree
         self._examples = beam.metrics.Metrics.counter("recordmill", "examples_written")
-        self._builder: _Builder | None = None
+        self._builder: ShardBuilder | None = None
 
     def process(self, shard: tuple[int, int]) -> Iterator[int]:
         # Not in setup: the plan of the shards is written by the stage before.
         if self._builder is None:
-            self._builder = _Builder(self._job, self._tree)
+            self._builder = ShardBuilder(self._job, self._tree)
         try:
             info = self._builder.build(*shard)
         except RunError as error:

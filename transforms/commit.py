@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from pathlib import PurePath
 from typing import Any
 
 import apache_beam as beam
@@ -115,10 +116,10 @@ def remove_dataset(output: str, manifest: Manifest) -> None:
     files.delete_quietly([files.join(output, path) for path in manifest.paths])
     files.delete_quietly([files.join(output, m.MANIFEST_PATH)])
     if files.is_local(output):
-        folders = {path.rpartition("/")[0] for path in manifest.paths}
-        for folder in sorted(folders, reverse=True):
-            path = files.join(output, folder) if folder else output
-            if folder and os.path.isdir(path) and not os.listdir(path):
+        folders = {str(folder) for path in manifest.paths for folder in PurePath(path).parents}
+        for folder in sorted(folders - {"."}, reverse=True):
+            path = files.join(output, folder)
+            if os.path.isdir(path) and not os.listdir(path):
                 os.rmdir(path)
 
 

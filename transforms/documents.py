@@ -118,7 +118,7 @@ class _BrokenFileError(Exception):
     """Reading cannot go on; `args[0]` says why."""
 
 
-_BROKEN = (EOFError, zlib.error, lzma.LZMAError, zstandard.ZstdError)
+BROKEN_STREAM = (EOFError, zlib.error, lzma.LZMAError, zstandard.ZstdError)
 
 # An error handler that makes a lone surrogate of every undecodable sequence. Its UTF-8 is invalid,
 # so that lines with one are rejected or mended as those of UTF-8 files are.
@@ -164,7 +164,7 @@ def _read_block(stream: IO[bytes], compression: str) -> tuple[bytes, Exception |
         while wanted and (part := stream.read1(wanted)):  # type: ignore[attr-defined]
             parts.append(part)
             wanted -= len(part)
-    except _BROKEN as error:
+    except BROKEN_STREAM as error:
         damage = error
     except OSError as error:
         # gzip, bz2 and xz report damage as a plain OSError without a number; the disk gives one,

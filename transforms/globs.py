@@ -10,7 +10,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from apache_beam.io.filesystem import FileSystem
@@ -60,12 +60,12 @@ class Finder:
     """How globs are followed.
 
     Attributes:
-      skip: tells of the name of a file or folder whether it is passed over.
+      skip: tells of the name of a file or folder whether it is passed over; None: none is.
       follow_links: to folders, but not in circles.
       scratch: a local folder for temporary files.
     """
 
-    skip: Callable[[str], bool] = field(default=lambda name: False)
+    skip: Callable[[str], bool] | None = None
     follow_links: bool = False
     scratch: str = ""
 
@@ -96,7 +96,8 @@ class Finder:
         rows = (
             (item.path, "", tuple(_of_metadata(item)))
             for item in system._list(prefix)
-            if matches(item.path) and not any(map(self.skip, item.path[len(root) :].split("/")))
+            if matches(item.path)
+            and not (self.skip and any(map(self.skip, item.path[len(root) :].split("/"))))
         )
         for _, _, content in sort_rows(rows, scratch=self.scratch):
             yield FoundFile(*content)
@@ -146,7 +147,7 @@ class Finder:
         go on."""
         with os.scandir(folder) as entries:
             for entry in entries:
-                if self.skip(entry.name):
+                if self.skip and self.skip(entry.name):
                     continue
                 try:
                     status = entry.stat()

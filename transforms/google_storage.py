@@ -8,6 +8,7 @@ deletes and renames go by the hundred, and every request is repeated while its f
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -115,11 +116,12 @@ class _Reader(io.BufferedIOBase):
     """
 
     def __init__(self, path: str) -> None:
+        found = _find(path)
+        if found is None:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
         self._path = path
-        self._blob = _find(path)
-        if self._blob is None:
-            raise FileNotFoundError(2, "no such file", path)
-        self._size = int(self._blob.size)
+        self._generation = found.generation  # the file that is replaced meanwhile is not mixed in
+        self._size = int(found.size)
         self._at = 0
         self._ahead = _LEAST_AHEAD_BYTES
         self._held_at, self._held = 0, b""
@@ -157,7 +159,7 @@ class _Reader(io.BufferedIOBase):
         size = min(max(end - start, self._ahead), self._size - start)
         self._held = b""
         with reporting("read", self._path):
-            data = _download(self._blob, start, size, self._blob.generation)
+            data = _download(_blob(self._path), start, size, self._generation)
             if len(data) != size:
                 raise EOFError(f"{len(data)} of {size} bytes came")
         self._held_at, self._held = begin, known + data
@@ -214,7 +216,7 @@ class GoogleStorage:
         for source, target in gone:
             # Another process may have done it: copied and deleted, or be doing so.
             if self.size(target) < 0:
-                raise FileNotFoundError(2, "no such file", source)
+                raise FileNotFoundError(errno.ENOENT, "no such file", source)
         _in_batches(sources, _delete)
 
 

@@ -41,7 +41,7 @@ _SPOOL_BYTES = 1 << 22
 AddRecords = Callable[[bytes, Int64s], object]
 
 
-class _Builder:
+class ShardBuilder:
     """Does tasks one after the other."""
 
     def __init__(self, job: ImageJob, parts: int) -> None:
@@ -51,6 +51,7 @@ class _Builder:
         self._reader = ImageReader()
 
     def close(self) -> None:
+        """Closes the archives that it reads from."""
         self._reader.close()
 
     def build(self, task: int) -> tuple[tuple[int, int], dict[str, Any]]:
@@ -178,7 +179,7 @@ class _BuildDoFn(beam.DoFn):
         self._images = beam.metrics.Metrics.counter("recordmill", "images_written")
 
     def setup(self) -> None:
-        self._builder = _Builder(self._job, self._parts)
+        self._builder = ShardBuilder(self._job, self._parts)
 
     def teardown(self) -> None:
         self._builder.close()
@@ -200,7 +201,7 @@ class _JoinDoFn(beam.DoFn):
         self._parts = parts
 
     def setup(self) -> None:
-        self._builder = _Builder(self._job, self._parts)
+        self._builder = ShardBuilder(self._job, self._parts)
 
     def process(self, finished: tuple[tuple[int, int], int]) -> Iterator[int]:
         try:

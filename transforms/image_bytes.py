@@ -17,7 +17,6 @@ from recordmill.transforms.image_idx import MOST_UNPACKED_BYTES
 from recordmill.transforms.image_references import StoredBytes
 
 MOST_IMAGE_BYTES = 1 << 29
-_BLOCK = 1 << 24
 _OPEN_FILES = 8
 _ZIP_HEADER = struct.Struct("<4s5H3I2H")  # of a member, without its name
 
@@ -68,15 +67,13 @@ class ImageReader:
             raise UnreadableBytesError(getattr(error, "strerror", None) or str(error)) from error
 
     def _whole(self, path: str) -> bytes:
-        data = b""
+        if not files.is_local(path):
+            data = files.read_bytes(path, 0, MOST_IMAGE_BYTES + 1)
+            _check_size(len(data))
+            return data
         with files.open_read(path) as handle:
-            if files.is_local(path):
-                _check_size(os.fstat(handle.fileno()).st_size)
-                return handle.read()
-            while block := handle.read(_BLOCK):
-                data = data + block if data else block
-                _check_size(len(data))
-        return data
+            _check_size(os.fstat(handle.fileno()).st_size)
+            return handle.read()
 
     def _handle(self, path: str) -> IO[bytes]:
         handle = self._open.pop(path, None)

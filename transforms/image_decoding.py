@@ -38,26 +38,6 @@ logging.getLogger("PIL").setLevel(logging.CRITICAL)
 
 Pixels = npt.NDArray[Any]
 
-# Why images are refused, and what that means to the person who reads it.
-DECODING_REASONS = {
-    "empty_image": "the file has no bytes",
-    "not_an_image": "the bytes are none of JPEG, PNG, WebP, GIF, BMP, TIFF",
-    "wrong_extension": "the name says one format and the bytes are of another",
-    "zero_size": "the image is 0 pixels wide or high",
-    "decompression_bomb": "the image has more pixels than --max_pixels, or unpacks to far too much",
-    "truncated_image": "the file ends before the image does",
-    "broken_image": "the file is damaged",
-    "several_frames": "the image is animated or has pages, and --gif=reject",
-    "unsupported_pixels": "the pixels are 32-bit integers or floats, of unknown range",
-    "mask_size": "the mask is of another size than the image",
-    "broken_mask": "the mask cannot be decoded, or its region is not one of the image's",
-    "mask_classes": "the mask's pixels are not class numbers of --labels",
-    "unencodable": "the format to write cannot hold an image of this size",
-    "no_mask": "the image has no mask",
-    "unknown_label": "the label is not in --labels",
-    "label_count": "the image has no label, or several without --multilabel",
-}
-
 EXTENSIONS = {
     ".jpg": "JPEG",
     ".jpeg": "JPEG",
@@ -99,7 +79,7 @@ class ImageRejectedError(Exception):
     """An image that cannot be used.
 
     Attributes:
-      reason: a key of `DECODING_REASONS`.
+      reason: a key of `rejects.REASONS`.
       detail: what was found, one line.
     """
 

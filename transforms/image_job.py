@@ -15,6 +15,7 @@ from recordmill.transforms.image_plan import ImageSplit, splits_from_json
 from recordmill.transforms.job import Conclusion, Job, Tally, check_budget, read_json
 
 LABELS_PATH = "labels.txt"
+TRANSFORM_PATH = "_meta/transform"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,11 +26,14 @@ class ImageJob(Job):
       images: what is done to each image; its labels are known once the input was listed.
       copies: augmented copies of each image.
       keep_original: the untouched image is written too.
+      statistics_images: of how many images of the first split the channels' mean and deviation are
+        found; None is all of them.
     """
 
     images: ImageWork
     copies: int = 1
     keep_original: bool = False
+    statistics_images: int | None = 0
 
     def __post_init__(self) -> None:
         Job.__post_init__(self)
@@ -71,6 +75,20 @@ class ImageJob(Job):
         """A part of a shard, without its ending, until the parts are joined."""
         return files.join(self.work, "parts", f"part-{task:06d}")
 
+    def statistics_row_path(self, task: int) -> str:
+        """What a task of the statistics found."""
+        return files.join(self.work, "statistics", f"row-{task:06d}.json")
+
+    @property
+    def statistics_path(self) -> str:
+        """Mean and deviation of channels; written when all of the statistics is there."""
+        return files.join(self.work, "statistics.json")
+
+    @property
+    def transform_folder(self) -> str:
+        """The graph that tensorflow_transform made of the statistics."""
+        return files.join(self.work, "transform")
+
 
 class _ImageTally(Tally):
     """Adds up what was found in images, by split."""
@@ -98,9 +116,16 @@ class _ImageTally(Tally):
         for split, examples in self._examples.items():
             if not examples:
                 raise RunError(f"no image is left for split {split}; see the rejects' reasons")
-        labels = "".join(f"{name}\n" for name in self._job.images.classes)
+        statistics = {s: f.statistics(self._examples[s]) for s, f in self._found.items()}
+        extra_files = {}
+        if self._job.images.labels:
+            labels = "".join(f"{name}\n" for name in self._job.images.classes)
+            extra_files[LABELS_PATH] = labels.encode()
+        if self._job.statistics_images != 0:
+            statistics[self._plan["splits"][0]["name"]] |= read_json(self._job.statistics_path)
+            extra_files |= _files_below(self._job.transform_folder, TRANSFORM_PATH)
         return Conclusion(
-            statistics={s: f.statistics(self._examples[s]) for s, f in self._found.items()},
+            statistics=statistics,
             counts={
                 "images_listed": inputs,
                 "images_written": accepted,
@@ -109,5 +134,11 @@ class _ImageTally(Tally):
                 "examples": self._examples.total(),
             },
             rejected_files={number: (size, crc) for number, size, crc in rejected_files},
-            extra_files={LABELS_PATH: labels.encode()} if self._job.images.labels else {},
+            extra_files=extra_files,
         )
+
+
+def _files_below(folder: str, target: str) -> dict[str, bytes]:
+    """Returns the contents of all files of a folder, by the path they will have."""
+    paths = sorted(files.list_files(folder))
+    return {target + path[len(folder) :]: files.read_bytes(path) for path in paths}

@@ -109,6 +109,22 @@ def prepare(
     )
 
 
+def untouched(
+    reference: ImageReference, image_bytes: bytes, work: ImageWork
+) -> tuple[Image.Image, list[str]]:
+    """Returns an image as `prepare` would encode it without augmentation, and its labels.
+
+    Raises:
+      ImageRejectedError: the image cannot be used.
+    """
+    header = _header(reference, image_bytes, work)
+    matrix, size = place({}, header.upright_size, work.transform)
+    labels = [name for name, _ in _labels(reference, work)]
+    if work.task == "detection":
+        labels += [item.label for item in reference.objects if item.label in work.labels]
+    return _draw(reference, image_bytes, work, matrix, size), labels
+
+
 def _header(reference: ImageReference, data: bytes, work: ImageWork) -> Header:
     if reference.image.storage == "idx":
         return from_pixels(data, reference.image.shape, channels=work.channels).header

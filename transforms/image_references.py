@@ -143,27 +143,13 @@ class ListedReject:
 
     Attributes:
       source: its name below the input root.
-      reason: one of `LISTING_REASONS`.
+      reason: a key of `rejects.REASONS`.
       detail: what was found, one line.
     """
 
     source: str
     reason: str
     detail: str = ""
-
-
-# The reasons, and what they mean to the person who reads them.
-LISTING_REASONS = {
-    "no_label": "the image has no label or annotation",
-    "unknown_label": "the label is not in --labels",
-    "bad_row": "the row of the table or the annotation cannot be read",
-    "no_image": "there is no such image, or nobody can read it where it is",
-    "no_mask": "there is no mask of that name",
-    "duplicate": "another image or row has the same name",
-    "no_split": "--split_from finds no split for the image",
-    "bad_name": "the file's name is not UTF-8",
-    "broken_archive": "the archive is damaged; what came before is used",
-}
 
 
 _DEFAULTS: dict[type, dict[str, Any]] = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -190,9 +191,10 @@ def write_json(path: str, content: Any) -> None:
 
 def fail(job: Job, error: RunError) -> None:
     """Leaves the reason where the launching process finds it, and raises it."""
-    files.write_bytes(job.failure_path, str(error).encode())
-    if isinstance(error, OverBudgetError):
-        files.write_bytes(job.over_budget_path, b"")
+    with suppress(RunError, OSError):  # the storage may be what failed
+        files.write_bytes(job.failure_path, str(error).encode())
+        if isinstance(error, OverBudgetError):
+            files.write_bytes(job.over_budget_path, b"")
     raise error
 
 

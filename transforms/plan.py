@@ -98,6 +98,11 @@ class RunTree:
             level += 1
         return level
 
+    def range_reads(self, build_reads: float) -> int:
+        """Returns the reads of parts of runs, where shards read `build_reads` ranges of each."""
+        regrouped = sum(self.runs(level) for level in range(1, self.levels + 1))
+        return regrouped * self.fan_in + round(build_reads * self.groups(self.levels))
+
     def part(self, level: int, number: int) -> tuple[int, int]:
         """Returns the first and the last hash of a run."""
         parts = self.fan_in**level

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 
 # The reasons, and what they mean to the person who reads them. Counters and files use the keys.
 REASONS = {
+    # text
     "undecodable": "bytes that are not valid in --encoding; see --encoding_errors",
     "not_json": "the line is not a JSON object",
     "field_missing": "the record lacks --text_field or --split_by",
@@ -15,7 +16,33 @@ REASONS = {
     "broken_row": "the row cannot be read as CSV",
     "line_too_long": "the record is longer than 64 MiB",
     "broken_file": "the file ends too early or is damaged; what came before is used",
-    "unreadable_file": "the file cannot be opened",
+    # text and images
+    "unreadable_file": "the file, or the archive that it is in, cannot be opened or read",
+    # images, while they are listed
+    "no_label": "the image has no label or annotation",
+    "unknown_label": "the label is not in --labels",
+    "bad_row": "the row of the table or the annotation cannot be read",
+    "no_image": "there is no such image, or nobody can read it where it is",
+    "no_mask": "the image has no mask",
+    "duplicate": "another image or row has the same name",
+    "no_split": "--split_from finds no split for the image",
+    "bad_name": "the file's name is not UTF-8",
+    "broken_archive": "the archive is damaged; what came before is used",
+    # images, once they are opened
+    "empty_image": "the file has no bytes",
+    "not_an_image": "the bytes are none of JPEG, PNG, WebP, GIF, BMP, TIFF",
+    "wrong_extension": "the name says one format and the bytes are of another",
+    "zero_size": "the image is 0 pixels wide or high",
+    "decompression_bomb": "the image has more pixels than --max_pixels, or unpacks to far too much",
+    "truncated_image": "the file ends before the image does",
+    "broken_image": "the file is damaged",
+    "several_frames": "the image is animated or has pages, and --gif=reject",
+    "unsupported_pixels": "the pixels are 32-bit integers or floats, of unknown range",
+    "mask_size": "the mask is of another size than the image",
+    "broken_mask": "the mask cannot be decoded, or its region is not one of the image's",
+    "mask_classes": "the mask's pixels are not class numbers of --labels",
+    "unencodable": "the format to write cannot hold an image of this size",
+    "label_count": "the image has no label, or several without --multilabel",
 }
 
 
@@ -26,7 +53,7 @@ class Reject:
     Attributes:
       source: the file's name relative to the input root.
       position: bytes from its beginning, after decompression.
-      stage: "read" or "parse".
+      stage: "read" or "parse"; of images "list" or "decode".
       reason: a key of `REASONS`.
       detail: what was found.
     """

@@ -62,7 +62,7 @@ class _Gathered:
     tokens: Counter[int] = field(default_factory=Counter)
 
 
-class _Scatterer:
+class Scatterer:
     """Runs scatter tasks one after the other; not thread-safe."""
 
     def __init__(self, job: TextJob) -> None:
@@ -189,7 +189,7 @@ class _ScatterDoFn(beam.DoFn):
         self._documents = beam.metrics.Metrics.counter("recordmill", "documents_read")
 
     def setup(self) -> None:
-        self._scatterer = _Scatterer(self._job)
+        self._scatterer = Scatterer(self._job)
 
     def process(self, number: int) -> Iterator[int]:
         try:

@@ -11,6 +11,7 @@ Needs a JDK (11 to 21) and Maven. Everything lies below build/flink of the repos
 from __future__ import annotations
 
 import argparse
+import contextlib
 import fcntl
 import json
 import os
@@ -54,8 +55,8 @@ class ClusterError(Exception):
     """What a user can mend, in one line."""
 
 
-def conf(folder: Path, *, ports: dict[str, int], slots: int) -> str:
-    """Returns Flink's config.yaml."""
+def conf(folder: Path, *, ports: dict[str, int], slots: int, more: list[str]) -> str:
+    """Returns Flink's config.yaml; `more` are settings such as "key=value"."""
     settings: dict[str, Any] = {
         "jobmanager.rpc.address": "localhost",
         "jobmanager.rpc.port": ports["rpc"],
@@ -70,11 +71,11 @@ def conf(folder: Path, *, ports: dict[str, int], slots: int) -> str:
         "restart-strategy.fixed-delay.delay": "2 s",
         "heartbeat.interval": 2000,
         "heartbeat.timeout": 8000,
-        "classloader.resolve-order": "parent-first",
         "io.tmp.dirs": folder / "tmp",
         "blob.storage.directory": folder / "tmp",
         "web.tmpdir": folder / "tmp",
     }
+    settings.update(setting.split("=", 1) for setting in more)
     return "".join(f"{name}: {value}\n" for name, value in settings.items())
 
 
@@ -193,7 +194,9 @@ class Cluster:
             )
         return shlex.split(found[0]), shlex.split(found[1])
 
-    def start(self, *, ports: dict[str, int], task_managers: int, slots: int) -> None:
+    def start(
+        self, *, ports: dict[str, int], task_managers: int, slots: int, more: list[str]
+    ) -> None:
         """Starts all processes, and returns when they take jobs."""
         if self.alive():
             raise ClusterError(f"a cluster runs already: {', '.join(self.alive())}; stop it first")
@@ -204,7 +207,8 @@ class Cluster:
         build()
         shutil.rmtree(self.folder, ignore_errors=True)
         (self.folder / "tmp").mkdir(parents=True)
-        (self.folder / "config.yaml").write_text(conf(self.folder, ports=ports, slots=slots))
+        settings = conf(self.folder, ports=ports, slots=slots, more=more)
+        (self.folder / "config.yaml").write_text(settings)
         self.pids, self.ports = {}, ports
         where = ["--configDir", str(self.folder)]
         try:
@@ -215,9 +219,9 @@ class Cluster:
                 f"--artifacts-dir={self.folder}/artifacts",
             ]  # fmt: skip
             self._java("job-server", ["-Xmx512m"], JOB_SERVER, server)
-            flags, settings = self._task_manager_memory()
+            flags, memory = self._task_manager_memory()
             for number in range(task_managers):
-                self._java(f"task-manager-{number}", flags, TASK_MANAGER, [*where, *settings])
+                self._java(f"task-manager-{number}", flags, TASK_MANAGER, [*where, *memory])
             self._await(slots * task_managers)
         except BaseException:
             self.stop()
@@ -237,7 +241,8 @@ class Cluster:
         """Ends all processes, and the workers of theirs."""
         for sign, seconds in ((signal.SIGTERM, 10.0), (signal.SIGKILL, 5.0)):
             for name in self.alive():
-                os.killpg(self.pids[name], sign)
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self.pids[name], sign)
             end = time.monotonic() + seconds
             while self.alive() and time.monotonic() < end:
                 time.sleep(0.2)
@@ -272,6 +277,9 @@ def main() -> int:
     parser.add_argument(
         "--job_port", type=int, default=8099, help="Of the job server; 0: a free one."
     )
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="Of Flink's configuration."
+    )
     options = parser.parse_args()
     cluster = Cluster(options.folder)
     try:
@@ -283,7 +291,12 @@ def main() -> int:
             cluster.stop()
         else:
             ports = {"rest": options.rest_port, "job": options.job_port}
-            cluster.start(ports=ports, task_managers=options.task_managers, slots=options.slots)
+            cluster.start(
+                ports=ports,
+                task_managers=options.task_managers,
+                slots=options.slots,
+                more=options.set,
+            )
             cluster.status()
             print(
                 f"--runner=flink --flink_master=localhost:{cluster.ports['rest']} "

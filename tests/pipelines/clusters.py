@@ -44,7 +44,9 @@ def flink(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flink]:
             pytest.skip(f"{tool} is not installed, and a Flink cluster needs a JDK and Maven")
     folder = tmp_path_factory.mktemp("flink") / "cluster"
     script = [sys.executable, str(ROOT / "examples/flink/cluster.py"), f"--folder={folder}"]
-    start = [*script, "start", "--rest_port=0", "--job_port=0"]
+    # The job server sends what the cluster has already: loading it again for each job takes long.
+    settings = ["--set=classloader.resolve-order=parent-first", "--rest_port=0", "--job_port=0"]
+    start = [*script, "start", *settings]
     try:
         subprocess.run(start, check=True, timeout=900)
         yield Flink(**json.loads((folder / "cluster.json").read_bytes()))

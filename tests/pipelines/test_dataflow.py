@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 
 import pytest
 from google.cloud.dataflow_v1beta3 import JobState, WorkerIPAddressConfiguration
@@ -31,13 +32,27 @@ LINK = f"https://console.cloud.google.com/dataflow/jobs/europe-west1/{JOB_ID}?pr
 
 
 @pytest.fixture(scope="module")
-def uploaded(small: Written, cloud: object) -> Written:  # noqa: F811
-    """Puts the input of the small jobs on the bucket."""
-    for path in small.source.rglob("*"):
-        if path.is_file():
-            name = path.relative_to(small.source)
-            files.write_bytes(f"gs://bucket/{small.case.command}/{name}", path.read_bytes())
-    return small
+def upload(
+    written: Callable[[str, str], Written],
+    cloud: object,  # noqa: F811
+) -> Callable[[str], Written]:
+    """Puts the input of a small job on the bucket, and returns that job."""
+
+    @cache
+    def put(kind: str) -> Written:
+        job = written(kind, "small")
+        for path in job.source.rglob("*"):
+            if path.is_file():
+                name = path.relative_to(job.source)
+                files.write_bytes(f"gs://bucket/{kind}/{name}", path.read_bytes())
+        return job
+
+    return put
+
+
+@pytest.fixture(scope="module")
+def text(upload: Callable[[str], Written]) -> Written:
+    return upload("text")
 
 
 @pytest.fixture
@@ -59,13 +74,17 @@ def shards(output: str) -> dict[str, bytes]:
     return {path[len(output) + 1 :]: files.read_bytes(path) for path in paths}
 
 
+@pytest.mark.parametrize("kind", ["text", "images"])
 def test_submitted_and_done(
-    uploaded: Written, service: DataflowService, capsys: pytest.CaptureFixture[str]
+    kind: str,
+    upload: Callable[[str], Written],
+    service: DataflowService,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    output = f"gs://bucket/done-{uploaded.case.command}"
+    job, output = upload(kind), f"gs://bucket/done-{kind}"
     service.states = ["JOB_STATE_RUNNING"]
-    assert main(line(uploaded, output, f"--dataflow_endpoint={service.url}")) == 0
-    assert shards(output) == uploaded.shards
+    assert main(line(job, output, f"--dataflow_endpoint={service.url}")) == 0
+    assert shards(output) == job.shards
     assert files.exists(f"{output}/_SUCCESS")
     shown = capsys.readouterr()
     assert f"dataflow: job {JOB_ID}, {LINK}\n" in shown.err
@@ -74,7 +93,7 @@ def test_submitted_and_done(
 
 
 def test_what_is_submitted(
-    uploaded: Written, service: DataflowService, capsys: pytest.CaptureFixture[str]
+    text: Written, service: DataflowService, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Workers by the size of the job, and what the user says of them as it is."""
     service.runs = False
@@ -83,8 +102,8 @@ def test_what_is_submitted(
         "--subnetwork=regions/europe-west1/subnetworks/sub", "--dataflow_kms_key=key",
         "--network=net", "--job_name=mine", "--no_wait",
     ]  # fmt: skip
-    output = f"gs://bucket/submitted-{uploaded.case.command}"
-    assert main(line(uploaded, output, f"--dataflow_endpoint={service.url}", *flags)) == 0
+    output = "gs://bucket/submitted"
+    assert main(line(text, output, f"--dataflow_endpoint={service.url}", *flags)) == 0
     assert f"{output}/_SUCCESS will tell" in capsys.readouterr().out
     assert not files.exists(f"{output}/_SUCCESS")
     (job,) = service.jobs
@@ -104,58 +123,61 @@ def test_what_is_submitted(
     assert pool["diskSizeGb"] == 40
     options = environment["sdkPipelineOptions"]["options"]
     assert options["save_main_session"] is False
-    staged = [path.rpartition("/")[2] for path in files.list_files("gs://bucket/temp/mine")]
-    assert staged == ["pipeline.pb"]
+    staged = [path for path in files.list_files("gs://bucket/temp") if "/mine." in path]
+    assert [path.rpartition("/")[2] for path in staged] == ["pipeline.pb"]
     graph = read_graph(job)
     names = {transform.unique_name for transform in graph.components.transforms.values()}
     assert {"Tasks", "Build", "CommitDataset"} <= names
 
 
 def test_failed(
-    uploaded: Written, service: DataflowService, capsys: pytest.CaptureFixture[str]
+    text: Written, service: DataflowService, capsys: pytest.CaptureFixture[str]
 ) -> None:
     service.error = "Traceback (most recent call last):\n  File x\nValueError: no such thing"
-    output = f"gs://bucket/failed-{uploaded.case.command}"
-    assert main(line(uploaded, output, f"--dataflow_endpoint={service.url}")) == 1
+    output = "gs://bucket/failed"
+    assert main(line(text, output, f"--dataflow_endpoint={service.url}")) == 1
     last = capsys.readouterr().err.splitlines()[-1]
     assert last == "recordmill: ValueError: no such thing"
     assert not files.exists(f"{output}/_SUCCESS")
 
 
 def test_the_job_cannot_go_on(
-    uploaded: Written, service: DataflowService, capsys: pytest.CaptureFixture[str]
+    text: Written, service: DataflowService, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A task leaves the reason: the job is cancelled before Dataflow repeats it."""
-    output = f"gs://bucket/hopeless-{uploaded.case.command}"
+    output = "gs://bucket/hopeless"
     service.runs = False
     service.states = ["JOB_STATE_RUNNING"] * 20
     failure = f"{output}/_tmp/failure.txt"
     service.meanwhile = lambda: files.write_bytes(failure, b"too many rejects")
-    assert main(line(uploaded, output, f"--dataflow_endpoint={service.url}")) == 1
+    assert main(line(text, output, f"--dataflow_endpoint={service.url}")) == 1
     assert capsys.readouterr().err.splitlines()[-1] == "recordmill: too many rejects"
     (update,) = service.updates
     assert update["requestedState"] == JobState.JOB_STATE_CANCELLED
 
 
 def test_refused(
-    uploaded: Written, service: DataflowService, capsys: pytest.CaptureFixture[str]
+    text: Written, service: DataflowService, capsys: pytest.CaptureFixture[str]
 ) -> None:
     service.refuses = True
-    output = f"gs://bucket/refused-{uploaded.case.command}"
-    assert main(line(uploaded, output, f"--dataflow_endpoint={service.url}")) == 1
+    output = "gs://bucket/refused"
+    assert main(line(text, output, f"--dataflow_endpoint={service.url}")) == 1
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith("recordmill: ")
     assert "no permission" in last
 
 
+@pytest.mark.parametrize("kind", ["text", "images"])
 def test_what_a_template_launches(
-    uploaded: Written, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    kind: str,
+    upload: Callable[[str], Written],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The launcher names the place of the job's description, and submits that itself."""
     monkeypatch.setenv("RECORDMILL_IMAGE", IMAGE)
-    kind = uploaded.case.command
     output, place = f"gs://bucket/launched-{kind}", f"gs://bucket/launches/{kind}/job_object"
-    given = {flag.partition("=")[0]: flag for flag in line(uploaded, output)[1:]}
+    given = {flag.partition("=")[0]: flag for flag in line(upload(kind), output)[1:]}
     del given["--sdk_container_image"], given["--runner"]
     labels = '--labels={"goog-dataflow-provided-template-type": "flex"}'
     launcher = ["--runner=DataflowRunner", f"--template_location={place}", labels]
@@ -169,9 +191,9 @@ def test_what_a_template_launches(
     assert read_graph(job).components.transforms
 
 
-def test_dry_run(uploaded: Written, capsys: pytest.CaptureFixture[str]) -> None:
-    output = f"gs://bucket/dry-{uploaded.case.command}"
-    assert main(line(uploaded, output, "--dry_run=True")) == 0
+def test_dry_run(text: Written, capsys: pytest.CaptureFixture[str]) -> None:
+    output = "gs://bucket/dry"
+    assert main(line(text, output, "--dry_run=True")) == 0
     assert "dataflow: the job is valid; nothing was submitted" in capsys.readouterr().err
     assert not files.exists(f"{output}/_SUCCESS")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from recordmill.pipelines.engines import choose_engine, parse_arguments
+from recordmill.pipelines.launch import one_line
 from recordmill.pipelines.remote import check_shared
 from recordmill.records.arguments import Parser
 from recordmill.records.errors import UsageError
@@ -71,3 +72,15 @@ def test_workers_elsewhere_need_shared_storage(tmp_path: Path) -> None:
     check_shared("flink", {"--output": "gs://bucket/ds"})
     with pytest.raises(UsageError, match=r"--output must be storage that all workers of flink"):
         check_shared("flink", {"--input": "gs://bucket/in", "--output": str(tmp_path)})
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        "Traceback (most recent call last):\n  File x, line 1\nValueError: no such thing\n\n",
+        'status 400: {"errors":["A: B.\\n\\tat C\\nCaused by: ValueError: no such thing\\n"]}',
+        "a.RuntimeException: x\nCaused by: a.FlinkException: y\nValueError: no such thing\n\tat",
+    ],
+)
+def test_the_last_cause_of_a_trace_is_told(trace: str) -> None:
+    assert one_line(RuntimeError(trace)) == "ValueError: no such thing"

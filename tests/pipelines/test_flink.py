@@ -70,6 +70,7 @@ def test_cluster_tells_what_it_is(flink: Any) -> None:
     ("flags", "message"),
     [
         (["--parallelism=9"], "--parallelism must be at most 4"),
+        (["--parallelism=0"], "--parallelism must be at least 1"),
         (["--flink_version=2.0"], "--flink_version must be 1.19"),
         (["--flink_job_server_jar=/none.jar"], "--flink_job_server_jar must be a file or a URL"),
     ],

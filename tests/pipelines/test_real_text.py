@@ -73,7 +73,7 @@ def test_real_text(
     assert main(["verify", str(output)]) == 0
     examples = 0
     for batch in reader.load(
-        output, "train", batch_size=64, shuffle=False, drop_remainder=False
+        output, "train", batch_size=64, shuffle=False, remainder="keep"
     ).as_numpy_iterator():
         examples += len(batch["input_ids"])
         lengths = batch["input_mask"].sum(axis=1)

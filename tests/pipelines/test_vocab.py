@@ -12,6 +12,7 @@ import pytest
 from recordmill.pipelines import vocab
 from recordmill.pipelines.command_line import main
 from recordmill.pipelines.local import LocalEngine
+from recordmill.pipelines.tensorflow_loading import load_tensorflow
 from recordmill.transforms.analyze_words import WordCountSpec
 from recordmill.transforms.documents import DocumentSpec
 from recordmill.transforms.normalization import normalize
@@ -56,7 +57,7 @@ def count(
     assert len(tasks) > 3
     work.mkdir()
     write_tasks(str(work), tasks)
-    vocab._load_tensorflow()
+    load_tensorflow("tensorflow_text")
     run = vocab._Run(LocalEngine(processes=workers), len(tasks), 1)
     spec = WordCountSpec(str(work), DocumentSpec(sentence_splitter="none"), lower_case=True)
     return vocab.count_words(run, spec, sketch)

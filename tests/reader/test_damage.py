@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from recordmill.reader import Reader, load
-from recordmill.records.errors import UsageError
+from recordmill.records.errors import RunError, UsageError
 
 from .small_datasets import ids, write_numbers
 
@@ -43,6 +43,15 @@ def test_a_broken_record_is_named(path: Path, byte: int, shuffle: bool) -> None:
     assert "every record must be readable, and one is not" in info.value.message
     assert "corrupted record" in info.value.message
     assert "on_error='skip_record'" in info.value.message
+
+
+def test_a_reader_says_it_in_one_line(path: Path) -> None:
+    flip(path, 17, 40)
+    reader = Reader(path, "train", batch_size=5)
+    for batches in (reader, reader.as_numpy()):
+        with pytest.raises(RunError, match=f"one is not: .*{SHARD}: record 17 at byte") as info:
+            ids(batches)
+        assert "\n" not in str(info.value)
 
 
 def test_a_cut_shard_is_named(path: Path) -> None:

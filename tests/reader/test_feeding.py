@@ -16,24 +16,13 @@ import tensorflow as tf
 from recordmill.reader.feeding import Feed, FeedStopped, from_queue
 from recordmill.records.errors import RunError, UsageError
 
+from .feed_producers import endless, example, produce
+
 SPEC = {"x": tf.TensorSpec([2], tf.float32), "n": tf.TensorSpec([], tf.int32)}
-
-
-def example(n: int) -> dict[str, Any]:
-    return {"x": np.full(2, n, np.float32), "n": np.int32(n)}
 
 
 def numbers(dataset: tf.data.Dataset) -> list[list[int]]:
     return [np.atleast_1d(batch["n"].numpy()).tolist() for batch in dataset]
-
-
-def produce(feed: Feed, epochs: list[int]) -> None:
-    with feed.producing():
-        for size in epochs:
-            for n in range(size):
-                feed.put(example(n))
-            feed.end_epoch()
-        feed.close()
 
 
 def started(target: Callable[..., None], *args: Any) -> threading.Thread:
@@ -128,12 +117,6 @@ def test_a_producer_that_ends_or_stalls_is_noticed() -> None:
     feed.reopen()
     with pytest.raises(RunError, match=r"must come within 0.1 s, and none did"):
         list(feed.epoch(timeout_seconds=0.1))
-
-
-def endless(feed: Feed) -> None:
-    with feed.producing():
-        while True:
-            feed.put(example(7))
 
 
 def test_processes_push_too_and_one_that_is_killed_is_an_error() -> None:

@@ -286,6 +286,30 @@ def test_what_the_pipeline_wrote_is_masked_in_the_graph(
         assert [vocabulary[j] for j in ids[: len(row)]] == [piece.decode() for piece in row]
 
 
+def test_masks_are_the_same_on_any_workers_after_a_restart_and_others_each_epoch(
+    token_dataset: Path, vocab_file: str
+) -> None:
+    transform = mask_tokens(vocab_file=vocab_file, max_seq_length=64, max_predictions_per_seq=10)
+
+    def masked(start: int, workers: int) -> list[np.ndarray]:
+        parts = [
+            load(
+                token_dataset, "train[:200]", batch_size=24 // workers, epochs=2, start_step=start,
+                num_workers=workers, worker_index=worker, transform=transform,
+            ).as_numpy_iterator()
+            for worker in range(workers)
+        ]  # fmt: skip
+        steps = zip(*parts, strict=True)
+        return [np.concatenate([batch["input_ids"] for batch in step]) for step in steps]
+
+    whole = masked(0, 1)
+    assert len(whole) == 16
+    assert np.array_equal(whole[5:], masked(5, 1))
+    assert np.array_equal(whole[5:], masked(5, 3))
+    epochs = [{row.tobytes() for step in part for row in step} for part in (whole[:8], whole[8:])]
+    assert len(epochs[0] & epochs[1]) < 20
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import apache_beam.io.filesystem as beam_files
 
-from recordmill.transforms.image_references import LISTING_REASONS, ImageReference, ListedReject
+from recordmill.transforms.image_references import ImageReference, ListedReject
 from recordmill.transforms.image_sources import Listing, SourceSpec, list_images
+from recordmill.transforms.rejects import REASONS
 
 
 def fill(folder: Path, *names: str) -> Path:
@@ -26,7 +27,7 @@ def listed(*patterns: str, listing: Listing | None = None, **options):
     images = {item.name: item for item in items if isinstance(item, ImageReference)}
     rejects = [(item.source, item.reason) for item in items if isinstance(item, ListedReject)]
     assert len(images) + len(rejects) == len(items)
-    assert {reason for _, reason in rejects} <= LISTING_REASONS.keys()
+    assert {reason for _, reason in rejects} <= REASONS.keys()
     for image in images.values():
         assert ImageReference.from_line(image.to_line()) == image
     return images, rejects

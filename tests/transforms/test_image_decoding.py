@@ -14,7 +14,6 @@ from PIL import Image
 
 from recordmill.records.errors import UsageError
 from recordmill.transforms.image_decoding import (
-    DECODING_REASONS,
     DecodeSpec,
     ImageRejectedError,
     check_extension,
@@ -23,6 +22,7 @@ from recordmill.transforms.image_decoding import (
     from_pixels,
     probe,
 )
+from recordmill.transforms.rejects import REASONS
 
 from ..pictures import (
     BROKEN,
@@ -44,7 +44,7 @@ SPEC = DecodeSpec()
 def rejected(data: bytes, spec: DecodeSpec = SPEC) -> str:
     with pytest.raises(ImageRejectedError) as caught:
         decode(data, spec, channels=3)
-    assert caught.value.reason in DECODING_REASONS
+    assert caught.value.reason in REASONS
     assert "\n" not in caught.value.detail
     return caught.value.reason
 
@@ -193,7 +193,7 @@ class TestBroken:
                 work()
             except ImageRejectedError as error:
                 reasons.add(error.reason)
-        assert reasons <= set(DECODING_REASONS)
+        assert reasons <= set(REASONS)
 
     def test_an_extension_that_says_another_format(self):
         with pytest.raises(ImageRejectedError) as caught:

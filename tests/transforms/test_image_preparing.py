@@ -12,12 +12,13 @@ from PIL import Image, ImageDraw
 
 from recordmill.transforms.image_augmentation import AugmentationSpec
 from recordmill.transforms.image_columns import Prepared
-from recordmill.transforms.image_decoding import DECODING_REASONS, DecodeSpec, ImageRejectedError
+from recordmill.transforms.image_decoding import DecodeSpec, ImageRejectedError
 from recordmill.transforms.image_encoding import EncodeSpec
 from recordmill.transforms.image_examples import ImageWork
 from recordmill.transforms.image_geometry import TransformSpec
 from recordmill.transforms.image_preparing import prepare
 from recordmill.transforms.image_references import ImageObject, ImageReference, Region, StoredBytes
+from recordmill.transforms.rejects import REASONS
 
 from ..pictures import BROKEN, WHOLE, animated, drawn, encoded, jpeg, png, turned_jpeg
 
@@ -44,7 +45,7 @@ def make(
 def reason(*args: Any, **said: Any) -> str:
     with pytest.raises(ImageRejectedError) as caught:
         make(*args, **said)
-    assert caught.value.reason in DECODING_REASONS
+    assert caught.value.reason in REASONS
     return caught.value.reason
 
 

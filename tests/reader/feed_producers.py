@@ -1,0 +1,28 @@
+"""Producers for the tests of feeds; a process that runs one imports no TensorFlow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from recordmill.reader.feeding import Feed
+
+
+def example(n: int) -> dict[str, Any]:
+    return {"x": np.full(2, n, np.float32), "n": np.int32(n)}
+
+
+def produce(feed: Feed, epochs: list[int]) -> None:
+    with feed.producing():
+        for size in epochs:
+            for n in range(size):
+                feed.put(example(n))
+            feed.end_epoch()
+        feed.close()
+
+
+def endless(feed: Feed) -> None:
+    with feed.producing():
+        while True:
+            feed.put(example(7))
