@@ -8,7 +8,6 @@ FOLDERS = ("records", "reader", "transforms", "pipelines")
 
 BEAM = [
     "apache-beam>=2.77,<2.78",
-    "google-crc32c>=1.5,<2",
     "numba>=0.61,<0.70",
     "orjson>=3.9,<4",
     "pillow>=11,<13",
@@ -34,7 +33,7 @@ setup(
     package_dir={f"recordmill.{folder}": folder for folder in FOLDERS},
     packages=[f"recordmill.{folder}" for folder in FOLDERS],
     package_data={f"recordmill.{folder}": ["py.typed"] for folder in FOLDERS},
-    install_requires=["numpy>=1.26,<3", "tensorflow>=2.20,<2.22"],
+    install_requires=["google-crc32c>=1.5,<2", "numpy>=1.26,<3", "tensorflow>=2.20,<2.22"],
     extras_require={
         "beam": [*BEAM, *VOCAB],
         "gcp": [*BEAM, *VOCAB, "apache-beam[gcp]>=2.77,<2.78"],

@@ -69,11 +69,24 @@ def _doctor(arguments: list[str]) -> int:
     return main(arguments)
 
 
+def _bench(arguments: list[str]) -> int:
+    from recordmill.reader import bench
+
+    parser = Parser(
+        prog="recordmill bench", allow_abbrev=False,
+        description="How fast a dataset is read, where the time goes, and what to change.",
+    )  # fmt: skip
+    bench.add_arguments(parser)
+    bench.run(parser.parse_args(arguments))
+    return 0
+
+
 _COMMANDS: dict[str, tuple[Callable[[list[str]], int], str]] = {
     "text": (_text, "raw text to tokenized, masked, sharded TFRecords"),
     "images": (_images, "images, with labels, boxes or masks, to sharded TFRecords"),
     "vocab": (_vocab, "a WordPiece vocabulary from text"),
     "plan": (_plan, "what text or images would do, take and cost; nothing is written"),
+    "bench": (_bench, "reading speed of a dataset, and where the time goes"),
     "verify": (_verify, "check every record, count and checksum of a dataset"),
     "doctor": (_doctor, "what is installed, here and where jobs run, and what will not work"),
 }

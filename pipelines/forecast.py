@@ -91,8 +91,8 @@ class Forecast:
 def show_bytes(size: float) -> str:
     """Returns a size as people write it."""
     for unit in ("B", "kB", "MB", "GB", "TB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" or size >= 100 else f"{size:.1f} {unit}"
+        if size < 999.5:
+            return f"{size:.0f} {unit}" if unit == "B" or size >= 99.95 else f"{size:.1f} {unit}"
         size /= 1000
     return f"{size:,.1f} PB"
 

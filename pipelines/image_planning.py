@@ -164,9 +164,7 @@ class ImagePlanner(Planner[ImageJob, ImageInventory]):
                 row = line, image.split, group, self._weight(image)
                 yield f"{key:016x}", image.name, row
 
-    def _images(
-        self, found: Iterator[Any], seen: _Seen, rejects: Any
-    ) -> Iterator[ImageReference]:
+    def _images(self, found: Iterator[Any], seen: _Seen, rejects: Any) -> Iterator[ImageReference]:
         """Yields images; what is none is written down."""
         for item in found:
             if isinstance(item, ListedReject):
@@ -228,14 +226,23 @@ class ImagePlanner(Planner[ImageJob, ImageInventory]):
         }
         write_json(job.shard_plan_path, content)
         return {
-            "tasks": tasks * parts, "parts": parts, "statistics_tasks": statistics_tasks(job),
+            "tasks": tasks, "parts": parts, "statistics_tasks": statistics_tasks(job),
         }  # fmt: skip
 
-    def _split_of(self, image: ImageReference) -> int:
-        if len(self.job.splits) == 1:
-            return 0
-        group = np.array([fingerprint64((image.group or image.name).encode())], np.uint64)
-        return int(choose_splits(group, (split.share for split in self.job.splits))[0])
+    def assigned(self, inventory: ImageInventory) -> Iterator[tuple[int, int, str]]:
+        """Yields split, expected bytes of a record and line of each image, in order of its hash."""
+        names = [split.name for split in self.job.splits]
+        shares = [split.share for split in self.job.splits]
+        given = any(inventory.seen.splits)
+        while rows := list(islice(inventory.rows, _BATCH_ROWS)):
+            groups = np.array([group for _, _, (_, _, group, _) in rows], np.uint64)
+            drawn = choose_splits(groups, shares).tolist()
+            for (_, name, (line, split, _, weight)), number in zip(rows, drawn, strict=True):
+                if given and not split:
+                    item = ListedReject(name, "no_split", "other images have one")
+                    self._reject(item, inventory.seen, inventory.rejects)
+                else:
+                    yield names.index(split) if split else number, weight, line
 
     def _weight(self, image: ImageReference) -> int:
         """Returns the expected bytes of a record."""

@@ -246,7 +246,7 @@ def plan_job(planner: Planner[JobT, Any], *, workers: int) -> Plan[JobT]:
             files.delete_folder(folder)
             flag = "--temp_dir" if folder == job.work != job.staging else "--output"
             check_writable(folder, flag)
-            files.write_bytes(files.join(folder, _MARKER), b"")
+            files.write_bytes(files.join(folder, _MARKER), b"\n")  # S3 by Beam takes no empty file
         try:
             details = planner.write(inventory, workers=workers)
         except UsageError:

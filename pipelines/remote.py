@@ -197,28 +197,28 @@ class RemoteEngine:
             build(pipeline)
             result = pipeline.run()
             job = self.find(result, str(options.get_all_options()["job_name"]))
-            print(f"{self.name}: {job.where}", file=sys.stderr, flush=True)
-            if self.wait:
-                self._await(result, job, failure_path)
+            try:
+                print(f"{self.name}: {job.where}", file=sys.stderr, flush=True)
+                if self.wait:
+                    self._await(result, job, failure_path)
+            except KeyboardInterrupt:
+                if not self.outlives:
+                    raise
+                raise KeyboardInterrupt(
+                    f"no longer waiting; the job goes on, or is cancelled there: {job.where}"
+                ) from None
 
     def _await(self, result: Any, job: SubmittedJob, failure_path: str) -> None:
         every = 1.0 if files.is_local(failure_path) else REMOTE_POLL_SECONDS
-        try:
-            while not PipelineState.is_terminal(result.state):
-                time.sleep(every)
-                # Engines repeat what failed; what a task left a reason for fails again.
-                if files.exists(failure_path):
-                    job.cancel()
-                    raise RunError(files.read_bytes(failure_path).decode())
-            why = "" if result.state == PipelineState.DONE else job.why()
-            if why:
-                raise RuntimeError(why)
-            result.wait_until_finish()
-        except KeyboardInterrupt:
-            if not self.outlives:
-                raise
-            raise KeyboardInterrupt(
-                f"no longer waiting; the job goes on, or is cancelled there: {job.where}"
-            ) from None
+        while not PipelineState.is_terminal(result.state):
+            time.sleep(every)
+            # Engines repeat what failed; what a task left a reason for fails again.
+            if files.exists(failure_path):
+                job.cancel()
+                raise RunError(files.read_bytes(failure_path).decode())
+        why = "" if result.state == PipelineState.DONE else job.why()
+        if why:
+            raise RuntimeError(why)
+        result.wait_until_finish()
         if result.state != PipelineState.DONE:
             raise RunError(f"the job ended as {result.state}: {job.where}")

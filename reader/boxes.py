@@ -13,9 +13,10 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 BOXES = "boxes"
+OBJECT_MASKS = "object_masks"
 _SIDES = tuple(f"image/object/bbox/{side}" for side in ("ymin", "xmin", "ymax", "xmax"))
 _TFDS_BOXES = "objects/bbox"
-_OBJECTS = ("image/object/", "objects/")
+_OBJECTS = ("image/object/", "objects/", OBJECT_MASKS)
 
 
 def gather_boxes(features: Features) -> Features:

@@ -77,7 +77,8 @@ def augment_images(
     min_visibility: float = 0.0,
     seed: int = 0,
 ) -> Transform:
-    """Returns a transform that changes what `decode_images` made: "image", "mask" and "boxes".
+    """Returns a transform that changes what `decode_images` made: "image", "mask", "boxes" and
+    "object_masks".
 
     Shapes and dtypes stay, and pixels stay in [0, 255]; what comes from beyond the edge is 0. What
     happens to a record depends on seed, epoch and the record alone.
@@ -141,6 +142,13 @@ def _flip(features: Features, flipped: tf.Tensor, *, axis: int) -> Features:
             pixels = features[name]
             chosen = tf.reshape(flipped, [-1] + [1] * (len(pixels.shape) - 1))
             result[name] = tf.where(chosen, tf.reverse(pixels, [axis + 1]), pixels)
+    if box_ops.OBJECT_MASKS in features:
+        masks = features[box_ops.OBJECT_MASKS]
+        chosen = tf.gather(flipped, masks.value_rowids())[:, None, None]
+        mirrored = tf.reverse(masks.flat_values, [axis + 1])
+        result[box_ops.OBJECT_MASKS] = masks.with_flat_values(
+            tf.where(chosen, mirrored, masks.flat_values)
+        )
     if box_ops.BOXES in features:
         result = box_ops.flip_boxes(result, flipped, axis=axis)
     return result
@@ -170,10 +178,10 @@ def _move(features: Features, units: Sequence[tf.Tensor], spec: _Augmentation) -
     nothing = tf.zeros_like(a)
     matrix = tf.stack([a, b, x0, -b, a, y0, nothing, nothing], axis=1)
 
-    def warp(pixels: tf.Tensor, interpolation: str) -> tf.Tensor:
+    def warp(pixels: tf.Tensor, interpolation: str, by: tf.Tensor = matrix) -> tf.Tensor:
         moved = tf.raw_ops.ImageProjectiveTransformV3(
             images=pixels,
-            transforms=matrix,
+            transforms=by,
             output_shape=[height, width],
             fill_value=0.0,
             interpolation=interpolation,
@@ -184,6 +192,11 @@ def _move(features: Features, units: Sequence[tf.Tensor], spec: _Augmentation) -
     result = {**features, "image": warp(features["image"], "BILINEAR")}
     if "mask" in features:
         result["mask"] = warp(features["mask"][..., None], "NEAREST")[..., 0]
+    if box_ops.OBJECT_MASKS in features:
+        masks = features[box_ops.OBJECT_MASKS]
+        by = tf.gather(matrix, masks.value_rowids())
+        warped = warp(masks.flat_values[..., None], "NEAREST", by)[..., 0]
+        result[box_ops.OBJECT_MASKS] = masks.with_flat_values(warped)
     if box_ops.BOXES in features:
         boxes = features[box_ops.BOXES]
         rows = boxes.value_rowids()

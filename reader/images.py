@@ -3,7 +3,7 @@
 Formats: TFDS (`image`, `segmentation_mask`, `objects/bbox`), ImageNet, Object Detection API and
 Model Garden (`image/encoded`, `image/segmentation/class/encoded`, `image/object/bbox/*`), raw
 pixels (`image`, `height`, `width`, `channel`, `mask`) and UNet's floats. What comes out has the
-same names for all: "image", "mask", "boxes".
+same names for all: "image", "mask", "boxes", "object_masks".
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _IMAGES = ("image/encoded", "image")
 _MASKS = ("image/segmentation/class/encoded", "segmentation_mask", "mask")
+_OBJECT_MASKS = ("image/object/mask", "objects/mask")
 _RAW_SHAPE = ("height", "width", "channel")
 _TRIES = 10
 LUMA = (0.299, 0.587, 0.114)
@@ -61,6 +62,7 @@ def decode_images(
         image   [batch, height, width, channels] float32 in [0, 255]
         mask    [batch, height, width] int32, where the records have masks of the whole image
         boxes   [batch, None, 4] float32 ragged, ymin, xmin, ymax, xmax in [0, 1], where they have
+        object_masks   [batch, None, height, width] int32 ragged, where objects have masks
 
     and passes other features on; what is said of an object goes with its box. Of a JPEG only the
     part that is used is decoded. A crop depends on seed, epoch and record alone.
@@ -107,20 +109,30 @@ def decode_images(
                 parts, size=size, channels=channels, fit=fit, crop=random_crop, antialias=antialias
             )
 
-        inputs = {"image": image, "mask": mask, "shape": shapes, "units": units}
+        objects = _take(rest, _OBJECT_MASKS)
+        inputs = {
+            "image": image, "mask": mask, "shape": shapes, "units": units,
+            box_ops.OBJECT_MASKS: objects,
+        }  # fmt: skip
         outputs = {
             "image": tf.TensorSpec([*size, channels], tf.float32),
             "window": tf.TensorSpec([4], tf.float32),
         }
         if mask is not None:
             outputs["mask"] = tf.TensorSpec([*size], tf.int32)
+        if objects is not None:
+            spec = tf.RaggedTensorSpec([None, *size], tf.int32, ragged_rank=0)
+            outputs[box_ops.OBJECT_MASKS] = spec
         given = {name: value for name, value in inputs.items() if value is not None}
         made = tf.map_fn(one, given, fn_output_signature=outputs)
         window = made.pop("window")
         result = rest | {
             name: tf.ensure_shape(value, [keys.shape[0], *value.shape[1:]])
             for name, value in made.items()
+            if name != box_ops.OBJECT_MASKS
         }
+        if objects is not None:
+            result[box_ops.OBJECT_MASKS] = made[box_ops.OBJECT_MASKS]
         if box_ops.BOXES in result:
             result = box_ops.crop_boxes(result, window, min_visibility=min_visibility)
         return result
@@ -184,18 +196,31 @@ def _decode_one(
     resized = tf.image.resize(part, size, antialias=antialias)
     extent = tf.stack([height, width, height, width])
     result = {
-        "image": _with_channels(tf.clip_by_value(resized, 0.0, 255.0), channels),
+        "image": _with_channels(resized, channels),
         "window": tf.cast(window, tf.float32) / tf.cast(extent, tf.float32),
     }
     if "mask" in parts:
         mask = parts["mask"]
         if mask.dtype == tf.string and raw_shape is not None:
             mask = tf.reshape(tf.io.decode_raw(mask, tf.uint8), [height, width, 1])
-        elif mask.dtype == tf.string:
-            mask = tf.io.decode_png(mask, channels=1)
-        nearest = tf.image.resize(_cut(mask, window), size, method="nearest")
-        result["mask"] = tf.cast(nearest[..., 0], tf.int32)
+        result["mask"] = _decode_mask(mask, window, size)
+    if box_ops.OBJECT_MASKS in parts:
+        result[box_ops.OBJECT_MASKS] = tf.map_fn(
+            lambda mask: _decode_mask(mask, window, size),
+            parts[box_ops.OBJECT_MASKS],
+            fn_output_signature=tf.TensorSpec([*size], tf.int32),
+        )
     return result
+
+
+def _decode_mask(mask: tf.Tensor, window: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
+    """Returns the window of a mask, a PNG or `[height, width, 1]`, as `size` int32."""
+    import tensorflow as tf
+
+    if mask.dtype == tf.string:
+        mask = tf.io.decode_png(mask, channels=1)
+    nearest = tf.image.resize(_cut(mask, window), size, method="nearest")
+    return tf.cast(nearest[..., 0], tf.int32)
 
 
 def _size_of(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -210,7 +235,7 @@ def _size_of(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def _decode_part(encoded: tf.Tensor, window: tf.Tensor, channels: int) -> tf.Tensor:
-    """Returns the window of an encoded image, `[height, width, channels] float32`."""
+    """Returns the window of an encoded image, `[height, width, channels] uint8`."""
     import tensorflow as tf
 
     def jpeg() -> tf.Tensor:
@@ -224,13 +249,15 @@ def _decode_part(encoded: tf.Tensor, window: tf.Tensor, channels: int) -> tf.Ten
             channels=channels,
             dct_method="INTEGER_ACCURATE",
         )
-        return tf.cast(_pad(part, window, shape), tf.float32)
+        return _pad(part, window, shape)
 
     def other() -> tf.Tensor:
         # Not channels=1: PNG's own grey weighs colours otherwise than JPEG's.
         pixels = tf.io.decode_image(encoded, channels=3, expand_animations=False)
-        pixels = tf.ensure_shape(pixels, [None, None, 3])
-        return _with_channels(tf.cast(_cut(pixels, window), tf.float32), channels)
+        part = _cut(tf.ensure_shape(pixels, [None, None, 3]), window)
+        if channels == 3:
+            return part
+        return tf.cast(tf.round(_with_channels(tf.cast(part, tf.float32), channels)), tf.uint8)
 
     return tf.ensure_shape(tf.cond(tf.io.is_jpeg(encoded), jpeg, other), [None, None, channels])
 
@@ -257,7 +284,8 @@ def _pad(part: tf.Tensor, window: tf.Tensor, shape: tf.Tensor) -> tf.Tensor:
 
     before = tf.maximum(-window[:2], 0)
     after = tf.maximum(window[2:] - shape, 0)
-    return tf.pad(part, tf.concat([tf.stack([before, after], axis=1), [[0, 0]]], axis=0))
+    sides = tf.concat([tf.stack([before, after], axis=1), [[0, 0]]], axis=0)
+    return tf.cond(tf.reduce_any(sides > 0), lambda: tf.pad(part, sides), lambda: part)
 
 
 def _fitting_window(

@@ -4,7 +4,7 @@ An epoch is a permutation of *blocks* of records that follow each other in a sha
 one after the other, a *window* takes as many records as some whole steps need, and permutes them:
 
     window      [steps x global batch] records, cut into sections that follow each other
-    section     goes, permuted, into a group of neighbouring rows of every step of the window
+    section     goes, permuted, into one row, or a few, of every step of the window
 
 So a batch draws on all blocks of its window, and each row of a batch on one section. A worker's
 rows are whole sections: it reads those and nothing else, and the order knows nothing of the number
@@ -27,7 +27,9 @@ from recordmill.records.hashing import GOLDEN, U64, mix64, seed_for
 Remainder = Literal["drop", "keep", "pad", "repeat"]
 REMAINDERS = ("drop", "keep", "pad", "repeat")
 FILLER = -1
-_SECTION_RECORDS = 128
+_SECTION_RECORDS = 64
+_UNIT_SECTIONS = 8
+_EXACT_WORKERS = 64  # so many can read their own records only; more read some in vain
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,13 @@ class Order:
             if self.global_batch % rows == 0
         )
 
+    @cached_property
+    def unit_sections(self) -> int:
+        """Sections whose rows take turns, so that neighbouring rows are of different sections."""
+        groups = self.global_batch // self.group_rows
+        most = max(2, min(_UNIT_SECTIONS, groups // _EXACT_WORKERS)) if self.group_rows > 1 else 1
+        return next(count for count in range(most, 0, -1) if groups % count == 0)
+
     @property
     def run_records(self) -> int:
         """The most records of a run."""
@@ -156,20 +165,17 @@ class Order:
     def _shuffled_rows(
         self, begin: int, steps: int, base: np.uint64
     ) -> tuple[Ints, list[tuple[int, int]]]:
-        width = self.group_rows
-        size = steps * width
+        width, turns = self.group_rows, self.unit_sections
+        size, unit = steps * width, turns * width
         sections = np.argsort(_keys(base, -1 - np.arange(self.global_batch // width)))
         low, high = self.worker * self.batch_size, (self.worker + 1) * self.batch_size
-        group = low // width
-        mine = sections[group : -(-high // width)]
+        first = low // unit
+        mine = sections[first * turns : -(-high // unit) * turns]
         within = mine[:, None] * size + np.arange(size)
         shuffled = np.take_along_axis(within, np.argsort(_keys(base, within), axis=1), axis=1)
-        table = (
-            shuffled.reshape(len(mine), steps, width)
-            .transpose(1, 0, 2)
-            .reshape(steps, len(mine) * width)
-        )
-        rows = begin + table[:, low - group * width : high - group * width].reshape(-1)
+        units = shuffled.reshape(len(mine) // turns, turns, steps, width)
+        table = units.transpose(2, 0, 3, 1).reshape(steps, len(mine) * width)
+        rows = begin + table[:, low - first * unit : high - first * unit].reshape(-1)
         return rows, [(begin + int(s) * size, begin + int(s + 1) * size) for s in mine]
 
     def _last_step(self, begin: int, epoch: int) -> tuple[Ints, list[tuple[int, int]]]:

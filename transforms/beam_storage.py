@@ -8,6 +8,7 @@ from uuid import uuid4
 
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
 
 _PLAIN = CompressionTypes.UNCOMPRESSED
 _MIME = "application/octet-stream"
@@ -15,6 +16,10 @@ _MIME = "application/octet-stream"
 
 class BeamStorage:
     """See `files.Storage`."""
+
+    def __init__(self) -> None:
+        if getattr(FileSystems, "_pipeline_options", None) is None:
+            FileSystems.set_options(PipelineOptions())  # S3's takes none for an error
 
     def open_read(self, path: str) -> IO[bytes]:
         """Opens a file that is there as a stream that can seek."""

@@ -160,7 +160,7 @@ def commit(job: Job, spec: CommitSpec, records: int) -> Manifest:
         old = read_manifest(job.output)
         if old:
             remove_dataset(job.output, old)
-        files.write_bytes(removed, b"")
+        files.write_bytes(removed, b"\n")
     for number, (size, crc) in conclusion.rejected_files.items():
         target = f"{m.REJECTED_PATH}/rejected-{number:06d}.jsonl"
         staged[target] = _Staged(job.rejected_path(number), size, crc)

@@ -194,7 +194,7 @@ def fail(job: Job, error: RunError) -> None:
     with suppress(RunError, OSError):  # the storage may be what failed
         files.write_bytes(job.failure_path, str(error).encode())
         if isinstance(error, OverBudgetError):
-            files.write_bytes(job.over_budget_path, b"")
+            files.write_bytes(job.over_budget_path, b"\n")
     raise error
 
 

@@ -8,6 +8,7 @@ prints, as JSON, what was planned and by how much the process grew. No test of i
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import re
 import sys
@@ -19,6 +20,24 @@ from typing import Any
 import apache_beam.io.filesystem as beam_files
 
 FOLDER_FILES = 1000
+
+
+class Words(io.RawIOBase):
+    """Text without an end."""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        line = b"Some words are in every line of it.\n"
+        buffer[:] = (line * (len(buffer) // len(line) + 1))[: len(buffer)]
+        return len(buffer)
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return offset
 
 
 class Listed(beam_files.FileSystem):
@@ -54,10 +73,13 @@ class Listed(beam_files.FileSystem):
     def exists(self, path: str) -> bool:
         return "*" not in path and path.endswith(self.ending)
 
+    def open(self, path: str, *_: Any, **__: Any) -> Any:
+        return Words()
+
     def _none(self, *_: Any, **__: Any) -> Any:
         raise NotImplementedError
 
-    metadata = mkdirs = create = open = copy = rename = last_updated = checksum = delete = _none
+    metadata = mkdirs = create = copy = rename = last_updated = checksum = delete = _none
 
 
 def peak_bytes() -> int:
@@ -66,39 +88,49 @@ def peak_bytes() -> int:
     return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) * 1024
 
 
-def planner_of(kind: str, folder: Path) -> Any:
+def request_of(kind: str, folder: Path) -> Any:
     from recordmill.pipelines.image_options import add_image_arguments, image_request
-    from recordmill.pipelines.image_planning import ImagePlanner
     from recordmill.pipelines.text_options import add_text_arguments, text_request
-    from recordmill.pipelines.text_planning import TextPlanner
 
     parser = argparse.ArgumentParser()
     flags = ["--input=listed://in/**", f"--output={folder}/ds", "--shard_size=1GB"]
     if kind == "images":
         add_image_arguments(parser)
-        return ImagePlanner(image_request(parser.parse_args([*flags, "--image_size=224"])))
+        return image_request(parser.parse_args([*flags, "--image_size=224"]))
     add_text_arguments(parser)
     vocabulary = folder / "vocab.txt"
-    vocabulary.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n")
+    vocabulary.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nsome\nwords\n")
     flags += [f"--vocab_file={vocabulary}", "--dupe_factor=1"]
-    return TextPlanner(text_request(parser.parse_args(flags)))
+    return text_request(parser.parse_args(flags))
+
+
+def planned(kind: str, request: Any) -> dict[str, Any]:
+    from recordmill.pipelines.image_planning import ImagePlanner
+    from recordmill.pipelines.planning import plan_job
+    from recordmill.pipelines.text_forecast import forecast_text
+    from recordmill.pipelines.text_planning import TextPlanner
+
+    if kind == "forecast":
+        forecast = forecast_text(request, workers=100)
+        tasks = {step.name: step.tasks for step in forecast.steps}
+        return {"tasks": tasks, "lines": dict(forecast.lines(100, 0.05))}
+    planner = ImagePlanner(request) if kind == "images" else TextPlanner(request)
+    plan = plan_job(planner, workers=100)
+    sources = {name: plan.commit.sources[name] for name in ("bytes", "checksum")}
+    return {"tasks": plan.details["tasks"], "sources": sources}
 
 
 def main(kind: str, count: str, size: str, folder: str) -> None:
-    from recordmill.pipelines.planning import plan_job
+    import recordmill.pipelines.image_planning
+    import recordmill.pipelines.text_forecast  # noqa: F401
 
-    planner = planner_of(kind, Path(folder))
+    request = request_of(kind, Path(folder))
     Listed.files, Listed.size_bytes = int(count), int(size)
     Listed.ending = ".jpg" if kind == "images" else ".txt"
     before, began = peak_bytes(), time.process_time()
-    plan = plan_job(planner, workers=100)
-    found = {
-        "details": plan.details,
-        "sources": plan.commit.sources,
-        "input_bytes": plan.input_bytes,
-        "grown_bytes": peak_bytes() - before,
-        "seconds": time.process_time() - began,
-    }
+    found = planned(kind, request)
+    found["grown_bytes"] = peak_bytes() - before
+    found["seconds"] = time.process_time() - began
     print(json.dumps(found))
 
 

@@ -21,6 +21,7 @@ from recordmill.transforms import files
 from ..cloud_storage import cloud  # noqa: F401
 from .conftest import Written
 from .dataflow_service import JOB_ID, DataflowService, dataflow_service, read_graph
+from .jobs import CASES, JobCase
 
 pytestmark = pytest.mark.usefixtures("cloud")
 
@@ -33,25 +34,27 @@ LINK = f"https://console.cloud.google.com/dataflow/jobs/europe-west1/{JOB_ID}?pr
 
 @pytest.fixture(scope="module")
 def upload(
-    written: Callable[[str, str], Written],
     cloud: object,  # noqa: F811
-) -> Callable[[str], Written]:
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[[str], JobCase]:
     """Puts the input of a small job on the bucket, and returns that job."""
 
     @cache
-    def put(kind: str) -> Written:
-        job = written(kind, "small")
-        for path in job.source.rglob("*"):
+    def put(kind: str) -> JobCase:
+        source = tmp_path_factory.mktemp(kind) / "input"
+        CASES[kind].fill(source, 1)
+        for path in source.rglob("*"):
             if path.is_file():
-                name = path.relative_to(job.source)
-                files.write_bytes(f"gs://bucket/{kind}/{name}", path.read_bytes())
-        return job
+                files.write_bytes(
+                    f"gs://bucket/{kind}/{path.relative_to(source)}", path.read_bytes()
+                )
+        return CASES[kind]
 
     return put
 
 
 @pytest.fixture(scope="module")
-def text(upload: Callable[[str], Written]) -> Written:
+def text(upload: Callable[[str], JobCase]) -> JobCase:
     return upload("text")
 
 
@@ -62,11 +65,11 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[DataflowService]:
         yield started
 
 
-def line(job: Written, output: str, *flags: str) -> list[str]:
-    folder = f"gs://bucket/{job.case.command}"
+def line(job: JobCase, output: str, *flags: str) -> list[str]:
+    folder = f"gs://bucket/{job.command}"
     own = [flag.format(folder=folder) for flag in job.flags]
-    source = f"--input={folder}/{job.case.pattern}"
-    return [job.case.command, source, f"--output={output}", *own, *FLAGS, *ONE_WORKER, *flags]
+    source = f"--input={folder}/{job.pattern}"
+    return [job.command, source, f"--output={output}", *own, *FLAGS, *ONE_WORKER, *flags]
 
 
 def shards(output: str) -> dict[str, bytes]:
@@ -77,14 +80,15 @@ def shards(output: str) -> dict[str, bytes]:
 @pytest.mark.parametrize("kind", ["text", "images"])
 def test_submitted_and_done(
     kind: str,
-    upload: Callable[[str], Written],
+    upload: Callable[[str], JobCase],
     service: DataflowService,
+    written: Callable[[str, str], Written],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     job, output = upload(kind), f"gs://bucket/done-{kind}"
     service.states = ["JOB_STATE_RUNNING"]
     assert main(line(job, output, f"--dataflow_endpoint={service.url}")) == 0
-    assert shards(output) == job.shards
+    assert shards(output) == written(kind, "small").shards
     assert files.exists(f"{output}/_SUCCESS")
     shown = capsys.readouterr()
     assert f"dataflow: job {JOB_ID}, {LINK}\n" in shown.err
@@ -93,7 +97,7 @@ def test_submitted_and_done(
 
 
 def test_what_is_submitted(
-    text: Written, service: DataflowService, capsys: pytest.CaptureFixture[str]
+    text: JobCase, service: DataflowService, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Workers by the size of the job, and what the user says of them as it is."""
     service.runs = False
@@ -124,14 +128,17 @@ def test_what_is_submitted(
     options = environment["sdkPipelineOptions"]["options"]
     assert options["save_main_session"] is False
     staged = [path for path in files.list_files("gs://bucket/temp") if "/mine." in path]
-    assert [path.rpartition("/")[2] for path in staged] == ["pipeline.pb"]
+    # No main session and no packages: the second is a note of Beam's.
+    assert {path.rpartition("/")[2] for path in staged} == {
+        "pipeline.pb", "submission_environment_dependencies.txt",
+    }  # fmt: skip
     graph = read_graph(job)
     names = {transform.unique_name for transform in graph.components.transforms.values()}
     assert {"Tasks", "Build", "CommitDataset"} <= names
 
 
 def test_failed(
-    text: Written, service: DataflowService, capsys: pytest.CaptureFixture[str]
+    text: JobCase, service: DataflowService, capsys: pytest.CaptureFixture[str]
 ) -> None:
     service.error = "Traceback (most recent call last):\n  File x\nValueError: no such thing"
     output = "gs://bucket/failed"
@@ -142,7 +149,7 @@ def test_failed(
 
 
 def test_the_job_cannot_go_on(
-    text: Written, service: DataflowService, capsys: pytest.CaptureFixture[str]
+    text: JobCase, service: DataflowService, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A task leaves the reason: the job is cancelled before Dataflow repeats it."""
     output = "gs://bucket/hopeless"
@@ -157,7 +164,7 @@ def test_the_job_cannot_go_on(
 
 
 def test_refused(
-    text: Written, service: DataflowService, capsys: pytest.CaptureFixture[str]
+    text: JobCase, service: DataflowService, capsys: pytest.CaptureFixture[str]
 ) -> None:
     service.refuses = True
     output = "gs://bucket/refused"
@@ -170,7 +177,7 @@ def test_refused(
 @pytest.mark.parametrize("kind", ["text", "images"])
 def test_what_a_template_launches(
     kind: str,
-    upload: Callable[[str], Written],
+    upload: Callable[[str], JobCase],
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -191,7 +198,7 @@ def test_what_a_template_launches(
     assert read_graph(job).components.transforms
 
 
-def test_dry_run(text: Written, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dry_run(text: JobCase, capsys: pytest.CaptureFixture[str]) -> None:
     output = "gs://bucket/dry"
     assert main(line(text, output, "--dry_run=True")) == 0
     assert "dataflow: the job is valid; nothing was submitted" in capsys.readouterr().err

@@ -10,7 +10,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +46,15 @@ def wait_for(condition: Callable[[], Any], seconds: float = 240) -> Any:
 
 @contextmanager
 def running(line: list[str]) -> Iterator[subprocess.Popen[str]]:
-    """A command in a process of its own, which is gone at the end whatever happens."""
-    with subprocess.Popen(line, stderr=subprocess.PIPE, text=True, cwd="/") as process:
+    """A command in a process of its own, which is gone at the end with all that it started."""
+    with subprocess.Popen(
+        line, stderr=subprocess.PIPE, text=True, cwd="/", start_new_session=True
+    ) as process:
         try:
             yield process
         finally:
-            process.kill()
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def job_id(printed: str) -> str:

@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recordmill.reader.balance import (
-    BalancedOrder,
     balance_by_label,
     balance_by_rejection,
     class_distribution,
     read_labels,
 )
+from recordmill.reader.balanced_order import BalancedOrder
 from recordmill.reader.loading import Reader
 from recordmill.reader.order import FILLER, Order
 from recordmill.records.errors import UsageError

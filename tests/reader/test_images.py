@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from recordmill.reader.image_augmentation import augment_images
 from recordmill.reader.images import RandomCrop, decode_images
 from recordmill.records.errors import UsageError
 
@@ -149,6 +150,33 @@ class TestFormats:
         images = rows.batch(3, drop_remainder=True).map(lambda i, k: decode({"image": i}, k))
         assert images.element_spec == {"image": tf.TensorSpec([3, 8, 9, 3])}
         assert len(list(images)) == 2
+
+
+class TestObjectMasks:
+    def test_each_object_keeps_its_mask(self) -> None:
+        images = marked(40)
+        masks = png((images[..., :1] > 0).astype(np.uint8))
+        features = with_boxes(images)
+        features["objects/mask"] = tf.RaggedTensor.from_row_lengths(masks, [1] * 40)
+        decode = decode_images(size=(24, 24), random_crop=RandomCrop(area=(0.02, 0.1)))
+        found = decode(features, keys_of(40))
+        moved = augment_images(translate=0.2)(found, keys_of(40))
+        for result in (found, moved):
+            own, boxes = result["object_masks"], result["boxes"]
+            assert 5 < int(own.row_lengths().numpy().sum()) < 40
+            assert (own.row_lengths() == boxes.row_lengths()).numpy().all()
+            for each, whole in zip(own, result["mask"].numpy(), strict=True):
+                assert all((mask == whole).all() for mask in each.numpy())
+
+    def test_images_without_objects(self) -> None:
+        features = with_boxes(marked(2))
+        for name in ("objects/bbox", "objects/label"):
+            features[name] = features[name][:, :0]
+        none = tf.constant([], tf.string)
+        features["objects/mask"] = tf.RaggedTensor.from_row_lengths(none, [0, 0])
+        found = decode_images(size=(24, 24))(features, keys_of(2))
+        moved = augment_images(rotate=5.0)(found, keys_of(2))
+        assert moved["object_masks"].row_lengths().numpy().tolist() == [0, 0]
 
 
 class TestWindows:
