@@ -77,8 +77,7 @@ def _bench(arguments: list[str]) -> int:
         description="How fast a dataset is read, where the time goes, and what to change.",
     )  # fmt: skip
     bench.add_arguments(parser)
-    bench.run(parser.parse_args(arguments))
-    return 0
+    return bench.run(parser.parse_args(arguments))
 
 
 _COMMANDS: dict[str, tuple[Callable[[list[str]], int], str]] = {

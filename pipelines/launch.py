@@ -9,10 +9,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from apache_beam.io.filesystem import BeamIOError
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
 
 from recordmill.pipelines.engines import Engine, choose_engine
 from recordmill.pipelines.local import JobSize, processes_for
@@ -68,6 +70,7 @@ def plan_and_run(planner: Planner[Any, Any], options: Any, flags: list[str]) -> 
       UsageError: the job cannot be run as it was asked for.
       RunError: one line: why the run ended.
     """
+    FileSystems.set_options(PipelineOptions(flags))  # a storage's own flags hold for planning too
     engine = choose_engine(options, flags)
     engine.check(planner.paths())
     with only_run(planner.job.output), engine.started(planner.worker_modules):
@@ -128,8 +131,9 @@ def _is_finished(plan: Plan[Any]) -> bool:
 
 
 def _reason(job: Job, error: BaseException) -> str:
-    if files.exists(job.failure_path):
-        return files.read_bytes(job.failure_path).decode()
+    with suppress(RunError):  # the storage may be what failed
+        if files.exists(job.failure_path):
+            return files.read_bytes(job.failure_path).decode()
     return one_line(error)
 
 

@@ -92,7 +92,8 @@ def _take_sample(
     sources: SourceList, folder: str, wanted: int, *, splittable: bool
 ) -> tuple[list[SourceRange], float]:
     """Copies parts of the input; returns them, and the seconds that reading took."""
-    parts, seconds = [], 0.0
+    parts: list[SourceRange] = []
+    seconds = 0.0
     for source, offset, size in _places(sources, wanted, seekable=splittable):
         began = time.perf_counter()
         try:

@@ -1,17 +1,13 @@
-"""Files and a job on S3, by Beam's own file system, against moto in this process."""
+"""Files on S3, by Beam's own file system, against moto in this process."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from recordmill.pipelines.command_line import main
 from recordmill.records.errors import RunError
 from recordmill.transforms import files
-
-from .pipelines.jobs import IMAGES, shard_bytes
 
 BUCKET = "s3://bucket"
 
@@ -55,21 +51,3 @@ def test_what_is_not_there(bucket: str) -> None:
         files.read_bytes(f"{bucket}/none")
     with pytest.raises(RunError, match="cannot rename s3://bucket/none to"):
         files.rename([f"{bucket}/none"], [f"{bucket}/other"])
-
-
-def test_a_job(bucket: str, tmp_path: Path) -> None:
-    IMAGES.fill(tmp_path / "input", 1)
-    for path in sorted((tmp_path / "input").rglob("*.jpg")):
-        name = path.relative_to(tmp_path / "input")
-        files.write_bytes(f"{bucket}/input/{name}", path.read_bytes())
-    flags = IMAGES.fewer
-    assert IMAGES.run(tmp_path / "input", tmp_path / "ds", *flags) == 0
-    output = f"{bucket}/ds"
-    assert IMAGES.run(f"{bucket}/input", output, *flags) == 0  # type: ignore[arg-type]
-    found = {
-        path[len(output) + 1 :]: files.read_bytes(path)
-        for path in files.list_files(output)
-        if path.endswith(".tfrecords")
-    }
-    assert found == shard_bytes(tmp_path / "ds")
-    assert main(["verify", output]) == 0
