@@ -10,6 +10,8 @@ from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from recordmill.records.errors import UsageError
+
 _PLAIN = CompressionTypes.UNCOMPRESSED
 _MIME = "application/octet-stream"
 
@@ -17,9 +19,22 @@ _MIME = "application/octet-stream"
 class BeamStorage:
     """See `files.Storage`."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: str) -> None:
+        """Makes the storage that `path` names.
+
+        Raises:
+          UsageError: Beam has no file system for it here.
+        """
         if getattr(FileSystems, "_pipeline_options", None) is None:
             FileSystems.set_options(PipelineOptions())  # S3's takes none for an error
+        try:
+            FileSystems.get_filesystem(path)
+        except ValueError as error:
+            scheme = path.partition("://")[0]
+            raise UsageError(
+                f"{path}: there is no file system for {scheme}:// here; s3:// needs "
+                "apache-beam[aws], azfs:// apache-beam[azure]"
+            ) from error
 
     def open_read(self, path: str) -> IO[bytes]:
         """Opens a file that is there as a stream that can seek."""

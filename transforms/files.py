@@ -74,7 +74,7 @@ class Storage(Protocol):
 
 
 def _storage(path: str) -> Storage:
-    return GoogleStorage() if path.startswith("gs://") else BeamStorage()
+    return GoogleStorage() if path.startswith("gs://") else BeamStorage(path)
 
 
 def join(base: str, *parts: str) -> str:

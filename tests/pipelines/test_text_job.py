@@ -251,7 +251,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["--num_shards=2", "--num_readers=2"], "give one of --num_shards, --shard_size"),
     (["--num_shards=3,4"], "--num_shards gives two numbers for one split"),
     (["--shard_size=1e400"], "--shard_size must be a number of bytes such as 200MB"),
-    (["--output=nosuch://bucket/ds"], "the job cannot be planned"),
+    (["--output=nosuch://bucket/ds"], "there is no file system for nosuch:// here"),
     (["--runner=Flnk"], "--runner must be direct or one of Beam's"),
     (["--encoding=hex"], "--encoding must be one that Python knows"),
     (["--max_rejected=3"], "--max_rejected must be in [0, 1], got 3.0"),
