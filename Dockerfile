@@ -1,6 +1,9 @@
 # One image that launches jobs and is their workers, so that both have the very same packages.
 #
-#   make image IMAGE=<registry>/<project>/recordmill:0.1.0
+#   make image IMAGE=<registry>/<project>/recordmill:0.1.0 LAUNCHER_IMAGE=<launcher>
+#
+# <launcher> is Google's base image of Flex Templates for Python 3.11, which Dataflow's documentation
+# of Flex Templates names: python311-template-launcher-base.
 #
 # What it weighs, unpacked: Python's own image 0.13 GB; packages 3.3 GB, of which TensorFlow 1.9 GB
 # (the reader and `recordmill vocab`), Google's clients 0.3, tensorflow-text 0.2, numba with LLVM
@@ -8,7 +11,7 @@
 
 ARG PYTHON_IMAGE=python:3.11-slim
 ARG BEAM_IMAGE=apache/beam_python3.11_sdk:2.77.0
-ARG LAUNCHER_IMAGE=gcr.io/dataflow-templates-base/python311-template-launcher-base
+ARG LAUNCHER_IMAGE
 
 FROM ${BEAM_IMAGE} AS beam
 FROM ${LAUNCHER_IMAGE} AS launcher

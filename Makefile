@@ -71,8 +71,9 @@ DOCKER ?= docker
 
 image:
 	@test -n '$(IMAGE)' || { echo 'make image needs IMAGE=<registry>/<project>/recordmill:<version>'; exit 2; }
+	@test -n '$(LAUNCHER_IMAGE)' || { echo 'make image needs LAUNCHER_IMAGE=<registry>/…/python311-template-launcher-base, see Dockerfile'; exit 2; }
 	for template in text images; do \
-		$(DOCKER) build --build-arg TEMPLATE=$$template --build-arg IMAGE='$(IMAGE)'-$$template \
+		$(DOCKER) build --build-arg LAUNCHER_IMAGE='$(LAUNCHER_IMAGE)' --build-arg TEMPLATE=$$template --build-arg IMAGE='$(IMAGE)'-$$template \
 			--tag '$(IMAGE)'-$$template . || exit 1; \
 	done
 
