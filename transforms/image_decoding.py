@@ -25,7 +25,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -176,7 +176,14 @@ def check_extension(name: str, found: str) -> None:
         raise ImageRejectedError("wrong_extension", f"{name[dot:]} holds {found}")
 
 
-def probe(data: bytes, spec: DecodeSpec) -> Header:
+class OpenImage(NamedTuple):
+    """An image whose header has been read; `decode_opened` gives its pixels, once."""
+
+    header: Header
+    image: Any
+
+
+def open_image(data: bytes, spec: DecodeSpec) -> OpenImage:
     """Reads the header alone, without a pixel.
 
     Raises:
@@ -184,26 +191,38 @@ def probe(data: bytes, spec: DecodeSpec) -> Header:
     """
     with _rejecting():
         image, header = _open(data, spec)
-        image.close()
-    return header
+    return OpenImage(header, image)
+
+
+def probe(data: bytes, spec: DecodeSpec) -> Header:
+    """Returns what the header says.
+
+    Raises:
+      ImageRejectedError: as `decode`, for what a header shows.
+    """
+    return open_image(data, spec).header
 
 
 def decode(data: bytes, spec: DecodeSpec, *, channels: Literal[1, 3], shrink: int = 1) -> Decoded:
+    """Opens an image and decodes it, see `decode_opened`."""
+    return decode_opened(open_image(data, spec), channels=channels, shrink=shrink)
+
+
+def decode_opened(opened: OpenImage, *, channels: Literal[1, 3], shrink: int = 1) -> Decoded:
     """Decodes an image by the rules of this module.
 
     Memory: the pixels, once more while they are converted or turned.
 
     Args:
-      data: the whole file.
-      spec: what is allowed.
+      opened: the image.
       channels: of the result.
       shrink: 2, 4 or 8 lets libjpeg give a JPEG of that fraction of its size, which is faster.
 
     Raises:
       ImageRejectedError: the image cannot be used.
     """
+    header, image = opened
     with _rejecting():
-        image, header = _open(data, spec)
         if shrink > 1 and header.format == "JPEG":
             size = max(1, header.width // shrink), max(1, header.height // shrink)
             drafted = image.draft(None, size)

@@ -15,11 +15,12 @@ from recordmill.transforms.image_columns import Prepared
 from recordmill.transforms.image_decoding import (
     Header,
     ImageRejectedError,
+    OpenImage,
     check_extension,
-    decode,
     decode_mask,
+    decode_opened,
     from_pixels,
-    probe,
+    open_image,
     to_pixels,
 )
 from recordmill.transforms.image_encoding import encode_image, passes_through, to_floats
@@ -63,7 +64,8 @@ def prepare(
     Raises:
       ImageRejectedError: the image cannot be used.
     """
-    header = _header(reference, image_bytes, work)
+    opened = _open(reference, image_bytes, work)
+    header = opened.header
     augmented = bool(work.augmentation and copy)
     parameters = (
         draw(work.augmentation, header.upright_size, seed=work.seed, key=key, copy=copy or 0)
@@ -76,15 +78,13 @@ def prepare(
     if passes_through(header, work.encode, changed=changed):
         if work.decode.check:
             # All of the file is read, but only an eighth of its frequencies become pixels.
-            decode(image_bytes, work.decode, channels=work.channels, shrink=8)
+            decode_opened(opened, channels=work.channels, shrink=8)
         data, written = image_bytes, header.format
         size, channels = (header.width, header.height), work.channels
         placement = Placement(Matrix(), size, size)
     else:
         matrix, size = place(parameters, header.upright_size, work.transform)
-        image = recolour(
-            _draw(reference, image_bytes, work, matrix, size), parameters, work.transform.fill
-        )
+        image = recolour(_draw(opened, work, matrix, size), parameters, work.transform.fill)
         data, written = _encode(image, header, work)
         channels = work.channels
         turned = upright_matrix(header.orientation, header.width, header.height)
@@ -117,35 +117,27 @@ def untouched(
     Raises:
       ImageRejectedError: the image cannot be used.
     """
-    header = _header(reference, image_bytes, work)
-    matrix, size = place({}, header.upright_size, work.transform)
+    opened = _open(reference, image_bytes, work)
+    matrix, size = place({}, opened.header.upright_size, work.transform)
     labels = [name for name, _ in _labels(reference, work)]
     if work.task == "detection":
         labels += [item.label for item in reference.objects if item.label in work.labels]
-    return _draw(reference, image_bytes, work, matrix, size), labels
+    return _draw(opened, work, matrix, size), labels
 
 
-def _header(reference: ImageReference, data: bytes, work: ImageWork) -> Header:
-    if reference.image.storage == "idx":
-        return from_pixels(data, reference.image.shape, channels=work.channels).header
-    header = probe(data, work.decode)
-    check_extension(reference.name, header.format)
-    return header
-
-
-def _draw(
-    reference: ImageReference,
-    data: bytes,
-    work: ImageWork,
-    matrix: Matrix,
-    size: tuple[int, int],
-) -> Image.Image:
-    """Returns the image, moved."""
+def _open(reference: ImageReference, data: bytes, work: ImageWork) -> OpenImage:
     if reference.image.storage == "idx":
         decoded = from_pixels(data, reference.image.shape, channels=work.channels)
-    else:
-        shrink = shrink_for(matrix) if work.transform.resample != "nearest" else 1
-        decoded = decode(data, work.decode, channels=work.channels, shrink=shrink)
+        return OpenImage(decoded.header, decoded.image)
+    opened = open_image(data, work.decode)
+    check_extension(reference.name, opened.header.format)
+    return opened
+
+
+def _draw(opened: OpenImage, work: ImageWork, matrix: Matrix, size: tuple[int, int]) -> Image.Image:
+    """Returns the image, moved."""
+    shrink = shrink_for(matrix) if work.transform.resample != "nearest" else 1
+    decoded = decode_opened(opened, channels=work.channels, shrink=shrink)
     if decoded.shrink > 1:
         matrix = matrix.after(scaling(decoded.shrink, decoded.shrink))
     return render(
