@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable
 from typing import Any
 
+from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import create_runner
 
@@ -70,6 +71,7 @@ def parse_arguments(parser: Parser, arguments: list[str] | None) -> tuple[Any, l
     add_engine_arguments(parser)
     options, flags = parser.parse_known_args(arguments)
     check_beam_flags(flags, parser)
+    FileSystems.set_options(PipelineOptions(flags))  # a storage's own flags hold from here on
     if options.direct_num_workers < 0:
         raise UsageError(
             f"--direct_num_workers must be at least 0, got {options.direct_num_workers}"

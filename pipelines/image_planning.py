@@ -26,7 +26,7 @@ from recordmill.records.hashing import fingerprint64, mix64, seed_for
 from recordmill.transforms import files
 from recordmill.transforms.external_sort import sort_rows
 from recordmill.transforms.image_build import write_rejects
-from recordmill.transforms.image_job import ImageJob
+from recordmill.transforms.image_job import LABELS_PATH, ImageJob
 from recordmill.transforms.image_plan import (
     ROWS_PER_FILE,
     ImageSplit,
@@ -37,7 +37,7 @@ from recordmill.transforms.image_plan import (
 from recordmill.transforms.image_references import ImageReference, ListedReject
 from recordmill.transforms.image_sources import Listing, detect_layout, label_names, list_images
 from recordmill.transforms.image_statistics import statistics_tasks
-from recordmill.transforms.job import SplitSpec, write_json
+from recordmill.transforms.job import SplitSpec, check_budget, write_json
 from recordmill.transforms.rejects import Reject
 from recordmill.transforms.scatter import choose_splits
 from recordmill.transforms.shard_plan import count_shards
@@ -65,6 +65,7 @@ class _Seen:
     names: dict[str, int] = field(default_factory=dict)
     images: int = 0
     bytes: int = 0
+    input_bytes: int = 0
 
     def saw(self, path: str, size: int, modified: int) -> None:
         """Adds a file that the listing uses."""
@@ -73,6 +74,7 @@ class _Seen:
     def add(self, image: ImageReference, line: str) -> None:
         """Adds an image; `line` is all that is known of it, but where the input lies."""
         size = max(image.image.size, 0)
+        self.input_bytes += size if image.image.size >= 0 else _UNKNOWN_BYTES
         self.digest.update(f"{image.name}\t{size}\t{line}\n".encode())
         if self.task == "classification":
             self.labels.update(image.labels)
@@ -117,6 +119,7 @@ class ImagePlanner(Planner[ImageJob, ImageInventory]):
     worker_modules = ("recordmill.pipelines.images",)
     packages = ("pillow",)
     bytes_version = 1
+    metadata = (LABELS_PATH,)
 
     def __init__(self, request: ImageRequest) -> None:
         super().__init__(request.job)
@@ -138,7 +141,7 @@ class ImagePlanner(Planner[ImageJob, ImageInventory]):
                 )
             self._bind(label_names(spec, seen.labels), seen)
             yield ImageInventory(
-                seen.bytes,
+                seen.input_bytes,
                 seen.sources(),
                 {"layout": spec.layout, "pillow": version("pillow")},
                 seen.stamps.hexdigest(),
@@ -218,6 +221,7 @@ class ImagePlanner(Planner[ImageJob, ImageInventory]):
             inventory.rejects.seek(0)
             blocks = iter(lambda: inventory.rejects.read(1 << 22), b"")
             rejected_file = [0, *write_rejects(job, 0, blocks)]
+        check_budget(job, accepted=sum(map(len, weights)), reasons=seen.rejected)
         content = {
             "splits": splits_to_json(splits),
             "rejected": dict(sorted(seen.rejected.items())),

@@ -13,8 +13,6 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from apache_beam.io.filesystem import BeamIOError
-from apache_beam.io.filesystems import FileSystems
-from apache_beam.options.pipeline_options import PipelineOptions
 
 from recordmill.pipelines.engines import Engine, choose_engine
 from recordmill.pipelines.local import JobSize, processes_for
@@ -70,7 +68,6 @@ def plan_and_run(planner: Planner[Any, Any], options: Any, flags: list[str]) -> 
       UsageError: the job cannot be run as it was asked for.
       RunError: one line: why the run ended.
     """
-    FileSystems.set_options(PipelineOptions(flags))  # a storage's own flags hold for planning too
     engine = choose_engine(options, flags)
     engine.check(planner.paths())
     with only_run(planner.job.output), engine.started(planner.worker_modules):
@@ -93,6 +90,7 @@ def _run_job(planner: Planner[Any, Any], plan: Plan[Any], engine: Engine) -> Non
         return
     if plan.resumed:
         print(f"finishing the run that was begun in {job.output}", file=sys.stderr)
+    finished_before = _is_finished(plan)
     progress = Progress(job.work, lambda: planner.phases(plan))
     with progress:
         files.delete_quietly([job.failure_path])
@@ -105,10 +103,12 @@ def _run_job(planner: Planner[Any, Any], plan: Plan[Any], engine: Engine) -> Non
                     int(plan.details["tasks"]), plan.input_bytes, processes_for(plan.input_bytes)
                 ),
             )
-        except RunError:
-            raise
         except Exception as error:
-            raise RunError(_reason(job, error)) from error
+            # An engine may fail while it ends a job whose dataset is already whole.
+            if finished_before or not _is_finished(plan):
+                if isinstance(error, RunError):
+                    raise
+                raise RunError(_reason(job, error)) from error
         if not engine.wait:
             print(f"{job.output}/_SUCCESS will tell that the job is done")
             return

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
 from importlib.metadata import version
+from pathlib import PurePath
 from typing import Any, Generic, TypeVar
 
 import apache_beam as beam
@@ -22,6 +23,7 @@ from apache_beam.io.filesystem import BeamIOError
 
 from recordmill.records import manifest as m
 from recordmill.records.errors import UsageError
+from recordmill.records.shards import ShardName
 from recordmill.transforms import files
 from recordmill.transforms.commit import CommitSpec, read_manifest
 from recordmill.transforms.job import Job, read_json, write_json
@@ -97,12 +99,14 @@ class Planner(ABC, Generic[JobT, InventoryT]):
       packages: whose versions the manifest names.
       bytes_version: a change of what the bytes are made of, so that no run is finished by a release
         that makes others.
+      metadata: files of its own beside those of every dataset.
     """
 
     kind: str
     worker_modules: tuple[str, ...]
     packages: tuple[str, ...]
     bytes_version: int
+    metadata: tuple[str, ...] = ()
 
     def __init__(self, job: JobT) -> None:
         self.job = job
@@ -176,9 +180,46 @@ def is_ours(folder: str) -> bool:
     return files.exists(files.join(folder, _MARKER))
 
 
-def _check_foreign(job: Job, listed: set[str]) -> None:
+def _other_work(job: Job) -> str:
+    """Returns where an unfinished run for this output has its plan, "" where that is not elsewhere.
+
+    That is so if it was begun with another --temp_dir.
+    """
+    marker = files.join(job.staging, _MARKER)
+    if not files.exists(marker):
+        return ""
+    work = files.read_bytes(marker).decode().strip()
+    elsewhere = work not in ("", job.work) and files.exists(plan_path(work))
+    return work if elsewhere else ""
+
+
+def _forget(job: Job, *, published: bool) -> None:
+    """Removes what an unfinished run left elsewhere; its temporary files are not all of it.
+
+    Args:
+      job: the new one.
+      published: there is no manifest, so that shards at their places are of that run.
+    """
+    work = _other_work(job)
+    if work:
+        files.delete_folder(work)
+    if not published:
+        return
+    done = files.list_files(files.join(job.staging, "done"))
+    names = [ShardName.parse(f"{PurePath(path).stem}.tfrecords") for path in done]
+    paths = [path for name in names for path in (name.path, name.index_path)]
+    rejected = files.list_files(files.join(job.output, m.REJECTED_PATH))
+    files.delete_quietly([*(files.join(job.output, path) for path in paths), *rejected])
+    if files.is_local(job.output):
+        for folder in {files.join(job.output, name.split) for name in names}:
+            if os.path.isdir(folder) and not os.listdir(folder):
+                os.rmdir(folder)
+
+
+def _check_foreign(planner: Planner[Any, Any], listed: set[str]) -> None:
     """Checks that nothing lies where the dataset and its temporary files go but what is ours."""
-    taken = [*_METADATA, *(split.name for split in job.splits)]
+    job = planner.job
+    taken = [*_METADATA, *planner.metadata, *(split.name for split in job.splits)]
     for name in taken:
         path = files.join(job.output, name)
         there = files.list_files(path) or ([path] if files.exists(path) else [])
@@ -240,13 +281,15 @@ def plan_job(planner: Planner[JobT, Any], *, workers: int) -> Plan[JobT]:
         old = read_manifest(job.output)
         spec = _commit_spec(planner, inventory, replaces=old is not None)
         check_writable(job.output, "--output")
-        if not is_ours(job.staging):
-            _check_foreign(job, set(old.paths) if old else set())
+        if is_ours(job.staging):
+            _forget(job, published=old is None)
+        else:
+            _check_foreign(planner, set(old.paths) if old else set())
         for folder in {job.work, job.staging}:
             files.delete_folder(folder)
             flag = "--temp_dir" if folder == job.work != job.staging else "--output"
             check_writable(folder, flag)
-            files.write_bytes(files.join(folder, _MARKER), b"\n")  # S3 by Beam takes no empty file
+            files.write_bytes(files.join(folder, _MARKER), f"{job.work}\n".encode())
         try:
             details = planner.write(inventory, workers=workers)
         except UsageError:
@@ -293,6 +336,12 @@ def _taken_up(planner: Planner[JobT, Any], inventory: Inventory) -> Plan[JobT] |
         return Plan(job, commit, state["details"], inventory.input_bytes, resumed=True)
     if finished and old and old.fingerprint == spec.fingerprint and not job.overwrite:
         return Plan(job, spec, {}, inventory.input_bytes, complete=True)
+    elsewhere = _other_work(job)
+    if elsewhere and not job.overwrite:
+        raise UsageError(
+            f"--output {job.output} holds an unfinished run whose other temporary files are in "
+            f"{elsewhere}; finish it with its own --temp_dir, or start anew with --overwrite"
+        )
     if state and not job.overwrite:
         raise UsageError(
             f"--output {job.output} holds an unfinished run of another configuration or input; "

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from recordmill.pipelines.planning import Phase
+from recordmill.records.errors import RunError
 from recordmill.transforms import files
 
 _LINES_EVERY_SECONDS = 10.0
@@ -105,7 +106,7 @@ class Progress:
                 continue
             try:
                 self._show(self._phase())
-            except (OSError, ValueError, KeyError):
+            except (OSError, ValueError, KeyError, RunError):
                 continue  # the commit is just removing what was to be read
 
     def _phase(self) -> Phase:

@@ -12,7 +12,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,6 +78,14 @@ def _quiet() -> Iterator[None]:
         yield
     finally:
         logging.disable(before)
+
+
+def _left_reason(path: str) -> str:
+    """Returns the reason that a task left for the job's end, "" where there is none to be seen."""
+    with suppress(RunError, OSError):  # storage that fails here may not fail for the job
+        if files.exists(path):
+            return files.read_bytes(path).decode()
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,9 +221,10 @@ class RemoteEngine:
         while not PipelineState.is_terminal(result.state):
             time.sleep(every)
             # Engines repeat what failed; what a task left a reason for fails again.
-            if files.exists(failure_path):
+            reason = _left_reason(failure_path)
+            if reason:
                 job.cancel()
-                raise RunError(files.read_bytes(failure_path).decode())
+                raise RunError(reason)
         why = "" if result.state == PipelineState.DONE else job.why()
         if why:
             raise RuntimeError(why)

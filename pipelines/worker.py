@@ -69,7 +69,10 @@ def _watch(connection: socket.socket) -> None:
 
 def _work(connection: socket.socket) -> None:
     """Runs Beam's worker until the driver is done with it."""
-    request, (out, err), *_ = socket.recv_fds(connection, _MAX_REQUEST_BYTES, 2)
+    request, descriptors, *_ = socket.recv_fds(connection, _MAX_REQUEST_BYTES, 2)
+    if len(descriptors) != 2:
+        os._exit(1)  # the client has gone
+    out, err = descriptors
     while not request.endswith(b"\n"):
         more = connection.recv(_MAX_REQUEST_BYTES)
         if not more:

@@ -14,7 +14,7 @@ _WATCH_EVERY_SECONDS = 0.5
 _PATIENCE_SECONDS = 60.0
 
 
-def _connect(address: str) -> socket.socket:
+def _connect(address: str, driver: int) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     until = time.monotonic() + _PATIENCE_SECONDS
     while True:
@@ -22,7 +22,7 @@ def _connect(address: str) -> socket.socket:
             connection.connect(address)
             return connection
         except (FileNotFoundError, ConnectionRefusedError):
-            if time.monotonic() > until:
+            if time.monotonic() > until or os.getppid() != driver:
                 raise
             time.sleep(0.01)
 
@@ -30,7 +30,7 @@ def _connect(address: str) -> socket.socket:
 def main(address: str) -> int:
     """Returns 0 when the worker came to its end, 1 when it died or the driver did."""
     driver = os.getppid()
-    connection = _connect(address)
+    connection = _connect(address, driver)
     request = json.dumps(dict(os.environ)).encode() + b"\n"
     sent = socket.send_fds(connection, [request], [1, 2])
     connection.sendall(request[sent:])

@@ -287,8 +287,9 @@ def delete_quietly(paths: Iterable[str]) -> None:
     for path in paths:
         if not is_local(path):
             remote.append(path)
-        elif os.path.exists(path):
-            os.remove(path)
+        else:
+            with suppress(FileNotFoundError, NotADirectoryError):  # another may do the same
+                os.remove(path)
     if remote:
         with reporting("deleted", remote[0]):
             _storage(remote[0]).delete(remote)

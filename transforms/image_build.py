@@ -135,7 +135,12 @@ class ShardBuilder:
         if info is None:
             first = sum(s.shards for s in self._splits[:split]) * self._parts + shard * self._parts
             paths = [self._job.part_path(first + part) for part in range(self._parts)]
-            info = write_shard(self._job, name, lambda writer: _join(paths, writer))
+            try:
+                info = write_shard(self._job, name, lambda writer: _join(paths, writer))
+            except FileNotFoundError:
+                info = finished_shard(self._job, name)  # by another, who has removed the parts
+                if info is None:
+                    raise
             files.delete_quietly(f"{path}.bin" for path in paths)
         return info.records
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 import struct
@@ -12,12 +13,18 @@ from typing import IO, Any, cast
 
 from apache_beam.io.filesystem import BeamIOError
 
+from recordmill.records.errors import RunError
 from recordmill.transforms import files
 from recordmill.transforms.image_idx import MOST_UNPACKED_BYTES
 from recordmill.transforms.image_references import StoredBytes
 
 MOST_IMAGE_BYTES = 1 << 29
 _OPEN_FILES = 8
+# Other failures are the machine's or the storage's, and no reason to leave the image out.
+_OF_THE_FILE = {
+    errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ELOOP,
+    errno.ENAMETOOLONG, errno.EINVAL,
+}  # fmt: skip
 _ZIP_HEADER = struct.Struct("<4s5H3I2H")  # of a member, without its name
 
 
@@ -63,7 +70,16 @@ class ImageReader:
             if stored.storage == "range":
                 return self._range(stored.path, stored.offset, stored.size)
             return self._pixels(stored)
-        except (OSError, BeamIOError, EOFError, zlib.error) as error:
+        except BeamIOError as error:
+            raise UnreadableBytesError(str(error)) from error
+        except OSError as error:
+            if error.errno is not None and error.errno not in _OF_THE_FILE:
+                raise RunError(
+                    f"{stored.path} cannot be read: {error.strerror or error}; mend that and run "
+                    "the same command again"
+                ) from error
+            raise UnreadableBytesError(error.strerror or str(error)) from error
+        except (EOFError, zlib.error) as error:
             raise UnreadableBytesError(getattr(error, "strerror", None) or str(error)) from error
 
     def _whole(self, path: str) -> bytes:

@@ -103,6 +103,18 @@ class _ImageTally(Tally):
         self._examples[split] += records
         self._found.setdefault(split, ImageFound()).merge(ImageFound.from_json(found))
 
+    def _check_copies(self) -> None:
+        """An image is rejected in all of its copies, or its input was not always the same."""
+        if not self._job.images.decode.check:
+            return  # the untouched copy of a broken image passes unseen
+        others = len(self._job.variants) - 1
+        for split, found in self._found.items():
+            if found.sums["copies_rejected"] != found.rejected.total() * others:
+                raise RunError(
+                    f"an image of split {split} could be used for some of its copies only: the "
+                    "input changed or its storage failed meanwhile; start anew with --overwrite"
+                )
+
     def conclude(self) -> Conclusion:
         listed = sum(split["images"] for split in self._plan["splits"])
         rejected = Counter(self._plan["rejected"])
@@ -112,6 +124,7 @@ class _ImageTally(Tally):
             rejected_files += found.rejected_files
         inputs = listed + sum(self._plan["rejected"].values())
         accepted = inputs - rejected.total()
+        self._check_copies()
         check_budget(self._job, accepted=accepted, reasons=rejected)
         for split, examples in self._examples.items():
             if not examples:

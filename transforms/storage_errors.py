@@ -40,7 +40,7 @@ def _translated(error: Exception, done: str, path: str) -> Exception:
     if status == HTTPStatus.NOT_FOUND:
         return FileNotFoundError(errno.ENOENT, "no such file or bucket", path)
     why = _why(cause, status)
-    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+    if status == HTTPStatus.FORBIDDEN:
         return PermissionError(errno.EACCES, f"{why}; check the account's rights", path)
     return RunError(
         f"{path} cannot be {done}: {why}; check the storage and run the same command again"

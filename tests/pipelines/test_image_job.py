@@ -14,6 +14,7 @@ from PIL import Image
 
 from recordmill.pipelines.command_line import main
 from recordmill.records.framing import scan_records
+from recordmill.transforms import image_build
 
 from ..pictures import drawn, encoded, jpeg, png, turned_jpeg
 from .jobs import manifest, records, records_by_split, shard_bytes
@@ -179,6 +180,35 @@ class TestRejects:
         assert not (tmp_path / "ds/_SUCCESS").exists()
         assert not (tmp_path / "ds/train").exists()
         assert run(spoilt, tmp_path / "ds", "--max_rejected=0.1") == 0
+
+    def test_too_many_while_listing_end_the_run_before_it_works(
+        self, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        rows = [f"{path},cat" for path in sorted(photos.rglob("*.jpg"))[:9]]
+        (tmp_path / "table.csv").write_text("\n".join(["path,label", *rows, "/none.jpg,cat"]))
+        assert run(tmp_path / "table.csv", tmp_path / "ds") == 1
+        assert "1 of 10 inputs rejected (no_image 1)" in capsys.readouterr().err
+        assert not (tmp_path / "ds/_tmp/plan.json").exists()
+        assert run(tmp_path / "table.csv", tmp_path / "ds", "--max_rejected=0.2") == 0
+
+    def test_an_image_that_changes_meanwhile_ends_the_run(
+        self,
+        photos: Path,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        read, seen = image_build.ImageReader.read, set()
+
+        def failing(self: Any, stored: Any) -> bytes:
+            data = read(self, stored)
+            again = stored.path in seen
+            seen.add(stored.path)
+            return data[:50] if again and stored.path.endswith("07.jpg") else data
+
+        monkeypatch.setattr(image_build.ImageReader, "read", failing)
+        assert run(photos, tmp_path / "ds", "--augmentations=flip", "--copies=3") == 1
+        assert "for some of its copies only" in capsys.readouterr().err
 
     def test_copies_of_a_bad_image_are_one_reject(self, spoilt: Path, tmp_path: Path) -> None:
         flags = ("--augmentations=flip", "--copies=3", "--max_rejected=0.1", "--num_shards=4")

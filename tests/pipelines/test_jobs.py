@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -209,7 +211,9 @@ def _kill_at_some_moment(process: subprocess.Popen[str], output: Path, seed: int
     kill_driver = seed % 2 == 0
     files_until = rng.randrange(0, 24)
     while process.poll() is None:
-        done = sum(path.suffix == ".json" for path in (output / "_tmp").rglob("*.json"))
+        done = sum(
+            name.endswith(".json") for _, _, names in os.walk(output / "_tmp") for name in names
+        )
         others = _descendants(process.pid)
         if done >= files_until and len(others) > 2:
             time.sleep(rng.random() * 0.3)
@@ -220,11 +224,29 @@ def _kill_at_some_moment(process: subprocess.Popen[str], output: Path, seed: int
     return kill_driver
 
 
+@contextmanager
+def _group(line: list[str]) -> Iterator[subprocess.Popen[str]]:
+    """A command whose processes are all gone at the end, whatever happens."""
+    process = subprocess.Popen(
+        line,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
 def _killed(big: Written, output: Path, seed: int) -> None:
     line = big.case.line(big.source, output, *big.flags, workers=2)
-    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    kill_driver = _kill_at_some_moment(process, output, seed)
-    text = process.communicate(timeout=120)[0]
+    with _group(line) as process:
+        kill_driver = _kill_at_some_moment(process, output, seed)
+        text = process.communicate(timeout=240)[0]
     assert "Traceback" not in text
     if process.returncode == 0:  # it was faster than the kill
         assert shard_bytes(output) == big.shards
@@ -234,8 +256,9 @@ def _killed(big: Written, output: Path, seed: int) -> None:
         assert "run the same command again" in text.splitlines()[-1]
     if not (output / "_SUCCESS").exists():
         assert not list(output.glob("train/*")) or len(shard_bytes(output)) == 12
-    again = subprocess.run(line, capture_output=True, text=True, timeout=300)
-    assert again.returncode == 0, again.stderr
+    with _group(line) as again:
+        text = again.communicate(timeout=400)[0]
+    assert again.returncode == 0, text
     assert shard_bytes(output) == big.shards
     assert not (output / "_tmp").exists()
 
@@ -297,3 +320,35 @@ def test_overwrite_after_too_many_rejects_begins_anew(small: Written, tmp_path: 
     os.utime(victim, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
     assert case.run(source, output, *small.flags, "--overwrite") == 0
     assert shard_bytes(output) == small.shards
+
+
+def test_overwrite_removes_what_a_killed_commit_published(
+    small: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output, case = tmp_path / "ds", small.case
+    with monkeypatch.context() as patched:
+        patched.setattr(commit, "Manifest", lambda **_: 1 / 0)  # shards are at their places
+        assert case.run(small.source, output) == 1
+    assert len(shard_bytes(output)) == len(small.shards)
+    assert case.run(small.source, output, *case.fewer, "--overwrite") == 0
+    assert len(shard_bytes(output)) == 2
+    assert not (output / "validation").exists()
+    assert main(["verify", str(output)]) == 0
+
+
+def test_another_temp_dir_does_not_throw_an_unfinished_run_away(
+    small: Written,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    output, case = tmp_path / "ds", small.case
+    one, other = (f"--temp_dir={tmp_path}/{name}" for name in ("one", "other"))
+    with monkeypatch.context() as patched:
+        patched.setattr(commit, "_publish", lambda *_: 1 / 0)
+        assert case.run(small.source, output, *small.flags, one) == 1
+    assert case.run(small.source, output, *small.flags, other) == 2
+    assert "finish it with its own --temp_dir" in capsys.readouterr().err
+    assert case.run(small.source, output, *small.flags, other, "--overwrite") == 0
+    assert shard_bytes(output) == small.shards
+    assert list((tmp_path / "one").rglob("*.*")) == []
