@@ -9,10 +9,10 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from recordmill.reader.mixing import largest_remainder
-from recordmill.reader.order import FILLER, Order, Run, WindowPlan
+from recordmill.reader.order import FILLER, Order, Run, WindowPlan, plan_of
 from recordmill.reader.shards import Ints, Stretch
 from recordmill.records.errors import UsageError
-from recordmill.records.hashing import GOLDEN, mix64, seed_for
+from recordmill.records.hashing import GOLDEN, fingerprint64, mix64, seed_for
 
 _RUN_RECORDS = 32
 _GAP_RECORDS = 4  # reading so many in vain costs less than beginning anew
@@ -37,17 +37,26 @@ class BalancedOrder(Order):
         """The most records of a run."""
         return _RUN_RECORDS
 
+    @property
+    def fingerprint(self) -> str:
+        """Tells apart orders of other labels or shares."""
+        drawn = repr(list(self.shares.items())).encode() + self.labels.astype("<i8").tobytes()
+        return f"{super().fingerprint} {fingerprint64(drawn):016x}"
+
     def window(self, epoch: int, window: int, from_step: int = 0) -> WindowPlan:
         """Returns what to read for a window and how to arrange it, from one of its steps on."""
         plan = super().window(epoch, window, from_step)
         positions = np.array([run.position for run in plan.runs], np.int64)
         entries = np.array([run.number for run in plan.runs], np.int64)
-        which = np.maximum(np.searchsorted(positions, plan.rows, side="right") - 1, 0)
         real = plan.rows != FILLER
-        entry = np.where(real, entries[which] + plan.rows - positions[which], entries[0])
+        drawn = plan.rows[real]
+        which = np.searchsorted(positions, drawn, side="right") - 1
+        entry = entries[which] + drawn - positions[which]
         needed, place = np.unique(self._tables(epoch)[entry], return_inverse=True)
         runs, places = self._real_runs(needed)
-        return WindowPlan(runs, np.where(real, places[place], FILLER))
+        rows = np.full_like(plan.rows, FILLER)
+        rows[real] = places[place]
+        return plan_of(runs, rows, self.source[0])
 
     def _real_runs(self, needed: Ints) -> tuple[list[Run], Ints]:
         """Returns runs that hold some records, counted in `source`, and the place of each."""
@@ -61,7 +70,7 @@ class BalancedOrder(Order):
         part = (needed - group_first) // _RUN_RECORDS
         breaks |= np.diff(part, prepend=-1) != 0
         begins = np.flatnonzero(breaks)
-        ends = np.append(begins[1:], len(needed)) - 1
+        ends = np.append(begins, len(needed))[1:] - 1
         counts = needed[ends] - needed[begins] + 1
         positions = np.cumsum(counts) - counts
         run = np.cumsum(breaks) - 1

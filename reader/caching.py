@@ -9,8 +9,10 @@ room are read where they are: a cache smaller than an epoch keeps part of it, an
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
+import resource
 import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +25,7 @@ from recordmill.records.manifest import ShardInfo
 
 _CHUNK_BYTES = 1 << 22
 _LOCK = ".lock"
-_held: list[int] = []  # file descriptors, open until the process ends
+_held: dict[Path, int] = {}  # entry -> file descriptor, open until the process ends
 
 
 class ShardCache:
@@ -55,12 +57,25 @@ class ShardCache:
 
     def _fetch(self, dataset: FinishedDataset, shard: ShardInfo) -> str:
         remote = dataset.file(shard.name.path)
+        try:
+            return self._fetch_copy(remote, shard) or remote
+        except OSError as error:
+            if error.errno != errno.EMFILE:
+                raise
+            return remote
+
+    def _fetch_copy(self, remote: str, shard: ShardInfo) -> str | None:
+        """Returns the path of a copy; None where there is no room, or few files can be opened."""
         entry = self._folder / f"{shard.crc32c:08x}-{shard.file_bytes}.shard"
-        with self._alone():
+        with self._alone() as lock:
+            if _is_held(entry):
+                return str(entry)
+            if _few_left(lock):
+                return None
             if _hold(entry):
                 return str(entry)
             if not self._make_room(shard.file_bytes):
-                return remote
+                return None
             part = self._folder / f"{uuid.uuid4().hex}.part"
             target = part.open("wb")
             fcntl.flock(target, fcntl.LOCK_SH)
@@ -78,11 +93,11 @@ class ShardCache:
         return str(entry)
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Keeps other threads and processes from changing the folder."""
+    def _alone(self) -> Iterator[int]:
+        """Keeps other threads and processes from changing the folder; gives a descriptor."""
         with (self._folder / _LOCK).open("wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
+            yield lock.fileno()
 
     def _make_room(self, wanted: int) -> bool:
         """Removes what nobody holds until there is room; tells whether there is."""
@@ -98,14 +113,34 @@ class ShardCache:
         return used + wanted <= self._limit
 
 
+def _few_left(descriptor: int) -> bool:
+    """Tells whether half of the files that may be open are: the rest is for those who read."""
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 0 <= most // 2 <= descriptor
+
+
+def _is_held(entry: Path) -> bool:
+    """Tells whether this process holds an entry; lets go of one that has been removed."""
+    descriptor = _held.get(entry.absolute())
+    if descriptor is None:
+        return False
+    if entry.exists() and os.path.samestat(entry.stat(), os.fstat(descriptor)):
+        os.utime(entry)
+        return True
+    os.close(_held.pop(entry.absolute()))
+    return False
+
+
 def _hold(entry: Path) -> bool:
     """Holds an entry until this process ends; tells whether it is there."""
+    if _is_held(entry):
+        return True
     try:
         descriptor = os.open(entry, os.O_RDONLY)
     except FileNotFoundError:
         return False
     fcntl.flock(descriptor, fcntl.LOCK_SH)
-    _held.append(descriptor)
+    _held[entry.absolute()] = descriptor
     os.utime(entry)
     return True
 

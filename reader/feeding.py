@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import pickle
 import queue
 import threading
 import time
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 _POLL_SECONDS = 0.2
+_QUIET_POLLS = 10  # after which nothing is on its way from a process that has ended
 _EXAMPLE, _END_EPOCH, _CLOSE, _ERROR = "example", "end of epoch", "close", "error"
 
 
@@ -57,15 +59,22 @@ class Feed:
     def __init__(self, *, capacity: int = 256, processes: bool = False) -> None:
         if capacity < 1:
             raise UsageError(f"capacity must be 1 or more, got {capacity}")
-        # Spawned: a fork of a process that runs TensorFlow may hang.
-        context = multiprocessing.get_context("spawn")
-        self._queue: Any = context.Queue(capacity) if processes else queue.Queue(capacity)
-        self._stopped: Any = context.Event() if processes else threading.Event()
+        self._capacity = capacity
+        self._processes = processes
         self._closed = False
         self._workers: tuple[Worker, ...] = ()
+        self._connect()
+
+    def _connect(self) -> None:
+        # Spawned: a fork of a process that runs TensorFlow may hang.
+        context = multiprocessing.get_context("spawn")
+        capacity, processes = self._capacity, self._processes
+        self._queue: Any = context.Queue(capacity) if processes else queue.Queue(capacity)
+        self._stopped: Any = context.Event() if processes else threading.Event()
+        self._arrived: queue.Queue[Any] | None = None if processes else self._queue
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_workers": ()}
+        return self.__dict__ | {"_workers": (), "_arrived": None}
 
     # For the producer.
 
@@ -102,9 +111,12 @@ class Feed:
                 raise
 
     def _send(self, kind: str, content: Any) -> None:
+        message: Any = (kind, content)
+        if self._processes:  # pickled here, where an error can be raised
+            message = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
         while not self._stopped.is_set():
             try:
-                self._queue.put((kind, content), timeout=_POLL_SECONDS)
+                self._queue.put(message, timeout=_POLL_SECONDS)
             except queue.Full:
                 continue
             return
@@ -113,7 +125,7 @@ class Feed:
     # For the trainer.
 
     def watch(self, *workers: Worker) -> None:
-        """Makes it an error for all producers to end, or be killed, without `close`."""
+        """Makes it an error for all producers to end, or for one to be killed, without `close`."""
         self._workers = workers
 
     def stop(self) -> None:
@@ -122,10 +134,11 @@ class Feed:
 
     def reopen(self) -> None:
         """Empties the feed and makes it ready for new producers, after `close` or `stop`."""
-        with contextlib.suppress(queue.Empty):
-            while True:
-                self._queue.get(timeout=_POLL_SECONDS)
-        self._stopped.clear()
+        if any(map(_was_killed, self._workers)):  # it may have left half a message, or held a lock
+            self._connect()
+        else:
+            self._drain()
+            self._stopped.clear()
         self._closed = False
         self._workers = ()
 
@@ -146,16 +159,37 @@ class Feed:
                 if kind == _ERROR:
                     raise RunError(f"the producer of the feed failed: {content}")
 
+    def _drain(self) -> None:
+        while True:
+            try:
+                self._arrivals().get(timeout=_POLL_SECONDS)
+            except queue.Empty:
+                if self._queue.empty():
+                    return
+
+    def _arrivals(self) -> queue.Queue[Any]:
+        """Returns the queue to read: what a process sends passes a thread, which may wait for ever.
+
+        `multiprocessing.Queue.get` has no time limit once a message has begun to arrive.
+        """
+        if self._arrived is None:
+            self._arrived = queue.Queue(1)
+            ends = (self._queue, self._arrived)
+            threading.Thread(target=_pass_on, args=ends, daemon=True).start()
+        return self._arrived
+
     def _receive(self, timeout_seconds: float | None) -> tuple[str, Any]:
         started = time.monotonic()
+        quiet = 0
         while True:
-            alive = not self._workers or any(worker.is_alive() for worker in self._workers)
+            ended = self._has_ended()
             try:
-                message: tuple[str, Any] = self._queue.get(timeout=_POLL_SECONDS)
-                return message
+                message = self._arrivals().get(timeout=_POLL_SECONDS)
+                received: tuple[str, Any] = pickle.loads(message) if self._processes else message
+                return received
             except queue.Empty:
-                pass
-            if not alive:
+                quiet = quiet + 1 if ended and self._queue.empty() else 0
+            if quiet >= (_QUIET_POLLS if self._processes else 1):
                 raise RunError(
                     "the producer of the feed must call end_epoch() and close(), and has ended "
                     "without: see what ended it"
@@ -165,6 +199,19 @@ class Feed:
                     f"an example must come within {timeout_seconds} s, and none did: see what the "
                     "producer waits for, or give a larger timeout_seconds"
                 )
+
+    def _has_ended(self) -> bool:
+        alive = [worker.is_alive() for worker in self._workers]
+        return bool(alive) and (not any(alive) or any(map(_was_killed, self._workers)))
+
+
+def _was_killed(worker: Worker) -> bool:
+    return (getattr(worker, "exitcode", None) or 0) < 0
+
+
+def _pass_on(source: Any, target: queue.Queue[Any]) -> None:
+    while True:
+        target.put(source.get())
 
 
 def from_queue(
@@ -178,7 +225,8 @@ def from_queue(
     """Returns a dataset whose every pass is one epoch of a feed.
 
     A pass that is left before its end goes on in the next one; one over a closed feed is empty, so
-    that `repeat()` ends. Nothing is read ahead: the producer is at most the feed's capacity ahead.
+    that `repeat()` ends. Nothing is read ahead: the producer is at most the feed's capacity ahead,
+    a process by two examples more.
 
     Args:
       feed: to read.

@@ -122,7 +122,7 @@ class Reader:
             dataset=f"{fingerprint64(dataset.manifest.to_bytes()):016x}", split=split[:200],
             shuffle=shuffle, seed=seed, global_batch=self._order.global_batch,
             remainder=remainder, window_records=window, records=self._order.records,
-            reorder=type(self._order).__name__,
+            reorder=self._order.fingerprint,
         )  # fmt: skip
         if not self.steps_per_epoch:
             raise UsageError(

@@ -137,6 +137,11 @@ class Order:
         section = self.batch_size if self.seed is None else self.group_rows * self.window_steps
         return max(1, min(self.block_records, section))
 
+    @property
+    def fingerprint(self) -> str:
+        """What else the order depends on: a state of another one is refused."""
+        return type(self).__name__
+
     def window(self, epoch: int, window: int, from_step: int = 0) -> WindowPlan:
         """Returns what to read for a window and how to arrange it, from one of its steps on."""
         first = window * self.window_steps
@@ -152,10 +157,7 @@ class Order:
             last, more = self._last_step(begin + whole * self.global_batch, epoch)
             rows, ranges = np.concatenate([rows, last]), [*ranges, *more]
         rows = rows[from_step * self.batch_size :]
-        runs = self._runs(epoch, _union(ranges))
-        if not runs or FILLER in rows:
-            runs = [Run(FILLER, self.stretches[0].shard, self.stretches[0].first, 0, 0), *runs]
-        return WindowPlan(runs, rows)
+        return plan_of(self._runs(epoch, _union(ranges)), rows, self.stretches[0])
 
     def _written_rows(self, begin: int, steps: int) -> tuple[Ints, list[tuple[int, int]]]:
         firsts = begin + self.worker * self.batch_size + np.arange(steps) * self.global_batch
@@ -242,6 +244,13 @@ class Order:
                 at += size
                 block += at == positions[block] + count
         return runs
+
+
+def plan_of(runs: list[Run], rows: Ints, anywhere: Stretch) -> WindowPlan:
+    """Returns a plan; what FILLER picks, and a plan without records needs, is a run of none."""
+    if not runs or FILLER in rows:
+        runs = [Run(FILLER, anywhere.shard, anywhere.first, 0, 0), *runs]
+    return WindowPlan(runs, rows)
 
 
 def _keys(base: np.uint64, values: Ints) -> U64:

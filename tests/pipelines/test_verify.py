@@ -384,6 +384,9 @@ class FolderFileSystem(LocalFileSystem):
     def exists(self, path: str) -> bool:
         return bool(super().exists(path.removeprefix(self.PREFIX)))
 
+    def metadata(self, path: str) -> Any:
+        return super().metadata(path.removeprefix(self.PREFIX))
+
     def open(self, path: str, *arguments: Any) -> Any:
         return super().open(path.removeprefix(self.PREFIX), *arguments)
 

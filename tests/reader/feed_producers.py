@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import pickle
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,17 @@ def produce(feed: Feed, epochs: list[int]) -> None:
                 feed.put(example(n))
             feed.end_epoch()
         feed.close()
+
+
+def endless_large(feed: Feed) -> None:
+    with feed.producing():
+        while True:
+            feed.put({"x": np.zeros(1 << 20, np.uint8)})
+
+
+def unpicklable(feed: Feed) -> None:
+    with contextlib.suppress(AttributeError, pickle.PicklingError), feed.producing():
+        feed.put({"x": lambda: 0})
 
 
 def endless(feed: Feed) -> None:

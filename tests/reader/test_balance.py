@@ -20,7 +20,7 @@ from recordmill.reader.balance import (
     read_labels,
 )
 from recordmill.reader.balanced_order import BalancedOrder
-from recordmill.reader.loading import Reader
+from recordmill.reader.loading import Reader, load
 from recordmill.reader.order import FILLER, Order
 from recordmill.records.errors import UsageError
 from recordmill.records.schema import Feature, Schema
@@ -156,6 +156,44 @@ def test_a_balanced_reader_goes_on_where_it_was(labelled: Path) -> None:
     whole = ids(0, 1)
     assert whole[7 * 60 :] == ids(7, 1) == ids(7, 3)
     assert np.isclose(np.mean(labels_of(RECORDS)[whole] == 2), 0.75, atol=0.01)
+
+
+@pytest.mark.parametrize("remainder", ["pad", "keep", "repeat", "drop"])
+@pytest.mark.parametrize("workers", [1, 8])
+def test_the_last_batch_of_a_balanced_epoch(tmp_path: Path, remainder: Any, workers: int) -> None:
+    """70 records in batches of 16: of 8 workers some have nothing in the last one."""
+    folder = write_labelled(tmp_path, [40, 30])
+    labels = labels_of(70)
+    reorder = balance_by_label(labels)
+    found: list[int] = []
+    for worker in range(workers):
+        batches = load(
+            folder, "train", batch_size=16 // workers, reorder=reorder, remainder=remainder,
+            num_workers=workers, worker_index=worker,
+        )  # fmt: skip
+        for batch in batches.as_numpy_iterator():
+            mask = batch.get("row_mask", np.ones(len(batch["id"])))
+            assert (batch["id"][mask == 0] == 0).all()
+            assert (labels[batch["id"]] == batch["label"])[mask == 1].all()
+            found += batch["id"][mask == 1].tolist()
+    assert len(found) == {"drop": 64, "repeat": 80}.get(remainder, 70)
+    if len(found) == 70:
+        assert sorted(np.bincount(labels[found])) == [23, 23, 24]
+
+
+def test_a_state_of_another_target_is_refused(labelled: Path) -> None:
+    labels = read_labels(labelled, "train")
+
+    def reader(target: dict[int, float], labels: Any = labels) -> Reader:
+        reorder = balance_by_label(labels, target=target)
+        return Reader(labelled, "train", batch_size=50, reorder=reorder)
+
+    state = reader({0: 1, 1: 3}).state(7)
+    assert len(state) < 1024
+    reader({0: 1, 1: 3}).restore(state)
+    for other in (reader({0: 3, 1: 1}), reader({0: 1, 1: 3}, np.r_[labels, 0])):
+        with pytest.raises(UsageError, match="its reorder is 'BalancedOrder [0-9a-f]{16}' where"):
+            other.restore(state)
 
 
 @pytest.mark.parametrize("keep_size", [False, True])

@@ -42,7 +42,7 @@ def remote(local: Path, tmp_path: Path) -> str:
 def release() -> None:
     """Releases what this process holds, as its end does."""
     while caching._held:
-        os.close(caching._held.pop())
+        os.close(caching._held.popitem()[1])
 
 
 @pytest.fixture(autouse=True)
@@ -118,6 +118,49 @@ def test_what_is_held_stays(remote: str, tmp_path: Path) -> None:
     (other,) = cache.fetch(dataset, [second])
     assert other != held
     assert not Path(held).exists()
+
+
+def test_what_is_held_is_opened_once(remote: str, tmp_path: Path) -> None:
+    dataset = open_dataset(remote)
+    shards = dataset.split("train").shards
+    for _ in range(3):
+        paths = ShardCache(str(tmp_path / "cache"), 1 << 20).fetch(dataset, shards)
+        assert len(caching._held) == len(shards)
+    Path(paths[0]).unlink()
+    assert ShardCache(str(tmp_path / "cache"), 1 << 20).fetch(dataset, shards) == paths
+    assert len(caching._held) == len(shards)
+    held = os.fstat(caching._held[Path(paths[0])])
+    assert os.path.samestat(held, Path(paths[0]).stat())
+
+
+_FEW_DESCRIPTORS = """
+    import os, resource, sys
+    from recordmill.reader.caching import ShardCache
+    from recordmill.reader.dataset import open_dataset
+    import google_crc32c, tensorflow
+    dataset = open_dataset(sys.argv[1])
+    shards = dataset.split("train").shards
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.dup(0)
+    os.close(free)
+    for limit in (free, 2 * (free + 20)):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, most))
+        paths = ShardCache(sys.argv[2], 1 << 20).fetch(dataset, shards)
+        print(sum(path.startswith(sys.argv[2]) for path in paths))
+"""
+
+
+def test_descriptors_are_left_for_others(tmp_path: Path) -> None:
+    dataset = write_numbers(tmp_path / "local", [1] * 80)
+    found = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(_FEW_DESCRIPTORS), str(dataset),
+         str(tmp_path / "cache")],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert found.returncode == 0, found.stderr
+    none, some = map(int, found.stdout.split())
+    assert none == 0
+    assert 0 < some < 80
 
 
 _FILL = """

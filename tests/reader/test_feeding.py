@@ -16,7 +16,7 @@ import tensorflow as tf
 from recordmill.reader.feeding import Feed, FeedStopped, from_queue
 from recordmill.records.errors import RunError, UsageError
 
-from .feed_producers import endless, example, produce
+from .feed_producers import endless, endless_large, example, produce, unpicklable
 
 SPEC = {"x": tf.TensorSpec([2], tf.float32), "n": tf.TensorSpec([], tf.int32)}
 
@@ -139,6 +139,53 @@ def test_processes_push_too_and_one_that_is_killed_is_an_error() -> None:
     with pytest.raises(RunError, match="has ended without"):
         for _ in examples:
             pass
+
+
+def process_of(target: Callable[..., None], *args: Any) -> Any:
+    process = multiprocessing.get_context("spawn").Process(target=target, args=args, daemon=True)
+    process.start()
+    return process
+
+
+@pytest.mark.timeout(120)
+def test_a_process_killed_amid_an_example_is_an_error_and_the_feed_reopens() -> None:
+    feed = Feed(capacity=2, processes=True)
+    process = process_of(endless_large, feed)
+    feed.watch(process)
+    examples = feed.epoch()
+    assert len(next(examples)["x"]) == 1 << 20
+    while feed._queue.empty():  # an example is larger than the pipe: it is being written
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    with pytest.raises(RunError, match="has ended without"):
+        for _ in examples:
+            pass
+    feed.reopen()
+    process = process_of(produce, feed, [2])
+    feed.watch(process)
+    assert [int(found["n"]) for found in feed.epoch()] == [0, 1]
+    assert list(feed.epoch()) == []
+    process.join()
+
+
+@pytest.mark.timeout(120)
+def test_one_killed_of_several_processes_is_an_error() -> None:
+    feed = Feed(capacity=4, processes=True)
+    running, killed = (process_of(time.sleep, 600) for _ in range(2))
+    feed.watch(running, killed)
+    killed.kill()
+    with pytest.raises(RunError, match="has ended without"):
+        next(feed.epoch())
+    running.kill()
+
+
+@pytest.mark.timeout(120)
+def test_what_cannot_be_sent_to_the_trainer_is_an_error() -> None:
+    feed = Feed(processes=True)
+    feed.watch(process_of(unpicklable, feed))
+    with pytest.raises(RunError, match="producer of the feed failed: .*pickle"):
+        next(feed.epoch())
 
 
 def test_wrong_options() -> None:
