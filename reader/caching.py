@@ -81,12 +81,13 @@ class ShardCache:
             fcntl.flock(target, fcntl.LOCK_SH)
             target.truncate(shard.file_bytes)  # counts as used from now on
         try:
-            with target:
+            with target:  # whose lock keeps the copy from being removed until it has its name
                 _copy(remote, target, shard)
-            with self._alone():
-                if not _hold(entry):  # another process may have been faster
-                    part.rename(entry)
-                    _hold(entry)
+                target.flush()
+                with self._alone():
+                    if not _hold(entry):  # another process may have been faster
+                        part.rename(entry)
+                        _hold(entry)
         finally:
             with self._alone():
                 part.unlink(missing_ok=True)

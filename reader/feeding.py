@@ -71,7 +71,7 @@ class Feed:
         capacity, processes = self._capacity, self._processes
         self._queue: Any = context.Queue(capacity) if processes else queue.Queue(capacity)
         self._stopped: Any = context.Event() if processes else threading.Event()
-        self._arrived: queue.Queue[Any] | None = None if processes else self._queue
+        self._arrived: Any = None if processes else self._queue
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_workers": (), "_arrived": None}
@@ -167,7 +167,7 @@ class Feed:
                 if self._queue.empty():
                     return
 
-    def _arrivals(self) -> queue.Queue[Any]:
+    def _arrivals(self) -> Any:
         """Returns the queue to read: what a process sends passes a thread, which may wait for ever.
 
         `multiprocessing.Queue.get` has no time limit once a message has begun to arrive.

@@ -169,7 +169,7 @@ def test_the_last_batch_of_a_balanced_epoch(tmp_path: Path, remainder: Any, work
     for worker in range(workers):
         batches = load(
             folder, "train", batch_size=16 // workers, reorder=reorder, remainder=remainder,
-            num_workers=workers, worker_index=worker,
+            num_workers=workers, worker_index=worker, window_records=16,
         )  # fmt: skip
         for batch in batches.as_numpy_iterator():
             mask = batch.get("row_mask", np.ones(len(batch["id"])))
@@ -192,7 +192,7 @@ def test_a_state_of_another_target_is_refused(labelled: Path) -> None:
     assert len(state) < 1024
     reader({0: 1, 1: 3}).restore(state)
     for other in (reader({0: 3, 1: 1}), reader({0: 1, 1: 3}, np.r_[labels, 0])):
-        with pytest.raises(UsageError, match="its reorder is 'BalancedOrder [0-9a-f]{16}' where"):
+        with pytest.raises(UsageError, match=r"its reorder is 'BalancedOrder [0-9a-f]{16}' where"):
             other.restore(state)
 
 
