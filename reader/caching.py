@@ -171,6 +171,8 @@ def _copy(remote: str, target: IO[bytes], shard: ShardInfo) -> None:
                 size += len(chunk)
                 target.write(chunk)
     except (OSError, tf.errors.OpError) as error:
+        if os.strerror(errno.EMFILE) in str(error):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), remote) from error
         raise RunError(f"{remote} could not be copied to the cache: {error}") from error
     found = int.from_bytes(checksum.digest(), "big")
     if (size, found) != (shard.file_bytes, shard.crc32c):

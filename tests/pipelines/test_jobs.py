@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from apache_beam.io.filesystems import FileSystems
 
+from recordmill.pipelines import launch
 from recordmill.pipelines.command_line import main
 from recordmill.transforms import commit, files, shard_files
 
@@ -151,14 +152,24 @@ class TestRestart:
         assert small.case.run(small.source, output) == 0
         assert shard_bytes(output) == small.shards
 
+    def test_an_engine_that_fails_behind_the_commit_has_done_its_work(
+        self, small: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(commit, "clean_up", lambda _: 1 / 0)
+        assert small.case.run(small.source, tmp_path / "ds") == 0
+        assert shard_bytes(tmp_path / "ds") == small.shards
+        assert not (tmp_path / "ds/_tmp").exists()
+
     @pytest.mark.parametrize("left", ["plan.json", "shards.json", "of_recordmill"])
     def test_killed_while_cleaning_up(
         self, small: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: str
     ) -> None:
         output = tmp_path / "ds"
-        monkeypatch.setattr(commit, "clean_up", lambda _: 1 / 0)
-        assert small.case.run(small.source, output, *small.flags, "--overwrite") == 1
-        monkeypatch.undo()
+        with monkeypatch.context() as patched:
+            for module in (commit, launch):
+                patched.setattr(module, "clean_up", lambda _: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                small.case.run(small.source, output, *small.flags, "--overwrite")
         assert (output / "_SUCCESS").exists()
         if left != "plan.json":  # the plan goes first, the mark last, and anything may be left
             for path in (output / "_tmp").rglob("*"):
