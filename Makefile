@@ -52,7 +52,7 @@ types: build/dev.stamp
 
 unit: build/dev.stamp
 	@echo "== tests"
-	$(BIN)/pytest
+	$(BIN)/python -m pytest
 
 benchmark: build/dev.stamp
 	$(PIP) install --quiet datasets sentencepiece
