@@ -8,40 +8,41 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from typing import Any
 
 from recordmill.records.arguments import Parser
 from recordmill.records.errors import RunError, UsageError, one_of
 
 
 def _text(arguments: list[str]) -> int:
-    from recordmill.pipelines.engines import parse_arguments
-    from recordmill.pipelines.launch import plan_and_run
     from recordmill.pipelines.text_options import add_text_arguments, text_request
     from recordmill.pipelines.text_planning import TextPlanner
 
-    parser = Parser(
-        prog="recordmill text", allow_abbrev=False,
-        description="Raw text to masked, sharded TFRecords. Beam's own flags pass through.",
-    )  # fmt: skip
+    parser = _job_parser("text", "Raw text to masked, sharded TFRecords.")
     add_text_arguments(parser)
-    options, flags = parse_arguments(parser, arguments)
-    plan_and_run(TextPlanner(text_request(options)), options, flags)
-    return 0
+    return _run_job(parser, arguments, lambda options: TextPlanner(text_request(options)))
 
 
 def _images(arguments: list[str]) -> int:
-    from recordmill.pipelines.engines import parse_arguments
     from recordmill.pipelines.image_options import add_image_arguments, image_request
     from recordmill.pipelines.image_planning import ImagePlanner
+
+    parser = _job_parser("images", "Images to sharded TFRecords.")
+    add_image_arguments(parser)
+    return _run_job(parser, arguments, lambda options: ImagePlanner(image_request(options)))
+
+
+def _job_parser(command: str, what: str) -> Parser:
+    description = f"{what} Beam's own flags pass through."
+    return Parser(prog=f"recordmill {command}", allow_abbrev=False, description=description)
+
+
+def _run_job(parser: Parser, arguments: list[str], planner_of: Callable[[Any], Any]) -> int:
+    from recordmill.pipelines.engines import parse_arguments
     from recordmill.pipelines.launch import plan_and_run
 
-    parser = Parser(
-        prog="recordmill images", allow_abbrev=False,
-        description="Images to sharded TFRecords. Beam's own flags pass through.",
-    )  # fmt: skip
-    add_image_arguments(parser)
     options, flags = parse_arguments(parser, arguments)
-    plan_and_run(ImagePlanner(image_request(options)), options, flags)
+    plan_and_run(planner_of(options), options, flags)
     return 0
 
 

@@ -23,6 +23,7 @@ from apache_beam.io.filesystem import BeamIOError
 
 from recordmill.records import manifest as m
 from recordmill.records.errors import UsageError
+from recordmill.records.manifest import Manifest
 from recordmill.records.shards import ShardName
 from recordmill.transforms import files
 from recordmill.transforms.commit import CommitSpec, read_manifest
@@ -275,11 +276,11 @@ def plan_job(planner: Planner[JobT, Any], *, workers: int) -> Plan[JobT]:
     """
     with planner.inspect() as inventory:
         job = planner.job
-        plan = _taken_up(planner, inventory)
-        if plan:
-            return plan
         old = read_manifest(job.output)
         spec = _commit_spec(planner, inventory, replaces=old is not None)
+        plan = _taken_up(job, inventory, old=old, spec=spec)
+        if plan:
+            return plan
         check_writable(job.output, "--output")
         if is_ours(job.staging):
             _forget(job, published=old is None)
@@ -313,12 +314,11 @@ def _leave(job: Job) -> None:
         os.rmdir(job.output)
 
 
-def _taken_up(planner: Planner[JobT, Any], inventory: Inventory) -> Plan[JobT] | None:
+def _taken_up(
+    job: JobT, inventory: Inventory, *, old: Manifest | None, spec: CommitSpec
+) -> Plan[JobT] | None:
     """Returns the plan of a run to finish or of a finished one, None where one must be made."""
-    job = planner.job
-    old = read_manifest(job.output)
     finished = old is not None and files.exists(files.join(job.output, m.SUCCESS_PATH))
-    spec = _commit_spec(planner, inventory, replaces=old is not None)
     state = read_json(plan_path(job.work)) if files.exists(plan_path(job.work)) else None
     if old and old.fingerprint != spec.fingerprint and not job.overwrite:
         raise UsageError(

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-MASK = (1 << 64) - 1
-GOLDEN = 0x9E3779B97F4A7C15
-
-
-def mix64(value: int) -> int:
-    value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9 & MASK
-    value = (value ^ (value >> 27)) * 0x94D049BB133111EB & MASK
-    return value ^ (value >> 31)
+from ..transforms.splitmix import GOLDEN, MASK, mix64
 
 
 class RecordDraws:
