@@ -6,6 +6,8 @@ user can cause are one line on standard error.
 
 from __future__ import annotations
 
+import atexit
+import gc
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -107,6 +109,8 @@ def _run(arguments: list[str]) -> int:
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs a command; returns its exit status."""
+    # At the end of a process Python looks for garbage among all of Beam's objects: half a second.
+    atexit.register(gc.freeze)
     name = "recordmill"
     try:
         return _run(sys.argv[1:] if arguments is None else arguments)

@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import IO, Any
 
 from apache_beam.io.filesystem import BeamIOError
 
@@ -31,23 +31,40 @@ def only_run(output: str) -> Iterator[None]:
 
     The lock is a file outside of the output, for all that lies there may be deleted by a new run.
     """
-    import fcntl
-
     whole = os.path.abspath(output) if files.is_local(output) else output
     digest = hashlib.blake2b(whole.encode(), digest_size=8).hexdigest()
     path = files.join(tempfile.gettempdir(), f"recordmill-{digest}.lock")
+    if os.path.exists(path) and not os.access(path, os.W_OK):  # another user's
+        path = f"{path}.{os.getuid()}"
     try:
-        handle = open(path, "a+")  # noqa: SIM115
-    except PermissionError:  # another user's: their run, or what one left
-        handle = open(f"{path}.{os.getuid()}", "a+")  # noqa: SIM115
+        handle = _locked(path)
+    except BlockingIOError as error:
+        raise UsageError(
+            f"another run is writing to {output}; wait for its end, or stop it"
+        ) from error
     with handle:
         try:
+            yield
+        finally:
+            with suppress(OSError):
+                os.unlink(path)
+
+
+def _locked(path: str) -> IO[str]:
+    import fcntl
+
+    while True:
+        handle = open(path, "a+")  # noqa: SIM115
+        try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise UsageError(
-                f"another run is writing to {output}; wait for its end, or stop it"
-            ) from error
-        yield
+            if os.path.samestat(os.fstat(handle.fileno()), os.stat(path)):
+                return handle
+        except FileNotFoundError:
+            pass  # its last holder has just taken it away
+        except BaseException:
+            handle.close()
+            raise
+        handle.close()
 
 
 def one_line(error: BaseException) -> str:
@@ -70,7 +87,7 @@ def plan_and_run(planner: Planner[Any, Any], options: Any, flags: list[str]) -> 
     """
     engine = choose_engine(options, flags)
     engine.check(planner.paths())
-    with only_run(planner.job.output), engine.started(planner.worker_modules):
+    with engine.started(planner.worker_modules), only_run(planner.job.output):
         try:
             plan = plan_job(planner, workers=engine.workers)
         except (UsageError, RunError):

@@ -45,7 +45,7 @@ class Inventory:
       input_bytes: for progress and for cutting tasks; guessed for compressed files.
       sources: for the manifest: number, bytes and checksum of the inputs, names where they are few.
       checksums: name -> checksum of whatever else than flags and sources decides the bytes.
-      modified: a checksum of when local inputs were last changed.
+      modified: a checksum of when inputs were last changed.
     """
 
     input_bytes: int

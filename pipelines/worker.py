@@ -1,9 +1,10 @@
 """Worker processes of the local engine: forked from one that has loaded Beam, the nursery.
 
-Loading Beam and the kernels takes seconds. The nursery does it once, while the driver plans, and a
-worker is a fork of it. Beam starts what it takes for a worker by a command: `worker_client.py`,
-which asks the nursery for a fork and ends when that ends. A worker whose client or driver is gone
-ends too, and a client whose worker died says so by its exit status.
+Loading Beam and the kernels takes seconds. The nursery is a fork of the driver, which has done it,
+or, where the driver has threads that a fork would lose, a process that does it once more while the
+driver plans. A worker is a fork of the nursery. Beam starts what it takes for a worker by a
+command: `worker_client.py`, which asks the nursery for a fork and ends when that ends. A worker
+whose client or driver is gone ends too, and a client whose worker died says so by its exit status.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ import subprocess
 import sys
 import tempfile
 import threading
+import traceback
+import warnings
 from collections.abc import Mapping, Sequence
 
 from recordmill.pipelines import worker_client
@@ -34,30 +37,75 @@ class Nursery:
     def __init__(self, modules: Sequence[str], environment: Mapping[str, str]) -> None:
         """Starts it; it loads `modules` while the caller goes on."""
         self._folder = tempfile.mkdtemp(prefix="recordmill-")
-        self._process: subprocess.Popen[bytes] | None = subprocess.Popen(
-            [sys.executable, "-m", "recordmill.pipelines.worker", self._address, *modules],
-            stdin=subprocess.PIPE,
-            env={**os.environ, **environment},
-        )
-
-    @property
-    def _address(self) -> str:
-        return os.path.join(self._folder, "nursery")
+        # It ends when its end of this pipe tells that the driver has.
+        end, self._life = os.pipe()
+        self._process: subprocess.Popen[bytes] | None = None
+        if _may_fork():
+            self._pid = _fork_nursery(self._folder, modules, environment, (end, self._life))
+        else:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "recordmill.pipelines.worker", self._folder, *modules],
+                stdin=end,
+                env={**os.environ, **environment},
+            )
+            self._pid = self._process.pid
+        os.close(end)
 
     @property
     def command(self) -> str:
         """The shell command that is a worker while it runs."""
         # Without site-packages an interpreter is there in a hundredth of a second.
-        words = [sys.executable, "-I", "-S", worker_client.__file__, self._address]
+        words = [sys.executable, "-I", "-S", worker_client.__file__, _address(self._folder)]
         return f"exec {shlex.join(words)}"
 
     def close(self) -> None:
         """Ends it and every worker of it."""
+        if not self._pid:
+            return
+        os.kill(self._pid, signal.SIGKILL)
         if self._process:
-            self._process.kill()
-            self._process.communicate()
-            self._process = None
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._process.wait()
+        else:
+            os.waitpid(self._pid, 0)
+        self._pid = 0
+        os.close(self._life)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _address(folder: str) -> str:
+    return os.path.join(folder, "nursery")
+
+
+def _may_fork() -> bool:
+    """Tells whether a fork of this process is whole: one thread, and no TensorFlow with its own."""
+    linux = sys.platform == "linux"  # elsewhere system libraries do not outlive a fork
+    return linux and threading.active_count() == 1 and "tensorflow" not in sys.modules
+
+
+def _fork() -> int:
+    with warnings.catch_warnings():
+        # Python 3.12 counts threads, also those of libraries (jemalloc, OpenBLAS) that know forks.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
+
+
+def _fork_nursery(
+    folder: str, modules: Sequence[str], environment: Mapping[str, str], pipe: tuple[int, int]
+) -> int:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    process = _fork()
+    if process:
+        return process
+    try:
+        end, life = pipe
+        os.close(life)
+        os.dup2(end, 0)
+        os.environ.update(environment)
+        main(folder, modules)
+    except BaseException:
+        traceback.print_exc()
+    os._exit(1)
 
 
 def _watch(connection: socket.socket) -> None:
@@ -91,12 +139,13 @@ def _work(connection: socket.socket) -> None:
     os._exit(0)
 
 
-def main(address: str, modules: Sequence[str]) -> None:
+def main(folder: str, modules: Sequence[str]) -> None:
     """Loads modules, then forks a worker for each connection."""
     # Ctrl-C reaches all processes of a terminal; what to do about it is the driver's to say.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how a worker ended but its client
     # The client may come before the modules are loaded: it waits in the queue.
+    address = _address(folder)
     partial = f"{address}.partial"
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(partial)
@@ -104,22 +153,20 @@ def main(address: str, modules: Sequence[str]) -> None:
     os.rename(partial, address)
     for module in modules:
         importlib.import_module(module)
+    if "recordmill.records.jit" in sys.modules:
+        sys.modules["recordmill.records.jit"].load()
     while True:
-        connection, _ = _accept(listener)
-        if os.fork() == 0:
+        # No thread may run at a fork.
+        ready, _, _ = select.select([listener, 0], [], [])
+        if listener not in ready:  # the driver is gone
+            shutil.rmtree(folder, ignore_errors=True)
+            os._exit(0)
+        connection, _ = listener.accept()
+        if _fork() == 0:
             listener.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             _work(connection)
         connection.close()
-
-
-def _accept(listener: socket.socket) -> tuple[socket.socket, object]:
-    """Waits for a client; ends the process when the driver is gone. No thread may run at a fork."""
-    while True:
-        ready, _, _ = select.select([listener, sys.stdin.fileno()], [], [])
-        if listener in ready:
-            return listener.accept()
-        os._exit(0)
 
 
 if __name__ == "__main__":

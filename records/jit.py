@@ -52,3 +52,10 @@ def kernel(function: _Function) -> _Function:
     finally:
         numba.config.CACHE_DIR = before
     return compiled
+
+
+def load() -> None:
+    """Loads what numba otherwise loads when the first kernel is called: half a second."""
+    target = numba.core.registry.cpu_target
+    target.typing_context.refresh()
+    target.target_context.refresh()

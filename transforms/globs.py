@@ -31,6 +31,14 @@ class FoundFile(NamedTuple):
     modified_ns: int
 
 
+def absolute(pattern: str) -> str:
+    """Returns a local glob from the root on, so that a file has one path; others as they are."""
+    if not files.is_local(pattern):
+        return pattern
+    parts = os.path.join(os.getcwd(), pattern).split("/")
+    return "/".join(["", *(part for part in parts[:-1] if part not in ("", ".")), parts[-1]])
+
+
 def glob_root(pattern: str) -> str:
     """Returns the folder before the first wildcard."""
     return _WILDCARD.split(pattern, maxsplit=1)[0].rpartition("/")[0]

@@ -14,6 +14,7 @@ from recordmill.transforms.globs import (
     BROKEN_LINK,
     Finder,
     FoundFile,
+    absolute,
     common_root,
     glob_root,
     has_wildcard,
@@ -42,8 +43,7 @@ def whole_folders(patterns: Iterable[str]) -> list[str]:
             is_folder = not has_wildcard(path) and not files.exists(path)
         if is_folder or path != pattern:
             pattern = files.join(path, "**")
-        # Beam finds no file for a wildcard without a folder.
-        out.append(pattern if "/" in pattern else f"./{pattern}")
+        out.append(absolute(pattern))
     return out
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from recordmill.records.errors import UsageError
-from recordmill.transforms import files
 from recordmill.transforms.external_sort import Spool
 from recordmill.transforms.sources import SourceRange
 
@@ -44,8 +43,7 @@ class SourceList:
         except UnicodeEncodeError as error:
             shown = name.encode("utf-8", "backslashreplace").decode()
             raise UsageError(f"--input: the name of {shown} must be UTF-8; rename it") from error
-        if files.is_local(source.path):
-            self._stamps.update(f"{name}\t{source.modified_ns}\n".encode())
+        self._stamps.update(f"{name}\t{source.modified_ns}\n".encode())
         self._files += 1
         self._bytes += size
         self.text_bytes += source.text_bytes
@@ -73,7 +71,7 @@ class SourceList:
 
     @property
     def modified(self) -> str:
-        """A checksum of when local files were last changed."""
+        """A checksum of when files were last changed."""
         return self._stamps.hexdigest()
 
     def close(self) -> None:

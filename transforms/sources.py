@@ -20,6 +20,7 @@ from recordmill.transforms.globs import (
     BROKEN_LINK,
     Finder,
     FoundFile,
+    absolute,
     common_root,
     glob_root,
     relative,
@@ -78,8 +79,7 @@ def list_sources(patterns: list[str], *, input_format: str = "auto") -> Iterator
     Raises:
       UsageError: a pattern matches nothing, or only empty files.
     """
-    # Beam finds no file for a wildcard without a folder.
-    patterns = [pattern if "/" in pattern else f"./{pattern}" for pattern in patterns]
+    patterns = [absolute(pattern) for pattern in patterns]
     root = common_root(glob_root(pattern) for pattern in patterns)
     last, found_bytes = "", 0
     for found in heapq.merge(*map(_matches, patterns)):
