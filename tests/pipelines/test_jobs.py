@@ -7,6 +7,7 @@ import random
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -31,9 +32,15 @@ class TestSameBytes:
         assert splits.count("validation") >= 1
         assert len(set(small.shards.values())) == len(small.shards)
 
-    def test_two_workers(self, small: Written, tmp_path: Path) -> None:
+    def test_two_workers(
+        self, small: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        temporary = tmp_path / "temporary"
+        temporary.mkdir()
+        monkeypatch.setattr(tempfile, "tempdir", str(temporary))
         assert small.case.run(small.source, tmp_path / "ds", workers=2) == 0
         assert shard_bytes(tmp_path / "ds") == small.shards
+        assert list(temporary.iterdir()) == []
 
     def test_replayed_bundles(self, small: Written, tmp_path: Path) -> None:
         flags = (*small.flags, "--direct_runner_bundle_repeat=2")

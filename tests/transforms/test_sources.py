@@ -52,6 +52,12 @@ class TestListing:
         assert [source.name for source in list_sources(["*.txt"])] == ["a.txt"]
         assert [source.name for source in list_sources(["a.txt"])] == ["a.txt"]
 
+    def test_a_file_is_read_once_however_it_is_spelled(self, tmp_path: Path, monkeypatch):
+        fill(tmp_path, "in/a.txt", "in/b.txt")
+        monkeypatch.chdir(tmp_path)
+        spelled = ["in/*.txt", "./in/a.txt", f"{tmp_path}/in//*.txt", f"{tmp_path}/./in/b.txt"]
+        assert [source.name for source in list_sources(spelled)] == ["a.txt", "b.txt"]
+
     @pytest.mark.parametrize(
         ("name", "kind", "compression"),
         [
