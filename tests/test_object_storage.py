@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -186,6 +187,21 @@ class TestFaults:
     def write(self, path: str) -> None:
         with files.writing(path) as handle:
             handle.write(DATA)
+
+    @pytest.mark.parametrize("written", [True, False])
+    def test_what_failed_is_not_sent_again_when_it_is_forgotten(
+        self, place: str, cloud: Cloud, impatient: None, written: bool
+    ) -> None:
+        with cloud.failing(after(0, "drop")), pytest.raises(RunError):
+            with files.writing(f"{place}/x") as handle:
+                handle.write(DATA)
+                if not written:
+                    raise RunError("the writer failed")
+        cloud.watch()
+        del handle
+        gc.collect()
+        assert cloud.requests == []
+        assert files.list_files(place) == {}
 
     @pytest.mark.parametrize("fault", ["drop", "lose"])
     def test_nothing_is_cut_under_its_name(

@@ -158,10 +158,10 @@ def _writing_remote(temporary: str, path: str) -> Iterator[IO[bytes]]:
     handle = _RemoteWriter(storage.create, temporary, path)
     try:
         yield handle  # type: ignore[misc]
+        handle.close()
     except BaseException:
         handle.drop()
         raise
-    handle.close()
     found = size(temporary)
     if found != handle.written:
         raise RunError(

@@ -13,6 +13,7 @@ import io
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 from typing import IO, Any, TypeVar
 
@@ -169,6 +170,27 @@ class _Reader(io.BufferedIOBase):
         super().close()
 
 
+@cache
+def _writer_class() -> Any:
+    from google.cloud.storage.fileio import BlobWriter
+
+    class Writer(BlobWriter):  # type: ignore[misc]
+        """Ends once: the garbage collector closes files, which would send what failed again."""
+
+        _has_ended = False
+
+        def close(self) -> None:
+            if not self._has_ended:
+                self._has_ended = True
+                super().close()
+
+        def terminate(self) -> None:
+            self._has_ended = True
+            super().terminate()
+
+    return Writer
+
+
 class GoogleStorage:
     """See `files.Storage`."""
 
@@ -181,9 +203,13 @@ class GoogleStorage:
         return _download(_blob(path), offset, size) if size else b""
 
     def create(self, path: str) -> IO[bytes]:
-        """Opens a file for writing; one that is dropped unclosed may appear cut."""
-        handle: IO[bytes] = _blob(path).open(
-            "wb", chunk_size=WRITE_BYTES, ignore_flush=True, content_type=_MIME, retry=_retry()
+        """Opens a file for writing; it appears when it is closed, unless it was terminated."""
+        handle: IO[bytes] = _writer_class()(
+            _blob(path),
+            chunk_size=WRITE_BYTES,
+            ignore_flush=True,
+            content_type=_MIME,
+            retry=_retry(),
         )
         return handle
 
