@@ -72,6 +72,20 @@ def free_ports(count: int) -> list[int]:
         return [int(one.getsockname()[1]) for one in sockets]
 
 
+def check(options: argparse.Namespace) -> None:
+    """Ends with one line where the dataset cannot be read as asked."""
+    from recordmill.reader.dataset import open_dataset
+    from recordmill.records.errors import UsageError
+
+    try:
+        dataset = open_dataset(options.dataset)
+        for flag in ("train_split", "eval_split"):
+            dataset.split(getattr(options, flag).partition("[")[0])
+    except UsageError as error:
+        print(f"{error}; see --train_split and --eval_split", file=sys.stderr)
+        sys.exit(2)
+
+
 def launch(options: argparse.Namespace) -> int:
     """Runs all workers; returns 0 when all have finished, and 1 when one has died."""
     workers = [f"localhost:{port}" for port in free_ports(options.num_workers)]
@@ -397,4 +411,5 @@ if __name__ == "__main__":
     if "TF_CONFIG" in os.environ:
         work(parsed)
     else:
+        check(parsed)
         sys.exit(launch(parsed))

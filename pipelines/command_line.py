@@ -1,6 +1,7 @@
 """The command line: `recordmill text | images | vocab | plan | verify | doctor`.
 
-Exit status 0: done; 1: the run failed or went over the error budget; 2: wrong usage. Errors that a
+Exit status 0: done; 1: the run failed or went over the error budget; 2: wrong usage; 130, 143:
+ended by Ctrl-C or a signal. Errors that a
 user can cause are one line on standard error.
 """
 
@@ -8,8 +9,11 @@ from __future__ import annotations
 
 import atexit
 import gc
+import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from recordmill.records.arguments import Parser
@@ -103,8 +107,37 @@ def _run(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_help())
         return 0 if arguments else 2
-    one_of("recordmill: the command", arguments[0], _COMMANDS)
+    one_of("the command", arguments[0], _COMMANDS)
     return _COMMANDS[arguments[0]][0](arguments[1:])
+
+
+class _TerminatedError(KeyboardInterrupt):
+    """A signal other than Ctrl-C's asked for the end."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__("terminated; run the same command again to go on")
+        self.status = 128 + number
+
+
+def _terminate(number: int, frame: object) -> None:
+    raise _TerminatedError(number)
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Ends as Ctrl-C does by what a scheduler or a closed terminal sends."""
+    changed = []
+    if threading.current_thread() is threading.main_thread():
+        for name in ("SIGTERM", "SIGHUP"):
+            ending = getattr(signal, name, None)
+            if ending and signal.getsignal(ending) == signal.SIG_DFL:  # nohup wants it ignored
+                signal.signal(ending, _terminate)
+                changed.append(ending)
+    try:
+        yield
+    finally:
+        for ending in changed:
+            signal.signal(ending, signal.SIG_DFL)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -113,7 +146,8 @@ def main(arguments: list[str] | None = None) -> int:
     atexit.register(gc.freeze)
     name = "recordmill"
     try:
-        return _run(sys.argv[1:] if arguments is None else arguments)
+        with _ended_by_signals():
+            return _run(sys.argv[1:] if arguments is None else arguments)
     except UsageError as error:
         print(f"{name}: {error}", file=sys.stderr)
         return 2
@@ -123,13 +157,11 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt as error:
         why = str(error) or "interrupted; run the same command again to go on"
         print(f"{name}: {why}", file=sys.stderr)
-        return _end(130)
+        return _end(error.status if isinstance(error, _TerminatedError) else 130)
 
 
 def _end(status: int) -> int:
     """Returns the status, or ends at once where threads of an engine still wait for workers."""
-    import threading
-
     if any(thread.name in ("run_worker", "pipeline") for thread in threading.enumerate()):
         from recordmill.pipelines.launch import exit_now
 

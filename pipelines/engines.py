@@ -61,6 +61,8 @@ def check_beam_flags(flags: list[str], ours: argparse.ArgumentParser) -> None:
     if unknown:
         actions = [*ours._actions, *beam_parser._actions]
         names = [name for action in actions for name in action.option_strings]
+        if not unknown[0].startswith("-"):
+            raise UsageError(f"no flag before {unknown[0]}; for a second input write --input again")
         near = difflib.get_close_matches(unknown[0].partition("=")[0], names, n=1)
         hint = f"; did you mean {near[0]}?" if near else "; see --help"
         raise UsageError(f"unknown flag {unknown[0]}{hint}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 import tempfile
 from array import array
 from collections import Counter
@@ -63,9 +64,12 @@ class _Seen:
     splits: Counter[str] = field(default_factory=Counter)
     rejected: Counter[str] = field(default_factory=Counter)
     names: dict[str, int] = field(default_factory=dict)
+    marked: int = 0  # images with boxes or a mask, even of nothing
+    twins: int = 0  # images that differ from another in nothing but the name's ending
     images: int = 0
     bytes: int = 0
     input_bytes: int = 0
+    _last_stem: str = ""
 
     def saw(self, path: str, size: int, modified: int) -> None:
         """Adds a file that the listing uses."""
@@ -82,6 +86,11 @@ class _Seen:
             self.labels.update(item.label for item in image.objects if item.label)
         else:
             self.labels.update(name for name, _ in image.regions)
+        if image.objects or image.regions or image.mask or image.has_mask:
+            self.marked += 1
+        stem = image.name.rpartition(".")[0]
+        self.twins += stem == self._last_stem
+        self._last_stem = stem
         self.splits[image.split] += 1
         self.images += 1
         self.bytes += size
@@ -186,10 +195,24 @@ class ImagePlanner(Planner[ImageJob, ImageInventory]):
         if job.images.binary_masks and not names:
             names = ["foreground"]
         labels = {name: number for number, name in enumerate(names, first)}
-        if job.images.task == "classification" and not labels:
+        if job.images.task == "classification":
+            if not labels:
+                raise UsageError(
+                    "--task=classification needs labels, and the input has none; see --labels and "
+                    "--annotations"
+                )
+            if seen.twins:
+                print(
+                    f"{seen.twins} images have the name of another but for its ending; if they are "
+                    "masks, leave them out of --input",
+                    file=sys.stderr,
+                )
+        elif not seen.marked:
+            needed = {"detection": "boxes; see --annotations"}
             raise UsageError(
-                "--task=classification needs labels, and the input has none; see --labels and "
-                "--annotations"
+                f"--task={job.images.task} needs "
+                f"{needed.get(job.images.task, 'masks; see --masks and --annotations')}, and the "
+                "input has none"
             )
         splits = job.splits
         named = {name: count for name, count in seen.splits.items() if name}

@@ -69,7 +69,7 @@ def _locked(path: str) -> IO[str]:
 
 def one_line(error: BaseException) -> str:
     """Returns what went wrong, from an engine's error with all its tracebacks."""
-    text = str(error)
+    text = re.sub(r" \[while running '[^']*'\]", "", str(error))  # Beam's name of the stage
     if "No space left on device" in text:
         return "no space left on the device; free some, or choose another --temp_dir"
     # REST services quote the line ends of a trace.

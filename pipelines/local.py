@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import sys
 import tempfile
 import threading
@@ -144,6 +145,7 @@ def run_local(
     ended = threading.Event()
     problems: list[BaseException] = []
     previous_hook = threading.excepthook
+    folders: list[str] = []  # Beam's own, which it removes only at a good end
 
     def on_thread_error(args: threading.ExceptHookArgs) -> None:
         if args.thread is not None and args.thread.name == "run_worker":
@@ -160,6 +162,7 @@ def run_local(
                 else None
             )
             pipeline = beam.Pipeline(runner=runner, options=PipelineOptions(flags))
+            folders.append(pipeline.local_tempdir)
             build(pipeline)
             pipeline.run().wait_until_finish()
         except BaseException as error:
@@ -179,6 +182,8 @@ def run_local(
     finally:
         if nursery:
             nursery.close()
+        for folder in folders:
+            shutil.rmtree(folder, ignore_errors=True)
         # Cut short, Beam's threads go on complaining of lost connections to the process's end.
         if not any(isinstance(problem, RunError) for problem in problems):
             threading.excepthook = previous_hook

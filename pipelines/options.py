@@ -141,9 +141,11 @@ def job_options(options: Any) -> dict[str, Any]:
     Raises:
       UsageError: one line: the rule, what was found, what to do.
     """
-    given = [n for n in ("num_shards", "shard_size", "num_readers") if getattr(options, n)]
+    given = [f"--{n}" for n in ("num_shards", "shard_size", "num_readers") if getattr(options, n)]
     if len(given) > 1:
-        raise UsageError(f"give one of --num_shards, --shard_size, --num_readers, not {given}")
+        raise UsageError(
+            f"give one of --num_shards, --shard_size and --num_readers, not {' and '.join(given)}"
+        )
     shards = ShardSpec(num_readers=options.num_readers)
     if options.shard_size:
         shards = ShardSpec(parse_bytes("--shard_size", options.shard_size))

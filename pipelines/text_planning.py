@@ -17,6 +17,7 @@ from recordmill.pipelines.text_options import TextRequest
 from recordmill.records.errors import UsageError
 from recordmill.transforms import files
 from recordmill.transforms.documents import DocumentSpec, read_header
+from recordmill.transforms.globs import matches_output
 from recordmill.transforms.job import read_json
 from recordmill.transforms.plan import MAX_FAN_IN, RunTree, choose_tree, write_tasks
 from recordmill.transforms.shard_plan import count_shards
@@ -111,6 +112,12 @@ class TextPlanner(Planner[TextJob, TextInventory]):
         data, vocabulary = read_vocabulary(request.vocab_file)
         job.task.bind(vocabulary, job.seed)
         patterns, spec = request.patterns, job.documents
+        for pattern in patterns:
+            if matches_output(pattern, job.output):
+                raise UsageError(
+                    f"--input {pattern} also matches what is written to --output {job.output}; "
+                    "choose an output outside of the input"
+                )
         with closing(
             SourceList(list_sources(patterns, input_format=request.input_format))
         ) as sources:

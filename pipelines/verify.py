@@ -297,6 +297,8 @@ def main(arguments: list[str]) -> int:
     for line in report.lines():
         print(line)
     print(f"{options.dataset}: {report.summary()}")
+    if report.defects:
+        print("copy what is broken again, or write all anew by its own command with --overwrite")
     return 1 if report.defects else 0
 
 

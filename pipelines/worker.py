@@ -141,8 +141,9 @@ def _work(connection: socket.socket) -> None:
 
 def main(folder: str, modules: Sequence[str]) -> None:
     """Loads modules, then forks a worker for each connection."""
-    # Ctrl-C reaches all processes of a terminal; what to do about it is the driver's to say.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # These reach all processes of a terminal; what to do about it is the driver's to say.
+    for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how a worker ended but its client
     # The client may come before the modules are loaded: it waits in the queue.
     address = _address(folder)
@@ -157,8 +158,8 @@ def main(folder: str, modules: Sequence[str]) -> None:
         sys.modules["recordmill.records.jit"].load()
     while True:
         # No thread may run at a fork.
-        ready, _, _ = select.select([listener, 0], [], [])
-        if listener not in ready:  # the driver is gone
+        ready, _, _ = select.select([listener.fileno(), 0], [], [])
+        if 0 in ready:  # the driver is gone
             shutil.rmtree(folder, ignore_errors=True)
             os._exit(0)
         connection, _ = listener.accept()

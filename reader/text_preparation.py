@@ -1,16 +1,26 @@
-"""Unmasked id records made ready for T5, for packed rows and for causal language models, in the
-graph. Each function returns a transform for `load(…, transform=…)`, which takes several as a list.
+"""Unmasked records, ids or word pieces, made ready in the graph: for T5, for packed rows and for
+causal language models. Each function returns a transform for `load(…, transform=…)`, which takes
+several as a list.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from recordmill.reader import draws
-from recordmill.reader.token_rows import Features, RowMaker, TokenRows, Transform, in_graph
+from recordmill.reader.token_rows import (
+    Features,
+    RowMaker,
+    TokenRows,
+    Transform,
+    Vocabulary,
+    in_graph,
+    read_vocabulary,
+)
 from recordmill.records.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,6 +36,7 @@ def corrupt_spans(
     eos_id: int = 1,
     pad_id: int = 0,
     feature: str | None = None,
+    vocab_file: str | os.PathLike[str] | None = None,
     seed: int = 0,
 ) -> Transform:
     """Returns a transform that makes T5's span corruption (Raffel et al. 2020, arXiv:1910.10683).
@@ -49,6 +60,7 @@ def corrupt_spans(
       eos_id: behind input and target.
       pad_id: behind that.
       feature: that holds the ids, where it is not "input_ids".
+      vocab_file: of records that are word pieces, as `--task=mlm_tokens` writes them.
       seed: of the spans.
 
     Raises:
@@ -58,7 +70,8 @@ def corrupt_spans(
         raise UsageError(f"noise_density must be in (0, 1), got {noise_density}")
     if mean_noise_span_length < 1:
         raise UsageError(f"mean_noise_span_length must be 1 or more, got {mean_noise_span_length}")
-    rows_of = RowMaker(max_seq_length, pad_id=pad_id, feature=feature)
+    vocabulary = _vocabulary(vocab_file)
+    rows_of = RowMaker(max_seq_length, vocabulary=vocabulary, pad_id=pad_id, feature=feature)
     plan = (noise_density, mean_noise_span_length)
     most_spans = int(_count_noise(np.arange(max_seq_length + 1), *plan)[1].max())
     if vocab_size <= most_spans:
@@ -96,6 +109,10 @@ def corrupt_spans(
         return {**rest, **_with_batch(made, keys.shape[0])}
 
     return in_graph(transform)
+
+
+def _vocabulary(vocab_file: str | os.PathLike[str] | None) -> Vocabulary | None:
+    return None if vocab_file is None else read_vocabulary(vocab_file)
 
 
 def corrupted_lengths(
@@ -178,6 +195,7 @@ def pack_sequences(
     pad_id: int = 0,
     drop: Sequence[str] = (),
     feature: str | None = None,
+    vocab_file: str | os.PathLike[str] | None = None,
 ) -> Transform:
     """Returns a transform that packs the records of a batch into as few rows as first fit finds.
 
@@ -196,13 +214,15 @@ def pack_sequences(
       pad_id: behind the last record.
       drop: features that are not tokens and may be left out; any other is an error.
       feature: that holds the ids, where it is not "input_ids".
+      vocab_file: of records that are word pieces, as `--task=mlm_tokens` writes them.
 
     Raises:
       UsageError: a wrong value.
     """
     if rows is not None and rows < 1:
         raise UsageError(f"rows must be 1 or more, got {rows}")
-    rows_of = RowMaker(max_seq_length, pad_id=pad_id, feature=feature)
+    vocabulary = _vocabulary(vocab_file)
+    rows_of = RowMaker(max_seq_length, vocabulary=vocabulary, pad_id=pad_id, feature=feature)
 
     def transform(features: Features, _: tf.Tensor) -> Features:
         import tensorflow as tf
@@ -262,7 +282,13 @@ def _first_fit(lengths: tf.Tensor, room: int) -> tuple[tf.Tensor, tf.Tensor, tf.
     return row, offset, segment
 
 
-def causal_labels(*, max_seq_length: int, pad_id: int = 0, feature: str | None = None) -> Transform:
+def causal_labels(
+    *,
+    max_seq_length: int,
+    pad_id: int = 0,
+    feature: str | None = None,
+    vocab_file: str | os.PathLike[str] | None = None,
+) -> Transform:
     """Returns a transform that makes the next token the label of each.
 
     It takes rows of up to `max_seq_length + 1` tokens, also packed ones, and gives
@@ -276,11 +302,13 @@ def causal_labels(*, max_seq_length: int, pad_id: int = 0, feature: str | None =
       max_seq_length: of the result.
       pad_id: behind the tokens.
       feature: that holds the ids, where it is not "input_ids".
+      vocab_file: of records that are word pieces, as `--task=mlm_tokens` writes them.
 
     Raises:
       UsageError: a wrong value.
     """
-    rows_of = RowMaker(max_seq_length + 1, pad_id=pad_id, feature=feature)
+    vocabulary = _vocabulary(vocab_file)
+    rows_of = RowMaker(max_seq_length + 1, vocabulary=vocabulary, pad_id=pad_id, feature=feature)
 
     def transform(features: Features, _: tf.Tensor) -> Features:
         import tensorflow as tf

@@ -15,6 +15,7 @@ from typing import Any
 from recordmill.reader.arrays import RaggedArray
 from recordmill.reader.loading import Reader
 from recordmill.reader.workers import find_worker
+from recordmill.records.errors import UsageError
 
 
 def torch_dataset(
@@ -34,8 +35,14 @@ def torch_dataset(
     Args:
       path, split, num_workers, worker_index: as `load` takes them.
       options: the other arguments of `load`.
+
+    Raises:
+      UsageError: PyTorch is not installed; as `load` does.
     """
-    data: Any = import_module("torch.utils.data")
+    try:
+        data: Any = import_module("torch.utils.data")
+    except ImportError as error:
+        raise UsageError("torch_dataset needs PyTorch: pip install torch") from error
     worker = find_worker(num_workers, worker_index)
 
     class Batches(data.IterableDataset):

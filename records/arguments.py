@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from typing import NoReturn
+import re
+from typing import Any, NoReturn
 
-from recordmill.records.errors import UsageError
+from recordmill.records.errors import UsageError, one_of
 
 
 class Parser(argparse.ArgumentParser):
@@ -17,4 +18,13 @@ class Parser(argparse.ArgumentParser):
         Raises:
           UsageError: always.
         """
+        given = re.fullmatch(r"argument (\S+): ignored explicit argument (.*)", message)
+        if given:
+            flags = given[1].split("/")
+            message = f"{flags[0]} takes no value, got {given[2]}; write {' or '.join(flags)}"
         raise UsageError(message)
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            name = action.option_strings[0] if action.option_strings else action.dest
+            one_of(name, str(value), map(str, action.choices))

@@ -192,13 +192,15 @@ class TestFaults:
     def test_what_failed_is_not_sent_again_when_it_is_forgotten(
         self, place: str, cloud: Cloud, impatient: None, written: bool
     ) -> None:
-        with cloud.failing(after(0, "drop")), pytest.raises(RunError):
+        def write() -> None:
             with files.writing(f"{place}/x") as handle:
                 handle.write(DATA)
                 if not written:
                     raise RunError("the writer failed")
+
+        with cloud.failing(after(0, "drop")), pytest.raises(RunError):
+            write()
         cloud.watch()
-        del handle
         gc.collect()
         assert cloud.requests == []
         assert files.list_files(place) == {}

@@ -21,6 +21,10 @@ from recordmill.transforms.external_sort import sort_rows
 
 _WILDCARD = re.compile(r"[*?\[]")
 BROKEN_LINK = -2
+_WRITTEN = (
+    "_SUCCESS", "features.json", "_meta/manifest.json", "_meta/rejected/rejected-000000.jsonl",
+    "train/train-00000-of-00001.tfrecords", "_tmp/plan.json",
+)  # fmt: skip
 
 
 class FoundFile(NamedTuple):
@@ -56,6 +60,13 @@ def common_root(roots: Iterable[str]) -> str:
 def relative(path: str, root: str) -> str:
     """Returns a path's name below the input root."""
     return path[len(root) :].lstrip("/") if root else path
+
+
+def matches_output(pattern: str, output: str) -> bool:
+    """Tells whether a glob matches files that a job writes to its output."""
+    matches = re.compile(FileSystem.translate_pattern(absolute(pattern))).match
+    folder = absolute(output)
+    return any(matches(files.join(folder, name)) for name in _WRITTEN)
 
 
 def has_wildcard(pattern: str) -> bool:

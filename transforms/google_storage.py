@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import errno
 import io
+import logging
 import os
+import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -21,11 +24,12 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from recordmill.records.errors import UsageError
-from recordmill.transforms.storage_errors import reporting
+from recordmill.transforms.storage_errors import reporting, why
 
 WRITE_BYTES = 1 << 23  # held by a writer, and sent as one request
 MOST_AHEAD_BYTES = 1 << 22  # held by a reader
 _LEAST_AHEAD_BYTES = 1 << 18
+_SILENT_SECONDS = 10.0
 _BATCH = 100  # the most that the service takes
 _MIME = "application/octet-stream"
 
@@ -59,6 +63,8 @@ def _client() -> Any:
             from apache_beam.io.gcp.gcsio import create_storage_client
         except ImportError as error:
             raise UsageError("gs:// needs Google's libraries; install recordmill[gcp]") from error
+        # Beam looks for an account, and tells of each try with a traceback.
+        logging.getLogger("apache_beam.utils.retry").setLevel(logging.ERROR)
         # What Beam's own file system would be given.
         options = getattr(FileSystems, "_pipeline_options", None) or PipelineOptions()
         _clients.clear()
@@ -67,10 +73,27 @@ def _client() -> Any:
 
 
 def _retry() -> Any:
+    from google.api_core.retry import Retry
     from google.cloud.storage.retry import DEFAULT_RETRY
 
-    pauses = DEFAULT_RETRY.with_delay(initial=patience.first, maximum=patience.most)
-    return pauses.with_timeout(patience.total)
+    began = time.monotonic()
+    told: list[BaseException] = []
+
+    def tell(error: BaseException) -> None:
+        if not told and time.monotonic() - began > _SILENT_SECONDS:
+            told.append(error)
+            print(
+                f"gs:// does not answer ({why(error)}); trying for {patience.total:.0f} s",
+                file=sys.stderr,
+            )
+
+    return Retry(
+        predicate=DEFAULT_RETRY._predicate,
+        initial=patience.first,
+        maximum=patience.most,
+        timeout=patience.total,
+        on_error=tell,
+    )
 
 
 def _names(path: str) -> tuple[str, str]:
@@ -174,7 +197,7 @@ class _Reader(io.BufferedIOBase):
 def _writer_class() -> Any:
     from google.cloud.storage.fileio import BlobWriter
 
-    class Writer(BlobWriter):  # type: ignore[misc]
+    class Writer(BlobWriter):
         """Ends once: the garbage collector closes files, which would send what failed again."""
 
         _has_ended = False

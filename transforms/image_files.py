@@ -62,10 +62,14 @@ def find_files(
     Raises:
       UsageError: a pattern matches nothing, or cannot be listed.
     """
+    patterns = list(patterns)
     globs = whole_folders(patterns)
     root = input_root(globs)
     last = ""
-    for found in heapq.merge(*(_matches(pattern, listing, flag) for pattern in globs)):
+    shown = [f"{flag} {pattern}" for pattern in patterns]
+    for found in heapq.merge(
+        *(_matches(pattern, listing, name) for pattern, name in zip(globs, shown, strict=True))
+    ):
         if found.path != last:
             last = found.path
             yield relative(last, root), found
@@ -95,7 +99,7 @@ def find_entries(
                 yield Entry(name, found.path, size=found.size)
 
 
-def _matches(pattern: str, listing: Listing, flag: str) -> Iterator[FoundFile]:
+def _matches(pattern: str, listing: Listing, shown: str) -> Iterator[FoundFile]:
     def skip(name: str) -> bool:
         hidden = is_hidden(name)
         if hidden:
@@ -110,6 +114,6 @@ def _matches(pattern: str, listing: Listing, flag: str) -> Iterator[FoundFile]:
     except (BeamIOError, OSError, ValueError) as error:
         if isinstance(error, UsageError):
             raise
-        raise UsageError(f"{flag} {pattern} cannot be listed: {error}") from error
+        raise UsageError(f"{shown} cannot be listed: {error}") from error
     if not matched:
-        raise UsageError(f"{flag} {pattern} matches no file")
+        raise UsageError(f"{shown} matches no file")

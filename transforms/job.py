@@ -16,8 +16,10 @@ from recordmill.records.errors import RunError, UsageError, one_of
 from recordmill.records.schema import Schema
 from recordmill.records.shards import ShardName
 from recordmill.transforms import files
+from recordmill.transforms.rejects import REASONS
 
 COMPRESSIONS = ("", "GZIP", "ZLIB")
+_MOST_REJECT_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +177,17 @@ class Job(ABC):
         return options
 
 
+def _first_reject(folder: str) -> str:
+    """Returns what is wrong with the first of the rejects in a folder."""
+    for path in sorted(files.list_files(folder)):
+        line = files.read_bytes(path, 0, _MOST_REJECT_BYTES).partition(b"\n")[0]
+        with suppress(ValueError):
+            found = json.loads(line)
+            place = f"{found['source']} at byte {found['position']}"
+            return f"the first is {place}: {REASONS[found['reason']]}; "
+    return ""
+
+
 class OverBudgetError(RunError):
     """More inputs were rejected than the job allows."""
 
@@ -210,9 +223,10 @@ def check_budget(job: Job, *, accepted: int, reasons: dict[str, int]) -> None:
     if share <= job.max_rejected:
         return
     by_reason = ", ".join(f"{reason} {count}" for reason, count in sorted(reasons.items()))
+    folder = files.join(job.staging, "rejected")
     raise OverBudgetError(
         f"{rejected} of {inputs} inputs rejected ({by_reason}), which is {share:.3%} where "
-        f"--max_rejected allows {job.max_rejected:.3%}; they are listed in "
-        f"{files.join(job.staging, 'rejected')}; mend them and start anew with --overwrite, or "
+        f"--max_rejected allows {job.max_rejected:.3%}; {_first_reject(folder)}all are listed in "
+        f"{folder}; mend them and start anew with --overwrite, or "
         "raise --max_rejected and run the same command again"
     )

@@ -23,7 +23,18 @@ from recordmill.transforms.lines import Int64s
 from recordmill.transforms.pieces import Pieces
 from recordmill.transforms.tokenization import Ids
 
+MAX_SEQ_LENGTH = 1 << 20
 _PARTNER_TRIES = 10  # as in BERT
+
+
+def check_max_seq_length(length: int) -> None:
+    """Checks the length of an example.
+
+    Raises:
+      UsageError: it holds no text, or no machine holds a batch of such examples.
+    """
+    if not 8 <= length <= MAX_SEQ_LENGTH:
+        raise UsageError(f"--max_seq_length must be in [8, {MAX_SEQ_LENGTH}], got {length}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +50,7 @@ class PairSpec:
     short_seq_prob: float = 0.1
 
     def __post_init__(self) -> None:
-        if self.max_seq_length < 8:
-            raise UsageError(f"--max_seq_length must be at least 8, got {self.max_seq_length}")
+        check_max_seq_length(self.max_seq_length)
         if not 0 <= self.short_seq_prob <= 1:
             raise UsageError(f"--short_seq_prob must be in [0, 1], got {self.short_seq_prob}")
 

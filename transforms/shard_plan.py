@@ -100,8 +100,8 @@ def count_shards(weights: list[int], splits: tuple[SplitSpec, ...], spec: ShardS
             for split, weight in zip(splits, weights, strict=True)
         ]
     if spec.num_readers is not None:
-        wanted = spec.num_readers * SHARDS_PER_READER
-        unit = max(weights[0] / wanted, MIN_READER_SHARD_BYTES)
+        most = max(1, weights[0] // MIN_READER_SHARD_BYTES)
+        unit = weights[0] / min(spec.num_readers * SHARDS_PER_READER, most)
     else:
         unit = float(spec.shard_bytes)
     return [max(1, round(weight / unit)) for weight in weights]
@@ -169,12 +169,14 @@ def _decide(job: TextJob, tree: RunTree) -> tuple[dict[str, object], dict[str, A
             f"{totals['documents_used']} with tokens; check --documents and --splits"
         )
     shards = count_shards(weights, job.splits, job.shards)
-    for spec, wanted, found in zip(job.splits, shards, pieces, strict=True):
-        if wanted > found * job.task.copies:
+    for i, (spec, found) in enumerate(zip(job.splits, pieces, strict=True)):
+        most = found * job.task.copies
+        if spec.num_shards is not None and shards[i] > most:
             raise RunError(
-                f"{spec.name} has text for at most {found * job.task.copies} shards, "
-                f"{wanted} were asked for; set a smaller --num_shards and --overwrite"
+                f"{spec.name} has text for at most {most} shards, {shards[i]} were asked for; set "
+                "a smaller --num_shards and --overwrite"
             )
+        shards[i] = min(shards[i], most)
     decided: dict[str, object] = {
         "splits": [
             {

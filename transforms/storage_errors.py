@@ -39,11 +39,14 @@ def _translated(error: Exception, done: str, path: str) -> Exception:
     status = _status(cause)
     if status == HTTPStatus.NOT_FOUND:
         return FileNotFoundError(errno.ENOENT, "no such file or bucket", path)
-    why = _why(cause, status)
+    reason = why(cause)
+    if status == HTTPStatus.UNAUTHORIZED:
+        reason += "; sign in with `gcloud auth application-default login` or give a service account"
+        return PermissionError(errno.EACCES, reason, path)
     if status == HTTPStatus.FORBIDDEN:
-        return PermissionError(errno.EACCES, f"{why}; check the account's rights", path)
+        return PermissionError(errno.EACCES, f"{reason}; check the account's rights", path)
     return RunError(
-        f"{path} cannot be {done}: {why}; check the storage and run the same command again"
+        f"{path} cannot be {done}: {reason}; check the storage and run the same command again"
     )
 
 
@@ -67,7 +70,9 @@ def _status(error: BaseException) -> int:
     return 0
 
 
-def _why(error: BaseException, status: int) -> str:
+def why(error: BaseException) -> str:
+    """Returns in a few words what went wrong."""
+    status = _status(error)
     if status in HTTPStatus.__members__.values():
         return f"{status} {HTTPStatus(status).phrase}"
     text = " ".join(str(error).split()) or type(error).__name__

@@ -12,6 +12,7 @@ from recordmill.records.hashing import U64
 from recordmill.records.jit import kernel
 from recordmill.records.randomness import mix_one, next_below, next_unit, start
 from recordmill.transforms.lines import Int64s
+from recordmill.transforms.pairing import check_max_seq_length
 from recordmill.transforms.pieces import Pieces
 from recordmill.transforms.tokenization import Ids
 
@@ -35,8 +36,7 @@ class WindowSpec:
     cross_documents: bool = False
 
     def __post_init__(self) -> None:
-        if self.max_seq_length < 8:
-            raise UsageError(f"--max_seq_length must be at least 8, got {self.max_seq_length}")
+        check_max_seq_length(self.max_seq_length)
         if not 0 <= self.short_seq_prob <= 1:
             raise UsageError(f"--short_seq_prob must be in [0, 1], got {self.short_seq_prob}")
         if not 0 <= self.overlap_size <= self.window_tokens // 2:

@@ -274,7 +274,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["--format=unet"], "--format must be one of"),
     (["--format=raw", "--encoding=PNG"], "--encoding must be one of raw for --format=raw"),
     (["--quality=0"], "--quality must be from 1 to 100, got 0"),
-    (["--channels=2"], "invalid choice: 2"),
+    (["--channels=2"], "--channels must be one of 1, 3, got '2'"),
     (["--labels={tmp}/none.txt"], "--labels must be from_folder"),
     (["--labels=none"], "--task=classification needs labels"),
     (["--task=segmentation", "--format=unet"], "--format=unet must have images of one size"),

@@ -237,7 +237,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["--output=/proc/no/where"], "--output /proc/no/where cannot be written"),
     (["--output="], "--output is required"),
     (["--masked_lm_prob=1.5"], "--masked_lm_prob must be in (0, 1), got 1.5"),
-    (["--max_seq_length=4"], "--max_seq_length must be at least 8, got 4"),
+    (["--max_seq_length=4"], "--max_seq_length must be in [8, 1048576], got 4"),
     (["--max_predictions_per_seq=64"], "--max_predictions_per_seq must be below --max_seq_length"),
     (["--dupe_factor=0"], "--dupe_factor must be at least 1, got 0"),
     (["--short_seq_prob=2"], "--short_seq_prob must be in [0, 1], got 2.0"),
@@ -262,7 +262,9 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["--task=mlm_tokens", "--dupe_factor=2"], "--dupe_factor must be 1 for --task=mlm_tokens"),
     (["--split_by=book"], "--split_by needs fields"),
     (["--input={tmp}/table.csv"], "--text_field must be a column of {tmp}/table.csv: a, b"),
-    (["--task=gpt7"], "invalid choice: 'gpt7'"),
+    (["--task=bret"], "--task must be one of bert, mlm, mlm_tokens, got 'bret'; did you mean 'be"),
+    (["--do_lower_case=False"], "write --do_lower_case or --no-do_lower_case"),
+    (["--input={tmp}/**", "--output={tmp}/ds"], "choose an output outside of the input"),
     (["--max_seq_lenght=64"], "unknown flag --max_seq_lenght=64; did you mean --max_seq_length?"),
 ]
 

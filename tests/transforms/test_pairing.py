@@ -241,7 +241,7 @@ class TestProperties:
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ({"max_seq_length": 7}, "--max_seq_length must be at least 8, got 7"),
+        ({"max_seq_length": 7}, r"--max_seq_length must be in \[8, 1048576\], got 7"),
         ({"short_seq_prob": -0.1}, r"--short_seq_prob must be in \[0, 1\], got -0\.1"),
         ({"short_seq_prob": 1.1}, r"--short_seq_prob must be in \[0, 1\], got 1\.1"),
     ],

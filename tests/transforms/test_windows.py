@@ -141,7 +141,7 @@ def test_documents_are_joined_by_a_separator():
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ({"max_seq_length": 7}, "--max_seq_length must be at least 8, got 7"),
+        ({"max_seq_length": 7}, r"--max_seq_length must be in \[8, 1048576\], got 7"),
         ({"short_seq_prob": 2}, r"--short_seq_prob must be in \[0, 1\], got 2"),
         ({"overlap_size": -1}, r"--overlap_size must be in \[0, 63\] for --max_seq_length=128"),
         ({"overlap_size": 64}, r"--overlap_size must be in \[0, 63\] .* got 64"),
