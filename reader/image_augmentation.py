@@ -139,19 +139,29 @@ def _flip(features: Features, flipped: tf.Tensor, *, axis: int) -> Features:
     result = dict(features)
     for name in ("image", "mask"):
         if name in features:
-            pixels = features[name]
-            chosen = tf.reshape(flipped, [-1] + [1] * (len(pixels.shape) - 1))
-            result[name] = tf.where(chosen, tf.reverse(pixels, [axis + 1]), pixels)
+            result[name] = _mirror(features[name], flipped, axis=axis)
     if box_ops.OBJECT_MASKS in features:
         masks = features[box_ops.OBJECT_MASKS]
-        chosen = tf.gather(flipped, masks.value_rowids())[:, None, None]
-        mirrored = tf.reverse(masks.flat_values, [axis + 1])
-        result[box_ops.OBJECT_MASKS] = masks.with_flat_values(
-            tf.where(chosen, mirrored, masks.flat_values)
-        )
+        mirrored = _mirror(masks.flat_values, tf.gather(flipped, masks.value_rowids()), axis=axis)
+        result[box_ops.OBJECT_MASKS] = masks.with_flat_values(mirrored)
     if box_ops.BOXES in features:
         result = box_ops.flip_boxes(result, flipped, axis=axis)
     return result
+
+
+def _mirror(pixels: tf.Tensor, chosen: tf.Tensor, *, axis: int) -> tf.Tensor:
+    """Mirrors some images of `[images, height, width, …]`.
+
+    One by one: tf.where on all of them and their mirror images takes six times as long.
+    """
+    import tensorflow as tf
+
+    def one(parts: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+        image, is_chosen = parts
+        return tf.cond(is_chosen, lambda: tf.reverse(image, [axis]), lambda: image)
+
+    signature = tf.TensorSpec(pixels.shape[1:], pixels.dtype)
+    return tf.map_fn(one, (pixels, chosen), fn_output_signature=signature)
 
 
 def _spread(unit: tf.Tensor, reach: float) -> tf.Tensor:

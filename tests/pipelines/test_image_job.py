@@ -177,6 +177,7 @@ class TestRejects:
         assert run(spoilt, tmp_path / "ds", "--max_rejected=0.05") == 1
         error = capsys.readouterr().err.splitlines()[-1]
         assert "3 of 30 inputs rejected" in error
+        assert "the first is cat/00.jpg at byte 0: the file ends before the image does" in error
         assert not (tmp_path / "ds/_SUCCESS").exists()
         assert not (tmp_path / "ds/train").exists()
         assert run(spoilt, tmp_path / "ds", "--max_rejected=0.1") == 0
@@ -277,6 +278,8 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["--channels=2"], "--channels must be one of 1, 3, got '2'"),
     (["--labels={tmp}/none.txt"], "--labels must be from_folder"),
     (["--labels=none"], "--task=classification needs labels"),
+    (["--task=detection"], "--task=detection needs boxes; see --annotations"),
+    (["--task=segmentation"], "--task=segmentation needs masks; see --masks"),
     (["--task=segmentation", "--format=unet"], "--format=unet must have images of one size"),
     (["--layout=coco"], "--layout=coco needs --annotations"),
     (["--fill=a"], "--fill must be like 0 or 255,128,0"),
@@ -307,6 +310,14 @@ def test_mistakes_are_one_line(
     assert message in captured
     assert captured.count("\n") == 1
     assert not (tmp_path / "ds").exists()
+
+
+def test_masks_among_photos_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "in/a").mkdir(parents=True)
+    for name in ("0.jpg", "0.png", "1.jpg", "1.png", "2.jpg"):
+        drawn(30, 20).save(tmp_path / "in/a" / name)
+    assert run(tmp_path / "in", tmp_path / "ds") == 0
+    assert "2 images have the name of another but for its ending" in capsys.readouterr().err
 
 
 def test_turned_images_are_upright_once_they_are_resized(tmp_path: Path) -> None:

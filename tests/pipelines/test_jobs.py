@@ -297,6 +297,35 @@ def test_images_killed_at_any_moment(
     _killed(written("images", "big"), tmp_path / "ds", seed)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("ending", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_ended_by_a_signal(
+    written: Callable[[str, str], Written],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    ending: signal.Signals,
+    status: int,
+) -> None:
+    big, output, temporary = written("text", "big"), tmp_path / "ds", tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    line = big.case.line(big.source, output, *big.flags, workers=2)
+    with _group(line) as process:
+        while process.poll() is None and not list(output.glob("_tmp/runs-0/*.json")):
+            time.sleep(0.02)
+        process.send_signal(ending)
+        text = process.communicate(timeout=60)[0]
+        assert process.returncode == status
+    assert "run the same command again to go on" in text.splitlines()[-1]
+    assert "Traceback" not in text
+    assert list(temporary.iterdir()) == []
+    with _group(line) as again:
+        text = again.communicate(timeout=400)[0]
+    assert again.returncode == 0, text
+    assert shard_bytes(output) == big.shards
+    assert list(temporary.iterdir()) == []
+
+
 def test_second_run_at_once_is_refused(
     big: Written, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -310,3 +310,6 @@ def test_more_shards_than_text(
     flags = (*LENGTHS, "--task=mlm", "--dupe_factor=1", "--num_shards=4")
     assert run(tmp_path / "in.txt", tmp_path / "ds", vocab_file, *flags) == 1
     assert "text for at most 1 shards, 4 were asked for" in capsys.readouterr().err
+    flags = (*LENGTHS, "--task=mlm", "--dupe_factor=1", "--shard_size=1", "--overwrite")
+    assert run(tmp_path / "in.txt", tmp_path / "ds", vocab_file, *flags) == 0
+    assert len(shard_bytes(tmp_path / "ds")) == 1

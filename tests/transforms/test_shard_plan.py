@@ -97,6 +97,8 @@ def shares(*splits: tuple[str, int | None]) -> tuple[SplitSpec, ...]:
         ([30 * 10**9, 3 * 10**9], [None, None], ShardSpec(num_readers=8), [80, 8]),
         ([400 * 10**6], [None], ShardSpec(num_readers=8), [40]),
         ([10**6], [None], ShardSpec(num_readers=8), [1]),
+        ([19 * 10**6], [None], ShardSpec(num_readers=8), [1]),
+        ([20 * 10**6], [None], ShardSpec(num_readers=8), [2]),
         ([10**9], [None], ShardSpec(), [5]),
         ([10**9, 10**6], [None, None], ShardSpec(shard_bytes=10**8), [10, 1]),
         ([10**9, 10**8], [3, None], ShardSpec(), [3, 1]),
