@@ -20,9 +20,24 @@ from recordmill.records.arguments import Parser
 from recordmill.records.errors import RunError, UsageError, one_of
 
 
+@contextmanager
+def _loading() -> Iterator[None]:
+    """Loads Beam without looking for garbage among what it makes, which stays to the end anyway."""
+    first = gc.isenabled() and "apache_beam" not in sys.modules
+    if first:
+        gc.disable()
+    try:
+        yield
+    finally:
+        if first:
+            gc.freeze()
+            gc.enable()
+
+
 def _text(arguments: list[str]) -> int:
-    from recordmill.pipelines.text_options import add_text_arguments, text_request
-    from recordmill.pipelines.text_planning import TextPlanner
+    with _loading():
+        from recordmill.pipelines.text_options import add_text_arguments, text_request
+        from recordmill.pipelines.text_planning import TextPlanner
 
     parser = _job_parser("text", "Raw text to masked, sharded TFRecords.")
     add_text_arguments(parser)
@@ -30,8 +45,9 @@ def _text(arguments: list[str]) -> int:
 
 
 def _images(arguments: list[str]) -> int:
-    from recordmill.pipelines.image_options import add_image_arguments, image_request
-    from recordmill.pipelines.image_planning import ImagePlanner
+    with _loading():
+        from recordmill.pipelines.image_options import add_image_arguments, image_request
+        from recordmill.pipelines.image_planning import ImagePlanner
 
     parser = _job_parser("images", "Images to sharded TFRecords.")
     add_image_arguments(parser)
