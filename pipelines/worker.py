@@ -29,6 +29,7 @@ from collections.abc import Mapping, Sequence
 from recordmill.pipelines import worker_client
 
 _MAX_REQUEST_BYTES = 1 << 22
+_MOST_FOLDER_BYTES = 60
 
 
 class Nursery:
@@ -36,7 +37,9 @@ class Nursery:
 
     def __init__(self, modules: Sequence[str], environment: Mapping[str, str]) -> None:
         """Starts it; it loads `modules` while the caller goes on."""
-        self._folder = tempfile.mkdtemp(prefix="recordmill-")
+        # A socket's path may have some hundred bytes, and a batch system's TMPDIR is long.
+        short = len(os.fsencode(tempfile.gettempdir())) <= _MOST_FOLDER_BYTES
+        self._folder = tempfile.mkdtemp(prefix="recordmill-", dir=None if short else "/tmp")
         # It ends when its end of this pipe tells that the driver has.
         end, self._life = os.pipe()
         self._process: subprocess.Popen[bytes] | None = None

@@ -315,7 +315,7 @@ def test_ended_by_a_signal(
             time.sleep(0.02)
         process.send_signal(ending)
         text = process.communicate(timeout=60)[0]
-        assert process.returncode == status
+        assert process.returncode == status, text
     assert "run the same command again to go on" in text.splitlines()[-1]
     assert "Traceback" not in text
     assert list(temporary.iterdir()) == []
