@@ -1,8 +1,7 @@
 """The command line: `recordmill text | images | vocab | plan | verify | doctor`.
 
 Exit status 0: done; 1: the run failed or went over the error budget; 2: wrong usage; 130, 143:
-ended by Ctrl-C or a signal. Errors that a
-user can cause are one line on standard error.
+ended by Ctrl-C or a signal. Errors that a user can cause are one line on standard error.
 """
 
 from __future__ import annotations
