@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from recordmill.records.arguments import Parser
@@ -134,19 +134,21 @@ class _TerminatedError(KeyboardInterrupt):
         self.status = 128 + number
 
 
-def _terminate(number: int, frame: object) -> None:
-    raise _TerminatedError(number)
-
-
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
     """Ends as Ctrl-C does by what a scheduler or a closed terminal sends."""
-    changed = []
+    changed: list[signal.Signals] = []
+
+    def terminate(number: int, frame: object) -> None:
+        for ending in changed:  # what ends now is not disturbed by a second one
+            signal.signal(ending, signal.SIG_IGN)
+        raise _TerminatedError(number)
+
     if threading.current_thread() is threading.main_thread():
         for name in ("SIGTERM", "SIGHUP"):
             ending = getattr(signal, name, None)
             if ending and signal.getsignal(ending) == signal.SIG_DFL:  # nohup wants it ignored
-                signal.signal(ending, _terminate)
+                signal.signal(ending, terminate)
                 changed.append(ending)
     try:
         yield
@@ -164,15 +166,20 @@ def main(arguments: list[str] | None = None) -> int:
         with _ended_by_signals():
             return _run(sys.argv[1:] if arguments is None else arguments)
     except UsageError as error:
-        print(f"{name}: {error}", file=sys.stderr)
+        _tell(f"{name}: {error}")
         return 2
     except RunError as error:
-        print(f"{name}: {error}", file=sys.stderr)
+        _tell(f"{name}: {error}")
         return _end(1)
     except KeyboardInterrupt as error:
         why = str(error) or "interrupted; run the same command again to go on"
-        print(f"{name}: {why}", file=sys.stderr)
+        _tell(f"{name}: {why}")
         return _end(error.status if isinstance(error, _TerminatedError) else 130)
+
+
+def _tell(line: str) -> None:
+    with suppress(OSError):  # the terminal may be closed
+        print(line, file=sys.stderr)
 
 
 def _end(status: int) -> int:

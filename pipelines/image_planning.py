@@ -27,6 +27,7 @@ from recordmill.records.hashing import fingerprint64, mix64, seed_for
 from recordmill.transforms import files
 from recordmill.transforms.external_sort import sort_rows
 from recordmill.transforms.image_build import write_rejects
+from recordmill.transforms.image_entries import has_image_ending
 from recordmill.transforms.image_job import LABELS_PATH, ImageJob
 from recordmill.transforms.image_plan import (
     ROWS_PER_FILE,
@@ -44,6 +45,7 @@ from recordmill.transforms.scatter import choose_splits
 from recordmill.transforms.shard_plan import count_shards
 
 _TASKS_PER_WORKER = 4
+_LAYOUTS_OF_IMAGES_ALONE = ("flat", "folders", "idx")
 _MOST_LISTED_SOURCES = 1000
 _BATCH_ROWS = 1024
 _USUAL_SPLITS = ("train", "validation", "test")
@@ -64,7 +66,6 @@ class _Seen:
     splits: Counter[str] = field(default_factory=Counter)
     rejected: Counter[str] = field(default_factory=Counter)
     names: dict[str, int] = field(default_factory=dict)
-    marked: int = 0  # images with boxes or a mask, even of nothing
     twins: int = 0  # images that differ from another in nothing but the name's ending
     images: int = 0
     bytes: int = 0
@@ -86,11 +87,10 @@ class _Seen:
             self.labels.update(item.label for item in image.objects if item.label)
         else:
             self.labels.update(name for name, _ in image.regions)
-        if image.objects or image.regions or image.mask or image.has_mask:
-            self.marked += 1
-        stem = image.name.rpartition(".")[0]
-        self.twins += stem == self._last_stem
-        self._last_stem = stem
+        if has_image_ending(image.name):
+            stem = image.name.rpartition(".")[0]
+            self.twins += stem == self._last_stem
+            self._last_stem = stem
         self.splits[image.split] += 1
         self.images += 1
         self.bytes += size
@@ -138,7 +138,16 @@ class ImagePlanner(Planner[ImageJob, ImageInventory]):
     def inspect(self) -> Iterator[ImageInventory]:
         """Lists the input, and learns labels and splits from it."""
         spec = detect_layout(self._request.source)
-        seen = _Seen(self.job.images.task)
+        task = self.job.images.task
+        alone = spec.layout in _LAYOUTS_OF_IMAGES_ALONE and not spec.masks
+        if alone and task == "segmentation":
+            raise UsageError("--task=segmentation needs masks; see --masks and --annotations")
+        if alone and task == "detection" and spec.labels_from != "none":
+            raise UsageError(
+                "--task=detection needs boxes; see --annotations, or write images alone with "
+                "--labels=none"
+            )
+        seen = _Seen(task)
         with tempfile.SpooledTemporaryFile(max_size=1 << 22) as rejects:
             listing = Listing(saw=seen.saw)
             rows = sort_rows(self._rows(list_images(spec, listing), seen, rejects))
@@ -207,13 +216,6 @@ class ImagePlanner(Planner[ImageJob, ImageInventory]):
                     "masks, leave them out of --input",
                     file=sys.stderr,
                 )
-        elif not seen.marked:
-            needed = {"detection": "boxes; see --annotations"}
-            raise UsageError(
-                f"--task={job.images.task} needs "
-                f"{needed.get(job.images.task, 'masks; see --masks and --annotations')}, and the "
-                "input has none"
-            )
         splits = job.splits
         named = {name: count for name, count in seen.splits.items() if name}
         if named:

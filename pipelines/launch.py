@@ -34,14 +34,18 @@ def only_run(output: str) -> Iterator[None]:
     whole = os.path.abspath(output) if files.is_local(output) else output
     digest = hashlib.blake2b(whole.encode(), digest_size=8).hexdigest()
     path = files.join(tempfile.gettempdir(), f"recordmill-{digest}.lock")
-    if os.path.exists(path) and not os.access(path, os.W_OK):  # another user's
-        path = f"{path}.{os.getuid()}"
     try:
-        handle = _locked(path)
+        try:
+            handle = _locked(path)
+        except PermissionError:  # another user's: their run, or what one left
+            path = f"{path}.{os.getuid()}"
+            handle = _locked(path)
     except BlockingIOError as error:
         raise UsageError(
             f"another run is writing to {output}; wait for its end, or stop it"
         ) from error
+    except OSError as error:
+        raise UsageError(f"{path} cannot be locked: {error.strerror}; set TMPDIR") from error
     with handle:
         try:
             yield
@@ -174,6 +178,7 @@ def _summary(planner: Planner[Any, Any], plan: Plan[Any], seconds: float, peak_b
 
 def exit_now(status: int) -> None:
     """Ends the process without waiting for threads of an engine that will never end."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with suppress(OSError):  # the terminal may be closed
+        sys.stdout.flush()
+        sys.stderr.flush()
     os._exit(status)

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -97,10 +97,10 @@ def _standard_error_to(path: str) -> Iterator[None]:
     try:
         yield
     finally:
-        sys.stderr.flush()
+        ours, sys.stderr = sys.stderr, before
         os.dup2(terminal, 2)
-        sys.stderr.close()
-        sys.stderr = before
+        with suppress(OSError):  # the terminal may be closed
+            ours.close()
 
 
 class WorkerDiedError(RunError):

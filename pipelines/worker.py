@@ -63,14 +63,16 @@ class Nursery:
 
     def close(self) -> None:
         """Ends it and every worker of it."""
-        if not self._pid:
+        process, self._pid = self._pid, 0
+        if not process:
             return
-        os.kill(self._pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
         if self._process:
             self._process.wait()
         else:
-            os.waitpid(self._pid, 0)
-        self._pid = 0
+            with contextlib.suppress(ChildProcessError):  # who starts us may have SIGCHLD ignored
+                os.waitpid(process, 0)
         os.close(self._life)
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -97,12 +99,18 @@ def _fork_nursery(
 ) -> int:
     sys.stdout.flush()
     sys.stderr.flush()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, worker_client.ENDINGS)
     process = _fork()
     if process:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return process
     try:
+        worker_client.ignore_endings()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         end, life = pipe
         os.close(life)
+        if sys.path[0] in ("", os.getcwd()):  # what -m put there: as PYTHONSAFEPATH
+            del sys.path[0]
         os.dup2(end, 0)
         os.environ.update(environment)
         main(folder, modules)
@@ -144,9 +152,7 @@ def _work(connection: socket.socket) -> None:
 
 def main(folder: str, modules: Sequence[str]) -> None:
     """Loads modules, then forks a worker for each connection."""
-    # These reach all processes of a terminal; what to do about it is the driver's to say.
-    for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(ending, signal.SIG_IGN)
+    worker_client.ignore_endings()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how a worker ended but its client
     # The client may come before the modules are loaded: it waits in the queue.
     address = _address(folder)

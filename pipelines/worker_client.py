@@ -6,12 +6,20 @@ Run by itself, without site-packages: standard library only.
 import json
 import os
 import select
+import signal
 import socket
 import sys
 import time
 
 _WATCH_EVERY_SECONDS = 0.5
 _PATIENCE_SECONDS = 60.0
+ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def ignore_endings() -> None:
+    """Leaves to the driver what to do about signals that reach all processes of a terminal."""
+    for ending in ENDINGS:
+        signal.signal(ending, signal.SIG_IGN)
 
 
 def _connect(address: str, driver: int) -> socket.socket:
@@ -30,6 +38,7 @@ def _connect(address: str, driver: int) -> socket.socket:
 def main(address: str) -> int:
     """Returns 0 when the worker came to its end, 1 when it died or the driver did."""
     driver = os.getppid()
+    ignore_endings()
     connection = _connect(address, driver)
     request = json.dumps(dict(os.environ)).encode() + b"\n"
     sent = socket.send_fds(connection, [request], [1, 2])

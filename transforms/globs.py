@@ -39,6 +39,8 @@ def absolute(pattern: str) -> str:
     """Returns a local glob from the root on, so that a file has one path; others as they are."""
     if not files.is_local(pattern):
         return pattern
+    if not pattern.startswith("/") and has_wildcard(os.getcwd()):
+        return pattern if "/" in pattern else f"./{pattern}"  # where we are is no pattern
     parts = os.path.join(os.getcwd(), pattern).split("/")
     return "/".join(["", *(part for part in parts[:-1] if part not in ("", ".")), parts[-1]])
 
@@ -64,8 +66,11 @@ def relative(path: str, root: str) -> str:
 
 def matches_output(pattern: str, output: str) -> bool:
     """Tells whether a glob matches files that a job writes to its output."""
-    matches = re.compile(FileSystem.translate_pattern(absolute(pattern))).match
-    folder = absolute(output)
+    pattern, folder = absolute(pattern), absolute(output)
+    pattern += "*" * pattern.endswith("/")
+    if files.is_local(pattern):
+        pattern, folder = os.path.normpath(pattern), os.path.normpath(folder)
+    matches = re.compile(FileSystem.translate_pattern(pattern)).match
     return any(matches(files.join(folder, name)) for name in _WRITTEN)
 
 

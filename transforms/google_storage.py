@@ -76,12 +76,16 @@ def _retry() -> Any:
     from google.api_core.retry import Retry
     from google.cloud.storage.retry import DEFAULT_RETRY
 
-    began = time.monotonic()
-    told: list[BaseException] = []
+    first, last, told = 0.0, -1e9, False
 
     def tell(error: BaseException) -> None:
-        if not told and time.monotonic() - began > _SILENT_SECONDS:
-            told.append(error)
+        nonlocal first, last, told
+        now = time.monotonic()
+        if now - last > 2 * patience.most:  # than which no pause is longer: another fault
+            first, told = now, False
+        last = now
+        if not told and now - first > _SILENT_SECONDS:
+            told = True
             print(
                 f"gs:// does not answer ({why(error)}); trying for {patience.total:.0f} s",
                 file=sys.stderr,

@@ -179,11 +179,14 @@ class Job(ABC):
 
 def _first_reject(folder: str) -> str:
     """Returns what is wrong with the first of the rejects in a folder."""
-    with suppress(RunError, OSError, ValueError):  # the number of rejects is what must be told
+    with suppress(RunError, OSError):  # the number of rejects is what must be told
         for path in sorted(files.list_files(folder)):
-            found = json.loads(files.read_bytes(path, 0, _MOST_REJECT_BYTES).partition(b"\n")[0])
-            place = f"{found['source']} at byte {found['position']}"
-            return f"the first is {place}: {REASONS[found['reason']]}; "
+            line = files.read_bytes(path, 0, _MOST_REJECT_BYTES).partition(b"\n")[0]
+            with suppress(ValueError):  # cut
+                found = json.loads(line)
+                source = " ".join(found["source"].split())
+                reason = REASONS[found["reason"]]
+                return f"the first is {source} at byte {found['position']}: {reason}; "
     return ""
 
 

@@ -101,7 +101,8 @@ def count_shards(weights: list[int], splits: tuple[SplitSpec, ...], spec: ShardS
         ]
     if spec.num_readers is not None:
         most = max(1, weights[0] // MIN_READER_SHARD_BYTES)
-        unit = max(weights[0], 1) / min(spec.num_readers * SHARDS_PER_READER, most)
+        wanted = min(spec.num_readers * SHARDS_PER_READER, most)
+        unit = max(weights[0] / wanted, MIN_READER_SHARD_BYTES)
     else:
         unit = float(spec.shard_bytes)
     return [max(1, round(weight / unit)) for weight in weights]

@@ -320,6 +320,11 @@ def test_mistakes_are_one_line(
     assert not (tmp_path / "ds").exists()
 
 
+def test_images_alone(photos: Path, tmp_path: Path) -> None:
+    assert run(photos, tmp_path / "ds", "--task=detection", "--labels=none") == 0
+    assert manifest(tmp_path / "ds")["counts"]["images_written"] == 30
+
+
 def test_masks_among_photos_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "in/a").mkdir(parents=True)
     for name in ("0.jpg", "0.png", "1.jpg", "1.png", "2.jpg"):

@@ -25,6 +25,13 @@ from .conftest import Written
 from .jobs import manifest, shard_bytes
 
 
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """A folder whose path is short, as sockets need it."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
 class TestSameBytes:
     def test_reference_is_worth_comparing(self, small: Written) -> None:
         splits = [name.partition("/")[0] for name in small.shards]
@@ -33,10 +40,8 @@ class TestSameBytes:
         assert len(set(small.shards.values())) == len(small.shards)
 
     def test_two_workers(
-        self, small: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, small: Written, tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        temporary = tmp_path / "temporary"
-        temporary.mkdir()
         monkeypatch.setattr(tempfile, "tempdir", str(temporary))
         assert small.case.run(small.source, tmp_path / "ds", workers=2) == 0
         assert shard_bytes(tmp_path / "ds") == small.shards
@@ -298,22 +303,24 @@ def test_images_killed_at_any_moment(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("ending", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("ending", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
 def test_ended_by_a_signal(
     written: Callable[[str, str], Written],
     tmp_path: Path,
+    temporary: Path,
     monkeypatch: pytest.MonkeyPatch,
     ending: signal.Signals,
     status: int,
 ) -> None:
-    big, output, temporary = written("text", "big"), tmp_path / "ds", tmp_path / "temporary"
-    temporary.mkdir()
+    big, output = written("text", "big"), tmp_path / "ds"
     monkeypatch.setenv("TMPDIR", str(temporary))
     line = big.case.line(big.source, output, *big.flags, workers=2)
     with _group(line) as process:
         while process.poll() is None and not list(output.glob("_tmp/runs-0/*.json")):
             time.sleep(0.02)
-        process.send_signal(ending)
+        os.killpg(process.pid, ending)  # as a terminal or a scheduler does
         text = process.communicate(timeout=60)[0]
         assert process.returncode == status, text
     assert "run the same command again to go on" in text.splitlines()[-1]

@@ -99,6 +99,8 @@ def shares(*splits: tuple[str, int | None]) -> tuple[SplitSpec, ...]:
         ([10**6], [None], ShardSpec(num_readers=8), [1]),
         ([19 * 10**6], [None], ShardSpec(num_readers=8), [1]),
         ([20 * 10**6], [None], ShardSpec(num_readers=8), [2]),
+        ([10**6, 10**9], [None, None], ShardSpec(num_readers=8), [1, 100]),
+        ([0], [None], ShardSpec(num_readers=8), [1]),
         ([10**9], [None], ShardSpec(), [5]),
         ([10**9, 10**6], [None, None], ShardSpec(shard_bytes=10**8), [10, 1]),
         ([10**9, 10**8], [3, None], ShardSpec(), [3, 1]),
