@@ -298,7 +298,10 @@ def main(arguments: list[str]) -> int:
         print(line)
     print(f"{options.dataset}: {report.summary()}")
     if report.defects:
-        print("copy what is broken again, or write all anew by its own command with --overwrite")
+        print(
+            "copy what is broken again, or write all anew by its own command with --overwrite",
+            file=sys.stderr,
+        )
     return 1 if report.defects else 0
 
 

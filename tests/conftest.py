@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import string
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,11 @@ from hypothesis import HealthCheck, settings
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+# Who starts the tests may have these ignored (nohup, a background), and children inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+for _ending in (signal.SIGTERM, signal.SIGHUP):
+    signal.signal(_ending, signal.SIG_DFL)
 
 # The same examples every time, however slow the machine is just now.
 settings.register_profile(

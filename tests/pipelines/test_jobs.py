@@ -318,8 +318,9 @@ def test_ended_by_a_signal(
     monkeypatch.setenv("TMPDIR", str(temporary))
     line = big.case.line(big.source, output, *big.flags, workers=2)
     with _group(line) as process:
-        while process.poll() is None and not list(output.glob("_tmp/runs-0/*.json")):
+        while process.poll() is None and not (output / "_tmp/plan.json").exists():
             time.sleep(0.02)
+        time.sleep(0.3)
         os.killpg(process.pid, ending)  # as a terminal or a scheduler does
         text = process.communicate(timeout=60)[0]
         assert process.returncode == status, text
