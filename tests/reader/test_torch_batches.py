@@ -1,4 +1,5 @@
-"""The IterableDataset, on a stand-in for the few names of PyTorch that it uses."""
+"""The IterableDataset, on a stand-in for the few names of PyTorch that it uses, and on PyTorch
+where that is installed."""
 
 from __future__ import annotations
 
@@ -61,3 +62,14 @@ def test_processes_of_a_loader_share_the_records(
         monkeypatch.setattr(torch.utils.data, "get_worker_info", lambda info=info: info)
         found += [i for batch in dataset for i in batch["id"].array.tolist()]
     assert len(found) == len(set(found)) == 20
+
+
+def test_with_torch_itself(path: Path) -> None:
+    torch = pytest.importorskip("torch", reason="some gigabytes, which the tests do not install")
+    dataset = torch_dataset(path, "train", batch_size=5)
+    loader = torch.utils.data.DataLoader(
+        dataset, batch_size=None, num_workers=2, multiprocessing_context="spawn"
+    )
+    batches = list(loader)
+    assert batches[0]["id"].dtype == torch.int32
+    assert sorted(i for batch in batches for i in batch["id"].tolist()) == list(range(40))
