@@ -75,12 +75,13 @@ def free_ports(count: int) -> list[int]:
 def check(options: argparse.Namespace) -> None:
     """Ends with one line where the dataset cannot be read as asked."""
     from recordmill.reader.dataset import open_dataset
+    from recordmill.reader.selection import parse_selection
     from recordmill.records.errors import UsageError
 
     try:
-        dataset = open_dataset(options.dataset)
-        for flag in ("train_split", "eval_split"):
-            dataset.split(getattr(options, flag).partition("[")[0])
+        records = open_dataset(options.dataset).split_records
+        for split in (options.train_split, options.eval_split):
+            parse_selection(split, records, options.dataset)
     except UsageError as error:
         print(f"{error}; see --train_split and --eval_split", file=sys.stderr)
         sys.exit(2)

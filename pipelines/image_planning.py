@@ -83,14 +83,14 @@ class _Seen:
         self.digest.update(f"{image.name}\t{size}\t{line}\n".encode())
         if self.task == "classification":
             self.labels.update(image.labels)
+            if has_image_ending(image.name):
+                stem = image.name.rpartition(".")[0]
+                self.twins += stem == self._last_stem
+                self._last_stem = stem
         elif self.task == "detection":
             self.labels.update(item.label for item in image.objects if item.label)
         else:
             self.labels.update(name for name, _ in image.regions)
-        if has_image_ending(image.name):
-            stem = image.name.rpartition(".")[0]
-            self.twins += stem == self._last_stem
-            self._last_stem = stem
         self.splits[image.split] += 1
         self.images += 1
         self.bytes += size

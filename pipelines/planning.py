@@ -23,7 +23,6 @@ from apache_beam.io.filesystem import BeamIOError
 
 from recordmill.records import manifest as m
 from recordmill.records.errors import UsageError
-from recordmill.records.manifest import Manifest
 from recordmill.records.shards import ShardName
 from recordmill.transforms import files
 from recordmill.transforms.commit import CommitSpec, read_manifest
@@ -315,7 +314,7 @@ def _leave(job: Job) -> None:
 
 
 def _taken_up(
-    job: JobT, inventory: Inventory, *, old: Manifest | None, spec: CommitSpec
+    job: JobT, inventory: Inventory, *, old: m.Manifest | None, spec: CommitSpec
 ) -> Plan[JobT] | None:
     """Returns the plan of a run to finish or of a finished one, None where one must be made."""
     finished = old is not None and files.exists(files.join(job.output, m.SUCCESS_PATH))

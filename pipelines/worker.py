@@ -105,8 +105,6 @@ def _fork_nursery(
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return process
     try:
-        worker_client.ignore_endings()
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         end, life = pipe
         os.close(life)
         if sys.path[0] in ("", os.getcwd()):  # what -m put there: as PYTHONSAFEPATH
@@ -153,6 +151,7 @@ def _work(connection: socket.socket) -> None:
 def main(folder: str, modules: Sequence[str]) -> None:
     """Loads modules, then forks a worker for each connection."""
     worker_client.ignore_endings()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, worker_client.ENDINGS)  # blocked at the fork
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how a worker ended but its client
     # The client may come before the modules are loaded: it waits in the queue.
     address = _address(folder)

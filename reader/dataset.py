@@ -88,6 +88,11 @@ class FinishedDataset:
                     "`recordmill verify`"
                 )
 
+    @property
+    def split_records(self) -> dict[str, int]:
+        """The records of each split."""
+        return {name: self.split(name).records for name in self.manifest.split_shards()}
+
     def split(self, name: str) -> Split:
         """Returns a split.
 

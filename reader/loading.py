@@ -98,8 +98,7 @@ class Reader:
         dataset = open_dataset(path)
         if schema is not None:
             check_schema(dataset, schema)
-        counts = {name: dataset.split(name).records for name in dataset.manifest.split_shards()}
-        parts = parse_selection(split, counts, dataset.path)
+        parts = parse_selection(split, dataset.split_records, dataset.path)
         shards, stretches = _stretches(dataset, parts)
         paths = _paths(dataset, shards, cache_dir, cache_bytes)
         self.skipped, stretches = _leave_out(dataset, shards, paths, stretches, on_error)

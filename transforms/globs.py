@@ -16,14 +16,16 @@ from typing import Any, NamedTuple
 from apache_beam.io.filesystem import FileSystem
 from apache_beam.io.filesystems import FileSystems
 
+from recordmill.records.manifest import MANIFEST_PATH, REJECTED_PATH, SUCCESS_PATH
+from recordmill.records.shards import ShardName
 from recordmill.transforms import files
 from recordmill.transforms.external_sort import sort_rows
 
 _WILDCARD = re.compile(r"[*?\[]")
 BROKEN_LINK = -2
 _WRITTEN = (
-    "_SUCCESS", "features.json", "_meta/manifest.json", "_meta/rejected/rejected-000000.jsonl",
-    "train/train-00000-of-00001.tfrecords", "_tmp/plan.json",
+    SUCCESS_PATH, MANIFEST_PATH, f"{REJECTED_PATH}/rejected-000000.jsonl", "features.json",
+    ShardName("train", 0, 1).path, "_tmp/plan.json",
 )  # fmt: skip
 
 
@@ -43,6 +45,11 @@ def absolute(pattern: str) -> str:
         return pattern if "/" in pattern else f"./{pattern}"  # where we are is no pattern
     parts = os.path.join(os.getcwd(), pattern).split("/")
     return "/".join(["", *(part for part in parts[:-1] if part not in ("", ".")), parts[-1]])
+
+
+def own_files(pattern: str) -> str:
+    """Returns a glob of the files in a folder where a pattern ends in "/"."""
+    return f"{pattern}*" if pattern.endswith("/") else pattern
 
 
 def glob_root(pattern: str) -> str:
@@ -66,8 +73,7 @@ def relative(path: str, root: str) -> str:
 
 def matches_output(pattern: str, output: str) -> bool:
     """Tells whether a glob matches files that a job writes to its output."""
-    pattern, folder = absolute(pattern), absolute(output)
-    pattern += "*" * pattern.endswith("/")
+    pattern, folder = own_files(absolute(pattern)), absolute(output)
     if files.is_local(pattern):
         pattern, folder = os.path.normpath(pattern), os.path.normpath(folder)
     matches = re.compile(FileSystem.translate_pattern(pattern)).match

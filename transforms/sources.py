@@ -23,6 +23,7 @@ from recordmill.transforms.globs import (
     absolute,
     common_root,
     glob_root,
+    own_files,
     relative,
 )
 
@@ -79,8 +80,7 @@ def list_sources(patterns: list[str], *, input_format: str = "auto") -> Iterator
     Raises:
       UsageError: a pattern matches nothing, or only empty files.
     """
-    patterns = [absolute(pattern) for pattern in patterns]
-    root = common_root(glob_root(pattern) for pattern in patterns)
+    root = common_root(glob_root(absolute(pattern)) for pattern in patterns)
     last, found_bytes = "", 0
     for found in heapq.merge(*map(_matches, patterns)):
         if found.path == last:
@@ -99,7 +99,7 @@ def list_sources(patterns: list[str], *, input_format: str = "auto") -> Iterator
 def _matches(pattern: str) -> Iterator[FoundFile]:
     matched = False
     try:
-        for found in Finder().find(f"{pattern}*" if pattern.endswith("/") else pattern):
+        for found in Finder().find(own_files(absolute(pattern))):
             if found.size != BROKEN_LINK:
                 matched = True
                 yield found

@@ -134,7 +134,7 @@ def test_finished_statistics_are_not_found_again(
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--statistics=some"], "got 'some'"),
+        (["--statistics=some"], "--statistics must be one of full, none, sample, got 'some'"),
         (["--statistics_sample=5"], "--statistics_sample=5 must go with --statistics=sample"),
         (["--statistics=sample", "--statistics_sample=0"], "must be at least 1, got 0"),
     ],
