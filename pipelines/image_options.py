@@ -114,6 +114,11 @@ def add_image_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     pixels.add_argument("--resample", default="bilinear", choices=tuple(RESAMPLING))
     pixels.add_argument(
+        "--reducing_gap", type=float, default=2.0,
+        help="Large images are first reduced by a whole number, JPEG while they are decoded, if that "
+        "leaves so many times --image_size; 1 is fastest, 3 like the filter alone.",
+    )  # fmt: skip
+    pixels.add_argument(
         "--fill", default="0", metavar="GREY | R,G,B", help="Of pixels beyond the image's edge."
     )
     pixels.add_argument(
@@ -233,6 +238,7 @@ def _work(options: Any) -> ImageWork:
             options.resize,
             _fill(options.fill),
             options.resample,
+            options.reducing_gap,
         ),
         augmentation=AugmentationSpec.parse(options.augmentations),
         encode=EncodeSpec(encoding, options.quality, options.float_range),

@@ -136,13 +136,15 @@ def _open(reference: ImageReference, data: bytes, work: ImageWork) -> OpenImage:
 
 def _draw(opened: OpenImage, work: ImageWork, matrix: Matrix, size: tuple[int, int]) -> Image.Image:
     """Returns the image, moved."""
-    shrink = shrink_for(matrix) if work.transform.resample != "nearest" else 1
+    spec = work.transform
+    shrink = shrink_for(matrix, spec.reducing_gap) if spec.resample != "nearest" else 1
     decoded = decode_opened(opened, channels=work.channels, shrink=shrink)
     if decoded.shrink > 1:
         matrix = matrix.after(scaling(decoded.shrink, decoded.shrink))
     return render(
-        decoded.image, matrix, size, resample=work.transform.resample, fill=work.transform.fill
-    )
+        decoded.image, matrix, size,
+        resample=spec.resample, fill=spec.fill, reducing_gap=spec.reducing_gap,
+    )  # fmt: skip
 
 
 def _encode(

@@ -229,10 +229,26 @@ class TestRender:
         )
         assert np.asarray(found)[0].tolist() == [7] * 5 + [9] * 10 + [7] * 5
 
-    def test_decoding_may_shrink_only_what_is_halved_after_it(self):
-        assert [shrink_for(scaling(s, s / 2)) for s in (1, 0.3, 0.25, 0.13, 0.125, 0.06, 0.01)] == [
-            1, 1, 2, 2, 4, 8, 8,
-        ]  # fmt: skip
+    def test_decoding_leaves_the_gap_that_is_asked_for(self):
+        sizes = (1, 0.5, 0.3, 0.25, 0.13, 0.125, 0.06, 0.01)
+        assert [shrink_for(scaling(s, s / 2), 2.0) for s in sizes] == [1, 1, 1, 2, 2, 4, 8, 8]
+        assert [shrink_for(scaling(s, s / 2), 1.0) for s in sizes] == [1, 2, 2, 4, 4, 8, 8, 8]
+
+    def test_a_large_gap_is_the_filter_alone_and_a_small_one_near_it(self):
+        size = (310, 250)
+        waves = np.indices(size).sum(axis=0) * 2 % 256
+        image = Image.fromarray(waves.astype(np.uint8))
+
+        def resized(gap: float | None) -> np.ndarray:
+            matrix = scaling(100 / image.width, 100 / image.height)
+            found = render(
+                image, matrix, (100, 100), resample="bilinear", fill=(0, 0, 0), reducing_gap=gap
+            )
+            return np.asarray(found).astype(int)
+
+        assert (resized(9.0) == resized(None)).all()
+        difference = np.abs(resized(1.0) - resized(None))
+        assert 0 < difference.mean() < 4
 
 
 class TestBoxes:
