@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import google_crc32c
@@ -63,6 +66,17 @@ def test_crc32c_of_every_short_length(size):
 def test_crc32c(data):
     array = np.frombuffer(data, np.uint8)
     assert crc32c(array, 0, len(data)) == google_crc32c.value(data)
+
+
+def test_crc32c_by_tables_where_the_processor_has_no_instruction():
+    program = (
+        "import numpy as np, google_crc32c; from recordmill.records import framing;"
+        "data = np.arange(5000) % 251; data = data.astype(np.uint8);"
+        "assert not framing._INSTRUCTION;"
+        "assert framing.crc32c(data, 3, 4999) == google_crc32c.value(data[3:4999].tobytes())"
+    )
+    environment = {**os.environ, "NUMBA_CPU_NAME": "generic"}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True)
 
 
 def test_known_checksums():
