@@ -115,7 +115,7 @@ def add_image_arguments(parser: argparse.ArgumentParser) -> None:
     pixels.add_argument("--resample", default="bilinear", choices=tuple(RESAMPLING))
     pixels.add_argument(
         "--reducing_gap", type=float, default=2.0,
-        help="Large images are first reduced by a whole number, JPEG while they are decoded, if that "
+        help="Large images are first reduced by a whole number, JPEG while it is decoded, if that "
         "leaves so many times --image_size; 1 is fastest, 3 like the filter alone.",
     )  # fmt: skip
     pixels.add_argument(

@@ -45,6 +45,8 @@ from recordmill.transforms.scatter import choose_splits
 from recordmill.transforms.shard_plan import count_shards
 
 _TASKS_PER_WORKER = 4
+_MOST_WAITING = 1.15  # of the time of workers that all end at once
+_MOST_RECORDS = 10_000  # of a shard that is a task: what a killed worker loses
 _LAYOUTS_OF_IMAGES_ALONE = ("flat", "folders", "idx")
 _MOST_LISTED_SOURCES = 1000
 _BATCH_ROWS = 1024
@@ -355,9 +357,17 @@ class ImagePlanner(Planner[ImageJob, ImageInventory]):
 
 
 def count_tasks(splits: list[ImageSplit], workers: int) -> tuple[int, int]:
-    """Returns the tasks for so many workers, and how many of them share a shard."""
+    """Returns the tasks for so many workers, and how many of them share a shard.
+
+    What parts make is written twice, so shards are tasks where that lets few workers wait.
+    """
     shards = sum(split.shards for split in splits)
-    parts = max(1, -(-workers * _TASKS_PER_WORKER // shards)) if workers > 1 else 1
+    largest = max(int(np.diff(split.bounds).max()) for split in splits)
+    rounds = -(-shards // workers)
+    even = rounds > 1 and rounds * workers <= shards * _MOST_WAITING
+    if workers == 1 or (even and largest <= _MOST_RECORDS):
+        return shards, 1
+    parts = -(-workers * _TASKS_PER_WORKER // shards)
     return shards * parts, parts
 
 

@@ -14,8 +14,10 @@ import pytest
 from PIL import Image
 
 from recordmill.pipelines.command_line import main
+from recordmill.pipelines.image_planning import count_tasks
 from recordmill.records.framing import scan_records
 from recordmill.transforms import image_build
+from recordmill.transforms.image_plan import ImageSplit
 from recordmill.transforms.rejects import REASONS
 
 from ..pictures import drawn, encoded, jpeg, png, turned_jpeg
@@ -86,6 +88,23 @@ class TestWhatIsWritten:
         assert run(photos, tmp_path / "two", *flags, workers=2) == 0
         assert shard_bytes(tmp_path / "one") == shard_bytes(tmp_path / "two")
         assert len(records(tmp_path / "one")) == 90
+
+    @pytest.mark.parametrize(
+        ("bounds", "workers", "expected"),
+        [
+            ((0, 10, 20), 1, (2, 1)),
+            ((0, 10, 20), 2, (8, 4)),  # of one round: a straggler would be waited for
+            ((0, 10, 20, 30, 40), 2, (4, 1)),
+            ((0, 10, 20, 30, 40, 50), 2, (10, 2)),  # one worker would wait a third of the time
+            ((0, 100_000, 200_000, 300_000, 400_000), 2, (8, 2)),  # a killed one would lose much
+            (tuple(range(1001)), 16, (1000, 1)),
+        ],
+    )
+    def test_shards_are_tasks_where_workers_share_them_evenly(
+        self, bounds: tuple[int, ...], workers: int, expected: tuple[int, int]
+    ) -> None:
+        splits = [ImageSplit("train", bounds[-1], 1, bounds)]
+        assert count_tasks(splits, workers) == expected
 
     def test_statistics(self, photos: Path, tmp_path: Path) -> None:
         assert run(photos, tmp_path / "ds") == 0
