@@ -108,8 +108,10 @@ def _put_tag(out: Bytes, at: int, tag: int, content: int) -> int:
 
 @kernel
 def _put_bytes(out: Bytes, at: int, data: Bytes, start: int, length: int) -> int:
-    for i in range(length):
-        out[at + i] = data[start + i]
+    # By unsigned indices, which cannot mean the end: only then many bytes are copied at once.
+    to, source = np.uint64(at), np.uint64(start)
+    for i in range(np.uint64(length)):
+        out[to + i] = data[source + i]
     return at + length
 
 

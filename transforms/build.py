@@ -68,7 +68,7 @@ class ShardBuilder:
             for pieces, chosen, copies in self._blocks(split, shard):
                 for batch in self._task.examples(pieces, chosen, copies):
                     encoded = encode_batch(self._task.schema, batch.columns)
-                    writer.add(encoded.buffer.tobytes(), encoded.offsets)
+                    writer.add(encoded.buffer, encoded.offsets)
                     counts.update(batch.counts)
                     lengths = add_counts(lengths, np.bincount(batch.lengths))
             return {"counts": dict(counts), "lengths": lengths.tolist()}

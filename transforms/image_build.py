@@ -16,7 +16,7 @@ import numpy as np
 
 from recordmill.records.encoding import encode_batch
 from recordmill.records.errors import RunError
-from recordmill.records.framing import scan_records
+from recordmill.records.framing import Bytes, scan_records
 from recordmill.records.hashing import fingerprint64
 from recordmill.records.shards import ShardName
 from recordmill.transforms import files
@@ -38,7 +38,7 @@ _BATCH_IMAGES = 256
 _BLOCK_BYTES = 1 << 23
 _SPOOL_BYTES = 1 << 22
 
-AddRecords = Callable[[bytes, Int64s], object]
+AddRecords = Callable[[Bytes, Int64s], object]
 
 
 class ShardBuilder:
@@ -67,7 +67,7 @@ class ShardBuilder:
         path = self._job.part_path(task)
         if not files.exists(f"{path}.json"):
             with files.writing(f"{path}.bin") as handle:
-                found = self._fill(task, split, units, lambda data, _: handle.write(data))
+                found = self._fill(task, split, units, lambda data, _: handle.write(data.data))
             write_json(f"{path}.json", found)
         return (split, shard), dict(read_json(f"{path}.json"))
 
@@ -122,7 +122,7 @@ class ShardBuilder:
         if batch:
             work = self._job.images
             encoded = encode_batch(work.schema, work.columns(batch))
-            add(encoded.buffer.tobytes(), encoded.offsets)
+            add(encoded.buffer, encoded.offsets)
 
     def _write_rejects(self, number: int, lines: Any) -> tuple[int, int]:
         return write_rejects(self._job, number, iter(lambda: lines.read(_SPOOL_BYTES), b""))
@@ -152,8 +152,8 @@ def _join(paths: Iterable[str], writer: ShardWriter) -> dict[str, Any]:
         carried = b""
         with files.open_read(f"{path}.bin") as handle:
             while block := handle.read(_BLOCK_BYTES):
-                data = carried + block
-                offsets, used, problem = scan_records(np.frombuffer(data, np.uint8))
+                data = np.frombuffer(carried + block, np.uint8)
+                offsets, used, problem = scan_records(data)
                 if problem:
                     raise RunError(
                         f"{path}.bin is damaged: {problem}; check the storage and start anew with "
@@ -161,7 +161,7 @@ def _join(paths: Iterable[str], writer: ShardWriter) -> dict[str, Any]:
                     )
                 if used:
                     writer.add(data[:used], offsets)
-                carried = data[used:]
+                carried = data[used:].tobytes()
         if carried:
             raise RunError(f"{path}.bin is cut short; start anew with --overwrite")
     return found.to_json()

@@ -12,9 +12,10 @@ from dataclasses import asdict
 from typing import IO, Any
 
 import google_crc32c
+import numpy as np
 
 from recordmill.records.errors import RunError
-from recordmill.records.framing import index_lines
+from recordmill.records.framing import Bytes, index_lines
 from recordmill.records.manifest import ShardInfo
 from recordmill.records.shards import ShardName
 from recordmill.transforms import files
@@ -30,11 +31,11 @@ class _Compressor:
         wbits = {"": 0, "ZLIB": 15, "GZIP": 31}[compression]
         self._zlib = zlib.compressobj(6, zlib.DEFLATED, wbits) if wbits else None
 
-    def add(self, data: bytes) -> bytes:
-        return self._zlib.compress(data) if self._zlib else data
+    def add(self, data: Bytes) -> Bytes:
+        return np.frombuffer(self._zlib.compress(data.data), np.uint8) if self._zlib else data
 
-    def end(self) -> bytes:
-        return self._zlib.flush() if self._zlib else b""
+    def end(self) -> Bytes:
+        return np.frombuffer(self._zlib.flush() if self._zlib else b"", np.uint8)
 
 
 class ShardWriter:
@@ -51,16 +52,16 @@ class ShardWriter:
         self._index_bytes = 0
         self._index_crc = 0
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: Bytes) -> None:
         self._crc = google_crc32c.extend(self._crc, data)
-        self._handle.write(data)
+        self._handle.write(data.data)
         self._file_bytes += len(data)
 
-    def add(self, framed: bytes, offsets: Int64s) -> None:
+    def add(self, framed: Bytes, offsets: Int64s) -> None:
         """Appends framed records.
 
         Args:
-          framed: the records with length and checksums, one behind the other.
+          framed: `[bytes] uint8`: records with length and checksums, one behind the other.
           offsets: `[num_records + 1]`: where each begins in `framed`, and where the last ends.
         """
         self._write(self._compressor.add(framed))
