@@ -2,15 +2,14 @@
 
     python examples/flink/cluster.py start && python benchmarks/flink.py --slots=1,2,4
 
-Sleeping tasks tell how work is spread, whatever else the machine does; the text job needs cores.
+Sleeping tasks tell how work is spread, whatever else the machine does. The image job computes much
+and writes little: it tells what a slot is worth where there is a core for it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import random
-import re
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
+import numpy as np
+from PIL import Image
 
 from recordmill.pipelines.engines import choose_engine, parse_arguments
 from recordmill.pipelines.local import JobSize
@@ -72,21 +73,12 @@ def run_sleeping(flags: list[str], tasks: int, folder: Path) -> str:
     return f"{printed.getvalue()}\n{len(times)} tasks of 1 s took {seconds:.1f} s"
 
 
-def write_corpus(folder: Path, megabytes: int) -> list[str]:
-    rng = random.Random(1)
-    letters = (rng.choices("abcdefghij", k=rng.randint(2, 9)) for _ in range(20_000))
-    words = list(dict.fromkeys(map("".join, letters)))
-    line = " ".join(rng.choices(words, k=5000))
-    with open(folder / "in.txt", "w") as text:
-        for _ in range(megabytes * 1_000_000 // len(line)):
-            at = rng.randrange(len(line) // 2)
-            text.write(re.sub(r"(.{100}\S*) ", r"\1\n", line[at:] + " " + line[:at]) + "\n")
-    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
-    (folder / "vocab").write_text("\n".join(tokens) + "\n")
-    return [
-        f"--input={folder}/in.txt", f"--vocab_file={folder}/vocab", "--documents=line",
-        "--task=mlm", "--dupe_factor=5", "--num_shards=16",
-    ]  # fmt: skip
+def draw_images(folder: Path, count: int) -> None:
+    folder.mkdir(parents=True)
+    for number in range(count):
+        noise = np.random.default_rng(number).integers(0, 255, (48, 64, 3), np.uint8)
+        photo = Image.fromarray(noise).resize((640, 480), Image.Resampling.BICUBIC)
+        photo.save(folder / f"{number:04d}.jpg")
 
 
 def main() -> None:
@@ -94,26 +86,29 @@ def main() -> None:
     parser.add_argument("--flink_master", default="localhost:8081")
     parser.add_argument("--job_endpoint", default="localhost:8099")
     parser.add_argument("--slots", default="1,2")
-    parser.add_argument("--megabytes", type=int, default=40)
+    parser.add_argument("--images", type=int, default=400)
+    parser.add_argument("--copies", type=int, default=50)
     parser.add_argument("--tasks", type=int, default=24)
     options = parser.parse_args()
     master = options.flink_master
     where = [f"--flink_master={master}", f"--job_endpoint={options.job_endpoint}"]
     with tempfile.TemporaryDirectory() as folder:
-        text = write_corpus(Path(folder), options.megabytes)
+        draw_images(Path(folder, "photos/drawn"), options.images)
         for slots in options.slots.split(","):
             flags = ["--runner=flink", *where, f"--parallelism={slots}"]
             printed = run_sleeping(flags, options.tasks, Path(folder, f"sleep-{slots}"))
             took, found = printed.rpartition("\n")[2], describe(master, printed, "Sleep")
             print(f"{slots} slots: {took}; {found}", flush=True)
             command = [
-                sys.executable, "-m", "recordmill.pipelines.text", *text, *flags,
-                f"--output={folder}/ds-{slots}",
+                sys.executable, "-m", "recordmill.pipelines.images", f"--input={folder}/photos",
+                "--image_size=224x224", "--augmentations=flip,randaugment(2,9)",
+                f"--copies={options.copies}", "--num_shards=16", f"--output={folder}/ds-{slots}",
+                *flags,
             ]  # fmt: skip
             run = subprocess.run(command, stderr=subprocess.PIPE, text=True)
             if run.returncode:
                 sys.exit(run.stderr)
-            print(f"{slots} slots: text, {describe(master, run.stderr, 'Build')}", flush=True)
+            print(f"{slots} slots: images, {describe(master, run.stderr, 'BuildPart')}", flush=True)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from recordmill.pipelines.planning import plan_job
 from recordmill.pipelines.text_options import add_text_arguments, text_request
 from recordmill.pipelines.text_planning import TextPlanner
 from recordmill.records.arguments import Parser
+from recordmill.records.errors import RunError, UsageError
 from recordmill.transforms.build import BuildShards
 from recordmill.transforms.commit import CommitDataset
 from recordmill.transforms.plan import RunTree
@@ -60,4 +61,7 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    try:
+        main(sys.argv[1:])
+    except (RunError, UsageError) as error:
+        sys.exit(f"own_pipeline.py: {error}")

@@ -188,7 +188,16 @@ def _parse_rows(
     ) -> tf.data.Dataset:
         def take(begin: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             end = begin + together * batch
-            return tf.gather(strings, picks[begin:end]), keys[begin:end]
+            rows = picks[begin:end]
+            if order.seed is not None:
+                return tf.gather(strings, rows), keys[begin:end]
+            first = tf.reduce_min(rows)
+            records = tf.cond(
+                tf.reduce_all(rows[1:] - rows[:-1] == 1),
+                lambda: strings[first : first + tf.size(rows, tf.int64)],  # shares their memory
+                lambda: tf.gather(strings, rows),
+            )
+            return records, keys[begin:end]
 
         return tf.data.Dataset.range(0, steps * batch, together * batch).map(_plain(take))
 

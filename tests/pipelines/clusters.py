@@ -6,7 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,13 +37,38 @@ class Flink:
         return ["--runner=flink", f"--flink_master={self.url}", "--parallelism=2"]
 
 
+_CLUSTER = [sys.executable, str(ROOT / "examples/flink/cluster.py")]
+_PRISM_PROGRAM = ROOT / "build/prism/prism"
+_INSTALL_PRISM = ["env", f"GOBIN={_PRISM_PROGRAM.parent}", "go", "install", _PRISM]
+_ahead: dict[str, subprocess.Popen[bytes]] = {}
+
+
+def build_ahead(markers: Iterable[str]) -> None:
+    """Begins to build what tests of these markers need; their fixtures await it."""
+    commands = {"flink": ("mvn", [*_CLUSTER, "build"]), "prism": ("go", _INSTALL_PRISM)}
+    missing = {"flink": True, "prism": not _PRISM_PROGRAM.exists()}  # the script looks by itself
+    for marker in markers:
+        tool, command = commands[marker]
+        if missing[marker] and shutil.which(tool):
+            _ahead[marker] = subprocess.Popen(
+                command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
+
+
+def _await(marker: str) -> None:
+    # Whether it went well the command that comes next will tell.
+    if marker in _ahead:
+        _ahead.pop(marker).wait(900)
+
+
 @pytest.fixture(scope="session")
 def flink(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flink]:
     for tool in ("java", "mvn"):
         if not shutil.which(tool):
             pytest.skip(f"{tool} is not installed, and a Flink cluster needs a JDK and Maven")
+    _await("flink")
     folder = tmp_path_factory.mktemp("flink") / "cluster"
-    script = [sys.executable, str(ROOT / "examples/flink/cluster.py"), f"--folder={folder}"]
+    script = [*_CLUSTER, f"--folder={folder}"]
     # The job server sends what the cluster has already: loading it again for each job takes long.
     settings = ["--set=classloader.resolve-order=parent-first", "--rest_port=0", "--job_port=0"]
     start = [*script, "start", *settings]
@@ -57,10 +82,9 @@ def flink(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flink]:
 @pytest.fixture(scope="session")
 def prism() -> Path:
     """The program, built from Beam's Go module."""
-    program = ROOT / "build/prism/prism"
-    if not program.exists():
+    _await("prism")
+    if not _PRISM_PROGRAM.exists():
         if not shutil.which("go"):
             pytest.skip("go is not installed, and Prism is built from Beam's Go module")
-        command = ["env", f"GOBIN={program.parent}", "go", "install", _PRISM]
-        subprocess.run(command, check=True, timeout=900)
-    return program
+        subprocess.run(_INSTALL_PRISM, check=True, timeout=900)
+    return _PRISM_PROGRAM

@@ -9,10 +9,26 @@ from pathlib import Path
 
 import pytest
 
-from .clusters import flink, prism
+from .clusters import build_ahead, flink, prism
 from .jobs import CASES, JobCase, shard_bytes
 
 __all__ = ["big", "flink", "prism", "small", "written"]
+
+
+def _cluster(item: pytest.Item) -> str:
+    names = ("flink", "prism")
+    return next((name for name in names if item.get_closest_marker(name)), "")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Jobs on clusters come last: what they need is built meanwhile."""
+    items.sort(key=lambda item: bool(_cluster(item)))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Begins to build what the chosen tests need."""
+    if not session.config.option.collectonly:
+        build_ahead(filter(None, {_cluster(item) for item in session.items}))
 
 
 @dataclass(frozen=True)
