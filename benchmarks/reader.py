@@ -37,6 +37,7 @@ from recordmill.records.schema import Schema
 from recordmill.records.shards import ShardName
 
 BATCH = 256
+ROUNDS = 9
 LENGTH, PREDICTIONS = 128, 20
 
 
@@ -96,14 +97,14 @@ def bert_dataset(records: int) -> Path:
 
 def rates(
     makers: dict[str, Callable[[], Iterable[Any]]], most: dict[str, int]
-) -> dict[str, tuple[float, float]]:
-    """Returns records/s and processor microseconds a record, the best of three runs of each.
+) -> dict[str, np.ndarray]:
+    """Returns `[rounds, 2]` for each: records/s, and processor microseconds a record.
 
-    The runs take turns, so that all meet the same load; processor time is what remains comparable
-    where others use the machine.
+    The runs take turns, so that all of a round meet the same load; processor time is what remains
+    comparable where others use the machine.
     """
-    best = dict.fromkeys(makers, (0.0, math.inf))
-    for _ in range(3):
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in makers}
+    for _ in range(ROUNDS):
         for name, make in makers.items():
             batches = iter(make())
             next(batches)
@@ -115,8 +116,9 @@ def rates(
                     break
             rate = count * BATCH / (time.perf_counter() - began)
             cost = (time.process_time() - worked) / (count * BATCH) * 1e6
-            best[name] = max(best[name][0], rate), min(best[name][1], cost)
-    return best
+            found[name].append((rate, cost))
+            del batches  # it may still be reading ahead
+    return {name: np.array(rows) for name, rows in found.items()}
 
 
 def model_garden(path: Path) -> tf.data.Dataset:
@@ -173,13 +175,15 @@ def speed_part(arguments: argparse.Namespace) -> None:
         "loop": "a Python loop of parse_single_example",
     }
     for name, label in names.items():
-        rate, cost = found[name]
+        # The median of what the rounds say: each compares runs that followed each other.
+        rate, cost = np.median(found[name], axis=0)
+        of_bare = np.median(found[name] / found["bare"], axis=0)
         show(
             label, rate, "records/s",
-            of_bare=f"{rate / found['bare'][0]:.2f}",
+            of_bare=f"{of_bare[0]:.2f}",
             cpu=f"{cost:.2f} us",
-            of_bare_by_cpu=f"{found['bare'][1] / cost:.2f}",
-            in_order_is=f"{found['in order'][0] / rate:.1f}x",
+            of_bare_by_cpu=f"{1 / of_bare[1]:.2f}",
+            in_order_is=f"{np.median(found['in order'][:, 0] / found[name][:, 0]):.1f}x",
         )  # fmt: skip
 
 

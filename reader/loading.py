@@ -29,8 +29,9 @@ _ON_ERROR = ("fail", "skip_record", "skip_shard")
 
 _WINDOW_RECORDS = 1 << 15
 _WINDOW_BYTES = 1 << 24
-_WINDOW_BLOCKS = 32
-_WRITTEN_WINDOW_RECORDS = 1 << 12
+# To begin with a block costs as much as to read some hundred records, and with a window a thousand.
+_WINDOW_BLOCKS = 16
+_WRITTEN_WINDOW_BLOCKS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +104,10 @@ class Reader:
         paths = _paths(dataset, shards, cache_dir, cache_bytes)
         self.skipped, stretches = _leave_out(dataset, shards, paths, stretches, on_error)
         mean_bytes = max(1, sum(s.record_bytes for s in shards) // sum(s.records for s in shards))
-        window = window_records or _window_records(shuffle, mean_bytes)
+        window = window_records or max(1, min(_WINDOW_RECORDS, _WINDOW_BYTES // mean_bytes))
         whole_shards = bool(dataset.manifest.compression)
-        block = window if whole_shards else max(1, window // (_WINDOW_BLOCKS if shuffle else 4))
+        blocks = _WINDOW_BLOCKS if shuffle else _WRITTEN_WINDOW_BLOCKS
+        block = window if whole_shards else max(1, window // blocks)
         self._order = Order(
             stretches=tuple(stretches), batch_size=batch_size, workers=worker.count,
             worker=worker.index, seed=seed if shuffle else None, remainder=remainder,
@@ -305,11 +307,6 @@ def _check_counts(**counts: int | None) -> None:
     for name, value in counts.items():
         if value is not None and value < 1:
             raise UsageError(f"{name} must be 1 or more, got {value}")
-
-
-def _window_records(shuffle: bool, mean_bytes: int) -> int:
-    most = _WINDOW_RECORDS if shuffle else _WRITTEN_WINDOW_RECORDS
-    return max(1, min(most, _WINDOW_BYTES // mean_bytes))
 
 
 def _stretches(
