@@ -168,6 +168,7 @@ def cloud() -> Iterator[Cloud]:
 
     logging.getLogger("gcp_storage_emulator").setLevel(logging.CRITICAL)
     storage = Storage(use_memory_fs=True)
+    storage._write_config_to_file = lambda: None  # at each request all that it knows, for a restart
     create_bucket(BUCKET, storage)
     found = Cloud(0)
     handler = partial(_handler(emulator.RequestHandler, found), storage)
