@@ -40,7 +40,7 @@ def show(name: str, value: float, unit: str, **more: object) -> None:
     print(f"{name:<58} {value:>10,.1f} {unit:<12} {extra}", flush=True)
 
 
-def make_images(folder: Path, images: list[str], count: int, scale: int) -> list[str]:
+def make_images(folder: Path, images: list[str], count: int, scale: int = 1) -> list[str]:
     """Photos under new names in two class folders; drawn ones where none are given."""
     made = [folder / ("a", "b")[i % 2] / f"{i:06d}.jpg" for i in range(count)]
     if not images:
