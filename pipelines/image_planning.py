@@ -364,7 +364,8 @@ def count_tasks(splits: list[ImageSplit], workers: int) -> tuple[int, int]:
     shards = sum(split.shards for split in splits)
     largest = max(int(np.diff(split.bounds).max()) for split in splits)
     rounds = -(-shards // workers)
-    even = rounds > 1 and rounds * workers <= shards * _MOST_WAITING
+    records = sum(split.bounds[-1] for split in splits)
+    even = rounds > 1 and rounds * workers * largest <= records * _MOST_WAITING
     if workers == 1 or (even and largest <= _MOST_RECORDS):
         return shards, 1
     parts = -(-workers * _TASKS_PER_WORKER // shards)

@@ -80,7 +80,8 @@ class _Planner:
         """Returns the parts of a window.
 
         Returns:
-          runs: `[num_runs, 5] int64`: shard, byte offset, records to skip, records, first record.
+          runs: `[num_runs, 6] int64`: shard, byte offset, records to skip, records, first record,
+            and the places in the strings of each run, as many as the longest needs.
           picks: `[num_rows] int64`, the place of each row in the runs' strings.
           keys: `[num_rows, 2] int64`, epoch and number of the record.
           steps: batches to make of them; the last one can be smaller, or empty.
@@ -91,12 +92,13 @@ class _Planner:
         plan = order.window(epoch, window, from_step)
         left = order.steps_per_epoch - window * order.window_steps
         steps = np.int64(min(order.window_steps, left) - from_step)
-        runs = np.array([(r.shard, 0, 0, r.count, r.first) for r in plan.runs], np.int64)
+        places = max(1, *(run.count for run in plan.runs))
+        runs = np.array([(r.shard, 0, 0, r.count, r.first, places) for r in plan.runs], np.int64)
         runs[:, 1], runs[:, 2] = self._source.offsets(runs[:, 0], runs[:, 4])
         positions = np.array([run.position for run in plan.runs], np.int64)
         which = np.searchsorted(positions, plan.rows, side="right") - 1
         within = plan.rows - positions[which]
-        picks = which * order.run_records + within
+        picks = which * places + within
         numbers = np.array([run.number for run in plan.runs], np.int64)[which] + within
         numbers[plan.rows == FILLER] = FILLER
         keys = np.stack([np.full_like(numbers, epoch), numbers], axis=1)
@@ -105,7 +107,7 @@ class _Planner:
 
 def _complain(source: Source, run: Ints) -> None:
     """Raises an error that names the record at which a run ends too early."""
-    shard, offset, skip, count, first = map(int, run)
+    shard, offset, skip, count, first, _ = map(int, run)
     path = source.paths[shard]
     damage = first_damage(
         path, source.compression, first=first - skip, count=skip + count, offset=offset
@@ -140,7 +142,8 @@ def _read_windows(
             lambda: True,
         )
         with tf.control_dependencies([checked]):
-            return tf.pad(records, [[0, size - tf.size(records)]], constant_values="")
+            missing = run[5] - tf.size(records, tf.int64)
+            return tf.pad(records, [[0, missing]], constant_values="")
 
     def read(run: tf.Tensor) -> tf.data.Dataset:
         records: tf.data.Dataset = RecordsFrom(
@@ -150,13 +153,15 @@ def _read_windows(
             records = records.skip(run[2])
         # Whole batches are checked, because each layer costs every record a tenth of its parsing.
         block = records.take(run[3]).batch(size).ignore_errors().concatenate(nothing).take(1)
-        return block.map(lambda x: tf.cond(tf.size(x) == size, lambda: x, lambda: fill_up(x, run)))
+        return block.map(
+            lambda x: tf.cond(tf.size(x, tf.int64) == run[5], lambda: x, lambda: fill_up(x, run))
+        )
 
     def window(number: tf.Tensor) -> tf.data.Dataset:
         runs, picks, keys, steps = tf.numpy_function(
             planner, [number], [tf.int64] * 4, stateful=False
         )
-        runs = tf.ensure_shape(runs, [None, 5])
+        runs = tf.ensure_shape(runs, [None, 6])
         picks = tf.ensure_shape(picks, [None])
         keys = tf.ensure_shape(keys, [None, 2])
         steps = tf.ensure_shape(steps, [])

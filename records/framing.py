@@ -43,7 +43,8 @@ _TABLES = _tables()
 
 def _has_instruction() -> bool:
     """Tells whether kernels are compiled for a processor that computes crc32c by itself."""
-    chosen = numba.config.CPU_NAME or numba.config.CPU_FEATURES
+    config = numba.config
+    chosen = config.CPU_NAME or config.CPU_FEATURES or config.DISABLE_JIT
     return not chosen and bool(binding.get_host_cpu_features().get("sse4.2"))
 
 
@@ -53,6 +54,8 @@ _INSTRUCTION = _has_instruction()
 @intrinsic
 def _crc_of_word(_: Any, crc: Any, data: Any, at: Any) -> Any:
     """Adds `data[at : at + 8]` to a crc32c, five times as fast as by tables."""
+    if data.layout != "C":
+        return None  # numba says that there is no such function
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         before, array, place = values

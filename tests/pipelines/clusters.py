@@ -55,7 +55,8 @@ def build_ahead(markers: Iterable[str]) -> None:
             )
 
 
-def _await(marker: str) -> None:
+def await_build(marker: str) -> None:
+    """Waits for what was begun for tests of a marker."""
     # Whether it went well the command that comes next will tell.
     if marker in _ahead:
         _ahead.pop(marker).wait(900)
@@ -66,7 +67,7 @@ def flink(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flink]:
     for tool in ("java", "mvn"):
         if not shutil.which(tool):
             pytest.skip(f"{tool} is not installed, and a Flink cluster needs a JDK and Maven")
-    _await("flink")
+    await_build("flink")
     folder = tmp_path_factory.mktemp("flink") / "cluster"
     script = [*_CLUSTER, f"--folder={folder}"]
     # The job server sends what the cluster has already: loading it again for each job takes long.
@@ -82,7 +83,7 @@ def flink(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flink]:
 @pytest.fixture(scope="session")
 def prism() -> Path:
     """The program, built from Beam's Go module."""
-    _await("prism")
+    await_build("prism")
     if not _PRISM_PROGRAM.exists():
         if not shutil.which("go"):
             pytest.skip("go is not installed, and Prism is built from Beam's Go module")

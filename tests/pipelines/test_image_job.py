@@ -106,6 +106,10 @@ class TestWhatIsWritten:
         splits = [ImageSplit("train", bounds[-1], 1, bounds)]
         assert count_tasks(splits, workers) == expected
 
+    def test_small_splits_do_not_even_out_large_ones(self) -> None:
+        large = ImageSplit("train", 15_000, 1, (0, 5_000, 10_000, 15_000))
+        assert count_tasks([large, ImageSplit("test", 100, 1, (0, 100))], 2) == (8, 2)
+
     def test_statistics(self, photos: Path, tmp_path: Path) -> None:
         assert run(photos, tmp_path / "ds") == 0
         found = json.loads((tmp_path / "ds/_meta/statistics.json").read_text())["train"]

@@ -14,7 +14,7 @@ from recordmill.pipelines.engines import parse_arguments
 from recordmill.pipelines.text_options import add_text_arguments, text_request
 from recordmill.records.arguments import Parser
 
-from .clusters import ROOT
+from .clusters import ROOT, await_build
 
 RECIPE = ROOT / "examples/flink/kubernetes"
 OPERATOR = "org.apache.flink:flink-kubernetes-operator-api:1.10.0"
@@ -48,6 +48,7 @@ def operator_schema() -> dict[str, Any]:
     group, artifact, version = OPERATOR.split(":")
     jar = repository / group.replace(".", "/") / f"{artifact}/{version}/{artifact}-{version}.jar"
     if not jar.exists():
+        await_build("flink")  # which fills the same repository
         command = [
             "mvn", "-B", "-q", f"-Dmaven.repo.local={repository}", "dependency:get",
             f"-Dartifact={OPERATOR}", "-Dtransitive=false",

@@ -461,3 +461,12 @@ def test_reading_needs_neither_beam_nor_numba(uneven: Path) -> None:
         [sys.executable, "-c", _LIGHT, str(uneven)], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_no_more_places_are_held_than_the_longest_run_needs(uneven: Path, shuffle: bool) -> None:
+    from recordmill.reader import pipeline
+
+    reader = Reader(uneven, "train", batch_size=2, shuffle=shuffle, remainder="pad")
+    runs = pipeline._Planner(reader._source, reader._order, 0)(np.int64(0))[0]
+    assert set(runs[:, 5]) == {runs[:, 3].max()}
