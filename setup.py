@@ -8,16 +8,16 @@ FOLDERS = ("records", "reader", "transforms", "pipelines")
 
 
 def beam(extras: str = "") -> list[str]:
-    """Beam, with extras in brackets; on Python 3.10 tensorflow-metadata takes no later protobuf."""
+    """Beam, with extras in brackets; on Python 3.10 one that takes the protobuf below."""
     return [
         f"apache-beam{extras}>=2.77,<2.78; python_version >= '3.11'",
         f"apache-beam{extras}>=2.75,<2.76; python_version < '3.11'",
-        "protobuf<6.33; python_version < '3.11'",
     ]
 
 
 BEAM = [
     *beam(),
+    "protobuf<6.33; python_version < '3.11'",  # tensorflow-metadata takes no later one there
     "numba>=0.61,<0.70",
     "orjson>=3.9,<4",
     "packaging>=23",

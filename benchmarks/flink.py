@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
-import numpy as np
-from PIL import Image
+from images import make_images
 
 from recordmill.pipelines.engines import choose_engine, parse_arguments
 from recordmill.pipelines.local import JobSize
@@ -73,14 +72,6 @@ def run_sleeping(flags: list[str], tasks: int, folder: Path) -> str:
     return f"{printed.getvalue()}\n{len(times)} tasks of 1 s took {seconds:.1f} s"
 
 
-def draw_images(folder: Path, count: int) -> None:
-    folder.mkdir(parents=True)
-    for number in range(count):
-        noise = np.random.default_rng(number).integers(0, 255, (48, 64, 3), np.uint8)
-        photo = Image.fromarray(noise).resize((640, 480), Image.Resampling.BICUBIC)
-        photo.save(folder / f"{number:04d}.jpg")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--flink_master", default="localhost:8081")
@@ -93,7 +84,7 @@ def main() -> None:
     master = options.flink_master
     where = [f"--flink_master={master}", f"--job_endpoint={options.job_endpoint}"]
     with tempfile.TemporaryDirectory() as folder:
-        draw_images(Path(folder, "photos/drawn"), options.images)
+        make_images(Path(folder, "photos"), [], options.images)
         for slots in options.slots.split(","):
             flags = ["--runner=flink", *where, f"--parallelism={slots}"]
             printed = run_sleeping(flags, options.tasks, Path(folder, f"sleep-{slots}"))

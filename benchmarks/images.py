@@ -61,7 +61,8 @@ def make_images(folder: Path, images: list[str], count: int, scale: int = 1) -> 
     for i, path in enumerate(made):
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists():
-            # Names are linked where that can be: what is measured is not the disk.
+            # Linked where that can be (a file system allows a file so many names): what is
+            # measured is not the disk.
             source = made[i - len(images)] if i >= len(images) else images[i]
             try:
                 os.link(source, path)
@@ -209,23 +210,16 @@ def tfds(paths: list[str], scratch: Path, *, copy: bool) -> float:
 
 def memory(scratch: Path) -> None:
     for name, count, side in (("small", 100_000, (32, 32)), ("large", 200, (8164, 6124))):
-        folder = scratch / name / "a"
-        folder.mkdir(parents=True, exist_ok=True)
         noise = np.random.default_rng(0).integers(0, 255, (16, 16, 3), np.uint8)
-        first = folder / "000000.jpg"
-        Image.fromarray(noise).resize(side, Image.Resampling.BICUBIC).save(first)
-        for i in range(1, count):
-            path = folder / f"{i:06d}.jpg"
-            if i % 60_000 == 0:  # a file system allows a file so many names
-                first = Path(shutil.copyfile(first, path))
-            elif not path.exists():
-                os.link(first, path)
+        seed = scratch / f"{name}.jpg"
+        Image.fromarray(noise).resize(side, Image.Resampling.BICUBIC).save(seed)
+        make_images(scratch / name, [str(seed)], count)
         size = "--image_size=224x224" if name == "large" else "--image_size=28x28"
         flags = (size, "--augmentations=flip", f"--direct_num_workers={CORES}", "--shard_size=20MB")
-        seconds, peak = job(str(folder.parent), scratch, *flags)
+        seconds, peak = job(str(scratch / name), scratch, *flags)
         show(f"peak memory, {count:,} images of {side[0]} x {side[1]}", peak / 1e6, "MB",
              speed=f"{count / seconds:.1f} images/s")  # fmt: skip
-        shutil.rmtree(folder.parent)
+        shutil.rmtree(scratch / name)
 
 
 def main() -> None:

@@ -76,12 +76,12 @@ class _Planner:
         window, self._from_step = divmod(step, order.window_steps)
         self.first = epoch * order.windows_per_epoch + window
 
-    def __call__(self, number: np.int64) -> tuple[Ints, Ints, Ints, np.int64]:
+    def __call__(self, number: np.int64) -> tuple[Ints, np.int64, Ints, Ints, np.int64]:
         """Returns the parts of a window.
 
         Returns:
-          runs: `[num_runs, 6] int64`: shard, byte offset, records to skip, records, first record,
-            and the places in the strings of each run, as many as the longest needs.
+          runs: `[num_runs, 5] int64`: shard, byte offset, records to skip, records, first record.
+          places: that each run has in the strings, as many as the longest needs.
           picks: `[num_rows] int64`, the place of each row in the runs' strings.
           keys: `[num_rows, 2] int64`, epoch and number of the record.
           steps: batches to make of them; the last one can be smaller, or empty.
@@ -92,8 +92,8 @@ class _Planner:
         plan = order.window(epoch, window, from_step)
         left = order.steps_per_epoch - window * order.window_steps
         steps = np.int64(min(order.window_steps, left) - from_step)
-        places = max(1, *(run.count for run in plan.runs))
-        runs = np.array([(r.shard, 0, 0, r.count, r.first, places) for r in plan.runs], np.int64)
+        runs = np.array([(r.shard, 0, 0, r.count, r.first) for r in plan.runs], np.int64)
+        places = max(np.int64(1), runs[:, 3].max())
         runs[:, 1], runs[:, 2] = self._source.offsets(runs[:, 0], runs[:, 4])
         positions = np.array([run.position for run in plan.runs], np.int64)
         which = np.searchsorted(positions, plan.rows, side="right") - 1
@@ -102,12 +102,12 @@ class _Planner:
         numbers = np.array([run.number for run in plan.runs], np.int64)[which] + within
         numbers[plan.rows == FILLER] = FILLER
         keys = np.stack([np.full_like(numbers, epoch), numbers], axis=1)
-        return runs, picks, keys, steps
+        return runs, places, picks, keys, steps
 
 
 def _complain(source: Source, run: Ints) -> None:
     """Raises an error that names the record at which a run ends too early."""
-    shard, offset, skip, count, first, _ = map(int, run)
+    shard, offset, skip, count, first = map(int, run)
     path = source.paths[shard]
     damage = first_damage(
         path, source.compression, first=first - skip, count=skip + count, offset=offset
@@ -135,17 +135,17 @@ def _read_windows(
         _complain(source, run)
         return np.bool_(True)
 
-    def fill_up(records: tf.Tensor, run: tf.Tensor) -> tf.Tensor:
+    def fill_up(records: tf.Tensor, run: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
         checked = tf.cond(
             tf.size(records, tf.int64) < run[3],
             lambda: tf.numpy_function(complain, [run], tf.bool, stateful=False),
             lambda: True,
         )
         with tf.control_dependencies([checked]):
-            missing = run[5] - tf.size(records, tf.int64)
+            missing = places - tf.size(records, tf.int64)
             return tf.pad(records, [[0, missing]], constant_values="")
 
-    def read(run: tf.Tensor) -> tf.data.Dataset:
+    def read(run: tf.Tensor, places: tf.Tensor) -> tf.data.Dataset:
         records: tf.data.Dataset = RecordsFrom(
             paths[run[0]], source.compression, run[1], buffer_bytes
         )
@@ -154,19 +154,26 @@ def _read_windows(
         # Whole batches are checked, because each layer costs every record a tenth of its parsing.
         block = records.take(run[3]).batch(size).ignore_errors().concatenate(nothing).take(1)
         return block.map(
-            lambda x: tf.cond(tf.size(x, tf.int64) == run[5], lambda: x, lambda: fill_up(x, run))
+            lambda x: tf.cond(
+                tf.size(x, tf.int64) == places, lambda: x, lambda: fill_up(x, run, places)
+            )
         )
 
     def window(number: tf.Tensor) -> tf.data.Dataset:
-        runs, picks, keys, steps = tf.numpy_function(
-            planner, [number], [tf.int64] * 4, stateful=False
+        runs, places, picks, keys, steps = tf.numpy_function(
+            planner, [number], [tf.int64] * 5, stateful=False
         )
-        runs = tf.ensure_shape(runs, [None, 6])
+        runs = tf.ensure_shape(runs, [None, 5])
+        places = tf.ensure_shape(places, [])
         picks = tf.ensure_shape(picks, [None])
         keys = tf.ensure_shape(keys, [None, 2])
         steps = tf.ensure_shape(steps, [])
         blocks = tf.data.Dataset.from_tensor_slices(runs).interleave(
-            _plain(read), _RUNS_AT_ONCE, 1, num_parallel_calls=parallel_calls, deterministic=True
+            _plain(lambda run: read(run, places)),
+            _RUNS_AT_ONCE,
+            1,
+            num_parallel_calls=parallel_calls,
+            deterministic=True,
         )
         whole = blocks.batch(tf.shape(runs, tf.int64)[0])
         return whole.map(_plain(lambda x: (tf.reshape(x, [-1]), picks, keys, steps)))

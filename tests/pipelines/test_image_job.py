@@ -110,6 +110,16 @@ class TestWhatIsWritten:
         large = ImageSplit("train", 15_000, 1, (0, 5_000, 10_000, 15_000))
         assert count_tasks([large, ImageSplit("test", 100, 1, (0, 100))], 2) == (8, 2)
 
+    def test_a_smaller_gap_gives_other_pixels(self, photos: Path, tmp_path: Path) -> None:
+        for name, flags in (
+            ("usual", ()),
+            ("two", ("--reducing_gap=2",)),
+            ("one", ("--reducing_gap=1",)),
+        ):
+            assert run(photos, tmp_path / name, "--image_size=16x16", *flags) == 0
+        assert shard_bytes(tmp_path / "usual") == shard_bytes(tmp_path / "two")
+        assert shard_bytes(tmp_path / "usual") != shard_bytes(tmp_path / "one")
+
     def test_statistics(self, photos: Path, tmp_path: Path) -> None:
         assert run(photos, tmp_path / "ds") == 0
         found = json.loads((tmp_path / "ds/_meta/statistics.json").read_text())["train"]

@@ -468,5 +468,5 @@ def test_no_more_places_are_held_than_the_longest_run_needs(uneven: Path, shuffl
     from recordmill.reader import pipeline
 
     reader = Reader(uneven, "train", batch_size=2, shuffle=shuffle, remainder="pad")
-    runs = pipeline._Planner(reader._source, reader._order, 0)(np.int64(0))[0]
-    assert set(runs[:, 5]) == {runs[:, 3].max()}
+    runs, places, *_ = pipeline._Planner(reader._source, reader._order, 0)(np.int64(0))
+    assert places == runs[:, 3].max() <= 107
