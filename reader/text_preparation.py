@@ -313,11 +313,13 @@ def causal_labels(
     def transform(features: Features, _: tf.Tensor) -> Features:
         import tensorflow as tf
 
+        if "segment_ids" in features:
+            features = {**features, "input_mask": tf.cast(features["segment_ids"] > 0, tf.int32)}
         packed = {
-            name: features[name] for name in ("segment_ids", "position_ids") if name in features
+            name: rows_of.fit(features[name], 0)
+            for name in ("segment_ids", "position_ids")
+            if name in features
         }
-        if "segment_ids" in packed:
-            features = {**features, "input_mask": tf.cast(packed["segment_ids"] > 0, tf.int32)}
         rows, rest = rows_of(features)
         segments = packed.get("segment_ids", tf.cast(rows.mask, tf.int32))
         labelled = (segments[:, 1:] == segments[:, :-1]) & rows.mask[:, 1:]

@@ -154,7 +154,7 @@ class RowMaker:
             tokens = tf.not_equal(values, self.pad_id) if mask is None else tf.cast(mask, tf.bool)
             places = tf.range(1, tf.shape(values)[1] + 1)
             lengths = tf.reduce_max(tf.where(tokens, places, 0), axis=1)
-            ids = self._fit(tf.cast(values, tf.int32))
+            ids = self.fit(tf.cast(values, tf.int32), self.pad_id)
         limit = f"a record must have at most max_seq_length={self.max_seq_length} tokens"
         check = tf.debugging.assert_less_equal(
             lengths, self.max_seq_length, f"{limit}; give the length it was written with"
@@ -173,14 +173,14 @@ class RowMaker:
                 self._table = _lookup_table(self._vocabulary)
         return self._table.lookup(pieces)
 
-    def _fit(self, ids: tf.Tensor) -> tf.Tensor:
+    def fit(self, values: tf.Tensor, filler: int) -> tf.Tensor:
         """Returns `[batch, max_seq_length]`: cut, or padded."""
         import tensorflow as tf
 
-        cut = ids[:, : self.max_seq_length]
+        cut = values[:, : self.max_seq_length]
         missing = self.max_seq_length - tf.shape(cut)[1]
-        padded = tf.pad(cut, [[0, 0], [0, missing]], constant_values=self.pad_id)
-        return tf.ensure_shape(padded, [ids.shape[0], self.max_seq_length])
+        padded = tf.pad(cut, [[0, 0], [0, missing]], constant_values=filler)
+        return tf.ensure_shape(padded, [values.shape[0], self.max_seq_length])
 
 
 def _lookup_table(vocabulary: Vocabulary) -> Any:

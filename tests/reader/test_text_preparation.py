@@ -188,6 +188,25 @@ class TestCausalLabels:
             "position_ids": [[0, 1, 2, 0, 1, 0]],
         }
 
+    @pytest.mark.parametrize("packed_to", [6, 7, 9])
+    def test_packed_rows_may_be_of_another_length(self, packed_to: int) -> None:
+        rows = {"input_ids": ragged([[5, 6, 7], [8, 9]])}
+        packed = pack_sequences(max_seq_length=packed_to)(rows, keys_of(2))
+        found = causal_labels(max_seq_length=6, pad_id=0)(packed, keys_of(2))
+        assert {name: value.numpy().tolist() for name, value in found.items()} == {
+            "input_ids": [[5, 6, 7, 8, 9, 0]],
+            "labels": [[6, 7, 0, 9, 0, 0]],
+            "input_mask": [[1, 1, 0, 1, 0, 0]],
+            "segment_ids": [[1, 1, 1, 2, 2, 0]],
+            "position_ids": [[0, 1, 2, 0, 1, 0]],
+        }
+
+    def test_packed_rows_with_more_tokens_are_refused(self) -> None:
+        rows = {"input_ids": ragged([[5, 6, 7], [8, 9]])}
+        packed = pack_sequences(max_seq_length=5)(rows, keys_of(2))
+        with pytest.raises(tf.errors.InvalidArgumentError, match="at most max_seq_length=4"):
+            causal_labels(max_seq_length=3)(packed, keys_of(2))
+
 
 def test_word_pieces_are_prepared_as_their_ids(vocab_file: str) -> None:
     pieces = Path(vocab_file).read_text(encoding="utf-8").split()
