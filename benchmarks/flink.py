@@ -23,9 +23,9 @@ from typing import Any
 import apache_beam as beam
 from images import make_images
 
-from recordmill.pipelines.engines import choose_engine, parse_arguments
-from recordmill.pipelines.local import JobSize
-from recordmill.records.arguments import Parser
+from recordmill.pipelines.arguments import Parser
+from recordmill.pipelines.engines.choice import choose_engine, parse_arguments
+from recordmill.pipelines.engines.local import JobSize
 
 
 def get(url: str) -> Any:

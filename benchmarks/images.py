@@ -29,9 +29,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 import numpy as np
 from PIL import Image, ImageOps
 
+from recordmill.pipelines.cores import usable_cores
 from recordmill.pipelines.progress import resident_bytes
 
-CORES = len(os.sched_getaffinity(0))
+CORES = usable_cores()
 SIDE = 224
 
 
@@ -147,7 +148,7 @@ def job(folder: str, scratch: Path, *flags: str) -> tuple[float, float]:
     )  # fmt: skip
     peak = 0
     while process.poll() is None:
-        peak = max(peak, resident_bytes(process.pid))
+        peak = max(peak, resident_bytes(process.pid) or 0)
         time.sleep(0.05)
     seconds = time.perf_counter() - began
     text = process.communicate()[0]

@@ -29,9 +29,9 @@ import tensorflow as tf
 from recordmill.reader import Reader, load
 from recordmill.reader.dataset import open_dataset
 from recordmill.reader.parsing import example_spec
-from recordmill.records import formats
-from recordmill.records.encoding import encode_batch
-from recordmill.records.framing import index_lines
+from recordmill.records import text_formats as formats
+from recordmill.records.codec.encoding import encode_batch
+from recordmill.records.codec.framing import index_lines
 from recordmill.records.manifest import MANIFEST_PATH, Manifest, ShardInfo, success_bytes
 from recordmill.records.schema import Schema
 from recordmill.records.shards import ShardName

@@ -76,7 +76,7 @@ def token_dataset(scratch: Path, megabytes: int) -> tuple[Path, str]:
 
 def masking(scratch: Path, megabytes: int) -> None:
     from recordmill.reader.loading import load
-    from recordmill.reader.masking import mask_tokens
+    from recordmill.reader.transforms.masking import mask_tokens
 
     dataset, vocab = token_dataset(scratch, megabytes)
     sizes = {"max_seq_length": LENGTH, "max_predictions_per_seq": PREDICTIONS}
@@ -99,8 +99,9 @@ def spans(scratch: Path, megabytes: int) -> None:
     import tensorflow as tf
 
     from recordmill.reader.loading import load
-    from recordmill.reader.masking import mask_tokens
-    from recordmill.reader.text_preparation import corrupt_spans, pack_sequences
+    from recordmill.reader.transforms.masking import mask_tokens
+    from recordmill.reader.transforms.packing import pack_sequences
+    from recordmill.reader.transforms.spans import corrupt_spans
 
     dataset, vocab = token_dataset(scratch, megabytes)
     mask = mask_tokens(vocab_file=vocab, max_seq_length=LENGTH, max_predictions_per_seq=1)
@@ -126,9 +127,9 @@ def images(scratch: Path, pattern: str | None, count: int) -> None:
     import tensorflow as tf
     from images import make_images
 
-    from recordmill.reader.image_augmentation import augment_images, normalise_images
-    from recordmill.reader.images import decode_images
     from recordmill.reader.loading import load
+    from recordmill.reader.transforms.image_augmentation import augment_images, normalise_images
+    from recordmill.reader.transforms.image_decoding import decode_images
 
     make_images(scratch / "photos", sorted(glob(pattern)) if pattern else [], count)
     dataset = written(
@@ -217,7 +218,7 @@ def peak_of_own_memory() -> Iterator[list[float]]:
 def write_classes(folder: Path) -> Path:
     """500 shards of uneven classes, class c with a share of 2 ** -(c + 1), and 4 kB a record."""
     sys.path.insert(0, str(Path(__file__).parents[1]))
-    from recordmill.records.encoding import Strings
+    from recordmill.records.codec.encoding import Strings
     from recordmill.records.schema import Feature, Schema
     from tests.reader.small_datasets import write_dataset
 
@@ -252,8 +253,8 @@ def balanced(way: str, folder: str) -> tuple[float, float]:
     if way == "tensorflow":
         list(tf.data.Dataset.range(3).batch(2))
         return 0.0, 0.0
-    from recordmill.reader import balance
     from recordmill.reader.loading import load
+    from recordmill.reader.sampling import balance
 
     labels = balance.read_labels(folder, "train")
     if way == "label":

@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from recordmill.transforms.sentences import split_sentences
+from recordmill.transforms.sources.sentences import split_sentences
 
 
 def cuts(sentences: list[str]) -> set[int]:

@@ -34,18 +34,20 @@ sys.path.insert(0, str(Path(__file__).parent))
 import numpy as np
 from corpus import make_corpus, pydoc_text
 
+from recordmill.pipelines.cores import usable_cores
 from recordmill.pipelines.options import parse_bytes
 from recordmill.pipelines.progress import resident_bytes
-from recordmill.records.encoding import encode_batch
+from recordmill.records.codec.encoding import encode_batch
 from recordmill.records.hashing import seed_for
-from recordmill.transforms.documents import DocumentSpec, read_documents
-from recordmill.transforms.lines import split_lines
-from recordmill.transforms.pieces import PieceCutter
-from recordmill.transforms.sources import list_sources
-from recordmill.transforms.tasks import BertTask
-from recordmill.transforms.tokenization import Vocabulary, WordPieceTokenizer
+from recordmill.transforms.sources.document_spec import DocumentSpec
+from recordmill.transforms.sources.documents import read_documents
+from recordmill.transforms.sources.lines import split_lines
+from recordmill.transforms.sources.work_items import list_sources
+from recordmill.transforms.text.chunks import ChunkCutter
+from recordmill.transforms.text.objectives import BertObjective
+from recordmill.transforms.text.tokenization import Vocabulary, WordPieceTokenizer
 
-CORES = len(os.sched_getaffinity(0))
+CORES = usable_cores()
 SEED = 12345
 
 
@@ -105,7 +107,7 @@ def tokenization_kernels(text: bytes, vocab_file: str) -> None:
 
 def encoding_kernels(vocab_file: str) -> None:
     vocabulary = load_vocabulary(vocab_file)
-    schema = BertTask(vocabulary, SEED).schema
+    schema = BertObjective(vocabulary, SEED).schema
     rng = np.random.default_rng(0)
     count = 8192
     columns: dict[str, Any] = {}
@@ -158,12 +160,12 @@ def encoding_kernels(vocab_file: str) -> None:
 
 def bare_loop(paths: list[str], vocab_file: str, output: str, ready: Any, go: Any) -> None:
     """Tokenize, mask, encode, write in a loop over some files: no shuffle, no shards, no Beam."""
-    task = BertTask(load_vocabulary(vocab_file), SEED, copies=1)
+    task = BertObjective(load_vocabulary(vocab_file), SEED, copies=1)
     tokenizer = WordPieceTokenizer(task.vocabulary, lower_case=True)
     spec = DocumentSpec()
 
     def work(names: list[str], size: int | None = None) -> None:
-        cutter = PieceCutter(task.cut, seed_for(SEED, "pieces"))
+        cutter = ChunkCutter(task.cut, seed_for(SEED, "pieces"))
         with open(output, "wb") as out:
             for source in list_sources(names):
                 batches = list(read_documents(source, spec, groups=False))[:size] if size else None
@@ -175,7 +177,7 @@ def bare_loop(paths: list[str], vocab_file: str, output: str, ready: Any, go: An
                 if previous:
                     write(previous, False, cutter, out)
 
-    def write(batch: Any, goes_on: bool, cutter: PieceCutter, out: Any) -> None:
+    def write(batch: Any, goes_on: bool, cutter: ChunkCutter, out: Any) -> None:
         pieces, _ = cutter.cut(batch, tokenizer.tokenize(batch.lines), goes_on=goes_on)
         everything = np.arange(len(pieces))
         for examples in task.examples(pieces, everything, np.zeros(len(pieces), np.int64)):
@@ -232,7 +234,7 @@ def job(corpus: Path, vocab_file: str, scratch: Path, *flags: str) -> tuple[floa
     peak = 0
     begins: dict[str, float] = {}
     while process.poll() is None:
-        peak = max(peak, resident_bytes() - own_bytes())
+        peak = max(peak, (resident_bytes() or 0) - own_bytes())
         for phase, sign in (("read", "_tmp/runs-0"), ("write", "_tmp/shards.json")):
             if phase not in begins and (output / sign).exists():
                 begins[phase] = time.perf_counter() - began

@@ -98,7 +98,7 @@ def image_job() -> None:
     pictures.draw(DEMO / "pictures")
     recordmill(
         "images", f"--input={DEMO}/pictures", f"--output={DEMO}/surfaces", "--task=segmentation",
-        "--binary_masks", "--channels=1", "--image_size=128x128", "--num_shards=2",
+        "--channels=1", "--image_size=128x128", "--num_shards=2",
         "--augmentations=flip,rotate(20),brightness", "--copies=2", "--keep_original",
     )  # fmt: skip
     recordmill("verify", f"{DEMO}/surfaces")
@@ -106,5 +106,6 @@ def image_job() -> None:
 
 
 if __name__ == "__main__":
+    print(f"everything is written to {DEMO.absolute()}")
     text_job()
     image_job()

@@ -12,17 +12,16 @@ from collections.abc import Iterator
 
 import apache_beam as beam
 
-from recordmill.pipelines.planning import plan_job
+from recordmill.pipelines.arguments import Parser
+from recordmill.pipelines.planning.plan_job import plan_job
+from recordmill.pipelines.planning.text_planner import TextPlanner
 from recordmill.pipelines.text_options import add_text_arguments, text_request
-from recordmill.pipelines.text_planning import TextPlanner
-from recordmill.records.arguments import Parser
 from recordmill.records.errors import RunError, UsageError
-from recordmill.transforms.build import BuildShards
-from recordmill.transforms.commit import CommitDataset
-from recordmill.transforms.plan import RunTree
-from recordmill.transforms.regroup import RegroupRuns
-from recordmill.transforms.scatter import ScatterDocuments
-from recordmill.transforms.shard_plan import PlanShards
+from recordmill.transforms.dataset.commit import CommitDataset
+from recordmill.transforms.text.build import BuildShards
+from recordmill.transforms.text.regroup import RegroupRuns
+from recordmill.transforms.text.scatter import ScatterDocuments
+from recordmill.transforms.text.shard_plan import PlanShards
 
 
 class CountTasks(beam.DoFn):
@@ -39,9 +38,11 @@ def main(arguments: list[str]) -> None:
     parser = Parser(description=__doc__.split("\n")[0])
     add_text_arguments(parser)
     plan = plan_job(TextPlanner(text_request(parser.parse_args(arguments))), workers=1)
-    if plan.complete:
+    if plan is None:
+        print("the dataset is complete: nothing to do")
         return
-    job, tree = plan.job, RunTree(**plan.details)
+    job, tree = plan.job, plan.stages
+    output, sizes = job.workspace.output, f"{job.workspace.output}.csv"
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
         built = (
             pipeline
@@ -55,9 +56,10 @@ def main(arguments: list[str]) -> None:
         _ = (
             built
             | "Line" >> beam.Map(lambda count: f"{count}")
-            | "WriteSizes" >> beam.io.WriteToText(f"{job.output}.csv", shard_name_template="")
+            | "WriteSizes" >> beam.io.WriteToText(sizes, shard_name_template="")
         )
         _ = built | "Sum" >> beam.CombineGlobally(sum) | "Commit" >> CommitDataset(job, plan.commit)
+    print(f"the dataset is in {output}, the size of every shard in {sizes}")
 
 
 if __name__ == "__main__":

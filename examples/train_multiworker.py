@@ -5,13 +5,14 @@
 
 This one command starts all workers on this machine, and ends all when one dies. The same command
 again goes on from the last checkpoint, with the same losses as if nothing had happened: it holds
-the model and the reader's place. What it reads is what `recordmill text --task=bert` (or `mlm`, or
+the model and the reader's state. What it reads is what `recordmill text --task=bert` (or `mlm`, or
 `mlm_tokens`, then masked anew each epoch) and `recordmill images --task=classification` wrote.
 
 Each worker writes TensorBoard summaries (`<work_dir>/logs/worker-<i>`); the first one writes
 `losses.jsonl`, and `evaluation.json`: mean, variance and worst worker.
 
-The loop is our own because Keras 3's `model.fit` does not run under this strategy.
+The loop is our own because Keras 3's `model.fit` does not run under this strategy. The models are
+in `multiworker_models.py`.
 """
 
 from __future__ import annotations
@@ -24,14 +25,15 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "0")
+
+from multiworker_models import bert_task, cnn_task
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -54,10 +56,10 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     flags.add_argument("--learning_rate", type=float, default=1e-3)
     flags.add_argument("--seed", type=int, default=0)
     flags.add_argument("--step_seconds", type=float, default=0.0, help="the least time of a step")
-    found = flags.parse_args(arguments)
-    if found.model == "bert" and not found.vocab_file:
+    options = flags.parse_args(arguments)
+    if options.model == "bert" and not options.vocab_file:
         flags.error("--model=bert needs --vocab_file")
-    return found
+    return options
 
 
 # The launcher: one process a worker.
@@ -117,113 +119,6 @@ def launch(options: argparse.Namespace) -> int:
             process.wait()
 
 
-# The models: each is a Keras model, and how to make its inputs, labels and weights of a batch.
-
-
-@dataclass(frozen=True)
-class Task:
-    """What the loop needs to know of a model.
-
-    Attributes:
-      build: returns the model.
-      read: transforms for the reader, by whether it trains.
-      split_batch: batch -> inputs, labels, weights of labels.
-    """
-
-    build: Callable[[], Any]
-    read: Callable[[bool], list[Any]]
-    split_batch: Callable[[dict[str, Any]], tuple[Any, Any, Any]]
-
-
-def bert_task(options: argparse.Namespace) -> Task:
-    import keras
-    from keras import layers, ops
-
-    from recordmill.reader.dataset import open_dataset
-    from recordmill.reader.masking import mask_tokens
-
-    vocab_size = len(Path(options.vocab_file).read_text(encoding="utf-8").splitlines())
-    dataset = open_dataset(options.dataset)
-    shapes = {feature.name: feature.shape for feature in dataset.schema.features}
-    length, predictions = options.max_seq_length, options.max_predictions_per_seq
-    masked = "masked_lm_positions" in shapes
-    if masked:
-        length, predictions = shapes["input_ids"][0], shapes["masked_lm_positions"][0]
-
-    def build() -> Any:
-        ids = keras.Input([length], dtype="int32", name="input_ids")
-        mask = keras.Input([length], dtype="int32", name="input_mask")
-        positions = keras.Input([predictions], dtype="int32", name="masked_lm_positions")
-        width = options.hidden_size
-        hidden = layers.Embedding(vocab_size, width)(ids)
-        hidden += layers.Embedding(length, width)(ops.arange(length))
-        attended = ops.cast(mask[:, None, :], "bool")
-        for _ in range(options.layers):
-            heads = max(1, width // 64)
-            attention = layers.MultiHeadAttention(heads, width // heads)
-            found = attention(hidden, hidden, attention_mask=attended)
-            hidden = layers.LayerNormalization()(hidden + found)
-            more = layers.Dense(width)(layers.Dense(4 * width, activation="gelu")(hidden))
-            hidden = layers.LayerNormalization()(hidden + more)
-        chosen = ops.take_along_axis(hidden, positions[:, :, None], axis=1)
-        return keras.Model([ids, mask, positions], layers.Dense(vocab_size)(chosen))
-
-    def read(_: bool) -> list[Any]:
-        if masked:
-            return []
-        return [
-            mask_tokens(
-                vocab_file=options.vocab_file, max_seq_length=length,
-                max_predictions_per_seq=predictions, seed=options.seed,
-            )
-        ]  # fmt: skip
-
-    def split_batch(batch: dict[str, Any]) -> tuple[Any, Any, Any]:
-        inputs = [batch[name] for name in ("input_ids", "input_mask", "masked_lm_positions")]
-        return inputs, batch["masked_lm_ids"], batch["masked_lm_weights"]
-
-    return Task(build, read, split_batch)
-
-
-def cnn_task(options: argparse.Namespace) -> Task:
-    import keras
-    import tensorflow as tf
-    from keras import layers
-
-    from recordmill.reader.dataset import open_dataset
-    from recordmill.reader.image_augmentation import augment_images, normalise_images
-    from recordmill.reader.images import RandomCrop, decode_images
-
-    size = (options.image_size, options.image_size)
-    features = {f.name: f for f in open_dataset(options.dataset).schema.features}
-    label = "label" if "label" in features else "image/class/label"
-    classes = len(features[label].classes) + 1  # ImageNet's and the TPU models' begin with 1
-
-    def build() -> Any:
-        image = keras.Input([*size, 3], name="image")
-        hidden = image
-        for i in range(options.layers):
-            hidden = layers.Conv2D(options.hidden_size << i, 3, strides=2, activation="relu")(
-                hidden
-            )
-        pooled = layers.GlobalAveragePooling2D()(hidden)
-        return keras.Model(image, layers.Dense(classes)(pooled))
-
-    def read(training: bool) -> list[Any]:
-        normalise = normalise_images(mean=127.5, std=127.5)
-        if not training:
-            return [decode_images(size=size, fit="crop"), normalise]
-        crop = RandomCrop(area=(0.5, 1.0))
-        decode = decode_images(size=size, random_crop=crop, seed=options.seed)
-        augment = augment_images(brightness=0.2, contrast=0.2, seed=options.seed)
-        return [decode, augment, normalise]
-
-    def split_batch(batch: dict[str, Any]) -> tuple[Any, Any, Any]:
-        return batch["image"], batch[label], tf.ones_like(batch[label], tf.float32)
-
-    return Task(build, read, split_batch)
-
-
 # A worker.
 
 
@@ -243,9 +138,9 @@ class Worker:
             self.model = self.task.build()
             self.optimizer = keras.optimizers.Adam(options.learning_rate)
             self.optimizer.build(self.model.trainable_variables)
-        self.place = ReaderPlace()
+        self.progress = ReaderProgress()
         self.checkpoint = tf.train.Checkpoint(
-            model=self.model, optimizer=self.optimizer, reader=self.place.state
+            model=self.model, optimizer=self.optimizer, reader=self.progress.state
         )
         # All workers take part in saving; what the first one writes is kept.
         name = "checkpoints" if self.index == 0 else f"checkpoints-of-worker-{self.index}"
@@ -288,7 +183,7 @@ class Worker:
             self.checkpoint.restore(newest).assert_consumed()
 
         def dataset(context: Any) -> tf.data.Dataset:
-            return self.place.open(self.reader(context, self.options.train_split, training=True))
+            return self.progress.open(self.reader(context, self.options.train_split, training=True))
 
         def replica_step(batch: dict[str, Any]) -> Any:
             with tf.GradientTape() as tape:
@@ -307,18 +202,18 @@ class Worker:
             began = time.monotonic()
             self.report(float(step(batch)))
             time.sleep(max(0.0, began + self.options.step_seconds - time.monotonic()))
-            if self.place.step % self.options.checkpoint_steps == 0:
-                self.manager.save(checkpoint_number=self.place.step)
-        self.manager.save(checkpoint_number=self.place.step)
+            if self.progress.step % self.options.checkpoint_steps == 0:
+                self.manager.save(checkpoint_number=self.progress.step)
+        self.manager.save(checkpoint_number=self.progress.step)
 
     def report(self, loss: float) -> None:
-        """Writes the loss of a step, and moves the reader's place behind it."""
+        """Writes the loss of a step, and counts it."""
         with self.summaries.as_default():
-            write_scalar("loss", loss, self.place.step)
+            write_scalar("loss", loss, self.progress.step)
         if self.index == 0:
             with (self.options.work_dir / "losses.jsonl").open("a") as lines:
-                lines.write(json.dumps({"step": self.place.step, "loss": loss}) + "\n")
-        self.place.step += 1
+                lines.write(json.dumps({"step": self.progress.step, "loss": loss}) + "\n")
+        self.progress.step += 1
 
     def evaluate(self) -> None:
         """Evaluates on every worker's part of the split; the first one reports on all."""
@@ -339,14 +234,14 @@ class Worker:
             total += strategy.experimental_local_results(step(batch))[0].numpy()
         mine = total[0] / max(total[1], 1.0)
         with self.summaries.as_default():
-            write_scalar("evaluation_loss", mine, self.place.step)
+            write_scalar("evaluation_loss", mine, self.progress.step)
         self.summaries.flush()
         values = strategy.run(lambda: tf.constant([mine], tf.float32))
         losses = strategy.gather(values, axis=0).numpy()
         if self.index == 0:
             worst = int(losses.argmax())
             report = {
-                "step": self.place.step,
+                "step": self.progress.step,
                 "workers": losses.tolist(),
                 "mean": float(losses.mean()),
                 "variance": float(losses.var()),
@@ -369,21 +264,23 @@ def write_scalar(name: str, value: float, step: int) -> None:
     tf.summary.write(name, tf.constant(value, tf.float32), step=step, metadata=metadata)
 
 
-class ReaderPlace:
+class ReaderProgress:
     """How far the reader has come, as a part of `tf.train.Checkpoint`."""
 
     def __init__(self) -> None:
         import tensorflow as tf
 
-        place = self
+        progress = self
 
         class State(tf.train.experimental.PythonState):
             def serialize(self) -> str:
-                return place.reader.state(place.step) if place.reader else place.restored
+                return (
+                    progress.reader.state(progress.step) if progress.reader else progress.restored
+                )
 
             def deserialize(self, state: Any) -> None:
                 text = state.decode() if isinstance(state, bytes) else state
-                place.restored, place.step = text, json.loads(text)["step"]
+                progress.restored, progress.step = text, json.loads(text)["step"]
 
         self.reader: Any = None
         self.restored = ""
@@ -391,7 +288,7 @@ class ReaderPlace:
         self.state = State()
 
     def open(self, reader: Any) -> Any:
-        """Returns the batches of a reader from the place on."""
+        """Returns the batches of a reader from the restored step on."""
         if self.restored:
             reader.restore(self.restored)
         self.reader = reader

@@ -1,27 +1,30 @@
-"""The command line: `recordmill text | images | vocab | plan | verify | doctor`.
+"""The command line: `recordmill text | images | vocab | plan | bench | verify | doctor`.
 
-Exit status 0: done; 1: the run failed or went over the error budget; 2: wrong usage; 130, 143:
-ended by Ctrl-C or a signal. Errors that a user can cause are one line on standard error.
+Exit status 0: done; 1: the run failed or went over the error budget; 2: wrong usage; 129, 130, 143:
+stopped by a signal (130 by Ctrl-C); 141: the reader of the output has closed it. Errors that a user
+can cause are one line on standard error.
 """
 
 from __future__ import annotations
 
 import atexit
 import gc
+import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from importlib import import_module
+from importlib.metadata import version
 
-from recordmill.records.arguments import Parser
+from recordmill.pipelines.compat import BEAM_WORKER_THREAD
 from recordmill.records.errors import RunError, UsageError, one_of
 
 
 @contextmanager
 def _loading() -> Iterator[None]:
-    """Loads Beam without looking for garbage among what it makes, which stays to the end anyway."""
+    """Loads Beam without garbage collection: what it makes stays until the end anyway."""
     first = gc.isenabled() and "apache_beam" not in sys.modules
     if first:
         gc.disable()
@@ -33,101 +36,51 @@ def _loading() -> Iterator[None]:
             gc.enable()
 
 
-def _text(arguments: list[str]) -> int:
-    with _loading():
-        from recordmill.pipelines.text_options import add_text_arguments, text_request
-        from recordmill.pipelines.text_planning import TextPlanner
-
-    parser = _job_parser("text", "Raw text to masked, sharded TFRecords.")
-    add_text_arguments(parser)
-    return _run_job(parser, arguments, lambda options: TextPlanner(text_request(options)))
+def _command(name: str) -> Callable[[list[str]], int]:
+    """Returns the `main` of `commands/NAME.py`, whose imports are loaded only now."""
+    module = import_module(f"recordmill.pipelines.commands.{name}")
+    main: Callable[[list[str]], int] = module.main
+    return main
 
 
-def _images(arguments: list[str]) -> int:
-    with _loading():
-        from recordmill.pipelines.image_options import add_image_arguments, image_request
-        from recordmill.pipelines.image_planning import ImagePlanner
-
-    parser = _job_parser("images", "Images to sharded TFRecords.")
-    add_image_arguments(parser)
-    return _run_job(parser, arguments, lambda options: ImagePlanner(image_request(options)))
-
-
-def _job_parser(command: str, what: str) -> Parser:
-    description = f"{what} Beam's own flags pass through."
-    return Parser(prog=f"recordmill {command}", allow_abbrev=False, description=description)
-
-
-def _run_job(parser: Parser, arguments: list[str], planner_of: Callable[[Any], Any]) -> int:
-    from recordmill.pipelines.engines import parse_arguments
-    from recordmill.pipelines.launch import plan_and_run
-
-    options, flags = parse_arguments(parser, arguments)
-    plan_and_run(planner_of(options), options, flags)
-    return 0
-
-
-def _vocab(arguments: list[str]) -> int:
-    from recordmill.pipelines.vocab import main
-
-    return main(arguments)
-
-
-def _plan(arguments: list[str]) -> int:
-    from recordmill.pipelines.forecast import main
-
-    return main(arguments)
-
-
-def _verify(arguments: list[str]) -> int:
-    from recordmill.pipelines.verify import main
-
-    return main(arguments)
-
-
-def _doctor(arguments: list[str]) -> int:
-    from recordmill.pipelines.doctor import main
-
-    return main(arguments)
-
-
-def _bench(arguments: list[str]) -> int:
-    from recordmill.reader import bench
-
-    parser = Parser(
-        prog="recordmill bench", allow_abbrev=False,
-        description="How fast a dataset is read, where the time goes, and what to change.",
-    )  # fmt: skip
-    bench.add_arguments(parser)
-    return bench.run(parser.parse_args(arguments))
-
-
-_COMMANDS: dict[str, tuple[Callable[[list[str]], int], str]] = {
-    "text": (_text, "raw text to tokenized, masked, sharded TFRecords"),
-    "images": (_images, "images, with labels, boxes or masks, to sharded TFRecords"),
-    "vocab": (_vocab, "a WordPiece vocabulary from text"),
-    "plan": (_plan, "what text or images would do, take and cost; nothing is written"),
-    "bench": (_bench, "reading speed of a dataset, and where the time goes"),
-    "verify": (_verify, "check every record, count and checksum of a dataset"),
-    "doctor": (_doctor, "what is installed, here and where jobs run, and what will not work"),
+_COMMANDS = {
+    "text": "raw text to tokenized, masked, sharded TFRecords",
+    "images": "images, with labels, boxes or masks, to sharded TFRecords",
+    "vocab": "a WordPiece vocabulary from text",
+    "plan": "estimate what text or images does, takes and costs; write nothing",
+    "bench": "measure the reading speed of a dataset, and where the time goes",
+    "verify": "check every record, count and checksum of a dataset",
+    "doctor": "report what is installed, here and where jobs run, and what will not work",
 }
 
 
+_BROKEN_PIPE_STATUS = 128 + 13  # as a shell reports a process that SIGPIPE has killed
+_ENGINE_THREADS = (BEAM_WORKER_THREAD, "pipeline")  # the second one is that of `engines/local.py`
+
+
 def _help() -> str:
-    lines = [f"  {name:<8} {what}" for name, (_, what) in _COMMANDS.items()]
-    return "usage: recordmill COMMAND [flags]   (recordmill COMMAND --help)\n\n" + "\n".join(lines)
+    lines = [f"  {name:<8} {what}" for name, what in _COMMANDS.items()]
+    usage = "usage: recordmill COMMAND [flags]   (recordmill COMMAND --help, recordmill --version)"
+    return f"{usage}\n\n" + "\n".join(lines)
 
 
 def _run(arguments: list[str]) -> int:
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:], "--help"]
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_help())
         return 0 if arguments else 2
+    if arguments[0] == "--version":
+        print(f"recordmill {version('recordmill')}")
+        return 0
     one_of("the command", arguments[0], _COMMANDS)
-    return _COMMANDS[arguments[0]][0](arguments[1:])
+    with _loading():
+        command = _command(arguments[0])
+    return command(arguments[1:])
 
 
 class _TerminatedError(KeyboardInterrupt):
-    """A signal other than Ctrl-C's asked for the end."""
+    """A signal other than Ctrl-C's stops the process."""
 
     def __init__(self, number: int) -> None:
         super().__init__("terminated; run the same command again to go on")
@@ -135,56 +88,84 @@ class _TerminatedError(KeyboardInterrupt):
 
 
 @contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Ends as Ctrl-C does by what a scheduler or a closed terminal sends."""
+def _signals_interrupt() -> Iterator[None]:
+    """Turns the signals of a scheduler and of a closed terminal into what Ctrl-C raises."""
     changed: list[signal.Signals] = []
 
     def terminate(number: int, frame: object) -> None:
-        for ending in changed:  # what ends now is not disturbed by a second one
-            signal.signal(ending, signal.SIG_IGN)
+        for each in changed:  # a second signal must not disturb the clean-up
+            signal.signal(each, signal.SIG_IGN)
         raise _TerminatedError(number)
 
     if threading.current_thread() is threading.main_thread():
         for name in ("SIGTERM", "SIGHUP"):
-            ending = getattr(signal, name, None)
-            if ending and signal.getsignal(ending) == signal.SIG_DFL:  # nohup wants it ignored
-                signal.signal(ending, terminate)
-                changed.append(ending)
+            each = getattr(signal, name, None)
+            if each and signal.getsignal(each) == signal.SIG_DFL:  # nohup wants it ignored
+                signal.signal(each, terminate)
+                changed.append(each)
     try:
         yield
     finally:
-        for ending in changed:
-            signal.signal(ending, signal.SIG_DFL)
+        for each in changed:
+            signal.signal(each, signal.SIG_DFL)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs a command; returns its exit status."""
     # At the end of a process Python looks for garbage among all of Beam's objects: half a second.
     atexit.register(gc.freeze)
-    name = "recordmill"
     try:
-        with _ended_by_signals():
+        with _signals_interrupt(), _flushed_output():
             return _run(sys.argv[1:] if arguments is None else arguments)
     except UsageError as error:
-        _tell(f"{name}: {error}")
+        _print_error(error)
         return 2
     except RunError as error:
-        _tell(f"{name}: {error}")
+        _print_error(error)
         return _end(1)
+    except BrokenPipeError:
+        return _end(_BROKEN_PIPE_STATUS)
     except KeyboardInterrupt as error:
-        why = str(error) or "interrupted; run the same command again to go on"
-        _tell(f"{name}: {why}")
+        _print_error(str(error) or "interrupted; run the same command again to go on")
         return _end(error.status if isinstance(error, _TerminatedError) else 130)
 
 
-def _tell(line: str) -> None:
+@contextmanager
+def _flushed_output() -> Iterator[None]:
+    """Writes out what was printed while errors can still be handled, also before an exit.
+
+    Raises:
+      BrokenPipeError: the reader of the output has closed it, as `head` does.
+    """
+    try:
+        yield
+        sys.stdout.flush()
+    except SystemExit:  # argparse has printed its help
+        _flush_or_discard()
+        raise
+    except BrokenPipeError:
+        _flush_or_discard()
+        raise
+
+
+def _flush_or_discard() -> None:
+    """Flushes standard output, or lets the interpreter flush it to nowhere when it ends."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
+def _print_error(error: object) -> None:
     with suppress(OSError):  # the terminal may be closed
-        print(line, file=sys.stderr)
+        print(f"recordmill: {error}", file=sys.stderr)
 
 
 def _end(status: int) -> int:
-    """Returns the status, or ends at once where threads of an engine still wait for workers."""
-    if any(thread.name in ("run_worker", "pipeline") for thread in threading.enumerate()):
+    """Returns the status, or exits at once where threads of an engine still wait for workers."""
+    if any(thread.name in _ENGINE_THREADS for thread in threading.enumerate()):
         from recordmill.pipelines.launch import exit_now
 
         exit_now(status)

@@ -6,6 +6,13 @@ import argparse
 from dataclasses import dataclass
 from typing import Any
 
+from recordmill.pipelines.annotation_options import (
+    LabelNumbering,
+    add_annotation_arguments,
+    add_content_arguments,
+    annotation_options,
+)
+from recordmill.pipelines.image_flags import check_flags, given_flags
 from recordmill.pipelines.options import (
     add_budget_argument,
     add_output_arguments,
@@ -14,23 +21,28 @@ from recordmill.pipelines.options import (
     required,
 )
 from recordmill.records.errors import UsageError, one_of
-from recordmill.transforms.image_augmentation import OPERATIONS, AugmentationSpec
-from recordmill.transforms.image_decoding import DecodeSpec
-from recordmill.transforms.image_encoding import ENCODINGS, EncodeSpec
-from recordmill.transforms.image_examples import FORMATS, TASKS, ImageWork
-from recordmill.transforms.image_geometry import MODES, RESAMPLING, TransformSpec, parse_size
-from recordmill.transforms.image_job import ImageJob
-from recordmill.transforms.image_sources import SourceSpec, read_labels
-from recordmill.transforms.image_spec import LAYOUTS
+from recordmill.transforms.images.augmentation import OPERATIONS, AugmentationSpec
+from recordmill.transforms.images.decoding import DecodeSpec
+from recordmill.transforms.images.encoding import ENCODINGS, EncodeSpec
+from recordmill.transforms.images.examples import FORMATS, TASKS, ImageSpec
+from recordmill.transforms.images.geometry import MODES, RESAMPLING, TransformSpec, parse_size
+from recordmill.transforms.images.job import ImageJob
+from recordmill.transforms.images.kept_fields import parse_fields
+from recordmill.transforms.images.listing.list_images import SourceSpec, read_labels
+from recordmill.transforms.images.listing.source_spec import LAYOUTS
+from recordmill.transforms.images.mask_classes import KEEP, MaskClassSpec
 
-_LABELS_FROM = {"auto": "auto", "from_folder": "folder", "from_field": "field", "none": "none"}
+_LABELS_FROM = {
+    "auto": "auto", "from_folder": "folder", "from_field": "field", "none": "none",
+    "number": "number",
+}  # fmt: skip
 _SAMPLE_IMAGES = 1000
-_ONE_SPLIT = "train:1"  # what --splits is where nobody says anything
+DEFAULT_SPLITS = "train:1"  # where neither --splits nor the input names splits
 _USUAL_FORMATS = {"classification": "tfds", "detection": "object_detection", "segmentation": "tfds"}
 
 
 def add_source_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags that say where images are and what is known of them."""
+    """Adds the flags of the input: where images and their annotations are."""
     group = parser.add_argument_group("input")
     group.add_argument(
         "--input", action="append", nargs="+", metavar="GLOB",
@@ -39,27 +51,32 @@ def add_source_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     group.add_argument(
         "--layout", default="auto", choices=LAYOUTS,
-        help="What the input looks like; auto goes by names that a layout has by definition.",
+        help="How the input is arranged; auto goes by names that a layout has by definition.",
     )  # fmt: skip
     group.add_argument(
-        "--annotations", default="", metavar="PATH",
-        help="A table (.csv, .tsv, .jsonl), COCO's .json, or the folder of Pascal VOC's XML.",
+        "--annotations", action="append", metavar="PATH",
+        help="A table (.csv, .tsv, .jsonl), COCO's .json, or the folder of Pascal VOC's XML. "
+        "COCO's may be given several times, one file for each split.",
     )  # fmt: skip
     group.add_argument(
         "--masks", default="", metavar="GLOB",
         help="Mask images, paired with images by name below the roots of the two globs.",
     )  # fmt: skip
     group.add_argument(
-        "--mask_suffix", default="", help="What masks have behind the image's name, as _mask."
+        "--mask_suffix",
+        default="",
+        help="What masks have behind the image's name, such as _mask.",
     )
     group.add_argument(
-        "--labels", default="auto", metavar="from_folder | from_field | none | FILE",
-        help="Where labels come from; or a file of all labels, one a line in order of their ids: "
+        "--labels", default="auto", metavar="from_folder | from_field | number | none | FILE",
+        help="Where labels come from; number: a table's field is a number to be predicted, and no "
+        "class; or a file of all labels, one a line in order of their ids: "
         "images with others are rejected.",
     )  # fmt: skip
     group.add_argument(
-        "--label_folder", type=int, default=1,
-        help="The folder that is the label: 1 the first below the input root, -1 the image's own.",
+        "--label_folder", type=int,
+        help="The folder that is the label: 1 the first below the input root or below the split's, "
+        "-1 the image's own. Unset: the first below the folders that all images share.",
     )  # fmt: skip
     group.add_argument("--path_field", default="", help="The table's column of image paths.")
     group.add_argument("--label_field", default="", help="The table's column of labels.")
@@ -68,13 +85,18 @@ def add_source_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--split_from", default="", metavar="folder | none | COLUMN",
-        help="Take splits as they are given: the first folder below the input root, or a column; "
-        "none ignores those of DAGM, MNIST and Pascal VOC.",
+        help="Take the splits that the input names: the first folder below the input root, or a "
+        "column; none ignores those of DAGM, MNIST and Pascal VOC.",
     )  # fmt: skip
     group.add_argument(
         "--split_by", default="", metavar="folder | COLUMN",
         help="Images of one folder, or with the same value in a column, share a split.",
     )  # fmt: skip
+    group.add_argument(
+        "--only_defective", action="store_true",
+        help="DAGM: leave out the images that Labels.txt marks as free of defects.",
+    )  # fmt: skip
+    add_annotation_arguments(group)
     add_budget_argument(group)
 
 
@@ -82,105 +104,164 @@ def add_image_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `recordmill images`."""
     add_source_arguments(parser)
     add_output_arguments(parser)
-    task = parser.add_argument_group("task")
-    task.add_argument("--task", default="classification", choices=TASKS)
-    task.add_argument(
+    # No default: the input may name the splits, which an explicit --splits contradicts.
+    parser.set_defaults(splits=None)
+    _add_task_arguments(parser.add_argument_group("task"))
+    _add_pixel_arguments(parser.add_argument_group("pixels"))
+    _add_statistics_arguments(parser.add_argument_group("statistics"))
+    _add_augmentation_arguments(parser.add_argument_group("augmentation"))
+
+
+def _add_task_arguments(group: Any) -> None:
+    group.add_argument(
+        "--task",
+        default="classification",
+        choices=TASKS,
+        help="What a model learns from the images.",
+    )
+    group.add_argument(
         "--format", choices=tuple(FORMATS),
         help="Whose features are written: by default tfds, for detection object_detection.",
     )  # fmt: skip
-    task.add_argument(
+    group.add_argument(
         "--first_label", type=int, choices=(0, 1),
         help="The number of the first label: by default 1 for segmentation, imagenet and detection "
         "but tfds', else 0.",
     )  # fmt: skip
-    task.add_argument(
+    group.add_argument(
         "--multilabel", action="store_true", help="Classification: any number of labels an image."
     )
-    task.add_argument(
+    group.add_argument(
         "--include_masks", action="store_true", help="Detection: the pixels of each object too."
     )
-    task.add_argument(
+    group.add_argument(
+        "--channels", type=int, choices=(1, 3),
+        help="1 is grey; by default 3, for --format=unet 1. With 3, unet's masks have 3 too.",
+    )  # fmt: skip
+    _add_mask_arguments(group)
+
+
+def _add_mask_arguments(group: Any) -> None:
+    group.add_argument(
         "--binary_masks", action="store_true",
-        help="Segmentation: in mask images all above 127 is class 1, the rest class 0.",
+        help="Segmentation: two classes. In mask images all above 127 is class 1, the rest class "
+        "0; of regions all are class 1.",
     )  # fmt: skip
-    task.add_argument("--channels", type=int, default=3, choices=(1, 3), help="1 is grey.")
-    pixels = parser.add_argument_group("pixels")
-    pixels.add_argument(
-        "--image_size", metavar="HEIGHTxWIDTH", help="Such as 224x224, or 224; else as they are."
+    group.add_argument(
+        "--mask_threshold", type=int, metavar="N",
+        help="Segmentation: in mask images all above N is class 1, the rest class 0; for masks "
+        "with noise, such as JPEG's.",
+    )  # fmt: skip
+    group.add_argument(
+        "--mask_values", default="", metavar="VALUE:CLASS,… | keep",
+        help="Segmentation: the class of each value in mask images, such as 0:0,255:1. By default "
+        "values are classes and 255 is none, which a sample of the masks is checked for; keep "
+        "skips that. DAGM has 0:0,1:1,255:1.",
+    )  # fmt: skip
+    group.add_argument(
+        "--mask_class", default="", metavar="NAME",
+        help="Segmentation by regions (Severstal): this class is class 1, all others class 0.",
+    )  # fmt: skip
+
+
+def _add_pixel_arguments(group: Any) -> None:
+    group.add_argument(
+        "--image_size",
+        metavar="HEIGHTxWIDTH",
+        help="Such as 224x224, or 224; unset keeps all sizes.",
     )
-    pixels.add_argument(
+    group.add_argument(
         "--resize", default="stretch", choices=MODES,
-        help="fit pads, crop cuts off what is too much, longest and shortest set that side.",
+        help="fit pads, crop cuts out the middle, longest and shortest set that side.",
     )  # fmt: skip
-    pixels.add_argument("--resample", default="bilinear", choices=tuple(RESAMPLING))
-    pixels.add_argument(
+    group.add_argument(
+        "--resample", default="bilinear", choices=tuple(RESAMPLING), help="The filter of resizing."
+    )
+    group.add_argument(
         "--reducing_gap", type=float, default=2.0,
         help="Large images are first reduced by a whole number, JPEG while it is decoded, if that "
         "leaves so many times --image_size; 1 is fastest, 3 like the filter alone.",
     )  # fmt: skip
-    pixels.add_argument(
-        "--fill", default="0", metavar="GREY | R,G,B", help="Of pixels beyond the image's edge."
+    group.add_argument(
+        "--fill",
+        default="0",
+        metavar="GREY | R,G,B",
+        help="Of pixels beyond the image's edge.",
     )
-    pixels.add_argument(
+    group.add_argument(
         "--encoding", choices=ENCODINGS,
-        help="keep leaves untouched images byte for byte as they were.",
+        help="keep writes unchanged images byte for byte as they are stored.",
     )  # fmt: skip
-    pixels.add_argument("--quality", type=int, default=95, help="Of JPEG and WebP.")
-    pixels.add_argument(
+    group.add_argument("--quality", type=int, default=95, help="Of JPEG and WebP.")
+    group.add_argument(
         "--float_range", default="zero_one", choices=("zero_one", "zero_centered"),
         help="x / 255 or x / 127.5 - 1.",
     )  # fmt: skip
-    pixels.add_argument("--gif", default="first", choices=("first", "reject"), help="If animated.")
-    pixels.add_argument(
+    group.add_argument("--gif", default="first", choices=("first", "reject"), help="If animated.")
+    add_content_arguments(group)
+    group.add_argument(
         "--no_check", action="store_true",
         help="Trust images that are kept byte for byte, instead of decoding each once.",
     )  # fmt: skip
-    pixels.add_argument("--max_pixels", type=int, help="Images of more are rejected.")
-    statistics = parser.add_argument_group("statistics")
-    statistics.add_argument(
+    group.add_argument("--max_pixels", type=int, help="Images of more pixels are rejected.")
+
+
+def _add_statistics_arguments(group: Any) -> None:
+    group.add_argument(
         "--statistics", default="none", choices=("none", "sample", "full"),
         help="Mean and standard deviation of each channel, of images of the first split, by "
         "tensorflow_transform.",
     )  # fmt: skip
-    statistics.add_argument(
+    group.add_argument(
         "--statistics_sample", type=int, metavar="N",
         help=f"Images of a sample, {_SAMPLE_IMAGES} by default.",
     )  # fmt: skip
-    copies = parser.add_argument_group("augmentation")
-    copies.add_argument(
+
+
+def _add_augmentation_arguments(group: Any) -> None:
+    group.add_argument(
         "--augmentations", default="", metavar="NAME[(STRENGTH,…)],…",
         help=f"Of {', '.join(OPERATIONS)}; such as flip,rotate(15),randaugment(2,9).",
     )  # fmt: skip
-    copies.add_argument("--copies", type=int, default=1, help="Augmented copies of each image.")
-    copies.add_argument(
+    group.add_argument("--copies", type=int, default=1, help="Augmented copies of each image.")
+    group.add_argument(
+        "--augment_splits", default="train", metavar="all | NAME,…",
+        help="The splits whose images are augmented; the others get one copy of each image, as it "
+        "is, because a model is measured on them.",
+    )  # fmt: skip
+    group.add_argument(
         "--keep_original", action="store_true", help="Write the untouched image too."
     )
-    copies.add_argument(
-        "--write_augmentations", action="store_true", help="What was drawn becomes a feature."
+    group.add_argument(
+        "--write_augmentations",
+        action="store_true",
+        help="Write drawn parameters as a feature.",
     )
-    copies.add_argument(
+    group.add_argument(
         "--min_visible", type=float, default=0.1,
-        help="Objects of which a smaller share is still seen are left out.",
+        help="Objects of which a smaller share is still visible are removed.",
     )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class ImageRequest:
-    """What the user asked for: the job, and what only planning needs.
+    """The checked flags: the job, and what only planning needs.
 
     Attributes:
-      job: without its labels yet, and without splits that the input names.
+      job: still without its labels, and without splits that the input names.
       source: where the images are.
-      first_label: the number of the first label.
-      splits_given: --splits was given.
-      num_shards: as given.
+      numbering: how labels get their numbers.
+      splits_given: whether --splits was given.
+      num_shards: the flag, as given.
+      given: the flags that do not have their default value.
     """
 
     job: ImageJob
     source: SourceSpec
-    first_label: int
+    numbering: LabelNumbering
     splits_given: bool
     num_shards: str | None
+    given: frozenset[str] = frozenset()
 
 
 def _source_spec(options: Any) -> SourceSpec:
@@ -189,7 +270,6 @@ def _source_spec(options: Any) -> SourceSpec:
     return SourceSpec(
         patterns=tuple(input_patterns(options)),
         layout=options.layout,
-        annotations=options.annotations,
         masks=options.masks,
         mask_suffix=options.mask_suffix,
         labels_from=_LABELS_FROM.get(options.labels, "auto"),
@@ -200,10 +280,19 @@ def _source_spec(options: Any) -> SourceSpec:
         label_delimiter=options.label_delimiter,
         split_from=options.split_from,
         split_by=options.split_by,
+        only_defective=options.only_defective,
+        **annotation_options(options),
     )
 
 
-def _fill(text: str) -> tuple[int, int, int]:
+def _parse_names(flag: str, text: str) -> tuple[str, ...]:
+    names = tuple(part.strip() for part in text.split(","))
+    if not all(names) or len(set(names)) != len(names):
+        raise UsageError(f"{flag} must be all, or names with commas between, got {text!r}")
+    return names
+
+
+def _parse_fill(text: str) -> tuple[int, int, int]:
     try:
         values = [int(part) for part in text.split(",")]
     except ValueError as error:
@@ -221,31 +310,53 @@ def _statistics_images(options: Any) -> int | None:
     return {"none": 0, "full": None, "sample": sample or _SAMPLE_IMAGES}[options.statistics]
 
 
-def _work(options: Any) -> ImageWork:
+def _mask_spec(options: Any) -> MaskClassSpec:
+    """Checks the flags of masks and freezes them."""
+    keep = options.mask_values == KEEP
+    is_mapping = options.mask_values and not keep
+    return MaskClassSpec(
+        binary=options.binary_masks,
+        threshold=options.mask_threshold,
+        values=MaskClassSpec.parse_values(options.mask_values) if is_mapping else (),
+        keep=keep,
+        one_class=options.mask_class,
+    )
+
+
+def _image_spec(options: Any) -> ImageSpec:
+    """Checks the flags of task, pixels and augmentation and freezes them."""
     task = options.task
     name = options.format or _USUAL_FORMATS[task]
     encodings = FORMATS[one_of("--format", name, FORMATS)].encodings
     encoding: Any = options.encoding or encodings[0]
     limits = {"max_pixels": options.max_pixels} if options.max_pixels is not None else {}
-    return ImageWork(
+    return ImageSpec(
         task=task,
         format=name,
         labels={},
         seed=options.random_seed,
-        decode=DecodeSpec(gif=options.gif, check=not options.no_check, **limits),
+        decode=DecodeSpec(
+            gif=options.gif,
+            check=not options.no_check,
+            wrong_extension=options.wrong_extension,
+            **limits,
+        ),
         transform=TransformSpec(
             parse_size(options.image_size) if options.image_size else None,
             options.resize,
-            _fill(options.fill),
+            _parse_fill(options.fill),
             options.resample,
             options.reducing_gap,
         ),
         augmentation=AugmentationSpec.parse(options.augmentations),
         encode=EncodeSpec(encoding, options.quality, options.float_range),
-        channels=options.channels,
+        channels=options.channels or (1 if name == "unet" else 3),
         multilabel=options.multilabel,
+        numbers=options.labels == "number",
+        keep_fields=parse_fields(options.keep_fields),
+        unlabeled=task == "classification" and options.labels == "none",
         masks=options.include_masks,
-        binary_masks=options.binary_masks,
+        mask_classes=_mask_spec(options),
         write_augmentations=options.write_augmentations,
         min_visible=options.min_visible,
     )
@@ -258,21 +369,24 @@ def image_request(options: Any) -> ImageRequest:
       UsageError: one line: the rule, what was found, what to do.
     """
     required(options, "input", "output")
-    source, work = _source_spec(options), _work(options)
-    splits_given = options.splits != _ONE_SPLIT
+    source, images = _source_spec(options), _image_spec(options)
+    parser = argparse.ArgumentParser()
+    add_image_arguments(parser)
+    given = given_flags(options, parser)
+    check_flags(given, images, options)
+    splits_given = options.splits is not None
     shared = dict(vars(options))
-    if not splits_given and ":" in str(options.num_shards or ""):
-        shared["num_shards"] = None  # the input may name those splits
+    if not splits_given:
+        shared["splits"] = DEFAULT_SPLITS
+        if ":" in str(options.num_shards or ""):
+            shared["num_shards"] = None  # the input may name those splits
     job = ImageJob(
         **job_options(argparse.Namespace(**shared)),
-        images=work,
+        images=images,
         copies=options.copies,
         keep_original=options.keep_original,
+        augment_splits=_parse_names("--augment_splits", options.augment_splits),
         statistics_images=_statistics_images(options),
     )
-    first = options.first_label
-    if first is None:
-        zero_based = {("classification", "tfds"), ("classification", "model_garden")}
-        zero_based |= {("classification", "raw"), ("detection", "tfds")}
-        first = 0 if (work.task, work.format) in zero_based else 1
-    return ImageRequest(job, source, first, splits_given, options.num_shards)
+    numbering = LabelNumbering(options.first_label, options.category_ids)
+    return ImageRequest(job, source, numbering, splits_given, options.num_shards, given)

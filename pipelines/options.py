@@ -1,8 +1,8 @@
-"""Flags that all jobs share, and how they are read.
+"""The flags that all jobs share, and the functions that read them.
 
-They are no subclasses of Beam's PipelineOptions: those share one name space with every other
-pipeline of the process, where a second `--input` anywhere is a crash. What is left of the command
-line is Beam's.
+These flags are no subclass of Beam's PipelineOptions: all subclasses share one name space with
+every other pipeline of the process, where a second `--input` anywhere is a crash. Beam gets the
+rest of the command line.
 """
 
 from __future__ import annotations
@@ -13,49 +13,71 @@ import os
 from typing import Any
 
 from recordmill.records.errors import UsageError, one_of
-from recordmill.transforms import files
-from recordmill.transforms.job import ShardSpec, SplitSpec
+from recordmill.records.shards import EXTENSIONS, NAMINGS, shard_template
+from recordmill.records.tfds_metadata import name_and_version
+from recordmill.transforms.dataset.job import WARNINGS, ShardSpec, SplitSpec
+from recordmill.transforms.dataset.workspace import Workspace
+from recordmill.transforms.storage import files
 
 TEMPORARY = "_tmp"
 
 
 def add_budget_argument(group: Any) -> None:
-    """Adds the flag that says how much of the input may be bad."""
+    """Adds the flag that limits the share of rejected inputs."""
     group.add_argument(
         "--max_rejected", type=float, default=0.0,
-        help="The share of inputs that may be rejected before the run fails.",
+        help="The share of inputs that may be rejected; the run fails above it.",
     )  # fmt: skip
 
 
 def add_output_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags that say where the dataset goes, and in which splits and shards."""
+    """Adds the flags for the output folder, its splits and its shards."""
     group = parser.add_argument_group("output")
-    group.add_argument("--output", help="The dataset's folder, local or gs://….")
+    group.add_argument("--output", help="The folder of the dataset, local or gs://….")
     group.add_argument(
         "--overwrite", action="store_true",
-        help="Replace the dataset there: exactly the files that its manifest lists.",
+        help="Replace the dataset in --output: exactly the files that its manifest lists.",
     )  # fmt: skip
     group.add_argument(
-        "--temp_dir", help="Where temporary files go; the output's own folder by default."
+        "--temp_dir", help="The folder for temporary files; by default the one of the output."
     )
     group.add_argument(
         "--splits", default="train:1", metavar="NAME:SHARE,…",
-        help="For example train:0.9,validation:0.1; copies of an input share a split.",
+        help="Such as train:0.9,validation:0.1; all copies of an input go to the same split.",
     )  # fmt: skip
     group.add_argument(
         "--num_shards", metavar="N | NAME:N,…",
-        help="Exactly so many shards for the first split, the others in proportion.",
+        help="The number of shards of the first split; other splits get theirs in proportion.",
     )  # fmt: skip
-    group.add_argument("--shard_size", help="Bytes of a shard, such as 200MB (the default).")
+    group.add_argument(
+        "--shard_size", help="The size of a shard in bytes, such as 64MiB; by default 200MB."
+    )
     group.add_argument(
         "--num_readers", type=int,
-        help="How many workers will read: 10 shards each, of at least 10 MB.",
+        help="The number of workers that will read: each gets 10 shards, of at least 10 MB.",
     )  # fmt: skip
     group.add_argument(
         "--compression", default="NONE", choices=("NONE", "GZIP", "ZLIB"),
-        help="Of the shards; TFDS, Cerebras and DALI read only NONE.",
+        help="The compression of shards; TFDS, Cerebras and DALI read only NONE.",
     )  # fmt: skip
-    group.add_argument("--random_seed", type=int, default=12345)
+    group.add_argument(
+        "--naming", default="default", choices=tuple(NAMINGS),
+        help="Shards are SPLIT/SPLIT-00000-of-00010.tfrecords; flat: "
+        "SPLIT-00000-of-00010.tfrecord, without folders; tfds: NAME-SPLIT.tfrecord-00000-of-00010, "
+        "as tfds itself writes.",
+    )  # fmt: skip
+    group.add_argument(
+        "--extension", choices=EXTENSIONS,
+        help="Of shards: by default tfrecords, with --naming=flat tfrecord; tfds has its own.",
+    )  # fmt: skip
+    group.add_argument(
+        "--warnings", default="print", choices=WARNINGS,
+        help="What to do if the statistics look wrong, such as half of all tokens being padding: "
+        "print it, fail before _SUCCESS is written (error), or say nothing (none).",
+    )  # fmt: skip
+    group.add_argument(
+        "--random_seed", type=int, default=12345, help="The seed of every random draw."
+    )
 
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 1 << 10, "MI": 1 << 20, "GI": 1 << 30}
@@ -156,14 +178,16 @@ def job_options(options: Any) -> dict[str, Any]:
         whole = os.path.abspath(output) if files.is_local(output) else output
         digest = hashlib.blake2b(whole.encode(), digest_size=6).hexdigest()
         work = files.join(options.temp_dir, f"recordmill-{digest}")
+    workspace = Workspace(output=output, work=work, staging=staging)
+    name, _ = name_and_version(workspace.absolute_output)
     return {
-        "output": output,
-        "work": work,
-        "staging": staging,
+        "workspace": workspace,
+        "shard_template": shard_template(options.naming, options.extension, dataset=name),
         "splits": parse_splits(options.splits, options.num_shards),
         "shards": shards,
         "compression": "" if options.compression == "NONE" else options.compression,
         "seed": options.random_seed,
         "max_rejected": options.max_rejected,
         "overwrite": options.overwrite,
+        "warnings": options.warnings,
     }

@@ -1,4 +1,4 @@
-"""Flex Templates: what Dataflow is told of the flags, made from the flags; and their launch.
+"""Flex Templates: their metadata, made from the flags, and their launch.
 
 `python -m recordmill.pipelines.templates` writes `templates/*/metadata.json`. With `--image` and
 `--folder` it writes the specs that `gcloud dataflow flex-template run` takes: the image's name and
@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from recordmill.pipelines.arguments import Parser, is_boolean
+from recordmill.pipelines.compat import grouped_actions
 from recordmill.pipelines.image_options import add_image_arguments
 from recordmill.pipelines.options import required
 from recordmill.pipelines.text_options import add_text_arguments
-from recordmill.records.arguments import Parser
 from recordmill.records.errors import UsageError
-from recordmill.transforms import files
+from recordmill.transforms.storage import files
 
 _OBJECT = r"^gs://[^/]+/.+$"
 _WHOLE = r"^-?[0-9]+$"
@@ -60,11 +61,9 @@ class Template:
 
     def options(self) -> Iterator[tuple[str, argparse.Action]]:
         """Yields the flags, each with its group."""
-        parser = Parser(add_help=False, allow_abbrev=False)
+        parser = Parser(add_help=False)
         self.add_arguments(parser)
-        for group in parser._action_groups:
-            for action in group._group_actions:
-                yield str(group.title), action
+        yield from grouped_actions(parser)
 
 
 TEMPLATES = {
@@ -81,16 +80,12 @@ TEMPLATES = {
 }
 
 
-def _is_switch(action: argparse.Action) -> bool:
-    return action.nargs == 0 or isinstance(action, argparse.BooleanOptionalAction)
-
-
 def _form(action: argparse.Action) -> dict[str, Any]:
     """Returns type, regexes and options of a parameter."""
     if action.dest in _FORMS:
         kind, regex = _FORMS[action.dest]
         return {"paramType": kind, "regexes": [regex]}
-    if _is_switch(action):
+    if is_boolean(action):
         return {"paramType": "BOOLEAN", "regexes": ["^(true|false)$"]}
     if action.choices:
         values = [str(choice) for choice in action.choices]
@@ -104,7 +99,7 @@ def _form(action: argparse.Action) -> dict[str, Any]:
 
 def _parameter(group: str, action: argparse.Action, is_required: bool) -> dict[str, Any]:
     name = action.dest
-    default = str(action.default).lower() if _is_switch(action) else str(action.default)
+    default = str(action.default).lower() if is_boolean(action) else str(action.default)
     has_default = action.default not in (None, "")
     text = action.help or f"--{name} of the pipeline."
     if action.nargs == "+":
@@ -156,8 +151,8 @@ def to_json(content: dict[str, Any]) -> bytes:
 def template_arguments(name: str, arguments: list[str]) -> list[str]:
     """Returns a launcher's arguments as the pipeline takes them.
 
-    A launcher gives every parameter once, as --name=value, switches too, and the labels of the job
-    as --labels, which is a flag of the image pipeline; Beam's other name of it is --label.
+    A launcher gives every parameter once, as --name=value, and the labels of the job as --labels,
+    which is a flag of the image pipeline; Beam's other name of it is --label.
     """
     actions = {action.dest: action for _, action in TEMPLATES[name].options()}
     result = []
@@ -170,14 +165,8 @@ def template_arguments(name: str, arguments: list[str]) -> list[str]:
             result.append(argument)
         elif action.nargs == "+":
             result += [f"{flag}={one}" for one in re.split(r"[ ,]+(?=gs://)", value)]
-        elif not _is_switch(action):
+        else:
             result.append(argument)
-        elif value.lower() not in ("true", "false"):
-            raise UsageError(f"{flag} must be true or false, got {value!r}")
-        elif value.lower() == "true":
-            result.append(flag)
-        elif len(action.option_strings) > 1:
-            result.append(action.option_strings[1])
     return result
 
 
@@ -186,21 +175,26 @@ def launch(name: str, arguments: list[str] | None = None) -> int:
     from recordmill.pipelines.command_line import main as command_line
 
     given = sys.argv[1:] if arguments is None else arguments
-    try:
-        given = template_arguments(name, given)
-    except UsageError as error:
-        print(f"recordmill: {error}", file=sys.stderr)
-        return 2
-    return command_line([name, *given])
+    return command_line([name, *template_arguments(name, given)])
+
+
+def make_parser() -> Parser:
+    """Returns the parser of `python -m recordmill.pipelines.templates`."""
+    parser = Parser(prog="recordmill.pipelines.templates")
+    parser.add_argument(
+        "--folder", default="templates", help="The folder to write to; specs may go to gs://…."
+    )
+    parser.add_argument(
+        "--image",
+        help="Writes specs, for the image of launcher and workers; -text and -images are appended.",
+    )
+    return parser
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Writes the metadata of all templates, or their specs for an image."""
-    parser = Parser(prog="recordmill.pipelines.templates", allow_abbrev=False)
-    parser.add_argument("--folder", default="templates", help="Where to; gs://… for specs.")
-    parser.add_argument("--image", help="Of launcher and workers; -text, -images are added.")
     try:
-        options = parser.parse_args(arguments)
+        options = make_parser().parse_args(arguments)
         required(options, "folder")
         for name in TEMPLATES:
             if options.image:

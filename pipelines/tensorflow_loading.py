@@ -1,4 +1,4 @@
-"""TensorFlow in the process that plans: as quietly as it can be, and with the user's own Keras."""
+"""Load TensorFlow quietly, without a change of the user's Keras version."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def _standard_error_closed() -> Iterator[None]:
-    """Drops what TensorFlow prints while it loads, about graphics cards that nobody asked for."""
+def _standard_error_discarded() -> Iterator[None]:
+    """Drops what TensorFlow prints about graphics cards while it loads."""
     sys.stderr.flush()
     before, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
@@ -26,12 +26,21 @@ def _standard_error_closed() -> Iterator[None]:
 
 def load_tensorflow(*modules: str) -> None:
     """Imports tensorflow_transform, and other modules that need TensorFlow."""
-    # tensorflow_transform switches the whole process, and its workers, to Keras 2 where it may.
+    # tensorflow_transform switches the process and its workers to Keras 2 unless this is set.
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "0")
+    load_quietly(*modules, "tensorflow_transform.beam")
+
+
+def load_quietly(*modules: str) -> None:
+    """Imports TensorFlow, or modules that need it, without its notes about this machine.
+
+    They say that there is no graphics card (cuInit), and how TensorFlow was built; a user of a
+    command can do nothing about either. A TF_CPP_MIN_LOG_LEVEL of the user's own stays.
+    """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     from absl import logging
 
     logging.set_verbosity(logging.ERROR)
-    with _standard_error_closed():
-        for module in (*modules, "tensorflow_transform.beam"):
+    with _standard_error_discarded():
+        for module in modules:
             importlib.import_module(module)

@@ -1,53 +1,69 @@
-"""Flags of the text job, and the frozen, checked configuration that they become at once."""
+"""The flags of the text job, and the frozen, checked configuration that is made of them."""
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from recordmill.pipelines.arguments import BooleanFlag
 from recordmill.pipelines.options import (
     add_budget_argument,
     add_output_arguments,
-    input_patterns,
     job_options,
+    parse_splits,
     required,
 )
-from recordmill.records.errors import UsageError
-from recordmill.transforms.documents import DOCUMENTS, SPLITTERS, DocumentSpec
-from recordmill.transforms.masking import MaskSpec
-from recordmill.transforms.pairing import PairSpec
-from recordmill.transforms.text_job import TASKS, TaskSpec, TextJob
-from recordmill.transforms.windows import WindowSpec
+from recordmill.pipelines.text_checks import check_effects
+from recordmill.pipelines.text_inputs import split_patterns, split_shares, with_bert_flags
+from recordmill.records.text_formats import RECORD_TYPES
+from recordmill.transforms.sources.document_spec import DOCUMENTS, HEADERS, SPLITTERS, DocumentSpec
+from recordmill.transforms.text.job import OBJECTIVES, ObjectiveSpec, TextJob
+from recordmill.transforms.text.masking import MaskSpec
+from recordmill.transforms.text.pairing import PairSpec
+from recordmill.transforms.text.windows import WindowSpec
 
 
 def add_input_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags that say where text is and what it looks like."""
+    """Adds the flags for the location and the format of text."""
     group = parser.add_argument_group("input")
     group.add_argument(
         "--input", action="append", nargs="+", metavar="GLOB",
-        help="Files to read, local or gs://…; several globs, or the flag several times.",
+        help="Files to read, local or gs://…: globs, or comma lists of them; the flag may be "
+        "repeated. train=GLOB and validation=GLOB name the splits that files are for.",
     )  # fmt: skip
     group.add_argument(
-        "--input_format", default="auto", choices=("auto", "text", "jsonl", "csv", "tsv"),
-        help="auto goes by the ending; .gz, .bz2, .xz and .zst are opened in any case.",
+        "--input_format", default="auto", choices=("auto", "text", "jsonl", "json", "csv", "tsv"),
+        help="auto goes by the extension; in .json, objects may be one a line, in an array, or one "
+        "alone; .gz, .bz2, .xz and .zst are decompressed in any case.",
     )  # fmt: skip
     group.add_argument(
         "--documents", default="blank_line", choices=DOCUMENTS,
-        help="In plain text a document is a block between blank lines, a line, or a file.",
+        help="What a document is in plain text: a block between blank lines, a line, or a file.",
     )  # fmt: skip
     group.add_argument(
-        "--text_field", default="text", help="The field or column of JSONL, CSV, TSV."
+        "--text_field", default="text", help="The field or column of text in JSONL, CSV and TSV."
     )
-    group.add_argument("--encoding", default="utf-8", help="Of the input files.")
+    group.add_argument(
+        "--header", default="first_row", choices=HEADERS,
+        help="The first row of CSV and TSV has the names of the columns, or there are none.",
+    )  # fmt: skip
+    group.add_argument(
+        "--columns", metavar="NAME,…", help="The names of the columns, with --header=none."
+    )
+    group.add_argument(
+        "--delimiter",
+        help="What separates fields of CSV and TSV: a character or tab; by default comma and tab.",
+    )
+    group.add_argument("--encoding", default="utf-8", help="The encoding of the input files.")
     group.add_argument(
         "--encoding_errors", default="strict", choices=("strict", "replace"),
-        help="strict rejects lines with invalid bytes, replace puts U+FFFD in their place.",
+        help="strict rejects lines with invalid bytes, replace puts U+FFFD instead of the bytes.",
     )  # fmt: skip
     add_budget_argument(group)
     group.add_argument(
-        "--do_lower_case", action=argparse.BooleanOptionalAction, default=True,
-        help="Lower-case and strip accents; it must suit the vocabulary.",
+        "--do_lower_case", action=BooleanFlag, default=True,
+        help="Lower-case and strip accents; it must match the vocabulary.",
     )  # fmt: skip
 
 
@@ -56,61 +72,164 @@ def add_text_arguments(parser: argparse.ArgumentParser) -> None:
     add_input_arguments(parser)
     parser.add_argument_group("input").add_argument(
         "--split_by", default="",
-        help="A field of JSONL, CSV, TSV: documents with the same value share a split.",
+        help="A field of JSONL, CSV and TSV; documents with the same value share a split.",
     )  # fmt: skip
+    parser.add_argument_group("input").add_argument(
+        "--split_from", default="", metavar="FIELD",
+        help="A field whose value is the name of the split, one of --splits=train,validation.",
+    )  # fmt: skip
+    _add_bert_arguments(parser.add_argument_group("names of google-research/bert"))
     add_output_arguments(parser)
     task = parser.add_argument_group("task")
-    task.add_argument("--task", default="bert", choices=TASKS)
-    task.add_argument("--vocab_file", help="WordPiece vocabulary, a token a line.")
-    task.add_argument("--max_seq_length", type=int, default=128)
-    task.add_argument("--max_predictions_per_seq", type=int, default=20)
-    task.add_argument("--masked_lm_prob", type=float, default=0.15)
-    task.add_argument("--dupe_factor", type=int, help="Copies of the text. 10; 1 unmasked.")
-    task.add_argument("--short_seq_prob", type=float, default=0.1)
-    task.add_argument("--min_short_seq_length", type=int, help="mlm: 2 + overlap_size.")
-    task.add_argument("--overlap_size", type=int, help="mlm: max_seq_length / 4.")
+    _add_example_arguments(task)
+    _add_masking_arguments(task)
+
+
+def _add_bert_arguments(group: Any) -> None:
+    group.add_argument("--input_file", help="BERT's name of --input: a comma list of globs.")
+    group.add_argument(
+        "--output_file",
+        help="BERT's name of --output, with one shard unless another number is asked for.",
+    )
+
+
+def _add_example_arguments(task: Any) -> None:
+    """Adds the flags for what an example is made of."""
     task.add_argument(
-        "--allow_cross_document_examples", action="store_true",
-        help="mlm: windows run over the ends of documents, with [SEP] between.",
+        "--task", default="bert", choices=OBJECTIVES,
+        help="bert: masked pairs of segments; mlm: masked windows; mlm_tokens: windows that the "
+        "reader masks.",
     )  # fmt: skip
-    task.add_argument("--do_whole_word_mask", action=argparse.BooleanOptionalAction, default=False)
-    task.add_argument("--max_ngram_size", type=int, default=1)
+    task.add_argument("--vocab_file", help="The WordPiece vocabulary, one token per line.")
     task.add_argument(
-        "--replacement", default="per_token", choices=("per_token", "per_word"),
-        help="Draw [MASK], random or the same token for each token (BERT) or word (Garden).",
+        "--max_seq_length",
+        type=int,
+        default=128,
+        help="Tokens of an example, special ones included.",
+    )
+    task.add_argument(
+        "--dupe_factor", type=int,
+        help="Copies of the text, each masked in its own way; by default 10, for mlm_tokens 1.",
     )  # fmt: skip
-    task.add_argument("--use_v2_feature_names", action="store_true")
-    task.add_argument("--use_position_id", action="store_true")
+    task.add_argument(
+        "--dupe_splits", metavar="NAME,… | all",
+        help="The splits that get all copies of the text, others get one; by default train, or the "
+        "first split where none is called train.",
+    )  # fmt: skip
+    task.add_argument(
+        "--short_seq_prob", type=float, default=0.1,
+        help="The probability that an example is made shorter than --max_seq_length.",
+    )  # fmt: skip
+    task.add_argument(
+        "--min_short_seq_length", type=int,
+        help="mlm: the least length of a shorter window; by default 2 + --overlap_size.",
+    )  # fmt: skip
+    task.add_argument(
+        "--overlap_size", type=int,
+        help="mlm: tokens that a window shares with the next; by default --max_seq_length / 4.",
+    )  # fmt: skip
+    task.add_argument(
+        "--allow_cross_document_examples", action=BooleanFlag,
+        help="mlm: a window may continue in the next document, with [SEP] between them.",
+    )  # fmt: skip
+    task.add_argument(
+        "--use_v2_feature_names", action=BooleanFlag,
+        help="bert, mlm: name the features as Model Garden's second version does.",
+    )  # fmt: skip
+    task.add_argument(
+        "--use_position_id", action=BooleanFlag, help="bert: write the feature position_ids too."
+    )
+    task.add_argument(
+        "--use_segment_ids", action=BooleanFlag,
+        help="mlm: write segment_ids too, all 0, as Model Garden's loader needs them.",
+    )  # fmt: skip
+    task.add_argument(
+        "--record_type", choices=RECORD_TYPES,
+        help="mlm_tokens: by default sequence_example, which Cerebras reads; TFDS reads example.",
+    )  # fmt: skip
     task.add_argument(
         "--sentence_splitter", default="auto", choices=SPLITTERS,
-        help="none: a line is a sentence; punctuation: by rule; auto: what the input wants.",
+        help="bert: a line is a sentence (none), or a rule splits lines (punctuation); auto goes "
+        "by the input.",
+    )  # fmt: skip
+
+
+def _add_masking_arguments(task: Any) -> None:
+    """Adds the flags for which tokens are masked, and how."""
+    task.add_argument(
+        "--max_predictions_per_seq",
+        type=int,
+        default=20,
+        help="Masked tokens of an example, at most.",
+    )
+    task.add_argument(
+        "--masked_lm_prob", type=float, default=0.15, help="The share of tokens that are masked."
+    )
+    task.add_argument(
+        "--do_whole_word_mask", action=BooleanFlag, help="Mask all tokens of a word or none."
+    )
+    task.add_argument(
+        "--max_ngram_size", type=int, default=1, help="Mask up to so many words in a row."
+    )
+    task.add_argument(
+        "--replacement", default="per_token", choices=("per_token", "per_word"),
+        help="Draw what masked tokens become for each token, as BERT does, or for each word, as "
+        "Model Garden does.",
     )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class TextRequest:
-    """What the user asked for: the job, and what only planning needs."""
+    """The checked flags: the job, and what only planning needs.
+
+    Attributes:
+      job: the configuration of the job.
+      patterns: the globs of the input.
+      splits: for each glob the split that its files are for, "" for any.
+      input_format: as in --input_format.
+      vocab_file: the path of the vocabulary.
+    """
 
     job: TextJob
     patterns: list[str]
+    splits: list[str]
     input_format: str
     vocab_file: str
+
+
+def document_spec(options: Any, splitter: str, split_by: str = "") -> DocumentSpec:
+    """Returns what `add_input_arguments` says of how documents lie in files.
+
+    Raises:
+      UsageError: one line: the rule, what was found, what to do.
+    """
+    named = options.delimiter or ""
+    columns = options.columns.split(",") if options.columns else []
+    return DocumentSpec(
+        options.documents, splitter, options.encoding, options.encoding_errors,
+        options.text_field, split_by, options.header, tuple(name.strip() for name in columns),
+        "\t" if named in ("tab", "\\t") else named,
+    )  # fmt: skip
 
 
 def _documents(options: Any) -> DocumentSpec:
     splitter = options.sentence_splitter
     if splitter == "auto" and options.task != "bert":
         splitter = "none"
-    return DocumentSpec(
-        options.documents, splitter, options.encoding, options.encoding_errors,
-        options.text_field, options.split_by,
-    )  # fmt: skip
+    spec = document_spec(options, splitter, options.split_by)
+    if not options.split_from:
+        return spec
+    names = tuple(split.name for split in parse_splits(options.splits, None))
+    return replace(spec, split_from=options.split_from, split_names=names)
 
 
-def _only_for(task: str, options: Any, **defaults: Any) -> None:
-    for name, default in defaults.items():
-        if getattr(options, name) != default:
-            raise UsageError(f"--{name} has no meaning for --task={task}; leave it out")
+def _dupe_splits(options: Any) -> tuple[str, ...] | None:
+    """Reads --dupe_splits."""
+    if not options.dupe_splits:
+        return None
+    if options.dupe_splits == "all":
+        return tuple(split.name for split in parse_splits(options.splits, None))
+    return tuple(name.strip() for name in options.dupe_splits.split(","))
 
 
 def text_request(options: Any) -> TextRequest:
@@ -119,19 +238,12 @@ def text_request(options: Any) -> TextRequest:
     Raises:
       UsageError: one line: the rule, what was found, what to do.
     """
+    options = with_bert_flags(options)
     required(options, "input", "output", "vocab_file")
+    patterns, splits = split_patterns(options)
+    options.splits = split_shares(options, splits)
     task = options.task
-    if task == "bert":
-        _only_for(
-            task, options, overlap_size=None, min_short_seq_length=None,
-            allow_cross_document_examples=False,
-        )  # fmt: skip
-    else:
-        _only_for(task, options, use_v2_feature_names=False, use_position_id=False)
-    if task == "mlm_tokens" and options.dupe_factor not in (None, 1):
-        raise UsageError(
-            "--dupe_factor must be 1 for --task=mlm_tokens, which is masked on reading"
-        )
+    check_effects(options)
     copies = options.dupe_factor if options.dupe_factor is not None else 10
     overlap = options.overlap_size
     if overlap is None:
@@ -151,14 +263,16 @@ def text_request(options: Any) -> TextRequest:
             length, overlap, options.short_seq_prob, 2 + overlap if least is None else least,
             options.allow_cross_document_examples,
         )  # fmt: skip
-    task_spec = TaskSpec(
+    objective_spec = ObjectiveSpec(
         task, 1 if task == "mlm_tokens" else copies, pair, mask, window,
         options.use_v2_feature_names, options.use_position_id,
+        options.record_type or "sequence_example", options.use_segment_ids,
     )  # fmt: skip
     job = TextJob(
         **job_options(options),
-        task=task_spec,
+        objective=objective_spec,
         documents=_documents(options),
         lower_case=options.do_lower_case,
+        dupe_splits=_dupe_splits(options),
     )
-    return TextRequest(job, input_patterns(options), options.input_format, options.vocab_file)
+    return TextRequest(job, patterns, splits, options.input_format, options.vocab_file)

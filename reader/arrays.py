@@ -24,10 +24,18 @@ def _array(value: Any) -> Any:
     return value.numpy()
 
 
-def as_numpy(dataset: tf.data.Dataset) -> Iterator[dict[str, Any]]:
+def _arrays(batch: Any) -> Any:
+    if isinstance(batch, dict):
+        return {name: _array(value) for name, value in batch.items()}
+    if isinstance(batch, tuple):
+        return tuple(map(_arrays, batch))
+    return _array(batch)
+
+
+def as_numpy(dataset: tf.data.Dataset) -> Iterator[Any]:
     """Yields the batches of a dataset of features as arrays of the same shape and dtype.
 
-    Strings become arrays of `bytes` objects, RaggedTensors `RaggedArray`.
+    Strings become arrays of `bytes` objects, RaggedTensors `RaggedArray`. Pairs stay pairs.
     """
     for batch in dataset:
-        yield {name: _array(value) for name, value in batch.items()}
+        yield _arrays(batch)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import re
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from recordmill.reader.dataset import open_dataset
+from recordmill.reader.features import Transform
 from recordmill.reader.loading import Reader
 from recordmill.reader.performance import perf_input_fn
 from recordmill.records.errors import UsageError
@@ -14,6 +17,8 @@ from recordmill.records.errors import UsageError
 if TYPE_CHECKING:
     import tensorflow as tf
 
+_IMAGES = ("image", "image/encoded")
+_USUAL_SIDE = 224
 _STEP_MSEC = (5.0, 10.0, 20.0, 50.0, 100.0, 200.0)
 
 
@@ -21,16 +26,67 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `recordmill bench`."""
     parser.add_argument("path", metavar="DIR", help="a finished dataset")
     parser.add_argument("--split", default="train", help="such as train or train[:10%%]")
-    parser.add_argument("--batch_size", type=int, default=256)
+    parser.add_argument("--batch_size", type=int, default=256, help="records of a batch")
     parser.add_argument("--time", type=float, default=30, help="seconds to measure, in all")
     parser.add_argument(
         "--shuffle", action=argparse.BooleanOptionalAction, default=True, help="as in training"
     )
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0, help="of the order of records")
     parser.add_argument(
         "--step_msec", type=float, nargs="*", default=_STEP_MSEC,
         help="step times of a trainer to work out stalls for",
     )  # fmt: skip
+    parser.add_argument(
+        "--decode", action=argparse.BooleanOptionalAction,
+        help="decode images, as training does; by default they are, where there are any",
+    )  # fmt: skip
+    parser.add_argument(
+        "--image_size", metavar="HEIGHTxWIDTH",
+        help="what images are resized to after decoding: by default their stored size, or 224x224 "
+        "where sizes differ",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Decoding:
+    """How the images of a dataset are decoded while it is measured."""
+
+    height: int
+    width: int
+    channels: int
+
+    def transform(self) -> Transform:
+        from recordmill.reader.transforms.image_decoding import decode_images
+
+        return decode_images(size=(self.height, self.width), channels=self.channels)
+
+    def describe(self) -> str:
+        shape = f"{self.height}x{self.width}x{self.channels}"
+        return f"images are decoded to {shape}, as part of transform; --no-decode leaves that out"
+
+
+def _decoding(arguments: argparse.Namespace) -> _Decoding | None:
+    """Returns how to decode images; None where there are none, or they are to stay encoded.
+
+    Raises:
+      UsageError: a wrong size, or a flag that has no effect.
+    """
+    features = open_dataset(arguments.path).schema.features
+    shapes = [f.image_shape for f in features if f.name in _IMAGES and f.image_shape]
+    size = arguments.image_size
+    if not shapes or arguments.decode is False:
+        reason = "with --no-decode" if shapes else f"on {arguments.path}, which has no images"
+        flag = "--image_size" if size else "--decode" if arguments.decode else ""
+        if flag:
+            raise UsageError(f"{flag} has no effect {reason}; leave it out")
+        return None
+    height, width, channels = shapes[0]
+    if size:
+        match = re.fullmatch(r"([1-9]\d*)(?:x([1-9]\d*))?", size)
+        if not match:
+            raise UsageError(f"--image_size must be like 224x224 or 224, got {size!r}")
+        height, width = int(match[1]), int(match[2] or match[1])
+    return _Decoding(height or _USUAL_SIDE, width or _USUAL_SIDE, channels or 3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +179,13 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--time must be more than 0 seconds, got {arguments.time:g}")
     if any(not step > 0 for step in arguments.step_msec):
         raise UsageError(f"--step_msec must be more than 0, got {arguments.step_msec}")
+    decoding = _decoding(arguments)
     costs = measure(
         arguments.path, arguments.split, seconds=arguments.time, batch_size=arguments.batch_size,
         shuffle=arguments.shuffle, seed=arguments.seed,
+        transform=decoding.transform() if decoding else (),
     )  # fmt: skip
+    if decoding:
+        print(decoding.describe())
     print(report(costs, arguments.batch_size, list(arguments.step_msec)))
     return 0

@@ -50,7 +50,7 @@ class ShardCache:
         """Returns a path for each shard: of its copy, or of itself where there is no room.
 
         Raises:
-          RunError: a shard is not what the manifest says.
+          RunError: a shard has not the size or checksum of the manifest.
         """
         with ThreadPoolExecutor(8) as pool:
             return list(pool.map(lambda shard: self._fetch(dataset, shard), shards))
@@ -101,7 +101,7 @@ class ShardCache:
             yield lock.fileno()
 
     def _make_room(self, wanted: int) -> bool:
-        """Removes what nobody holds until there is room; tells whether there is."""
+        """Removes what nobody holds until there is room; returns whether there is."""
         entries = [(path, path.stat()) for path in self._folder.iterdir() if path.name != _LOCK]
         used = sum(stat.st_size for _, stat in entries)
         if wanted > self._limit:
@@ -115,13 +115,13 @@ class ShardCache:
 
 
 def _few_left(descriptor: int) -> bool:
-    """Tells whether half of the files that may be open are: the rest is for those who read."""
+    """Returns whether half of the files that may be open are: the rest is for those who read."""
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 0 <= most // 2 <= descriptor
 
 
 def _is_held(entry: Path) -> bool:
-    """Tells whether this process holds an entry; lets go of one that has been removed."""
+    """Returns whether this process holds an entry; lets go of one that has been removed."""
     descriptor = _held.get(entry.absolute())
     if descriptor is None:
         return False
@@ -133,7 +133,7 @@ def _is_held(entry: Path) -> bool:
 
 
 def _hold(entry: Path) -> bool:
-    """Holds an entry until this process ends; tells whether it is there."""
+    """Holds an entry until this process ends; returns whether it is there."""
     if _is_held(entry):
         return True
     try:
@@ -174,9 +174,9 @@ def _copy(remote: str, target: IO[bytes], shard: ShardInfo) -> None:
         if os.strerror(errno.EMFILE) in str(error):
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), remote) from error
         raise RunError(f"{remote} could not be copied to the cache: {error}") from error
-    found = int.from_bytes(checksum.digest(), "big")
-    if (size, found) != (shard.file_bytes, shard.crc32c):
+    crc32c = int.from_bytes(checksum.digest(), "big")
+    if (size, crc32c) != (shard.file_bytes, shard.crc32c):
         raise RunError(
             f"{remote} must have the {shard.file_bytes} bytes and crc32c {shard.crc32c:08x} of the "
-            f"manifest, and has {size} bytes and {found:08x}; copy the dataset again"
+            f"manifest, and has {size} bytes and {crc32c:08x}; copy the dataset again"
         )

@@ -9,21 +9,21 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
-from recordmill.reader.records_from import open_records
-from recordmill.reader.shards import Ints
+from recordmill.reader.byte_offset_dataset import open_records
+from recordmill.reader.record_ranges import Ints
 
 _OVERHEAD_BYTES = 16  # framing.OVERHEAD_BYTES, without numba
 
 
 @dataclass(frozen=True, slots=True)
-class BadRecord:
+class UnreadableRecord:
     """A record that cannot be read.
 
     Attributes:
       path: of its shard.
       record: its number in the shard.
       offset: its first byte in the shard, before compression.
-      problem: what TensorFlow says of it.
+      problem: what TensorFlow reports of it.
     """
 
     path: str
@@ -38,14 +38,14 @@ class BadRecord:
 def _readable(path: str, compression: str, offset: int, count: int) -> tuple[int, int]:
     """Returns how many of `count` records from an offset on can be read, and their bytes."""
     lengths = open_records(path, compression, offset).take(count).map(tf.strings.length)
-    found, size = lengths.ignore_errors().reduce(
+    readable, size = lengths.ignore_errors().reduce(
         (np.int64(0), np.int64(0)),
         lambda state, length: (
             state[0] + 1,
             state[1] + tf.cast(length, tf.int64) + _OVERHEAD_BYTES,
         ),
     )
-    return int(found), int(size)
+    return int(readable), int(size)
 
 
 def _problem(path: str, compression: str, offset: int, skip: int) -> str:
@@ -53,14 +53,14 @@ def _problem(path: str, compression: str, offset: int, skip: int) -> str:
         for _ in open_records(path, compression, offset).skip(skip).take(1):
             return "it could be read the second time"
     except tf.errors.OpError as error:
-        said = str(error.message).splitlines()[0]
-        return said.partition("} ")[2].partition(" [Op:")[0] or said
+        line = str(error.message).splitlines()[0]
+        return line.partition("} ")[2].partition(" [Op:")[0] or line
     return "the file ends before it"
 
 
-def first_damage(
+def first_unreadable_record(
     path: str, compression: str, *, first: int, count: int, offset: int
-) -> BadRecord | None:
+) -> UnreadableRecord | None:
     """Returns the first of some records that follow each other that cannot be read.
 
     Args:
@@ -70,15 +70,15 @@ def first_damage(
       count: of records to look at.
       offset: the byte to begin at; 0 where the shard is compressed.
     """
-    found, size = _readable(path, compression, offset, count)
-    if found == count:
+    readable, size = _readable(path, compression, offset, count)
+    if readable == count:
         return None
-    begin, skip = (0, first + found) if compression else (offset + size, 0)
+    begin, skip = (0, first + readable) if compression else (offset + size, 0)
     problem = _problem(path, compression, begin, skip)
-    return BadRecord(path, first + found, offset + size, problem)
+    return UnreadableRecord(path, first + readable, offset + size, problem)
 
 
-def all_damage(path: str, compression: str, offsets: Ints) -> list[BadRecord]:
+def unreadable_records(path: str, compression: str, offsets: Ints) -> list[UnreadableRecord]:
     """Returns all records of a shard that cannot be read.
 
     Behind a broken record of a compressed shard nothing can be read.
@@ -88,28 +88,30 @@ def all_damage(path: str, compression: str, offsets: Ints) -> list[BadRecord]:
       compression: "", "GZIP" or "ZLIB".
       offsets: `[num_records] int64`, of all its records, before compression.
     """
-    bad: list[BadRecord] = []
-    at = 0
-    while at < len(offsets):
-        begin = 0 if compression else int(offsets[at])
-        found = first_damage(path, compression, first=at, count=len(offsets) - at, offset=begin)
-        if not found:
+    unreadable: list[UnreadableRecord] = []
+    record = 0
+    while record < len(offsets):
+        begin = 0 if compression else int(offsets[record])
+        first = first_unreadable_record(
+            path, compression, first=record, count=len(offsets) - record, offset=begin
+        )
+        if not first:
             break
-        bad.append(found)
-        at = found.record + 1
+        unreadable.append(first)
+        record = first.record + 1
         if compression:
-            rest = range(at, len(offsets))
-            bad += [
-                BadRecord(path, i, int(offsets[i]), "a record before it is broken") for i in rest
+            unreadable += [
+                UnreadableRecord(path, i, int(offsets[i]), "a record before it is broken")
+                for i in range(record, len(offsets))
             ]
             break
-    return bad
+    return unreadable
 
 
-def scan(
+def scan_shards(
     paths: Sequence[str], compression: str, offsets: Callable[[int], Ints]
-) -> list[list[BadRecord]]:
-    """Returns `all_damage` of each shard; reads all of them once, 4 at a time.
+) -> list[list[UnreadableRecord]]:
+    """Returns `unreadable_records` of each shard; reads all of them once, 4 at a time.
 
     Args:
       paths: of the shards.
@@ -118,5 +120,7 @@ def scan(
     """
     with ThreadPoolExecutor(4) as pool:
         return list(
-            pool.map(lambda i: all_damage(paths[i], compression, offsets(i)), range(len(paths)))
+            pool.map(
+                lambda i: unreadable_records(paths[i], compression, offsets(i)), range(len(paths))
+            )
         )

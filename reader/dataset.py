@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from recordmill.reader.shards import Ints, parse_index
+from recordmill.reader.record_ranges import Ints, parse_index
 from recordmill.records.errors import UsageError, one_of
 from recordmill.records.manifest import (
     MANIFEST_PATH,
@@ -15,6 +15,7 @@ from recordmill.records.manifest import (
     check_success,
 )
 from recordmill.records.schema import Schema
+from recordmill.records.shards import is_shard_file, shard_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,7 @@ class Split:
 
     Attributes:
       name: of the split.
-      shards: what the manifest says of each.
+      shards: the manifest's description of each.
     """
 
     name: str
@@ -37,7 +38,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class FinishedDataset:
-    """A dataset whose `_SUCCESS` vouches for its manifest."""
+    """A dataset whose `_SUCCESS` holds the checksum of its manifest."""
 
     path: str
     manifest: Manifest
@@ -69,17 +70,25 @@ class FinishedDataset:
     def check_files(self, split: Split) -> None:
         """Checks that a split's folder holds its shards and nothing else.
 
-        Hidden files, such as `.DS_Store`, do not matter.
+        Hidden files, such as `.DS_Store`, do not matter. Shards that lie beside the dataset's other
+        files are told by their names.
 
         Raises:
           UsageError: a shard is missing, or another file is there.
         """
-        folder = self.file(split.name)
-        found = {name.rstrip("/") for name in _list(folder) if not name.startswith(".")}
-        wanted = {shard.name.path.rpartition("/")[2] for shard in split.shards}
+        template = self.manifest.shard_template
+        inside = shard_folder(split.name, template)
+        folder = self.file(inside) if inside else self.path
+        present = {name.rstrip("/") for name in _list(folder) if not name.startswith(".")}
+        if not inside:
+            present = {name for name in present if is_shard_file(name, split.name, template)}
+        expected = {shard.name.path.rpartition("/")[2] for shard in split.shards}
         for names, rule in (
-            (wanted - found, "must hold every shard that the manifest lists, and lacks"),
-            (found - wanted, "must hold nothing but the shards that the manifest lists, and has"),
+            (expected - present, "must hold every shard that the manifest lists, and lacks"),
+            (
+                present - expected,
+                "must hold nothing but the shards that the manifest lists, and has",
+            ),
         ):
             if names:
                 some = ", ".join(sorted(names)[:3]) + (", …" if len(names) > 3 else "")
@@ -142,8 +151,8 @@ def open_dataset(path: str | os.PathLike[str]) -> FinishedDataset:
       path: the folder that holds `_SUCCESS`; local, `gs://…` or what else TensorFlow opens.
 
     Raises:
-      UsageError: there is no `_SUCCESS`, or it vouches for another manifest, or for none that this
-        release can read.
+      UsageError: there is no `_SUCCESS`, or it has the checksum of another manifest, or of one that
+        this release cannot read.
     """
     folder = os.fspath(path)
     success = _read(_join(folder, SUCCESS_PATH))
@@ -154,9 +163,9 @@ def open_dataset(path: str | os.PathLike[str]) -> FinishedDataset:
         )
     content = _read(_join(folder, MANIFEST_PATH))
     if content is None or not check_success(success, content):
-        found = "is missing" if content is None else "is another one"
+        problem = "is missing" if content is None else "is another one"
         raise UsageError(
-            f"{SUCCESS_PATH} must vouch for {MANIFEST_PATH}, which {found} in {folder}: see what "
+            f"{SUCCESS_PATH} must vouch for {MANIFEST_PATH}, which {problem} in {folder}: see what "
             "is broken with `recordmill verify`, then copy or write the dataset anew"
         )
     try:
@@ -180,11 +189,11 @@ def check_schema(dataset: FinishedDataset, expected: Schema) -> None:
             for f in schema.features
         }
 
-    found, wanted = described(dataset.schema), described(expected)
+    stored, wanted = described(dataset.schema), described(expected)
     differences = [
-        f"{name} must be {wanted.get(name, 'absent')}, and is {found.get(name, 'absent')}"
-        for name in sorted(found.keys() | wanted.keys())
-        if found.get(name) != wanted.get(name)
+        f"{name} must be {wanted.get(name, 'absent')}, and is {stored.get(name, 'absent')}"
+        for name in sorted(stored.keys() | wanted.keys())
+        if stored.get(name) != wanted.get(name)
     ]
     if differences:
         raise UsageError(

@@ -10,14 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from recordmill.records.hashing import seed_for
+from recordmill.records.hashing import GOLDEN, MIX_1, MIX_2, seed_for
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
-_GOLDEN = 0x9E3779B97F4A7C15
-_MIX_1 = 0xBF58476D1CE4E5B9
-_MIX_2 = 0x94D049BB133111EB
 LOW_BITS = 30
 
 
@@ -29,8 +26,8 @@ def _mix(values: Any) -> Any:
         shifted = tf.bitwise.right_shift(values, tf.constant(shift, tf.uint64))
         return tf.bitwise.bitwise_xor(values, shifted)
 
-    mixed = fold(values, 30) * tf.constant(_MIX_1, tf.uint64)
-    return fold(fold(mixed, 27) * tf.constant(_MIX_2, tf.uint64), 31)
+    mixed = fold(values, 30) * tf.constant(MIX_1, tf.uint64)
+    return fold(fold(mixed, 27) * tf.constant(MIX_2, tf.uint64), 31)
 
 
 def start(keys: tf.Tensor, *, seed: int, purpose: str) -> tf.Tensor:
@@ -46,7 +43,7 @@ def start(keys: tf.Tensor, *, seed: int, purpose: str) -> tf.Tensor:
     epochs, records = tf.unstack(tf.cast(keys, tf.uint64), axis=1)
     own = tf.constant(seed_for(seed, f"reader/{purpose}"), tf.uint64)
     seeded = _mix(tf.bitwise.bitwise_xor(own, records))
-    return _mix(seeded + epochs * tf.constant(_GOLDEN, tf.uint64))
+    return _mix(seeded + epochs * tf.constant(GOLDEN, tf.uint64))
 
 
 def bits(state: tf.Tensor, counters: tf.Tensor) -> tf.Tensor:
@@ -59,7 +56,7 @@ def bits(state: tf.Tensor, counters: tf.Tensor) -> tf.Tensor:
     import tensorflow as tf
 
     steps = tf.cast(counters, tf.uint64) + tf.constant(1, tf.uint64)
-    return _mix(state[:, None] + steps * tf.constant(_GOLDEN, tf.uint64))
+    return _mix(state[:, None] + steps * tf.constant(GOLDEN, tf.uint64))
 
 
 def unit(state: tf.Tensor, counters: tf.Tensor) -> tf.Tensor:

@@ -69,10 +69,10 @@ def _unpack_varints(data: memoryview) -> npt.NDArray[np.int64]:
     begins = np.concatenate([[0], ends[:-1] + 1])[: len(ends)]
     lengths = ends - begins + 1
     values = np.zeros(len(ends), np.uint64)
-    for place in range(int(lengths.max(initial=0))):
-        has = lengths > place
-        part = (raw[begins[has] + place] & np.uint8(127)).astype(np.uint64)
-        values[has] |= part << np.uint64(7 * place)
+    for digit in range(int(lengths.max(initial=0))):
+        has = lengths > digit
+        part = (raw[begins[has] + digit] & np.uint8(127)).astype(np.uint64)
+        values[has] |= part << np.uint64(7 * digit)
     return values.view(np.int64)
 
 
@@ -123,12 +123,12 @@ def parse_record(schema: Schema, record: bytes) -> dict[str, Any]:
     """
     try:
         maps = {number: content for number, _, content in _fields(memoryview(record))}
-        found = dict(_entries(maps.get(2 if schema.sequence else 1, memoryview(b""))))
+        messages = dict(_entries(maps.get(2 if schema.sequence else 1, memoryview(b""))))
         parsed = {}
         for feature in schema.features:
-            if feature.name not in found:
+            if feature.name not in messages:
                 raise ValueError(f"feature {feature.name} must be there, and is missing")
-            message = found[feature.name]
+            message = messages[feature.name]
             values: Any
             if feature.sequence:
                 steps = [_values(feature, step) for _, _, step in _fields(message)]

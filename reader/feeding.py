@@ -40,7 +40,7 @@ class FeedStopped(Exception):  # noqa: N818 - not an error: the trainer needs no
     """Raised by `Feed.put` when the trainer has called `Feed.stop`."""
 
 
-class Worker(Protocol):
+class FeedProducer(Protocol):
     """A `threading.Thread` or a `multiprocessing.Process`."""
 
     def is_alive(self) -> bool:
@@ -62,7 +62,7 @@ class Feed:
         self._capacity = capacity
         self._processes = processes
         self._closed = False
-        self._workers: tuple[Worker, ...] = ()
+        self._workers: tuple[FeedProducer, ...] = ()
         self._connect()
 
     def _connect(self) -> None:
@@ -91,11 +91,11 @@ class Feed:
         self._send(_END_EPOCH, None)
 
     def close(self) -> None:
-        """Says that nothing more will come: further passes are empty."""
+        """Ends the feed: further passes of the trainer are empty."""
         self._send(_CLOSE, None)
 
     def fail(self, error: BaseException) -> None:
-        """Ends the trainer's pass with an error that says what `error` was."""
+        """Ends the trainer's pass with an error that names `error`."""
         self._send(_ERROR, f"{type(error).__name__}: {error}")
 
     @contextlib.contextmanager
@@ -124,7 +124,7 @@ class Feed:
 
     # For the trainer.
 
-    def watch(self, *workers: Worker) -> None:
+    def watch(self, *workers: FeedProducer) -> None:
         """Makes it an error for all producers to end, or for one to be killed, without `close`."""
         self._workers = workers
 
@@ -205,7 +205,7 @@ class Feed:
         return bool(alive) and (not any(alive) or any(map(_was_killed, self._workers)))
 
 
-def _was_killed(worker: Worker) -> bool:
+def _was_killed(worker: FeedProducer) -> bool:
     return (getattr(worker, "exitcode", None) or 0) < 0
 
 
@@ -236,16 +236,26 @@ def from_queue(
       timeout_seconds: to wait for an example; None waits as long as it takes.
 
     Raises:
-      UsageError: a wrong value. While reading, TensorFlow raises an error whose message holds that
-        of `Feed.epoch`'s RunError.
+      UsageError: a wrong value.
+      RunError: while iterating, as `Feed.epoch`. Where TensorFlow iterates, as in `model.fit`, its
+        own error holds that line.
     """
     import tensorflow as tf
 
+    from recordmill.reader.one_line_errors import raise_one_line
+
     if batch_size is not None and batch_size < 1:
         raise UsageError(f"batch_size must be 1 or more, got {batch_size}")
-    examples = tf.data.Dataset.from_generator(
-        lambda: feed.epoch(timeout_seconds), output_signature=dict(element_spec)
-    )
-    if batch_size is None:
-        return examples
-    return examples.batch(batch_size, drop_remainder=drop_remainder)
+    messages: list[str] = []  # TensorFlow's error would hold no more than their text
+
+    def epoch() -> Iterator[dict[str, Any]]:
+        try:
+            yield from feed.epoch(timeout_seconds)
+        except RunError as error:
+            messages.append(str(error))
+            raise
+
+    examples = tf.data.Dataset.from_generator(epoch, output_signature=dict(element_spec))
+    if batch_size is not None:
+        examples = examples.batch(batch_size, drop_remainder=drop_remainder)
+    return raise_one_line(examples, lambda _: messages.pop() if messages else None)

@@ -21,24 +21,28 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from recordmill.reader.shards import Ints, Stretch
+from recordmill.reader.record_ranges import Ints, RecordRange
 from recordmill.records.hashing import GOLDEN, U64, mix64, seed_for
+from recordmill.records.ranges import merge_ranges
 
 Remainder = Literal["drop", "keep", "pad", "repeat"]
 REMAINDERS = ("drop", "keep", "pad", "repeat")
 FILLER = -1
+# Raised when the arithmetic below, or one of its constants, gives another order: a reader's state
+# names it, because a step of one order means nothing in another.
+ORDER_VERSION = 1
 _SECTION_RECORDS = 64
-_UNIT_SECTIONS = 8
+_INTERLEAVED_SECTIONS = 8
 _EXACT_WORKERS = 64  # so many can read their own records only; more read some in vain
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ReadRange:
     """Records to read in one go.
 
     Attributes:
       position: of the first one in the epoch's blocks.
-      shard, first, count: the records, as in `Stretch`; `number` too.
+      shard, first, count: the records, as in `RecordRange`; `number` too.
     """
 
     position: int
@@ -53,11 +57,11 @@ class WindowPlan:
     """What a worker reads of a window, and the rows it makes of it.
 
     Attributes:
-      runs: in order of position. The position of a run of no records is FILLER.
+      read_ranges: in order of position. One of no records has position FILLER.
       rows: `[num_rows] int64`, steps one after the other: a position, or FILLER.
     """
 
-    runs: list[Run]
+    read_ranges: list[ReadRange]
     rows: Ints
 
 
@@ -66,7 +70,7 @@ class Order:
     """The order of one worker's rows.
 
     Attributes:
-      stretches: all records of an epoch, in the order in which they were written.
+      record_ranges: all records of an epoch, in the order in which they were written.
       batch_size: rows a step of this worker.
       workers, worker: how many there are, and which this one is.
       seed: of the order; None is the written order.
@@ -76,7 +80,7 @@ class Order:
       whole_shards: blocks are shards, for files that can only be read from the beginning.
     """
 
-    stretches: tuple[Stretch, ...]
+    record_ranges: tuple[RecordRange, ...]
     batch_size: int
     workers: int
     worker: int
@@ -89,7 +93,7 @@ class Order:
     @cached_property
     def records(self) -> int:
         """The records of an epoch."""
-        return sum(stretch.count for stretch in self.stretches)
+        return sum(record_range.count for record_range in self.record_ranges)
 
     @property
     def global_batch(self) -> int:
@@ -113,8 +117,11 @@ class Order:
         return -(-self.steps_per_epoch // self.window_steps)
 
     @cached_property
-    def group_rows(self) -> int:
-        """Neighbouring rows of a step that share a section: a divisor of the global batch."""
+    def section_rows(self) -> int:
+        """The rows that a section fills in each step: a divisor of the global batch.
+
+        As few as make sections of `_SECTION_RECORDS`, because a section is read in one go.
+        """
         enough = -(-_SECTION_RECORDS // self.window_steps)
         return next(
             rows
@@ -123,23 +130,29 @@ class Order:
         )
 
     @cached_property
-    def unit_sections(self) -> int:
-        """Sections whose rows take turns, so that neighbouring rows are of different sections."""
-        groups = self.global_batch // self.group_rows
-        most = max(2, min(_UNIT_SECTIONS, groups // _EXACT_WORKERS)) if self.group_rows > 1 else 1
-        return next(count for count in range(most, 0, -1) if groups % count == 0)
+    def interleaved_sections(self) -> int:
+        """Sections whose rows take turns, so that neighbouring rows are of different sections.
+
+        Sections of one row a step need no turns. The more sections take turns, the more a worker
+        with few rows reads in vain; with up to `_EXACT_WORKERS` workers that is nothing.
+        """
+        if self.section_rows == 1:
+            return 1
+        sections = self.global_batch // self.section_rows
+        most = max(2, min(_INTERLEAVED_SECTIONS, sections // _EXACT_WORKERS))
+        return next(count for count in range(most, 0, -1) if sections % count == 0)
 
     @property
-    def run_records(self) -> int:
-        """The most records of a run."""
+    def max_range_records(self) -> int:
+        """The most records of a read range."""
         if self.whole_shards or self.workers == 1:
             return self.block_records
-        section = self.batch_size if self.seed is None else self.group_rows * self.window_steps
+        section = self.batch_size if self.seed is None else self.section_rows * self.window_steps
         return max(1, min(self.block_records, section))
 
     @property
     def fingerprint(self) -> str:
-        """What else the order depends on: a state of another one is refused."""
+        """What else decides which records an epoch draws on: a state of another is refused."""
         return type(self).__name__
 
     def window(self, epoch: int, window: int, from_step: int = 0) -> WindowPlan:
@@ -157,28 +170,47 @@ class Order:
             last, more = self._last_step(begin + whole * self.global_batch, epoch)
             rows, ranges = np.concatenate([rows, last]), [*ranges, *more]
         rows = rows[from_step * self.batch_size :]
-        return plan_of(self._runs(epoch, _union(ranges)), rows, self.stretches[0])
+        return make_plan(
+            self._read_ranges(epoch, merge_ranges(ranges)), rows, self.record_ranges[0]
+        )
 
     def _written_rows(self, begin: int, steps: int) -> tuple[Ints, list[tuple[int, int]]]:
+        """Returns this worker's rows of whole steps without shuffling, and their positions."""
         firsts = begin + self.worker * self.batch_size + np.arange(steps) * self.global_batch
         rows = firsts[:, None] + np.arange(self.batch_size)
-        return rows.reshape(-1), [(int(at), int(at) + self.batch_size) for at in firsts]
+        return rows.reshape(-1), [(first, first + self.batch_size) for first in firsts.tolist()]
 
     def _shuffled_rows(
         self, begin: int, steps: int, base: np.uint64
     ) -> tuple[Ints, list[tuple[int, int]]]:
-        width, turns = self.group_rows, self.unit_sections
-        size, unit = steps * width, turns * width
+        """Returns this worker's rows of `steps` whole steps, and the positions that they span.
+
+        A step's columns, the global batch, are divided among *teams* of sections: a team of
+        `interleaved_sections` sections fills `team_columns` neighbouring columns of every step.
+        A worker needs the teams that its own columns touch, and no other.
+        """
+        width, team_size = self.section_rows, self.interleaved_sections
+        section_records, team_columns = steps * width, team_size * width
+        # Which section stands where in a step: a permutation. Negative, so that no key is shared
+        # with those of records below.
         sections = np.argsort(_keys(base, -1 - np.arange(self.global_batch // width)))
-        low, high = self.worker * self.batch_size, (self.worker + 1) * self.batch_size
-        first = low // unit
-        mine = sections[first * turns : -(-high // unit) * turns]
-        within = mine[:, None] * size + np.arange(size)
-        shuffled = np.take_along_axis(within, np.argsort(_keys(base, within), axis=1), axis=1)
-        units = shuffled.reshape(len(mine) // turns, turns, steps, width)
-        table = units.transpose(2, 0, 3, 1).reshape(steps, len(mine) * width)
-        rows = begin + table[:, low - first * unit : high - first * unit].reshape(-1)
-        return rows, [(begin + int(s) * size, begin + int(s + 1) * size) for s in mine]
+        first_column = self.worker * self.batch_size
+        last_column = first_column + self.batch_size
+        first_team, last_team = first_column // team_columns, -(-last_column // team_columns)
+        mine = sections[first_team * team_size : last_team * team_size]
+
+        # [my sections, section_records]: the records of each section, permuted within it.
+        records = mine[:, None] * section_records + np.arange(section_records)
+        records = np.take_along_axis(records, np.argsort(_keys(base, records), axis=1), axis=1)
+
+        # [team, section, step, row] -> [step, team, row, section]: within a step the rows of a
+        # team's sections take turns, so that neighbouring rows come from different sections.
+        teams = records.reshape(last_team - first_team, team_size, steps, width)
+        table = teams.transpose(2, 0, 3, 1).reshape(steps, len(mine) * width)
+        offset = first_team * team_columns
+        rows = begin + table[:, first_column - offset : last_column - offset].reshape(-1)
+        spans = begin + np.stack([mine, mine + 1], axis=1) * section_records
+        return rows, [(low, high) for low, high in spans.tolist()]
 
     def _last_step(self, begin: int, epoch: int) -> tuple[Ints, list[tuple[int, int]]]:
         """Returns the rows of the step that has fewer records than rows."""
@@ -202,15 +234,15 @@ class Order:
         """Returns `[num_blocks, 4] int64`: shard, first, count, number."""
         size = self.records if self.whole_shards or self.seed is None else self.block_records
         tables = []
-        for stretch in self.stretches:
-            starts = np.arange(0, stretch.count, size, dtype=np.int64)
+        for record_range in self.record_ranges:
+            starts = np.arange(0, record_range.count, size, dtype=np.int64)
             tables.append(
                 np.stack(
                     [
-                        np.full_like(starts, stretch.shard),
-                        stretch.first + starts,
-                        np.minimum(size, stretch.count - starts),
-                        stretch.number + starts,
+                        np.full_like(starts, record_range.shard),
+                        record_range.first + starts,
+                        np.minimum(size, record_range.count - starts),
+                        record_range.number + starts,
                     ],
                     axis=1,
                 )
@@ -229,42 +261,34 @@ class Order:
             blocks = blocks[np.argsort(_keys(base, np.arange(len(blocks))))]
         return blocks, np.cumsum(blocks[:, 2]) - blocks[:, 2]
 
-    def _runs(self, epoch: int, ranges: list[tuple[int, int]]) -> list[Run]:
+    def _read_ranges(self, epoch: int, spans: list[tuple[int, int]]) -> list[ReadRange]:
+        """Returns what to read for spans `[begin, end)` of positions, cut where blocks end."""
         order_epoch = epoch if self.seed is not None else 0
         blocks, positions = self._epoch_blocks(order_epoch)
-        runs = []
-        for begin, end in ranges:
-            at = begin
-            block = int(np.searchsorted(positions, at, side="right")) - 1
-            while at < end:
+        read_ranges = []
+        for begin, end in spans:
+            position = begin
+            block = int(np.searchsorted(positions, position, side="right")) - 1
+            while position < end:
                 shard, first, count, number = map(int, blocks[block])
-                skipped = at - int(positions[block])
-                size = min(count - skipped, end - at, self.run_records)
-                runs.append(Run(at, shard, first + skipped, size, number + skipped))
-                at += size
-                block += at == positions[block] + count
-        return runs
+                skipped = position - int(positions[block])
+                size = min(count - skipped, end - position, self.max_range_records)
+                read_ranges.append(
+                    ReadRange(position, shard, first + skipped, size, number + skipped)
+                )
+                position += size
+                block += position == positions[block] + count
+        return read_ranges
 
 
-def plan_of(runs: list[Run], rows: Ints, anywhere: Stretch) -> WindowPlan:
-    """Returns a plan; what FILLER picks, and a plan without records needs, is a run of none."""
-    if not runs or FILLER in rows:
-        runs = [Run(FILLER, anywhere.shard, anywhere.first, 0, 0), *runs]
-    return WindowPlan(runs, rows)
+def make_plan(read_ranges: list[ReadRange], rows: Ints, anywhere: RecordRange) -> WindowPlan:
+    """Returns a plan. FILLER rows, and a plan without records, get a read range of no records."""
+    if not read_ranges or FILLER in rows:
+        read_ranges = [ReadRange(FILLER, anywhere.shard, anywhere.first, 0, 0), *read_ranges]
+    return WindowPlan(read_ranges, rows)
 
 
 def _keys(base: np.uint64, values: Ints) -> U64:
     """Returns uniform 64-bit sort keys, a pure function of base and value."""
     mixed: npt.NDArray[np.uint64] = mix64(values.astype(np.uint64) + GOLDEN)
     return mix64(mixed ^ base)
-
-
-def _union(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Returns the ranges sorted, with those that meet or overlap merged."""
-    merged: list[tuple[int, int]] = []
-    for begin, end in sorted(ranges):
-        if merged and begin <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
-        else:
-            merged.append((begin, end))
-    return merged

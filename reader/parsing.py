@@ -6,16 +6,15 @@ A batch is parsed at once: `parse_single_example` for each record takes several 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from recordmill.reader.features import Features
 from recordmill.records.schema import Feature, Schema
 
 if TYPE_CHECKING:
     import tensorflow as tf
-
-Batch: TypeAlias = "dict[str, tf.Tensor | tf.RaggedTensor]"
 
 
 def _dtype(feature: Feature) -> Any:
@@ -58,7 +57,7 @@ def _to_int32(values: Any) -> Any:
     return tf.cast(values, tf.int32) if values.dtype == tf.int64 else values
 
 
-def batch_parser(schema: Schema, *, filler: bool = False) -> Callable[[tf.Tensor], Batch]:
+def batch_parser(schema: Schema, *, filler: bool = False) -> Callable[[tf.Tensor], Features]:
     """Returns a function from `[batch_size] string`, serialized records, to feature -> batch.
 
     int64 becomes int32, as accelerators want it. A feature of known shape gives a dense
@@ -73,7 +72,7 @@ def batch_parser(schema: Schema, *, filler: bool = False) -> Callable[[tf.Tensor
             for f in schema.features
         }
 
-        def parse_sequences(records: tf.Tensor) -> Batch:
+        def parse_sequences(records: tf.Tensor) -> Features:
             _, padded, lengths = tf.io.parse_sequence_example(records, sequence_features=steps)
             return {
                 name: tf.RaggedTensor.from_tensor(_to_int32(padded[name]), lengths=lengths[name])
@@ -84,7 +83,7 @@ def batch_parser(schema: Schema, *, filler: bool = False) -> Callable[[tf.Tensor
 
     spec = example_spec(schema, filler=filler)
 
-    def parse_examples(records: tf.Tensor) -> Batch:
+    def parse_examples(records: tf.Tensor) -> Features:
         parsed = tf.io.parse_example(records, spec)
         return {name: _to_int32(values) for name, values in parsed.items()}
 

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 
+_PAIR = ("features", "labels", "weights")
+
+
 def perf_input_fn(
     input_fn: Callable[[Any], tf.data.Dataset], params: Any, time_stop: float = math.inf
 ) -> tuple[int, float, float]:
@@ -51,22 +54,27 @@ def perf_input_fn(
         f"perf: {(steps - 1) / rest if rest else 0.0} steps/sec/worker"
     )
     print(f"total number of inputs: {len(shapes)}")
-    print(f"Shapes: {shapes}")
+    print(f"Shapes: {{{', '.join(f'{name}: {shape}' for name, shape in shapes.items())}}}")
     return steps, elapsed, first
 
 
-def _shapes(batch: Any) -> dict[str, tuple[int | None, ...]]:
-    """Returns the shape of each tensor of a batch, by its name or place."""
+def _named(batch: Any) -> dict[str, Any]:
+    """Returns the parts of a batch by name: those of a dict, features and labels, or positions."""
     if isinstance(batch, dict):
-        items = batch.items()
-    elif isinstance(batch, (tuple, list)):
-        items = {str(i): value for i, value in enumerate(batch)}.items()
-    else:
-        return {"input": tuple(batch.shape)}
+        return {str(name): value for name, value in batch.items()}
+    if not isinstance(batch, (tuple, list)):
+        return {"input": batch}
+    names = _PAIR if len(batch) in (2, 3) else [str(i) for i in range(len(batch))]
+    return dict(zip(names, batch, strict=False))
+
+
+def _shapes(batch: Any) -> dict[str, tuple[int | None, ...]]:
+    """Returns the shape of each tensor of a batch, by its name."""
     flat: dict[str, tuple[int | None, ...]] = {}
-    for name, value in items:
+    for name, value in _named(batch).items():
         if isinstance(value, (dict, tuple, list)):
-            flat |= {f"{name}/{inner}": shape for inner, shape in _shapes(value).items()}
+            parts = value if isinstance(value, dict) else dict(enumerate(value))
+            flat |= {f"{name}/{inner}": shape for inner, shape in _shapes(parts).items()}
         else:
-            flat[str(name)] = tuple(value.shape)
+            flat[name] = tuple(value.shape)
     return flat

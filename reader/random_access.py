@@ -13,8 +13,8 @@ import numpy as np
 
 from recordmill.reader.dataset import open_dataset
 from recordmill.reader.examples import parse_record
+from recordmill.reader.record_ranges import RecordOffsets
 from recordmill.reader.selection import parse_selection
-from recordmill.reader.shards import RecordPlaces
 from recordmill.records.errors import RunError, UsageError
 
 _HEADER_BYTES = 12
@@ -60,7 +60,7 @@ class RecordTable:
                 records.append(shard.records)
         self._numbers = np.concatenate(numbers)
         self._starts = np.cumsum([0, *records])
-        self._places = RecordPlaces(dataset.read, index_paths, records)
+        self._offsets = RecordOffsets(dataset.read, index_paths, records)
         self._files: dict[int, mmap.mmap] = {}
 
     def __len__(self) -> int:
@@ -86,10 +86,10 @@ class RecordTable:
         """
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        place = operator.index(index)
-        if not -len(self) <= place < len(self):
-            raise IndexError(f"record {place} of {len(self)}")
-        number = int(self._numbers[place])
+        position = operator.index(index)
+        if not -len(self) <= position < len(self):
+            raise IndexError(f"record {position} of {len(self)}")
+        number = int(self._numbers[position])
         shard = int(np.searchsorted(self._starts, number, side="right")) - 1
         first = number - int(self._starts[shard])
         try:
@@ -101,7 +101,7 @@ class RecordTable:
             ) from error
 
     def _read(self, shard: int, first: int) -> bytes:
-        offsets, skips = self._places.find(np.array([shard]), np.array([first]))
+        offsets, skips = self._offsets.find(np.array([shard]), np.array([first]))
         data = self._open(shard)
         at = int(offsets[0])
         for _ in range(int(skips[0])):

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal
 
+from recordmill.reader.features import Features
 from recordmill.records.errors import UsageError
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
-Features: TypeAlias = "dict[str, tf.Tensor | tf.RaggedTensor]"
-Transform: TypeAlias = "Callable[[Features, tf.Tensor], Features]"
-
+Names = Literal["seqio", "cerebras"]
+NAMES = ("seqio", "cerebras")
 TOKEN_FEATURES = ("tokens", "input_ids", "input_word_ids")
 MAX_ROW_TOKENS = (1 << 15) - 1  # positions are packed into 15 bits
 
 
 @dataclass(frozen=True)
-class Vocabulary:
+class TokenVocabulary:
     """A WordPiece vocabulary file: token i is line i.
 
     Attributes:
@@ -49,7 +49,7 @@ class Vocabulary:
             ) from None
 
 
-def read_vocabulary(vocab_file: str | os.PathLike[str]) -> Vocabulary:
+def read_vocabulary(vocab_file: str | os.PathLike[str]) -> TokenVocabulary:
     """Reads a vocabulary file: one token a line, UTF-8; local, or on TensorFlow's file systems.
 
     Raises:
@@ -70,7 +70,12 @@ def read_vocabulary(vocab_file: str | os.PathLike[str]) -> Vocabulary:
     if len(set(tokens)) != len(tokens):
         twice = next(token for token in tokens if tokens.count(token) > 1)
         raise UsageError(f"vocab_file {path} contains {twice!r} twice; remove one")
-    return Vocabulary(path, tokens)
+    return TokenVocabulary(path, tokens)
+
+
+def read_vocabulary_if_given(vocab_file: str | os.PathLike[str] | None) -> TokenVocabulary | None:
+    """Returns `read_vocabulary` of a file, or None without one."""
+    return None if vocab_file is None else read_vocabulary(vocab_file)
 
 
 @dataclass(frozen=True)
@@ -88,27 +93,40 @@ class TokenRows:
     mask: tf.Tensor
 
 
-def token_feature(features: Mapping[str, Any], asked: str | None = None) -> str:
-    """Returns the name of the feature that holds the tokens.
+def token_feature(features: Mapping[str, Any], name: str | None = None) -> str:
+    """Returns the name of the feature that holds the tokens: one of TOKEN_FEATURES, or `name`.
 
     Raises:
-      UsageError: the records have none, or none of the name that was asked for.
+      UsageError: the records do not have it.
     """
-    for name in (asked,) if asked else TOKEN_FEATURES:
-        if name in features:
-            return name
-    wanted = repr(asked) if asked else f"one of {', '.join(TOKEN_FEATURES)}"
+    for candidate in (name,) if name else TOKEN_FEATURES:
+        if candidate in features:
+            return candidate
+    expected = repr(name) if name else f"one of {', '.join(TOKEN_FEATURES)}"
     raise UsageError(
-        f"the records must have tokens in {wanted}, and have {', '.join(sorted(features))}: name "
+        f"the records must have tokens in {expected}, and have {', '.join(sorted(features))}: name "
         "the feature with feature=…"
     )
 
 
-class RowMaker:
-    """Makes `TokenRows` of a batch.
+def check_unmasked(features: Mapping[str, Any], transform: str) -> None:
+    """Checks that records are not masked already: their ids are not the text any more.
+
+    Raises:
+      UsageError: they have masked_lm_positions.
+    """
+    if "masked_lm_positions" in features:
+        raise UsageError(
+            f"{transform} needs unmasked records, and these have masked_lm_positions: write "
+            f"them with --task=mlm_tokens, or read them without {transform}"
+        )
+
+
+class TokenRowBuilder:
+    """Makes `TokenRows` of a batch: `[batch, max_seq_length]`.
 
     Tokens may be strings (of a SequenceExample's `tokens`), ragged ids, or padded ids, whose length
-    `input_mask` tells where there is one, and else the last id that is not `pad_id`.
+    `input_mask` gives where there is one, and else the last id that is not `pad_id`.
 
     Args:
       max_seq_length: of the rows; a longer record is an error, for a reader that cuts records in
@@ -122,7 +140,7 @@ class RowMaker:
         self,
         max_seq_length: int,
         *,
-        vocabulary: Vocabulary | None = None,
+        vocabulary: TokenVocabulary | None = None,
         pad_id: int = 0,
         feature: str | None = None,
     ) -> None:
@@ -152,16 +170,44 @@ class RowMaker:
             ids = tf.cast(values, tf.int32).to_tensor(self.pad_id, shape=shape)
         else:
             tokens = tf.not_equal(values, self.pad_id) if mask is None else tf.cast(mask, tf.bool)
-            places = tf.range(1, tf.shape(values)[1] + 1)
-            lengths = tf.reduce_max(tf.where(tokens, places, 0), axis=1)
-            ids = self.fit(tf.cast(values, tf.int32), self.pad_id)
-        limit = f"a record must have at most max_seq_length={self.max_seq_length} tokens"
-        check = tf.debugging.assert_less_equal(
-            lengths, self.max_seq_length, f"{limit}; give the length it was written with"
-        )
-        with tf.control_dependencies([check] if check is not None else []):
+            ends = tf.range(1, tf.shape(values)[1] + 1)
+            lengths = tf.reduce_max(tf.where(tokens, ends, 0), axis=1)
+            ids = self.set_width(tf.cast(values, tf.int32), self.pad_id)
+        with tf.control_dependencies(self._check_lengths(lengths)):
             real = tf.range(self.max_seq_length) < lengths[:, None]
         return TokenRows(tf.where(real, ids, self.pad_id), lengths, real), rest
+
+    def without(self, rows: TokenRows, removed: Sequence[int]) -> TokenRows:
+        """Returns the rows without some ids; what is behind moves to the left."""
+        import tensorflow as tf
+
+        kept = rows.mask
+        for token in removed:
+            kept &= tf.not_equal(rows.ids, token)
+        ragged = tf.ragged.boolean_mask(rows.ids, kept)
+        lengths = tf.cast(ragged.row_lengths(), tf.int32)
+        ids = ragged.to_tensor(self.pad_id, shape=[None, self.max_seq_length])
+        return TokenRows(ids, lengths, tf.range(self.max_seq_length) < lengths[:, None])
+
+    def _check_lengths(self, lengths: tf.Tensor) -> list[Any]:
+        """Returns control dependencies that fail where a record is too long.
+
+        The schema cannot tell: rows may be padded beyond their tokens.
+        """
+        import tensorflow as tf
+
+        from recordmill.reader.one_line_errors import check_in_graph
+
+        longest = tf.reduce_max(tf.concat([lengths, [0]], axis=0))
+        message = tf.strings.join(
+            [
+                f"a record must have at most max_seq_length={self.max_seq_length} tokens, and one "
+                "has ",
+                tf.strings.as_string(longest),
+                "; give the length it was written with",
+            ]
+        )
+        return check_in_graph(longest <= self.max_seq_length, message)
 
     def _look_up(self, pieces: tf.Tensor) -> tf.Tensor:
         import tensorflow as tf
@@ -173,7 +219,7 @@ class RowMaker:
                 self._table = _lookup_table(self._vocabulary)
         return self._table.lookup(pieces)
 
-    def fit(self, values: tf.Tensor, filler: int) -> tf.Tensor:
+    def set_width(self, values: tf.Tensor, filler: int) -> tf.Tensor:
         """Returns `[batch, max_seq_length]`: cut, or padded."""
         import tensorflow as tf
 
@@ -183,20 +229,9 @@ class RowMaker:
         return tf.ensure_shape(padded, [values.shape[0], self.max_seq_length])
 
 
-def _lookup_table(vocabulary: Vocabulary) -> Any:
+def _lookup_table(vocabulary: TokenVocabulary) -> Any:
     import tensorflow as tf
 
     ids = tf.range(len(vocabulary), dtype=tf.int32)
     pairs = tf.lookup.KeyValueTensorInitializer(tf.constant(vocabulary.tokens), ids)
     return tf.lookup.StaticHashTable(pairs, vocabulary.id("[UNK]"))
-
-
-def in_graph(transform: Transform) -> Transform:
-    """Returns the transform marked as plain graph code.
-
-    AutoGraph would have nothing to convert in it, and would spread its errors over many lines.
-    """
-    import tensorflow as tf
-
-    marked: Transform = tf.autograph.experimental.do_not_convert(transform)
-    return marked

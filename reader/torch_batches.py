@@ -60,8 +60,8 @@ def torch_dataset(
 
         def __reduce__(self) -> Any:
             """Travels to another process as the arguments that it was made of."""
-            place = {"num_workers": worker.count, "worker_index": worker.index}
-            return functools.partial(torch_dataset, path, split, **place, **options), ()
+            workers = {"num_workers": worker.count, "worker_index": worker.index}
+            return functools.partial(torch_dataset, path, split, **workers, **options), ()
 
     return Batches()
 

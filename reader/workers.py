@@ -1,6 +1,6 @@
 """Which worker this process is, of how many: arguments, InputContext, TF_CONFIG, Slurm, torchrun.
 
-The first that says anything decides; one that contradicts itself is an error, because a silent
+The first that is set decides; one that contradicts itself is an error, because a silent
 default would train every worker on the same records.
 """
 

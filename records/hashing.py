@@ -14,9 +14,13 @@ import numpy.typing as npt
 
 U64 = npt.NDArray[np.uint64]
 
+# The increment of SplitMix64 and the factors of its finalizer.
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
-_MIX_2 = np.uint64(0x94D049BB133111EB)
+MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+MIX_2 = np.uint64(0x94D049BB133111EB)
+# FNV-1a of 64 bits, for hashes that a kernel makes byte by byte.
+FNV_OFFSET = np.uint64(0xCBF29CE484222325)
+FNV_PRIME = np.uint64(0x100000001B3)
 
 
 def fingerprint64(data: bytes) -> int:
@@ -26,8 +30,8 @@ def fingerprint64(data: bytes) -> int:
 
 def mix64(values: U64) -> U64:
     """Mixes `[n] uint64` element by element into uniform `[n] uint64`; a bijection."""
-    mixed = (values ^ (values >> np.uint64(30))) * _MIX_1
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * _MIX_2
+    mixed = (values ^ (values >> np.uint64(30))) * MIX_1
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * MIX_2
     return mixed ^ (mixed >> np.uint64(31))
 
 

@@ -24,6 +24,8 @@ class ImageContent:
       multilabel: an image has any number of labels.
       masks: objects have masks.
       augmentation: what was drawn for an image is written.
+      numbers: the label of a classification is a number to be predicted.
+      unlabeled: a classification has images alone.
     """
 
     task: str
@@ -32,6 +34,8 @@ class ImageContent:
     multilabel: bool = False
     masks: bool = False
     augmentation: bool = False
+    numbers: bool = False
+    unlabeled: bool = False
 
     @property
     def mask_shape(self) -> Shape:
@@ -55,6 +59,14 @@ def _classes(name: str, shape: Shape, meaning: str, content: ImageContent) -> Fe
     return Feature(name, "int64", shape, meaning, kind="classes", classes=content.classes)
 
 
+def _label(name: str, shape: Shape, content: ImageContent) -> list[Feature]:
+    if content.unlabeled:
+        return []
+    if content.numbers:
+        return [Feature(name, "float32", shape, "the number to be predicted")]
+    return [_classes(name, shape, "the class", content)]
+
+
 def _schema(features: list[Feature], content: ImageContent) -> Schema:
     if content.augmentation:
         features.append(_text("image/augmentation", "what was drawn for the image, as JSON"))
@@ -69,7 +81,7 @@ def tfds(content: ImageContent) -> Schema:
     ]
     if content.task == "classification":
         name, shape = ("labels", (None,)) if content.multilabel else ("label", ())
-        features.append(_classes(name, shape, "the class", content))
+        features += _label(name, shape, content)
     elif content.task == "segmentation":
         meaning = "a PNG of the class of each pixel"
         features.append(_image("segmentation_mask", content.mask_shape, meaning))
@@ -146,7 +158,7 @@ def model_garden(content: ImageContent) -> Schema:
     if content.task == "segmentation":
         name, meaning = "image/segmentation/class/encoded", "a PNG of the class of each pixel"
         features.append(_image(name, content.mask_shape, meaning))
-    else:
+    elif not content.unlabeled:
         shape: Shape = (None,) if content.multilabel else ()
         features += [
             _classes("image/class/label", shape, "the class", content),
@@ -172,14 +184,17 @@ def raw(content: ImageContent) -> Schema:
             )
         )
     else:
-        features.append(_classes("label", (), "the class", content))
+        features += _label("label", (), content)
     return _schema(features, content)
 
 
 def unet(content: ImageContent) -> Schema:
-    """Returns the schema of Cerebras' UNet: image and mask as floats, of one size for all."""
+    """Returns the schema of Cerebras' UNet: image and mask as floats, of one size for all.
+
+    Its readers parse both with one `image_shape`, so the mask has as many channels as the image.
+    """
     features = [
         Feature("image", "float32", content.image_shape, "pixels"),
-        Feature("mask", "float32", content.mask_shape, "the class of each pixel"),
+        Feature("mask", "float32", content.image_shape, "the class of each pixel and channel"),
     ]
     return _schema(features, content)

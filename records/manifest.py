@@ -11,13 +11,15 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from recordmill.records.shards import ShardName
+from recordmill.records.shards import DEFAULT_TEMPLATE, ShardName
 
 MANIFEST_PATH = "_meta/manifest.json"
 STATISTICS_PATH = "_meta/statistics.json"
+STATISTICS_OF_ALL = ("inputs", "warnings")  # in that file beside the splits, which it is keyed by
 REJECTED_PATH = "_meta/rejected"
 SUCCESS_PATH = "_SUCCESS"
 FORMAT_VERSION = 1
+DEFAULT_VERSION = "1.0.0"
 
 
 def to_json(content: Any) -> bytes:
@@ -34,6 +36,7 @@ class ShardInfo:
       records: the examples in it.
       file_bytes: the size of the file; `record_bytes` before compression, framing included.
       crc32c: of the file's bytes.
+      template: of its path; see `recordmill.records.shards`.
     """
 
     split: str
@@ -43,11 +46,12 @@ class ShardInfo:
     file_bytes: int
     record_bytes: int
     crc32c: int
+    template: str = DEFAULT_TEMPLATE
 
     @property
     def name(self) -> ShardName:
         """The shard's name."""
-        return ShardName(self.split, self.index, self.count)
+        return ShardName(self.split, self.index, self.count, self.template)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,8 @@ class Manifest:
       files: path, relative to the dataset, -> crc32c of every file beside shards, manifest and
         `_SUCCESS`.
       shards: in order of name.
+      version: of the dataset, for TFDS.
+      shard_template: of the shards' paths.
     """
 
     name: str
@@ -79,10 +85,19 @@ class Manifest:
     files: dict[str, int]
     shards: list[ShardInfo] = field(default_factory=list)
     format_version: int = FORMAT_VERSION
+    version: str = DEFAULT_VERSION
+    shard_template: str = DEFAULT_TEMPLATE
 
     def to_bytes(self) -> bytes:
-        """Returns the bytes of `manifest.json`."""
-        return to_json(asdict(self))
+        """Returns the bytes of `manifest.json`; version and template only where they are not the
+        usual ones, so that earlier releases read the file."""
+        content = asdict(self)
+        for shard in content["shards"]:
+            del shard["template"]
+        for name, usual in (("version", DEFAULT_VERSION), ("shard_template", DEFAULT_TEMPLATE)):
+            if content[name] == usual:
+                del content[name]
+        return to_json(content)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Manifest:
@@ -99,7 +114,8 @@ class Manifest:
                 f"written by a later recordmill (format {content['format_version']}, this one "
                 f"reads {FORMAT_VERSION}); upgrade recordmill"
             )
-        shards = [ShardInfo(**shard) for shard in content.pop("shards")]
+        template = content.get("shard_template", DEFAULT_TEMPLATE)
+        shards = [ShardInfo(**shard, template=template) for shard in content.pop("shards")]
         return cls(**content, shards=shards)
 
     @property

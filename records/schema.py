@@ -24,7 +24,7 @@ class Feature:
     Attributes:
       name: its key in the record.
       dtype: what the record stores; bool and narrower integers are stored as int64.
-      shape: its dimensions; `()` is one value, None in the first place is any number of them.
+      shape: its dimensions; `()` is one value, None as the first is any number of them.
       meaning: a few words for people.
       sequence: True for a feature list of a SequenceExample, one value a step.
       kind: what the values are to a reader: "image" encoded images, "pixels" the raw bytes of one,
@@ -161,8 +161,10 @@ def _tfds_dict(features: dict[str, Any]) -> dict[str, Any]:
 
 def _tfds_feature(feature: Feature, each: bool = False) -> dict[str, Any]:
     """Returns TFDS's form of a feature; with `each`, of one of its rows."""
-    content = _tfds_value(feature, feature.shape[1:] if each else feature.shape)
-    if feature.kind in ("image", "classes", "boxes") and feature.shape[:1] == (None,) and not each:
+    shape = feature.shape[1:] if each or feature.kind == "text" else feature.shape
+    content = _tfds_value(feature, shape)
+    several = feature.shape[:1] == (None,) and not each
+    if several and feature.kind in ("image", "classes", "boxes", "text"):
         content = _tfds_sequence(content)
     return content | {"description": feature.meaning}
 

@@ -1,16 +1,73 @@
-"""Shard names as a type: formatting, parsing and globbing agree by construction."""
+"""Shard names as a type: formatting, parsing and globbing agree by construction.
+
+A template is the path of a shard in its dataset. It has TFDS's variables, so that
+`dataset_info.json` holds it as it is: `{SPLIT}`, and `{SHARD_X_OF_Y}` for 00003-of-00080.
+"""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from recordmill.records.errors import UsageError
+from recordmill.records.errors import UsageError, one_of
 
-_FILE_NAME = re.compile(r"(?P<split>.+)-(?P<index>\d{5,})-of-(?P<count>\d{5,})\.tfrecords")
 _SPLIT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_SHARD_X_OF_Y = r"(?P<index>\d{5,})-of-(?P<count>\d{5,})"
 
-TFDS_TEMPLATE = "{SPLIT}/{SPLIT}-{SHARD_X_OF_Y}.tfrecords"
+DEFAULT_TEMPLATE = "{SPLIT}/{SPLIT}-{SHARD_X_OF_Y}.tfrecords"
+# A new naming is a template here. `_meta` must stay free of names that readers glob for.
+NAMINGS = {
+    "default": "{SPLIT}/{SPLIT}-{SHARD_X_OF_Y}.{EXTENSION}",
+    "flat": "{SPLIT}-{SHARD_X_OF_Y}.{EXTENSION}",
+    "tfds": "{DATASET}-{SPLIT}.tfrecord-{SHARD_X_OF_Y}",
+}
+EXTENSIONS = ("tfrecords", "tfrecord")
+
+
+def shard_template(naming: str, extension: str | None = None, *, dataset: str) -> str:
+    """Returns the template of a naming.
+
+    >>> shard_template("flat", dataset="cats")
+    '{SPLIT}-{SHARD_X_OF_Y}.tfrecord'
+
+    Args:
+      naming: one of NAMINGS.
+      extension: one of EXTENSIONS; None is tfrecords for the default naming, and else tfrecord.
+      dataset: the name of the dataset.
+
+    Raises:
+      UsageError: no such naming or extension, or the naming has an extension of its own.
+    """
+    template = NAMINGS[one_of("--naming", naming, NAMINGS)]
+    if extension is None:
+        extension = "tfrecords" if naming == "default" else "tfrecord"
+    elif "{EXTENSION}" not in template:
+        raise UsageError(
+            f"--extension={extension} has no effect with --naming={naming}, whose names have "
+            "their own; remove one of the two"
+        )
+    one_of("--extension", extension, EXTENSIONS)
+    return template.replace("{EXTENSION}", extension).replace("{DATASET}", dataset)
+
+
+def shard_folder(split: str, template: str = DEFAULT_TEMPLATE) -> str:
+    """Returns the folder of a split's shards, relative to the dataset; "" for the dataset's own."""
+    return template.rpartition("/")[0].replace("{SPLIT}", split)
+
+
+def is_shard_file(file_name: str, split: str, template: str = DEFAULT_TEMPLATE) -> bool:
+    """Tells whether a name, without folders, is that of a shard of a split."""
+    return bool(_file_pattern(template, re.escape(split)).fullmatch(file_name))
+
+
+def _file_pattern(template: str, split: str) -> re.Pattern[str]:
+    """Returns the pattern of file names, where `split` is the pattern of the first `{SPLIT}`."""
+    pattern = re.escape(template.rpartition("/")[2])
+    return re.compile(
+        pattern.replace(re.escape("{SPLIT}"), split).replace(
+            re.escape("{SHARD_X_OF_Y}"), _SHARD_X_OF_Y
+        )
+    )
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -26,6 +83,7 @@ class ShardName:
     split: str
     index: int
     count: int
+    template: str = field(default=DEFAULT_TEMPLATE, repr=False)
 
     def __post_init__(self) -> None:
         if not _SPLIT_NAME.fullmatch(self.split):
@@ -37,27 +95,33 @@ class ShardName:
 
     @property
     def stem(self) -> str:
-        """The name without folder and ending: what index and manifest files share."""
+        """The name without folder and extension, of files of the run: the same in each naming."""
         return f"{self.split}-{self.index:05d}-of-{self.count:05d}"
 
     @property
     def path(self) -> str:
         """The shard file, relative to the dataset."""
-        return f"{self.split}/{self.stem}.tfrecords"
+        number = f"{self.index:05d}-of-{self.count:05d}"
+        return self.template.replace("{SPLIT}", self.split).replace("{SHARD_X_OF_Y}", number)
 
     @property
     def index_path(self) -> str:
-        """The file of "<offset> <size>" lines, relative to the dataset."""
-        return f"_meta/index/{self.split}/{self.stem}.idx"
+        """The file of "<offset> <size>" lines, relative to the dataset.
+
+        It is named as the shard, without `.tfrecord`, which readers glob for.
+        """
+        return f"_meta/index/{re.sub(r'[.]tfrecords?', '', self.path)}.idx"
 
     @classmethod
-    def parse(cls, file_name: str) -> ShardName:
+    def parse(cls, file_name: str, template: str = DEFAULT_TEMPLATE) -> ShardName:
         """Reads a file name without folders.
 
         Raises:
           ValueError: `file_name` is not a shard's.
         """
-        match = _FILE_NAME.fullmatch(file_name)
+        match = _file_pattern(template, "(?P<split>.+)").fullmatch(file_name)
         if not match:
-            raise ValueError(f"{file_name!r} is not <split>-NNNNN-of-NNNNN.tfrecords")
-        return cls(match["split"], int(match["index"]), int(match["count"]))
+            form = template.rpartition("/")[2]
+            form = form.replace("{SPLIT}", "<split>").replace("{SHARD_X_OF_Y}", "NNNNN-of-NNNNN")
+            raise ValueError(f"{file_name!r} is not {form}")
+        return cls(match["split"], int(match["index"]), int(match["count"]), template)

@@ -6,11 +6,53 @@ Written without TFDS. Integers are JSON strings, as protobuf's JSON form has the
 
 from __future__ import annotations
 
+import re
+from pathlib import PurePosixPath
 from typing import Any
 
-from recordmill.records.manifest import Manifest, to_json
+from recordmill.records.manifest import DEFAULT_VERSION, Manifest, to_json
 from recordmill.records.schema import OBJECTS, Schema
-from recordmill.records.shards import TFDS_TEMPLATE
+
+_VERSION = re.compile(r"\d+\.\d+\.\d+")
+_INPUTS = ("image", "image/encoded", "text")
+_TARGETS = (
+    "label",
+    "labels",
+    "image/class/label",
+    "segmentation_mask",
+    "image/segmentation/class/encoded",
+    "mask",
+)
+
+
+def name_and_version(path: str) -> tuple[str, str]:
+    """Returns what TFDS calls the dataset in a folder: `…/NAME/VERSION`, or `…/NAME`.
+
+    >>> name_and_version("/data/cats/2.0.1")
+    ('cats', '2.0.1')
+    >>> name_and_version("/data/3-cats")
+    ('d_3_cats', '1.0.0')
+
+    Args:
+      path: of the folder, from the root on.
+    """
+    parts = [part for part in PurePosixPath(path).parts if part != "/"]
+    version = DEFAULT_VERSION
+    if len(parts) > 1 and _VERSION.fullmatch(parts[-1]):
+        version = parts.pop()
+    folder = parts[-1] if parts else ""
+    name = "".join(c if c.isalnum() else "_" for c in folder) or "dataset"
+    return (name if name[0].isalpha() else f"d_{name}"), version
+
+
+def supervised_keys(schema: Schema) -> tuple[str, str] | None:
+    """Returns the input and the target of records that have one of each, else None."""
+    names = [feature.name for feature in schema.features]
+    inputs = [name for name in _INPUTS if name in names]
+    targets = [name for name in _TARGETS if name in names]
+    if len(inputs) != 1 or len(targets) != 1:
+        return None
+    return inputs[0], targets[0]
 
 
 def tfds_files(manifest: Manifest, *, description: str) -> dict[str, bytes]:
@@ -24,19 +66,22 @@ def tfds_files(manifest: Manifest, *, description: str) -> dict[str, bytes]:
     splits: list[dict[str, Any]] = [
         {
             "name": split,
-            "filepathTemplate": TFDS_TEMPLATE,
+            "filepathTemplate": manifest.shard_template,
             "numBytes": str(sum(shard.record_bytes - 16 * shard.records for shard in shards)),
             "shardLengths": [str(shard.records) for shard in shards],
         }
         for split, shards in manifest.split_shards().items()
     ]
-    info = {
+    info: dict[str, Any] = {
         "name": manifest.name,
-        "version": "1.0.0",
+        "version": manifest.version,
         "description": description,
         "fileFormat": "tfrecord",
         "splits": splits,
     }
+    pair = supervised_keys(schema)
+    if pair:
+        info["supervisedKeys"] = {"tuple": {"items": [{"featureKey": key} for key in pair]}}
     labels = {
         _labels_file(feature.name): "".join(f"{name}\n" for name in feature.classes).encode()
         for feature in schema.features

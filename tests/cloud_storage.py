@@ -164,7 +164,7 @@ def cloud() -> Iterator[Cloud]:
     from gcp_storage_emulator.handlers.buckets import create_bucket
     from gcp_storage_emulator.storage import Storage
 
-    from recordmill.transforms import google_storage
+    from recordmill.transforms.storage import google_storage
 
     logging.getLogger("gcp_storage_emulator").setLevel(logging.CRITICAL)
     storage = Storage(use_memory_fs=True)

@@ -5,12 +5,16 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import string
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from hashlib import blake2b
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from hypothesis import HealthCheck, settings
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -28,7 +32,71 @@ settings.register_profile(
 )
 settings.load_profile("recordmill")
 
+# In their order when tests run in several processes: what takes longest must not begin last, and
+# a cluster is built while other tests run.
+CLUSTERS = ("flink", "prism")
+
 REAL_DATA = Path(__file__).parents[2] / "shared" / "data"
+
+
+def is_parallel(config: pytest.Config) -> bool:
+    """Returns whether this is one of several processes that share the tests (pytest-xdist)."""
+    return hasattr(config, "workerinput")
+
+
+def cluster_of(item: pytest.Item) -> str:
+    """Returns the cluster that a test runs on, "" for none."""
+    return next((name for name in CLUSTERS if item.get_closest_marker(name)), "")
+
+
+def _group(item: pytest.Item) -> str:
+    """Returns the group of a test; tests of one group run in one process, in their order.
+
+    Tests of a file share its fixtures, those on a cluster the cluster. A slow test begins with
+    processes of its own anyway, so that each one may run beside the others.
+    """
+    if item.get_closest_marker("slow") and not cluster_of(item):
+        return f"{item.path.name}::{getattr(item, 'originalname', item.name)}"
+    return cluster_of(item) or str(item.path.relative_to(item.config.rootpath))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Sorts the tests, and groups them for several processes."""
+    for item in items:
+        if not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(_group(item)))
+    # Jobs on clusters come late: what they need is built meanwhile.
+    items.sort(key=lambda item: bool(cluster_of(item)))
+    if is_parallel(config):
+        items.sort(key=lambda item: not item.get_closest_marker("slow"))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Checks that pytest-xdist took the groups: without them each process makes every fixture."""
+    if is_parallel(session.config) and session.config.getoption("loadgroup"):
+        lost = [item.nodeid for item in session.items if "@" not in item.nodeid]
+        if lost:
+            raise pytest.UsageError(f"pytest-xdist does not group tests, such as {lost[0]}")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_temporary_folder(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Locks and leftovers of one process of the tests must not be seen by the others.
+
+    The path is short, as sockets need it.
+    """
+    if not is_parallel(request.config):
+        yield
+        return
+    with (
+        tempfile.TemporaryDirectory(prefix="rm-", ignore_cleanup_errors=True) as folder,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv("TMPDIR", folder)
+        patch.setattr(tempfile, "tempdir", folder)
+        yield
+
 
 WORDS = [
     "the",
@@ -199,21 +267,53 @@ def bert_text(documents: list[list[str]]) -> str:
     return "\n\n".join("\n".join(sentences) for sentences in documents) + "\n"
 
 
-@pytest.fixture(scope="session")
-def vocab_file(tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
-    path.write_text("\n".join(make_vocabulary()) + "\n", encoding="utf-8")
-    return str(path)
+SharedFolder = Callable[[str, Callable[[Path], object]], Path]
 
 
 @pytest.fixture(scope="session")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shared_folder(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> SharedFolder:
+    """Returns a folder by name, filled once a session, by whichever process needs it first.
+
+    Tests only read what lies in it.
+    """
+    base = tmp_path_factory.getbasetemp()
+    root = (base.parent if is_parallel(request.config) else base) / "shared"
+    root.mkdir(exist_ok=True)
+
+    def fill_once(name: str, fill: Callable[[Path], object]) -> Path:
+        folder, filled = root / name, root / f"{name}.filled"
+        with FileLock(root / f"{name}.lock"):
+            if not filled.exists():
+                shutil.rmtree(folder, ignore_errors=True)  # what a failure left
+                folder.mkdir()
+                fill(folder)
+                filled.touch()
+        return folder
+
+    return fill_once
+
+
+@pytest.fixture(scope="session")
+def vocab_file(shared_folder: SharedFolder) -> str:
+    text = "\n".join(make_vocabulary()) + "\n"
+    folder = shared_folder(
+        "vocabulary", lambda folder: (folder / "vocab.txt").write_text(text, encoding="utf-8")
+    )
+    return str(folder / "vocab.txt")
+
+
+@pytest.fixture(scope="session")
+def corpus(shared_folder: SharedFolder) -> Path:
     """Three files of 400 documents in BERT's form, 300 kB in all."""
-    folder = tmp_path_factory.mktemp("corpus")
-    for i in range(3):
-        text = bert_text(make_documents(134, seed=i, sentences=20))
-        (folder / f"part-{i}.txt").write_text(text, encoding="utf-8")
-    return folder
+
+    def fill(folder: Path) -> None:
+        for i in range(3):
+            text = bert_text(make_documents(134, seed=i, sentences=20))
+            (folder / f"part-{i}.txt").write_text(text, encoding="utf-8")
+
+    return shared_folder("corpus", fill)
 
 
 RunText = Callable[..., int]
@@ -228,21 +328,22 @@ def run_text(*flags: str) -> int:
 
 @pytest.fixture(scope="session")
 def write_dataset(
-    tmp_path_factory: pytest.TempPathFactory, corpus: Path, vocab_file: str
+    shared_folder: SharedFolder, corpus: Path, vocab_file: str
 ) -> Callable[..., Path]:
     """Writes a dataset of the corpus with some flags; equal flags are written once a session."""
-    written: dict[tuple[str, ...], Path] = {}
 
     def write(*flags: str) -> Path:
-        if flags not in written:
-            output = tmp_path_factory.mktemp("dataset") / "ds"
+        predictions = ["--max_predictions_per_seq=10"] * ("--task=mlm_tokens" not in flags)
+
+        def fill(folder: Path) -> None:
             status = run_text(
-                f"--input={corpus}/*.txt", f"--output={output}", f"--vocab_file={vocab_file}",
-                "--max_seq_length=64", "--max_predictions_per_seq=10", *flags,
+                f"--input={corpus}/*.txt", f"--output={folder}/ds", f"--vocab_file={vocab_file}",
+                "--max_seq_length=64", *predictions, *flags,
             )  # fmt: skip
             assert status == 0
-            written[flags] = output
-        return written[flags]
+
+        digest = blake2b("\n".join(flags).encode(), digest_size=8).hexdigest()
+        return shared_folder(f"dataset-{digest}", fill) / "ds"
 
     return write
 

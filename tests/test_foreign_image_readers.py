@@ -44,7 +44,7 @@ def coco(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for number, (x0, y0, x1, y1) in enumerate(BOXES):
             notes.append(
                 {
-                    "id": 2 * i + number, "image_id": i, "category_id": (7, 3)[number],
+                    "id": 2 * i + number + 1, "image_id": i, "category_id": (7, 3)[number],
                     "bbox": [x0, y0, x1 - x0, y1 - y0], "area": (x1 - x0) * (y1 - y0),
                     "iscrowd": 0, "segmentation": [[x0, y0, x1, y0, x1, y1, x0, y1]],
                 }
@@ -112,11 +112,13 @@ def garden() -> Iterator[Any]:
         segmentation_input,
         tf_example_decoder,
     )
+    from official.vision.evaluation import coco_evaluator
 
     yield types.SimpleNamespace(
         detection=tf_example_decoder,
         classification=classification_input,
         segmentation=segmentation_input,
+        evaluator=coco_evaluator,
     )
     if before is None:
         del sys.modules["official.vision"]
@@ -135,12 +137,45 @@ class TestModelGarden:
             boxes = example["groundtruth_boxes"].numpy() * [*SIZE, *SIZE]
             wanted = [(y0, x0, y1, x1) for x0, y0, x1, y1 in BOXES]
             assert np.abs(np.array(sorted(boxes.tolist())) - wanted).max() <= 1
-            assert sorted(example["groundtruth_classes"].numpy()) == [1, 2]
+            assert sorted(example["groundtruth_classes"].numpy()) == [3, 7]
             assert example["image"].shape == (*SIZE, 3)
             for mask, box in zip(example["groundtruth_instance_masks"].numpy(), boxes, strict=True):
                 rows, columns = np.nonzero(mask)
                 inside = (rows.min(), columns.min(), rows.max() + 1, columns.max() + 1)
                 assert np.abs(np.array(inside) - box).max() <= 1
+
+    @pytest.mark.parametrize("name", ["object_detection", "model_garden"])
+    def test_the_ground_truth_as_its_own_prediction(
+        self, write: Callable[..., Path], coco: Path, garden: Any, name: str
+    ) -> None:
+        dataset = write("detection", name)
+        evaluator = garden.evaluator.COCOEvaluator(
+            annotation_file=str(coco / "instances.json"), include_mask=False,
+            need_rescale_bboxes=False,
+        )  # fmt: skip
+        decoder = garden.detection.TfExampleDecoder()
+        for record in records(dataset):
+            found = decoder.decode(record)
+            scale = tf.cast([found["height"], found["width"]] * 2, tf.float32)
+            classes = found["groundtruth_classes"]
+            evaluator.update_state(
+                None,
+                {
+                    "source_id": tf.strings.to_number(found["source_id"], tf.int64)[None],
+                    "detection_boxes": (found["groundtruth_boxes"] * scale)[None],
+                    "detection_classes": classes[None],
+                    "detection_scores": tf.ones([1, len(classes)]),
+                    "num_detections": tf.constant([len(classes)]),
+                },
+            )
+        assert evaluator.result()["AP"] == pytest.approx(1.0)
+
+    def test_label_map(self, write: Callable[..., Path]) -> None:
+        wanted = 'item {\n  id: 3\n  name: "disc"\n}\nitem {\n  id: 7\n  name: "square"\n}\n'
+        assert (write("detection", "model_garden") / "label_map.pbtxt").read_text() == wanted
+        dataset = write("detection", "tfds")
+        assert not (dataset / "label_map.pbtxt").exists()
+        assert (dataset / "labels.txt").read_text() == "disc\nsquare\n"
 
     def test_detection_after_augmentation(self, write: Callable[..., Path], garden: Any) -> None:
         flags = ("--include_masks", "--image_size=90x120", "--augmentations=flip,rotate(10)")
@@ -210,19 +245,26 @@ class TestTfds:
             np.testing.assert_array_equal(row["segmentation_mask"][..., 0], true_mask())
 
 
-def test_cerebras_unet(write: Callable[..., Path]) -> None:
-    """Cerebras Model Zoo R_1.6.1, unet: DAGM2007TFRecordsDataset's parse."""
-    dataset = write("segmentation", "unet", "--image_size=60x80", "--float_range=zero_centered")
-    shape = (*SIZE, 3)
-    spec = {
-        "image": tf.io.FixedLenSequenceFeature(shape, tf.float32, allow_missing=True),
-        "mask": tf.io.FixedLenSequenceFeature((*SIZE, 1), tf.float32, allow_missing=True),
-    }
-    for record in records(dataset):
-        example = tf.io.parse_single_example(record, spec)
+@pytest.mark.parametrize("channels", [None, 1, 3])
+def test_cerebras_unet(write: Callable[..., Path], channels: int | None) -> None:
+    """Cerebras Model Zoo R_1.6.1, unet: DAGM2007TFRecordsDataset's parse.
+
+    Image and mask are parsed with one `image_shape`, which the reader's parameters give.
+    """
+    flags = ("--image_size=60x80", "--float_range=zero_centered")
+    dataset = write("segmentation", "unet", *flags, *([f"--channels={channels}"] * bool(channels)))
+    image_shape = (*SIZE, channels or 1)
+    feature = tf.io.FixedLenSequenceFeature(image_shape, tf.float32, allow_missing=True)
+    found = records(dataset)
+    assert len(found) == COUNT
+    for record in found:
+        example = tf.io.parse_single_example(record, {"image": feature, "mask": feature})
+        assert example["image"].shape == example["mask"].shape == (1, *image_shape)
         image, mask = (tf.squeeze(example[name], 0).numpy() for name in ("image", "mask"))
         assert -1 <= image.min() < 0 < image.max() <= 1
-        np.testing.assert_array_equal(mask[..., 0], np.asarray(true_mask(), np.float32))
+        for channel in range(image_shape[2]):
+            expected = np.asarray(true_mask(), np.float32)
+            np.testing.assert_array_equal(mask[..., channel], expected)
 
 
 TFRECORD_READER = """

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from recordmill.reader import load, mask_tokens
 from recordmill.records.manifest import Manifest
 
 LENGTH, PREDICTIONS = 64, 10
@@ -144,6 +145,38 @@ class TestTfds:
         shards = bert_dataset.glob("train/*")
         size = sum(path.stat().st_size for path in shards) - 16 * records(bert_dataset)
         assert builder.info.splits["train"].num_bytes == size
+
+    def test_word_pieces_are_a_sequence_of_text(self, write_dataset: Callable[..., Path]) -> None:
+        import tensorflow_datasets as tfds
+
+        plain = write_dataset(*TOKENS_FLAGS)
+        dataset = write_dataset(*TOKENS_FLAGS, "--record_type=example")
+        builder = tfds.builder_from_directory(str(dataset))
+        assert isinstance(builder.info.features["tokens"], tfds.features.Sequence)
+        assert isinstance(builder.info.features["tokens"].feature, tfds.features.Text)
+        rows = [
+            row["tokens"].tolist() for row in builder.as_dataset(split="train").as_numpy_iterator()
+        ]
+        assert len(rows) == records(dataset) == records(plain)
+        ours = [
+            tokens
+            for batch in load(plain, "train", batch_size=16, remainder="keep")
+            for tokens in batch["tokens"].to_list()
+        ]
+        assert sorted(rows) == sorted(ours)
+
+    def test_our_masks_of_either_form(
+        self, write_dataset: Callable[..., Path], vocab_file: str
+    ) -> None:
+        masks = mask_tokens(
+            vocab_file=vocab_file, max_seq_length=LENGTH, max_predictions_per_seq=PREDICTIONS
+        )
+        dataset = write_dataset(*TOKENS_FLAGS, "--record_type=example")
+        count = 0
+        for batch in load(dataset, "train", batch_size=16, remainder="keep", transform=masks):
+            count += len(batch["input_ids"])
+            assert (batch["masked_lm_weights"].numpy().sum(axis=1) > 0).all()
+        assert count == records(dataset)
 
     @pytest.mark.parametrize("flags", [GZIP_FLAGS, TOKENS_FLAGS])
     def test_what_tfds_cannot_read_does_not_claim_its_name(

@@ -19,7 +19,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from recordmill.pipelines.local import ENVIRONMENT
+from recordmill.pipelines.engines.local import ENVIRONMENT
 
 from .conftest import bert_text, make_documents, make_vocabulary
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from recordmill.records.encoding import Strings
+from recordmill.records.codec.encoding import Strings
 from recordmill.records.schema import Feature, Schema
 
 from .reader.small_datasets import write_dataset as write_columns
@@ -74,7 +74,7 @@ def summaries(work_dir: Path, worker: int) -> dict[str, list[int]]:
 def test_bert_killed_in_mid_epoch_goes_on_with_the_same_losses(
     tmp_path: Path, write_dataset: Callable[..., Path], vocab_file: str
 ) -> None:
-    dataset = write_dataset("--task=mlm_tokens", "--num_shards=2", "--max_predictions_per_seq=10")
+    dataset = write_dataset("--task=mlm_tokens", "--num_shards=2")
     flags = [
         "--model=bert", f"--dataset={dataset}", f"--vocab_file={vocab_file}", "--max_seq_length=64",
         "--max_predictions_per_seq=10", "--train_split=train[:85%]", "--eval_split=train[85%:]",

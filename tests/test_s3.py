@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from recordmill.records.errors import RunError
-from recordmill.transforms import files
+from recordmill.transforms.storage import files
 
 BUCKET = "s3://bucket"
 

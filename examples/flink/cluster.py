@@ -52,7 +52,7 @@ OPENS = [
 
 
 class ClusterError(Exception):
-    """What a user can mend, in one line."""
+    """What a user can fix, in one line."""
 
 
 def conf(folder: Path, *, ports: dict[str, int], slots: int, more: list[str]) -> str:

@@ -6,11 +6,13 @@ import json
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 ROOT = Path(__file__).parents[2]
 _PRISM = "github.com/apache/beam/sdks/v2/go/cmd/prism@v2.77.0"
@@ -39,27 +41,40 @@ class Flink:
 
 _CLUSTER = [sys.executable, str(ROOT / "examples/flink/cluster.py")]
 _PRISM_PROGRAM = ROOT / "build/prism/prism"
-_INSTALL_PRISM = ["env", f"GOBIN={_PRISM_PROGRAM.parent}", "go", "install", _PRISM]
-_ahead: dict[str, subprocess.Popen[bytes]] = {}
+_ahead: dict[str, threading.Thread] = {}
+
+
+def _build_flink() -> None:
+    """Makes the jar where it is not there yet; of two processes one waits for the other."""
+    command = [*_CLUSTER, "build"]
+    subprocess.run(command, timeout=900, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def _build_prism() -> None:
+    _PRISM_PROGRAM.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(_PRISM_PROGRAM.with_name("lock")):
+        if not _PRISM_PROGRAM.exists():
+            command = ["env", f"GOBIN={_PRISM_PROGRAM.parent}", "go", "install", _PRISM]
+            subprocess.run(command, timeout=900, capture_output=True)
+
+
+_BUILDS = {"flink": ("mvn", _build_flink), "prism": ("go", _build_prism)}
 
 
 def build_ahead(markers: Iterable[str]) -> None:
     """Begins to build what tests of these markers need; their fixtures await it."""
-    commands = {"flink": ("mvn", [*_CLUSTER, "build"]), "prism": ("go", _INSTALL_PRISM)}
-    missing = {"flink": True, "prism": not _PRISM_PROGRAM.exists()}  # the script looks by itself
     for marker in markers:
-        tool, command = commands[marker]
-        if missing[marker] and shutil.which(tool):
-            _ahead[marker] = subprocess.Popen(
-                command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-            )
+        tool, build = _BUILDS[marker]
+        if shutil.which(tool):
+            _ahead[marker] = threading.Thread(target=build, name=f"build-{marker}", daemon=True)
+            _ahead[marker].start()
 
 
 def await_build(marker: str) -> None:
     """Waits for what was begun for tests of a marker."""
-    # Whether it went well the command that comes next will tell.
+    # Whether it went well, the command that comes next finds.
     if marker in _ahead:
-        _ahead.pop(marker).wait(900)
+        _ahead.pop(marker).join()
 
 
 @pytest.fixture(scope="session")
@@ -83,9 +98,9 @@ def flink(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flink]:
 @pytest.fixture(scope="session")
 def prism() -> Path:
     """The program, built from Beam's Go module."""
+    if not _PRISM_PROGRAM.exists() and not shutil.which("go"):
+        pytest.skip("go is not installed, and Prism is built from Beam's Go module")
     await_build("prism")
-    if not _PRISM_PROGRAM.exists():
-        if not shutil.which("go"):
-            pytest.skip("go is not installed, and Prism is built from Beam's Go module")
-        subprocess.run(_INSTALL_PRISM, check=True, timeout=900)
+    _build_prism()
+    assert _PRISM_PROGRAM.exists(), f"go install {_PRISM} failed"
     return _PRISM_PROGRAM

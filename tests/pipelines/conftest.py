@@ -2,57 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import pytest
 
+from ..conftest import SharedFolder, cluster_of
 from .clusters import build_ahead, flink, prism
 from .jobs import CASES, JobCase, shard_bytes
 
 __all__ = ["big", "flink", "prism", "small", "written"]
 
 
-def _cluster(item: pytest.Item) -> str:
-    names = ("flink", "prism")
-    return next((name for name in names if item.get_closest_marker(name)), "")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Jobs on clusters come last: what they need is built meanwhile."""
-    items.sort(key=lambda item: bool(_cluster(item)))
-
-
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Begins to build what the chosen tests need."""
     if not session.config.option.collectonly:
-        build_ahead(filter(None, {_cluster(item) for item in session.items}))
+        build_ahead(filter(None, {cluster_of(item) for item in session.items}))
 
 
 @dataclass(frozen=True)
 class Written:
-    """A job, its input, and the shards that an undisturbed run makes of it."""
+    """A job, its input, and the dataset that an undisturbed run makes of it."""
 
     case: JobCase
     source: Path
     flags: tuple[str, ...]
+    dataset: Path
     shards: dict[str, bytes]
+
+    def copy_dataset(self, output: Path) -> None:
+        """Puts the finished dataset where a run would have written it, without that run."""
+        shutil.copytree(self.dataset, output)
 
 
 @pytest.fixture(scope="session")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Written]:
+def written(shared_folder: SharedFolder) -> Callable[[str, str], Written]:
     """Returns a job by name and size ("small" or "big"), written once a session."""
 
     @cache
     def write(name: str, size: str) -> Written:
-        case, folder = CASES[name], tmp_path_factory.mktemp(f"{name}_{size}")
-        source = folder / "input"
-        case.fill(source, 1 if size == "small" else 30)
+        case = CASES[name]
         flags = case.flags if size == "small" else case.big
-        assert case.run(source, folder / "ds", *flags) == 0
-        return Written(case, source, flags, shard_bytes(folder / "ds"))
+
+        def fill(folder: Path) -> None:
+            case.fill(folder / "input", 1 if size == "small" else 30)
+            assert case.run(folder / "input", folder / "ds", *flags) == 0
+
+        folder = shared_folder(f"{name}-{size}", fill)
+        dataset = folder / "ds"
+        return Written(case, folder / "input", flags, dataset, shard_bytes(dataset))
 
     return write
 
@@ -65,3 +67,10 @@ def small(request: pytest.FixtureRequest, written: Callable[[str, str], Written]
 @pytest.fixture(scope="session", params=["text", "images"])
 def big(request: pytest.FixtureRequest, written: Callable[[str, str], Written]) -> Written:
     return written(request.param, "big")
+
+
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """A folder whose path is short, as sockets need it."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from recordmill.pipelines.command_line import main
-from recordmill.records.framing import scan_records
+from recordmill.records.codec.framing import scan_records
 
 from ..conftest import bert_text, make_documents, make_vocabulary
 from ..pictures import jpeg

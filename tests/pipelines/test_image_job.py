@@ -14,11 +14,11 @@ import pytest
 from PIL import Image
 
 from recordmill.pipelines.command_line import main
-from recordmill.pipelines.image_planning import count_tasks
-from recordmill.records.framing import scan_records
-from recordmill.transforms import image_build
-from recordmill.transforms.image_plan import ImageSplit
-from recordmill.transforms.rejects import REASONS
+from recordmill.pipelines.planning.image_shards import count_tasks
+from recordmill.records.codec.framing import scan_records
+from recordmill.transforms.dataset.rejects import REASONS
+from recordmill.transforms.images import build as image_build
+from recordmill.transforms.images.shard_plan import ImageSplit
 
 from ..pictures import drawn, encoded, jpeg, png, turned_jpeg
 from .jobs import manifest, records, records_by_split, shard_bytes
@@ -152,9 +152,10 @@ class TestWhatIsWritten:
         assert records_by_split(tmp_path / "ds") == {"train": 8, "test": 4}
         assert len(shard_bytes(tmp_path / "ds")) == 3
         assert (tmp_path / "ds/labels.txt").read_text() == "x\ny\n"
-        splits = ("--split_from=folder", "--splits=train:0.5,test:0.5")
-        assert run(tmp_path / "in", tmp_path / "other", *splits) == 2
-        assert "--splits has no meaning where" in capsys.readouterr().err
+        for splits in ("train:0.5,test:0.5", "train:1"):  # also what it is by default
+            flags = ("--split_from=folder", f"--splits={splits}")
+            assert run(tmp_path / "in", tmp_path / "other", *flags) == 2
+            assert "--splits has no meaning where the input names" in capsys.readouterr().err
 
     def test_members_of_a_tar(self, photos: Path, tmp_path: Path) -> None:
         with tarfile.open(tmp_path / "photos.tar", "w") as archive:
@@ -176,10 +177,10 @@ class TestWhatIsWritten:
 
 class TestRejects:
     @pytest.fixture
-    def spoilt(self, photos: Path, tmp_path: Path) -> Path:
+    def damaged(self, photos: Path, tmp_path: Path) -> Path:
         import shutil
 
-        source = Path(shutil.copytree(photos, tmp_path / "spoilt"))
+        source = Path(shutil.copytree(photos, tmp_path / "damaged"))
         whole = jpeg(800, 600)
         (source / "cat/00.jpg").write_bytes(whole[: len(whole) // 2])
         (source / "dog/01.jpg").write_bytes(b"<html>no image</html>")
@@ -187,12 +188,12 @@ class TestRejects:
         (source / "cat/notes.txt").write_text("nothing to see")
         return source
 
-    def test_are_listed_with_their_reasons(self, spoilt: Path, tmp_path: Path) -> None:
-        assert run(spoilt, tmp_path / "ds", "--max_rejected=0.1", "--num_shards=2") == 0
+    def test_are_listed_with_their_reasons(self, damaged: Path, tmp_path: Path) -> None:
+        assert run(damaged, tmp_path / "ds", "--max_rejected=0.1", "--num_shards=2") == 0
         counts = manifest(tmp_path / "ds")["counts"]
         assert counts["images_listed"] == 30
         assert counts["images_written"] == counts["examples"] == 27
-        assert counts["files_passed_over"] == {"no_image_ending": 1}
+        assert counts["files_passed_over"] == {"no_image_extension": 1}
         lines = [
             json.loads(line)
             for path in (tmp_path / "ds/_meta/rejected").glob("*.jsonl")
@@ -207,9 +208,9 @@ class TestRejects:
         assert main(["verify", str(tmp_path / "ds")]) == 0
 
     def test_over_the_budget_nothing_is_published(
-        self, spoilt: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+        self, damaged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        assert run(spoilt, tmp_path / "ds", "--max_rejected=0.05") == 1
+        assert run(damaged, tmp_path / "ds", "--max_rejected=0.05") == 1
         error = capsys.readouterr().err.splitlines()[-1]
         assert "3 of 30 inputs rejected" in error
         first = re.search(r"the first is (.*) at byte 0: (.*); all are listed in", error)
@@ -221,7 +222,7 @@ class TestRejects:
         )
         assert not (tmp_path / "ds/_SUCCESS").exists()
         assert not (tmp_path / "ds/train").exists()
-        assert run(spoilt, tmp_path / "ds", "--max_rejected=0.1") == 0
+        assert run(damaged, tmp_path / "ds", "--max_rejected=0.1") == 0
 
     def test_too_many_while_listing_end_the_run_before_it_works(
         self, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -229,7 +230,9 @@ class TestRejects:
         rows = [f"{path},cat" for path in sorted(photos.rglob("*.jpg"))[:9]]
         (tmp_path / "table.csv").write_text("\n".join(["path,label", *rows, "/none.jpg,cat"]))
         assert run(tmp_path / "table.csv", tmp_path / "ds") == 1
-        assert "1 of 10 inputs rejected (no_image 1)" in capsys.readouterr().err
+        error = capsys.readouterr().err
+        assert "1 of 10 inputs rejected (no_image 1)" in error
+        assert "while running" not in error
         assert not (tmp_path / "ds/_tmp/plan.json").exists()
         assert run(tmp_path / "table.csv", tmp_path / "ds", "--max_rejected=0.2") == 0
 
@@ -252,9 +255,9 @@ class TestRejects:
         assert run(photos, tmp_path / "ds", "--augmentations=flip", "--copies=3") == 1
         assert "for some of its copies only" in capsys.readouterr().err
 
-    def test_copies_of_a_bad_image_are_one_reject(self, spoilt: Path, tmp_path: Path) -> None:
+    def test_copies_of_a_bad_image_are_one_reject(self, damaged: Path, tmp_path: Path) -> None:
         flags = ("--augmentations=flip", "--copies=3", "--max_rejected=0.1", "--num_shards=4")
-        assert run(spoilt, tmp_path / "ds", *flags) == 0
+        assert run(damaged, tmp_path / "ds", *flags) == 0
         counts = manifest(tmp_path / "ds")["counts"]
         assert sum(counts["rejected"].values()) == 3
         assert counts["examples"] == 27 * 3
@@ -318,7 +321,11 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["--quality=0"], "--quality must be from 1 to 100, got 0"),
     (["--channels=2"], "--channels must be one of 1, 3, got '2'"),
     (["--labels={tmp}/none.txt"], "--labels must be from_folder"),
-    (["--labels=none"], "--task=classification needs labels"),
+    (["--labels=none", "--format=imagenet"], "--labels=none must go with a format of images"),
+    (["--label_pattern=(a)", "--task=segmentation"], "--label_pattern must go with --task=class"),
+    (["--wrong_extension=x"], "--wrong_extension must be one of accept, reject, got 'x'"),
+    (["--box_format=xy"], "--box_format must be one of"),
+    (["--category_ids=original"], "--category_ids=original must go with COCO's JSON"),
     (["--task=detection"], "--task=detection needs boxes; see --annotations"),
     (["--task=segmentation"], "--task=segmentation needs masks; see --masks"),
     (["--task=segmentation", "--format=unet"], "--format=unet must have images of one size"),
@@ -358,12 +365,14 @@ def test_images_alone(photos: Path, tmp_path: Path) -> None:
     assert manifest(tmp_path / "ds")["counts"]["images_written"] == 30
 
 
-def test_masks_among_photos_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_masks_among_photos_are_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "in/a").mkdir(parents=True)
     for name in ("0.jpg", "0.png", "1.jpg", "1.png", "2.jpg"):
         drawn(30, 20).save(tmp_path / "in/a" / name)
     assert run(tmp_path / "in", tmp_path / "ds") == 0
-    assert "2 images have the name of another but for its ending" in capsys.readouterr().err
+    assert "2 images have the name of another except for the extension" in capsys.readouterr().err
 
 
 def test_turned_images_are_upright_once_they_are_resized(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ from PIL import Image
 
 import recordmill.reader as reader
 from recordmill.pipelines.command_line import main
-from recordmill.transforms import commit, image_statistics
+from recordmill.transforms.dataset import commit
+from recordmill.transforms.images import channel_statistics as image_statistics
 
 from ..pictures import jpeg
 from .jobs import shard_bytes

@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 import os
-import random
 import shutil
-import signal
 import subprocess
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from apache_beam.io.filesystems import FileSystems
 
-from recordmill.pipelines import launch
 from recordmill.pipelines.command_line import main
-from recordmill.transforms import commit, files, shard_files
+from recordmill.transforms.dataset import commit
+from recordmill.transforms.dataset import shard_writer as shard_files
+from recordmill.transforms.dataset.workspace import Workspace
+from recordmill.transforms.storage import files
 
 from .conftest import Written
 from .jobs import manifest, shard_bytes
-
-
-@pytest.fixture
-def temporary() -> Iterator[Path]:
-    """A folder whose path is short, as sockets need it."""
-    with tempfile.TemporaryDirectory() as folder:
-        yield Path(folder)
 
 
 class TestSameBytes:
@@ -70,11 +62,63 @@ class TestRestart:
     def test_same_command_again_says_so(
         self, small: Written, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        assert small.case.run(small.source, tmp_path / "ds") == 0
+        small.copy_dataset(tmp_path / "ds")
         assert small.case.run(small.source, tmp_path / "ds") == 0
         assert "complete: nothing to do" in capsys.readouterr().out
         assert shard_bytes(tmp_path / "ds") == small.shards
         assert main(["verify", str(tmp_path / "ds")]) == 0
+
+    @pytest.mark.parametrize("damage", ["deleted", "cut", "no index"])
+    def test_a_damaged_dataset_is_not_complete(
+        self, small: Written, tmp_path: Path, damage: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        output = tmp_path / "ds"
+        small.copy_dataset(output)
+        name = "train/train-00002-of-00005.tfrecords"
+        path = output / name
+        size = path.stat().st_size
+        problem = f"{name} is missing"
+        if damage == "deleted":
+            path.unlink()
+        elif damage == "cut":
+            path.write_bytes(path.read_bytes()[:-1])
+            problem = f"{name} must have {size} bytes by the manifest, and has {size - 1}"
+        else:
+            (output / "_meta/index/train/train-00002-of-00005.idx").unlink()
+            problem = "_meta/index/train/train-00002-of-00005.idx is missing"
+        assert small.case.run(small.source, output) == 1
+        assert capsys.readouterr().err.splitlines(keepends=True)[-1] == (
+            f"recordmill: {output} is finished but damaged: {problem}; `recordmill verify` names "
+            "all defects; copy the broken files again, or repeat this command with --overwrite\n"
+        )
+        assert small.case.run(small.source, output, *small.flags, "--overwrite") == 0
+        assert shard_bytes(output) == small.shards
+
+    def test_another_configuration_is_named(
+        self, small: Written, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        output = tmp_path / "ds"
+        small.copy_dataset(output)
+        flags = (*small.flags, "--random_seed=7")
+        assert small.case.run(small.source, output, *flags) == 2
+        error = capsys.readouterr().err
+        assert "another configuration or input (--random_seed was 12345, is 7); choose" in error
+
+    def test_another_configuration_of_an_unfinished_run_is_named(
+        self,
+        small: Written,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        output = tmp_path / "ds"
+        with monkeypatch.context() as patched:
+            patched.setattr(commit, "_publish", lambda *_: 1 / 0)
+            assert small.case.run(small.source, output) == 1
+        capsys.readouterr()
+        assert small.case.run(small.source, output, *small.flags, "--compression=GZIP") == 2
+        error = capsys.readouterr().err
+        assert "another configuration or input (--compression was NONE, is GZIP); finish" in error
 
     def test_finished_shards_are_not_built_again(
         self, small: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -133,7 +177,7 @@ class TestRestart:
         self, small: Written, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         output, case = tmp_path / "ds", small.case
-        assert case.run(small.source, output) == 0
+        small.copy_dataset(output)
         (output / "notes.txt").write_text("mine")
         assert case.run(small.source, output, *case.fewer) == 2
         assert "--overwrite to replace it" in capsys.readouterr().err
@@ -155,7 +199,7 @@ class TestRestart:
         self, small: Written, tmp_path: Path
     ) -> None:
         output = tmp_path / "ds"
-        assert small.case.run(small.source, output) == 0
+        small.copy_dataset(output)
         shard = output / "train/train-00001-of-00005.tfrecords"
         data = bytearray(shard.read_bytes())
         data[100] ^= 1
@@ -167,7 +211,14 @@ class TestRestart:
     def test_an_engine_that_fails_behind_the_commit_has_done_its_work(
         self, small: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(commit, "clean_up", lambda _: 1 / 0)
+        clean_up, driver = Workspace.clean_up, os.getpid()
+
+        def fail_in_workers(workspace: Workspace) -> None:
+            if os.getpid() != driver or threading.current_thread() is not threading.main_thread():
+                raise ZeroDivisionError
+            clean_up(workspace)
+
+        monkeypatch.setattr(Workspace, "clean_up", fail_in_workers)
         assert small.case.run(small.source, tmp_path / "ds") == 0
         assert shard_bytes(tmp_path / "ds") == small.shards
         assert not (tmp_path / "ds/_tmp").exists()
@@ -178,8 +229,7 @@ class TestRestart:
     ) -> None:
         output = tmp_path / "ds"
         with monkeypatch.context() as patched:
-            for module in (commit, launch):
-                patched.setattr(module, "clean_up", lambda _: 1 / 0)
+            patched.setattr(Workspace, "clean_up", lambda _: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 small.case.run(small.source, output, *small.flags, "--overwrite")
         assert (output / "_SUCCESS").exists()
@@ -220,118 +270,6 @@ class TestRestart:
         assert "the input changed" in capsys.readouterr().err
         flags = (*small.flags, "--overwrite", "--max_rejected=1")
         assert small.case.run(source, tmp_path / "ds", *flags) == 0
-
-
-def _descendants(pid: int) -> list[int]:
-    found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True).stdout
-    children = [int(child) for child in found.split()]
-    return children + [below for child in children for below in _descendants(child)]
-
-
-def _kill_at_some_moment(process: subprocess.Popen[str], output: Path, seed: int) -> bool:
-    """Kills the driver, or one of its processes; returns whether it was the driver."""
-    rng = random.Random(seed)
-    kill_driver = seed % 2 == 0
-    files_until = rng.randrange(0, 24)
-    while process.poll() is None:
-        done = sum(
-            name.endswith(".json") for _, _, names in os.walk(output / "_tmp") for name in names
-        )
-        others = _descendants(process.pid)
-        if done >= files_until and len(others) > 2:
-            time.sleep(rng.random() * 0.3)
-            pid = process.pid if kill_driver else rng.choice(_descendants(process.pid) or others)
-            subprocess.run(["kill", "-9", str(pid)], capture_output=True)
-            break
-        time.sleep(0.02)
-    return kill_driver
-
-
-@contextmanager
-def _group(line: list[str]) -> Iterator[subprocess.Popen[str]]:
-    """A command whose processes are all gone at the end, whatever happens."""
-    process = subprocess.Popen(
-        line,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        yield process
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def _killed(big: Written, output: Path, seed: int) -> None:
-    line = big.case.line(big.source, output, *big.flags, workers=2)
-    with _group(line) as process:
-        kill_driver = _kill_at_some_moment(process, output, seed)
-        text = process.communicate(timeout=240)[0]
-    assert "Traceback" not in text
-    if process.returncode == 0:  # it was faster than the kill
-        assert shard_bytes(output) == big.shards
-        return
-    if not kill_driver:
-        assert process.returncode == 1
-        assert "run the same command again" in text.splitlines()[-1]
-    if not (output / "_SUCCESS").exists():
-        assert not list(output.glob("train/*")) or len(shard_bytes(output)) == 12
-    with _group(line) as again:
-        text = again.communicate(timeout=400)[0]
-    assert again.returncode == 0, text
-    assert shard_bytes(output) == big.shards
-    assert not (output / "_tmp").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(10))
-def test_killed_at_any_moment(
-    written: Callable[[str, str], Written], tmp_path: Path, seed: int
-) -> None:
-    _killed(written("text", "big"), tmp_path / "ds", seed)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
-def test_images_killed_at_any_moment(
-    written: Callable[[str, str], Written], tmp_path: Path, seed: int
-) -> None:
-    _killed(written("images", "big"), tmp_path / "ds", seed)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("ending", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
-)
-def test_ended_by_a_signal(
-    written: Callable[[str, str], Written],
-    tmp_path: Path,
-    temporary: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    ending: signal.Signals,
-    status: int,
-) -> None:
-    big, output = written("text", "big"), tmp_path / "ds"
-    monkeypatch.setenv("TMPDIR", str(temporary))
-    line = big.case.line(big.source, output, *big.flags, workers=2)
-    with _group(line) as process:
-        while process.poll() is None and not (output / "_tmp/plan.json").exists():
-            time.sleep(0.02)
-        time.sleep(0.3)
-        os.killpg(process.pid, ending)  # as a terminal or a scheduler does
-        text = process.communicate(timeout=60)[0]
-        assert process.returncode == status, text
-    assert "run the same command again to go on" in text.splitlines()[-1]
-    assert "Traceback" not in text
-    assert list(temporary.iterdir()) == []
-    with _group(line) as again:
-        text = again.communicate(timeout=400)[0]
-    assert again.returncode == 0, text
-    assert shard_bytes(output) == big.shards
-    assert list(temporary.iterdir()) == []
 
 
 def test_second_run_at_once_is_refused(

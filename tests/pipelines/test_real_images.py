@@ -22,7 +22,7 @@ from PIL import Image
 
 from recordmill.pipelines.command_line import main
 
-from ..transforms.test_image_decoding import AWKWARD
+from ..transforms.images.test_decoding import AWKWARD
 from .jobs import manifest
 
 pytestmark = pytest.mark.real
@@ -114,6 +114,18 @@ def test_tiles_with_masks_paired_by_name(images: Path, tmp_path: Path) -> None:
         np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(mask))), wanted)
 
 
+def test_masks_that_are_no_classes_are_refused(
+    images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The masks of these tiles have smoothed edges: all values from 0 to 255."""
+    place = f"{images}/magnetic_tile/*/Imgs"
+    flags = ("--task=segmentation", f"--masks={place}/*.png", f"--output={tmp_path}/ds")
+    assert main(["images", f"--input={place}/*.jpg", *flags]) == 2
+    error = capsys.readouterr().err
+    assert "(256 values): give --binary_masks" in error
+    assert not (tmp_path / "ds").exists()
+
+
 def severstal_masks(folder: Path) -> dict[str, Mask]:
     """Masks of 256 x 1600 by image, from the runs of the table."""
     masks = {path.name: np.zeros(256 * 1600, np.uint8) for path in folder.glob("*/*.jpg")}
@@ -133,6 +145,17 @@ def test_steel_with_masks_of_its_run_lengths(images: Path, tmp_path: Path) -> No
     assert found.keys() == wanted.keys()
     for name, mask in found.items():
         np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(mask))), wanted[name])
+
+
+@pytest.mark.parametrize(("flag", "label"), [("--mask_class=2", 2), ("--binary_masks", None)])
+def test_steel_of_two_classes(images: Path, tmp_path: Path, flag: str, label: int | None) -> None:
+    folder = images / "derived_severstal_layout"
+    run(str(folder), tmp_path / "ds", "--task=segmentation", flag)
+    wanted = severstal_masks(folder)
+    found = {name_of(e): e["segmentation_mask"][0] for e in written(tmp_path / "ds")}
+    for name, mask in found.items():
+        chosen = wanted[name] == label if label else wanted[name] > 0
+        np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(mask))), chosen)
 
 
 def test_steel_as_unet_reads_it(images: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Flex Templates: what Dataflow is told is what the pipelines take."""
+"""Flex Templates: their metadata lists what the pipelines take."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from google.cloud.dataflow_v1beta3 import ContainerSpec, ParameterType, Template
 from google.protobuf import json_format
 
 from recordmill.pipelines import templates
-from recordmill.pipelines.engines import parse_arguments
+from recordmill.pipelines.arguments import Parser
+from recordmill.pipelines.compat import option_actions
+from recordmill.pipelines.engines.choice import parse_arguments
 from recordmill.pipelines.image_options import image_request
 from recordmill.pipelines.templates import TEMPLATES, launch, metadata, spec, template_arguments
 from recordmill.pipelines.text_options import text_request
-from recordmill.records.arguments import Parser
 from recordmill.records.errors import UsageError
 
 FOLDER = Path(__file__).parents[2] / "templates"
@@ -72,7 +73,7 @@ def test_every_parameter_can_be_shown(name: str) -> None:
 def test_every_flag_but_the_engines_is_a_parameter(name: str) -> None:
     parser = Parser(add_help=False)
     TEMPLATES[name].add_arguments(parser)
-    ours = {action.dest for action in parser._actions}
+    ours = {action.dest for action in option_actions(parser).values()}
     assert set(parameters(name)) == {*ours, "sdk_container_image"}
     assert not {"runner", "wait", "direct_num_workers"} & set(parameters(name))
 
@@ -128,15 +129,17 @@ def test_a_launchers_arguments() -> None:
         "--labels=gs://b/labels.txt", '--labels={"team": "vision"}', "--runner=DataflowRunner",
     ]  # fmt: skip
     assert template_arguments("images", given) == [
-        "--overwrite", "--input=gs://b/a/*", "--input=gs://b/c d/*",
+        "--overwrite=true", "--multilabel=false", "--input=gs://b/a/*", "--input=gs://b/c d/*",
         "--labels=gs://b/labels.txt", '--label={"team": "vision"}', "--runner=DataflowRunner",
     ]  # fmt: skip
-    assert template_arguments("text", ["--do_lower_case=false"]) == ["--no-do_lower_case"]
+    assert parsed("images", *given[:2]).overwrite is True
+    assert parsed("images", *given[:2]).multilabel is False
+    assert parsed("text", "--do_lower_case=false").do_lower_case is False
 
 
 def test_mistakes_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert launch("text", ["--overwrite=yes"]) == 2
-    assert capsys.readouterr().err == "recordmill: --overwrite must be true or false, got 'yes'\n"
+    assert launch("text", ["--overwrite=maybe"]) == 2
+    assert capsys.readouterr().err == "recordmill: --overwrite must be true or false, got 'maybe'\n"
     assert launch("text", ["--output=gs://b/ds"]) == 2
     assert capsys.readouterr().err == "recordmill: --input is required\n"
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
-import random
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from apache_beam.io.filesystems import FileSystems
 
-from recordmill.pipelines import text_planning
 from recordmill.pipelines.command_line import main
-from recordmill.transforms import documents, scatter
-from recordmill.transforms.plan import RunTree
+from recordmill.pipelines.planning import text_planner as text_planning
+from recordmill.transforms.sources.document_spec import DocumentLimits
+from recordmill.transforms.sources.documents import read_documents
+from recordmill.transforms.text import scatter
+from recordmill.transforms.text.merge_tree import MergeTree
 
 from ..conftest import bert_text, make_documents
 from .jobs import LENGTHS, manifest, records, records_by_split, shard_bytes
@@ -44,6 +47,37 @@ def reference(
     return shard_bytes(output)
 
 
+def shuffle_listings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Makes the file system give the names in a folder in another order; returns what is listed."""
+    listed: list[str] = []
+    scandir = os.scandir
+
+    class Shuffled:
+        def __init__(self, folder: Any = ".") -> None:
+            listed.append(str(folder))
+            with scandir(folder) as entries:
+                by_name = sorted(entries, key=lambda entry: entry.name, reverse=True)
+            self._entries = iter(by_name)
+
+        def __iter__(self) -> Iterator[os.DirEntry[str]]:
+            return self._entries
+
+        def __next__(self) -> os.DirEntry[str]:
+            return next(self._entries)
+
+        def __enter__(self) -> Shuffled:
+            return self
+
+        def __exit__(self, *error: object) -> None:
+            self.close()
+
+        def close(self) -> None:
+            self._entries = iter(())
+
+    monkeypatch.setattr(os, "scandir", Shuffled)
+    return listed
+
+
 class TestSameBytes:
     @pytest.mark.parametrize("task_bytes", [3_000, 40_000])
     def test_many_tasks_regrouped_blocks_and_shuffled_listing(
@@ -58,19 +92,16 @@ class TestSameBytes:
         monkeypatch.setattr(text_planning, "task_bytes", lambda total, workers: task_bytes)
         fan_in = {"max_fan_in": 3, "fan_in": 4}
         monkeypatch.setattr(
-            text_planning, "choose_tree", lambda tasks, *_: RunTree(tasks, **fan_in)
+            text_planning, "choose_merge_tree", lambda tasks, *_: MergeTree(tasks, **fan_in)
         )
-        match = FileSystems.match
-
-        def shuffled(*args: Any, **kwargs: Any) -> Any:
-            found = match(*args, **kwargs)
-            for result in found:
-                random.Random(7).shuffle(result.metadata_list)
-            return found
-
-        monkeypatch.setattr(FileSystems, "match", shuffled)
+        listed = shuffle_listings(monkeypatch)
         assert run(f"{corpus}/*.txt", tmp_path / "ds", vocab_file) == 0
+        assert str(corpus) in listed
         assert shard_bytes(tmp_path / "ds") == reference
+        in_order = hashlib.blake2b(digest_size=16)
+        for path in sorted(corpus.glob("*.txt")):
+            in_order.update(f"{path.name}\ttext\t{path.stat().st_size}\n".encode())
+        assert manifest(tmp_path / "ds")["sources"]["checksum"] == in_order.hexdigest()
 
     def test_several_runs_a_task(
         self,
@@ -82,7 +113,8 @@ class TestSameBytes:
     ) -> None:
         monkeypatch.setattr(scatter, "_MIN_RUN_TOKENS", 500)
         monkeypatch.setattr(scatter, "_MAX_RUN_TOKENS", 500)
-        monkeypatch.setattr(documents, "_BLOCK_BYTES", 5_000)
+        limits = DocumentLimits(block_bytes=5_000)
+        monkeypatch.setattr(scatter, "read_documents", partial(read_documents, limits=limits))
         assert run(f"{corpus}/*.txt", tmp_path / "ds", vocab_file) == 0
         assert shard_bytes(tmp_path / "ds") == reference
 
@@ -98,7 +130,6 @@ class TestSameBytes:
         ("--task=bert", "--short_seq_prob=0.9"),
         ("--task=bert", "--use_v2_feature_names"),
         ("--task=bert", "--use_position_id"),
-        ("--task=bert", "--no-do_lower_case"),
         ("--task=bert", "--dupe_factor=3"),
         ("--task=bert", "--documents=line"),
         ("--task=bert", "--sentence_splitter=punctuation"),
@@ -260,11 +291,15 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["--task=mlm", "--overlap_size=60"], "--overlap_size must be in [0, 31]"),
     (["--task=mlm", "--use_position_id"], "--use_position_id has no meaning for --task=mlm"),
     (["--task=mlm_tokens", "--dupe_factor=2"], "--dupe_factor must be 1 for --task=mlm_tokens"),
+    (["--task=mlm", "--record_type=example"], "--record_type has no meaning for --task=mlm"),
     (["--split_by=book"], "--split_by needs fields"),
     (["--input={tmp}/table.csv"], "--text_field must be a column of {tmp}/table.csv: a, b"),
     (["--task=gpt7"], "--task must be one of bert, mlm, mlm_tokens, got 'gpt7'"),
     (["--task=bret"], "got 'bret'; did you mean 'bert'?"),
-    (["--do_lower_case=False"], "write --do_lower_case or --no-do_lower_case"),
+    (
+        ["--do_lower_case=Falze"],
+        "--do_lower_case must be true or false, got 'Falze'; did you mean false?",
+    ),
     (["--input={tmp}/**", "--output={tmp}/ds"], "choose an output outside of the input"),
     (["--max_seq_lenght=64"], "unknown flag --max_seq_lenght=64; did you mean --max_seq_length?"),
 ]

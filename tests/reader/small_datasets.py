@@ -11,12 +11,13 @@ from typing import Any
 import google_crc32c
 import numpy as np
 
-from recordmill.records.encoding import Column, Strings, encode_batch
-from recordmill.records.framing import index_lines
+from recordmill.records.codec.encoding import Column, Strings, encode_batch
+from recordmill.records.codec.framing import index_lines
 from recordmill.records.manifest import MANIFEST_PATH, Manifest, ShardInfo, success_bytes
 from recordmill.records.schema import Feature, Schema
 from recordmill.records.shards import ShardName
 
+UNEVEN = [5, 40, 17, 1, 0, 33, 11]
 NUMBERS = Schema(
     (
         Feature("id", "int64", (), "the number of the record in the dataset"),

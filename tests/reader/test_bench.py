@@ -3,7 +3,9 @@ from __future__ import annotations
 import argparse
 import re
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -11,6 +13,7 @@ from recordmill.reader import bench, load, perf_input_fn
 from recordmill.reader.bench import Costs, report
 from recordmill.records.errors import UsageError
 
+from ..pictures import png
 from .small_datasets import write_numbers
 
 NUMBER = r"[\d.e+-]+"
@@ -19,7 +22,7 @@ LINES = [
     rf"Without counting first step, total steps: \d+, time: {NUMBER}, "
     rf"perf: {NUMBER} steps/sec/worker",
     r"total number of inputs: 3",
-    r"Shapes: {'id': \(4,\), 'row': \(4, 3\), 'text': \(4,\)}",
+    r"Shapes: {id: \(4,\), row: \(4, 3\), text: \(4,\)}",
 ]
 
 
@@ -49,9 +52,29 @@ def test_perf_input_fn_stops_in_time(path: Path) -> None:
 def test_perf_input_fn_takes_any_structure(capsys: pytest.CaptureFixture[str]) -> None:
     pairs = tf.data.Dataset.from_tensors(({"a": [[1, 2]]}, [3]))
     assert perf_input_fn(lambda params: pairs, None)[0] == 1
-    assert "Shapes: {'0/a': (1, 2), '1': (1,)}" in capsys.readouterr().out
+    assert "Shapes: {features/a: (1, 2), labels: (1,)}" in capsys.readouterr().out
     with pytest.raises(UsageError, match="at least one batch, and this one gives none"):
         perf_input_fn(lambda params: tf.data.Dataset.range(0), None)
+
+
+@pytest.mark.parametrize(
+    ("batch", "shapes"),
+    [
+        ((np.zeros((100, 784)), np.zeros(100)), "{features: (100, 784), labels: (100,)}"),
+        (
+            ({"ids": np.zeros((2, 4))}, np.zeros(2), np.zeros(2)),
+            "{features/ids: (2, 4), labels: (2,), weights: (2,)}",
+        ),
+        ({"image": np.zeros((2, 3)), "label": np.zeros(2)}, "{image: (2, 3), label: (2,)}"),
+        (((np.zeros(2), np.zeros(3)), np.zeros(2)),
+         "{features/0: (2,), features/1: (3,), labels: (2,)}"),
+        (np.zeros((2, 3)), "{input: (2, 3)}"),
+    ],
+    ids=["pair", "weights", "dict", "nested", "tensor"],
+)  # fmt: skip
+def test_shapes_have_names(batch: Any, shapes: str, capsys: pytest.CaptureFixture[str]) -> None:
+    perf_input_fn(lambda params: iter([batch]), None)
+    assert capsys.readouterr().out.splitlines()[-1] == f"Shapes: {shapes}"
 
 
 def parsed(*flags: str) -> argparse.Namespace:
@@ -89,3 +112,58 @@ def test_stalls_and_advice() -> None:
     assert "transforms are the largest" in Costs(3, 2, 9, 6).advice()
     assert "a step of 2 ms would wait 75% of the time" in report(costs, 4, [2.0])
     assert "500 records/s; a batch every 8.00 ms" in report(costs, 4, [])
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from recordmill.pipelines.command_line import main
+
+    folder = tmp_path_factory.mktemp("pictures")
+    for i in range(8):
+        (folder / "in/cat").mkdir(parents=True, exist_ok=True)
+        (folder / f"in/cat/{i}.png").write_bytes(png(20 + i, 16, seed=i))
+    flags = ("--direct_num_workers=1", "--num_shards=1")
+    for name, more in (("ds", ()), ("sized", ("--image_size=8x12", "--channels=1"))):
+        assert (
+            main(["images", f"--input={folder}/in", f"--output={folder}/{name}", *flags, *more])
+            == 0
+        )
+    return folder
+
+
+class TestPictures:
+    def shown(self, capsys: pytest.CaptureFixture[str], *flags: str) -> str:
+        assert bench.run(parsed("--batch_size=4", "--time=0.2", *flags)) == 0
+        return capsys.readouterr().out
+
+    @pytest.mark.parametrize(
+        ("name", "flags", "shape"),
+        [
+            ("ds", (), (224, 224, 3)),
+            ("sized", (), (8, 12, 1)),
+            ("ds", ("--image_size=10x20",), (10, 20, 3)),
+            ("ds", ("--image_size=10", "--decode"), (10, 10, 3)),
+        ],
+    )
+    def test_they_are_decoded(
+        self, pictures: Path, capsys: pytest.CaptureFixture[str], name: str,
+        flags: tuple[str, ...], shape: tuple[int, int, int],
+    ) -> None:  # fmt: skip
+        shown = self.shown(capsys, str(pictures / name), *flags)
+        assert f"image: {(4, *shape)}" in shown
+        assert f"images are decoded to {shape[0]}x{shape[1]}x{shape[2]}, as part of" in shown
+
+    def test_they_are_not_if_asked(
+        self, pictures: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        shown = self.shown(capsys, str(pictures / "ds"), "--no-decode")
+        assert "image: (4,)" in shown
+        assert "decoded" not in shown
+
+    def test_flags_without_effect(self, path: Path, pictures: Path) -> None:
+        with pytest.raises(UsageError, match=r"--decode has no effect on .*, which has no images"):
+            bench.run(parsed(str(path), "--decode"))
+        with pytest.raises(UsageError, match="--image_size has no effect with --no-decode"):
+            bench.run(parsed(str(pictures / "ds"), "--no-decode", "--image_size=8"))
+        with pytest.raises(UsageError, match="--image_size must be like 224x224 or 224, got '0'"):
+            bench.run(parsed(str(pictures / "ds"), "--image_size=0"))

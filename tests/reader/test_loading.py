@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -18,26 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recordmill.reader import Reader, as_numpy, load
-from recordmill.records.encoding import Strings
+from recordmill.records.codec.encoding import Strings
 from recordmill.records.errors import UsageError
-from recordmill.records.manifest import success_bytes
 from recordmill.records.schema import Feature, Schema
 
-from .small_datasets import NUMBERS, ids, write_dataset, write_numbers
-
-UNEVEN = [5, 40, 17, 1, 0, 33, 11]
-
-
-@pytest.fixture(scope="session")
-def uneven(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Seven shards of 107 records, and a split of 20."""
-    return write_numbers(tmp_path_factory.mktemp("uneven"), UNEVEN, validation=[20])
-
-
-@pytest.fixture(scope="session")
-def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Five shards of 5,000 records."""
-    return write_numbers(tmp_path_factory.mktemp("many"), [1000, 1500, 1200, 300, 1000])
+from .small_datasets import UNEVEN, ids, write_dataset, write_numbers
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
@@ -154,92 +137,6 @@ def test_each_epoch_and_seed_has_another_order(many: Path) -> None:
     assert whole == first + second
 
 
-@pytest.mark.parametrize(("stop", "shuffle"), [(47, True), (150, True), (109, False)])
-def test_four_workers_stop_and_six_go_on(many: Path, stop: int, shuffle: bool) -> None:
-    more = {"shuffle": shuffle, "epochs": 3, "seed": 5, "window_records": 600}
-
-    def readers(count: int) -> list[Reader]:
-        return [
-            Reader(many, "train", batch_size=48 // count, num_workers=count, worker_index=w, **more)
-            for w in range(count)
-        ]
-
-    def together(workers: list[list[Any]]) -> list[int]:
-        return [i for step in zip(*workers, strict=True) for i in ids(step)]
-
-    def take(reader: Reader, count: int) -> list[Any]:
-        return [batch for batch, _ in zip(reader, range(count), strict=False)] if count else []
-
-    before = readers(4)
-    first = together([list(iter(take(reader, stop))) for reader in before])
-    state = before[0].state(stop)
-    assert len(state.encode()) < 1024
-    after = readers(6)
-    for reader in after:
-        reader.restore(state)
-    second = together([list(reader) for reader in after])
-    assert first + second == ids(load(many, "train", batch_size=48, **more))
-
-
-def test_a_reader_knows_its_place(many: Path) -> None:
-    reader = Reader(many, "train", batch_size=100, epochs=None)
-    numbers = reader.as_numpy()
-    seen = ids(next(numbers) for _ in range(7))
-    assert json.loads(reader.state())["step"] == 7
-    other = Reader(many, "train", batch_size=100, epochs=None)
-    other.restore(reader.state())
-    assert ids([next(iter(other))]) == ids([next(numbers)])
-    assert not set(seen) & set(ids([next(other.as_numpy())]))
-
-
-def test_restoring_costs_one_window_wherever_it_begins(many: Path, monkeypatch: Any) -> None:
-    """Counted in records read, by what the plan asks for."""
-    from recordmill.reader import pipeline
-
-    counts: list[int] = []
-    call = pipeline._Planner.__call__
-
-    def counted(self: Any, number: np.int64) -> Any:
-        found = call(self, number)
-        counts.append(int(found[0][:, 3].sum()))
-        return found
-
-    monkeypatch.setattr(pipeline._Planner, "__call__", counted)
-    for start in (0, 24, 50 * 1000):
-        counts.clear()
-        next(iter(load(many, "train", batch_size=100, epochs=None, start_step=start,
-                       window_records=500)))  # fmt: skip
-        assert max(counts) <= 500
-        assert len(counts) <= 4, "and what is read ahead"
-
-
-def test_a_state_of_another_order_is_refused(many: Path, uneven: Path) -> None:
-    state = Reader(many, "train", batch_size=48).state()
-    for reader, message in (
-        (Reader(many, "train", batch_size=24), "its global_batch is 48 where this reader has 24"),
-        (Reader(many, "train", batch_size=48, seed=1), "its seed is 0 where this reader has 1"),
-        (Reader(uneven, "train", batch_size=48), "its dataset is"),
-    ):
-        with pytest.raises(UsageError, match=f"must be of the same order, and {message}"):
-            reader.restore(state)
-    with pytest.raises(UsageError, match="must be what state"):
-        Reader(many, "train", batch_size=48).restore("nonsense")
-
-
-def test_tensorflow_s_own_checkpoints(many: Path, tmp_path: Path) -> None:
-    def iterator() -> Any:
-        return iter(load(many, "train", batch_size=50, window_records=500))
-
-    first = iterator()
-    before = ids(next(first) for _ in range(33))
-    path = tf.train.Checkpoint(iterator=first).save(str(tmp_path / "checkpoint"))
-    after = ids(first)
-    second = iterator()
-    tf.train.Checkpoint(iterator=second).restore(path)
-    assert ids(second) == after
-    assert sorted(before + after) == list(range(5000))
-
-
 @pytest.mark.parametrize(
     ("split", "expected"),
     [
@@ -304,7 +201,7 @@ def test_ragged_features_and_sequence_examples(tmp_path: Path) -> None:
     rows = [[], [5], [6, 7]] * 7
     splits = np.cumsum([0, *map(len, rows)])
     column = np.array([value for row in rows for value in row])
-    from recordmill.records.encoding import Ragged
+    from recordmill.records.codec.encoding import Ragged
 
     schema = Schema((Feature("id", "int64", (), ""), Feature("values", "int64", (None,), "")))
     path = write_dataset(
@@ -347,102 +244,6 @@ def test_tensorflow_s_own_file_systems(uneven: Path) -> None:
         load("ram://numbers/nothing", "train", batch_size=16)
 
 
-def copy_of(dataset: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(dataset, tmp_path / "copy"))
-
-
-@pytest.mark.parametrize("path", ["nowhere", "unfinished"])
-def test_a_folder_without_success_is_refused(uneven: Path, tmp_path: Path, path: str) -> None:
-    folder = tmp_path / path
-    if path == "unfinished":
-        shutil.copytree(uneven, folder)
-        (folder / "_SUCCESS").unlink()
-    with pytest.raises(UsageError, match=r"must have _SUCCESS.*has none: give the folder") as info:
-        load(folder, "train", batch_size=4)
-    assert "\n" not in str(info.value)
-    assert str(folder) in str(info.value)
-
-
-def test_an_edited_manifest_is_refused(uneven: Path, tmp_path: Path) -> None:
-    copy = copy_of(uneven, tmp_path)
-    path = copy / "_meta/manifest.json"
-    path.write_bytes(path.read_bytes().replace(b'"numbers"', b'"letters"'))
-    with pytest.raises(UsageError, match=r"_SUCCESS must vouch for .* is another one .* verify"):
-        load(copy, "train", batch_size=4)
-    path.unlink()
-    with pytest.raises(UsageError, match=r"_SUCCESS must vouch for .* is missing"):
-        load(copy, "train", batch_size=4)
-
-
-def test_a_later_format_is_refused(uneven: Path, tmp_path: Path) -> None:
-    copy = copy_of(uneven, tmp_path)
-    path = copy / "_meta/manifest.json"
-    content = path.read_bytes().replace(b'"format_version": 1', b'"format_version": 99')
-    path.write_bytes(content)
-    (copy / "_SUCCESS").write_bytes(success_bytes(content))
-    with pytest.raises(UsageError, match=r"manifest.json cannot be used: written by a later"):
-        load(copy, "train", batch_size=4)
-
-
-def test_files_of_a_split_must_be_its_shards(uneven: Path, tmp_path: Path) -> None:
-    copy = copy_of(uneven, tmp_path)
-    (copy / "train/.DS_Store").write_bytes(b"")
-    assert load(copy, "train", batch_size=4)
-    (copy / "train/train-00000-of-00002.tfrecords").write_bytes(b"")
-    with pytest.raises(UsageError, match=r"nothing but the shards .* train-00000-of-00002.tfrec"):
-        load(copy, "train", batch_size=4)
-    assert load(copy, "validation", batch_size=4), "another split is not concerned"
-    (copy / "train/train-00000-of-00002.tfrecords").unlink()
-    (copy / "train/train-00002-of-00007.tfrecords").unlink()
-    with pytest.raises(UsageError, match=r"lacks train-00002-of-00007.tfrecords; put"):
-        load(copy, "train", batch_size=4)
-
-
-def test_an_index_of_another_shard_is_refused(uneven: Path, tmp_path: Path) -> None:
-    copy = copy_of(uneven, tmp_path)
-    index = copy / "_meta/index/train/train-00001-of-00007.idx"
-    index.write_bytes(index.read_bytes()[:-4])
-    with pytest.raises(UsageError, match=r"a line for each of the 40 records .* has 39; see what"):
-        load(copy, "train", batch_size=4)
-    index.unlink()
-    with pytest.raises(UsageError, match=r"must hold _meta/index/.*, which the manifest lists"):
-        load(copy, "train", batch_size=4)
-
-
-def test_another_schema_is_refused(uneven: Path) -> None:
-    assert load(uneven, "train", batch_size=4, schema=NUMBERS)
-    other = Schema((Feature("id", "int64", (2,), ""), Feature("row", "int64", (3,), "")))
-    with pytest.raises(
-        UsageError, match=r"id must be int64 \[2\], and is int64 \[\]; text must be absent"
-    ):
-        load(uneven, "train", batch_size=4, schema=other)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"batch_size": 0}, "batch_size must be 1 or more, got 0"),
-        ({"batch_size": 108}, "1 workers x batch_size 108 must be at most the 107 records"),
-        ({"epochs": 0}, "epochs must be 1 or more, got 0"),
-        ({"window_records": 0}, "window_records must be 1 or more, got 0"),
-        ({"remainder": "dorp"}, "remainder must be one of .*; did you mean 'drop'"),
-        ({"on_error": "skip"}, "on_error must be one of fail, skip_record, skip_shard"),
-        ({"start_step": 27}, r"start_step must be in \[0, 26\], the steps of all epochs, got 27"),
-        ({"start_step": -1}, r"start_step must be in \[0, 26\]"),
-        ({"num_workers": 2}, "num_workers and worker_index must be given together"),
-        ({"split": "trian"}, "split must be one of train, validation, got 'trian'; did you mean"),
-        ({"split": "train[:x]"}, "a bound in a split must be a number of records or a percentage"),
-        ({"split": "train[5:5]"}, "must select at least one record, and 'train"),
-        ({"split": "train["}, r"a split must be a name such as 'train' or a part"),
-    ],
-)
-def test_wrong_arguments_are_refused(uneven: Path, arguments: dict[str, Any], message: str) -> None:
-    values = {"split": "train", "batch_size": 4, **arguments}
-    with pytest.raises(UsageError, match=message) as info:
-        load(uneven, **values)
-    assert "\n" not in str(info.value)
-
-
 _LIGHT = """
 import sys
 import recordmill.reader
@@ -464,9 +265,9 @@ def test_reading_needs_neither_beam_nor_numba(uneven: Path) -> None:
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_no_more_places_are_held_than_the_longest_run_needs(uneven: Path, shuffle: bool) -> None:
-    from recordmill.reader import pipeline
+def test_a_stride_is_no_more_than_the_longest_read_range_needs(uneven: Path, shuffle: bool) -> None:
+    from recordmill.reader import window_reading
 
     reader = Reader(uneven, "train", batch_size=2, shuffle=shuffle, remainder="pad")
-    runs, places, *_ = pipeline._Planner(reader._source, reader._order, 0)(np.int64(0))
-    assert places == runs[:, 3].max() <= 107
+    ranges, stride, *_ = window_reading.WindowPlanner(reader._source, reader._order, 0)(np.int64(0))
+    assert stride == ranges[:, 3].max() <= 107

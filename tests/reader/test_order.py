@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recordmill.reader.order import FILLER, REMAINDERS, Order
-from recordmill.reader.shards import Stretch
+from recordmill.reader.record_ranges import RecordRange
 
 
-def stretches(sizes: list[int]) -> tuple[Stretch, ...]:
+def record_ranges(sizes: list[int]) -> tuple[RecordRange, ...]:
     ends = np.cumsum(sizes)
     return tuple(
-        Stretch(shard, 0, size, int(end) - size)
+        RecordRange(shard, 0, size, int(end) - size)
         for shard, (size, end) in enumerate(zip(sizes, ends, strict=True))
         if size
     )
@@ -24,7 +24,7 @@ def stretches(sizes: list[int]) -> tuple[Stretch, ...]:
 
 def order(sizes: list[int], batch: int, workers: int = 1, worker: int = 0, **more) -> Order:
     values = {"seed": 7, "remainder": "drop", "window_records": 64, "block_records": 8, **more}
-    return Order(stretches(sizes), batch, workers, worker, **values)
+    return Order(record_ranges(sizes), batch, workers, worker, **values)
 
 
 def steps(order: Order, epoch: int = 0) -> list[list[int]]:
@@ -32,8 +32,10 @@ def steps(order: Order, epoch: int = 0) -> list[list[int]]:
     rows = []
     for window in range(order.windows_per_epoch):
         plan = order.window(epoch, window)
-        number = {run.position + i: run.number + i for run in plan.runs for i in range(run.count)}
-        assert all(run.count <= order.run_records for run in plan.runs)
+        number = {
+            run.position + i: run.number + i for run in plan.read_ranges for i in range(run.count)
+        }
+        assert all(run.count <= order.max_range_records for run in plan.read_ranges)
         rows += [number[row] if row != FILLER else FILLER for row in plan.rows.tolist()]
     return [rows[at : at + order.batch_size] for at in range(0, len(rows), order.batch_size)]
 
@@ -125,13 +127,16 @@ def test_a_worker_reads_its_own_records_only(workers: int) -> None:
     )  # fmt: skip
     for window in range(made.windows_per_epoch):
         plan = made.window(0, window)
-        assert sum(run.count for run in plan.runs) == len(plan.rows)
+        assert sum(run.count for run in plan.read_ranges) == len(plan.rows)
 
 
 def test_a_worker_reads_its_own_records_only_in_order() -> None:
     made = order([900, 100], 10, 5, 2, seed=None, window_records=100, block_records=64)
     plan = made.window(0, 1)
-    assert [(run.shard, run.first, run.count) for run in plan.runs] == [(0, 120, 10), (0, 170, 10)]
+    assert [(run.shard, run.first, run.count) for run in plan.read_ranges] == [
+        (0, 120, 10),
+        (0, 170, 10),
+    ]
 
 
 def test_beginning_late_reads_one_window() -> None:
@@ -139,7 +144,7 @@ def test_beginning_late_reads_one_window() -> None:
     for step in (0, 1, 255, 256, 5000):
         window, from_step = divmod(step, made.window_steps)
         plan = made.window(0, window, from_step)
-        assert sum(run.count for run in plan.runs) <= 4096
+        assert sum(run.count for run in plan.read_ranges) <= 4096
         assert plan.rows.tolist() == list(chain(*steps_of(made, window)))[16 * from_step :]
 
 

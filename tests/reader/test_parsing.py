@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from recordmill.reader.parsing import batch_parser, example_spec
-from recordmill.records.encoding import Ragged, Strings, encode_batch
+from recordmill.records.codec.encoding import Ragged, Strings, encode_batch
 from recordmill.records.schema import Feature, Schema
 
 SCHEMA = Schema(

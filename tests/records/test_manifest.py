@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from recordmill.records import formats
+from recordmill.records import text_formats as formats
 from recordmill.records.manifest import (
     FORMAT_VERSION,
     Manifest,
@@ -15,7 +15,7 @@ from recordmill.records.manifest import (
     to_json,
 )
 from recordmill.records.schema import Feature, Schema
-from recordmill.records.tfds_metadata import tfds_files
+from recordmill.records.tfds_metadata import name_and_version, supervised_keys, tfds_files
 
 SCHEMA = formats.mlm(max_seq_length=8, max_predictions_per_seq=2)
 
@@ -76,6 +76,56 @@ def test_success_vouches_for_the_bytes():
     assert check_success(success, data)
     assert not check_success(success, data.replace(b"900", b"901"))
     assert not check_success(b"", data)
+
+
+class TestNaming:
+    FLAT = "{SPLIT}-{SHARD_X_OF_Y}.tfrecord"
+
+    def test_usual_names_are_not_written(self):
+        content = json.loads(make_manifest().to_bytes())
+        assert not {"version", "shard_template"} & content.keys()
+        assert all("template" not in shard for shard in content["shards"])
+
+    def test_round_trip(self):
+        shards = [replace(shard, template=self.FLAT) for shard in make_manifest().shards]
+        manifest = make_manifest(shards=shards, shard_template=self.FLAT, version="1.2.3")
+        assert Manifest.from_bytes(manifest.to_bytes()) == manifest
+        assert "train-00000-of-00002.tfrecord" in manifest.paths
+        found = json.loads(tfds_files(manifest, description="")["dataset_info.json"])
+        assert found["version"] == "1.2.3"
+        assert {split["filepathTemplate"] for split in found["splits"]} == {self.FLAT}
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/data/cats", ("cats", "1.0.0")),
+        ("/data/cats/2.0.1", ("cats", "2.0.1")),
+        ("gs://bucket/cats/2.0.1", ("cats", "2.0.1")),
+        ("/data/3-cats/1.2.3/", ("d_3_cats", "1.2.3")),
+        ("/data/cats/1.2", ("d_1_2", "1.0.0")),
+        ("/1.2.3", ("d_1_2_3", "1.0.0")),
+        ("/", ("dataset", "1.0.0")),
+    ],
+)
+def test_name_and_version(path, expected):
+    assert name_and_version(path) == expected
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (("image", "label", "image/filename"), ("image", "label")),
+        (("image/encoded", "image/class/label"), ("image/encoded", "image/class/label")),
+        (("image", "segmentation_mask"), ("image", "segmentation_mask")),
+        (("image", "objects/label"), None),
+        (("image", "label", "mask"), None),
+        (("input_ids", "input_mask"), None),
+    ],
+)
+def test_supervised_keys_are_one_input_and_one_target(names, expected):
+    schema = Schema(tuple(Feature(name, "int64", (), "") for name in names))
+    assert supervised_keys(schema) == expected
 
 
 class TestTfds:

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import pytest
 
-from recordmill.records import formats
+from recordmill.records import text_formats as formats
 from recordmill.records.schema import Feature, Schema
 
 SCHEMA = Schema(
@@ -117,7 +117,7 @@ def test_tfds_features_of_pictures():
         "any_pixels": ("Tensor", [], "none"),
         "masks": [("Image", ["-1", "-1", "1"])],
         "name": ("Text", None),
-        "names": ("Tensor", ["-1"], "none"),
+        "names": [("Text", None)],
         "a/label": ("ClassLabel", "2"),
         "labels": [("ClassLabel", "1")],
         "objects": [

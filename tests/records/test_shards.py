@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recordmill.records.errors import UsageError, one_of
-from recordmill.records.shards import ShardName
+from recordmill.records.shards import ShardName, is_shard_file, shard_folder, shard_template
 
 
 def test_paths():
@@ -67,3 +67,40 @@ class TestOneOf:
     def test_far(self):
         with pytest.raises(UsageError, match=r"--task must be one of bert, mlm, got 'x'$"):
             one_of("--task", "x", ("mlm", "bert"))
+
+
+class TestTemplates:
+    @pytest.mark.parametrize(
+        ("naming", "extension", "path", "index"),
+        [
+            ("default", None, "train/train-00003-of-00080.tfrecords", "train/train-00003-of-00080"),
+            ("default", "tfrecord", "train/train-00003-of-00080.tfrecord",
+             "train/train-00003-of-00080"),
+            ("flat", None, "train-00003-of-00080.tfrecord", "train-00003-of-00080"),
+            ("flat", "tfrecords", "train-00003-of-00080.tfrecords", "train-00003-of-00080"),
+            ("tfds", None, "cats-train.tfrecord-00003-of-00080", "cats-train-00003-of-00080"),
+        ],
+    )  # fmt: skip
+    def test_paths(self, naming, extension, path, index):
+        template = shard_template(naming, extension, dataset="cats")
+        name = ShardName("train", 3, 80, template)
+        assert (name.path, name.index_path) == (path, f"_meta/index/{index}.idx")
+        file_name = path.rpartition("/")[2]
+        assert ShardName.parse(file_name, template) == name
+        assert is_shard_file(file_name, "train", template)
+        assert not is_shard_file(file_name, "trai", template)
+        assert not is_shard_file(f"x{file_name}", "train", template)
+        assert shard_folder("train", template) == path.rpartition("/")[0]
+
+    def test_a_dot_is_a_dot(self):
+        assert not is_shard_file("train-00003-of-00080xtfrecords", "train")
+
+    def test_the_extension_of_tfds_is_its_own(self):
+        with pytest.raises(UsageError, match="--extension=tfrecord has no effect"):
+            shard_template("tfds", "tfrecord", dataset="cats")
+
+    def test_unknown(self):
+        with pytest.raises(UsageError, match=r"--naming must be one of .*, got 'flats'; did you"):
+            shard_template("flats", dataset="cats")
+        with pytest.raises(UsageError, match=r"--extension must be one of .*, got 'tfr'"):
+            shard_template("flat", "tfr", dataset="cats")

@@ -1,0 +1,10 @@
+from .arguments import Parser as Parser
+from .image_options import add_image_arguments as add_image_arguments
+from .image_options import image_request as image_request
+from .launch import plan_and_run as plan_and_run
+from .planning.image_planner import ImagePlanner as ImagePlanner
+from .planning.plan_job import plan_job as plan_job
+from .planning.text_planner import TextPlanner as TextPlanner
+from .planning.work_plan import Planner as Planner
+from .text_options import add_text_arguments as add_text_arguments
+from .text_options import text_request as text_request

@@ -1,0 +1,363 @@
+"""`recordmill verify DIR`: read every byte of a dataset and name all defects.
+
+Each defect is one line: file, record, byte offset, the rule and the value found. Exit status 0: no
+defects; 1: some; 2: wrong usage.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+
+from recordmill.pipelines.arguments import Parser
+from recordmill.pipelines.commands.shard_checks import (
+    FileDefects,
+    ShardReport,
+    ShardTask,
+    check_shard,
+)
+from recordmill.pipelines.cores import usable_cores
+from recordmill.pipelines.options import TEMPORARY
+from recordmill.records import manifest as m
+from recordmill.records.errors import UsageError
+from recordmill.records.manifest import Manifest, ShardInfo
+from recordmill.records.schema import Schema
+from recordmill.records.tfds_metadata import tfds_files
+from recordmill.transforms.dataset.workspace import MARKER
+from recordmill.transforms.storage import files
+
+_COPY_AGAIN = "copy the broken files again, or repeat the dataset's own command with --overwrite"
+_RUN_AGAIN = "run the dataset's own command again: a run that was stopped goes on where it was"
+_REMOVE = "remove the files that the manifest does not list; the dataset itself is whole"
+_UPGRADE = "upgrade recordmill: the dataset is of a later release"
+
+_SMALL_BYTES = 256_000_000  # starting a second process takes longer than reading so much in one
+
+
+@dataclass(slots=True)
+class DatasetReport:
+    """The files with defects, in the order of the checks, and the amount that was read.
+
+    Attributes:
+      shards, records, file_bytes: that were read.
+      files: those with defects.
+      unlisted: files that the manifest does not list, among the defects.
+      advice: the one thing to do about the defects.
+    """
+
+    shards: int = 0
+    records: int = 0
+    file_bytes: int = 0
+    files: list[FileDefects] = field(default_factory=list)
+    unlisted: int = 0
+    advice: str = _COPY_AGAIN
+
+    def add(self, path: str, problem: str) -> None:
+        """Adds a defect of a file."""
+        defects = FileDefects(path)
+        defects.add(problem)
+        self.files.append(defects)
+
+    @property
+    def defects(self) -> int:
+        """The number of defects."""
+        return sum(defects.count for defects in self.files)
+
+    def lines(self) -> list[str]:
+        """Returns one line for each defect."""
+        return [line for defects in self.files for line in defects.report()]
+
+    def summary(self) -> str:
+        """Returns one line: what was read and how many defects there are."""
+        return (
+            f"{self.shards} shards, {self.records} records, {self.file_bytes} bytes: "
+            f"{self.defects or 'no'} defect{'s' * (self.defects != 1)}"
+        )
+
+
+def _read_manifest(dataset: str, report: DatasetReport) -> Manifest | None:
+    """Returns the manifest if it can be read; compares it with its checksum in `_SUCCESS`."""
+    success, path = (files.join(dataset, name) for name in (m.SUCCESS_PATH, m.MANIFEST_PATH))
+    finished, has_manifest = files.exists(success), files.exists(path)
+    if not finished:
+        _check_is_ours(dataset, has_manifest=has_manifest)
+        report.add(m.SUCCESS_PATH, "missing: the dataset is not finished")
+        report.advice = _RUN_AGAIN
+    if not has_manifest:
+        if finished:
+            report.add(m.MANIFEST_PATH, "missing: without it nothing else can be checked")
+        return None
+    content = files.read_bytes(path)
+    if finished and not m.check_success(files.read_bytes(success), content):
+        report.add(
+            m.MANIFEST_PATH,
+            f"must have the checksum in {m.SUCCESS_PATH}, and has another: one of them was changed",
+        )
+    try:
+        manifest = Manifest.from_bytes(content)
+        Schema.from_json(manifest.features)
+    except (ValueError, TypeError, KeyError) as error:
+        report.add(m.MANIFEST_PATH, f"cannot be read: {error}")
+        if "upgrade recordmill" in str(error):
+            report.advice = _UPGRADE
+        return None
+    return manifest
+
+
+def _check_is_ours(dataset: str, *, has_manifest: bool) -> None:
+    """Checks that a folder without `_SUCCESS` is of a run of recordmill.
+
+    Raises:
+      UsageError: it is not; names the dataset where that is the folder above or one inside.
+    """
+    if has_manifest or files.exists(files.join(dataset, TEMPORARY, MARKER)):
+        return
+    hint = "give the folder that --output named"
+    above = dataset.rstrip("/").rpartition("/")[0] or ("" if dataset.startswith("/") else ".")
+    inside = sorted(Path(dataset).glob(f"*/{m.SUCCESS_PATH}")) if files.is_local(dataset) else []
+    if above and files.exists(files.join(above, m.MANIFEST_PATH)):
+        hint = f"the dataset is {above}"
+    elif inside:
+        hint = f"there is one in {inside[0].parent}"
+    raise UsageError(
+        f"DIR must be the folder of a dataset, and {dataset} has neither {m.SUCCESS_PATH} nor "
+        f"{m.MANIFEST_PATH}; {hint}"
+    )
+
+
+def _check_counts(manifest: Manifest, report: DatasetReport) -> None:
+    """Checks that the manifest agrees with itself."""
+    total = sum(shard.records for shard in manifest.shards)
+    if manifest.counts.get("examples") != total:
+        report.add(
+            m.MANIFEST_PATH,
+            f"counts.examples must be {total}, the sum over the shards, and is "
+            f"{manifest.counts.get('examples')}",
+        )
+    for split, shards in manifest.split_shards().items():
+        count = shards[0].count
+        if [(s.index, s.count) for s in shards] != [(i, count) for i in range(count)]:
+            report.add(
+                m.MANIFEST_PATH,
+                f"split {split} must list shards 0 to {count - 1} of {count} once each, and lists "
+                f"{', '.join(shard.name.stem for shard in shards)}",
+            )
+
+
+def _check_files(dataset: str, manifest: Manifest, report: DatasetReport) -> None:
+    """Checks that the listed files are there, and no others where a reader looks for records."""
+    prefix = dataset.rstrip("/") + "/"
+    present = {path[len(prefix) :] for path in files.list_files(dataset)}
+    reported = {shard.name.path for shard in manifest.shards}  # `check_shard` names these
+    reported |= {shard.name.index_path for shard in manifest.shards}
+    named = {defects.path for defects in report.files}
+    for path in sorted(set(manifest.files) - reported):
+        if path in named:
+            continue  # its defect is in the report already
+        if path not in present:
+            report.add(path, "missing")
+        elif google_crc32c.value(files.read_bytes(prefix + path)) != manifest.files[path]:
+            report.add(path, "does not match its checksum in the manifest")
+    known = {*manifest.paths, *reported, m.SUCCESS_PATH, m.MANIFEST_PATH}
+    folders = {shard.name.path.rpartition("/")[0] for shard in manifest.shards}
+    data_folders = tuple(f"{folder}/" for folder in folders if folder)
+    for path in sorted(present - known):
+        if path.startswith(f"{TEMPORARY}/"):
+            continue  # of an unfinished run; readers do not look there
+        if path.startswith(data_folders) or ".tfrecord" in path:
+            report.add(path, "is not in the manifest; readers would take it for a shard: remove it")
+            report.unlisted += 1
+
+
+def _read_json(dataset: str, path: str, report: DatasetReport) -> Any:
+    try:
+        return json.loads(files.read_bytes(files.join(dataset, path)))
+    except ValueError as error:
+        report.add(path, f"is not JSON: {error}")
+        return None
+
+
+def _differences(found: Any, expected: Any, path: str = "") -> Iterator[str]:
+    """Yields where two JSON values differ: "splits[0].shardLengths[2] must be 7, and is 8"."""
+    if isinstance(found, dict) and isinstance(expected, dict):
+        for key in sorted(found.keys() | expected.keys()):
+            yield from _differences(
+                found.get(key), expected.get(key), f"{path}.{key}" if path else key
+            )
+    elif isinstance(found, list) and isinstance(expected, list) and len(found) == len(expected):
+        for i, (one, other) in enumerate(zip(found, expected, strict=True)):
+            yield from _differences(one, other, f"{path}[{i}]")
+    elif found != expected:
+        yield f"{path} must be {json.dumps(expected)} by the manifest, and is {json.dumps(found)}"
+
+
+def _check_metadata(dataset: str, manifest: Manifest, report: DatasetReport) -> None:
+    """Compares TFDS's files and the statistics with the manifest."""
+    for path, content in tfds_files(manifest, description="").items():
+        if not files.exists(files.join(dataset, path)):
+            continue  # reported as missing if the manifest lists it
+        if not path.endswith(".json"):
+            if files.read_bytes(files.join(dataset, path)) != content:
+                report.add(path, "must name the classes of the manifest's features, in order")
+            continue
+        found = _read_json(dataset, path, report)
+        if found is None:
+            continue
+        expected = json.loads(content)
+        if "description" in expected and isinstance(found, dict):
+            expected["description"] = found.get("description")
+        for difference in _differences(found, expected):
+            report.add(path, difference)
+    if not files.exists(files.join(dataset, m.STATISTICS_PATH)):
+        return
+    statistics = _read_json(dataset, m.STATISTICS_PATH, report)
+    if isinstance(statistics, dict):
+        splits = manifest.split_shards()
+        examples = {split: sum(s.records for s in shards) for split, shards in splits.items()}
+        known = {
+            split: found.get("examples") if isinstance(found, dict) else None
+            for split, found in statistics.items()
+            if split not in m.STATISTICS_OF_ALL
+        }
+        for difference in _differences(known, examples):
+            report.add(m.STATISTICS_PATH, f"examples of {difference}")
+
+
+def _check_rejects(dataset: str, manifest: Manifest, report: DatasetReport) -> None:
+    """Compares the number of rejected inputs with the manifest."""
+    paths = [path for path in manifest.files if path.startswith(f"{m.REJECTED_PATH}/")]
+    lines, complete = 0, True
+    for path in paths:
+        if not files.exists(files.join(dataset, path)):
+            complete = False  # reported as missing
+            continue
+        for number, line in enumerate(files.read_bytes(files.join(dataset, path)).splitlines()):
+            lines += 1
+            try:
+                json.loads(line)
+            except ValueError as error:
+                report.add(path, f"line {number + 1} is not JSON: {error}")
+    expected = sum(manifest.counts.get("rejected", {}).values())
+    if complete and lines != expected:
+        report.add(
+            m.REJECTED_PATH,
+            f"must have {expected} lines in all by the manifest, and has {lines}",
+        )
+
+
+@contextmanager
+def _safe_path() -> Iterator[None]:
+    """Keeps worker processes from importing modules of the current folder."""
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONSAFEPATH"]
+        else:
+            os.environ["PYTHONSAFEPATH"] = before
+
+
+def _check_shards(tasks: list[ShardTask], workers: int) -> Iterable[ShardReport]:
+    if workers == 1:
+        yield from map(check_shard, tasks)
+        return
+    context = multiprocessing.get_context("spawn")
+    with _safe_path(), ProcessPoolExecutor(workers, mp_context=context) as pool:
+        yield from pool.map(check_shard, tasks)
+
+
+def _workers(tasks: list[ShardTask], asked: int | None) -> int:
+    if asked:
+        return max(1, min(asked, len(tasks)))
+    if sum(task.shard.file_bytes for task in tasks) < _SMALL_BYTES:
+        return 1
+    return max(1, min(usable_cores(), len(tasks)))
+
+
+def _shard_with_content_of(
+    found: ShardReport, shard: ShardInfo, shards: list[ShardInfo]
+) -> ShardInfo | None:
+    """Returns the other shard whose content is in this one's file, None where there is none."""
+    if found.crc32c == shard.crc32c:
+        return None
+    same = (s for s in shards if (s.crc32c, s.file_bytes) == (found.crc32c, found.file_bytes))
+    return next(same, None)
+
+
+def verify(dataset: str, *, workers: int | None = None) -> DatasetReport:
+    """Checks every record, checksum, count and file of a dataset.
+
+    Args:
+      dataset: the folder, local or on one of Beam's file systems.
+      workers: the number of processes; by default one for a small dataset, else one per core.
+
+    Raises:
+      UsageError: there is nothing at `dataset`.
+    """
+    report = DatasetReport()
+    if not (os.path.isdir(dataset) if files.is_local(dataset) else files.list_files(dataset)):
+        raise UsageError(f"DIR must be the folder of a dataset, and there is none at {dataset}")
+    manifest = _read_manifest(dataset, report)
+    if manifest is None:
+        return report
+    _check_counts(manifest, report)
+    _check_metadata(dataset, manifest, report)
+    _check_rejects(dataset, manifest, report)
+    _check_files(dataset, manifest, report)
+    schema = Schema.from_json(manifest.features)
+    tasks = [ShardTask(dataset, shard, schema, manifest.compression) for shard in manifest.shards]
+    for task, found in zip(tasks, _check_shards(tasks, _workers(tasks, workers)), strict=True):
+        other = _shard_with_content_of(found, task.shard, manifest.shards)
+        if other:
+            report.add(
+                task.shard.name.path,
+                f"holds the content of {other.name.path}: put each under its own name",
+            )
+        else:
+            report.files += [found.shard, found.index]
+        report.shards += bool(found.file_bytes)
+        report.records += found.records
+        report.file_bytes += found.file_bytes
+    if report.advice == _COPY_AGAIN and 0 < report.defects == report.unlisted:
+        report.advice = _REMOVE
+    return report
+
+
+def make_parser() -> Parser:
+    """Returns the parser of `recordmill verify`."""
+    parser = Parser(
+        prog="recordmill verify",
+        description="Checks every record, count and checksum of a dataset; names all defects.",
+    )
+    parser.add_argument("dataset", metavar="DIR", help="The folder with _SUCCESS, local or gs://….")
+    parser.add_argument(
+        "--workers", type=int,
+        help="The number of processes; by default one for a small dataset, else one per core.",
+    )  # fmt: skip
+    return parser
+
+
+def main(arguments: list[str]) -> int:
+    """Runs `recordmill verify`; returns the exit status."""
+    options = make_parser().parse_args(arguments)
+    if options.workers is not None and options.workers < 1:
+        raise UsageError(f"--workers must be 1 or more, got {options.workers}")
+    report = verify(options.dataset, workers=options.workers)
+    for line in report.lines():
+        print(line)
+    print(f"{options.dataset}: {report.summary()}")
+    if report.defects:
+        print(report.advice, file=sys.stderr)
+    return 1 if report.defects else 0

@@ -1,0 +1,121 @@
+"""`recordmill vocab`: make a WordPiece vocabulary from text."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import closing
+from typing import Any
+
+from recordmill.pipelines.arguments import BooleanFlag, Parser
+from recordmill.pipelines.engines.choice import choose_engine, parse_arguments
+from recordmill.pipelines.options import required
+from recordmill.pipelines.planning.text_planner import check_columns
+from recordmill.pipelines.text_inputs import text_patterns
+from recordmill.pipelines.text_options import add_input_arguments, document_spec
+from recordmill.pipelines.vocabulary import VocabRequest, write_vocabulary
+from recordmill.records.errors import UsageError
+from recordmill.transforms.dataset.workspace import check_writable
+from recordmill.transforms.sources.source_checks import check_contents
+from recordmill.transforms.sources.source_list import SourceList
+from recordmill.transforms.sources.work_items import list_sources
+from recordmill.transforms.storage import files
+from recordmill.transforms.text.tokenization import SPECIAL_TOKENS
+from recordmill.transforms.vocabulary.wordpiece_learning import (
+    LearnSpec,
+)
+
+
+def add_vocab_arguments(parser: Any) -> None:
+    """Adds the flags of `recordmill vocab`."""
+    add_input_arguments(parser)
+    group = parser.add_argument_group("output")
+    group.add_argument("--output", help="The vocabulary file, local or gs://….")
+    group.add_argument("--overwrite", action=BooleanFlag, help="Replace the file in --output.")
+    group = parser.add_argument_group("vocabulary")
+    group.add_argument(
+        "--vocab_size", type=int, default=30522,
+        help="The maximum number of tokens, special ones included; about so many are learned.",
+    )  # fmt: skip
+    group.add_argument(
+        "--special_tokens", default=",".join(SPECIAL_TOKENS), metavar="TOKEN,…",
+        help="The first tokens of the file, in this order.",
+    )  # fmt: skip
+    group.add_argument(
+        "--min_count", type=int, default=2,
+        help="Parts of words that occur less often are no tokens, except single characters.",
+    )  # fmt: skip
+    group.add_argument(
+        "--max_unique_chars", type=int, default=1000,
+        help="The maximum number of single characters, two tokens each; Chinese needs more.",
+    )  # fmt: skip
+
+
+def vocab_request(options: Any) -> VocabRequest:
+    """Checks the flags of `recordmill vocab` and freezes them.
+
+    Raises:
+      UsageError: one line: the rule, what was found, what to do.
+    """
+    required(options, "input", "output")
+    learn = LearnSpec(
+        options.vocab_size,
+        tuple(options.special_tokens.split(",")),
+        options.min_count,
+        options.max_unique_chars,
+    )
+    # Words do not depend on where sentences end.
+    documents = document_spec(options, "none")
+    return VocabRequest(
+        text_patterns(options), options.input_format, options.output, documents,
+        options.do_lower_case, options.max_rejected, learn,
+    )  # fmt: skip
+
+
+def _check_output(output: str, *, overwrite: bool) -> None:
+    if output.endswith("/") or (files.is_local(output) and os.path.isdir(output)):
+        raise UsageError(f"--output must be a file, got the folder {output}; add a file's name")
+    if files.exists(output) and not overwrite:
+        raise UsageError(
+            f"--output {output} is already there; choose another, or --overwrite to replace it"
+        )
+    check_writable(output.rpartition("/")[0] or ("/" if output.startswith("/") else "."))
+
+
+def make_parser() -> Parser:
+    """Returns the parser of the command's own flags."""
+    parser = Parser(
+        prog="recordmill vocab",
+        description="Makes a WordPiece vocabulary from text. Beam's own flags pass through.",
+    )
+    add_vocab_arguments(parser)
+    return parser
+
+
+def main(arguments: list[str]) -> int:
+    """Runs `recordmill vocab`; returns 0; the command line turns errors into a status.
+
+    Raises:
+      UsageError: wrong flags, or an input or output that cannot be used.
+      RunError: the run failed, or went over the error budget.
+    """
+    options, flags = parse_arguments(make_parser(), arguments)
+    request = vocab_request(options)
+    if not options.wait:
+        raise UsageError("--no_wait has no meaning for vocab, which goes on after Beam's job")
+    engine = choose_engine(options, flags)
+    engine.check({"--input": request.patterns[0], "--output": request.output})
+    began = time.monotonic()
+    # The input comes first: where it is wrong, no folder is made for the output.
+    listed = list_sources(request.patterns, input_format=request.input_format)
+    with closing(SourceList(listed)) as sources:
+        check_contents(sources, request.documents)
+        check_columns(sources, request.documents, [("--text_field", request.documents.text_field)])
+        _check_output(request.output, overwrite=options.overwrite)
+        summary = write_vocabulary(request, sources, engine)
+    print(
+        f"{request.output}  {summary.tokens} tokens from the {summary.chosen_words} most frequent "
+        f"of {summary.distinct_words} distinct words counted, {summary.words} words in all; "
+        f"{time.monotonic() - began:.1f} s"
+    )
+    return 0

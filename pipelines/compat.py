@@ -1,0 +1,179 @@
+"""Every use of what Beam and argparse do not promise to keep, in one place.
+
+`tests/pipelines/test_compat.py` has a canary for each of them, which fails when a release changes
+it. Beam is imported late: some commands do without it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from typing import Any
+
+# Beam's thread that starts a worker process and waits for it; it raises when the process fails.
+BEAM_WORKER_THREAD = "run_worker"
+# The program of Beam's worker processes, and of the container images.
+BEAM_WORKER_MODULE = "apache_beam.runners.worker.sdk_worker_main"
+# Beam's logger of the job servers that it starts.
+BEAM_SERVER_LOGGER = "apache_beam.utils.subprocess_server"
+
+# The end of the name of Beam's service that hands files to workers.
+ARTIFACT_SERVICE = ".ArtifactRetrievalService"
+
+_STAGE_NAME = re.compile(r" \[while running '[^']*'\]")
+
+
+def without_stage_names(text: str) -> str:
+    """Removes what Beam appends to the message of an error: the name of the stage."""
+    return _STAGE_NAME.sub("", text)
+
+
+def worker_environment(command: str) -> Any:
+    """Returns the environment in which FnApiRunner starts workers by a shell command."""
+    from apache_beam.transforms.environments import SubprocessSDKEnvironment
+
+    return SubprocessSDKEnvironment.from_command_string(command)
+
+
+class _SocketServer:
+    """A gRPC server whose "ports" are Unix sockets in a folder, numbered from 1."""
+
+    def __init__(self, server: Any, folder: str, numbers: Iterator[int]) -> None:
+        self._server = server
+        self._folder = folder
+        self._numbers = numbers
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._server, name)
+
+    def add_insecure_port(self, _: str) -> int:
+        number = next(self._numbers)
+        self._server.add_insecure_port(f"unix:{self._folder}/{number}")
+        return number
+
+    def add_generic_rpc_handlers(self, handlers: Any) -> None:
+        """Adds services, without the one that hands out any file of this user: workers are forks
+        and need no files."""
+        kept = tuple(h for h in handlers if not h.service_name().endswith(ARTIFACT_SERVICE))
+        if kept:
+            self._server.add_generic_rpc_handlers(kept)
+
+    def add_registered_method_handlers(self, service: str, handlers: Any) -> None:
+        if not service.endswith(ARTIFACT_SERVICE):
+            self._server.add_registered_method_handlers(service, handlers)
+
+
+class _SocketGrpc:
+    """The grpc module for Beam's runner, with servers on Unix sockets."""
+
+    def __init__(self, grpc: Any, folder: str) -> None:
+        self._grpc = grpc
+        self._folder = folder
+        self._numbers = count(1)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._grpc, name)
+
+    def server(self, *arguments: Any, **options: Any) -> _SocketServer:
+        return _SocketServer(self._grpc.server(*arguments, **options), self._folder, self._numbers)
+
+
+@contextmanager
+def servers_on_sockets(folder: str) -> Iterator[None]:
+    """Makes FnApiRunner's servers listen on Unix sockets in a folder, which must be private.
+
+    Beam's own listen on all network addresses and let anyone in who can reach them: other users of
+    the machine could read records, and any file of this user.
+    """
+    import grpc
+    from apache_beam.runners.portability import local_job_service
+    from apache_beam.runners.portability.fn_api_runner import worker_handlers
+
+    modules = (worker_handlers, local_job_service)
+    # One for both: sockets are numbered within their folder, whichever module opens a server.
+    on_sockets = _SocketGrpc(grpc, folder)
+    for module in modules:
+        module.grpc = on_sockets
+    try:
+        yield
+    finally:
+        for module in modules:
+            module.grpc = grpc
+
+
+def connect_by_sockets(folder: str) -> None:
+    """Makes this worker connect to the servers of `servers_on_sockets`."""
+    from apache_beam.runners.worker.channel_factory import GRPCChannelFactory
+
+    connect = GRPCChannelFactory.insecure_channel
+
+    def insecure_channel(target: str, options: Any = None) -> Any:
+        host, _, number = target.rpartition(":")
+        return connect(f"unix:{folder}/{number}" if host == "localhost" else target, options)
+
+    GRPCChannelFactory.insecure_channel = staticmethod(insecure_channel)
+
+
+def pipeline_folder(pipeline: Any) -> str:
+    """Returns Beam's temporary folder of a pipeline; it removes it only after a success."""
+    return str(pipeline.local_tempdir)
+
+
+def add_beam_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of all loaded pipeline options to a parser that resolves conflicts."""
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    for options in PipelineOptions.__subclasses__():
+        options._add_argparse_args(parser)
+
+
+def dataflow_errors(result: Any) -> list[str]:
+    """Returns the error messages that Dataflow has of a job, in order of time."""
+    job, client = result.job_id(), result._runner.dataflow_client
+    errors: list[str] = []
+    token = None
+    while True:
+        messages, token = client.list_messages(
+            job, page_token=token, minimum_importance="JOB_MESSAGE_ERROR"
+        )
+        errors += [message.message_text for message in messages]
+        if not token:
+            return errors
+
+
+def option_actions(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:
+    """Returns flag -> action of a parser, for every spelling of every flag."""
+    return parser._option_string_actions
+
+
+def grouped_actions(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.Action]]:
+    """Yields the title of a group and an action of it, in the order in which help shows them."""
+    for group in parser._action_groups:
+        for action in group._group_actions:
+            yield str(group.title), action
+
+
+class OpenParser(argparse.ArgumentParser):
+    """An argument parser with a method for the check of choices."""
+
+    def check_choice(self, action: argparse.Action, value: Any) -> None:
+        """Checks a value against the choices of its flag, of which there are some."""
+        super()._check_value(action, value)
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None:
+            self.check_choice(action, value)
+
+
+class OpenHelpFormatter(argparse.HelpFormatter):
+    """A formatter of help with a method for the text of one flag."""
+
+    def help_text(self, action: argparse.Action) -> str:
+        """Returns the help of a flag, in which argparse replaces `%(name)s`."""
+        return action.help or ""
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        return self.help_text(action)

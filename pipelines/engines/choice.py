@@ -1,0 +1,170 @@
+"""`--runner`: choose the engine that runs a job, from our flags and from Beam's."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import shutil
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.runner import create_runner
+
+from recordmill.pipelines.arguments import BooleanFlag, OneLineParser, Parser
+from recordmill.pipelines.compat import add_beam_arguments, option_actions
+from recordmill.pipelines.cores import usable_cores
+from recordmill.pipelines.engines.dataflow import dataflow_engine
+from recordmill.pipelines.engines.flink import JOB_SERVER_FLAGS, flink_engine
+from recordmill.pipelines.engines.local import LocalEngine
+from recordmill.pipelines.engines.remote import RemoteEngine, find_by_name, given_options
+from recordmill.records.errors import UsageError
+
+Engine = LocalEngine | RemoteEngine
+
+_LOCAL = ("direct", "DirectRunner", "FnApiRunner")
+_EMBEDDED_FLINK = ("[local]", "[auto]")
+
+
+def add_engine_arguments(parser: Any) -> None:
+    """Adds the flags that choose an engine; Beam gets all other ones."""
+    group = parser.add_argument_group("engine")
+    group.add_argument(
+        "--runner", default="direct",
+        help="direct (this machine, all cores), flink, dataflow, prism, or any of Beam's runners; "
+        "Beam's own flags configure it.",
+    )  # fmt: skip
+    group.add_argument(
+        "--direct_num_workers", type=int, default=0,
+        help="Processes of the direct runner; 0 means one for a small input, else one per core.",
+    )  # fmt: skip
+    group.add_argument(
+        "--wait", "--no_wait", action=BooleanFlag, default=True,
+        help="Wait for the job's end; --no_wait submits the job, prints where it runs, and ends.",
+    )  # fmt: skip
+
+
+def check_beam_flags(flags: list[str], ours: argparse.ArgumentParser) -> None:
+    """Checks that the flags which are not ours are Beam's.
+
+    Raises:
+      UsageError: names the first unknown flag, and the nearest known one.
+    """
+    beam_parser = OneLineParser(add_help=False, allow_abbrev=False, conflict_handler="resolve")
+    add_beam_arguments(beam_parser)
+    for name in JOB_SERVER_FLAGS:
+        beam_parser.add_argument(f"--{name}", nargs="?")
+    _, unknown = beam_parser.parse_known_args(flags)
+    if unknown:
+        names = [*option_actions(ours), *option_actions(beam_parser)]
+        if not unknown[0].startswith("-"):
+            raise UsageError(f"no flag before {unknown[0]}; for a second input write --input again")
+        near = difflib.get_close_matches(unknown[0].partition("=")[0], names, n=1)
+        hint = f"; did you mean {near[0]}?" if near else "; see --help"
+        raise UsageError(f"unknown flag {unknown[0]}{hint}")
+
+
+def parse_arguments(parser: Parser, arguments: list[str] | None) -> tuple[Any, list[str]]:
+    """Parses the flags of a command and of its engine; returns them and Beam's flags, checked."""
+    add_engine_arguments(parser)
+    options, flags = parser.parse_known_args(arguments)
+    check_beam_flags(flags, parser)
+    FileSystems.set_options(
+        PipelineOptions(flags)
+    )  # the flags of a storage have an effect from here on
+    if options.direct_num_workers < 0:
+        raise UsageError(
+            f"--direct_num_workers must be at least 0, got {options.direct_num_workers}"
+        )
+    return options, flags
+
+
+def _flink(flags: list[str], *, wait: bool) -> RemoteEngine:
+    if given_options(flags).get("flink_master") in _EMBEDDED_FLINK:
+        return _engine_of_beam("FlinkRunner", flags, wait=wait)
+    return flink_engine(flags, wait=wait)
+
+
+def _prism(flags: list[str], *, wait: bool) -> RemoteEngine:
+    location = given_options(flags).get("prism_location")
+    if location and "://" not in location and not shutil.which(location):
+        raise UsageError(f"--prism_location must be the program itself or a URL, got {location}")
+    return RemoteEngine(
+        name="prism",
+        runner="PrismRunner",
+        workers=usable_cores(),
+        flags=tuple(flags),
+        find=find_by_name,
+        is_here=True,
+        outlives=False,
+        wait=wait,
+    )
+
+
+def _engine_of_beam(runner: str, flags: list[str], *, wait: bool) -> RemoteEngine:
+    """Returns an engine that only Beam knows: its flags are passed on without a check."""
+    try:
+        create_runner(runner)
+    except (ValueError, ImportError, AttributeError) as error:
+        names = ", ".join(["direct", *_REMOTE])
+        raise UsageError(f"--runner must be one of {names}, or one of Beam's: {error}") from error
+    return RemoteEngine(
+        name=runner,
+        runner=runner,
+        workers=int(given_options(flags).get("parallelism", 0)) or usable_cores(),
+        flags=tuple(flags),
+        find=find_by_name,
+        is_here=True,
+        outlives=True,
+        wait=wait,
+    )
+
+
+_REMOTE: dict[str, Callable[..., RemoteEngine]] = {
+    "flink": _flink,
+    "dataflow": dataflow_engine,
+    "prism": _prism,
+}
+
+
+class EngineOptions(Protocol):
+    """The parsed flags of `add_engine_arguments`.
+
+    Attributes:
+      runner: as in --runner.
+      direct_num_workers: as in --direct_num_workers, at least 0.
+      wait: wait for the end of the job.
+    """
+
+    runner: str
+    direct_num_workers: int
+    wait: bool
+
+
+def choose_engine(options: EngineOptions, flags: list[str]) -> Engine:
+    """Returns the engine of the flags, checked as far as that goes without the job.
+
+    Args:
+      options: the parsed flags of `add_engine_arguments`.
+      flags: Beam's.
+
+    Raises:
+      UsageError: there is no such engine, it does not answer, or its flags contradict each other.
+    """
+    if options.runner in _LOCAL:
+        if not options.wait:
+            raise UsageError(
+                "--no_wait has no meaning for --runner=direct, whose job ends with this process; "
+                "leave it out"
+            )
+        if any(flag.partition("=")[0] == "--direct_running_mode" for flag in flags):
+            raise UsageError(
+                "--direct_running_mode has no meaning here, where several workers are always "
+                "processes; leave it out, and see --direct_num_workers"
+            )
+        return LocalEngine(tuple(flags), options.direct_num_workers)
+    name = options.runner.lower().removesuffix("runner")
+    if name in _REMOTE:
+        return _REMOTE[name](flags, wait=options.wait)
+    return _engine_of_beam(options.runner, flags, wait=options.wait)

@@ -1,0 +1,18 @@
+"""What went wrong, in one line, from the errors of engines."""
+
+from __future__ import annotations
+
+import re
+
+from recordmill.pipelines.compat import without_stage_names
+
+
+def one_line(error: BaseException) -> str:
+    """Returns what went wrong, from an engine's error with all its tracebacks."""
+    text = without_stage_names(str(error))
+    if "No space left on device" in text:
+        return "no space left on the device; free some, or choose another --temp_dir"
+    # REST services quote the line ends of a trace.
+    lines = [line.strip() for line in text.replace("\\n", "\n").splitlines() if line.strip()]
+    errors = [line for line in lines if re.match(r"(Caused by: )?[\w.]+(Error|Exception): ", line)]
+    return (errors or lines or [type(error).__name__])[-1].removeprefix("Caused by: ")

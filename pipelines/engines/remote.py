@@ -1,0 +1,234 @@
+"""Jobs on engines of other processes: submit one, find it, wait for its end, report why it failed.
+
+An engine is a value: Beam's options, the number of workers, the function that finds a job. Each
+engine has a module that makes this value from the flags.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.runner import PipelineState
+
+from recordmill.pipelines.compat import BEAM_SERVER_LOGGER
+from recordmill.pipelines.engines.local import JobSize
+from recordmill.records.errors import RunError, UsageError
+from recordmill.transforms.storage import files
+
+REMOTE_POLL_SECONDS = 10.0  # asking object storage costs requests
+_NETWORK = ("nfs", "cifs", "smb", "ceph", "lustre", "gpfs", "beegfs", "gluster", "fuse", "9p")
+
+
+def given_options(flags: list[str]) -> dict[str, Any]:
+    """Returns Beam's options that differ from their defaults."""
+    return dict(PipelineOptions(flags).get_all_options(drop_default=True))
+
+
+def _is_on_network(path: str) -> bool:
+    """Tells whether a local path is on a mounted network file system; False except on Linux."""
+    best, kind = "", ""
+    try:
+        with open("/proc/self/mounts", encoding="utf-8", errors="replace") as mounts:
+            for line in mounts:
+                _, mount, mount_kind, *_ = line.split()
+                inside = os.path.commonpath([os.path.realpath(path), mount]) == mount
+                if inside and len(mount) >= len(best):
+                    best, kind = mount, mount_kind
+    except (OSError, ValueError):
+        return False
+    return kind.startswith(_NETWORK)
+
+
+def check_shared(engine: str, paths: Mapping[str, str]) -> None:
+    """Checks that workers on other machines reach what they must read and write.
+
+    Args:
+      engine: the name of the engine.
+      paths: flag -> path.
+
+    Raises:
+      UsageError: a path is on this machine's own disk.
+    """
+    for flag, path in paths.items():
+        if files.is_local(path) and not _is_on_network(path):
+            raise UsageError(
+                f"{flag} must be storage that all workers of {engine} share, such as gs://… or a "
+                f"network file system mounted at the same path everywhere; {path} is on this "
+                "machine's disk"
+            )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps an engine from logging pages about an error that we report in one line."""
+    # Beam warns when it stops the job server that it has started itself.
+    logging.getLogger(BEAM_SERVER_LOGGER).setLevel(logging.ERROR)
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+def _read_failure(path: str) -> str:
+    """Returns the reason that a task wrote why the job must fail, "" where there is none."""
+    with suppress(RunError, OSError):  # storage that fails here may work for the job
+        if files.exists(path):
+            return files.read_bytes(path).decode()
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class SubmittedJob:
+    """A job that the engine has accepted.
+
+    Attributes:
+      where: the link to the job, or its name.
+      cancel: cancels the job.
+      why: returns the engine's reason for a failure, "" where it has none.
+    """
+
+    where: str
+    cancel: Callable[[], object]
+    why: Callable[[], str] = str
+
+
+def find_by_name(result: Any, name: str) -> SubmittedJob:
+    """Returns a job by its name alone, as Beam can for all engines."""
+    return SubmittedJob(f"job {name}", result.cancel)
+
+
+def _no_flags(size: JobSize) -> list[str]:
+    return []
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteEngine:
+    """An engine that a job is submitted to.
+
+    Attributes:
+      name: as in `--runner`.
+      runner: the name of Beam's runner.
+      workers: the number of workers that the input is cut for.
+      flags: Beam's options, without the runner and the job's name.
+      find: (Beam's result, job's name) -> the job, once the engine has accepted it.
+      is_here: all workers are on this machine.
+      mounts: workers elsewhere may have the network file systems of this machine.
+      outlives: the job continues when this process ends.
+      wait: wait for the end of the job.
+      flags_for: size of the job -> more of Beam's options.
+    """
+
+    name: str
+    runner: str
+    workers: int
+    flags: tuple[str, ...]
+    find: Callable[[Any, str], SubmittedJob]
+    is_here: bool
+    outlives: bool
+    mounts: bool = True
+    wait: bool = True
+    flags_for: Callable[[JobSize], list[str]] = _no_flags
+
+    def __post_init__(self) -> None:
+        if not self.wait and not self.outlives:
+            raise UsageError(
+                f"--no_wait has no meaning for --runner={self.name}, whose job ends with this "
+                "process; leave it out"
+            )
+
+    def check(self, paths: Mapping[str, str]) -> None:
+        """Checks, before anything is written, that the job can run here.
+
+        Args:
+          paths: flag -> path of what workers read and write.
+
+        Raises:
+          UsageError: what is wrong, what to do.
+        """
+        for flag, path in paths.items():
+            if files.is_local(path) and not (self.is_here or self.mounts):
+                raise UsageError(
+                    f"{flag} must be object storage, such as gs://…, for --runner={self.name}, "
+                    f"whose workers have no file system of this machine, got {path}"
+                )
+            if files.is_local(path) and not os.path.isabs(path):
+                raise UsageError(
+                    f"{flag} must be an absolute path for --runner={self.name}, whose workers have "
+                    f"another current folder, got {path}"
+                )
+        if not self.is_here:
+            check_shared(self.name, paths)
+
+    @contextmanager
+    def started(self, modules: tuple[str, ...]) -> Iterator[None]:
+        """Does nothing: these engines start their workers themselves."""
+        yield
+
+    def run(
+        self,
+        build: Callable[[beam.Pipeline], object],
+        *,
+        folder: str,
+        failure_path: str,
+        size: JobSize,
+    ) -> None:
+        """Submits a job, and waits for its end if `wait` is set.
+
+        Args:
+          build: applies transforms to the pipeline.
+          folder: the folder of the job's temporary files.
+          failure_path: the file in which a task writes why the job must fail.
+          size: the size of the job.
+
+        Raises:
+          RunError: a task wrote why the job must fail.
+          Exception: the error of the engine.
+        """
+        named = "job_name" in given_options(list(self.flags))
+        name = () if named else (f"--job_name=recordmill-{secrets.token_hex(6)}",)
+        options = PipelineOptions(
+            [f"--runner={self.runner}", *self.flags, *self.flags_for(size), *name]
+        )
+        with _quiet():
+            pipeline = beam.Pipeline(options=options)
+            build(pipeline)
+            result = pipeline.run()
+            job = self.find(result, str(options.get_all_options()["job_name"]))
+            try:
+                print(f"{self.name}: {job.where}", file=sys.stderr, flush=True)
+                if self.wait:
+                    self._await(result, job, failure_path)
+            except KeyboardInterrupt:
+                if not self.outlives:
+                    raise
+                raise KeyboardInterrupt(
+                    f"no longer waiting; the job goes on and can be cancelled there: {job.where}"
+                ) from None
+
+    def _await(self, result: Any, job: SubmittedJob, failure_path: str) -> None:
+        every = 1.0 if files.is_local(failure_path) else REMOTE_POLL_SECONDS
+        while not PipelineState.is_terminal(result.state):
+            time.sleep(every)
+            # Engines repeat failed tasks; a task that wrote a reason would fail again.
+            reason = _read_failure(failure_path)
+            if reason:
+                job.cancel()
+                raise RunError(reason)
+        why = "" if result.state == PipelineState.DONE else job.why()
+        if why:
+            raise RuntimeError(why)
+        result.wait_until_finish()
+        if result.state != PipelineState.DONE:
+            raise RunError(f"the job ended as {result.state}: {job.where}")

@@ -1,0 +1,191 @@
+"""The fork server: one process that has loaded Beam, from which the local engine forks its workers.
+
+Loading Beam and the kernels takes seconds. The fork server is a fork of the driver, which has
+loaded them. Where the driver has threads, which a fork would lose, it is a new process that loads
+them while the driver plans. Beam starts a worker by a command, `worker_client.py`: this asks the
+fork server for a fork and ends when the fork ends. A worker ends when its client or the driver is
+gone, and a client reports the death of its worker by its exit status.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import select
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import traceback
+import warnings
+from collections.abc import Mapping, Sequence
+
+from recordmill.pipelines.compat import connect_by_sockets
+from recordmill.pipelines.engines import worker_client
+
+_MAX_REQUEST_BYTES = 1 << 22
+_MAX_FOLDER_BYTES = 60
+
+
+class ForkServer:
+    """The driver's handle of the process that workers are forked from."""
+
+    def __init__(self, modules: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Starts the process; it loads `modules` while the caller goes on."""
+        # A socket's path may have some hundred bytes, and a batch system's TMPDIR is long.
+        short = len(os.fsencode(tempfile.gettempdir())) <= _MAX_FOLDER_BYTES
+        self._folder = tempfile.mkdtemp(prefix="recordmill-", dir=None if short else "/tmp")
+        # The process exits when this pipe is closed: then the driver has ended.
+        end, self._life = os.pipe()
+        self._process: subprocess.Popen[bytes] | None = None
+        if _may_fork():
+            self._pid = _start_process(self._folder, modules, environment, (end, self._life))
+        else:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", __name__, self._folder, *modules],
+                stdin=end,
+                env={**os.environ, **environment},
+            )
+            self._pid = self._process.pid
+        os.close(end)
+
+    @property
+    def folder(self) -> str:
+        """The folder of the sockets; no other user can enter it."""
+        return self._folder
+
+    @property
+    def command(self) -> str:
+        """The shell command that Beam starts for each worker."""
+        # Without site-packages an interpreter is there in a hundredth of a second.
+        words = [sys.executable, "-I", "-S", worker_client.__file__, _address(self._folder)]
+        return f"exec {shlex.join(words)}"
+
+    def close(self) -> None:
+        """Ends the process and all its workers."""
+        process, self._pid = self._pid, 0
+        if not process:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+        if self._process:
+            self._process.wait()
+        else:
+            with contextlib.suppress(
+                ChildProcessError
+            ):  # a parent process may have made us ignore SIGCHLD
+                os.waitpid(process, 0)
+        os.close(self._life)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _address(folder: str) -> str:
+    return os.path.join(folder, "fork_server")
+
+
+def _may_fork() -> bool:
+    """Tells whether a fork would be complete: there is one thread, and no TensorFlow with more."""
+    linux = sys.platform == "linux"  # elsewhere system libraries do not survive a fork
+    return linux and threading.active_count() == 1 and "tensorflow" not in sys.modules
+
+
+def _fork() -> int:
+    with warnings.catch_warnings():
+        # Python 3.12 warns of all threads, also those of libraries that handle forks (OpenBLAS).
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
+
+
+def _start_process(
+    folder: str, modules: Sequence[str], environment: Mapping[str, str], pipe: tuple[int, int]
+) -> int:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, worker_client.STOP_SIGNALS)
+    process = _fork()
+    if process:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return process
+    try:
+        end, life = pipe
+        os.close(life)
+        if sys.path[0] in ("", os.getcwd()):  # what -m put there: as PYTHONSAFEPATH
+            del sys.path[0]
+        os.dup2(end, 0)
+        os.environ.update(environment)
+        main(folder, modules)
+    except BaseException:
+        traceback.print_exc()
+    os._exit(1)
+
+
+def _watch(connection: socket.socket) -> None:
+    """Ends this worker when its client is gone."""
+    with contextlib.suppress(OSError):
+        connection.recv(1)
+    os._exit(1)
+
+
+def _work(connection: socket.socket, folder: str) -> None:
+    """Runs Beam's worker until the driver is done with it."""
+    request, descriptors, *_ = socket.recv_fds(connection, _MAX_REQUEST_BYTES, 2)
+    if len(descriptors) != 2:
+        os._exit(1)  # the client has gone
+    out, err = descriptors
+    while not request.endswith(b"\n"):
+        more = connection.recv(_MAX_REQUEST_BYTES)
+        if not more:
+            os._exit(1)
+        request += more
+    os.dup2(out, 1)
+    os.dup2(err, 2)
+    os.environ.clear()
+    os.environ.update(json.loads(request))
+    threading.Thread(target=_watch, args=(connection,), name="watch_client", daemon=True).start()
+    from apache_beam.runners.worker import sdk_worker_main
+
+    connect_by_sockets(folder)
+    sdk_worker_main.main(sys.argv[:1])
+    connection.sendall(b"0")
+    # Everything is written and closed; taking a loaded interpreter apart takes half a second.
+    os._exit(0)
+
+
+def main(folder: str, modules: Sequence[str]) -> None:
+    """Loads modules, then forks a worker for each connection."""
+    worker_client.ignore_termination_signals()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, worker_client.STOP_SIGNALS)  # blocked at the fork
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # only its client asks how a worker ended
+    # A client that connects before the modules are loaded waits in the queue.
+    address = _address(folder)
+    partial = f"{address}.partial"
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(partial)
+    listener.listen(128)
+    os.rename(partial, address)
+    for module in modules:
+        importlib.import_module(module)
+    if "recordmill.records.codec.jit" in sys.modules:
+        sys.modules["recordmill.records.codec.jit"].load()
+    while True:
+        # No thread may run at a fork.
+        ready, _, _ = select.select([listener.fileno(), 0], [], [])
+        if 0 in ready:  # the driver is gone
+            shutil.rmtree(folder, ignore_errors=True)
+            os._exit(0)
+        connection, _ = listener.accept()
+        if _fork() == 0:
+            listener.close()
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            _work(connection, folder)
+        connection.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])

@@ -1,0 +1,54 @@
+"""The program that Beam starts as a worker: it asks the fork server for one and waits for it.
+
+It runs without site-packages, so it imports the standard library only.
+"""
+
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+
+_WATCH_EVERY_SECONDS = 0.5
+_CONNECT_SECONDS = 60.0
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def ignore_termination_signals() -> None:
+    """Ignores the signals that reach all processes of a terminal: the driver handles them."""
+    for each in STOP_SIGNALS:
+        signal.signal(each, signal.SIG_IGN)
+
+
+def _connect(address: str, driver: int) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    until = time.monotonic() + _CONNECT_SECONDS
+    while True:
+        try:
+            connection.connect(address)
+            return connection
+        except (FileNotFoundError, ConnectionRefusedError):
+            if time.monotonic() > until or os.getppid() != driver:
+                raise
+            time.sleep(0.01)
+
+
+def main(address: str) -> int:
+    """Returns 0 when the worker has finished its work, 1 when it or the driver has died."""
+    driver = os.getppid()
+    ignore_termination_signals()
+    connection = _connect(address, driver)
+    request = json.dumps(dict(os.environ)).encode() + b"\n"
+    sent = socket.send_fds(connection, [request], [1, 2])
+    connection.sendall(request[sent:])
+    while os.getppid() == driver:
+        ready, _, _ = select.select([connection], [], [], _WATCH_EVERY_SECONDS)
+        if ready:
+            return 0 if connection.recv(1) == b"0" else 1
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,147 @@
+"""What a new run finds at its output: how another run was configured, and what a dataset lacks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from recordmill.records.errors import RunError
+from recordmill.records.manifest import Manifest
+from recordmill.transforms.dataset.commit import CommitSpec
+from recordmill.transforms.storage import files
+
+_MOST_NAMED = 3
+_NOT_SETTINGS = ("input", "pipeline")  # globs do not decide the bytes; what they match does
+_FLAGS = {  # of options whose last name is not their flag's
+    "documents.kind": "--documents",
+    "images.augmentation.operations": "--augmentations",
+    "images.decode.check": "--no_check",
+    "images.encode.format": "--encoding",
+    "images.masks": "--include_masks",
+    "images.transform.mode": "--resize",
+    "images.transform.size": "--image_size",
+    "lower_case": "--do_lower_case",
+    "objective.copies": "--dupe_factor",
+    "objective.mask.replace_words": "--replacement",
+    "objective.mask.whole_word": "--do_whole_word_mask",
+    "objective.name": "--task",
+    "objective.window.cross_documents": "--allow_cross_document_examples",
+    "seed": "--random_seed",
+    "shards.shard_bytes": "--shard_size",
+    "statistics_images": "--statistics",
+    "vocabulary_blake2b": "the checksum of --vocab_file",
+    "vocabulary_size": "the size of --vocab_file",
+}
+_NO_FLAGS = ("layout", "pillow", "pipeline", "unicode")
+_OF_SOURCES = {"files": "files", "images": "images", "bytes": "bytes"}
+
+
+def describe_difference(old: Manifest | CommitSpec, new: CommitSpec) -> str:
+    """Returns how two configurations differ, in one line of at most three settings.
+
+    Args:
+      old: of the dataset, or of the unfinished run, that is there.
+      new: of the run that was asked for.
+    """
+    before, now = (dict(_flat(config)) for config in (old.config, new.config))
+    names = sorted(
+        name
+        for name in before.keys() | now.keys()
+        if before.get(name) != now.get(name) and name not in _NOT_SETTINGS
+    )
+    if before.get("pipeline") != now.get("pipeline"):
+        names = ["pipeline"]
+    texts = list(  # some options are part of several others, such as the seed
+        dict.fromkeys(
+            f"{_flag(n)} was {_show(before.get(n))}, is {_show(now.get(n))}" for n in names
+        )
+    )
+    more = len(texts) - _MOST_NAMED
+    shown = texts[:_MOST_NAMED] + ([f"and {more} more"] if more > 0 else [])
+    shown += _source_differences(old.sources, new.sources)
+    return "; ".join(shown or _version_difference(old.versions, new.versions))
+
+
+def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields the settings of nested ones: `("objective.mask.masked_lm_prob", 0.15)`."""
+    if not isinstance(value, dict) or not value:
+        yield path, value
+        return
+    for key, inner in value.items():
+        yield from _flat(inner, f"{path}.{key}" if path else str(key))
+
+
+def _flag(name: str) -> str:
+    if name in _FLAGS or name.endswith(".seed"):
+        return _FLAGS.get(name, "--random_seed")
+    if name.startswith("images.labels."):
+        return f"number of label {name.removeprefix('images.labels.')}"
+    return name if name in _NO_FLAGS else f"--{name.rpartition('.')[2]}"
+
+
+def _show(value: Any) -> str:
+    if value == "":
+        return "NONE"
+    if isinstance(value, list) and value and isinstance(value[0], dict) and "share" in value[0]:
+        return ",".join(_show_split(split) for split in value)
+    text = "unset" if value is None else json.dumps(value, ensure_ascii=False).strip('"')
+    return text if len(text) <= 60 else f"{text[:57]}…"
+
+
+def _show_split(split: dict[str, Any]) -> str:
+    shards = split.get("num_shards")
+    return f"{split['name']}:{split['share']:g}" + (f" in {shards} shards" if shards else "")
+
+
+def _source_differences(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
+    if old.get("checksum") == new.get("checksum"):
+        return
+    counts = [
+        f"{old[name]} {word} before, {new[name]} now"
+        for name, word in _OF_SOURCES.items()
+        if name in old and name in new and old[name] != new[name]
+    ]
+    yield f"the input has changed: {', '.join(counts) or 'other names or sizes of files'}"
+
+
+def _version_difference(old: dict[str, str], new: dict[str, str]) -> Iterator[str]:
+    changed = [
+        f"{name} was {old.get(name)}, is {version}"
+        for name, version in new.items()
+        if old.get(name) != version
+    ]
+    yield "another release wrote it" + (f" ({', '.join(changed)})" if changed else "")
+
+
+def check_whole(output: str, manifest: Manifest) -> None:
+    """Checks that the files of a finished dataset are there, and that shards have their sizes.
+
+    It asks for sizes, of a remote folder by one listing, and reads nothing.
+
+    Raises:
+      RunError: names the first damaged file, and what to do.
+    """
+    paths = [*(shard.name.path for shard in manifest.shards), *sorted(manifest.files)]
+    sizes = files.sizes(files.join(output, path) for path in paths)
+    damaged = list(islice(_damaged(output, manifest, sizes), _MOST_NAMED + 1))
+    if damaged:
+        more = " (and others)" if len(damaged) > 1 else ""
+        raise RunError(
+            f"{output} is finished but damaged: {damaged[0]}{more}; `recordmill verify` names all "
+            "defects; copy the broken files again, or repeat this command with --overwrite"
+        )
+
+
+def _damaged(output: str, manifest: Manifest, sizes: dict[str, int]) -> Iterator[str]:
+    for shard in manifest.shards:
+        path = shard.name.path
+        size = sizes[files.join(output, path)]
+        if size < 0:
+            yield f"{path} is missing"
+        elif size != shard.file_bytes:
+            yield f"{path} must have {shard.file_bytes} bytes by the manifest, and has {size}"
+    for path in sorted(manifest.files):
+        if sizes[files.join(output, path)] < 0:
+            yield f"{path} is missing"

@@ -1,0 +1,347 @@
+"""Planning and running an image job: what it adds to `plan_job.py`."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from itertools import chain, islice
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+import numpy as np
+
+from recordmill.pipelines.image_flags import (
+    check_first_label,
+    check_layout_flags,
+    check_split_flags,
+)
+from recordmill.pipelines.image_options import DEFAULT_SPLITS, ImageRequest
+from recordmill.pipelines.options import parse_splits
+from recordmill.pipelines.planning.image_inputs import (
+    BATCH_ROWS,
+    ImageInventory,
+    InputSummary,
+    RejectLog,
+    rank_images,
+)
+from recordmill.pipelines.planning.image_shards import (
+    augmented_splits,
+    count_tasks,
+    cut_shards,
+    describe_copies,
+    expected_record_bytes,
+    input_splits,
+)
+from recordmill.pipelines.planning.mask_checks import mask_labels, segmentation_masks
+from recordmill.pipelines.planning.work_plan import Phase, Planner, WorkPlan
+from recordmill.pipelines.tensorflow_loading import load_tensorflow
+from recordmill.records.errors import UsageError
+from recordmill.records.hashing import seed_for
+from recordmill.transforms.dataset.error_budget import check_budget
+from recordmill.transforms.dataset.job import SplitSpec
+from recordmill.transforms.dataset.rejects import write_rejects
+from recordmill.transforms.dataset.splits import choose_splits
+from recordmill.transforms.dataset.workspace import write_json
+from recordmill.transforms.images.channel_statistics import statistics_tasks
+from recordmill.transforms.images.job import LABELS_PATH, ImageJob
+from recordmill.transforms.images.label_map import LABEL_MAP_PATH
+from recordmill.transforms.images.listing.list_images import (
+    Listing,
+    SourceSpec,
+    category_ids,
+    detect_layout,
+    label_names,
+    list_images,
+)
+from recordmill.transforms.images.reference_files import ReferenceWriter
+from recordmill.transforms.images.references import ListedReject
+from recordmill.transforms.images.shard_plan import ImageShardPlan
+from recordmill.transforms.images.stages import build_images
+from recordmill.transforms.storage import files
+
+_MOST_FRACTIONS = 20  # as classes
+_LAYOUTS_WITHOUT_ANNOTATIONS = ("flat", "folders", "idx")
+
+
+class AssignedImage(NamedTuple):
+    """An image with its split.
+
+    Attributes:
+      split: the number of its split.
+      record_bytes: the expected size of one of its records.
+      line: its reference as JSON.
+    """
+
+    split: int
+    record_bytes: int
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
+class ImageStages:
+    """The stage plan of an image job.
+
+    Attributes:
+      tasks: the shards, or parts of shards, to build.
+      parts: how many of them make a shard.
+      statistics_tasks: the work items of the channel statistics; 0 where none are wanted.
+    """
+
+    tasks: int
+    parts: int
+    statistics_tasks: int
+
+
+class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
+    """Plans and builds `recordmill images`."""
+
+    kind = "images"
+    stages_type = ImageStages
+    worker_modules = ("recordmill.transforms.images.stages",)
+    packages = ("pillow",)
+    bytes_version = 2
+    metadata = (LABELS_PATH, LABEL_MAP_PATH)
+
+    def __init__(self, request: ImageRequest) -> None:
+        super().__init__(request.job)
+        self._request = request
+
+    @contextmanager
+    def inspect(self) -> Iterator[ImageInventory]:
+        """Lists the input, and completes the job with its labels and splits."""
+        spec = detect_layout(self._request.source)
+        images = self.job.images
+        _check_annotations(images.task, spec)
+        check_layout_flags(self._request.given, spec)
+        summary = InputSummary(images.task)
+        listing = Listing(on_file=summary.add_file)
+        with RejectLog() as rejects:
+            ranked = rank_images(
+                list_images(spec, listing), summary, rejects,
+                seed=seed_for(self.job.seed, "images"),
+                record_bytes=lambda image: expected_record_bytes(images, image),
+            )  # fmt: skip
+            first = list(islice(ranked, BATCH_ROWS))  # by then the whole input is listed
+            if not first:
+                reasons = ", ".join(f"{reason} {n}" for reason, n in rejects.counts.items())
+                raise UsageError(
+                    f"--input {' '.join(spec.patterns)} gives no image that can be used: {reasons}"
+                )
+            names = label_names(spec, summary.labels)
+            if images.task == "segmentation":
+                lines = (image.line for image in first)
+                known = self._request.numbering.number(spec.labels, {}, images.task, images.format)
+                with_labels = replace(images, labels=known)
+                images = segmentation_masks(with_labels, summary, lines, spec.layout)
+                self.job = replace(self.job, images=images)
+            labels = self._labels(names, category_ids(spec), summary)
+            splits = self._splits(summary)
+            self.job = replace(self.job, images=replace(images, labels=labels), splits=splits)
+            self.job = replace(self.job, augment_splits=augmented_splits(self.job))
+            if self.job.images.augmentation:
+                print(describe_copies(self.job), file=sys.stderr)
+            yield ImageInventory(
+                input_bytes=summary.input_bytes,
+                sources=summary.sources(),
+                checksums={"layout": spec.layout, "pillow": version("pillow")},
+                modified=summary.stamps.hexdigest(),
+                images=chain(first, ranked),
+                rejects=rejects,
+                summary=summary,
+                passed_over=dict(sorted(listing.filtered.items())),
+                passed_over_kinds=dict(sorted(listing.passed_over.items())),
+            )
+
+    def _labels(
+        self, names: list[str], categories: dict[str, Any], summary: InputSummary
+    ) -> dict[str, int]:
+        """Returns the numbers of labels; warns of images that may be masks.
+
+        Args:
+          names: the labels in order of their ids.
+          categories: COCO's ids of them; {} where there are none.
+          summary: of the input.
+
+        Raises:
+          UsageError: a classification has no labels.
+        """
+        images = self.job.images
+        numbering = self._request.numbering
+        if images.task == "segmentation":
+            regions = bool(summary.regions)
+            first_label = 1 if numbering.first_label is None else numbering.first_label
+            labels = mask_labels(
+                images.mask_classes, names, first_label=first_label, regions=regions
+            )
+            check_first_label(self._request.given, numbered=bool(names) and [*labels] == names)
+            return labels
+        if images.numbers or images.unlabeled:
+            return {}
+        if images.task == "classification":
+            if not self._request.source.labels:
+                _refuse_numbers(names)
+            if not names:
+                raise UsageError(
+                    "--task=classification needs labels, and the input has none; see --labels and "
+                    "--annotations"
+                )
+            if summary.same_stem:
+                print(
+                    f"{summary.same_stem} images have the name of another except for the "
+                    "extension; if they are masks, remove them from --input",
+                    file=sys.stderr,
+                )
+        return numbering.number(names, categories, images.task, images.format)
+
+    def _splits(self, summary: InputSummary) -> tuple[SplitSpec, ...]:
+        """Returns the splits that the input names, or else those of --splits.
+
+        Raises:
+          UsageError: both name splits.
+        """
+        request = self._request
+        counts = {name: count for name, count in summary.splits.items() if name}
+        drawn = len(self.job.splits) if request.splits_given else 1
+        check_split_flags(request.source.split_by, named=bool(counts), splits=drawn)
+        if counts and request.splits_given:
+            raise UsageError(
+                f"--splits has no meaning where the input names the splits "
+                f"({', '.join(sorted(counts))}); remove --splits, or add --split_from=none"
+            )
+        if counts:
+            return input_splits(counts, request.num_shards)
+        if request.splits_given:
+            return self.job.splits
+        return parse_splits(DEFAULT_SPLITS, request.num_shards)
+
+    def write(self, inventory: ImageInventory, *, workers: int) -> ImageStages:
+        """Writes references by split in order of their hash, and the shard plan."""
+        job, rejects = self.job, inventory.rejects
+        record_bytes = [array("q") for _ in job.splits]
+        writers = [ReferenceWriter(job.workspace.work, split) for split in range(len(job.splits))]
+        for image in self.assign_splits(inventory):
+            record_bytes[image.split].append(image.record_bytes)
+            writers[image.split].add(image.line)
+        for writer in writers:
+            writer.close()
+        splits = cut_shards(job, record_bytes)
+        tasks, parts = count_tasks(splits, workers)
+        rejected_file = None
+        if rejects.counts:
+            rejected_file = write_rejects(
+                rejects.lines, number=0, path=job.workspace.rejected_path(0),
+                partial_folder=job.workspace.partial_folder,
+            )  # fmt: skip
+        check_budget(job, accepted=sum(map(len, record_bytes)), reasons=rejects.counts)
+        plan = ImageShardPlan(
+            tuple(splits), rejects.counts, rejected_file, inventory.passed_over,
+            inventory.passed_over_kinds,
+        )  # fmt: skip
+        write_json(job.shard_plan_path, plan.to_json())
+        return ImageStages(tasks, parts, statistics_tasks(job))
+
+    def assign_splits(self, inventory: ImageInventory) -> Iterator[AssignedImage]:
+        """Yields the images in order of their hash, each with its split.
+
+        Where the input names the splits of some images, those without one are rejected.
+        """
+        names = [split.name for split in self.job.splits]
+        shares = [split.share for split in self.job.splits]
+        named = any(inventory.summary.splits)
+        while batch := list(islice(inventory.images, BATCH_ROWS)):
+            groups = np.array([image.group for image in batch], np.uint64)
+            drawn = choose_splits(groups, shares).tolist()
+            for image, number in zip(batch, drawn, strict=True):
+                if named and not image.split:
+                    inventory.rejects.add(
+                        ListedReject(image.name, "no_split", "other images have one")
+                    )
+                    continue
+                split = names.index(image.split) if image.split else number
+                yield AssignedImage(split, image.record_bytes, image.line)
+
+    def config(self) -> dict[str, Any]:
+        """Returns the globs of the input."""
+        return {"input": list(self._request.source.patterns)}
+
+    def describe(self) -> str:
+        """Returns the description of the dataset."""
+        images = self.job.images
+        return f"{images.task} images in {images.format} form, written by recordmill"
+
+    def build(self, pipeline: beam.Pipeline, plan: WorkPlan[ImageJob, ImageStages]) -> object:
+        """Applies the stages of `transforms/images/stages.py`."""
+        job, stages = plan.job, plan.stages
+        waiting = 0 if files.exists(job.statistics_path) else stages.statistics_tasks
+        if waiting:
+            load_tensorflow()
+        return build_images(
+            pipeline, job, tasks=stages.tasks, parts=stages.parts,
+            statistics_tasks=waiting, commit=plan.commit,
+        )  # fmt: skip
+
+    def phases(self, plan: WorkPlan[ImageJob, ImageStages]) -> Iterator[Phase]:
+        """Yields statistics where the job has them, write, and join where shards have parts."""
+        job, parts = plan.job, plan.stages.parts
+        if wanted := plan.stages.statistics_tasks:
+            rows = files.count(files.join(job.workspace.work, "statistics"), ".json")
+            yield Phase("statistics", rows, wanted)
+        done = files.count(files.join(job.workspace.staging, "done"), ".json")
+        shards = plan.stages.tasks // parts
+        if parts > 1:
+            made = files.count(files.join(job.workspace.work, "parts"), ".json")
+            yield Phase("write", made, plan.stages.tasks, plan.input_bytes)
+            yield Phase("join", done, shards)
+        else:
+            yield Phase("write", done, shards, plan.input_bytes)
+
+    def summary(self, counts: dict[str, Any]) -> str:
+        """Returns one line of what became of the images."""
+        passed = ", ".join(f"{reason} {n}" for reason, n in counts["files_passed_over"].items())
+        return (
+            f"images: {counts['images_listed']} listed, {counts['images_written']} written; files "
+            f"passed over: {passed or 'none'}"
+        )
+
+
+def _refuse_numbers(names: list[str]) -> None:
+    """Refuses labels that are numbers to be predicted: each would be a class of its own.
+
+    Raises:
+      UsageError: there are more than 20 labels, and most are fractions.
+    """
+    fractions = [name for name in names if _is_fraction(name)]
+    if len(names) > _MOST_FRACTIONS and 2 * len(fractions) > len(names):
+        raise UsageError(
+            f"--labels=number is needed where labels are numbers to be predicted; {len(names)} "
+            f"different ones occur, such as {fractions[0]}; or list them in a file of --labels if "
+            "they are classes"
+        )
+
+
+def _is_fraction(name: str) -> bool:
+    try:
+        return not float(name).is_integer()
+    except (ValueError, OverflowError):
+        return False
+
+
+def _check_annotations(task: str, spec: SourceSpec) -> None:
+    """Checks that the input has the annotations that a task needs.
+
+    Raises:
+      UsageError: it has images alone.
+    """
+    if spec.layout not in _LAYOUTS_WITHOUT_ANNOTATIONS or spec.masks:
+        return
+    if task == "segmentation":
+        raise UsageError("--task=segmentation needs masks; see --masks and --annotations")
+    if task == "detection" and spec.labels_from != "none":
+        raise UsageError(
+            "--task=detection needs boxes; see --annotations, or write images alone with "
+            "--labels=none"
+        )

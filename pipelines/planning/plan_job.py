@@ -1,0 +1,190 @@
+"""Phase 1: find out in seconds whether a job can run, and write its work plan.
+
+Nothing is written before every check has passed. The plan of a killed run is resumed where it is
+for the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from typing import Any, cast
+
+from recordmill.pipelines.planning.existing_output import check_whole, describe_difference
+from recordmill.pipelines.planning.work_plan import Inventory, JobT, Planner, StagesT, WorkPlan
+from recordmill.records import manifest as m
+from recordmill.records.errors import UsageError
+from recordmill.records.tfds_metadata import name_and_version
+from recordmill.transforms.dataset.commit import CommitSpec
+from recordmill.transforms.dataset.job import Job
+from recordmill.transforms.dataset.workspace import (
+    Workspace,
+    check_writable,
+    read_manifest,
+    write_json,
+)
+from recordmill.transforms.storage import files
+
+_METADATA = ("features.json", "dataset_info.json", m.STATISTICS_PATH)
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """The content of `plan.json`.
+
+    Attributes:
+      fingerprint: of all that decides the bytes.
+      stages: the stage plan, as JSON.
+      commit: what the manifest will say.
+      modified: see `Inventory`.
+    """
+
+    fingerprint: str
+    stages: dict[str, Any]
+    commit: CommitSpec
+    modified: str
+
+    @classmethod
+    def read(cls, workspace: Workspace) -> _State | None:
+        content = workspace.read_plan()
+        if content is None:
+            return None
+        return cls(**content | {"commit": CommitSpec(**content["commit"])})
+
+
+def plan_job(
+    planner: Planner[JobT, StagesT, Any], *, workers: int
+) -> WorkPlan[JobT, StagesT] | None:
+    """Checks a request and writes its plan, or resumes the one that is there.
+
+    Returns None where the dataset is already complete, written by this very configuration.
+
+    Args:
+      planner: of the job that the user asked for.
+      workers: for how many the input is cut; it has no influence on the output.
+
+    Raises:
+      UsageError: one line: what is wrong, what to do.
+      RunError: the dataset is complete by its manifest, and files of it are missing or cut.
+    """
+    with planner.inspect() as inventory:
+        job = planner.job  # which may have learned labels and splits from the input
+        workspace = job.workspace
+        old = read_manifest(workspace.output)
+        commit = _commit_spec(planner, inventory, replaces=old is not None)
+        if old and old.fingerprint != commit.fingerprint and not job.overwrite:
+            raise UsageError(
+                f"--output {workspace.output} holds a dataset of another configuration or input "
+                f"({describe_difference(old, commit)}); choose another --output, or --overwrite to "
+                "replace it"
+            )
+        state = _State.read(workspace)
+        if state and _is_resumed(job, inventory, state, commit.fingerprint):
+            stages = planner.stages_type(**state.stages)
+            return WorkPlan(job, state.commit, stages, inventory.input_bytes, resumed=True)
+        if not job.overwrite:
+            if old and workspace.is_complete(commit.fingerprint):
+                check_whole(workspace.output, old)
+                return None
+            _refuse_other_run(workspace, state, commit)
+        _begin(planner, old)
+        try:
+            stages = planner.write(inventory, workers=workers)
+        except UsageError:
+            workspace.abandon()
+            raise
+        begun = _State(commit.fingerprint, asdict(cast(Any, stages)), commit, inventory.modified)
+        write_json(workspace.plan_path, asdict(begun))
+        return WorkPlan(job, commit, stages, inventory.input_bytes)
+
+
+def _is_resumed(job: Job, inventory: Inventory, state: _State, fingerprint: str) -> bool:
+    """Tells whether the run whose plan is there is resumed, and not begun anew.
+
+    A killed run that was begun with --overwrite is finished by the same command; one whose input
+    has changed since, or that ended over the budget of rejects, is begun anew by --overwrite.
+
+    Raises:
+      UsageError: it would be resumed, but its input has changed.
+    """
+    if state.fingerprint != fingerprint:
+        return False
+    changed = state.modified != inventory.modified
+    if job.overwrite and (changed or files.exists(job.workspace.over_budget_path)):
+        return False
+    if changed:
+        raise UsageError(
+            "the input changed since the run began that this one would finish; start anew with "
+            "--overwrite"
+        )
+    return True
+
+
+def _refuse_other_run(workspace: Workspace, state: _State | None, commit: CommitSpec) -> None:
+    """Checks that no unfinished run of another configuration lies at the output.
+
+    Raises:
+      UsageError: says where it lies and how to finish it.
+    """
+    elsewhere = workspace.other_work()
+    if elsewhere:
+        raise UsageError(
+            f"--output {workspace.output} holds an unfinished run whose other temporary files are "
+            f"in {elsewhere}; finish it with its own --temp_dir, or start anew with --overwrite"
+        )
+    if state:
+        raise UsageError(
+            f"--output {workspace.output} holds an unfinished run of another configuration or "
+            f"input ({describe_difference(state.commit, commit)}); finish it with its own command, "
+            "or start anew with --overwrite"
+        )
+
+
+def _begin(planner: Planner[Any, Any, Any], old: m.Manifest | None) -> None:
+    """Makes the workspace ready for a new run: empty temporary folders, claimed by a marker."""
+    workspace = planner.job.workspace
+    check_writable(workspace.output, "--output")
+    if workspace.is_claimed:
+        workspace.discard_run(published=old is None)
+    else:
+        names = [*_METADATA, *planner.metadata, *(split.name for split in planner.job.splits)]
+        listed = {*old.paths, m.SUCCESS_PATH} if old else set()
+        workspace.check_free([m.SUCCESS_PATH, *names], listed)
+        splits = [split.name for split in planner.job.splits]
+        workspace.check_no_shards(splits, planner.job.shard_template, listed)
+    workspace.claim()
+
+
+def _fingerprint(planner: Planner[Any, Any, Any], inventory: Inventory) -> str:
+    content = {
+        "kind": planner.kind,
+        "version": planner.bytes_version,
+        "options": planner.job.fingerprint_options(),
+        "checksums": inventory.checksums,
+        "sources": inventory.sources["checksum"],
+    }
+    text = json.dumps(content, sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _commit_spec(
+    planner: Planner[Any, Any, Any], inventory: Inventory, *, replaces: bool
+) -> CommitSpec:
+    job = planner.job
+    config = {"pipeline": planner.kind, **job.fingerprint_options(), **planner.config()}
+    name, dataset_version = name_and_version(job.workspace.absolute_output)
+    packages = ("recordmill", "apache-beam", "numpy", "numba", *planner.packages)
+    versions = {package: version(package) for package in packages}
+    return CommitSpec(
+        name=name,
+        description=planner.describe(),
+        fingerprint=_fingerprint(planner, inventory),
+        replaces=replaces,
+        config=json.loads(json.dumps(config | inventory.checksums)),
+        versions=versions | {"python": platform.python_version()},
+        sources=inventory.sources,
+        version=dataset_version,
+    )

@@ -1,0 +1,229 @@
+"""Planning a text job: what it adds to `plan_job.py`."""
+
+from __future__ import annotations
+
+import operator
+import textwrap
+import unicodedata
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.io.filesystem import BeamIOError
+
+from recordmill.pipelines.planning.work_plan import Inventory, Phase, Planner, WorkPlan
+from recordmill.pipelines.text_checks import check_case, check_formats
+from recordmill.pipelines.text_options import TextRequest
+from recordmill.records.errors import UsageError
+from recordmill.transforms.dataset.shard_counts import count_shards
+from recordmill.transforms.dataset.workspace import read_json, reason
+from recordmill.transforms.sources.delimited_records import read_first_row
+from recordmill.transforms.sources.document_spec import DocumentSpec
+from recordmill.transforms.sources.source_checks import check_contents
+from recordmill.transforms.sources.source_list import SourceList
+from recordmill.transforms.sources.work_items import cut_work_items, list_sources
+from recordmill.transforms.sources.work_plan import write_work_items
+from recordmill.transforms.storage import files
+from recordmill.transforms.storage.globs import matches_output
+from recordmill.transforms.text.job import TextJob
+from recordmill.transforms.text.merge_tree import MAX_FAN_IN, MergeTree, choose_merge_tree
+from recordmill.transforms.text.stages import build_text
+from recordmill.transforms.text.tokenization import Vocabulary
+
+_MIN_TASK_BYTES = 1 << 20
+_USUAL_TASK_BYTES = 1 << 25
+_MAX_TASK_BYTES = 1 << 28
+_TASKS_PER_WORKER = 8
+_SHOWN_COLUMNS, _SHOWN_CHARACTERS = 20, 30
+
+
+@dataclass(frozen=True, slots=True)
+class TextInventory(Inventory):
+    """The files to read, and the vocabulary."""
+
+    files: SourceList
+    vocabulary: bytes
+
+
+def read_vocabulary(path: str) -> tuple[bytes, Vocabulary]:
+    """Reads --vocab_file.
+
+    Raises:
+      UsageError: it is missing, empty or no vocabulary.
+    """
+    try:
+        data = files.read_bytes(path)
+    except (OSError, BeamIOError) as error:
+        raise UsageError(
+            f"--vocab_file {path} cannot be read: {reason(error)}; `recordmill vocab` makes one"
+        ) from error
+    return data, Vocabulary.from_bytes(data, path)
+
+
+def task_bytes(total: int, workers: int) -> int:
+    """Returns the size of a read task: enough of them for all workers, and runs not too many."""
+    wanted = total // (workers * _TASKS_PER_WORKER)
+    wanted = max(_MIN_TASK_BYTES, min(wanted, _USUAL_TASK_BYTES))
+    return max(wanted, min(total // MAX_FAN_IN, _MAX_TASK_BYTES))
+
+
+def choose_run_tree(job: TextJob, tasks: int, input_bytes: int) -> MergeTree:
+    """Returns how the runs of so many read tasks are gathered."""
+    split_bytes = [
+        int(2 * input_bytes * split.share * copies)
+        for split, copies in zip(job.splits, job.copies, strict=True)
+    ]
+    shards = count_shards(split_bytes, job.splits, job.shards)
+    # About how many ranges all shards together read from each run.
+    build_reads = sum(map(operator.mul, shards, job.copies))
+    return choose_merge_tree(tasks, build_reads, input_bytes / 2)
+
+
+def check_columns(
+    sources: SourceList, spec: DocumentSpec, flags: Iterable[tuple[str, str]]
+) -> None:
+    """Checks that tables have the columns asked for.
+
+    Args:
+      sources: the input; the first table of each format is looked at.
+      spec: how documents lie in it.
+      flags: flag -> column, "" where none is asked for.
+
+    Raises:
+      UsageError: names the columns that there are.
+    """
+    for first in (sources.first[kind] for kind in ("csv", "tsv") if kind in sources.first):
+        row = read_first_row(first, spec)
+        if spec.columns and row and len(row) != len(spec.columns):
+            raise UsageError(
+                f"--columns names {len(spec.columns)} columns, and the first row of {first.path} "
+                f"has {len(row)} fields; name them all, or see --delimiter"
+            )
+        header = list(spec.columns) or row
+        for flag, name in flags:
+            if name and name not in header:
+                hint = "; if that is no row of names, give --header=none and --columns=NAME,…"
+                raise UsageError(
+                    f"{flag} must be a column of {first.path}: {_listed(header)}; got {name!r}"
+                    f"{'' if spec.columns else hint}"
+                )
+
+
+def _listed(header: list[str]) -> str:
+    """Returns column names for a message: a row of text that is no header would fill the screen."""
+    names = [textwrap.shorten(name, _SHOWN_CHARACTERS, placeholder="…") for name in header]
+    more = len(names) - _SHOWN_COLUMNS
+    return ", ".join(names[:_SHOWN_COLUMNS]) + (f" and {more} more" if more > 0 else "")
+
+
+class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
+    """Plans and builds `recordmill text`."""
+
+    kind = "text"
+    stages_type = MergeTree
+    worker_modules = ("recordmill.transforms.text.stages",)
+    packages = ("tokenizers",)
+    bytes_version = 2
+
+    def __init__(self, request: TextRequest) -> None:
+        super().__init__(request.job)
+        self._request = request
+
+    @contextmanager
+    def inspect(self) -> Iterator[TextInventory]:
+        """Lists the input and reads the vocabulary."""
+        request, job = self._request, self.job
+        data, vocabulary = read_vocabulary(request.vocab_file)
+        check_case(vocabulary, lower_case=job.lower_case)
+        job.objective.bind(vocabulary, job.seed)
+        patterns, spec = request.patterns, job.documents
+        output = job.workspace.output
+        for pattern in patterns:
+            if matches_output(pattern, output):
+                raise UsageError(
+                    f"--input {pattern} also matches what is written to --output {output}; "
+                    "choose an output outside of the input"
+                )
+        with closing(
+            SourceList(
+                list_sources(patterns, input_format=request.input_format, splits=request.splits)
+            )
+        ) as sources:
+            check_formats(spec, sources.formats, len(job.splits))
+            check_contents(sources, spec)
+            flags = (
+                ("--text_field", spec.text_field), ("--split_by", spec.split_by),
+                ("--split_from", spec.split_from),
+            )  # fmt: skip
+            check_columns(sources, spec, flags)
+            self._take_shares(sources)
+            checksums = {
+                "vocabulary_blake2b": vocabulary.checksum,
+                "vocabulary_size": len(vocabulary),
+                "unicode": unicodedata.unidata_version,
+            }
+            yield TextInventory(
+                sources.text_bytes, sources.summary(), checksums, sources.modified, sources, data
+            )
+
+    def _take_shares(self, sources: SourceList) -> None:
+        """Makes the shares of splits those of their files, where --input names them."""
+        sizes = [sources.split_bytes[split.name] for split in self.job.splits]
+        if not any(self._request.splits):
+            return
+        for split, size in zip(self.job.splits, sizes, strict=True):
+            if not size:
+                raise UsageError(f"--input {split.name}=… matches only empty files")
+        splits = (
+            replace(split, share=size / sum(sizes))
+            for split, size in zip(self.job.splits, sizes, strict=True)
+        )
+        self.job = replace(self.job, splits=tuple(splits))
+
+    def write(self, inventory: TextInventory, *, workers: int) -> MergeTree:
+        """Cuts the input into work items and chooses how run files are gathered."""
+        job, input_bytes = self.job, inventory.input_bytes
+        files.write_bytes(job.vocabulary_path, inventory.vocabulary)
+        target = task_bytes(input_bytes, workers)
+        tasks = cut_work_items(
+            inventory.files, target_bytes=target, splittable=job.documents.splittable,
+            delimiter=job.documents.delimiter,
+        )  # fmt: skip
+        count = write_work_items(job.workspace.work, tasks)
+        return choose_run_tree(job, count, input_bytes)
+
+    def config(self) -> dict[str, Any]:
+        """Returns where the input was."""
+        return {"input": self._request.patterns}
+
+    def describe(self) -> str:
+        """Returns the description of the dataset."""
+        return f"{self.job.objective.name} examples written by recordmill"
+
+    def build(self, pipeline: beam.Pipeline, plan: WorkPlan[TextJob, MergeTree]) -> object:
+        """Applies the stages of a text job."""
+        return build_text(pipeline, plan.job, tree=plan.stages, commit=plan.commit)
+
+    def phases(self, plan: WorkPlan[TextJob, MergeTree]) -> Iterator[Phase]:
+        """Yields read, regroup where there is one, and write."""
+        job, tree = plan.job, plan.stages
+        for level in range(tree.levels + 1):
+            done = files.count(files.join(job.workspace.work, f"runs-{level}"), ".json")
+            name = "regroup" if level else "read"
+            yield Phase(name, done, tree.run_count(level), plan.input_bytes)
+        if not files.exists(job.shard_plan_path):
+            yield Phase("plan shards", 0, 1)
+            return
+        splits = read_json(job.shard_plan_path)["splits"]
+        done = files.count(files.join(job.workspace.staging, "done"), ".json")
+        expected = sum(int(split["expected_bytes"]) for split in splits)
+        yield Phase("write", done, sum(int(split["shards"]) for split in splits), expected)
+
+    def summary(self, counts: dict[str, Any]) -> str:
+        """Returns one line of what became of the documents."""
+        return (
+            f"documents: {counts['documents_read']} read, {counts['documents_written']} written, "
+            f"{counts['documents_without_tokens']} without tokens"
+        )

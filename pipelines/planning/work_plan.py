@@ -1,0 +1,145 @@
+"""A work plan, and what a kind of job adds to planning: its `Planner`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+import apache_beam as beam
+
+from recordmill.transforms.dataset.commit import CommitSpec
+from recordmill.transforms.dataset.job import Job
+
+
+class StagePlan(Protocol):
+    """What the stages of a job must know beside the job; a dataclass of strings and numbers."""
+
+    @property
+    def tasks(self) -> int:
+        """The work items of the first stage."""
+
+
+JobT = TypeVar("JobT", bound=Job)
+StagesT = TypeVar("StagesT", bound=StagePlan)
+InventoryT = TypeVar("InventoryT", bound="Inventory")
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """The result of inspecting the input, before anything is written.
+
+    Attributes:
+      input_bytes: for progress and for cutting work items; guessed for compressed files.
+      sources: for the manifest: number, bytes and checksum of the inputs, names where they are few.
+      checksums: name -> checksum of whatever else than flags and sources decides the bytes.
+      modified: a checksum of when inputs were last changed.
+    """
+
+    input_bytes: int
+    sources: dict[str, Any]
+    checksums: dict[str, Any]
+    modified: str
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """How far a phase of a run is.
+
+    Attributes:
+      name: for the person who waits.
+      done, total: work items.
+      size_bytes: that all its work items move; 0 where that says nothing.
+    """
+
+    name: str
+    done: int
+    total: int
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkPlan(Generic[JobT, StagesT]):
+    """A job that can run.
+
+    Attributes:
+      job: what to do.
+      commit: what the manifest will say.
+      stages: what the stages need to know.
+      input_bytes: see `Inventory`.
+      resumed: a run that was killed is being finished.
+    """
+
+    job: JobT
+    commit: CommitSpec
+    stages: StagesT
+    input_bytes: int
+    resumed: bool = False
+
+
+class Planner(ABC, Generic[JobT, StagesT, InventoryT]):
+    """What a kind of job adds to planning and running.
+
+    Attributes:
+      kind: its command, such as "text".
+      stages_type: the dataclass of its stage plan.
+      worker_modules: what a worker loads: the modules of the stages.
+      packages: whose versions the manifest names.
+      bytes_version: a change of what the bytes are made of, so that no run is finished by a release
+        that makes others.
+      metadata: files of its own beside those of every dataset.
+    """
+
+    kind: str
+    stages_type: type[StagesT]
+    worker_modules: tuple[str, ...]
+    packages: tuple[str, ...]
+    bytes_version: int
+    metadata: tuple[str, ...] = ()
+
+    def __init__(self, job: JobT) -> None:
+        self.job = job
+
+    @abstractmethod
+    def inspect(self) -> AbstractContextManager[InventoryT]:
+        """Checks flags against the input; what it holds for `write` goes when the context ends.
+
+        The job may have learned from the input then: its labels, its splits.
+
+        Raises:
+          UsageError: one line: what is wrong, what to do.
+        """
+
+    @abstractmethod
+    def write(self, inventory: InventoryT, *, workers: int) -> StagesT:
+        """Writes the work items, cut for so many workers; returns the stage plan."""
+
+    @abstractmethod
+    def config(self) -> dict[str, Any]:
+        """Returns what the manifest says of the configuration beside the job's own options."""
+
+    def paths(self) -> dict[str, str]:
+        """Returns flag -> path of what workers read and write; the first pattern for all input."""
+        workspace = self.job.workspace
+        paths = {"--output": workspace.output, "--temp_dir": workspace.work}
+        for pattern in self.config().get("input", [])[:1]:
+            paths["--input"] = pattern
+        return paths
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Returns the description of the dataset."""
+
+    @abstractmethod
+    def build(self, pipeline: beam.Pipeline, plan: WorkPlan[JobT, StagesT]) -> object:
+        """Applies the stages of the job."""
+
+    @abstractmethod
+    def phases(self, plan: WorkPlan[JobT, StagesT]) -> Iterator[Phase]:
+        """Yields the phases in order, up to the one that is not known yet."""
+
+    @abstractmethod
+    def summary(self, counts: dict[str, Any]) -> str:
+        """Returns one line of what became of the inputs."""

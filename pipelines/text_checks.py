@@ -1,0 +1,149 @@
+"""Flags of the text job that have no effect on what is asked for: they are refused.
+
+Who gives such a flag expects something of it, and would not get it.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Set
+from typing import Any
+
+from recordmill.pipelines.options import parse_splits
+from recordmill.records.errors import UsageError
+from recordmill.transforms.sources.document_spec import DocumentSpec
+from recordmill.transforms.text.tokenization import Vocabulary
+
+_WINDOWS = ("mlm", "mlm_tokens")
+_MASKED = ("bert", "mlm")
+_TABLES = ("csv", "tsv")
+_RECORDS = ("jsonl", "json", *_TABLES)
+
+# Flag -> its default, and the tasks that it has a meaning for.
+_TASKS: dict[str, tuple[Any, tuple[str, ...]]] = {
+    "overlap_size": (None, _WINDOWS),
+    "min_short_seq_length": (None, _WINDOWS),
+    "allow_cross_document_examples": (False, _WINDOWS),
+    "use_v2_feature_names": (False, _MASKED),
+    "use_position_id": (False, ("bert",)),
+    "use_segment_ids": (False, ("mlm",)),
+    "sentence_splitter": ("auto", ("bert",)),
+    "dupe_splits": (None, _MASKED),
+    "max_predictions_per_seq": (20, _MASKED),
+    "masked_lm_prob": (0.15, _MASKED),
+    "do_whole_word_mask": (False, _MASKED),
+    "max_ngram_size": (1, _MASKED),
+    "replacement": ("per_token", _MASKED),
+    "record_type": (None, ("mlm_tokens",)),
+}
+
+
+def check_effects(options: Any) -> None:
+    """Refuses flags that have no effect beside the other flags.
+
+    Raises:
+      UsageError: names the flag, and why it has no effect.
+    """
+    task = options.task
+    for name, (default, tasks) in _TASKS.items():
+        if task not in tasks and getattr(options, name) != default:
+            raise UsageError(f"--{name} has no meaning for --task={task}; leave it out")
+    if task == "mlm_tokens" and options.dupe_factor not in (None, 1):
+        raise UsageError(
+            "--dupe_factor must be 1 for --task=mlm_tokens, which is masked on reading"
+        )
+    splits = parse_splits(options.splits, None)
+    whole_words = options.do_whole_word_mask or options.max_ngram_size > 1
+    whole_encoding = _codec_name(options.encoding) == "iso8859-1"
+    without_effect = {
+        "min_short_seq_length": (options.short_seq_prob == 0, "with --short_seq_prob=0"),
+        "replacement": (not whole_words, "without --do_whole_word_mask or --max_ngram_size"),
+        "encoding_errors": (whole_encoding, "with an encoding in which every byte is a character"),
+    }
+    defaults = {
+        "min_short_seq_length": None,
+        "replacement": "per_token",
+        "encoding_errors": "strict",
+    }
+    for name, (is_without, why) in without_effect.items():
+        if is_without and getattr(options, name) != defaults[name]:
+            raise _no_effect(name, why)
+    if options.dupe_splits and options.dupe_factor == 1:
+        raise _no_effect("dupe_splits", "where there is one copy")
+    if options.dupe_splits and len(splits) == 1:
+        raise _no_effect("dupe_splits", f"where there is one split, {splits[0].name}")
+
+
+def _codec_name(encoding: str) -> str:
+    try:
+        return codecs.lookup(encoding).name
+    except LookupError:
+        return ""
+
+
+def _no_effect(name: str, why: str) -> UsageError:
+    return UsageError(f"--{name} has no effect {why}; leave it out")
+
+
+def check_formats(spec: DocumentSpec, formats: Set[str], num_splits: int) -> None:
+    """Refuses flags that are about formats which the input does not have.
+
+    Args:
+      spec: how documents lie in the input.
+      formats: of the files that were listed.
+      num_splits: of the dataset.
+
+    Raises:
+      UsageError: names the flag and the formats.
+    """
+    for name, given in (("split_by", spec.split_by), ("split_from", spec.split_from)):
+        if given and "text" in formats:
+            raise UsageError(f"--{name} needs fields: JSONL, CSV or TSV, and there is plain text")
+    if spec.split_by and num_splits == 1:
+        raise _no_effect("split_by", "where there is one split")
+    if spec.documents != "blank_line" and "text" not in formats:
+        raise UsageError(
+            f"--documents={spec.documents} is for plain text, and the input is "
+            f"{_listed(formats)}; leave it out"
+        )
+    flags = {"header": spec.header != "first_row", "delimiter": spec.delimiter}
+    for name in (name for name, given in flags.items() if given):
+        if not formats & set(_TABLES):
+            raise UsageError(
+                f"--{name} is for CSV and TSV, and the input is {_listed(formats)}; leave it out, "
+                "or give --input_format=csv"
+            )
+    if spec.text_field != "text" and not formats & set(_RECORDS):
+        raise UsageError(
+            f"--text_field={spec.text_field} is for JSON, CSV and TSV, and the input is "
+            f"{_listed(formats)}; leave it out, or name the format with --input_format"
+        )
+
+
+def _listed(formats: Set[str]) -> str:
+    names = {"text": "plain text", "jsonl": "JSONL", "json": "JSON", "csv": "CSV", "tsv": "TSV"}
+    return " and ".join(sorted(names[name] for name in formats))
+
+
+def check_case(vocabulary: Vocabulary, *, lower_case: bool) -> None:
+    """Checks that the vocabulary's case is that of the text once it is tokenized.
+
+    Raises:
+      UsageError: words with capital letters would all be unknown, or no token with one be used.
+    """
+    source, share = vocabulary.source, vocabulary.share_of_capitals
+    if share is None:
+        return
+    if not lower_case and not share:
+        raise UsageError(
+            f"--no-do_lower_case needs a vocabulary with capital letters, and --vocab_file "
+            f"{source} has none: every word with one would be [UNK]; give --do_lower_case"
+        )
+    if lower_case and share >= _CASED_SHARE:
+        raise UsageError(
+            f"--vocab_file {source} is cased ({share:.0%} of its tokens have capital letters), and "
+            "lower-cased text never uses those; give --no-do_lower_case"
+        )
+
+
+_CASED_SHARE = 0.05  # uncased vocabularies have a few tokens that lower-casing does not reach

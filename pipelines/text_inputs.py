@@ -1,0 +1,117 @@
+"""The globs of text input, as people write them: comma lists, BERT's own flags."""
+
+from __future__ import annotations
+
+import copy
+import os
+import re
+from typing import Any
+
+from recordmill.pipelines.options import input_patterns
+from recordmill.records.errors import UsageError
+from recordmill.transforms.storage import files
+from recordmill.transforms.storage.globs import glob_root
+
+_NAMED = re.compile(r"([A-Za-z][A-Za-z0-9_]*)=(.+)", re.DOTALL)
+_DEFAULT_SPLITS = "train:1"
+
+
+def with_bert_flags(options: Any) -> Any:
+    """Returns options in which --input_file and --output_file stand in --input and --output.
+
+    google-research/bert writes the files that --output_file lists; here --output is a folder, and
+    one file is one shard.
+
+    Raises:
+      UsageError: both forms are given, or several output files.
+    """
+    options = copy.copy(options)
+    for old, new in (("input_file", "input"), ("output_file", "output")):
+        if getattr(options, old) and getattr(options, new):
+            raise UsageError(f"--{old} is BERT's name of --{new}; give one of them")
+    if options.input_file:
+        options.input = [[options.input_file]]
+    if options.output_file:
+        count = options.output_file.count(",") + 1
+        if count > 1:
+            raise UsageError(
+                f"--output_file names {count} files, and shards are written to one folder under "
+                f"names of their own; give --output=FOLDER --num_shards={count}"
+            )
+        options.output = options.output_file
+        if not (options.num_shards or options.shard_size or options.num_readers):
+            options.num_shards = "1"
+    return options
+
+
+def text_patterns(options: Any) -> list[str]:
+    """Returns the globs of --input, each of which may be a comma list."""
+    return [part for pattern in input_patterns(options) for part in _parts(pattern)]
+
+
+def split_patterns(options: Any) -> tuple[list[str], list[str]]:
+    """Returns the globs of --input, and for each the split before its `=`, "" for none.
+
+    Raises:
+      UsageError: some globs have a split and others have not.
+    """
+    patterns: list[str] = []
+    splits: list[str] = []
+    for given in input_patterns(options):
+        named = _NAMED.fullmatch(given)
+        if named and files.is_local(given) and os.path.exists(glob_root(given) or given):
+            named = None  # a folder such as year=2024
+        split, pattern = (named[1], named[2]) if named else ("", given)
+        parts = _parts(pattern)
+        patterns += parts
+        splits += [split] * len(parts)
+    if len(set(splits)) > 1 and "" in splits:
+        other = patterns[splits.index("")]
+        raise UsageError(
+            f"--input must name a split for every glob or for none, and {other} has none; write "
+            f"--input=NAME={other}"
+        )
+    return patterns, splits
+
+
+def split_shares(options: Any, named: list[str]) -> str:
+    """Returns --splits with a share for each split, where something else than shares decides.
+
+    Args:
+      options: of the text job.
+      named: the splits that --input names.
+
+    Raises:
+      UsageError: two flags decide the splits, or the names are not known.
+    """
+    names = list(dict.fromkeys(filter(None, named)))
+    field = options.split_from
+    given = options.splits != _DEFAULT_SPLITS
+    if names and (given or field):
+        flag = "split_from" if field else "splits"
+        raise UsageError(f"--{flag} has no effect where --input names the splits; leave it out")
+    if field:
+        names = [name.strip() for name in options.splits.split(",")]
+        if not given or any(":" in name for name in names):
+            raise UsageError(
+                f"--split_from={field} needs the names of the splits, without shares, such as "
+                f"--splits=train,validation; got --splits={options.splits}"
+            )
+    if (names or field) and options.split_by:
+        why = "with --split_from" if field else "where --input names the splits"
+        raise UsageError(f"--split_by has no effect {why}; leave it out")
+    if not names:
+        return str(options.splits)
+    return ",".join(f"{name}:{1 / len(names)!r}" for name in names)
+
+
+def _parts(pattern: str) -> list[str]:
+    """Splits a comma list, but no name of a file or folder that has a comma."""
+    if files.is_local(pattern) and (os.path.exists(pattern) or _is_below_comma(pattern)):
+        return [pattern]
+    return [part for part in (part.strip() for part in pattern.split(",")) if part]
+
+
+def _is_below_comma(pattern: str) -> bool:
+    root = glob_root(pattern)
+    return "," in root and os.path.isdir(root)

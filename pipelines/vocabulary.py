@@ -1,0 +1,227 @@
+"""The job that makes a WordPiece vocabulary from text, as a function.
+
+It counts the words of the corpus, chooses the most frequent ones, and learns tokens from them. A
+large corpus is read twice, so that the memory does not grow with it
+(`transforms/vocabulary/word_counts.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+
+from recordmill.pipelines.cores import usable_cores
+from recordmill.pipelines.engines.choice import Engine
+from recordmill.pipelines.engines.error_text import one_line
+from recordmill.pipelines.engines.local import JobSize
+from recordmill.pipelines.planning.text_planner import task_bytes
+from recordmill.pipelines.tensorflow_loading import load_tensorflow
+from recordmill.records.errors import RunError, UsageError
+from recordmill.transforms.dataset.workspace import read_json
+from recordmill.transforms.sources.document_spec import DocumentSpec
+from recordmill.transforms.sources.source_list import SourceList
+from recordmill.transforms.sources.work_items import cut_work_items
+from recordmill.transforms.sources.work_plan import write_work_items
+from recordmill.transforms.storage import files
+from recordmill.transforms.vocabulary.analyze_words import (
+    CountWords,
+    SketchWords,
+    WordCountSpec,
+    read_counts,
+    read_sketch,
+)
+from recordmill.transforms.vocabulary.word_counts import SketchSpec, choose_threshold, passing
+from recordmill.transforms.vocabulary.wordpiece_learning import (
+    LearnSpec,
+    choose_words,
+    learn_vocabulary,
+)
+
+# So much text has two million distinct words at worst, which memory holds; the size alone decides,
+# and never the number of workers, so that both ways of counting never compete for one input.
+ONE_PASS_BYTES = 16_000_000
+# Loading TensorFlow in workers takes 10 seconds a pass, in which one process reads so much.
+_ONE_PROCESS_BYTES = 256_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class VocabRequest:
+    """What the user asked for, checked.
+
+    Attributes:
+      patterns: globs of the input.
+      input_format: as in --input_format.
+      output: the vocabulary file.
+      documents: how documents lie in the input.
+      lower_case: as in --do_lower_case.
+      max_rejected: the share of inputs that may be rejected, in [0, 1].
+      learn: the vocabulary wanted.
+    """
+
+    patterns: list[str]
+    input_format: str
+    output: str
+    documents: DocumentSpec
+    lower_case: bool
+    max_rejected: float
+    learn: LearnSpec
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.max_rejected <= 1:
+            raise UsageError(f"--max_rejected must be in [0, 1], got {self.max_rejected}")
+
+
+@contextmanager
+def _work_folder(output: str) -> Iterator[str]:
+    """Makes a folder beside the output, which every worker can reach, and removes it at the end."""
+    folder, _, name = output.rpartition("/")
+    beside = files.join(folder or ("/" if output.startswith("/") else "."), "")
+    work = f"{beside}.{name}.{uuid.uuid4().hex[:12]}.tmp"
+    files.make_folder(work)
+    try:
+        yield work
+    finally:
+        files.delete_folder(work)
+
+
+@dataclass(frozen=True, slots=True)
+class CountingRun:
+    """Runs the passes over a planned input.
+
+    Attributes:
+      engine: counts the words.
+      tasks: the number of tasks that the input is cut into.
+      input_bytes: the bytes of the input.
+    """
+
+    engine: Engine
+    tasks: int
+    input_bytes: int
+
+    def over_tasks(self, work: str, transform: beam.PTransform[beam.PCollection[int], Any]) -> None:
+        """Applies a transform to the numbers of all tasks, on the engine asked for."""
+
+        def build(pipeline: beam.Pipeline) -> object:
+            return (
+                pipeline
+                | "Tasks" >> beam.Create(range(self.tasks), reshuffle=False)
+                | "SpreadTasks" >> beam.Reshuffle()
+                | "Words" >> transform
+            )
+
+        try:
+            self.engine.run(
+                build,
+                folder=work,
+                failure_path=files.join(work, "failure.txt"),
+                size=JobSize(
+                    self.tasks,
+                    self.input_bytes,
+                    1 if self.input_bytes <= _ONE_PROCESS_BYTES else usable_cores(),
+                ),
+            )
+        except RunError:
+            raise
+        except Exception as error:
+            raise RunError(one_line(error)) from error
+
+
+def count_words(
+    run: CountingRun, spec: WordCountSpec, sketch: SketchSpec | None
+) -> tuple[dict[str, int], dict[str, int]]:
+    """Returns the counts of words and of characters.
+
+    Args:
+      run: over the tasks that `spec.work` holds.
+      spec: what to count.
+      sketch: where given, words that are rarer than about the `sketch.kept_words` most frequent
+        ones are left out.
+    """
+    threshold = 1
+    if sketch is not None:
+        spec = replace(spec, sketch=sketch)
+        print("reading for the first time: which words may be frequent", file=sys.stderr)
+        run.over_tasks(spec.work, SketchWords(spec))
+        counters = read_sketch(spec)
+        threshold = choose_threshold(counters, sketch)
+        files.write_bytes(spec.passing_path, np.asarray(passing(counters, threshold)).tobytes())
+        print("reading for the second time: how frequent they are", file=sys.stderr)
+    run.over_tasks(spec.work, CountWords(spec))
+    words, characters = read_counts(spec)
+    return {word: count for word, count in words.items() if count >= threshold}, characters
+
+
+def _check_totals(totals: dict[str, Any], max_rejected: float) -> None:
+    rejected = sum(totals["rejected"].values())
+    inputs = totals["documents"] + rejected
+    if rejected > max_rejected * inputs:
+        reasons = ", ".join(f"{reason} {count}" for reason, count in totals["rejected"].items())
+        first = json.loads(totals["first_reject"])
+        raise RunError(
+            f"{rejected} of {inputs} inputs rejected ({reasons}), which is {rejected / inputs:.3%} "
+            f"where --max_rejected allows {max_rejected:.3%}; the first is in {first['source']} at "
+            f"byte {first['position']}; fix them, or raise --max_rejected"
+        )
+    if not totals["words"]:
+        raise RunError("the input has no words; see --input, --documents and --text_field")
+
+
+@dataclass(frozen=True, slots=True)
+class VocabularySummary:
+    """What a vocabulary was learned from.
+
+    Attributes:
+      tokens: the number of tokens in the file.
+      chosen_words: the number of distinct words that the tokens were learned from.
+      distinct_words: the number of distinct words counted.
+      words: the number of words in the input.
+    """
+
+    tokens: int
+    chosen_words: int
+    distinct_words: int
+    words: int
+
+
+def write_vocabulary(
+    request: VocabRequest, sources: SourceList, engine: Engine
+) -> VocabularySummary:
+    """Counts the words, learns the tokens and writes the file.
+
+    Args:
+      request: what the user asked for.
+      sources: the input.
+      engine: what counts the words.
+
+    Raises:
+      RunError: one line: why the run failed.
+    """
+    input_bytes = sources.text_bytes
+    tasks = cut_work_items(
+        sources,
+        target_bytes=task_bytes(input_bytes, engine.workers),
+        splittable=request.documents.splittable,
+        delimiter=request.documents.delimiter,
+    )
+    load_tensorflow("tensorflow_text")
+    learn = request.learn
+    sketch = None if input_bytes <= ONE_PASS_BYTES else SketchSpec.for_words(learn.most_words)
+    with _work_folder(request.output) as work:
+        count = write_work_items(work, tasks)
+        spec = WordCountSpec(work, request.documents, request.lower_case)
+        run = CountingRun(engine, count, input_bytes)
+        words, characters = count_words(run, spec, sketch)
+        totals = read_json(spec.totals_path)
+    _check_totals(totals, request.max_rejected)
+    chosen = choose_words(words, characters, learn)
+    tokens = learn_vocabulary(chosen, learn)
+    files.write_bytes(request.output, "".join(f"{token}\n" for token in tokens).encode())
+    return VocabularySummary(len(tokens), len(chosen), len(words), totals["words"])

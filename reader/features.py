@@ -1,0 +1,28 @@
+"""What travels between the stages of a reader: batches of features, and functions of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+# Feature -> `[batch_size, *shape]`.
+Features: TypeAlias = "dict[str, tf.Tensor | tf.RaggedTensor]"
+# Takes `keys [batch_size, 2] int64` too: epoch, and number of the record in the split as written.
+Transform: TypeAlias = "Callable[[Features, tf.Tensor], Features]"
+
+_Function = TypeVar("_Function", bound="Callable[..., object]")
+
+
+def in_graph(function: _Function) -> _Function:
+    """Returns a function marked as plain graph code.
+
+    AutoGraph would have nothing to convert in it, would take longer to trace it, and would spread
+    its errors over many lines.
+    """
+    import tensorflow as tf
+
+    marked: _Function = tf.autograph.experimental.do_not_convert(function)
+    return marked

@@ -1,0 +1,100 @@
+"""Errors of a dataset's elements as one line of ours, where TensorFlow gives twenty.
+
+An error inside a tf.data pipeline passes through TensorFlow's runtime, which adds the names of
+iterators and nodes to it. Where Python iterates the dataset itself, the one line is raised alone.
+Where a graph does (`model.fit`, `tf.distribute`), or a dataset that the caller made of ours, only
+TensorFlow can raise it: its message then holds the line after "assertion failed".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import tensorflow as tf
+
+from recordmill.reader.compat import DatasetOfVariant, OwnedIterator, assertion_message
+from recordmill.records.errors import RunError
+
+Describe: TypeAlias = "Callable[[tf.errors.OpError], str | None]"
+
+_PREFIX = "recordmill: "
+
+
+class ReadError(RunError, tf.errors.InvalidArgumentError):
+    """A dataset's elements cannot be had, for a reason that we know.
+
+    Also an error of TensorFlow, of the kind that it raises for the same cause, because trainers
+    catch those.
+    """
+
+    def __init__(self, message: str) -> None:
+        tf.errors.InvalidArgumentError.__init__(self, None, None, message)
+
+
+def check_in_graph(condition: Any, message: str | tf.Tensor) -> list[Any]:
+    """Returns control dependencies that fail with one line unless a condition holds.
+
+    Args:
+      condition: `[] bool`.
+      message: `[] string` of one line, without the name of this package.
+    """
+    check = tf.debugging.Assert(condition, [tf.strings.join([_PREFIX, message])])
+    return [] if check is None else [check]
+
+
+def checked_message(error: tf.errors.OpError) -> str | None:
+    """Returns the line of the `check_in_graph` that failed, or None for any other error."""
+    message = assertion_message(error)
+    return message.removeprefix(_PREFIX) if message and message.startswith(_PREFIX) else None
+
+
+def raise_one_line(
+    dataset: tf.data.Dataset, describe: Describe = checked_message
+) -> tf.data.Dataset:
+    """Returns the same dataset, whose iterators in Python raise `ReadError`.
+
+    It is the same operation, and adds none: nothing is slower.
+
+    Args:
+      dataset: to iterate.
+      describe: error -> our line for it, or None for an error that is none of ours.
+    """
+    return _OneLineDataset(dataset, describe)
+
+
+class _OneLineDataset(DatasetOfVariant):
+    def __init__(self, dataset: tf.data.Dataset, describe: Describe) -> None:
+        variant = tf.data.experimental.to_variant(dataset)
+        super().__init__(variant, [dataset], dataset.element_spec)
+        self._describe = describe
+
+    def __iter__(self) -> Any:
+        if not tf.executing_eagerly():
+            return super().__iter__()
+        return _OneLineIterator(self, self._describe)
+
+
+class _OneLineIterator(OwnedIterator):
+    def __init__(self, dataset: tf.data.Dataset, describe: Describe) -> None:
+        self._describe = describe
+        super().__init__(dataset)
+
+    def __next__(self) -> Any:
+        try:
+            return super().__next__()
+        except tf.errors.OpError as error:
+            message = self._describe(error)
+            if message is None:
+                raise
+            raise ReadError(message) from None
+
+    def get_next(self) -> Any:
+        """Returns the next element, as `tf.data.Iterator.get_next`."""
+        try:
+            return super().get_next()
+        except tf.errors.OpError as error:
+            message = self._describe(error)
+            if message is None:
+                raise
+            raise ReadError(message) from None

@@ -1,0 +1,182 @@
+"""Opening a split: which shards and records, where they are, and the order they are read in."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from recordmill.reader.dataset import FinishedDataset, check_schema, open_dataset
+from recordmill.reader.options import OnError, ReaderOptions
+from recordmill.reader.order import Order
+from recordmill.reader.record_ranges import RecordOffsets, RecordRange, without
+from recordmill.reader.selection import Part, parse_selection
+from recordmill.reader.source import RecordSource
+from recordmill.reader.workers import Worker
+from recordmill.records.errors import UsageError
+from recordmill.records.manifest import ShardInfo
+
+if TYPE_CHECKING:
+    from recordmill.reader.damage import UnreadableRecord
+
+_WINDOW_RECORDS = 1 << 15
+_WINDOW_BYTES = 1 << 24
+# To begin with a block costs as much as to read some hundred records, and with a window a thousand.
+_WINDOW_BLOCKS = 16
+_WRITTEN_WINDOW_BLOCKS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedSplit:
+    """What a reader needs to know of the records that it reads.
+
+    Attributes:
+      dataset: that holds them.
+      source: where they are.
+      order: of this worker's rows.
+      skipped: the records that `on_error` leaves out.
+    """
+
+    dataset: FinishedDataset
+    source: RecordSource
+    order: Order
+    skipped: list[UnreadableRecord]
+
+
+def open_split(path: str | os.PathLike[str], split: str, options: ReaderOptions) -> OpenedSplit:
+    """Opens a split of a finished dataset for one worker.
+
+    Args:
+      path, split: as `load` takes them.
+      options: how to read it.
+
+    Raises:
+      UsageError: see `load`.
+    """
+    worker = options.find_worker()
+    dataset = open_dataset(path)
+    if options.schema is not None:
+        check_schema(dataset, options.schema)
+    parts = parse_selection(split, dataset.split_records, dataset.path)
+    shards, record_ranges = _record_ranges(dataset, parts)
+    paths = _local_paths(dataset, shards, options)
+    skipped, record_ranges = _skip_unreadable(
+        dataset, shards, paths, record_ranges, options.on_error
+    )
+    record_bytes = max(1, sum(s.record_bytes for s in shards) // sum(s.records for s in shards))
+    source = RecordSource(
+        tuple(paths), dataset.manifest.compression,
+        _record_offsets(dataset, shards, every_record=bool(skipped)), dataset.schema, record_bytes,
+    )  # fmt: skip
+    order = _make_order(source, record_ranges, worker, options)
+    if not order.steps_per_epoch:
+        raise UsageError(
+            f"{worker.count} workers x batch_size {options.batch_size} must be at most the "
+            f"{order.records} records of {split!r}; or give remainder='keep', 'pad' or 'repeat'"
+        )
+    return OpenedSplit(dataset, source, order, skipped)
+
+
+def _record_ranges(
+    dataset: FinishedDataset, parts: Sequence[Part]
+) -> tuple[list[ShardInfo], list[RecordRange]]:
+    """Returns the shards that some parts of splits need, and the records in them."""
+    shards: list[ShardInfo] = []
+    record_ranges = []
+    numbers: dict[str, int] = {}
+    for part in parts:
+        split = dataset.split(part.split)
+        dataset.check_files(split)
+        base = numbers.setdefault(
+            part.split, sum(dataset.split(other).records for other in numbers)
+        )
+        before = 0
+        for shard in split.shards:
+            first = max(part.first, before) - before
+            last = min(part.last, before + shard.records) - before
+            if last > first:
+                if shard not in shards[-1:]:
+                    shards.append(shard)
+                number = base + before + first
+                record_ranges.append(RecordRange(len(shards) - 1, first, last - first, number))
+            before += shard.records
+    return shards, record_ranges
+
+
+def _local_paths(
+    dataset: FinishedDataset, shards: Sequence[ShardInfo], options: ReaderOptions
+) -> list[str]:
+    """Returns a path for each shard: that of its copy where there is a cache with room for it."""
+    if options.cache_dir is None:
+        return [dataset.file(shard.name.path) for shard in shards]
+    from recordmill.reader.caching import ShardCache
+
+    return ShardCache(options.cache_dir, options.cache_bytes).fetch(dataset, shards)
+
+
+def _skip_unreadable(
+    dataset: FinishedDataset,
+    shards: Sequence[ShardInfo],
+    paths: Sequence[str],
+    record_ranges: list[RecordRange],
+    on_error: OnError,
+) -> tuple[list[UnreadableRecord], list[RecordRange]]:
+    """Returns the records that cannot be read, and the ranges without them, or their shards."""
+    if on_error == "fail":
+        return [], record_ranges
+    from recordmill.reader.damage import scan_shards
+
+    compression = dataset.manifest.compression
+    by_shard = scan_shards(paths, compression, lambda i: dataset.index(shards[i]))
+    unreadable = [record for records in by_shard for record in records]
+    if on_error == "skip_shard":
+        corrupt = {i for i, records in enumerate(by_shard) if records}
+        kept = [record_range for record_range in record_ranges if record_range.shard not in corrupt]
+    else:
+        holes = [(i, record.record) for i, records in enumerate(by_shard) for record in records]
+        kept = without(record_ranges, holes)
+    if not kept:
+        raise UsageError(
+            f"at least one record must be readable, and {len(unreadable)} in {len(paths)} shards "
+            f"are not, first {unreadable[0]}; copy the dataset again"
+        )
+    return unreadable, kept
+
+
+def _record_offsets(
+    dataset: FinishedDataset, shards: Sequence[ShardInfo], *, every_record: bool
+) -> RecordOffsets | None:
+    """Returns byte offsets, of every record where there are holes to jump over."""
+    if dataset.manifest.compression:
+        return None
+    records = [shard.records for shard in shards]
+    limit = {"most": sum(records)} if every_record else {}
+    return RecordOffsets(
+        dataset.read, [shard.name.index_path for shard in shards], records, **limit
+    )
+
+
+def _make_order(
+    source: RecordSource,
+    record_ranges: Sequence[RecordRange],
+    worker: Worker,
+    options: ReaderOptions,
+) -> Order:
+    window_records = options.window_records or max(
+        1, min(_WINDOW_RECORDS, _WINDOW_BYTES // source.record_bytes)
+    )
+    whole_shards = bool(source.compression)
+    blocks = _WINDOW_BLOCKS if options.shuffle else _WRITTEN_WINDOW_BLOCKS
+    order = Order(
+        record_ranges=tuple(record_ranges),
+        batch_size=options.batch_size,
+        workers=worker.count,
+        worker=worker.index,
+        seed=options.seed if options.shuffle else None,
+        remainder=options.remainder,
+        window_records=window_records,
+        block_records=window_records if whole_shards else max(1, window_records // blocks),
+        whole_shards=whole_shards,
+    )
+    return order if options.reorder is None else options.reorder(order)

@@ -1,0 +1,1 @@
+"""Which records an epoch draws: mixtures of datasets, class balance, length buckets."""

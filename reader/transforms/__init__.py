@@ -1,0 +1,1 @@
+"""Transforms of whole batches, in the graph: masks, spans, packing, images."""

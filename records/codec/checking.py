@@ -1,0 +1,257 @@
+"""Whether framed records are what their schema says, without a protobuf object for any of them.
+
+The kernel walks the wire format (see `encoding`) and accepts what the encoder writes, with entries
+of the map in any order. It looks at every tag and length, so that a record which passes parses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recordmill.records.codec.framing import FOOTER_BYTES, HEADER_BYTES, Bytes, Offsets
+from recordmill.records.codec.jit import kernel
+from recordmill.records.schema import Schema
+
+_OK, _MALFORMED, _UNKNOWN, _TWICE, _MISSING, _TYPE, _COUNT = range(7)
+_KINDS = ("bytes", "float32", "int64")  # in the order of the Feature message's fields
+
+
+@kernel
+def _varint(data: Bytes, at: int, end: int) -> tuple[Any, int]:
+    """Returns a varint below 2**63 and the offset behind it; -1 as offset where there is none."""
+    value = np.uint64(0)
+    for i in range(9):
+        if at + i >= end:
+            return 0, -1
+        byte = np.uint64(data[at + i])
+        value |= (byte & np.uint64(127)) << np.uint64(7 * i)
+        if byte < np.uint64(128):
+            return np.int64(value), at + i + 1
+    return 0, -1
+
+
+@kernel
+def _field(data: Bytes, at: int, end: int, tag: int) -> tuple[int, int]:
+    """Returns begin and end of the content of the length-delimited field at `at`; -1 if broken."""
+    if at >= end or data[at] != tag:
+        return -1, -1
+    length, begin = _varint(data, at + 1, end)
+    if begin < 0 or length > end - begin:
+        return -1, -1
+    return begin, begin + length
+
+
+@kernel
+def _count_varints(data: Bytes, begin: int, end: int) -> int:
+    count = 0
+    run = 0
+    for at in range(begin, end):
+        run += 1
+        if data[at] < 128:
+            count += 1
+            run = 0
+        elif run >= 10:
+            return -1
+    return count if run == 0 else -1
+
+
+@kernel
+def _count_values(data: Bytes, begin: int, end: int, kind: int) -> int:
+    """Returns the number of values in a list message, -1 where it is broken."""
+    if kind == 0:
+        count = 0
+        while begin < end:
+            _, begin = _field(data, begin, end, 0x0A)
+            if begin < 0:
+                return -1
+            count += 1
+        return count
+    if begin == end:
+        return 0
+    first, last = _field(data, begin, end, 0x0A)
+    if first < 0 or last != end:
+        return -1
+    if kind == 1:
+        return (last - first) // 4 if (last - first) % 4 == 0 else -1
+    return _count_varints(data, first, last)
+
+
+@kernel
+def _feature(data: Bytes, begin: int, end: int) -> tuple[int, int]:
+    """Returns kind and number of values of a Feature message, -1 as kind where it is broken."""
+    if begin >= end:
+        return -1, 0
+    tag = data[begin]
+    if tag == 0x0A:
+        kind = 0
+    elif tag == 0x12:
+        kind = 1
+    elif tag == 0x1A:
+        kind = 2
+    else:
+        return -1, 0
+    first, last = _field(data, begin, end, tag)
+    if first < 0 or last != end:
+        return -1, 0
+    count = _count_values(data, first, last, kind)
+    return (kind, count) if count >= 0 else (-1, 0)
+
+
+@kernel
+def _steps(data: Bytes, begin: int, end: int, kind: int) -> tuple[int, int, int]:
+    """Returns code, kind and number of steps of a FeatureList of one value a step."""
+    count = 0
+    while begin < end:
+        first, begin = _field(data, begin, end, 0x0A)
+        if first < 0:
+            return _MALFORMED, 0, 0
+        found, values = _feature(data, first, begin)
+        if found < 0 or values != 1:
+            return _MALFORMED, 0, 0
+        if found != kind:
+            return _TYPE, found, 0
+        count += 1
+    return _OK, kind, count
+
+
+@kernel
+def _find_key(data: Bytes, begin: int, end: int, keys: Bytes, splits: Offsets, guess: int) -> int:
+    """Returns which feature's name `data[begin:end]` is, -1 for none; tries `guess` first."""
+    count = splits.shape[0] - 1
+    for step in range(count):
+        i = (guess + step) % count
+        if splits[i + 1] - splits[i] == end - begin:
+            j = 0
+            while j < end - begin and data[begin + j] == keys[splits[i] + j]:
+                j += 1
+            if j == end - begin:
+                return i
+    return -1
+
+
+@kernel
+def _check_record(
+    data: Bytes,
+    begin: int,
+    end: int,
+    keys: Bytes,
+    splits: Offsets,
+    kinds: Offsets,
+    counts: Offsets,
+    sequence: bool,
+    present: Bytes,
+) -> tuple[int, int, int]:
+    """Returns code, feature and what was found instead: a kind or a number of values."""
+    present[:] = 0
+    at, stop = _field(data, begin, end, 0x12 if sequence else 0x0A)
+    if at < 0 or stop != end:
+        return _MALFORMED, -1, 0
+    guess = 0
+    while at < stop:
+        entry, at = _field(data, at, stop, 0x0A)
+        if entry < 0:
+            return _MALFORMED, -1, 0
+        name, name_end = _field(data, entry, at, 0x0A)
+        if name < 0:
+            return _MALFORMED, -1, 0
+        value, value_end = _field(data, name_end, at, 0x12)
+        if value < 0 or value_end != at:
+            return _MALFORMED, -1, 0
+        feature = _find_key(data, name, name_end, keys, splits, guess)
+        if feature < 0:
+            return _UNKNOWN, -1, 0
+        if present[feature]:
+            return _TWICE, feature, 0
+        present[feature] = 1
+        guess = feature + 1
+        if sequence:
+            code, kind, count = _steps(data, value, value_end, kinds[feature])
+            if code != _OK:
+                return code, feature, kind
+        else:
+            kind, count = _feature(data, value, value_end)
+            if kind < 0:
+                return _MALFORMED, feature, 0
+            if kind != kinds[feature]:
+                return _TYPE, feature, kind
+        if counts[feature] >= 0 and count != counts[feature]:
+            return _COUNT, feature, count
+    for feature in range(present.shape[0]):
+        if not present[feature]:
+            return _MISSING, feature, 0
+    return _OK, -1, 0
+
+
+@kernel
+def _check(
+    data: Bytes,
+    offsets: Offsets,
+    keys: Bytes,
+    splits: Offsets,
+    kinds: Offsets,
+    counts: Offsets,
+    sequence: bool,
+    found: Offsets,
+) -> None:
+    present = np.zeros(kinds.shape[0], np.uint8)
+    for i in range(offsets.shape[0] - 1):
+        found[i, 0], found[i, 1], found[i, 2] = _check_record(
+            data, offsets[i] + HEADER_BYTES, offsets[i + 1] - FOOTER_BYTES,
+            keys, splits, kinds, counts, sequence, present,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class RecordDefect:
+    """A record that is not what its schema says: its position in the batch, and what is wrong."""
+
+    index: int
+    problem: str
+
+
+class SchemaChecker:
+    """A schema in the form that the kernel takes."""
+
+    def __init__(self, schema: Schema) -> None:
+        names = [feature.name.encode() for feature in schema.features]
+        self._schema = schema
+        self._keys = np.frombuffer(b"".join(names), np.uint8)
+        self._splits = np.cumsum([0, *map(len, names)], dtype=np.int64)
+        self._kinds = np.array([_KINDS.index(f.dtype) for f in schema.features], np.int64)
+        counts = [-1 if f.values is None else f.values for f in schema.features]
+        self._counts = np.array(counts, np.int64)
+
+    def check(self, data: Bytes, offsets: Offsets) -> list[RecordDefect]:
+        """Returns the records that are not what the schema says, in order.
+
+        Args:
+          data: `[bytes] uint8`, framed records.
+          offsets: `[num_records + 1] int64`, framing included, as `scan_records` returns them.
+        """
+        found = np.empty((len(offsets) - 1, 3), np.int64)
+        _check(
+            data, offsets, self._keys, self._splits, self._kinds, self._counts,
+            self._schema.sequence, found,
+        )  # fmt: skip
+        bad: npt.NDArray[np.int64] = np.flatnonzero(found[:, 0])
+        return [RecordDefect(int(i), self._describe(*map(int, found[i]))) for i in bad]
+
+    def _describe(self, code: int, feature: int, found: int) -> str:
+        if code == _MALFORMED:
+            kind = "SequenceExample" if self._schema.sequence else "Example"
+            return f"must be a tf.{kind} as recordmill encodes it, and is not"
+        if code == _UNKNOWN:
+            names = ", ".join(f.name for f in self._schema.features)
+            return f"must have no feature but {names}, and has another"
+        expected = self._schema.features[feature]
+        if code == _TWICE:
+            return f"feature {expected.name} must be there once, and is there twice"
+        if code == _MISSING:
+            return f"feature {expected.name} must be there, and is missing"
+        if code == _TYPE:
+            return f"feature {expected.name} must be {expected.dtype}, and is {_KINDS[found]}"
+        return f"feature {expected.name} must have {expected.values} values, and has {found}"

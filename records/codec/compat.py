@@ -1,0 +1,67 @@
+"""Everything private of numba and llvmlite that recordmill uses.
+
+A release of either may change what is here without notice; `tests/records/codec/test_compat.py`
+fails then, with the name of what changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numba
+from llvmlite import binding, ir
+from numba.extending import intrinsic
+
+
+@contextmanager
+def cache_folder(path: str) -> Iterator[None]:
+    """Functions that are decorated meanwhile keep their machine code in `path`.
+
+    numba reads the folder when a function is decorated, and has no argument for it.
+    """
+    before = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = path
+    try:
+        yield
+    finally:
+        numba.config.CACHE_DIR = before
+
+
+def load_compiler() -> None:
+    """Loads what numba otherwise loads when the first kernel is called: half a second."""
+    target = numba.core.registry.cpu_target
+    target.typing_context.refresh()
+    target.target_context.refresh()
+
+
+def has_crc32c_instruction() -> bool:
+    """Tells whether kernels are compiled for a processor that computes crc32c by itself."""
+    config = numba.config
+    chosen = config.CPU_NAME or config.CPU_FEATURES or config.DISABLE_JIT
+    return not chosen and bool(binding.get_host_cpu_features().get("sse4.2"))
+
+
+@intrinsic
+def crc32c_of_word(_: Any, crc: Any, data: Any, at: Any) -> Any:
+    """Adds `data[at : at + 8]` to a crc32c, five times as fast as by tables.
+
+    Only where `has_crc32c_instruction`. Kernels call it as `crc32c_of_word(crc, data, at)` with a
+    uint64, a contiguous `[n] uint8` and an int64; it returns a uint64.
+    """
+    if data.layout != "C":
+        return None  # numba says that there is no such function
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        before, array, offset = values
+        content = context.make_array(signature.args[1])(context, builder, array).data
+        uint64 = ir.IntType(64)
+        pointer = builder.bitcast(builder.gep(content, [offset]), uint64.as_pointer())
+        function = builder.module.declare_intrinsic(
+            "llvm.x86.sse42.crc32.64.64", fnty=ir.FunctionType(uint64, [uint64, uint64])
+        )
+        return builder.call(function, [before, builder.load(pointer, align=1)])
+
+    types = numba.types
+    return types.uint64(types.uint64, data, types.int64), generate

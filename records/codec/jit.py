@@ -1,0 +1,93 @@
+"""`kernel`: numba's njit with a cache on disk that survives the process and never goes stale.
+
+numba checks only the file of the function itself, so a kernel that calls another file's kernel
+would keep running its old code; the cache folder is therefore named after the sources of all
+kernels. It lies in the user's cache folder, because site-packages may be read-only, and should not
+be littered; only this user may write to it.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numba
+
+from recordmill.records.codec import compat
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+_PACKAGE = Path(__file__).parents[2]
+
+
+def kernel_digest(package: Path = _PACKAGE) -> str:
+    """Returns a digest of numba's version and of every source that kernels are compiled from.
+
+    Args:
+      package: the folder with `records` and `transforms`, where all kernels are. Of `records` all
+        sources count, because kernels anywhere may use its constants; of `transforms`, in which
+        more is edited, those that define kernels.
+    """
+    digest = blake2b(numba.__version__.encode(), digest_size=8)
+    for source in sorted((package / "records").rglob("*.py")):
+        digest.update(source.read_bytes())
+    for source in sorted((package / "transforms").rglob("*.py")):
+        text = source.read_bytes()
+        if b"recordmill.records.codec.jit" in text:
+            digest.update(text)
+    return digest.hexdigest()
+
+
+def private_folder(path: Path) -> bool:
+    """Makes a folder that only this user can write to; tells whether there is one.
+
+    numba unpickles what lies in its cache, so a folder that another user can write to would run
+    that user's code: it is not used, and neither is a link.
+    """
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = path.lstat()
+    except OSError:
+        return False
+    ours = not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
+    others_write = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return stat.S_ISDIR(status.st_mode) and ours and not others_write and os.access(path, os.W_OK)
+
+
+def cache_folder(bases: Sequence[Path], digest: str) -> str:
+    """Returns the folder for machine code below the first base that can be private, "" for none."""
+    for base in bases:
+        if private_folder(base) and private_folder(base / digest):
+            return str(base / digest)
+    return ""
+
+
+def _cache_bases() -> list[Path]:
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    user = os.geteuid() if hasattr(os, "geteuid") else 0
+    return [Path(home) / "recordmill", Path(tempfile.gettempdir()) / f"recordmill-{user}"]
+
+
+_CACHE_FOLDER = os.environ.get("NUMBA_CACHE_DIR") or cache_folder(_cache_bases(), kernel_digest())
+
+
+def kernel(function: _Function) -> _Function:
+    """Compiles `function` on first use, without the GIL, and caches the machine code on disk."""
+    with suppress(RuntimeError):  # numba finds the folder not writable
+        if _CACHE_FOLDER:
+            with compat.cache_folder(_CACHE_FOLDER):
+                cached: _Function = numba.njit(cache=True, nogil=True)(function)
+                return cached
+    compiled: _Function = numba.njit(nogil=True)(function)  # in every process anew
+    return compiled
+
+
+def load() -> None:
+    """Loads what numba otherwise loads when the first kernel is called: half a second."""
+    compat.load_compiler()

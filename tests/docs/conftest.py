@@ -1,0 +1,84 @@
+"""A folder with all that the blocks of the documentation name: inputs, a vocabulary, datasets."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT / "docs" / "generate"), str(Path(__file__).parent)]
+
+CLASSES = ("cat", "dog")
+_VOC = """<annotation><filename>{name}.jpg</filename><size><width>48</width><height>32</height>
+<depth>3</depth></size><object><name>cat</name><bndbox><xmin>4</xmin><ymin>4</ymin><xmax>30</xmax>
+<ymax>20</ymax></bndbox></object></annotation>"""
+
+
+def _picture(path: Path, seed: int, *, form: str = "RGB") -> None:
+    """Writes a small picture: a gradient whose colour depends on the seed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    image = Image.linear_gradient("L").resize((48, 32)).rotate(seed * 17)
+    if form == "L":
+        image = image.point(lambda value: int(value > 127))
+    else:
+        image = Image.merge("RGB", (image, image.rotate(90), Image.new("L", image.size, seed * 9)))
+    image.save(path)
+
+
+def make_inputs(folder: Path, corpus: Path, vocab_file: str) -> None:
+    """Makes the corpus, the vocabulary and the images that the documentation names."""
+    for name in ("corpus", "books"):
+        shutil.copytree(corpus, folder / name)
+        for path in sorted((folder / name).iterdir())[1:]:
+            path.unlink()
+    shutil.copy(vocab_file, folder / "vocab.txt")
+    for number in range(6):
+        for seed, name in enumerate(CLASSES):
+            _picture(folder / "photos" / name / f"{number}.jpg", 2 * number + seed)
+        _picture(folder / "VOC2012/JPEGImages" / f"{number}.jpg", number)
+        (folder / "VOC2012/Annotations").mkdir(exist_ok=True)
+        (folder / f"VOC2012/Annotations/{number}.xml").write_text(_VOC.format(name=number))
+        _picture(folder / "data/images" / f"{number}.jpg", number)
+        _picture(folder / "data/masks" / f"{number}.png", number, form="L")
+    lists = folder / "VOC2012/ImageSets/Main"
+    lists.mkdir(parents=True)
+    (lists / "train.txt").write_text("".join(f"{number}\n" for number in range(6)))
+
+
+DATASETS = {
+    "ds": "text --input=corpus/*.txt --output=ds --vocab_file=vocab.txt --task=bert "
+    "--max_seq_length=64 --dupe_factor=2 --splits=train:0.8,validation:0.2 --num_shards=2",
+    "tokens": "text --input=corpus/*.txt --output=tokens --vocab_file=vocab.txt --task=mlm_tokens "
+    "--max_seq_length=64 --num_shards=2",
+    "images": "images --input=photos --output=images --image_size=32x32 --statistics=sample "
+    "--num_shards=2 --copies=8 --augmentations=flip",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory: pytest.TempPathFactory, corpus: Path, vocab_file: str) -> Path:
+    """A folder with inputs and datasets, written once and copied for each block."""
+    from recordmill.pipelines.command_line import main
+
+    folder = tmp_path_factory.mktemp("prepared")
+    make_inputs(folder, corpus, vocab_file)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for command in DATASETS.values():
+            assert main([*command.split(), "--direct_num_workers=1"]) == 0
+    shutil.copytree(folder / "ds", folder / "ds2")
+    return folder
+
+
+@pytest.fixture
+def workplace(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the prepared folder, which is the current one."""
+    folder = tmp_path / "workplace"
+    shutil.copytree(prepared, folder)
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("TF_USE_LEGACY_KERAS", "0")  # tensorflow_transform sets it for all that come
+    return folder

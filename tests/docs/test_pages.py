@@ -1,0 +1,135 @@
+"""What pages name is there: files, flags, public names; and their sizes stay small."""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from pathlib import Path
+
+import api_reference
+import doc_blocks
+import flag_reference
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from recordmill.pipelines.arguments import Parser
+from recordmill.pipelines.engines.flink import JOB_SERVER_FLAGS
+
+ROOT = doc_blocks.ROOT
+_LINK = re.compile(r"\[[^\]]+\]\((?![a-z]+:)([^)#\s]*)(?:#[^)\s]*)?\)")
+# Pages that are made while the site is built.
+_GENERATED = re.compile(r"docs/reference/(flags|api)-\w+\.md|docs/reference/rejects\.md")
+_ROOMS = re.compile(r"^\| `([\w/]+/)` \|(.*)\|$", re.MULTILINE)
+# Flags of other programs: gcloud, docker, benchmarks, Flink's runner in Java.
+_FOREIGN = {
+    "--worker-machine-type", "--disable-public-ips", "--network", "--service-account-email",
+    "--dataflow-kms-key", "--number_of_execution_retries", "--build-arg", "--parts",
+}  # fmt: skip
+_EXAMPLES = ("examples/flink/cluster.py", "examples/train_multiworker.py")
+
+
+def names(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("page", doc_blocks.PAGES, ids=names)
+def test_links_lead_to_files(page: Path) -> None:
+    for link in _LINK.findall(doc_blocks.prose(page)):
+        target = (page.parent / link).resolve() if link else page
+        assert target.exists() or _GENERATED.fullmatch(names(target)), link
+
+
+def known_flags() -> set[str]:
+    """Names every flag of recordmill, of Beam and of the examples."""
+    parser = Parser(add_help=False, allow_abbrev=False, conflict_handler="resolve")
+    for options in PipelineOptions.__subclasses__():
+        options._add_argparse_args(parser)
+    parsers = [parser, *map(flag_reference.parser_of, flag_reference.COMMANDS)]
+    flags = {name for p in parsers for action in p._actions for name in action.option_strings}
+    for path in _EXAMPLES:
+        flags |= set(re.findall(r'"(--\w+)"', (ROOT / path).read_text(encoding="utf-8")))
+    return flags | _FOREIGN | {"--version"} | {f"--{name}" for name in JOB_SERVER_FLAGS}
+
+
+@pytest.fixture(scope="module")
+def flags() -> set[str]:
+    return known_flags()
+
+
+@pytest.mark.parametrize("page", doc_blocks.PAGES, ids=names)
+def test_flags_in_the_text_exist(page: Path, flags: set[str]) -> None:
+    for code in re.findall(r"`([^`\n]+)`", doc_blocks.prose(page)):
+        unknown = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", code)) - flags
+        assert not unknown, code
+
+
+def test_every_file_that_the_architecture_names_is_there() -> None:
+    rooms = _ROOMS.findall((ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8"))
+    assert len(rooms) > 10
+    for folder, text in rooms:
+        assert (ROOT / folder).is_dir(), folder
+        for name in re.findall(r"`(\w+\.py)`", text):
+            assert (ROOT / folder / name).is_file(), f"{folder}{name}"
+
+
+def test_every_room_is_in_the_architecture() -> None:
+    rooms = {f for f, _ in _ROOMS.findall((ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8"))}
+    for folder in ("records", "reader", "transforms", "pipelines"):
+        for path in (ROOT / folder).rglob("__init__.py"):
+            room = f"{path.parent.relative_to(ROOT).as_posix()}/"
+            assert room in rooms or room == "transforms/", room
+
+
+@pytest.mark.parametrize(("page", "limit"), [("README.md", 8192), ("ARCHITECTURE.md", 16384)])
+def test_pages_that_are_read_first_are_short(page: str, limit: int) -> None:
+    assert len((ROOT / page).read_bytes()) <= limit
+
+
+@pytest.mark.parametrize("package", api_reference.NAMES)
+def test_api_pages_have_every_public_name(package: str) -> None:
+    names = [name for part in api_reference.NAMES[package].values() for name in part]
+    module = import_module(package)
+    for name in names:
+        assert getattr(module, name).__doc__, f"{package}.{name}"
+    assert sorted(names) == sorted(module.__all__)
+
+
+@pytest.mark.parametrize("command", flag_reference.COMMANDS)
+def test_every_flag_has_a_meaning_and_an_example(command: str) -> None:
+    page = flag_reference.page(command.split()[0])
+    assert page.count("\n| `") >= 2
+
+
+def test_defaults_are_those_of_the_parser() -> None:
+    page = flag_reference.page("text")
+    for row in (
+        "| `--do_lower_case`<br>`--no-do_lower_case` | on |",
+        "| `--do_whole_word_mask`<br>`--no-do_whole_word_mask` | off |",
+        "| `--wait`<br>`--no_wait`<br>`--no-wait` | on |",
+        "| `--overwrite`<br>`--no-overwrite` | off |",
+        "| `--max_seq_length` | `128` |", "| `--input` | required |",
+    ):  # fmt: skip
+        assert row in page
+
+
+def test_examples_are_of_flags_that_exist() -> None:
+    assert flag_reference.unused_examples() == []
+    for table in (flag_reference.DEFAULTS, flag_reference.MEANINGS):
+        known = {name.lstrip("-") for name in known_flags()}
+        assert table.keys() <= known
+
+
+def test_a_flag_without_example_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(flag_reference.EXAMPLES["verify"], "workers")
+    with pytest.raises(ValueError, match="recordmill verify --workers has no example"):
+        flag_reference.page("verify")
+
+
+def test_decisions_are_listed() -> None:
+    index = (ROOT / "docs/decisions/index.md").read_text(encoding="utf-8")
+    for path in (ROOT / "docs/decisions").glob("0*.md"):
+        text = path.read_text(encoding="utf-8")
+        assert f"({path.name})" in index
+        assert re.findall(r"^## (\w+)", text, re.M) == [
+            "Context", "Decision", "Measured", "Consequences"
+        ]  # fmt: skip

@@ -1,0 +1,55 @@
+"""`recordmill doctor` finds what is missing, and says what to do."""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import requires
+
+import pytest
+
+from recordmill.pipelines.command_line import main
+from recordmill.pipelines.commands import doctor
+
+
+def test_all_is_well_here(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert set(found["versions"]) == {"recordmill", "apache-beam", "python"}
+    assert all(found["versions"].values())
+
+
+def test_every_requirement_is_looked_at() -> None:
+    assert {"apache-beam", "numpy", "tensorflow", "tokenizers", "apache-beam[gcp]"} <= {
+        finding.what for finding in doctor.check_packages()
+    }
+    assert "hypothesis" not in {finding.what for finding in doctor.check_packages()}
+
+
+def test_missing_and_wrong_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ['numpy>=99; extra == "beam"', "no-such-package>=1"]
+    monkeypatch.setattr(
+        doctor, "requires", lambda name: texts if name == "recordmill" else requires(name)
+    )
+    missing, wrong = doctor.check_packages()
+    assert missing.what == "no-such-package"
+    assert missing.found == ""
+    assert missing.problem == "needed >=1 for the tf.data reader: pip install 'recordmill'"
+    assert wrong.what == "numpy"
+    assert wrong.problem.startswith("needed >=99 for text, images, vocab")
+    assert wrong.problem.endswith("pip install 'recordmill[beam]'")
+
+
+def test_cluster_that_does_not_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--flink_master=localhost:9"]) == 1
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("! cluster localhost:9")
+    assert "does not answer" in last
+
+
+def test_image_of_another_release() -> None:
+    here = {"recordmill": "1.2.0", "apache-beam": "2.77.0", "python": "3.11.7"}
+    same = here | {"python": "3.11.2"}
+    assert doctor.compare_versions("image", same, here).problem == ""
+    other = here | {"apache-beam": "2.76.0", "python": "3.12.1"}
+    problem = doctor.compare_versions("image", other, here).problem
+    assert problem.startswith("apache-beam 2.76.0 there and 2.77.0 here, python 3.12.1 there")

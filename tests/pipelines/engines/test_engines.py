@@ -1,0 +1,87 @@
+"""Every engine writes the same bytes, and says in one line what it cannot do."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from recordmill.pipelines.arguments import Parser
+from recordmill.pipelines.cores import usable_cores
+from recordmill.pipelines.engines.choice import choose_engine, parse_arguments
+from recordmill.pipelines.engines.error_text import one_line
+from recordmill.pipelines.engines.remote import check_shared
+from recordmill.records.errors import UsageError
+
+from ..conftest import Written
+from ..jobs import shard_bytes
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(
+    "engine",
+    [
+        "direct",
+        pytest.param("prism", marks=[pytest.mark.prism, pytest.mark.slow]),
+        pytest.param("flink", marks=[pytest.mark.flink, pytest.mark.slow]),
+    ],
+)
+def test_same_bytes(
+    engine: str, small: Written, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    flags = []
+    if engine == "prism":
+        flags = ["--runner=prism", f"--prism_location={request.getfixturevalue('prism')}"]
+    elif engine == "flink":
+        flags = request.getfixturevalue("flink").flags
+    line = small.case.line(small.source, tmp_path / "ds", *small.flags, *flags, workers=2)
+    subprocess.run(line, check=True, timeout=300, cwd=tmp_path)
+    assert shard_bytes(tmp_path / "ds") == small.shards
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--runner=flnk"], "--runner must be one of direct, flink, dataflow, prism"),
+        (["--runner=flink"], "--flink_master=HOST:PORT is required"),
+        (["--runner=flink", "--flink_master=localhost:9"], "localhost:9 does not answer as one"),
+        (["--runner=prism", "--prism_location=/none"], "--prism_location must be the program"),
+        (["--runner=prism", "--no_wait"], "--no_wait has no meaning for --runner=prism"),
+        (["--no_wait"], "--no_wait has no meaning for --runner=direct"),
+        (["--direct_running_mode=multi_processing"], "--direct_running_mode has no meaning here"),
+        (["--direct_num_workers=-1"], "--direct_num_workers must be at least 0, got -1"),
+        (["--flink_mastr=x"], "unknown flag --flink_mastr=x; did you mean --flink_master?"),
+        (["--runner=flink", "--parallelism=x"], "--parallelism: invalid int value: 'x'"),
+    ],
+)
+def test_mistakes_are_one_line(flags: list[str], message: str) -> None:
+    with pytest.raises(UsageError) as error:
+        choose_engine(*parse_arguments(Parser(), flags))
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_engines_by_beams_names() -> None:
+    engine = choose_engine(*parse_arguments(Parser(), ["--runner=PrismRunner"]))
+    assert engine.workers == usable_cores()
+    other = choose_engine(*parse_arguments(Parser(), ["--runner=SparkRunner", "--parallelism=7"]))
+    assert other.workers == 7
+
+
+def test_workers_elsewhere_need_shared_storage(tmp_path: Path) -> None:
+    check_shared("flink", {"--output": "gs://bucket/ds"})
+    with pytest.raises(UsageError, match=r"--output must be storage that all workers of flink"):
+        check_shared("flink", {"--input": "gs://bucket/in", "--output": str(tmp_path)})
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        "Traceback (most recent call last):\n  File x, line 1\nValueError: no such thing\n\n",
+        'status 400: {"errors":["A: B.\\n\\tat C\\nCaused by: ValueError: no such thing\\n"]}',
+        "a.RuntimeException: x\nCaused by: a.FlinkException: y\nValueError: no such thing\n\tat",
+    ],
+)
+def test_the_last_cause_of_a_trace_is_told(trace: str) -> None:
+    assert one_line(RuntimeError(trace)) == "ValueError: no such thing"

@@ -1,0 +1,142 @@
+"""Jobs on a real Flink cluster: what happens when they fail, and when the cluster does."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from recordmill.pipelines.arguments import Parser
+from recordmill.pipelines.engines.choice import choose_engine, parse_arguments
+from recordmill.pipelines.engines.flink_cluster import read_cluster
+from recordmill.records.errors import UsageError
+
+from ..clusters import ROOT
+from ..conftest import Written
+from ..jobs import shard_bytes
+
+pytestmark = [pytest.mark.flink, pytest.mark.slow, pytest.mark.timeout(1200)]
+
+
+def get(url: str) -> Any:
+    with urllib.request.urlopen(url, timeout=30) as response:
+        return json.load(response)
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 240) -> Any:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.1)
+    raise AssertionError(f"nothing happened in {seconds:.0f} s")
+
+
+@contextmanager
+def running(line: list[str]) -> Iterator[subprocess.Popen[str]]:
+    """A command in a process of its own, which is gone at the end with all that it started."""
+    with subprocess.Popen(
+        line, stderr=subprocess.PIPE, text=True, cwd="/", start_new_session=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def job_id(printed: str) -> str:
+    return printed.partition("/#/job/running/")[2].split()[0]
+
+
+def test_cluster_tells_what_it_is(flink: Any) -> None:
+    cluster = read_cluster(flink.url)
+    assert (cluster.version, cluster.slots_per_task_manager) == ("1.19", 2)
+    assert cluster.restart_strategy == "fixed-delay"
+    assert cluster.is_here
+    assert not cluster.elastic
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--parallelism=9"], "--parallelism must be at most 4"),
+        (["--parallelism=0"], "--parallelism must be at least 1"),
+        (["--flink_version=2.0"], "--flink_version must be 1.19"),
+        (["--flink_job_server_jar=/none.jar"], "--flink_job_server_jar must be a file or a URL"),
+    ],
+)
+def test_mistakes_are_found_before_submission(flink: Any, flags: list[str], message: str) -> None:
+    arguments = ["--runner=flink", f"--flink_master={flink.url}", *flags]
+    with pytest.raises(UsageError, match=message):
+        choose_engine(*parse_arguments(Parser(), arguments))
+
+
+def test_rejects_over_the_budget_end_the_job_there_too(
+    flink: Any, vocab_file: str, tmp_path: Path
+) -> None:
+    (tmp_path / "in.jsonl").write_text('{"text": "the words of one"}\nnot JSON\n')
+    line = [
+        sys.executable, "-m", "recordmill.pipelines.text", f"--input={tmp_path}/in.jsonl",
+        f"--output={tmp_path}/ds", f"--vocab_file={vocab_file}", *flink.flags,
+    ]  # fmt: skip
+    with running(line) as process:
+        error = process.communicate(timeout=300)[1]
+    assert process.returncode == 1
+    assert error.splitlines()[-1].startswith("recordmill: 1 of 2 inputs rejected (not_json 1)")
+    job = f"{flink.url}/jobs/{job_id(error)}"
+    wait_for(lambda: get(job)["state"] == "CANCELED")
+    assert not (tmp_path / "ds/_SUCCESS").exists()
+
+
+def test_an_interrupted_launcher_leaves_the_job_to_itself(
+    flink: Any, written: Callable[[str, str], Written], tmp_path: Path
+) -> None:
+    job = written("text", "small")
+    jar = f"--flink_job_server_jar={ROOT}/build/flink/target/flink.jar"
+    flags = [*job.flags, *flink.flags_but_server, jar]
+    with running(job.case.line(job.source, tmp_path / "ds", *flags, workers=1)) as process:
+        assert process.stderr
+        where = next(line for line in process.stderr if line.startswith("flink: ")).strip()
+        assert where.startswith(f"flink: {flink.url}/#/job/running/")
+        process.send_signal(signal.SIGINT)
+        error = process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    assert error.splitlines()[-1].endswith(
+        f"the job goes on and can be cancelled there: {where[7:]}"
+    )
+    wait_for((tmp_path / "ds/_SUCCESS").exists)
+    assert shard_bytes(tmp_path / "ds") == job.shards
+
+
+def test_a_killed_task_manager_changes_nothing(
+    flink: Any, written: Callable[[str, str], Written], tmp_path: Path
+) -> None:
+    job = written("text", "big")
+    done = tmp_path / "ds/_tmp/done"
+    line = job.case.line(job.source, tmp_path / "ds", *job.flags, *flink.flags, workers=1)
+    with running(line) as process:
+        wait_for(lambda: done.is_dir() and any(done.iterdir()))
+        killed = next(
+            pid
+            for name, pid in flink.pids.items()
+            if name.startswith("task-manager") and psutil.Process(pid).children()
+        )
+        os.kill(killed, signal.SIGKILL)
+        error = process.communicate(timeout=300)[1]
+    assert process.returncode == 0, error
+    failures = get(f"{flink.url}/jobs/{job_id(error)}/exceptions")["exceptionHistory"]["entries"]
+    assert failures, "the job had ended before its task manager did"
+    assert shard_bytes(tmp_path / "ds") == job.shards

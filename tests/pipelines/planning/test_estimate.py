@@ -1,0 +1,133 @@
+"""`recordmill plan`: what it tells comes true, and it leaves nothing behind."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from recordmill.pipelines.command_line import main
+from recordmill.pipelines.planning.estimate import Estimate, Step, show_bytes, show_seconds
+
+from ...conftest import BERT_FLAGS
+from ...pictures import jpeg
+from ..jobs import LENGTHS, manifest, records_by_split
+
+Told = Callable[..., dict[str, str]]
+
+
+@pytest.fixture
+def told(capsys: pytest.CaptureFixture[str]) -> Told:
+    def run(*flags: str) -> dict[str, str]:
+        assert main(["plan", *flags]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        return dict(re.split(r"  +", line, maxsplit=1) for line in lines)
+
+    return run
+
+
+def number(text: str) -> int:
+    return int(re.findall(r"[\d,]+", text)[0].replace(",", ""))
+
+
+def test_text_as_it_was_told(
+    corpus: Path, vocab_file: str, bert_dataset: Path, tmp_path: Path, told: Told
+) -> None:
+    found = told(
+        "text", f"--input={corpus}/*.txt", f"--output={tmp_path}/ds", f"--vocab_file={vocab_file}",
+        *LENGTHS, *BERT_FLAGS, "--plan_workers=3", "--price_per_worker_hour=2",
+    )  # fmt: skip
+    assert not list(tmp_path.iterdir())
+    written = records_by_split(bert_dataset)
+    assert number(found["output"]) == pytest.approx(sum(written.values()), rel=0.2)
+    assert number(found["shards of train"]) == 3
+    assert found["input"].startswith("3 files, ")
+    assert found["tasks"] == "read 1, write 4"
+    assert found["regroups"] == "0"
+    assert "time of 3 workers" in found
+    assert re.fullmatch(r"\d+\.\d\d for \d+\.\d worker hours", found["cost"])
+
+
+@pytest.mark.parametrize("form", ["jsonl.gz", "csv"])
+def test_tables_and_compressed_files(
+    form: str, vocab_file: str, tmp_path: Path, told: Told
+) -> None:
+    rows = [f"the words of line {i} in a file" for i in range(20_000)]
+    if form == "csv":
+        (tmp_path / "a.csv").write_text("text\n" + "".join(f'"{row}"\n' for row in rows))
+    else:
+        data = "".join(json.dumps({"text": row}) + "\n" for row in rows).encode()
+        (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(data))
+    flags = ("--task=mlm", "--dupe_factor=1", f"--vocab_file={vocab_file}", *LENGTHS)
+    place = (f"--input={tmp_path}/a.*", f"--output={tmp_path}/ds")
+    found = told("text", *place, *flags)
+    assert number(found["output"]) > 0
+    assert "cost" not in found
+    assert [path.name for path in tmp_path.iterdir()] == [f"a.{form}"]
+
+
+def test_images_as_it_was_told(tmp_path: Path, told: Told) -> None:
+    for i in range(60):
+        path = tmp_path / "in" / ("cat", "dog")[i % 2] / f"{i}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(jpeg(40 + i % 7, 32, seed=i))
+    flags = (
+        f"--input={tmp_path}/in", f"--output={tmp_path}/ds", "--image_size=24x32", "--copies=2",
+        "--augmentations=flip", "--splits=train:0.8,validation:0.2", "--num_shards=3",
+    )  # fmt: skip
+    found = told("images", *flags, "--plan_workers=1")
+    assert not (tmp_path / "ds").exists()
+    assert main(["images", *flags, "--direct_num_workers=1"]) == 0
+    shards = manifest(tmp_path / "ds")["shards"]
+    counts = records_by_split(tmp_path / "ds")
+    assert number(found["output"]) == sum(counts.values())
+    assert counts["train"] + 2 * counts["validation"] == 120  # only train has two copies
+    assert number(found["shards of train"]) == 3
+    assert found["tasks"] == f"write {len(shards)}"
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ([], "recordmill plan: the job must be one of images, text, got ''"),
+        (["txt"], "recordmill plan: the job must be one of images, text, got 'txt'; did you"),
+        (["text", "--plan_workers=0"], "--plan_workers must be at least 1, got 0"),
+        (["text", "--price_per_worker_hour=-1"], "--price_per_worker_hour must be a price"),
+        (["text"], "--input is required"),
+        (["images", "--input=/nowhere/*", "--output=/x"], "--input /nowhere/* matches no file"),
+        (["images", "--outptu=/x"], "unknown flag --outptu=/x; did you mean --output?"),
+    ],
+)
+def test_mistakes_are_one_line(
+    flags: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", *flags]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_a_phase_takes_as_long_as_its_fullest_worker() -> None:
+    step = Step("write", 10, 100.0)
+    assert [step.seconds(workers) for workers in (1, 5, 6, 10, 99)] == [100, 20, 20, 10, 10]
+
+
+def test_costs_and_times_are_of_all_workers() -> None:
+    estimate = Estimate(
+        "in", "sample", (("train", 4, 8e9),), 1e6, (Step("write", 40, 36_000),), 0, 0, 0, 0
+    )
+    lines = dict(estimate.lines(10, 0.5))
+    assert lines["shards of train"] == "4 of 2.0 GB"
+    assert lines["time of 10 workers"] == "60 min (write 60 min)"
+    assert lines["cost"] == "5.00 for 10.0 worker hours"
+
+
+def test_numbers_for_people() -> None:
+    sizes = [0, 999, 1000, 99_960, 999_600, 1e9, 2.5e17]
+    expected = ["0 B", "999 B", "1.0 kB", "100 kB", "1.0 MB", "1.0 GB", "250.0 PB"]
+    assert [show_bytes(size) for size in sizes] == expected
+    assert [show_seconds(s) for s in (1.25, 300, 36_000)] == ["1.2 s", "5 min", "10.0 h"]

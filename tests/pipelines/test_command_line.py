@@ -1,0 +1,87 @@
+"""`recordmill` itself: help, version, and an output that nobody reads to its end."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from recordmill.pipelines import command_line
+from recordmill.pipelines.command_line import main
+
+
+@pytest.mark.parametrize("arguments", [["help"], ["--help"], ["-h"]])
+def test_help_lists_the_commands(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("usage: recordmill COMMAND")
+    for name in ("text", "images", "vocab", "plan", "bench", "verify", "doctor"):
+        assert f"  {name} " in text
+
+
+def test_no_command_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert capsys.readouterr().out.startswith("usage: recordmill COMMAND")
+    assert main(["txt"]) == 2
+    assert "did you mean 'text'?" in capsys.readouterr().err
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"recordmill {version('recordmill')}\n"
+
+
+@pytest.mark.parametrize("arguments", [["plan", "--help"], ["plan", "-h"], ["help", "plan"]])
+def test_help_of_plan_names_the_jobs(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 0
+    assert capsys.readouterr().out.startswith("usage: recordmill plan text | images")
+
+
+def test_plan_of_what(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan"]) == 2
+    assert "must be one of images, text, got ''" in capsys.readouterr().err
+    assert main(["plan", "txt"]) == 2
+    assert "must be one of images, text, got 'txt'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["text", "images", "vocab", "bench", "verify", "doctor"])
+def test_help_of_a_command(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["help", name])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith(f"usage: recordmill {name} ")
+
+
+def test_the_package_is_the_command() -> None:
+    line = [sys.executable, "-m", "recordmill.pipelines", "--version"]
+    ended = subprocess.run(line, capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stdout == f"recordmill {version('recordmill')}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"), [(["--help"], 141), (["--version"], 141), (["text", "--help"], 0)]
+)
+def test_a_reader_that_closes_the_output(arguments: list[str], status: int) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    line = [sys.executable, "-m", "recordmill.pipelines", *arguments]
+    ended = subprocess.run(line, stdout=write, stderr=subprocess.PIPE, text=True, timeout=60)
+    os.close(write)
+    assert ended.stderr == ""
+    assert ended.returncode == status
+
+
+def test_every_exit_status_is_documented() -> None:
+    page = Path(__file__).parents[2] / "docs/guides/errors.md"
+    described = command_line.__doc__ or ""
+    statuses = re.findall(r"\b(\d|1\d\d)\b", described.partition("Exit status")[2])
+    assert {"0", "1", "2", "129", "130", "141", "143"} == set(statuses)
+    text = page.read_text(encoding="utf-8").partition("## Rejects")[0]
+    assert [status for status in statuses if not re.search(rf"\b{status}\b", text)] == []

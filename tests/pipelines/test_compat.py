@@ -1,0 +1,163 @@
+"""Canaries: what `pipelines/compat.py` uses and nobody promises is still there, and still so."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import logging
+from types import SimpleNamespace
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+from recordmill.pipelines import command_line, compat
+from recordmill.pipelines.arguments import OneLineParser
+from recordmill.pipelines.engines import local
+from recordmill.records.errors import RunError
+
+
+def _fail(_: int) -> None:
+    raise RunError("no more of this")
+
+
+def test_beam_appends_the_stage_to_errors() -> None:
+    pipeline = beam.Pipeline(runner=FnApiRunner())
+    _ = pipeline | beam.Create([1]) | "DoIt" >> beam.Map(_fail)
+    with pytest.raises(RunError) as error:
+        pipeline.run().wait_until_finish()
+    assert str(error.value) == "no more of this [while running 'DoIt']"
+    assert compat.without_stage_names(str(error.value)) == "no more of this"
+
+
+def test_beam_starts_workers_in_a_thread_of_that_name() -> None:
+    from apache_beam.runners.portability.fn_api_runner import worker_handlers
+
+    source = inspect.getsource(worker_handlers)
+    assert f"name='{compat.BEAM_WORKER_THREAD}'" in source or (
+        f'name="{compat.BEAM_WORKER_THREAD}"' in source
+    )
+
+
+def test_beams_worker_is_a_module_with_main() -> None:
+    from importlib import import_module
+
+    assert callable(import_module(compat.BEAM_WORKER_MODULE).main)
+
+
+def test_beam_starts_workers_by_a_command() -> None:
+    environment = compat.worker_environment("exec true")
+    assert environment.command_string == b"exec true" or environment.command_string == "exec true"
+
+
+def test_beam_takes_grpc_from_its_own_modules_and_numbers_its_ports() -> None:
+    from apache_beam.runners.portability import local_job_service
+    from apache_beam.runners.portability.fn_api_runner import worker_handlers
+
+    for module, ports in ((worker_handlers, 4), (local_job_service, 2)):
+        source = inspect.getsource(module)
+        assert module.grpc.__name__ == "grpc"
+        assert source.count("add_insecure_port(") == ports
+    assert "'localhost:%s' % self.control_port" in inspect.getsource(worker_handlers)
+
+
+def test_beams_workers_connect_by_the_channel_factory() -> None:
+    from apache_beam.runners.worker import channel_factory, data_plane, log_handler, sdk_worker
+
+    for module in (data_plane, log_handler, sdk_worker):
+        source = inspect.getsource(module)
+        assert "GRPCChannelFactory.insecure_channel(" in source
+        assert "grpc.insecure_channel(" not in source
+    parameters = inspect.signature(channel_factory.GRPCChannelFactory.insecure_channel).parameters
+    assert list(parameters) == ["target", "options"]
+
+
+def test_beam_makes_a_folder_for_each_pipeline() -> None:
+    pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([]))
+    folder = compat.pipeline_folder(pipeline)
+    assert "beam" in folder
+    compat_folder = pipeline.local_tempdir
+    assert folder == compat_folder
+
+
+def test_beams_flags_can_be_added_to_a_parser() -> None:
+    parser = OneLineParser(add_help=False, conflict_handler="resolve")
+    compat.add_beam_arguments(parser)
+    names = compat.option_actions(parser)
+    assert {"--runner", "--flink_master", "--direct_num_workers"} <= names.keys()
+    assert StandardOptions in PipelineOptions.__subclasses__()
+
+
+def test_beam_logs_job_servers_by_that_name() -> None:
+    from apache_beam.utils import subprocess_server
+
+    assert isinstance(subprocess_server._LOGGER, logging.Logger)
+    assert subprocess_server._LOGGER.name == compat.BEAM_SERVER_LOGGER
+
+
+def test_dataflow_lists_the_errors_of_a_job() -> None:
+    from apache_beam.runners.dataflow.dataflow_runner import DataflowPipelineResult as Result
+    from apache_beam.runners.dataflow.dataflow_runner import DataflowRunner
+    from apache_beam.runners.dataflow.internal.apiclient import DataflowApplicationClient as Client
+
+    assert {"job_id", "page_token", "minimum_importance"} <= set(
+        inspect.signature(Client.list_messages).parameters
+    )
+    assert "self._runner = runner" in inspect.getsource(Result.__init__)
+    assert "dataflow_client" in inspect.getsource(DataflowRunner)
+    pages: dict[Any, Any] = {
+        None: ([SimpleNamespace(message_text="one")], "next"),
+        "next": ([SimpleNamespace(message_text="two")], None),
+    }
+    client = SimpleNamespace(
+        list_messages=lambda job, page_token, minimum_importance: pages[page_token]
+    )
+    result = SimpleNamespace(job_id=lambda: "7", _runner=SimpleNamespace(dataflow_client=client))
+    assert compat.dataflow_errors(result) == ["one", "two"]
+
+
+def test_argparse_lists_flags_by_name_and_group() -> None:
+    parser = argparse.ArgumentParser(add_help=False)
+    action = parser.add_argument_group("one").add_argument("-x", "--xx")
+    assert compat.option_actions(parser) == {"-x": action, "--xx": action}
+    assert list(compat.grouped_actions(parser)) == [("one", action)]
+
+
+def test_argparse_asks_about_choices() -> None:
+    asked = []
+
+    class Parser(compat.OpenParser):
+        def check_choice(self, action: argparse.Action, value: Any) -> None:
+            asked.append((action.dest, value))
+
+    parser = Parser()
+    parser.add_argument("--one", choices=("a", "b"))
+    parser.add_argument("--two")
+    assert parser.parse_args(["--one=c", "--two=d"]).one == "c"
+    assert asked == [("one", "c")]
+
+
+def test_argparse_asks_for_the_text_of_help() -> None:
+    class Formatter(compat.OpenHelpFormatter):
+        def help_text(self, action: argparse.Action) -> str:
+            return f"text of {action.dest}, %(dest)s"
+
+    parser = argparse.ArgumentParser(formatter_class=Formatter)
+    parser.add_argument("--one", default=7, help="x")
+    assert "text of one, one" in parser.format_help()
+
+
+def test_argparse_makes_flags_by_the_registered_class() -> None:
+    parser = argparse.ArgumentParser()
+
+    class Mine(argparse.Action):
+        def __call__(self, *_: Any) -> None: ...
+
+    parser.register("action", "store_true", Mine)
+    assert isinstance(parser.add_argument_group("g").add_argument("--x", action="store_true"), Mine)
+
+
+def test_threads_that_keep_the_process_alive_have_the_names_we_look_for() -> None:
+    assert command_line._ENGINE_THREADS == (compat.BEAM_WORKER_THREAD, local.PIPELINE_THREAD)

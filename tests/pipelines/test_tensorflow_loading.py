@@ -1,0 +1,32 @@
+"""TensorFlow says nothing about the graphics cards that a machine lacks."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from recordmill.pipelines.commands import bench
+
+_USE = """
+from recordmill.pipelines.tensorflow_loading import load_quietly
+load_quietly("tensorflow")
+import tensorflow as tf
+print(len(tf.config.list_physical_devices()) > 0, int(tf.constant(1)))
+"""
+
+
+def test_tensorflow_is_loaded_and_used_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    done = subprocess.run([sys.executable, "-c", _USE], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("True 1\n", "")
+
+
+def test_bench_loads_it_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[str] = []
+    monkeypatch.setattr(bench, "load_quietly", lambda *modules: loaded.extend(modules))
+    monkeypatch.setattr(bench.bench, "run", lambda options: 7 if loaded else 0)
+    assert bench.main(["ds"]) == 7
+    assert loaded == ["tensorflow"]

@@ -1,0 +1,371 @@
+"""Every flag of `recordmill text` has an effect somewhere, and is refused where it cannot have one.
+
+The table has all flags of the parser: a new flag without a row fails.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from recordmill.pipelines.command_line import main
+from recordmill.pipelines.commands.text import make_parser
+
+from ..conftest import SharedFolder, bert_text, make_documents, make_vocabulary
+
+MLM = "--task=mlm"
+TOKENS = "--task=mlm_tokens"
+SPLITS = "--splits=train:0.7,validation:0.3"
+WORDS = "--do_whole_word_mask"
+TEXT = "--input={folder}/corpus.txt"
+JSONL = "--input={folder}/corpus.jsonl"
+CSV = "--input={folder}/corpus.csv"
+PIPES = "--input={folder}/pipes.csv"
+INVALID = "--input={folder}/invalid.txt"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A flag: what it changes, and where it is refused.
+
+    Attributes:
+      flag: with a value that is not the default.
+      beside: other flags with which it has an effect.
+      refused: other flags with which it has none, and the message; there need not be any.
+      more: what must be given with the flag.
+      outcome: what changes: the "bytes" of the dataset, its "place", the "name" of its shards, the
+        exit "status", or, of "bert", what `test_bert_line.py` tests.
+    """
+
+    flag: str
+    beside: tuple[str, ...] = (MLM,)
+    refused: tuple[tuple[tuple[str, ...], str], ...] = ()
+    outcome: str = "bytes"
+    more: tuple[str, ...] = ()
+
+
+def for_tasks(name: str, *tasks: str) -> tuple[tuple[tuple[str, ...], str], ...]:
+    message = f"--{name} has no meaning for --task="
+    return tuple(((f"--task={task}",), f"{message}{task}") for task in tasks)
+
+
+NOT_BERT = ("mlm", "mlm_tokens")
+ROWS = (
+    Row("--input={folder}/other.txt"),
+    Row(
+        "--input_file={folder}/other.txt",
+        refused=(((TEXT,), "--input_file is BERT's name of --input; give one of them"),),
+        outcome="bert",
+    ),
+    Row(
+        "--output_file={folder}/elsewhere",
+        refused=((("--output={folder}/ds",), "--output_file is BERT's name of --output"),),
+        outcome="bert",
+    ),
+    Row("--input_format=text", (MLM, JSONL)),
+    Row(
+        "--documents=line",
+        ("--task=bert",),
+        (((JSONL,), "--documents=line is for plain text, and the input is JSONL"),),
+    ),
+    Row(
+        "--text_field=other",
+        (MLM, JSONL),
+        (((TEXT,), "--text_field=other is for JSON, CSV and TSV, and the input is plain text"),),
+    ),
+    Row(
+        "--header=none",
+        (MLM, CSV),
+        (
+            ((CSV,), "--header=none and --columns belong together"),
+            ((TEXT, "--columns=text"), "--header is for CSV and TSV, and the input is plain text"),
+        ),
+        more=("--columns=book,text",),
+    ),
+    Row(
+        "--columns=text,book",
+        (MLM, CSV, "--header=none", "--columns=book,text"),
+        (((CSV,), "--header=none and --columns belong together"),),
+    ),
+    Row(
+        "--delimiter=;",
+        (MLM, PIPES, "--header=none", "--columns=book,text", "--delimiter=|"),
+        (((TEXT,), "--delimiter is for CSV and TSV, and the input is plain text"),),
+    ),
+    Row("--encoding=latin-1", (MLM, INVALID, "--max_rejected=1")),
+    Row(
+        "--encoding_errors=replace",
+        (MLM, INVALID, "--max_rejected=1"),
+        ((("--encoding=latin-1",), "--encoding_errors has no effect with an encoding in which"),),
+    ),
+    Row("--max_rejected=1", (MLM, INVALID), outcome="status"),
+    Row(
+        "--no-do_lower_case",
+        (MLM, "--vocab_file={folder}/mixed.txt"),
+        (((MLM,), "--no-do_lower_case needs a vocabulary with capital letters"),),
+    ),
+    Row(
+        "--split_by=book",
+        (MLM, SPLITS, JSONL),
+        (
+            ((SPLITS, TEXT), "--split_by needs fields"),
+            ((JSONL,), "--split_by has no effect where there is one split"),
+        ),
+    ),
+    Row(
+        "--split_from=set",
+        (MLM, JSONL, "--splits=train:0.5,test:0.5"),
+        (
+            ((TEXT, "--splits=train,test"), "--split_from needs fields"),
+            ((JSONL,), "--split_from=set needs the names of the splits"),
+            (("--input=a={folder}/corpus.txt",), "--split_from has no effect where --input names"),
+        ),
+        more=("--splits=train,test",),
+    ),
+    Row("--output={folder}/elsewhere", outcome="place"),
+    Row("--overwrite", outcome="status"),
+    Row("--temp_dir={folder}/scratch", outcome="place"),
+    Row("--splits=train:0.5,test:0.5"),
+    Row("--num_shards=3", refused=((("--num_readers=2",), "give one of --num_shards"),)),
+    Row("--shard_size=20kB", refused=((("--num_shards=2",), "give one of --num_shards"),)),
+    Row(
+        "--num_readers=2",
+        (MLM, "--dupe_factor=200"),
+        ((("--shard_size=20kB",), "not --shard_size and --num_readers"),),
+    ),
+    Row("--compression=GZIP"),
+    Row("--naming=flat", outcome="name"),
+    Row("--extension=tfrecord", outcome="name"),
+    Row("--warnings=error", ("--task=bert", "--documents=line"), outcome="status"),
+    Row("--random_seed=1"),
+    Row("--task=bert"),
+    Row("--vocab_file={folder}/mixed.txt"),
+    Row("--max_seq_length=32"),
+    Row("--dupe_factor=2", refused=(((TOKENS,), "--dupe_factor must be 1 for --task=mlm_tokens"),)),
+    Row(
+        "--dupe_splits=all",
+        (MLM, SPLITS, "--dupe_factor=3"),
+        (
+            *for_tasks("dupe_splits", "mlm_tokens"),
+            ((SPLITS, "--dupe_factor=1"), "--dupe_splits has no effect where there is one copy"),
+            ((MLM, "--dupe_factor=3"), "--dupe_splits has no effect where there is one split"),
+        ),
+    ),
+    Row("--short_seq_prob=0.9"),
+    Row(
+        "--min_short_seq_length=40",
+        refused=(
+            *for_tasks("min_short_seq_length", "bert"),
+            ((MLM, "--short_seq_prob=0"), "--min_short_seq_length has no effect with --short_seq"),
+        ),
+    ),
+    Row("--overlap_size=3", refused=for_tasks("overlap_size", "bert")),
+    Row(
+        "--allow_cross_document_examples",
+        refused=for_tasks("allow_cross_document_examples", "bert"),
+    ),
+    Row("--use_v2_feature_names", refused=for_tasks("use_v2_feature_names", "mlm_tokens")),
+    Row("--use_position_id", ("--task=bert",), for_tasks("use_position_id", *NOT_BERT)),
+    Row("--use_segment_ids", refused=for_tasks("use_segment_ids", "bert", "mlm_tokens")),
+    Row(
+        "--sentence_splitter=punctuation",
+        ("--task=bert",),
+        for_tasks("sentence_splitter", *NOT_BERT),
+    ),
+    Row("--record_type=example", (TOKENS,), for_tasks("record_type", "bert", "mlm")),
+    Row("--max_predictions_per_seq=4", refused=for_tasks("max_predictions_per_seq", "mlm_tokens")),
+    Row("--masked_lm_prob=0.3", refused=for_tasks("masked_lm_prob", "mlm_tokens")),
+    Row(WORDS, refused=for_tasks("do_whole_word_mask", "mlm_tokens")),
+    Row("--max_ngram_size=3", refused=for_tasks("max_ngram_size", "mlm_tokens")),
+    Row(
+        "--replacement=per_word",
+        (MLM, WORDS),
+        (
+            *for_tasks("replacement", "mlm_tokens"),
+            ((MLM,), "--replacement has no effect without --do_whole_word_mask"),
+        ),
+    ),
+)  # fmt: skip
+
+
+def name_of(flag: str) -> str:
+    return flag.partition("=")[0].removeprefix("--no-").removeprefix("--")
+
+
+def test_the_table_has_every_flag() -> None:
+    names = {action.dest for action in make_parser()._actions} - {"help"}
+    assert {name_of(row.flag) for row in ROWS} == names
+
+
+@pytest.fixture(scope="session")
+def folder(shared_folder: SharedFolder) -> Path:
+    """The same documents in several formats, and vocabularies."""
+
+    def fill(folder: Path) -> None:
+        documents = make_documents(60, seed=3)
+        lines = [" ".join(sentences) for sentences in documents]
+        (folder / "corpus.txt").write_text(bert_text(documents), encoding="utf-8")
+        (folder / "other.txt").write_text(bert_text(documents[:30]), encoding="utf-8")
+        (folder / "invalid.txt").write_bytes(b"\n\n".join([b"the p\xe9n of\n", *[b"one"] * 20]))
+        with (folder / "corpus.jsonl").open("w", encoding="utf-8") as handle:
+            for i, line in enumerate(lines):
+                row = {"text": line, "other": lines[-i], "book": f"b{i % 9}"}
+                row["set"] = "test" if i % 5 == 0 else "train"
+                handle.write(json.dumps(row) + "\n")
+        rows = "".join(f'{i % 9},"{line}"\n' for i, line in enumerate(lines))
+        (folder / "corpus.csv").write_text(f"book,text\n{rows}", encoding="utf-8")
+        rows = "".join(f"{i}|x;{line}\n" for i, line in enumerate(lines))
+        (folder / "pipes.csv").write_text(rows, encoding="utf-8")
+        tokens = make_vocabulary()
+        (folder / "plain.txt").write_text("\n".join(tokens) + "\n", encoding="utf-8")
+        (folder / "mixed.txt").write_text("\n".join([*tokens, "The"]) + "\n", encoding="utf-8")
+
+    return shared_folder("text-flags", fill)
+
+
+@dataclass
+class Runner:
+    """Runs the job in a folder; equal flags once."""
+
+    folder: Path
+    scratch: Path
+    outcomes: dict[tuple[str, ...], dict[str, object]] = field(default_factory=dict)
+
+    def arguments(self, flags: tuple[str, ...], output: Path) -> list[str]:
+        given = dict(flag.format(folder=self.folder).partition("=")[::2] for flag in flags)
+        plain = {
+            "--input": f"{self.folder}/corpus.txt", "--vocab_file": f"{self.folder}/plain.txt",
+            "--output": str(output), "--max_seq_length": "64", "--direct_num_workers": "1",
+        }  # fmt: skip
+        if given.get("--task") != "mlm_tokens":
+            plain |= {"--max_predictions_per_seq": "10"}
+        if given.get("--task") != "mlm_tokens" and "--dupe_factor" not in given:
+            plain |= {"--dupe_factor": "1"}
+        both = plain | given
+        return [f"{name}={value}" if value else name for name, value in both.items()]
+
+    def run(self, *flags: str) -> dict[str, object]:
+        if flags not in self.outcomes:
+            output = self.scratch / str(len(self.outcomes))
+            status = main(["text", *self.arguments(flags, output)])
+            shards = {
+                str(path.relative_to(output)): path.read_bytes()
+                for path in sorted(output.glob("*/*.tfrecords"))
+            }
+            self.outcomes[flags] = {"bytes": shards, "status": status}
+        return self.outcomes[flags]
+
+
+@pytest.fixture(scope="module")
+def runner(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Runner:
+    return Runner(folder, tmp_path_factory.mktemp("flags"))
+
+
+BYTES = [row for row in ROWS if row.outcome == "bytes"]
+
+
+@pytest.mark.parametrize("row", BYTES, ids=[name_of(row.flag) for row in BYTES])
+def test_a_flag_changes_the_dataset(row: Row, runner: Runner) -> None:
+    plain = runner.run(*row.beside)
+    name = row.flag.partition("=")[0]
+    beside = [flag for flag in row.beside if flag.partition("=")[0] != name]
+    changed = runner.run(*beside, row.flag, *row.more)
+    assert plain["status"] == changed["status"] == 0
+    assert plain["bytes"] != changed["bytes"]
+
+
+def test_max_rejected_decides_whether_a_run_fails(runner: Runner) -> None:
+    assert runner.run(MLM, INVALID)["status"] == 1
+    assert runner.run(MLM, INVALID, "--max_rejected=1")["status"] == 0
+
+
+def test_warnings_decide_whether_a_run_fails(runner: Runner) -> None:
+    lines = ("--task=bert", "--documents=line")
+    assert runner.run(*lines)["status"] == 0
+    assert runner.run(*lines, "--warnings=error")["status"] == 1
+
+
+@pytest.mark.parametrize(
+    ("flag", "name"),
+    [
+        ("--naming=flat", "train-00000-of-00001.tfrecord"),
+        ("--extension=tfrecord", "train/train-00000-of-00001.tfrecord"),
+    ],
+)
+def test_shards_have_other_names(runner: Runner, tmp_path: Path, flag: str, name: str) -> None:
+    assert runner.run(MLM, flag, f"--output={tmp_path}/ds")["status"] == 0
+    assert (tmp_path / "ds" / name).exists()
+
+
+def test_output_and_temp_dir_are_where_files_are(runner: Runner, tmp_path: Path) -> None:
+    flags = (MLM, f"--output={tmp_path}/ds", f"--temp_dir={tmp_path}/none/such")
+    assert runner.run(*flags)["status"] == 0
+    assert (tmp_path / "ds/_SUCCESS").exists()
+    assert (tmp_path / "none").exists()
+
+
+def test_overwrite_replaces_a_dataset(runner: Runner, tmp_path: Path) -> None:
+    output = f"--output={tmp_path}/ds"
+    assert runner.run(MLM, output)["status"] == 0
+    assert runner.run(MLM, output, "--random_seed=2")["status"] == 2
+    assert runner.run(MLM, output, "--random_seed=2", "--overwrite")["status"] == 0
+
+
+REFUSED = [(row.flag, *case) for row in ROWS for case in row.refused]
+
+
+@pytest.mark.parametrize(
+    ("flag", "beside", "message"), REFUSED, ids=[f"{name_of(f)}-{b[0]}" for f, b, _ in REFUSED]
+)
+def test_a_flag_without_effect_is_refused(
+    flag: str,
+    beside: tuple[str, ...],
+    message: str,
+    runner: Runner,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["text", *runner.arguments((*beside, flag), tmp_path / "ds")]) == 2
+    found = capsys.readouterr().err
+    assert message in found
+    assert found.count("\n") == 1
+    assert not (tmp_path / "ds").exists()
+
+
+def vocabulary_of(tmp_path: Path, *more: str) -> str:
+    path = tmp_path / "vocab.txt"
+    path.write_text("\n".join([*make_vocabulary(), *more]) + "\n", encoding="utf-8")
+    return f"--vocab_file={path}"
+
+
+class TestCaseOfTheVocabulary:
+    def run(self, runner: Runner, tmp_path: Path, *flags: str) -> int:
+        return main(["text", *runner.arguments((MLM, *flags), tmp_path / "ds")])
+
+    def test_a_cased_one_with_lower_casing_is_refused(
+        self, runner: Runner, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        words = [word.capitalize() for word in make_vocabulary() if word.isalpha()]
+        vocabulary = vocabulary_of(tmp_path, *dict.fromkeys(words))
+        assert self.run(runner, tmp_path, vocabulary) == 2
+        assert "is cased (" in (found := capsys.readouterr().err)
+        assert "give --no-do_lower_case" in found
+        assert self.run(runner, tmp_path, vocabulary, "--no-do_lower_case") == 0
+
+    def test_special_tokens_do_not_count(
+        self, runner: Runner, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        vocabulary = vocabulary_of(tmp_path, "[BOS]", "<S>")
+        assert self.run(runner, tmp_path, vocabulary, "--no-do_lower_case") == 2
+        assert "every word with one would be [UNK]" in capsys.readouterr().err
+
+    def test_without_letters_there_is_no_case(self, runner: Runner, tmp_path: Path) -> None:
+        tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "一", "二", "三"]
+        (tmp_path / "vocab.txt").write_text("\n".join(tokens) + "\n", encoding="utf-8")
+        (tmp_path / "zh.txt").write_text("一二三\n" * 50, encoding="utf-8")
+        flags = (f"--vocab_file={tmp_path}/vocab.txt", f"--input={tmp_path}/zh.txt")
+        for flag in ("--do_lower_case", "--no-do_lower_case"):
+            assert self.run(runner, tmp_path, *flags, "--overwrite", flag) == 0

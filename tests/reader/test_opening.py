@@ -1,0 +1,112 @@
+"""What is refused when a split is opened."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recordmill.reader import load
+from recordmill.records.errors import UsageError
+from recordmill.records.manifest import success_bytes
+from recordmill.records.schema import Feature, Schema
+
+from .small_datasets import NUMBERS
+
+
+def copy_of(dataset: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(dataset, tmp_path / "copy"))
+
+
+@pytest.mark.parametrize("path", ["nowhere", "unfinished"])
+def test_a_folder_without_success_is_refused(uneven: Path, tmp_path: Path, path: str) -> None:
+    folder = tmp_path / path
+    if path == "unfinished":
+        shutil.copytree(uneven, folder)
+        (folder / "_SUCCESS").unlink()
+    with pytest.raises(UsageError, match=r"must have _SUCCESS.*has none: give the folder") as info:
+        load(folder, "train", batch_size=4)
+    assert "\n" not in str(info.value)
+    assert str(folder) in str(info.value)
+
+
+def test_an_edited_manifest_is_refused(uneven: Path, tmp_path: Path) -> None:
+    copy = copy_of(uneven, tmp_path)
+    path = copy / "_meta/manifest.json"
+    path.write_bytes(path.read_bytes().replace(b'"numbers"', b'"letters"'))
+    with pytest.raises(UsageError, match=r"_SUCCESS must vouch for .* is another one .* verify"):
+        load(copy, "train", batch_size=4)
+    path.unlink()
+    with pytest.raises(UsageError, match=r"_SUCCESS must vouch for .* is missing"):
+        load(copy, "train", batch_size=4)
+
+
+def test_a_later_format_is_refused(uneven: Path, tmp_path: Path) -> None:
+    copy = copy_of(uneven, tmp_path)
+    path = copy / "_meta/manifest.json"
+    content = path.read_bytes().replace(b'"format_version": 1', b'"format_version": 99')
+    path.write_bytes(content)
+    (copy / "_SUCCESS").write_bytes(success_bytes(content))
+    with pytest.raises(UsageError, match=r"manifest.json cannot be used: written by a later"):
+        load(copy, "train", batch_size=4)
+
+
+def test_files_of_a_split_must_be_its_shards(uneven: Path, tmp_path: Path) -> None:
+    copy = copy_of(uneven, tmp_path)
+    (copy / "train/.DS_Store").write_bytes(b"")
+    assert load(copy, "train", batch_size=4)
+    (copy / "train/train-00000-of-00002.tfrecords").write_bytes(b"")
+    with pytest.raises(UsageError, match=r"nothing but the shards .* train-00000-of-00002.tfrec"):
+        load(copy, "train", batch_size=4)
+    assert load(copy, "validation", batch_size=4), "another split is not concerned"
+    (copy / "train/train-00000-of-00002.tfrecords").unlink()
+    (copy / "train/train-00002-of-00007.tfrecords").unlink()
+    with pytest.raises(UsageError, match=r"lacks train-00002-of-00007.tfrecords; put"):
+        load(copy, "train", batch_size=4)
+
+
+def test_an_index_of_another_shard_is_refused(uneven: Path, tmp_path: Path) -> None:
+    copy = copy_of(uneven, tmp_path)
+    index = copy / "_meta/index/train/train-00001-of-00007.idx"
+    index.write_bytes(index.read_bytes()[:-4])
+    with pytest.raises(UsageError, match=r"a line for each of the 40 records .* has 39; see what"):
+        load(copy, "train", batch_size=4)
+    index.unlink()
+    with pytest.raises(UsageError, match=r"must hold _meta/index/.*, which the manifest lists"):
+        load(copy, "train", batch_size=4)
+
+
+def test_another_schema_is_refused(uneven: Path) -> None:
+    assert load(uneven, "train", batch_size=4, schema=NUMBERS)
+    other = Schema((Feature("id", "int64", (2,), ""), Feature("row", "int64", (3,), "")))
+    with pytest.raises(
+        UsageError, match=r"id must be int64 \[2\], and is int64 \[\]; text must be absent"
+    ):
+        load(uneven, "train", batch_size=4, schema=other)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"batch_size": 0}, "batch_size must be 1 or more, got 0"),
+        ({"batch_size": 108}, "1 workers x batch_size 108 must be at most the 107 records"),
+        ({"epochs": 0}, "epochs must be 1 or more, got 0"),
+        ({"window_records": 0}, "window_records must be 1 or more, got 0"),
+        ({"remainder": "dorp"}, "remainder must be one of .*; did you mean 'drop'"),
+        ({"on_error": "skip"}, "on_error must be one of fail, skip_record, skip_shard"),
+        ({"start_step": 27}, r"start_step must be in \[0, 26\], the steps of all epochs, got 27"),
+        ({"start_step": -1}, r"start_step must be in \[0, 26\]"),
+        ({"num_workers": 2}, "num_workers and worker_index must be given together"),
+        ({"split": "trian"}, "split must be one of train, validation, got 'trian'; did you mean"),
+        ({"split": "train[:x]"}, "a bound in a split must be a number of records or a percentage"),
+        ({"split": "train[5:5]"}, "must select at least one record, and 'train"),
+        ({"split": "train["}, r"a split must be a name such as 'train' or a part"),
+    ],
+)
+def test_wrong_arguments_are_refused(uneven: Path, arguments: dict[str, Any], message: str) -> None:
+    values = {"split": "train", "batch_size": 4, **arguments}
+    with pytest.raises(UsageError, match=message) as info:
+        load(uneven, **values)
+    assert "\n" not in str(info.value)

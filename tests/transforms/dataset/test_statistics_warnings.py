@@ -1,0 +1,135 @@
+"""What is warned of, as a table of statistics, and how statistics are shown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from recordmill.transforms.dataset.statistics_report import describe_statistics
+from recordmill.transforms.dataset.statistics_warnings import find_warnings
+
+TEXT = {"examples": 10, "random_next_rate": 0.5, "padding_rate": 0.1, "unknown_rate": 0.01}
+IMAGES = {
+    "examples": 8, "images": 4, "images_all_alike": False, "classes": {"cat": 4, "dog": 4},
+}  # fmt: skip
+MASKS = {"examples": 4, "images": 4, "classes": {}, "masks": 4, "masks_without_object": 3}
+BOXES = {
+    "examples": 2, "images": 2, "classes": {"raccoon": 3}, "objects": 3, "boxes_dropped_empty": 0,
+}  # fmt: skip
+SHARED = {"splits": ["test", "train"], "images": 3, "of_sampled": 40, "first": ["b.jpg", "a.jpg"]}
+
+
+@pytest.mark.parametrize(
+    "statistics",
+    [
+        {"train": TEXT, "inputs": {"rejected": {}}},
+        {"train": IMAGES, "test": IMAGES, "inputs": {"shared_contents": []}},
+        {"train": MASKS},
+        {"train": BOXES},  # one class is usual for detection
+        {"train": TEXT | {"random_next_rate": 0.6, "padding_rate": 0.5, "unknown_rate": 0.05}},
+        {"train": IMAGES | {"classes": {str(n): 4 for n in range(9)}}},
+        {"train": IMAGES, "inputs": {"rejected": {"broken_image": {"inputs": 1, "first": "a"}}}},
+        # one example in each split
+        {split: IMAGES | {"examples": 4, "classes": {"a": 1, "b": 3}} for split in ("x", "y")},
+        {},
+    ],
+)
+def test_nothing_is_wrong(statistics: dict[str, Any]) -> None:
+    assert find_warnings(statistics) == []
+
+
+@pytest.mark.parametrize(
+    ("statistics", "rule", "value", "parts"),
+    [
+        (
+            {"train": TEXT | {"random_next_rate": 0.836}},
+            "random_next", 0.836, ["83.6% of the second segments of train", "--documents=file"],
+        ),
+        (
+            {"train": TEXT | {"padding_rate": 0.51}},
+            "padding", 0.51, ["51.0% of the positions of train", "--max_seq_length"],
+        ),
+        (
+            {"train": TEXT | {"unknown_rate": 0.09}},
+            "unknown_tokens", 0.09, ["9.0% of the tokens of train", "--do_lower_case"],
+        ),
+        (
+            {"train": IMAGES | {"images_all_alike": True}},
+            "images_all_alike", 4, ["all 4 images of train have the same bytes", "--input"],
+        ),
+        (
+            {"train": MASKS | {"masks_without_object": 4}},
+            "masks_without_object", 1.0, ["4 of 4 masks of train", "--binary_masks"],
+        ),
+        (
+            {"train": BOXES | {"boxes_dropped_empty": 3, "boxes_dropped_inverted": 1}},
+            "boxes_dropped", 4, ["4 of 7 objects of train were dropped", "no area"],
+        ),
+        (
+            # two copies of each image
+            {"train": IMAGES | {"classes": {"cat": 2, "dog": 4, "eel": 2}}},
+            "class_with_one_example", 2, ["2 of 3 classes", "(cat, eel)", "--labels"],
+        ),
+        (
+            {"train": IMAGES | {"classes": {"cifar": 8}}},
+            "one_class", 4, ["all 4 images are of one class, 'cifar'", "--label_folder"],
+        ),
+        (
+            {"train": IMAGES, "inputs": {"shared_contents": [SHARED]}},
+            "shared_content", 3,
+            ["3 images of test are also in train (of 40 sampled; b.jpg has the bytes of a.jpg)"],
+        ),
+        (
+            {
+                "train": IMAGES,
+                "inputs": {"rejected": {"decompression_bomb": {"inputs": 2, "first": "big.png"}}},
+            },
+            "rejected_decompression_bomb", 2, ["all 2 images of a size", "big.png", "--max_pixels"],
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_wrong(
+    statistics: dict[str, Any], rule: str, value: float, parts: list[str]
+) -> None:
+    (warning,) = find_warnings(statistics)
+    assert (warning.rule, warning.value) == (rule, value)
+    for part in parts:
+        assert part in warning.text
+    assert "\n" not in warning.text
+
+
+def test_numbers_of_examples_in_a_sample_say_nothing() -> None:
+    statistics = {"the sample": IMAGES | {"classes": {"cat": 2, "dog": 4}}}
+    assert find_warnings(statistics)
+    assert find_warnings(statistics, of_sample=True) == []
+
+
+def test_statistics_in_lines() -> None:
+    many = {f"c{n}": 10 * n for n in range(1, 9)}
+    statistics = {
+        "train": TEXT
+        | {"classes": many, "objects": 5, "boxes_dropped_empty": 2, "boxes_dropped_cut": 1},
+        "test": {"classes": {"dog": 1, "cat": 3000}},
+        "mask": MASKS,
+        "warnings": [],
+        "inputs": {
+            "passed_over": {".xml": {"files": 1200, "first": "a/b.xml"}},
+            "rejected": {"not_json": {"inputs": 3, "first": "c.jsonl"}},
+        },
+    }
+    assert list(describe_statistics(statistics)) == [
+        (
+            "classes of train",
+            "8; the most frequent: c8 80, c7 70, c6 60; the rarest: c3 30, c2 20, c1 10",
+        ),
+        ("tokens of train", "1.0% unknown tokens, 10.0% padding, 50.0% random second segments"),
+        (
+            "objects of train",
+            "5 written, 2 dropped: without an area, 1 dropped: cut away by the transform",
+        ),
+        ("classes of test", "2: cat 3,000, dog 1"),
+        ("masks of mask", "4, 3 of them without an object"),
+        ("passed over", ".xml 1,200 (such as a/b.xml)"),
+        ("rejected", "not_json 3 (such as c.jsonl)"),
+    ]  # fmt: skip

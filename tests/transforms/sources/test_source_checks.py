@@ -1,0 +1,110 @@
+"""Files that have the name of text and are none are refused by name while a job is planned."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from backports import zstd
+from PIL import Image
+
+from recordmill.records.errors import UsageError
+from recordmill.transforms.sources.document_spec import DocumentSpec
+from recordmill.transforms.sources.documents import read_documents
+from recordmill.transforms.sources.source_checks import check_contents
+from recordmill.transforms.sources.work_items import SourceRange, list_sources
+
+SPEC = DocumentSpec()
+TEXT = b"a line of text\n" * 20
+
+
+def picture(name: str) -> bytes:
+    buffer = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(buffer, name)
+    return buffer.getvalue()
+
+
+def parquet() -> bytes:
+    buffer = io.BytesIO()
+    pq.write_table(pa.table({"text": ["a", "b"]}), buffer)
+    return buffer.getvalue()
+
+
+def array() -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, np.arange(5))
+    return buffer.getvalue()
+
+
+def archive() -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as packed:
+        packed.writestr("a.txt", TEXT)
+    return buffer.getvalue()
+
+
+CASES = {
+    "a.txt": (parquet(), "a Parquet file, not text; leave it out, or convert it to JSONL"),
+    "a.jsonl": (picture("PNG"), "a PNG picture, not text"),
+    "b.txt": (picture("JPEG"), "a JPEG picture, not text"),
+    "c.txt": (picture("WEBP"), "a WebP picture, not text"),
+    "d.txt": (picture("TIFF"), "a TIFF picture, not text"),
+    "a.csv": (b"%PDF-1.7\n1 0 obj", "a PDF, not text"),
+    "a.json": (archive(), "a zip archive, not text"),
+    "e.txt": (array(), "a NumPy array, not text"),
+    "f.txt": (gzip.compress(TEXT), "gzip-compressed, and its name does not say so; rename it to "
+                                   "end in .gz"),
+    "g.txt": (zstd.compress(TEXT), "Zstandard-compressed, and its name does not say so"),
+    "h.txt.gz": (bz2.compress(TEXT), "bzip2-compressed, and its name does not say so"),
+    "i.txt": (lzma.compress(TEXT), "xz-compressed, and its name does not say so"),
+    "j.txt.gz": (gzip.compress(gzip.compress(TEXT)), "gzip-compressed and holds gzip-compressed"),
+    "k.txt.gz": (gzip.compress(parquet()), "gzip-compressed and holds a Parquet file, not text"),
+    "l.txt": (b"some\0thing", "binary (byte 4 is NUL), not text; leave it out"),
+    "m.txt": ("text".encode("utf-16"), "UTF-16; give --encoding=utf-16"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_file_that_is_no_text_is_named(tmp_path: Path, name: str) -> None:
+    data, problem = CASES[name]
+    (tmp_path / "0.txt").write_bytes(TEXT)
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(UsageError) as caught:
+        check_contents(list_sources([f"{tmp_path}/*"]), SPEC)
+    assert str(caught.value).startswith(f"--input {tmp_path / name} is {problem}")
+    assert "\n" not in str(caught.value)
+
+
+def test_text_passes(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(TEXT)
+    (tmp_path / "b.txt").write_bytes(b"BM and PK and GIF, %PDF and PAR: all of them words\n")
+    (tmp_path / "c.txt.gz").write_bytes(gzip.compress(TEXT))
+    (tmp_path / "d.txt.gz").write_bytes(gzip.compress(TEXT)[:20])
+    (tmp_path / "e.txt").write_bytes(b"")
+    check_contents(list_sources([f"{tmp_path}/*"]), SPEC)
+
+
+def test_nul_bytes_are_utf_16(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes("some text".encode("utf-16"))
+    check_contents(list_sources([f"{tmp_path}/a.txt"]), DocumentSpec(encoding="utf-16"))
+
+
+@pytest.mark.parametrize("kind", ["text", "jsonl", "json", "csv"])
+def test_a_worker_rejects_it_by_name(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(parquet())
+    source = SourceRange(str(path), "a", kind, "", path.stat().st_size)
+    batches = list(read_documents(source, SPEC))
+    rejects = [reject for batch in batches for reject in batch.rejects]
+    assert [(reject.reason, reject.detail) for reject in rejects] == [
+        ("not_text", "a Parquet file, not text")
+    ]
+    assert not sum(len(batch.keys) for batch in batches)

@@ -1,0 +1,112 @@
+"""Finding files: the order of names, what wildcards match, links and circles."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from recordmill.transforms.storage.globs import (
+    BROKEN_LINK,
+    Finder,
+    FoundFile,
+    absolute,
+    common_root,
+    glob_root,
+    matches_output,
+    relative,
+)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for i, name in enumerate(
+        ["b/2.txt", "b/10.txt", "a.txt", "b.txt", "b/c/1.txt", ".hidden/x.txt"]
+    ):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bytes(i))
+    return tmp_path
+
+
+def names(root: Path, pattern: str, finder: Finder | None = None) -> list[str]:
+    found = (finder or Finder()).find(f"{root}/{pattern}")
+    return [os.path.relpath(file.path, root) for file in found]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "wanted"),
+    [
+        ("*.txt", ["a.txt", "b.txt"]),
+        ("b/*.txt", ["b/10.txt", "b/2.txt"]),
+        ("*/*.txt", [".hidden/x.txt", "b/10.txt", "b/2.txt"]),
+        ("**", [".hidden/x.txt", "a.txt", "b.txt", "b/10.txt", "b/2.txt", "b/c/1.txt"]),
+        ("b/[0-9]*.txt", ["b/10.txt", "b/2.txt"]),
+        ("b/c/1.txt", ["b/c/1.txt"]),
+        ("b", []),
+        ("none/*.txt", []),
+    ],
+)
+def test_matches_come_in_order_of_path(tree: Path, pattern: str, wanted: list[str]) -> None:
+    assert names(tree, pattern) == wanted
+
+
+def test_sizes_and_times_are_those_of_the_file(tree: Path) -> None:
+    path = tree / "b/10.txt"
+    (found,) = Finder().find(str(path))
+    assert found == FoundFile(str(path), 1, path.stat().st_mtime_ns)
+
+
+def test_the_order_does_not_depend_on_the_file_system(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = names(tree, "**")
+    scandir = os.scandir
+
+    class Shuffled:
+        def __init__(self, folder: str) -> None:
+            with scandir(folder) as entries:
+                self._entries = list(entries)
+            random.Random(3).shuffle(self._entries)
+            self._entries.reverse()
+
+        def __enter__(self) -> list[os.DirEntry[str]]:
+            return self._entries
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    monkeypatch.setattr(os, "scandir", Shuffled)
+    assert names(tree, "**") == wanted
+
+
+def test_skipped_names_and_links(tree: Path) -> None:
+    (tree / "linked").symlink_to(tree / "b", target_is_directory=True)
+    (tree / "b/circle").symlink_to(tree, target_is_directory=True)
+    (tree / "broken.txt").symlink_to(tree / "nowhere")
+    assert ".hidden/x.txt" not in names(tree, "**", Finder(skip=lambda name: name[0] == "."))
+    assert "linked/2.txt" not in names(tree, "**")
+    followed = names(tree, "**", Finder(follow_links=True))
+    assert "linked/2.txt" in followed
+    assert len(followed) < 30  # a circle ends
+    sizes = {Path(file.path).name: file.size for file in Finder().find(f"{tree}/*.txt")}
+    assert sizes["broken.txt"] == BROKEN_LINK
+
+
+def test_roots_and_relative_names() -> None:
+    assert glob_root("/data/corpus/*/x-?.txt") == "/data/corpus"
+    assert glob_root("/data/corpus/a.txt") == "/data/corpus"
+    assert common_root(["/data/corpus/a", "/data/corpus/b"]) == "/data/corpus"
+    assert relative("/data/corpus/a/1.txt", "/data/corpus") == "a/1.txt"
+    assert absolute("x/*.txt") == f"{os.getcwd()}/x/*.txt"
+    assert absolute("gs://bucket/x") == "gs://bucket/x"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "output", "wanted"),
+    [("/data/**", "/data/ds", True), ("/data/*.txt", "/data/ds", False), ("/in/**", "/out", False)],
+)
+def test_an_output_inside_the_input_is_noticed(pattern: str, output: str, wanted: bool) -> None:
+    assert matches_output(pattern, output) is wanted

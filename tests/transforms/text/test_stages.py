@@ -1,0 +1,191 @@
+"""The stages of a text job, each in a pipeline of its own, on one small corpus."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import apache_beam as beam
+import numpy as np
+import pytest
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.testing import test_pipeline
+from apache_beam.testing.util import assert_that, equal_to
+
+from recordmill.records.codec.framing import scan_records
+from recordmill.records.errors import RunError
+from recordmill.transforms.dataset.job import SplitSpec
+from recordmill.transforms.dataset.workspace import Workspace
+from recordmill.transforms.sources.documents import DocumentSpec
+from recordmill.transforms.sources.work_items import SourceRange
+from recordmill.transforms.sources.work_plan import write_work_items
+from recordmill.transforms.text.build import BuildShards
+from recordmill.transforms.text.descriptions import ScatterResult, ShardPlan
+from recordmill.transforms.text.job import ObjectiveSpec, TextJob, read_run_files
+from recordmill.transforms.text.merge_tree import MergeTree
+from recordmill.transforms.text.regroup import RegroupRuns
+from recordmill.transforms.text.run_files import MAX_HASH, RunFileReader, decode_chunks
+from recordmill.transforms.text.scatter import ScatterDocuments
+from recordmill.transforms.text.shard_plan import PlanShards
+from recordmill.transforms.text.tokenization import SPECIAL_TOKENS
+from recordmill.transforms.text.windows import WindowSpec
+
+LETTERS = "abcdefgh"
+TOKENS = (*SPECIAL_TOKENS, *LETTERS)
+# A document is a line; letter i is id 5 + i. The second file's last line has no token.
+FILES = ("a b c\nd e\nf\n", "g h\na a a a\n\n", "b b\n")
+DOCUMENTS = [[5, 6, 7], [8, 9], [10], [11, 12], [5, 5, 5, 5], [6, 6]]
+# Two groups of two runs each on the last level, so that regroup has work to do.
+TREE = MergeTree(len(FILES), max_fan_in=2, fan_in=2)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> TextJob:
+    """A job whose work items are planned: one file each, one copy, windows of up to 8 tokens."""
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "vocab.txt").write_text("".join(f"{token}\n" for token in TOKENS))
+    sources = []
+    for number, text in enumerate(FILES):
+        path = tmp_path / f"{number}.txt"
+        path.write_text(text)
+        sources.append([SourceRange(str(path), path.name, "text", "", len(text))])
+    write_work_items(str(work), sources)
+    window = WindowSpec(max_seq_length=8, short_seq_prob=0.0)
+    return TextJob(
+        workspace=Workspace(
+            output=str(tmp_path / "out"), work=str(work), staging=str(tmp_path / "staging")
+        ),
+        splits=(SplitSpec("train", 1.0, 2),),
+        objective=ObjectiveSpec("mlm_tokens", copies=1, window=window),
+        documents=DocumentSpec(documents="line", sentence_splitter="none"),
+    )
+
+
+def run_stage(stage: beam.PTransform, inputs: list, expected: list) -> None:
+    with test_pipeline.TestPipeline(runner=FnApiRunner()) as pipeline:
+        outputs = pipeline | "Inputs" >> beam.Create(inputs, reshuffle=False) | "Stage" >> stage
+        assert_that(outputs, equal_to(expected))
+
+
+def scatter(job: TextJob) -> None:
+    numbers = list(range(len(FILES)))
+    run_stage(ScatterDocuments(job), numbers, numbers)
+
+
+def texts_in(job: TextJob, level: int, number: int) -> list[tuple[int, list[int]]]:
+    """Hash and ids of the chunks in the run files of a work item."""
+    texts = []
+    for run in read_run_files(job, level, number):
+        data = RunFileReader(run, 0).read(0, MAX_HASH)
+        chunks = decode_chunks([data], [0], [MAX_HASH], 1)
+        for i, begin in enumerate(chunks.token_starts):
+            ids = chunks.ids[begin : begin + chunks.token_counts[i]].tolist()
+            texts.append((int(chunks.hashes[i]), ids))
+    return texts
+
+
+def test_scatter_writes_each_work_items_documents_in_order_of_hash(job: TextJob) -> None:
+    scatter(job)
+    per_file = [DOCUMENTS[:3], DOCUMENTS[3:5], DOCUMENTS[5:]]
+    for number, documents in enumerate(per_file):
+        texts = texts_in(job, 0, number)
+        assert texts == sorted(texts)
+        assert sorted(ids for _, ids in texts) == sorted(documents)
+        result = ScatterResult.from_json(
+            json.loads(Path(job.description_path(0, number)).read_text())
+        )
+        assert result.chunks == (len(documents),)
+        assert result.tokens == (sum(map(len, documents)),)
+        assert result.documents_read == result.documents_used == len(documents)
+        assert (result.rejected, result.rejected_file) == ({}, (0, 0))
+
+
+def test_scatter_does_nothing_twice(job: TextJob) -> None:
+    scatter(job)
+    runs = sorted(Path(job.workspace.work).glob("runs-0/*"))
+    before = [(path.read_bytes(), path.stat().st_mtime_ns) for path in runs]
+    scatter(job)
+    assert [(path.read_bytes(), path.stat().st_mtime_ns) for path in runs] == before
+
+
+def test_regroup_merges_the_runs_by_ranges_of_hashes(job: TextJob) -> None:
+    scatter(job)
+    scattered = [text for number in range(len(FILES)) for text in texts_in(job, 0, number)]
+    merged = list(range(TREE.run_count(1)))
+    run_stage(RegroupRuns(job, TREE), list(range(len(FILES))), merged)
+    regrouped = []
+    for number in merged:
+        low, high = TREE.hash_range(1, number)
+        texts = texts_in(job, 1, number)
+        assert texts == sorted(texts)
+        assert all(low <= hashed <= high for hashed, _ in texts)
+        regrouped += texts
+    assert sorted(regrouped) == sorted(scattered)
+
+
+def test_few_runs_are_not_regrouped(job: TextJob) -> None:
+    scatter(job)
+    numbers = list(range(len(FILES)))
+    run_stage(RegroupRuns(job, MergeTree(len(FILES))), numbers, numbers)
+    assert not Path(job.workspace.work, "runs-1").exists()
+
+
+def test_plan_shards_lists_every_shard_and_keeps_its_decision(job: TextJob) -> None:
+    scatter(job)
+    stage = PlanShards(job, MergeTree(len(FILES)))
+    run_stage(stage, [0, 1, 2], [(0, 0), (0, 1)])
+    content = Path(job.shard_plan_path).read_text()
+    plan = ShardPlan.from_json(json.loads(content))
+    (split,) = plan.splits
+    assert (split.name, split.shards, split.chunks) == ("train", 2, len(DOCUMENTS))
+    assert split.tokens == sum(map(len, DOCUMENTS))
+    assert (plan.documents_read, plan.documents_used) == (len(DOCUMENTS), len(DOCUMENTS))
+    assert plan.to_json() == json.loads(content)
+    Path(job.description_path(0, 0)).unlink()  # it is not read again
+    run_stage(stage, [0, 1, 2], [(0, 0), (0, 1)])
+
+
+@pytest.fixture
+def planned(job: TextJob) -> TextJob:
+    scatter(job)
+    run_stage(PlanShards(job, MergeTree(len(FILES))), [0, 1, 2], [(0, 0), (0, 1)])
+    return job
+
+
+def test_build_shards_writes_every_document_once(planned: TextJob) -> None:
+    with test_pipeline.TestPipeline(runner=FnApiRunner()) as pipeline:
+        counts = (
+            pipeline
+            | "Shards" >> beam.Create([(0, 0), (0, 1)], reshuffle=False)
+            | "Build" >> BuildShards(planned, MergeTree(len(FILES)))
+        )
+        assert_that(counts | beam.CombineGlobally(sum), equal_to([len(DOCUMENTS)]))
+    sequences = []
+    for path in sorted(Path(planned.workspace.staging, "shards", "train").iterdir()):
+        data = np.frombuffer(path.read_bytes(), np.uint8)
+        offsets, used, problem = scan_records(data)
+        assert (used, problem) == (len(data), "")
+        sequences += [
+            tokens_of(data[begin + 12 : end - 4].tobytes()) for begin, end in pairwise(offsets)
+        ]
+    expected = [[TOKENS[i] for i in (2, *ids, 3)] for ids in DOCUMENTS]
+    assert sorted(sequences) == sorted(expected)
+
+
+def tokens_of(record: bytes) -> list[str]:
+    from tensorflow import train
+
+    steps = train.SequenceExample.FromString(record).feature_lists.feature_list["tokens"].feature
+    return [step.bytes_list.value[0].decode() for step in steps]
+
+
+def test_a_stage_that_fails_leaves_the_reason(job: TextJob) -> None:
+    job = replace(job, splits=(SplitSpec("train", 1.0, 50),))
+    scatter(job)
+    reason = "train has text for at most 6 shards, 50 were asked for"
+    with pytest.raises((RunError, RuntimeError), match=reason):
+        run_stage(PlanShards(job, MergeTree(len(FILES))), [0, 1, 2], [])
+    assert Path(job.workspace.failure_path).read_text().startswith(reason)

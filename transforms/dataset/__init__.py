@@ -1,0 +1,1 @@
+"""What every job shares: job, splits, shards, rejects, commit."""

@@ -1,0 +1,255 @@
+"""Commit: check that every shard is there, publish them, and write `_SUCCESS` last.
+
+Until then nothing is in the data folders. On this machine's disk a split appears by one rename of
+its folder; on object storage by a copy per shard, which a reader that asks for `_SUCCESS` never
+sees half done. Every step may be repeated: a commit that is killed is finished by the next run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import apache_beam as beam
+import google_crc32c
+
+from recordmill.records import manifest as m
+from recordmill.records.errors import RunError
+from recordmill.records.manifest import Manifest, ShardInfo
+from recordmill.records.tfds_metadata import tfds_files
+from recordmill.transforms.dataset.error_budget import fail
+from recordmill.transforms.dataset.first_rejects import first_rejects
+from recordmill.transforms.dataset.job import Job, JobSummary
+from recordmill.transforms.dataset.statistics_warnings import find_warnings
+from recordmill.transforms.dataset.workspace import Workspace, read_manifest, remove_dataset
+from recordmill.transforms.storage import files
+
+
+@dataclass(frozen=True, slots=True)
+class CommitSpec:
+    """The part of the manifest that is known before the run starts.
+
+    Attributes:
+      name: of the dataset, for TFDS.
+      description: of the dataset.
+      fingerprint: of all that decides the bytes.
+      replaces: a finished dataset lies at the output and is to be removed.
+      config, versions, sources: see `Manifest`.
+      version: of the dataset, for TFDS.
+    """
+
+    name: str
+    description: str
+    fingerprint: str
+    replaces: bool
+    config: dict[str, Any]
+    versions: dict[str, str]
+    sources: dict[str, Any]
+    version: str = m.DEFAULT_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class _StagedFile:
+    """A finished file that waits to be published."""
+
+    path: str
+    size: int
+    crc32c: int
+
+
+@dataclass(frozen=True, slots=True)
+class _FinishedShards:
+    """The finished shards, their index files by published path, and the job's summary."""
+
+    shards: list[ShardInfo]
+    indexes: dict[str, _StagedFile]
+    summary: JobSummary
+
+
+def _read_finished(job: Job) -> _FinishedShards:
+    workspace = job.workspace
+    names = [job.shard_name(s, i, count) for s, count in job.planned_splits() for i in range(count)]
+    shards, indexes, statistics = [], {}, job.statistics()
+    descriptions = files.read_many(map(workspace.done_path, names))
+    try:
+        for name, content in zip(names, descriptions, strict=True):
+            done = json.loads(content)
+            shards.append(ShardInfo(**done["shard"]))
+            if "index" in done:
+                indexes[name.index_path] = _StagedFile(workspace.index_path(name), *done["index"])
+            statistics.add(name.split, shards[-1].records, done["statistics"])
+    except FileNotFoundError as error:
+        raise RunError(f"{error.filename} is missing; run the same command again") from error
+    return _FinishedShards(shards, indexes, statistics.summarize())
+
+
+def _unpublished(output: str, staged: dict[str, _StagedFile]) -> dict[str, str]:
+    """Returns target -> path of the staged files that no earlier, interrupted commit has moved.
+
+    Raises:
+      RunError: a file has another size than what was written.
+    """
+    waiting = {}
+    targets = {target: files.join(output, target) for target in staged}
+    sizes = files.sizes([*(file.path for file in staged.values()), *targets.values()])
+    for target, file in staged.items():
+        is_staged = sizes[file.path] >= 0
+        path = file.path if is_staged else targets[target]
+        if sizes[path] != file.size:
+            raise RunError(
+                f"{path} must have {file.size} bytes, and has {sizes[path]}; check the "
+                "storage and start anew with --overwrite"
+            )
+        if is_staged:
+            waiting[target] = path
+    return waiting
+
+
+def _publish(output: str, staged: dict[str, _StagedFile]) -> None:
+    """Moves staged files to their targets, which are relative to the dataset."""
+    waiting = _unpublished(output, staged)
+    for folder in sorted({target.rpartition("/")[0] for target in waiting}):
+        inside = {t: path for t, path in waiting.items() if t.rpartition("/")[0] == folder}
+        target_folder = files.join(output, folder)
+        staged_folder = next(iter(inside.values())).rpartition("/")[0]
+        if files.is_local(target_folder) and not os.path.exists(target_folder):
+            files.make_folder(target_folder.rpartition("/")[0])
+            files.rename([staged_folder], [target_folder])
+            continue
+        files.make_folder(target_folder)
+        files.rename(list(inside.values()), [files.join(output, t) for t in inside])
+
+
+def _committed(workspace: Workspace) -> Manifest:
+    manifest = read_manifest(workspace.output)
+    if manifest is None:
+        raise RunError(f"{workspace.output} has no {m.MANIFEST_PATH}; run again with --overwrite")
+    return manifest
+
+
+def commit(job: Job, spec: CommitSpec, records: int) -> Manifest:
+    """Finishes a dataset whose shards are all written; returns its manifest.
+
+    Raises:
+      RunError: a shard is missing, or they do not hold `records` examples together.
+    """
+    workspace = job.workspace
+    if not files.exists(workspace.plan_path) and files.exists(workspace.success_path):
+        return _committed(workspace)  # a second commit of the same run
+    finished = _read_finished(job)
+    in_shards = sum(shard.records for shard in finished.shards)
+    if in_shards != records:
+        raise RunError(f"{records} examples built, {in_shards} in the finished shards")
+    statistics = _judged(job, finished.summary)
+    _remove_replaced(workspace, spec)
+    staged = dict(finished.indexes)
+    for number, (size, crc) in finished.summary.rejected_files.items():
+        target = f"{m.REJECTED_PATH}/rejected-{number:06d}.jsonl"
+        staged[target] = _StagedFile(workspace.rejected_path(number), size, crc)
+    checksums = {path: file.crc32c for path, file in staged.items()}
+    for shard in finished.shards:
+        path = workspace.shard_path(shard.name)
+        staged[shard.name.path] = _StagedFile(path, shard.file_bytes, shard.crc32c)
+    _publish(workspace.output, staged)
+    return _write_metadata(job, spec, finished, checksums, statistics)
+
+
+def _judged(job: Job, summary: JobSummary) -> dict[str, Any]:
+    """Returns the content of `statistics.json`, with warnings.
+
+    Raises:
+      RunError: there are warnings, and the job fails on them.
+    """
+    rejected = first_rejects(job.workspace, summary.rejected_files, summary.counts["rejected"])
+    statistics = summary.statistics | {"inputs": summary.inputs | {"rejected": rejected}}
+    warnings = find_warnings(statistics)
+    if warnings and job.warnings == "error":
+        more = len(warnings) - 1
+        raise RunError(
+            f"--warnings=error: {warnings[0].text}"
+            + (f"; and {more} more warnings" if more else "")
+            + "; the same command with --warnings=print finishes the dataset as it is"
+        )
+    return statistics | {"warnings": [warning.to_json() for warning in warnings]}
+
+
+def _remove_replaced(workspace: Workspace, spec: CommitSpec) -> None:
+    """Removes the dataset that this run replaces, once: a repeated commit finds its own."""
+    removed = workspace.old_dataset_removed_path
+    if spec.replaces and not files.exists(removed):
+        old = read_manifest(workspace.output)
+        if old:
+            remove_dataset(workspace.output, old)
+        files.write_bytes(removed, b"\n")
+
+
+def _write_metadata(
+    job: Job,
+    spec: CommitSpec,
+    finished: _FinishedShards,
+    checksums: dict[str, int],
+    statistics: dict[str, Any],
+) -> Manifest:
+    """Writes statistics, TFDS metadata, the manifest and, last, `_SUCCESS`.
+
+    All of it is small, and is written anew by each commit, however far an earlier one came.
+    """
+    workspace, summary = job.workspace, finished.summary
+    written = {m.STATISTICS_PATH: m.to_json(statistics), **summary.extra_files}
+    manifest = Manifest(
+        name=spec.name,
+        config=spec.config,
+        fingerprint=spec.fingerprint,
+        features=job.schema().to_json(),
+        compression=job.compression,
+        versions=spec.versions,
+        sources=spec.sources,
+        counts=summary.counts,
+        files={},
+        shards=sorted(finished.shards, key=lambda shard: shard.name),
+        version=spec.version,
+        shard_template=job.shard_template,
+    )
+    written |= tfds_files(manifest, description=spec.description)
+    checksums = checksums | {path: google_crc32c.value(data) for path, data in written.items()}
+    manifest = replace(manifest, files=checksums)
+    content = manifest.to_bytes()
+    written[m.MANIFEST_PATH] = content
+    for path, data in written.items():
+        files.write_bytes(files.join(workspace.output, path), data, workspace.partial_folder)
+    # What `_SUCCESS` promises must be on the disk before it is.
+    folders = {path.rpartition("/")[0] for path in manifest.paths}
+    files.sync_folders(files.join(workspace.output, folder) for folder in sorted(folders))
+    files.write_bytes(workspace.success_path, m.success_bytes(content), workspace.partial_folder)
+    files.sync_folders([workspace.output])
+    return manifest
+
+
+class _CommitDoFn(beam.DoFn):
+    def __init__(self, job: Job, spec: CommitSpec) -> None:
+        self._job = job
+        self._spec = spec
+
+    def process(self, records: int) -> Iterator[dict[str, Any]]:
+        try:
+            manifest = commit(self._job, self._spec, records)
+        except RunError as error:
+            fail(self._job, error)
+        self._job.workspace.clean_up()
+        yield asdict(manifest)["counts"]
+
+
+class CommitDataset(beam.PTransform[beam.PCollection[int], beam.PCollection[dict[str, Any]]]):
+    """The number of all examples, as one element -> the counts of the finished dataset."""
+
+    def __init__(self, job: Job, spec: CommitSpec) -> None:
+        super().__init__()
+        self._job = job
+        self._spec = spec
+
+    def expand(self, records: beam.PCollection[int]) -> beam.PCollection[dict[str, Any]]:
+        """Publishes the shards and writes `_SUCCESS`."""
+        return records | "Commit" >> beam.ParDo(_CommitDoFn(self._job, self._spec))

@@ -1,0 +1,63 @@
+"""How a work item ends a run: the reason it leaves, and the budget of rejects.
+
+The reason lies in a file of the workspace: engines wrap the errors of workers in tracebacks.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+
+from recordmill.records.errors import RunError
+from recordmill.transforms.dataset.job import Job
+from recordmill.transforms.dataset.rejects import REASONS
+from recordmill.transforms.storage import files
+
+_MOST_REJECT_BYTES = 1 << 16
+
+
+def _first_reject(folder: str) -> str:
+    """Returns what is wrong with the first of the rejects in a folder."""
+    with suppress(RunError, OSError):  # the number of rejects matters more
+        for path in sorted(files.list_files(folder)):
+            line = files.read_bytes(path, 0, _MOST_REJECT_BYTES).partition(b"\n")[0]
+            with suppress(ValueError):  # cut
+                reject = json.loads(line)
+                source = " ".join(reject["source"].split())
+                reason = REASONS[reject["reason"]]
+                return f"the first is {source} at byte {reject['position']}: {reason}; "
+    return ""
+
+
+class OverBudgetError(RunError):
+    """More inputs were rejected than the job allows."""
+
+
+def fail(job: Job, error: RunError) -> None:
+    """Leaves the reason where the launching process finds it, and raises it."""
+    with suppress(RunError, OSError):  # the storage may be what failed
+        files.write_bytes(job.workspace.failure_path, str(error).encode())
+        if isinstance(error, OverBudgetError):
+            files.write_bytes(job.workspace.over_budget_path, b"\n")
+    raise error
+
+
+def check_budget(job: Job, *, accepted: int, reasons: dict[str, int]) -> None:
+    """Checks that no more inputs were rejected than allowed.
+
+    Raises:
+      OverBudgetError: how many, why, and what can be done.
+    """
+    rejected = sum(reasons.values())
+    inputs = accepted + rejected
+    share = rejected / max(inputs, 1)
+    if share <= job.max_rejected:
+        return
+    by_reason = ", ".join(f"{reason} {count}" for reason, count in sorted(reasons.items()))
+    folder = job.workspace.rejected_folder
+    raise OverBudgetError(
+        f"{rejected} of {inputs} inputs rejected ({by_reason}), which is {share:.3%} where "
+        f"--max_rejected allows {job.max_rejected:.3%}; {_first_reject(folder)}all are listed in "
+        f"{folder}; fix them and start anew with --overwrite, or "
+        "raise --max_rejected and run the same command again"
+    )

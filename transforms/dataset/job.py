@@ -1,0 +1,158 @@
+"""What all jobs share: a workspace, splits, shards, and the statistics that a job adds up.
+
+A job is small enough to be sent with every stage. What is particular to text or images is in the
+subclasses; plan, restart, rejects and commit need only what is here.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from recordmill.records.errors import UsageError, one_of
+from recordmill.records.manifest import STATISTICS_OF_ALL, STATISTICS_PATH
+from recordmill.records.schema import Schema
+from recordmill.records.shards import DEFAULT_TEMPLATE, ShardName
+from recordmill.transforms.dataset.workspace import Workspace
+
+COMPRESSIONS = ("", "GZIP", "ZLIB")
+WARNINGS = ("print", "error", "none")
+
+
+@dataclass(frozen=True, slots=True)
+class SplitSpec:
+    """A split: its name, its share of the input, and its number of shards where given."""
+
+    name: str
+    share: float
+    num_shards: int | None = None
+
+    def __post_init__(self) -> None:
+        ShardName(self.name, 0, 1)
+        if self.name in STATISTICS_OF_ALL:
+            raise UsageError(
+                f"--splits: {self.name} cannot be the name of a split, because "
+                f"{STATISTICS_PATH} has another use for it"
+            )
+        if not 0 < self.share <= 1:
+            raise UsageError(f"--splits: the share of {self.name} must be in (0, 1]")
+
+
+@dataclass(frozen=True, slots=True)
+class ShardSpec:
+    """How many shards: as `SplitSpec.num_shards` says, or else by size.
+
+    Attributes:
+      shard_bytes: the size of a shard before compression.
+      num_readers: 10 shards a reader, unless they would be smaller than 10 MB.
+    """
+
+    shard_bytes: int = 200_000_000
+    num_readers: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.shard_bytes < 1:
+            raise UsageError(f"--shard_size must be at least 1 byte, got {self.shard_bytes}")
+        if self.num_readers is not None and self.num_readers < 1:
+            raise UsageError(f"--num_readers must be at least 1, got {self.num_readers}")
+
+
+@dataclass(frozen=True, slots=True)
+class JobSummary:
+    """The outcome of a job beside its shards.
+
+    Attributes:
+      statistics: the content of `statistics.json`.
+      counts: of inputs and examples: read = written + rejected + filtered.
+      rejected_files: number -> (bytes, crc32c) of each file of rejects.
+      extra_files: path, relative to the dataset, -> content of what else belongs to it.
+      inputs: of the inputs of all splits, for `statistics.json`.
+    """
+
+    statistics: dict[str, Any]
+    counts: dict[str, Any]
+    rejected_files: dict[int, tuple[int, int]]
+    extra_files: dict[str, bytes]
+    inputs: dict[str, Any] = field(default_factory=dict)
+
+
+class JobStatistics(ABC):
+    """Adds up the statistics of shards; its memory does not grow with their number."""
+
+    @abstractmethod
+    def add(self, split: str, records: int, statistics: dict[str, Any]) -> None:
+        """Adds a shard: its split, its number of records, and its statistics."""
+
+    @abstractmethod
+    def summarize(self) -> JobSummary:
+        """Returns the sums.
+
+        Raises:
+          RunError: more inputs were rejected than the job allows, or nothing is left.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job(ABC):
+    """A job.
+
+    Attributes:
+      workspace: where it writes.
+      splits: which splits, in order.
+      shards: how many.
+      compression: of the shards.
+      seed: of every random choice.
+      max_rejected: the share of inputs that may be rejected.
+      overwrite: whether a finished dataset may be replaced.
+      warnings: what is done about warnings of `statistics_warnings.py`.
+      shard_template: of the paths of shards.
+    """
+
+    workspace: Workspace
+    splits: tuple[SplitSpec, ...] = (SplitSpec("train", 1.0),)
+    shards: ShardSpec = field(default_factory=ShardSpec)
+    compression: str = ""
+    seed: int = 12345
+    max_rejected: float = 0.0
+    overwrite: bool = False
+    warnings: str = "print"
+    shard_template: str = DEFAULT_TEMPLATE
+
+    def __post_init__(self) -> None:
+        if self.compression not in COMPRESSIONS:
+            one_of("--compression", self.compression, ("NONE", "GZIP", "ZLIB"))
+        one_of("--warnings", self.warnings, WARNINGS)
+        if not 0 <= self.max_rejected <= 1:
+            raise UsageError(f"--max_rejected must be in [0, 1], got {self.max_rejected}")
+        names = [split.name for split in self.splits]
+        if len(set(names)) != len(names):
+            raise UsageError(f"--splits must name each split once, got {','.join(names)}")
+        total = sum(split.share for split in self.splits)
+        if abs(total - 1) > 1e-6:
+            raise UsageError(f"--splits must have shares that add up to 1, got {total:g}")
+
+    def shard_name(self, split: str, index: int, count: int) -> ShardName:
+        """Returns the name of a shard."""
+        return ShardName(split, index, count, self.shard_template)
+
+    @abstractmethod
+    def schema(self) -> Schema:
+        """Returns what the records hold."""
+
+    @abstractmethod
+    def planned_splits(self) -> list[tuple[str, int]]:
+        """Returns the splits and the number of shards of each; known when shards are built."""
+
+    @abstractmethod
+    def statistics(self) -> JobStatistics:
+        """Returns what adds up the shards at the end."""
+
+    def fingerprint_options(self) -> dict[str, Any]:
+        """Returns the options that decide the bytes of shards."""
+        options = asdict(self)
+        for name in ("workspace", "max_rejected", "overwrite", "warnings"):
+            del options[name]
+        if self.shard_template == DEFAULT_TEMPLATE:
+            del options["shard_template"]  # datasets of earlier releases have no such option
+        return options

@@ -1,0 +1,112 @@
+"""Rejects: inputs that cannot be used, and why; one JSON line each, counted by reason."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import IO, NamedTuple
+
+import google_crc32c
+
+from recordmill.transforms.storage import files
+
+_BLOCK_BYTES = 1 << 22
+
+# The reasons, and what they mean to the person who reads them. Counters and files use the keys.
+REASONS = {
+    # text
+    "undecodable": "bytes that are not valid in --encoding; see --encoding_errors",
+    "not_text": "the file is of a format that is no text; leave it out of --input",
+    "not_json": "the line, or the value of an array, is not a JSON object",
+    "field_missing": "the record lacks --text_field, --split_by or --split_from",
+    "field_not_text": "the field is no string",
+    "wrong_number_of_fields": "the row has more or fewer fields than the header",
+    "broken_row": "the row cannot be read as CSV",
+    "line_too_long": "the record is longer than 64 MiB",
+    "broken_file": "the file ends too early or is damaged; what came before is used",
+    # text and images
+    "unreadable_file": "the file, or the archive that it is in, cannot be opened or read",
+    # images, while they are listed
+    "no_label": "the image has no label or annotation",
+    "unknown_label": "the label is not in --labels",
+    "bad_row": "the row of the table or the annotation cannot be read",
+    "no_image": "there is no such image, or nobody can read it where it is",
+    "no_mask": "the image has no mask",
+    "duplicate": "another image or row has the same name",
+    "no_split": "--split_from finds no split for the input, or one that --splits does not name",
+    "bad_name": "the file's name is not UTF-8",
+    "broken_archive": "the archive is damaged; what came before is used",
+    # images, once they are opened
+    "empty_image": "the file has no bytes",
+    "not_an_image": "the bytes are none of JPEG, PNG, WebP, GIF, BMP, TIFF",
+    "wrong_extension": "the name says one format and the bytes are of another",
+    "zero_size": "the image is 0 pixels wide or high",
+    "decompression_bomb": "the image has more pixels than --max_pixels, or unpacks to far too much",
+    "truncated_image": "the file ends before the image does",
+    "broken_image": "the file is damaged",
+    "several_frames": "the image is animated or has pages, and --gif=reject",
+    "unsupported_pixels": "the pixels are 32-bit integers or floats, of unknown range",
+    "mask_size": "the mask is of another size than the image",
+    "broken_mask": "the mask cannot be decoded, or its region is not one of the image's",
+    "mask_classes": "the mask's pixels are not class numbers of --labels",
+    "unencodable": "the format to write cannot hold an image of this size",
+    "label_count": "the image has no label, or several without --multilabel",
+}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Reject:
+    """One rejected input.
+
+    Attributes:
+      source: the file's name relative to the input root.
+      position: bytes from its beginning, after decompression.
+      stage: "read" or "parse"; of images "list" or "decode".
+      reason: a key of `REASONS`.
+      detail: the values that were read.
+    """
+
+    source: str
+    position: int
+    stage: str
+    reason: str
+    detail: str = ""
+
+    def to_line(self) -> str:
+        """Returns one JSON line."""
+        return json.dumps(asdict(self), ensure_ascii=False) + "\n"
+
+
+class RejectFile(NamedTuple):
+    """A file of rejects.
+
+    Attributes:
+      number: of the task whose rejects it holds.
+      size_bytes: 0 where nothing was rejected and no file was written.
+      crc32c: of its content.
+    """
+
+    number: int
+    size_bytes: int
+    crc32c: int
+
+
+def write_rejects(lines: IO[bytes], *, number: int, path: str, partial_folder: str) -> RejectFile:
+    """Copies collected lines of rejects to their file; without lines no file is written.
+
+    Args:
+      lines: of all rejects of a task; it is read from its beginning.
+      number: of the task.
+      path: of the file, `Job.rejected_path(number)`.
+      partial_folder: where the file is until it is complete, `Job.partial_folder`.
+    """
+    lines.seek(0)
+    block = lines.read(_BLOCK_BYTES)
+    size, crc = 0, 0
+    if block:
+        with files.writing(path, partial_folder) as out:
+            while block:
+                out.write(block)
+                size, crc = size + len(block), google_crc32c.extend(crc, block)
+                block = lines.read(_BLOCK_BYTES)
+    return RejectFile(number, size, crc)

@@ -1,0 +1,126 @@
+"""Writing one shard: its file, its index, and what it says of itself, in one pass.
+
+The description is written last: where it is, the shard is whole.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import asdict
+from typing import IO, Any
+
+import google_crc32c
+import numpy as np
+
+from recordmill.records.arrays import Int64s
+from recordmill.records.codec.framing import Bytes, index_lines
+from recordmill.records.errors import RunError
+from recordmill.records.manifest import ShardInfo
+from recordmill.records.shards import ShardName
+from recordmill.transforms.dataset.job import Job
+from recordmill.transforms.dataset.workspace import read_json, write_json
+from recordmill.transforms.storage import files
+
+
+class _Compressor:
+    """Bytes as they go to the file; equal input gives equal output, without a time in the
+    header."""
+
+    def __init__(self, compression: str) -> None:
+        wbits = {"": 0, "ZLIB": 15, "GZIP": 31}[compression]
+        self._zlib = zlib.compressobj(6, zlib.DEFLATED, wbits) if wbits else None
+
+    def add(self, data: Bytes) -> Bytes:
+        return np.frombuffer(self._zlib.compress(data.data), np.uint8) if self._zlib else data
+
+    def end(self) -> Bytes:
+        return np.frombuffer(self._zlib.flush() if self._zlib else b"", np.uint8)
+
+
+class ShardWriter:
+    """A shard being written: counts, checksum and index lines fall out of the same pass."""
+
+    def __init__(self, handle: IO[bytes], index: IO[bytes] | None, compression: str) -> None:
+        self._handle = handle
+        self._index = index
+        self._compressor = _Compressor(compression)
+        self._crc = 0
+        self._file_bytes = 0
+        self._record_bytes = 0
+        self._records = 0
+        self._index_bytes = 0
+        self._index_crc = 0
+
+    def _write(self, data: Bytes) -> None:
+        self._crc = google_crc32c.extend(self._crc, data)
+        self._handle.write(data.data)
+        self._file_bytes += len(data)
+
+    def add(self, framed: Bytes, offsets: Int64s) -> None:
+        """Appends framed records.
+
+        Args:
+          framed: `[bytes] uint8`: records with length and checksums, one behind the other.
+          offsets: `[num_records + 1]`: where each begins in `framed`, and where the last ends.
+        """
+        self._write(self._compressor.add(framed))
+        if self._index is not None:
+            lines = index_lines(offsets, self._record_bytes)
+            self._index.write(lines)
+            self._index_bytes += len(lines)
+            self._index_crc = google_crc32c.extend(self._index_crc, lines)
+        self._record_bytes += int(offsets[-1])
+        self._records += len(offsets) - 1
+
+    def close(self, name: ShardName) -> dict[str, Any]:
+        """Writes what compression still holds; returns the description."""
+        self._write(self._compressor.end())
+        info = ShardInfo(
+            name.split, name.index, name.count, self._records, self._file_bytes,
+            self._record_bytes, self._crc, name.template,
+        )  # fmt: skip
+        content: dict[str, Any] = {"shard": asdict(info)}
+        if self._index is not None:
+            content["index"] = [self._index_bytes, self._index_crc]
+        return content
+
+
+def finished_shard(job: Job, name: ShardName) -> ShardInfo | None:
+    """Returns what a finished shard says of itself, None where it is not finished."""
+    done = job.workspace.done_path(name)
+    return ShardInfo(**read_json(done)["shard"]) if files.exists(done) else None
+
+
+def write_shard(
+    job: Job, name: ShardName, fill: Callable[[ShardWriter], dict[str, Any]]
+) -> ShardInfo:
+    """Writes a shard, its index and its description.
+
+    Args:
+      job: whose shard it is.
+      name: of the shard.
+      fill: adds the records; returns the statistics of the shard.
+
+    Raises:
+      RunError: the storage does not hold what was written.
+    """
+    path, partial = job.workspace.shard_path(name), job.workspace.partial_folder
+    with ExitStack() as stack:
+        handle = stack.enter_context(files.writing(path, partial))
+        index = None
+        if not job.compression:
+            index = stack.enter_context(files.writing(job.workspace.index_path(name), partial))
+        writer = ShardWriter(handle, index, job.compression)
+        statistics = fill(writer)
+        content = writer.close(name)
+    info = ShardInfo(**content["shard"])
+    size = files.size(path)
+    if size != info.file_bytes:
+        raise RunError(
+            f"{path} has {size} bytes where {info.file_bytes} were written; check the storage and "
+            "run the same command again"
+        )
+    write_json(job.workspace.done_path(name), content | {"statistics": statistics})
+    return info

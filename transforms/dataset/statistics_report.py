@@ -1,0 +1,78 @@
+"""The statistics of a dataset in a few lines, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from recordmill.transforms.dataset.statistics_warnings import split_statistics
+
+_MOST_NAMED = 3
+_RATES = {
+    "unknown_rate": "unknown tokens",
+    "padding_rate": "padding",
+    "random_next_rate": "random second segments",
+    "prediction_rate": "tokens to predict",
+}
+_OBJECTS = {
+    "boxes_clipped": "clipped at the image's sides",
+    "boxes_dropped_inverted": "dropped: xmin > xmax or ymin > ymax",
+    "boxes_dropped_empty": "dropped: without an area",
+    "boxes_dropped_outside": "dropped: outside of the image",
+    "boxes_dropped_cut": "dropped: cut away by the transform",
+}
+
+
+def describe_statistics(statistics: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yields names and values: of each split, and of the inputs.
+
+    Args:
+      statistics: the content of `statistics.json`.
+    """
+    for split, sums in split_statistics(statistics).items():
+        if sums.get("classes"):
+            yield f"classes of {split}", _classes(sums["classes"])
+        rates = [f"{sums[key]:.1%} {word}" for key, word in _RATES.items() if key in sums]
+        if rates:
+            yield f"tokens of {split}", ", ".join(rates)
+        objects = _objects(sums)
+        if objects:
+            yield f"objects of {split}", objects
+        if sums.get("masks"):
+            without = sums["masks_without_object"]
+            yield f"masks of {split}", f"{sums['masks']:,}, {without:,} of them without an object"
+    inputs = statistics.get("inputs", {})
+    if inputs.get("passed_over"):
+        yield "passed over", _first_ones(inputs["passed_over"], "files")
+    if inputs.get("rejected"):
+        yield "rejected", _first_ones(inputs["rejected"], "inputs")
+
+
+def _classes(classes: Mapping[str, int]) -> str:
+    """Returns the number of classes, the most frequent and the rarest."""
+    order = sorted(classes.items(), key=lambda item: (-item[1], item[0]))
+    shown = [f"{name} {count:,}" for name, count in order]
+    if len(shown) <= 2 * _MOST_NAMED:
+        return f"{len(shown)}: {', '.join(shown)}"
+    most, least = ", ".join(shown[:_MOST_NAMED]), ", ".join(shown[-_MOST_NAMED:])
+    return f"{len(shown)}; the most frequent: {most}; the rarest: {least}"
+
+
+def _objects(sums: Mapping[str, Any]) -> str:
+    lost = {
+        name: sums[name]
+        for name in sums
+        if name.startswith(("objects_", "boxes_")) and sums[name] and isinstance(sums[name], int)
+    }
+    if "objects" not in sums and not lost:
+        return ""
+    parts = [f"{sums.get('objects', 0):,} written"]
+    words = {name: _OBJECTS.get(name, name.replace("_", " ")) for name in lost}
+    return ", ".join([*parts, *(f"{count:,} {words[name]}" for name, count in lost.items())])
+
+
+def _first_ones(kinds: Mapping[str, Mapping[str, Any]], number: str) -> str:
+    return ", ".join(
+        f"{kind} {found[number]:,}" + (f" (such as {found['first']})" if found["first"] else "")
+        for kind, found in kinds.items()
+    )

@@ -1,0 +1,174 @@
+"""What looks wrong in the statistics of a dataset: each with its number, why, and a flag to use.
+
+The rules look at `statistics.json` alone, so they can be tested as a table, and a dataset can be
+judged again without reading it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from recordmill.records.manifest import STATISTICS_OF_ALL
+
+MAX_RANDOM_NEXT = 0.6
+MAX_PADDING = 0.5
+MAX_UNKNOWN = 0.05
+MAX_EMPTY_MASKS = 0.95
+_MOST_NAMED = 3
+_SIZE_REASONS = ("decompression_bomb", "unencodable", "zero_size")
+
+
+@dataclass(frozen=True, slots=True)
+class StatisticsWarning:
+    """Something that looks wrong.
+
+    Attributes:
+      rule: its name, for programs.
+      split: where; "" for all of the dataset.
+      value: the number that the rule looks at.
+      text: the number, why it matters and what to do, in one line.
+    """
+
+    rule: str
+    split: str
+    value: float
+    text: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns what `statistics.json` holds."""
+        return asdict(self)
+
+
+def find_warnings(
+    statistics: Mapping[str, Any], *, of_sample: bool = False
+) -> list[StatisticsWarning]:
+    """Returns what looks wrong in the content of `statistics.json`.
+
+    Args:
+      statistics: of each split, and `inputs`.
+      of_sample: the statistics are of a small sample, whose numbers of examples say nothing.
+    """
+    splits = split_statistics(statistics)
+    found: list[StatisticsWarning] = []
+    for split, sums in splits.items():
+        found += _of_text(split, sums)
+        found += _of_images(split, sums)
+    if not of_sample:
+        found += _of_classes(splits)
+        found += _of_inputs(statistics.get("inputs", {}))
+    return found
+
+
+def split_statistics(statistics: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Returns the statistics of each split, without those of the whole dataset."""
+    return {name: sums for name, sums in statistics.items() if name not in STATISTICS_OF_ALL}
+
+
+def _of_text(split: str, sums: Mapping[str, Any]) -> Iterator[StatisticsWarning]:
+    random = sums.get("random_next_rate", 0.0)
+    if random > MAX_RANDOM_NEXT:
+        yield StatisticsWarning(
+            "random_next", split, random,
+            f"{random:.1%} of the second segments of {split} are random, where about 50 % are "
+            "meant: most documents are too short for a second segment of their own, so the label "
+            "of the next sentence teaches little. If paragraphs or lines were taken for documents, "
+            "use --documents=file; for texts without pairs, --task=mlm",
+        )  # fmt: skip
+    padding = sums.get("padding_rate", 0.0)
+    if padding > MAX_PADDING:
+        yield StatisticsWarning(
+            "padding", split, padding,
+            f"{padding:.1%} of the positions of {split} are padding, which takes training time and "
+            "teaches nothing: use a smaller --max_seq_length, longer documents "
+            "(--documents=file), or --task=mlm with --allow_cross_document_examples",
+        )  # fmt: skip
+    unknown = sums.get("unknown_rate", 0.0)
+    if unknown > MAX_UNKNOWN:
+        yield StatisticsWarning(
+            "unknown_tokens", split, unknown,
+            f"{unknown:.1%} of the tokens of {split} are [UNK]: the vocabulary does not fit the "
+            "text. Check --do_lower_case, which must match --vocab_file, and --encoding; "
+            "`recordmill vocab` makes a vocabulary of this text",
+        )  # fmt: skip
+
+
+def _of_images(split: str, sums: Mapping[str, Any]) -> Iterator[StatisticsWarning]:
+    if sums.get("images_all_alike"):
+        yield StatisticsWarning(
+            "images_all_alike", split, sums["images"],
+            f"all {sums['images']} images of {split} have the same bytes: nothing can be learned "
+            "from them. Check --input; a download may have saved one error page many times",
+        )  # fmt: skip
+    masks, empty = sums.get("masks", 0), sums.get("masks_without_object", 0)
+    if masks and empty / masks > MAX_EMPTY_MASKS:
+        yield StatisticsWarning(
+            "masks_without_object", split, empty / masks,
+            f"{empty} of {masks} masks of {split} mark no pixel of any object: the masks may be "
+            "of other values than class numbers. Check --masks, and --binary_masks for masks of "
+            "0 and 255",
+        )  # fmt: skip
+    boxes = sums.get("objects", 0)
+    reasons = ("inverted", "empty", "outside")
+    dropped = sum(sums.get(f"boxes_dropped_{reason}", 0) for reason in reasons)
+    if dropped > boxes:
+        yield StatisticsWarning(
+            "boxes_dropped", split, dropped,
+            f"{dropped} of {dropped + boxes} objects of {split} were dropped, because their boxes "
+            "have no area inside the image: check the annotations, and --box_format and "
+            "--box_units",
+        )  # fmt: skip
+
+
+def _of_classes(splits: Mapping[str, Mapping[str, Any]]) -> Iterator[StatisticsWarning]:
+    classes: Counter[str] = Counter()
+    for sums in splits.values():
+        # Copies of an image are no more examples of its class.
+        copies = sums.get("examples", 0) / max(sums.get("images", 0), 1)
+        for name, count in sums.get("classes", {}).items():
+            classes[name] += round(count / max(copies, 1))
+    single = sorted(name for name, count in classes.items() if count == 1)
+    if single and len(classes) > 1:
+        yield StatisticsWarning(
+            "class_with_one_example", "", len(single),
+            f"{len(single)} of {len(classes)} classes have one example ({_some(single)}): it can "
+            "be learned or tested, not both. Give more examples, join classes in the input, or "
+            "name those to keep with --labels=FILE",
+        )  # fmt: skip
+    has_objects = any("objects" in sums for sums in splits.values())
+    has_masks = any("masks" in sums for sums in splits.values())
+    if len(classes) == 1 and not has_objects and not has_masks:
+        name, count = next(iter(classes.items()))
+        yield StatisticsWarning(
+            "one_class", "", count,
+            f"all {count} images are of one class, {name!r}: nothing can be told apart. If the "
+            "classes are other folders, use --label_folder, or --labels",
+        )  # fmt: skip
+
+
+def _of_inputs(inputs: Mapping[str, Any]) -> Iterator[StatisticsWarning]:
+    for shared in inputs.get("shared_contents", ()):
+        one, other = shared["splits"]
+        first, second = shared["first"]
+        yield StatisticsWarning(
+            "shared_content", one, shared["images"],
+            f"{shared['images']} images of {one} are also in {other} (of {shared['of_sampled']} "
+            f"sampled; {first} has the bytes of {second}): scores on {one} will be too good. "
+            "Remove the copies from the input, or keep them in one split with --split_by",
+        )  # fmt: skip
+    rejected = inputs.get("rejected", {})
+    for reason in _SIZE_REASONS:
+        if reason in rejected:
+            count, first = rejected[reason]["inputs"], rejected[reason]["first"]
+            yield StatisticsWarning(
+                f"rejected_{reason}", "", count,
+                f"all {count} images of a size were rejected ({reason}, such as {first}), so the "
+                "dataset lacks them: see --max_pixels and --image_size",
+            )  # fmt: skip
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

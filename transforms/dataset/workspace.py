@@ -1,0 +1,324 @@
+"""The workspace of a run: the output, the temporary folders, and what lies in them.
+
+    <output>/            the dataset; complete when `_SUCCESS` is there
+    <staging>/           finished shards and their descriptions, on the output's file system
+    <work>/              the plan and intermediate files; the same folder unless --temp_dir is given
+
+A run claims both temporary folders with a marker before it writes to them, so that a later run may
+delete them. The plan is written last in phase 1: where it is, the run can be resumed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
+
+from apache_beam.io.filesystem import BeamIOError
+
+from recordmill.records import manifest as m
+from recordmill.records.errors import RunError, UsageError
+from recordmill.records.manifest import Manifest, ShardInfo
+from recordmill.records.shards import ShardName, is_shard_file, shard_folder
+from recordmill.transforms.storage import files
+
+MARKER = "of_recordmill"  # in a folder of temporary files: it may be deleted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workspace:
+    """Where a run writes.
+
+    Attributes:
+      output: the dataset.
+      work: where the plan and intermediate files lie until the end.
+      staging: where finished shards wait, on the output's own file system.
+    """
+
+    output: str
+    work: str
+    staging: str
+
+    @property
+    def absolute_output(self) -> str:
+        """The output, from the root on."""
+        return os.path.abspath(self.output) if files.is_local(self.output) else self.output
+
+    @property
+    def plan_path(self) -> str:
+        """The plan; it is written last, so where it is, it is whole."""
+        return files.join(self.work, "plan.json")
+
+    @property
+    def partial_folder(self) -> str:
+        """Where files lie until they are whole, whose folders are published as they are."""
+        return files.join(self.staging, "partial")
+
+    @property
+    def rejected_folder(self) -> str:
+        """The rejects of all work items."""
+        return files.join(self.staging, "rejected")
+
+    @property
+    def failure_path(self) -> str:
+        """Why the run ended, in one line, for the process that the user sees."""
+        return files.join(self.staging, "failure.txt")
+
+    @property
+    def over_budget_path(self) -> str:
+        """A mark that the run ended over the budget of rejects."""
+        return files.join(self.staging, "over_budget")
+
+    @property
+    def old_dataset_removed_path(self) -> str:
+        """A mark that the dataset which this run replaces is gone."""
+        return files.join(self.staging, "old_dataset_removed")
+
+    @property
+    def success_path(self) -> str:
+        """`_SUCCESS` of the finished dataset."""
+        return files.join(self.output, m.SUCCESS_PATH)
+
+    def rejected_path(self, number: int) -> str:
+        """The rejects of one work item."""
+        return files.join(self.rejected_folder, f"rejected-{number:06d}.jsonl")
+
+    def done_path(self, name: ShardName) -> str:
+        """The description of a finished shard."""
+        return files.join(self.staging, "done", f"{name.stem}.json")
+
+    def index_path(self, name: ShardName) -> str:
+        """The index of a finished shard, until it is published."""
+        return files.join(self.staging, "index", name.index_path.removeprefix("_meta/index/"))
+
+    def shard_path(self, name: ShardName) -> str:
+        """A finished shard, until it is published."""
+        return files.join(self.staging, "shards", name.path)
+
+    @property
+    def folders(self) -> list[str]:
+        """The temporary folders, each once."""
+        return sorted({self.work, self.staging})
+
+    @property
+    def is_claimed(self) -> bool:
+        """Whether the staging folder belongs to a run of recordmill, and may be deleted."""
+        return files.exists(files.join(self.staging, MARKER))
+
+    def is_complete(self, fingerprint: str) -> bool:
+        """Tells whether the dataset at the output is finished and has this fingerprint."""
+        manifest = read_manifest(self.output)
+        return (
+            manifest is not None
+            and manifest.fingerprint == fingerprint
+            and files.exists(self.success_path)
+        )
+
+    def read_plan(self) -> dict[str, Any] | None:
+        """Returns the content of the plan, None where there is none."""
+        return dict(read_json(self.plan_path)) if files.exists(self.plan_path) else None
+
+    def other_work(self) -> str:
+        """Returns the work folder of an unfinished run for this output, if it is another one.
+
+        That is so where the run was begun with another --temp_dir; else "".
+        """
+        marker = files.join(self.staging, MARKER)
+        if not files.exists(marker):
+            return ""
+        work = files.read_bytes(marker).decode().strip()
+        elsewhere = work not in ("", self.work) and files.exists(files.join(work, "plan.json"))
+        return work if elsewhere else ""
+
+    def check_free(self, names: Iterable[str], listed: set[str]) -> None:
+        """Checks that nothing but our own files lies where the run will write.
+
+        Args:
+          names: of the files and folders that the dataset will have, relative to the output.
+          listed: what the manifest of the dataset at the output lists, relative to it.
+
+        Raises:
+          UsageError: names a file that is not ours.
+        """
+        for name in names:
+            path = files.join(self.output, name)
+            there = files.list_files(path) or ([path] if files.exists(path) else [])
+            foreign = [p for p in there if p[len(self.output) :].lstrip("/") not in listed]
+            if foreign and not (files.is_local(path) and os.path.isdir(foreign[0])):
+                raise UsageError(
+                    f"{path} already holds {len(foreign)} files that no dataset of recordmill "
+                    f"lists, such as {foreign[0]}; move them away or choose another --output"
+                )
+        for folder in self.folders:
+            if files.list_files(folder) and not files.exists(files.join(folder, MARKER)):
+                raise UsageError(
+                    f"{folder} is needed for temporary files, and holds others; move them"
+                )
+
+    def check_no_shards(self, splits: Iterable[str], template: str, listed: set[str]) -> None:
+        """Checks that no foreign file has the name of a shard, where no folder keeps them apart.
+
+        Args:
+          splits: that will be written.
+          template: of the paths of shards.
+          listed: as in `check_free`.
+
+        Raises:
+          UsageError: names such a file.
+        """
+        if shard_folder("x", template):
+            return
+        for path in files.list_files(self.output):
+            name = path[len(self.output) :].lstrip("/")
+            if name not in listed and any(is_shard_file(name, s, template) for s in splits):
+                raise UsageError(
+                    f"{self.output} already holds {name}, which readers would take for a shard of "
+                    "this dataset; move it away or choose another --output"
+                )
+
+    def claim(self) -> None:
+        """Makes the temporary folders anew, empty but for the marker.
+
+        Raises:
+          UsageError: a folder cannot be written to.
+        """
+        for folder in self.folders:
+            files.delete_folder(folder)
+            flag = "--temp_dir" if folder == self.work != self.staging else "--output"
+            check_writable(folder, flag)
+            files.write_bytes(files.join(folder, MARKER), f"{self.work}\n".encode())
+
+    def discard_run(self, *, published: bool) -> None:
+        """Removes what an unfinished run left outside of the temporary folders of this one.
+
+        Args:
+          published: there is no manifest, so the shards in the data folders are of that run.
+        """
+        work = self.other_work()
+        if work:
+            files.delete_folder(work)
+        if not published:
+            return
+        done = files.list_files(files.join(self.staging, "done"))
+        names = [ShardInfo(**read_json(path)["shard"]).name for path in done]
+        paths = [path for name in names for path in (name.path, name.index_path)]
+        rejected = files.list_files(files.join(self.output, m.REJECTED_PATH))
+        files.delete_quietly([*(files.join(self.output, path) for path in paths), *rejected])
+        if files.is_local(self.output):
+            _remove_empty(files.join(self.output, shard_folder(n.split, n.template)) for n in names)
+
+    def abandon(self) -> None:
+        """Removes what planning wrote, and the output's folder where nothing else is in it."""
+        for folder in self.folders:
+            files.delete_folder(folder)
+        if files.is_local(self.output):
+            _remove_empty([self.output])
+
+    def clean_up(self) -> None:
+        """Removes all temporary files; the plan first, so that no run resumes from the rest."""
+        files.delete_quietly([self.plan_path])
+        files.delete_folder(self.work)
+        files.delete_folder(self.staging)
+
+
+def read_manifest(output: str) -> Manifest | None:
+    """Returns the manifest of a dataset, None where there is none.
+
+    Raises:
+      RunError: it cannot be read.
+    """
+    path = files.join(output, m.MANIFEST_PATH)
+    if not files.exists(path):
+        return None
+    try:
+        return Manifest.from_bytes(files.read_bytes(path))
+    except (ValueError, TypeError, KeyError) as error:
+        raise RunError(f"{path} cannot be read: {error}") from error
+
+
+def check_inside(output: str, paths: Iterable[str]) -> None:
+    """Checks that paths which a file names lie inside the dataset, links resolved.
+
+    A manifest may come from somebody else: what it lists must not make us touch other files.
+
+    Args:
+      output: the dataset.
+      paths: relative to it.
+
+    Raises:
+      RunError: names the first path that lies elsewhere.
+    """
+    root = os.path.realpath(output) if files.is_local(output) else output
+    folders: dict[str, bool] = {}
+    for path in paths:
+        folder, _, name = path.rpartition("/")
+        if folder not in folders:
+            parts = folder.split("/")
+            inside = not path.startswith("/") and "://" not in path and ".." not in parts
+            if inside and files.is_local(output):
+                real = os.path.realpath(os.path.join(root, folder))
+                inside = real == root or real.startswith(f"{root.rstrip('/')}/")
+            folders[folder] = inside
+        if not folders[folder] or name in ("", ".", ".."):
+            raise RunError(
+                f"{output} has a manifest that lists {path!r}, which is not inside of the "
+                "dataset; it is damaged or was tampered with: remove the dataset by hand"
+            )
+
+
+def remove_dataset(output: str, manifest: Manifest) -> None:
+    """Deletes exactly what the manifest lists, `_SUCCESS` first.
+
+    Raises:
+      RunError: the manifest lists a path outside of the dataset; nothing is deleted then.
+    """
+    check_inside(output, manifest.paths)
+    files.delete_quietly([files.join(output, m.SUCCESS_PATH)])
+    files.delete_quietly([files.join(output, path) for path in manifest.paths])
+    files.delete_quietly([files.join(output, m.MANIFEST_PATH)])
+    if files.is_local(output):
+        folders = {str(folder) for path in manifest.paths for folder in PurePath(path).parents}
+        _remove_empty(
+            files.join(output, folder) for folder in sorted(folders - {"."}, reverse=True)
+        )
+
+
+def _remove_empty(folders: Iterable[str]) -> None:
+    for folder in dict.fromkeys(folders):
+        if os.path.isdir(folder) and not os.listdir(folder):
+            os.rmdir(folder)
+
+
+def reason(error: Exception) -> str:
+    """Returns what a file system says, without number and path."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error)
+
+
+def check_writable(folder: str, flag: str = "--output") -> None:
+    """Writes and deletes a small file.
+
+    Raises:
+      UsageError: the folder cannot be written to.
+    """
+    probe = files.join(folder, f".recordmill-probe-{os.getpid()}")
+    try:
+        files.make_folder(folder)
+        files.write_bytes(probe, b"x")
+        files.delete_quietly([probe])
+    except (OSError, BeamIOError, ValueError) as error:
+        raise UsageError(f"{flag} {folder} cannot be written: {reason(error)}") from error
+
+
+def read_json(path: str) -> Any:
+    """Reads a JSON file of the run."""
+    return json.loads(files.read_bytes(path))
+
+
+def write_json(path: str, content: Any) -> None:
+    """Writes a JSON file of the run, whole or not at all."""
+    files.write_bytes(path, json.dumps(content, sort_keys=True).encode())

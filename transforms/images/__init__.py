@@ -1,0 +1,1 @@
+"""Images to examples: decoding, geometry, augmentation, annotations, record formats, shards."""

@@ -1,0 +1,275 @@
+"""Build for images: decode, transform, encode, write; a task is a shard, or a part of one.
+
+Where shards are fewer than workers could share, tasks are parts of shards, whose files are then
+joined. A worker holds one image at a time, and the records of some megabytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from tempfile import SpooledTemporaryFile
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+import numpy as np
+
+from recordmill.records.arrays import Int64s
+from recordmill.records.codec.encoding import encode_batch
+from recordmill.records.codec.framing import Bytes, scan_records
+from recordmill.records.errors import RunError
+from recordmill.records.hashing import fingerprint64
+from recordmill.transforms.dataset.error_budget import fail
+from recordmill.transforms.dataset.rejects import Reject, write_rejects
+from recordmill.transforms.dataset.shard_writer import ShardWriter, finished_shard, write_shard
+from recordmill.transforms.dataset.workspace import read_json, write_json
+from recordmill.transforms.images.columns import Prepared
+from recordmill.transforms.images.decoding import ImageRejectedError
+from recordmill.transforms.images.job import ImageJob
+from recordmill.transforms.images.preparing import prepare
+from recordmill.transforms.images.reference_files import ReferenceFiles
+from recordmill.transforms.images.references import ImageReference
+from recordmill.transforms.images.statistics import ImageStatistics
+from recordmill.transforms.images.stored_bytes import ImageReader, UnreadableBytesError
+from recordmill.transforms.storage import files
+
+_BATCH_BYTES = 1 << 23
+_BATCH_IMAGES = 256
+_BLOCK_BYTES = 1 << 23
+_SPOOL_BYTES = 1 << 22
+
+AddRecords = Callable[[Bytes, Int64s], object]
+
+
+class PartPosition(NamedTuple):
+    """Which part of which shard a task builds."""
+
+    split: int
+    shard: int
+    part: int
+
+
+class BuiltPart(NamedTuple):
+    """A part that is written: the shard that it belongs to, and its statistics."""
+
+    position: PartPosition
+    statistics: ImageStatistics
+
+
+class ImageShardBuilder:
+    """Builds shards, or parts of shards, one after the other.
+
+    Args:
+      job: the job, whose shard plan is written.
+      parts: how many tasks share a shard.
+    """
+
+    def __init__(self, job: ImageJob, parts: int) -> None:
+        self._job = job
+        self._parts = parts
+        self._splits = job.read_shard_plan().splits
+        self._images = sum(split.images for split in self._splits)
+        self._reader = ImageReader()
+
+    def close(self) -> None:
+        """Closes the archives that it reads from."""
+        self._reader.close()
+
+    def build(self, task: int) -> BuiltPart:
+        """Writes a shard or a part, unless it is already written."""
+        position = self._position(task)
+        split = self._splits[position.split]
+        if self._parts == 1:
+            name = self._job.shard_name(split.name, position.shard, split.num_shards)
+            if not finished_shard(self._job, name):
+                write_shard(
+                    self._job, name, lambda writer: self._fill(task, position, writer.add).to_json()
+                )
+            content = read_json(self._job.workspace.done_path(name))["statistics"]
+        else:
+            path = self._job.part_path(task)
+            if not files.exists(f"{path}.json"):
+                with files.writing(f"{path}.bin") as handle:
+                    statistics = self._fill(task, position, lambda data, _: handle.write(data.data))
+                write_json(f"{path}.json", statistics.to_json())
+            content = read_json(f"{path}.json")
+        return BuiltPart(position, ImageStatistics.from_json(content))
+
+    def _position(self, task: int) -> PartPosition:
+        """Returns the part that a task builds: tasks are numbered by split, shard and part."""
+        for number, split in enumerate(self._splits):
+            tasks = split.num_shards * self._parts
+            if task < tasks:
+                return PartPosition(number, *divmod(task, self._parts))
+            task -= tasks
+        raise ValueError(f"the plan has no such task, {task} too many")
+
+    def _fill(self, task: int, position: PartPosition, add: AddRecords) -> ImageStatistics:
+        """Makes the records of a part, and writes the rejects among its images."""
+        split = self._splits[position.split]
+        slots = split.part_slots(position.shard, position.part, self._parts)
+        references = ReferenceFiles(self._job.workspace.work, position.split)
+        variants = self._job.variants(split.name)
+        statistics = ImageStatistics()
+        batch: list[Prepared] = []
+        held_bytes = 0
+        with SpooledTemporaryFile(max_size=_SPOOL_BYTES) as rejects:
+            for reference, copy in split.read_slots(references, slots):
+                try:
+                    image = self._prepare(reference, copy, variants[copy], statistics)
+                except ImageRejectedError as error:
+                    # The first copy alone reports the image; the others are counted, because the
+                    # commit checks that an image is rejected in all of its copies.
+                    if copy:
+                        statistics.counts["copies_rejected"] += 1
+                        continue
+                    reject = Reject(reference.name, 0, "decode", error.reason, error.detail)
+                    rejects.write(reject.to_line().encode())
+                    statistics.rejected[error.reason] += 1
+                    continue
+                statistics.add(image)
+                batch.append(image)
+                held_bytes += image.held_bytes
+                if held_bytes >= _BATCH_BYTES or len(batch) >= _BATCH_IMAGES:
+                    self._encode(batch, add)
+                    batch, held_bytes = [], 0
+            self._encode(batch, add)
+            if statistics.rejected:
+                number = task + 1  # 0 is the file of listing's rejects
+                statistics.rejected_files.append(
+                    write_rejects(
+                        rejects,
+                        number=number,
+                        path=self._job.workspace.rejected_path(number),
+                        partial_folder=self._job.workspace.partial_folder,
+                    )
+                )
+        return statistics
+
+    def _prepare(
+        self,
+        reference: ImageReference,
+        copy: int,
+        variant: int | None,
+        statistics: ImageStatistics,
+    ) -> Prepared:
+        try:
+            image = self._reader.read(reference.image)
+            mask = self._reader.read(reference.mask) if reference.mask else None
+        except UnreadableBytesError as error:
+            raise ImageRejectedError("unreadable_file", str(error)) from error
+        key = fingerprint64(reference.name.encode())
+        prepared = prepare(reference, image, mask, self._job.images, key=key, copy=variant)
+        if copy == 0:
+            statistics.contents.add(reference.name, image, of_images=self._images)
+        return prepared
+
+    def _encode(self, batch: list[Prepared], add: AddRecords) -> None:
+        if batch:
+            spec = self._job.images
+            encoded = encode_batch(spec.schema, spec.columns(batch))
+            add(encoded.buffer, encoded.offsets)
+
+    def join(self, split: int, shard: int) -> int:
+        """Joins the parts of a shard, unless it is already written; returns its records."""
+        name = self._job.shard_name(self._splits[split].name, shard, self._splits[split].num_shards)
+        info = finished_shard(self._job, name)
+        if info is None:
+            shards_before = sum(before.num_shards for before in self._splits[:split]) + shard
+            first = shards_before * self._parts
+            paths = [self._job.part_path(first + part) for part in range(self._parts)]
+            try:
+                info = write_shard(self._job, name, lambda writer: _join(paths, writer))
+            except FileNotFoundError:
+                # Another copy of this task may have joined and removed the parts meanwhile.
+                info = finished_shard(self._job, name)
+                if info is None:
+                    raise
+            files.delete_quietly(f"{path}.bin" for path in paths)
+        return info.records
+
+
+def _join(paths: Iterable[str], writer: ShardWriter) -> dict[str, Any]:
+    """Copies the records of parts into a shard; returns the sum of their statistics as JSON."""
+    statistics = ImageStatistics()
+    for path in paths:
+        statistics.merge(ImageStatistics.from_json(read_json(f"{path}.json")))
+        carried = b""
+        with files.open_read(f"{path}.bin") as handle:
+            while block := handle.read(_BLOCK_BYTES):
+                data = np.frombuffer(carried + block, np.uint8)
+                offsets, used, problem = scan_records(data)
+                if problem:
+                    raise RunError(
+                        f"{path}.bin is damaged: {problem}; check the storage and start anew with "
+                        "--overwrite"
+                    )
+                if used:
+                    writer.add(data[:used], offsets)
+                carried = data[used:].tobytes()
+        if carried:
+            raise RunError(f"{path}.bin is cut short; start anew with --overwrite")
+    return statistics.to_json()
+
+
+class _BuildImageShardDoFn(beam.DoFn):
+    def __init__(self, job: ImageJob, parts: int) -> None:
+        self._job = job
+        self._parts = parts
+        self._images = beam.metrics.Metrics.counter("recordmill", "images_written")
+
+    def setup(self) -> None:
+        self._builder = ImageShardBuilder(self._job, self._parts)
+
+    def teardown(self) -> None:
+        self._builder.close()
+
+    def process(self, task: int) -> Iterator[tuple[tuple[int, int], int]]:
+        try:
+            position, statistics = self._builder.build(task)
+        except RunError as error:
+            fail(self._job, error)
+        for reason, count in statistics.rejected.items():
+            beam.metrics.Metrics.counter("recordmill", f"rejected_{reason}").inc(count)
+        self._images.inc(statistics.pixels.total())
+        yield (position.split, position.shard), 1
+
+
+class _JoinDoFn(beam.DoFn):
+    def __init__(self, job: ImageJob, parts: int) -> None:
+        self._job = job
+        self._parts = parts
+
+    def setup(self) -> None:
+        self._builder = ImageShardBuilder(self._job, self._parts)
+
+    def process(self, finished: tuple[tuple[int, int], int]) -> Iterator[int]:
+        try:
+            yield self._builder.join(*finished[0])
+        except RunError as error:
+            fail(self._job, error)
+
+
+class BuildImageShards(beam.PTransform[beam.PCollection[int], beam.PCollection[int]]):
+    """Numbers of tasks -> the number of examples in each shard, once it is complete.
+
+    Memory: an image and some megabytes of records, whatever the size of the shard. Deterministic:
+    bytes depend on neither the number of parts nor which worker builds them. Repeating a task, also
+    two copies at once, changes nothing.
+    """
+
+    def __init__(self, job: ImageJob, parts: int) -> None:
+        super().__init__()
+        self._job = job
+        self._parts = parts
+
+    def expand(self, tasks: beam.PCollection[int]) -> beam.PCollection[int]:
+        """Writes parts, and joins the parts of each shard once all are written."""
+        finished_part = tuple[tuple[int, int], int]  # split and shard; 1
+        build = beam.ParDo(_BuildImageShardDoFn(self._job, self._parts))
+        return (
+            tasks
+            | "BuildPart" >> build.with_output_types(finished_part)
+            | "AwaitParts" >> beam.CombinePerKey(sum).with_output_types(finished_part)
+            | "SpreadShards" >> beam.Reshuffle()
+            | "JoinParts" >> beam.ParDo(_JoinDoFn(self._job, self._parts)).with_output_types(int)
+        )

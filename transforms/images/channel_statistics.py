@@ -1,0 +1,202 @@
+"""A pass over pixels: channel means, deviations and labels, by tensorflow_transform's analyzers.
+
+(Counts and sizes of the written images come from the build itself: `statistics.py`.)
+
+Workers reduce some images to a histogram of each channel before they hand it on, so an analyzer is
+given few small rows, and adds up integers: the figures are exact, and the same in any order. What
+is analyzed are pixels as the job writes them, but without augmentation and before they are encoded.
+
+TensorFlow is loaded where a job asks for statistics, and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+from PIL import Image
+
+from recordmill.records.arrays import Int64s
+from recordmill.records.errors import RunError
+from recordmill.transforms.dataset.error_budget import fail
+from recordmill.transforms.dataset.workspace import read_json, write_json
+from recordmill.transforms.images.decoding import ImageRejectedError
+from recordmill.transforms.images.job import ImageJob
+from recordmill.transforms.images.preparing import untouched
+from recordmill.transforms.images.reference_files import ReferenceFiles
+from recordmill.transforms.images.stored_bytes import ImageReader, UnreadableBytesError
+from recordmill.transforms.storage import files
+
+_VOCABULARY = "labels"
+_LEVELS = 256
+_TASK_IMAGES = 128
+
+
+def channel_histograms(image: Image.Image) -> Int64s:
+    """Returns `[channels, 256] int64`: how many pixels have each value."""
+    return np.array(image.histogram(), np.int64).reshape(-1, _LEVELS)
+
+
+def statistics_tasks(job: ImageJob) -> int:
+    """Returns into how many tasks the images of the statistics are cut."""
+    return -(-_count_images(job) // _TASK_IMAGES)
+
+
+def _count_images(job: ImageJob) -> int:
+    images = job.read_shard_plan().splits[0].images
+    return images if job.statistics_images is None else min(images, job.statistics_images)
+
+
+def _count(job: ImageJob, task: int, reader: ImageReader) -> dict[str, Any]:
+    """Returns the row of a task; images that cannot be used are skipped, the build rejects them."""
+    spec = job.images
+    images, labels = 0, []
+    sums = np.zeros((spec.channels, _LEVELS), np.int64)
+    references = ReferenceFiles(job.workspace.work, 0)
+    for rank in range(task * _TASK_IMAGES, min((task + 1) * _TASK_IMAGES, _count_images(job))):
+        reference = references.read(rank, 0)
+        try:
+            image, names = untouched(reference, reader.read(reference.image), spec)
+        except (ImageRejectedError, UnreadableBytesError):
+            continue
+        images += 1
+        sums += channel_histograms(image)
+        labels += names
+    return {"images": images, "histograms": sums.ravel().tolist(), "labels": labels}
+
+
+class _CountDoFn(beam.DoFn):
+    """Numbers of tasks -> a record batch of one row each, from a file where it is there."""
+
+    def __init__(self, job: ImageJob) -> None:
+        self._job = job
+
+    def setup(self) -> None:
+        self._reader = ImageReader()
+
+    def teardown(self) -> None:
+        self._reader.close()
+
+    def process(self, task: int) -> Iterator[pa.RecordBatch]:
+        path = self._job.statistics_row_path(task)
+        try:
+            if not files.exists(path):
+                write_json(path, _count(self._job, task, self._reader))
+            row = read_json(path)
+        except RunError as error:
+            fail(self._job, error)
+        values = {
+            "pixel": [0.0] * self._job.images.channels,
+            "histograms": row["histograms"],
+            "images": [row["images"]],
+            "labels": [name.encode() for name in row["labels"]],
+        }
+        columns = [pa.array([values[item.name]], item.type) for item in _ARROW_SCHEMA]
+        yield pa.RecordBatch.from_arrays(columns, schema=_ARROW_SCHEMA)
+
+
+_ARROW_SCHEMA = pa.schema(
+    [
+        ("pixel", pa.list_(pa.float32())),
+        ("histograms", pa.list_(pa.int64())),
+        ("images", pa.list_(pa.int64())),
+        ("labels", pa.list_(pa.binary())),
+    ]
+)
+
+
+def _tensor_columns(channels: int) -> Any:
+    """Returns how TFT reads the rows."""
+    from tensorflow_metadata.proto.v0 import schema_pb2
+    from tfx_bsl.tfxio.tensor_adapter import TensorAdapterConfig
+
+    def dense(name: str, *sizes: int) -> Any:
+        shape = {"dim": [{"size": size} for size in sizes]}
+        return schema_pb2.TensorRepresentation(dense_tensor={"column_name": name, "shape": shape})
+
+    return TensorAdapterConfig(
+        _ARROW_SCHEMA,
+        {
+            "pixel": dense("pixel", channels),
+            "histograms": dense("histograms", channels, _LEVELS),
+            "images": dense("images"),
+            "labels": schema_pb2.TensorRepresentation(
+                varlen_sparse_tensor={"column_name": "labels"}
+            ),
+        },
+    )
+
+
+def _graph(*, labels: bool) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Returns what is analyzed, and the graph of it that is kept."""
+
+    def preprocess(inputs: dict[str, Any]) -> dict[str, Any]:
+        import tensorflow as tf
+        import tensorflow_transform as tft
+
+        counts = tft.sum(inputs["histograms"], reduce_instance_dims=False, name="histograms")
+        images = tft.sum(inputs["images"], name="images")
+        if labels:
+            tft.vocabulary(inputs["labels"], vocab_filename=_VOCABULARY, name=_VOCABULARY)
+        levels = tf.range(_LEVELS, dtype=tf.float64)
+        counts = tf.cast(counts, tf.float64)
+        pixels = tf.reduce_sum(counts, axis=1)
+        exact = tf.math.divide_no_nan(tf.linalg.matvec(counts, levels), pixels)
+        squares = counts * tf.square(levels - exact[:, None])
+        spread = tf.sqrt(tf.math.divide_no_nan(tf.reduce_sum(squares, axis=1), pixels))
+        mean, std = tf.cast(exact, tf.float32), tf.cast(spread, tf.float32)
+        pixel = inputs["pixel"]
+        return {
+            "pixel": (pixel - mean) / tf.where(std > 0, std, tf.ones_like(std)),
+            "mean": tf.zeros_like(pixel) + mean,
+            "std": tf.zeros_like(pixel) + std,
+            "images": tf.zeros_like(pixel[:, 0], tf.int64) + images,
+        }
+
+    return preprocess
+
+
+class AnalyzeImages(beam.PTransform[beam.PCollection[int], beam.PCollection[int]]):
+    """Numbers of tasks -> 0, the examples that it adds, once the figures are written.
+
+    They go to `job.statistics_path`, and the transform graph to `job.transform_folder`: it takes
+    `pixel`, `[n, channels] float32` in [0, 255], and gives it less the mean, by the deviation.
+
+    Memory: an image. Deterministic: neither order nor retries nor the number of workers show.
+    """
+
+    def __init__(self, job: ImageJob) -> None:
+        super().__init__()
+        self._job = job
+
+    def expand(self, tasks: beam.PCollection[int]) -> beam.PCollection[int]:
+        """Adds up the rows of every worker."""
+        import tensorflow_transform.beam as tft_beam
+
+        job = self._job
+        rows = tasks | "CountPixels" >> beam.ParDo(_CountDoFn(job)).with_output_types(
+            pa.RecordBatch  # one row
+        )
+        labels = bool(job.images.labels) and job.images.task != "segmentation"
+        with tft_beam.Context(temp_dir=files.join(job.workspace.work, "transform-temp")):
+            analyzed = (rows, _tensor_columns(job.images.channels)) | "Analyze" >> (
+                tft_beam.AnalyzeDataset(_graph(labels=labels))
+            )
+            written = analyzed | "WriteGraph" >> tft_beam.WriteTransformFn(job.transform_folder)
+        return written | "WriteFigures" >> beam.Map(_write_figures, job).with_output_types(int)
+
+
+def _write_figures(_: None, job: ImageJob) -> int:
+    import tensorflow as tf
+    import tensorflow_transform as tft
+
+    pixel = tf.zeros([1, job.images.channels])
+    outputs = tft.TFTransformOutput(job.transform_folder).transform_raw_features({"pixel": pixel})
+    figures: dict[str, Any] = {"channel_images": int(outputs["images"][0])}
+    for name in ("mean", "std"):  # the shortest decimals that give the graph's very float32 again
+        figures[f"channel_{name}"] = [float(str(value)) for value in outputs[name][0].numpy()]
+    write_json(job.statistics_path, figures)
+    return 0

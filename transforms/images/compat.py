@@ -1,0 +1,63 @@
+"""What this folder needs of Pillow and tarfile beyond their documented interfaces.
+
+Each function has a canary in `tests/transforms/images/test_compat.py`, which fails when a release
+changes what the function relies on.
+"""
+
+from __future__ import annotations
+
+import logging
+import tarfile
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from PIL import ExifTags, Image
+
+# Pillow raises plain OSError and ValueError for these; only the message tells them apart.
+TRUNCATION_MESSAGES = ("image file is truncated", "APNG contains truncated")
+TEXT_BOMB_MESSAGE = "Decompressed data too large"
+# Where Pillow keeps the EXIF data of a PNG that it met before the pixels.
+_PNG_EXIF_KEYS = ("exif", "Raw profile type exif")
+
+MAX_PIXELS = 178_956_970  # Pillow itself refuses more as a decompression bomb
+
+DecodeFailure = Literal["decompression_bomb", "truncated_image", "broken_image"]
+
+
+def silence_pillow() -> None:
+    """Stops Pillow from logging what it raises as well; a reject reports it once."""
+    logging.getLogger("PIL").setLevel(logging.CRITICAL)
+
+
+def classify_pillow_error(error: Exception) -> DecodeFailure:
+    """Returns the reject reason for an exception that Pillow raised on an image's bytes."""
+    message = str(error)
+    if isinstance(error, Image.DecompressionBombError) or TEXT_BOMB_MESSAGE in message:
+        return "decompression_bomb"
+    if isinstance(error, EOFError) or any(text in message for text in TRUNCATION_MESSAGES):
+        return "truncated_image"
+    return "broken_image"
+
+
+def exif_orientation(image: Image.Image) -> Any:
+    """Returns the EXIF orientation as stored, of any type, 1 where EXIF is missing or unreadable.
+
+    For a PNG, `getexif` would decode all pixels to look for EXIF behind them, where nobody writes
+    it; so only EXIF that Pillow met before the pixels counts.
+    """
+    if image.format == "PNG" and not any(key in image.info for key in _PNG_EXIF_KEYS):
+        return 1
+    try:
+        return image.getexif().get(ExifTags.Base.Orientation, 1)
+    except Exception:  # broken EXIF around intact pixels
+        return 1
+
+
+def tar_members(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    """Yields the members of an open tar in order, in constant memory.
+
+    A TarFile keeps every member that it has read in its list `members`, which is emptied here.
+    """
+    while (member := archive.next()) is not None:
+        archive.members = []  # type: ignore[attr-defined]
+        yield member

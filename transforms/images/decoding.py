@@ -1,0 +1,367 @@
+"""Decoding: encoded images to pixels, by which rules, and why an image is rejected.
+
+The rules, the same as those of TensorFlow's decoders wherever those have one, so that an image
+passed through gives a reader what a re-encoded one does:
+
+- JPEG (with MPO, the form of phones), PNG, WebP, GIF, BMP and TIFF are read; the content decides,
+  but a name with the extension of another of these formats is refused.
+- EXIF orientation is applied (to pixels; an image that is passed through keeps its bytes, and its
+  boxes stay those of the stored pixels).
+- Alpha is dropped, not blended. Palettes become their colours, CMYK and YCCK RGB, without colour
+  management. Grey becomes three equal channels, or colours ITU-R 601 luma, by the channels asked.
+- 16 bits a channel become 8 by dropping the lower ones. 32-bit integers and floats are refused:
+  their range is unknown.
+- Of several frames (GIF, WebP, PNG, TIFF) the first is used, or the image rejected, as `gif` sets.
+- Truncated, broken and empty files, zero sizes and decompression bombs are refused. Nothing that a
+  file holds raises anything but `ImageRejectedError`.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, UnidentifiedImageError
+
+from recordmill.records.errors import UsageError, one_of
+from recordmill.transforms.images.compat import (
+    MAX_PIXELS,
+    classify_pillow_error,
+    exif_orientation,
+    silence_pillow,
+)
+from recordmill.transforms.images.extensions import format_of_name
+
+silence_pillow()
+
+Pixels = npt.NDArray[Any]
+
+_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
+_SIGNATURES = (
+    (b"\xff\xd8\xff", "JPEG"),
+    (b"\x89PNG\r\n\x1a\n", "PNG"),
+    (b"GIF87a", "GIF"),
+    (b"GIF89a", "GIF"),
+    (b"BM", "BMP"),
+    (b"II*\x00", "TIFF"),
+    (b"MM\x00*", "TIFF"),
+)
+_SIZE_FIELDS = {"PNG": (16, ">II"), "GIF": (6, "<HH"), "BMP": (18, "<ii")}
+_GREY = ("1", "L", "LA", "La", "I;16", "I;16L", "I;16B", "I;16N")
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+
+class ImageRejectedError(Exception):
+    """An image that cannot be used.
+
+    Attributes:
+      reason: a key of `rejects.REASONS`.
+      detail: the values found, one line.
+    """
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        super().__init__(reason, detail)
+        self.reason = reason
+        self.detail = " ".join(detail.split())
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeSpec:
+    """How images are decoded.
+
+    Attributes:
+      gif: of an image of several frames "first" takes the first, "reject" none.
+      check: whether images that are passed through are decoded all the same, to find broken ones.
+      max_pixels: more are refused before any is decoded.
+      wrong_extension: whether images whose names say another format than their bytes are used.
+    """
+
+    gif: Literal["first", "reject"] = "first"
+    check: bool = True
+    max_pixels: int = MAX_PIXELS
+    wrong_extension: Literal["accept", "reject"] = "reject"
+
+    def __post_init__(self) -> None:
+        one_of("--gif", self.gif, ("first", "reject"))
+        one_of("--wrong_extension", self.wrong_extension, ("accept", "reject"))
+        if not 1 <= self.max_pixels <= MAX_PIXELS:
+            raise UsageError(
+                f"--max_pixels must be from 1 to {MAX_PIXELS}, Pillow's own limit, got "
+                f"{self.max_pixels}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The header of an image file.
+
+    Attributes:
+      format: "JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF"; "" for raw pixels.
+      width, height: as stored, before any turn.
+      channels: 1 for grey, else 3.
+      orientation: EXIF's, 1 to 8; 1 is upright.
+      frames: their number.
+    """
+
+    format: str
+    width: int
+    height: int
+    channels: int
+    orientation: int = 1
+    frames: int = 1
+
+    @property
+    def upright_size(self) -> tuple[int, int]:
+        """`(width, height)` after the turn."""
+        turned = self.orientation >= 5
+        return (self.height, self.width) if turned else (self.width, self.height)
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """A decoded image, upright.
+
+    Attributes:
+      header: of the file.
+      image: mode "L" or "RGB", of the upright size divided by `shrink`, rounded up.
+      shrink: 1, 2, 4 or 8: what libjpeg divided the size by while decoding.
+    """
+
+    header: Header
+    image: Image.Image
+    shrink: int = 1
+
+    @property
+    def pixels(self) -> Pixels:
+        """`[height, width, channels] uint8`."""
+        return to_pixels(self.image)
+
+
+def to_pixels(image: Image.Image) -> Pixels:
+    """Returns `[height, width, channels] uint8` of an image of mode "L" or "RGB"."""
+    pixels = np.asarray(image)
+    return pixels if pixels.ndim == 3 else pixels[:, :, None]
+
+
+def check_extension(name: str, actual_format: str) -> None:
+    """Checks a file name against the format of its bytes; unknown extensions promise nothing.
+
+    Raises:
+      ImageRejectedError: wrong_extension.
+    """
+    if format_of_name(name) not in (None, actual_format):
+        extension = name[name.rfind(".") :]
+        raise ImageRejectedError("wrong_extension", f"{extension} holds {actual_format}")
+
+
+class OpenImage(NamedTuple):
+    """An image whose header has been read; `decode_opened` gives its pixels, once."""
+
+    header: Header
+    image: Any
+
+
+def open_image(data: bytes, spec: DecodeSpec) -> OpenImage:
+    """Reads the header alone, without a pixel.
+
+    Raises:
+      ImageRejectedError: as `decode`, for what a header shows.
+    """
+    with rejecting():
+        image, header = _open(data, spec)
+    return OpenImage(header, image)
+
+
+def probe(data: bytes, spec: DecodeSpec) -> Header:
+    """Returns the header of an image.
+
+    Raises:
+      ImageRejectedError: as `decode`, for what a header shows.
+    """
+    return open_image(data, spec).header
+
+
+def decode(data: bytes, spec: DecodeSpec, *, channels: Literal[1, 3], shrink: int = 1) -> Decoded:
+    """Opens an image and decodes it, see `decode_opened`."""
+    return decode_opened(open_image(data, spec), channels=channels, shrink=shrink)
+
+
+def decode_opened(opened: OpenImage, *, channels: Literal[1, 3], shrink: int = 1) -> Decoded:
+    """Decodes an image by the rules of this module.
+
+    Memory: the pixels, once more while they are converted or turned.
+
+    Args:
+      opened: the image.
+      channels: of the result.
+      shrink: 2, 4 or 8 lets libjpeg give a JPEG of that fraction of its size, which is faster.
+
+    Raises:
+      ImageRejectedError: the image cannot be used.
+    """
+    header, image = opened
+    with rejecting():
+        if shrink > 1 and header.format == "JPEG":
+            size = max(1, header.width // shrink), max(1, header.height // shrink)
+            drafted = image.draft(None, size)
+            shrink = round(header.width / drafted[1][2]) if drafted else 1
+        else:
+            shrink = 1
+        image.load()
+        converted = _without_transparency(_convert(image, channels))
+        upright = _upright(converted, header.orientation)
+    return Decoded(header, upright, shrink)
+
+
+def decode_mask(data: bytes, spec: DecodeSpec) -> tuple[Header, Image.Image]:
+    """Decodes a mask: mode "L", a class a pixel, not turned.
+
+    A palette's numbers are the classes, as in Pascal VOC; 1-bit masks have 0 and 1; values of 16
+    or 32 bits must be below 256. Masks in colours are accepted where they are grey.
+
+    Raises:
+      ImageRejectedError: the mask cannot be decoded, or has colours.
+    """
+    with rejecting():
+        image, header = _open(data, spec)
+        image.load()
+        return header, _classes(image)
+
+
+def from_pixels(data: bytes, shape: tuple[int, ...], *, channels: Literal[1, 3]) -> Decoded:
+    """Makes an image of raw pixels `[height, width, channels] uint8`, as idx files have them.
+
+    Raises:
+      ImageRejectedError: truncated_image, where there are fewer bytes.
+    """
+    height, width, stored_channels = (*shape, 1)[:3]
+    expected_bytes = height * width * stored_channels
+    if not expected_bytes:
+        raise ImageRejectedError("zero_size", f"{width} x {height}")
+    if len(data) != expected_bytes:
+        raise ImageRejectedError(
+            "truncated_image", f"{expected_bytes} bytes expected, {len(data)} found"
+        )
+    pixels = np.frombuffer(data, np.uint8).reshape((height, width, stored_channels))
+    image = Image.fromarray(pixels[:, :, 0] if stored_channels == 1 else pixels)
+    return Decoded(Header("", width, height, stored_channels), _convert(image, channels))
+
+
+@contextmanager
+def rejecting() -> Iterator[None]:
+    """Turns whatever Pillow raises into `ImageRejectedError`, and silences its warnings."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except (ImageRejectedError, MemoryError):
+        raise
+    except Exception as error:
+        reason = classify_pillow_error(error)
+        raise ImageRejectedError(reason, f"{type(error).__name__}: {error}") from error
+
+
+def _open(data: bytes, spec: DecodeSpec) -> tuple[Any, Header]:
+    """Opens an image and refuses what its header shows to be of no use."""
+    if not data:
+        raise ImageRejectedError("empty_image")
+    try:
+        image: Any = Image.open(io.BytesIO(data), formats=_FORMATS)
+    except UnidentifiedImageError as error:
+        raise _unidentified(data) from error
+    format_name = "JPEG" if image.format == "MPO" else str(image.format)
+    width, height = image.size
+    if width * height > spec.max_pixels:
+        raise ImageRejectedError(
+            "decompression_bomb", f"{width} x {height}, at most {spec.max_pixels}"
+        )
+    frames = 1 if format_name == "JPEG" else int(getattr(image, "n_frames", 1))
+    if frames > 1:
+        if spec.gif == "reject":
+            raise ImageRejectedError("several_frames", f"{format_name} of {frames} frames")
+        image.seek(0)
+    channels = 1 if image.mode in _GREY else 3
+    return image, Header(format_name, width, height, channels, _orientation(image), frames)
+
+
+def _orientation(image: Image.Image) -> int:
+    """Returns the EXIF orientation, 1 (upright) where it is missing or no valid one."""
+    orientation = exif_orientation(image)
+    return orientation if orientation in _TURNS else 1
+
+
+def _unidentified(data: bytes) -> ImageRejectedError:
+    """Returns the reason why Pillow knows no image in these bytes."""
+    known = [name for magic, name in _SIGNATURES if data.startswith(magic)]
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        known = ["WEBP"]
+    if not known:
+        return ImageRejectedError("not_an_image", f"begins with {data[:8].hex(' ')}")
+    if known[0] in _SIZE_FIELDS:
+        offset, form = _SIZE_FIELDS[known[0]]
+        if len(data) >= offset + struct.calcsize(form):
+            width, height = struct.unpack_from(form, data, offset)
+            if width == 0 or height == 0:
+                return ImageRejectedError("zero_size", f"{width} x {height}")
+    return ImageRejectedError("broken_image", f"the header of this {known[0]} cannot be read")
+
+
+def _convert(image: Image.Image, channels: int) -> Image.Image:
+    """Returns mode "L" or "RGB"."""
+    mode = "L" if channels == 1 else "RGB"
+    if image.mode == mode:
+        return image
+    if image.mode.startswith("I;16"):
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    elif image.mode in ("I", "F"):
+        raise ImageRejectedError("unsupported_pixels", f"pixels of mode {image.mode}")
+    if image.mode in ("P", "PA", "RGBA", "CMYK", "LAB") and mode == "L":
+        image = image.convert("RGB")
+    return image.convert(mode)
+
+
+def _without_transparency(image: Image.Image) -> Image.Image:
+    """Drops the transparent colour, which is alpha in another form.
+
+    Pillow keeps it as the number that it was in the source's mode, and saving as PNG fails on it.
+    """
+    image.info.pop("transparency", None)
+    return image
+
+
+def _upright(image: Image.Image, orientation: int) -> Image.Image:
+    return image.transpose(_TURNS[orientation]) if orientation in _TURNS else image
+
+
+def _classes(image: Image.Image) -> Image.Image:
+    if image.mode in ("L", "P"):
+        return Image.fromarray(np.asarray(image))
+    if image.mode == "1":
+        return Image.fromarray(np.asarray(image).astype(np.uint8))
+    if image.mode in ("LA", "PA"):
+        return image.getchannel(0)
+    if image.mode.startswith("I"):
+        values = np.asarray(image)
+        if values.min() < 0 or values.max() > 255:
+            raise ImageRejectedError("mask_classes", f"classes from 0 to 255, got {values.max()}")
+        return Image.fromarray(values.astype(np.uint8))
+    if image.mode in ("RGB", "RGBA"):
+        red, green, blue = image.split()[:3]
+        if red.tobytes() == green.tobytes() == blue.tobytes():
+            return red
+    raise ImageRejectedError("mask_classes", f"a mask of classes, got colours ({image.mode})")

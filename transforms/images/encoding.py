@@ -1,0 +1,99 @@
+"""Pixels to the bytes that a record holds."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from recordmill.records.errors import UsageError, one_of
+from recordmill.transforms.images.decoding import Header, ImageRejectedError, to_pixels
+from recordmill.transforms.images.masks import Mask
+
+ENCODINGS = ("keep", "JPEG", "PNG", "WEBP", "raw", "float")
+# Readers take a GIF for a film and know no TIFF, so what is kept of these is kept as PNG, lossless.
+_PASSED = ("JPEG", "PNG", "WEBP", "BMP")
+_MOST_SIDE = {"JPEG": 65500, "WEBP": 16383}
+
+
+@dataclass(frozen=True, slots=True)
+class EncodeSpec:
+    """How images are written.
+
+    Attributes:
+      format: "keep" writes the bytes of the source where nothing is done to the image, and else its
+        format; GIF, BMP and TIFF that are changed become PNG, and so do all GIF and TIFF, which
+        readers of images do not take. "raw" is uint8, "float" float32.
+      quality: of JPEG and WebP, 1 to 100.
+      float_range: "zero_one" is x / 255, "zero_centered" x / 127.5 - 1.
+    """
+
+    format: Literal["keep", "JPEG", "PNG", "WEBP", "raw", "float"] = "keep"
+    quality: int = 95
+    float_range: Literal["zero_one", "zero_centered"] = "zero_one"
+
+    def __post_init__(self) -> None:
+        one_of("--encoding", self.format, ENCODINGS)
+        one_of("--float_range", self.float_range, ("zero_one", "zero_centered"))
+        if not 1 <= self.quality <= 100:
+            raise UsageError(f"--quality must be from 1 to 100, got {self.quality}")
+
+    def written_format(self, source: str) -> str:
+        """Returns the format that a changed image of this source format is written in."""
+        if self.format != "keep":
+            return self.format
+        return source if source in ("JPEG", "PNG", "WEBP") else "PNG"
+
+
+def passes_through(header: Header, spec: EncodeSpec, *, changed: bool) -> bool:
+    """Whether the bytes of the source are written as they are.
+
+    Args:
+      header: of the image.
+      spec: how images are written.
+      changed: whether the image is resized or augmented.
+    """
+    return not changed and spec.format == "keep" and header.format in _PASSED and header.frames == 1
+
+
+def encode_image(image: Image.Image, format: str, *, quality: int) -> bytes:  # noqa: A002
+    """Returns the bytes of an image of mode "L" or "RGB" as JPEG, PNG or WebP.
+
+    Raises:
+      ImageRejectedError: unencodable, where the format has no such sizes, or Pillow fails.
+    """
+    if max(image.size) > _MOST_SIDE.get(format, 1 << 31):
+        raise ImageRejectedError(
+            "unencodable",
+            f"{format} of {image.width} x {image.height}, at most {_MOST_SIDE[format]}",
+        )
+    out = io.BytesIO()
+    options = {} if format == "PNG" else {"quality": quality}
+    try:
+        image.save(out, format, **options)
+    except MemoryError:
+        raise
+    except Exception as error:  # one image must not end a run
+        detail = f"{type(error).__name__} of Pillow for {format}: {error}"
+        raise ImageRejectedError("unencodable", detail) from error
+    return out.getvalue()
+
+
+def encode_mask(mask: Mask) -> bytes:
+    """Returns a mask as a grey PNG, a class a pixel."""
+    return encode_image(Image.fromarray(mask), "PNG", quality=0)
+
+
+def to_floats(image: Image.Image, spec: EncodeSpec) -> npt.NDArray[np.float32]:
+    """Returns `[height, width, channels] float32` in the range of `spec.float_range`."""
+    pixels = to_pixels(image).astype(np.float32)
+    if spec.float_range == "zero_one":
+        pixels /= np.float32(255)
+    else:
+        pixels /= np.float32(127.5)
+        pixels -= np.float32(1)
+    return pixels

@@ -1,0 +1,29 @@
+"""Which file names are images: the one list of extensions, and the format that each promises."""
+
+from __future__ import annotations
+
+FORMAT_BY_EXTENSION = {
+    ".bmp": "BMP",
+    ".dib": "BMP",
+    ".gif": "GIF",
+    ".jfif": "JPEG",
+    ".jpe": "JPEG",
+    ".jpeg": "JPEG",
+    ".jpg": "JPEG",
+    ".png": "PNG",
+    ".tif": "TIFF",
+    ".tiff": "TIFF",
+    ".webp": "WEBP",
+}
+IMAGE_EXTENSIONS = tuple(FORMAT_BY_EXTENSION)
+
+
+def has_image_extension(path: str) -> bool:
+    """Returns whether a file may be an image, by its name."""
+    return path.lower().endswith(IMAGE_EXTENSIONS)
+
+
+def format_of_name(name: str) -> str | None:
+    """Returns the format that a file name promises, None for an unknown extension."""
+    dot = name.rfind(".")
+    return FORMAT_BY_EXTENSION.get(name[dot:].lower()) if dot > name.rfind("/") else None

@@ -1,0 +1,202 @@
+"""The image job: options that every stage needs, small enough to be sent with it, and its sums."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from recordmill.records.errors import RunError, UsageError
+from recordmill.records.schema import Schema
+from recordmill.transforms.dataset.error_budget import check_budget
+from recordmill.transforms.dataset.job import Job, JobStatistics, JobSummary
+from recordmill.transforms.dataset.workspace import read_json
+from recordmill.transforms.images.content_sample import shared_contents
+from recordmill.transforms.images.examples import ImageSpec
+from recordmill.transforms.images.label_map import LABEL_MAP_PATH, label_map
+from recordmill.transforms.images.mask_classes import class_name
+from recordmill.transforms.images.shard_plan import ImageShardPlan
+from recordmill.transforms.images.statistics import ImageStatistics
+from recordmill.transforms.storage import files
+
+LABELS_PATH = "labels.txt"
+TRANSFORM_PATH = "_meta/transform"
+_LABEL_MAP_FORMATS = ("object_detection", "model_garden")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageJob(Job):
+    """An image job.
+
+    Attributes:
+      images: what is done to each image; its labels are complete once the input was listed.
+      copies: augmented copies of each image.
+      keep_original: the untouched image is written too.
+      augment_splits: the splits whose images are augmented; the others get each image once, as it
+        is.
+      statistics_images: how many images of the first split the channels' mean and deviation are
+        computed from; None is all of them.
+    """
+
+    images: ImageSpec
+    copies: int = 1
+    keep_original: bool = False
+    augment_splits: tuple[str, ...] = ("train",)
+    statistics_images: int | None = 0
+
+    def __post_init__(self) -> None:
+        Job.__post_init__(self)
+        if self.copies < 1:
+            raise UsageError(f"--copies must be at least 1, got {self.copies}")
+        if not self.images.augmentation and (self.copies > 1 or self.keep_original):
+            flag = f"--copies={self.copies}" if self.copies > 1 else "--keep_original"
+            raise UsageError(f"{flag} must go with --augmentations: copies would be all alike")
+
+    def variants(self, split: str) -> tuple[int | None, ...]:
+        """Returns the copies of each image of a split; None is the untouched one."""
+        if not self.images.augmentation or split not in self.augment_splits:
+            return (None,)
+        return (*([None] if self.keep_original else []), *range(1, self.copies + 1))
+
+    def schema(self) -> Schema:
+        """Returns what the records hold."""
+        return self.images.schema
+
+    def planned_splits(self) -> list[tuple[str, int]]:
+        """Returns the splits of the shard plan, with their numbers of shards."""
+        return [(split.name, split.num_shards) for split in self.read_shard_plan().splits]
+
+    def read_shard_plan(self) -> ImageShardPlan:
+        """Reads the shard plan that planning wrote."""
+        return ImageShardPlan.from_json(read_json(self.shard_plan_path))
+
+    def statistics(self) -> JobStatistics:
+        """Returns what adds up the shards at the end."""
+        return _ImageJobStatistics(self, self.read_shard_plan())
+
+    @property
+    def shard_plan_path(self) -> str:
+        """The file of the shard plan: which images go into which shard, and listing's counts."""
+        return files.join(self.workspace.work, "shards.json")
+
+    def part_path(self, task: int) -> str:
+        """A part of a shard, without extension, until the parts are joined."""
+        return files.join(self.workspace.work, "parts", f"part-{task:06d}")
+
+    def statistics_row_path(self, task: int) -> str:
+        """The histograms that a task of the statistics counted."""
+        return files.join(self.workspace.work, "statistics", f"row-{task:06d}.json")
+
+    @property
+    def statistics_path(self) -> str:
+        """Mean and deviation of channels; written when all of the statistics are complete."""
+        return files.join(self.workspace.work, "statistics.json")
+
+    @property
+    def transform_folder(self) -> str:
+        """The graph that tensorflow_transform made of the statistics."""
+        return files.join(self.workspace.work, "transform")
+
+
+class _ImageJobStatistics(JobStatistics):
+    """Adds up the statistics of shards, by split."""
+
+    def __init__(self, job: ImageJob, plan: ImageShardPlan) -> None:
+        self._job = job
+        self._plan = plan
+        self._splits: dict[str, ImageStatistics] = {}
+        self._examples: Counter[str] = Counter()
+
+    def add(self, split: str, records: int, found: dict[str, Any]) -> None:
+        self._examples[split] += records
+        self._splits.setdefault(split, ImageStatistics()).merge(ImageStatistics.from_json(found))
+
+    def _check_copies(self) -> None:
+        """Checks that each image was rejected in all of its copies or in none.
+
+        Otherwise its bytes changed between two reads.
+
+        Raises:
+          RunError: an image was rejected in some copies only.
+        """
+        if not self._job.images.decode.check:
+            return  # the untouched copy of a broken image is not decoded, so it is not rejected
+        for split, sums in self._splits.items():
+            others = len(self._job.variants(split)) - 1
+            if sums.counts["copies_rejected"] != sums.rejected.total() * others:
+                raise RunError(
+                    f"an image of split {split} could be used for some of its copies only: the "
+                    "input changed or its storage failed meanwhile; start anew with --overwrite"
+                )
+
+    def _class_names(self) -> list[str]:
+        """Returns the names of all classes, () without any; masks may have some without names."""
+        images = self._job.images
+        if images.task != "segmentation":
+            return list(images.classes) if images.labels else []
+        last = max((sums.last_mask_class for sums in self._splits.values()), default=0)
+        count = max(last + 1, len(images.classes))
+        return [class_name(images.classes, number) for number in range(count)]
+
+    def summarize(self) -> JobSummary:
+        plan = self._plan
+        rejected = Counter(plan.rejected)
+        rejected_files = [plan.rejected_file] if plan.rejected_file else []
+        for sums in self._splits.values():
+            rejected.update(sums.rejected)
+            rejected_files += sums.rejected_files
+        inputs = sum(split.images for split in plan.splits) + sum(plan.rejected.values())
+        accepted = inputs - rejected.total()
+        self._check_copies()
+        check_budget(self._job, accepted=accepted, reasons=rejected)
+        for split, examples in self._examples.items():
+            if not examples:
+                raise RunError(
+                    f"split {split} has no image that can be used; see the reasons of the rejects"
+                )
+        names = self._class_names()
+        statistics = {
+            split: sums.summarize(self._examples[split], names)
+            for split, sums in self._splits.items()
+        }
+        extra_files = {}
+        if names:
+            extra_files[LABELS_PATH] = "".join(f"{name}\n" for name in names).encode()
+        images = self._job.images
+        if images.labels and images.task == "detection" and images.format in _LABEL_MAP_FORMATS:
+            extra_files[LABEL_MAP_PATH] = label_map(images.labels)
+        if self._job.statistics_images != 0:
+            statistics[plan.splits[0].name] |= read_json(self._job.statistics_path)
+            extra_files |= _files_below(self._job.transform_folder, TRANSFORM_PATH)
+        return JobSummary(
+            statistics=statistics,
+            counts={
+                "images_listed": inputs,
+                "images_written": accepted,
+                "rejected": dict(sorted(rejected.items())),
+                "files_passed_over": dict(plan.passed_over),
+                "examples": self._examples.total(),
+            },
+            rejected_files={number: (size, crc) for number, size, crc in rejected_files},
+            extra_files=extra_files,
+            inputs={
+                "passed_over": passed_over_json(plan.passed_over_kinds),
+                "shared_contents": shared_contents(
+                    {split: sums.contents for split, sums in sorted(self._splits.items())}
+                ),
+            },
+        )
+
+
+def passed_over_json(kinds: Mapping[str, tuple[int, str]]) -> dict[str, Any]:
+    """Returns the files passed over by kind, as `statistics.json` has them."""
+    return {
+        kind: {"files": number, "first": name} for kind, (number, name) in sorted(kinds.items())
+    }
+
+
+def _files_below(folder: str, target: str) -> dict[str, bytes]:
+    """Returns the contents of all files of a folder, by the path they will have."""
+    paths = sorted(files.list_files(folder))
+    return {target + path[len(folder) :]: files.read_bytes(path) for path in paths}

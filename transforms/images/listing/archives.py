@@ -1,0 +1,130 @@
+"""Members of tar and zip archives: where each one's bytes are, so that workers read only those."""
+
+from __future__ import annotations
+
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from recordmill.records.errors import UsageError
+from recordmill.transforms.images.compat import tar_members
+from recordmill.transforms.images.extensions import has_image_extension
+from recordmill.transforms.images.listing.entries import (
+    Entry,
+    Listing,
+    is_encodable,
+    is_hidden,
+    printable,
+)
+from recordmill.transforms.images.references import ListedReject, Storage
+from recordmill.transforms.storage import files
+from recordmill.transforms.storage.external_sort import Row, cogroup
+
+_COMPRESSED_TARS = (
+    ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst", ".tzst",
+)  # fmt: skip
+_ENCRYPTED = 1
+
+
+class _Member(NamedTuple):
+    """A member of an archive: where its bytes are, or why they cannot be used.
+
+    Attributes:
+      storage, offset, size, crc32: as in `StoredBytes`.
+      problem: why it cannot be read, "" where it can.
+    """
+
+    storage: Storage
+    offset: int
+    size: int
+    crc32: int | None
+    problem: str
+
+
+def is_archive(path: str) -> bool:
+    """Returns whether a file is an archive, by its name.
+
+    Raises:
+      UsageError: it is a compressed tar, whose members cannot be read one by one.
+    """
+    if path.lower().endswith(_COMPRESSED_TARS):
+        raise UsageError(
+            f"--input {path} must be a plain .tar or a .zip: members of a compressed tar cannot be "
+            "read one by one; decompress it (gunzip, xz -d, …) or unpack it"
+        )
+    return path.lower().endswith((".tar", ".zip"))
+
+
+def archive_members(name: str, path: str, listing: Listing) -> Iterator[Entry | ListedReject]:
+    """Yields the images in an archive in order of name; of members of one name the last counts.
+
+    Names and offsets of a tar's members are sorted through temporary files; a zip's directory is
+    held in memory, a kilobyte a member.
+    """
+    rows = _zip_rows(path) if path.lower().endswith(".zip") else _tar_rows(path)
+    for member, contents in cogroup(rows, scratch=listing.scratch):
+        full = f"{name}/{member}".rstrip("/")
+        for detail in contents.get("broken_archive", []):
+            yield ListedReject(full, "broken_archive", detail)
+        if not member:
+            continue
+        if not is_encodable(full):
+            yield ListedReject(printable(full), "bad_name", "the member's name is not UTF-8")
+            continue
+        if any(map(is_hidden, member.split("/"))):
+            listing.pass_over("hidden", full)
+            continue
+        if not has_image_extension(member):
+            listing.pass_over("no_image_extension", full)
+            continue
+        members = [_Member(*content) for content in contents["member"]]
+        for _ in members[:-1]:
+            yield ListedReject(full, "duplicate", "a later member of the archive has that name")
+        last = members[-1]
+        if last.problem:
+            yield ListedReject(full, "no_image", last.problem)
+        else:
+            yield Entry(
+                full, path, last.storage, last.offset, last.size,
+                inner=len(name) + 1, crc32=last.crc32,
+            )  # fmt: skip
+
+
+def _plain_name(name: str) -> str:
+    return name.replace("\\", "/").lstrip("/").removeprefix("./")
+
+
+def _tar_rows(path: str) -> Iterator[Row]:
+    try:
+        with files.open_read(path) as handle, tarfile.open(fileobj=handle, mode="r:") as archive:
+            for member in tar_members(archive):
+                if member.isdir():
+                    continue
+                is_plain = member.isreg() and not member.issparse()
+                problem = "" if is_plain else "a link or sparse file"
+                content = _Member("range", member.offset_data, member.size, None, problem)
+                yield _plain_name(member.name), "member", tuple(content)
+    except (tarfile.TarError, EOFError, OSError) as error:
+        yield "", "broken_archive", f"cannot be read on as tar: {error}"
+
+
+def _zip_rows(path: str) -> Iterator[Row]:
+    try:
+        with files.open_read(path) as handle, zipfile.ZipFile(handle) as archive:
+            for member in archive.infolist():
+                if member.is_dir():
+                    continue
+                problem = ""
+                if member.flag_bits & _ENCRYPTED:
+                    problem = "encrypted"
+                elif member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                    problem = f"compressed by method {member.compress_type}; only deflate is read"
+                # The directory has the checksum also of a member that was written as a stream,
+                # whose own header has none.
+                content = _Member(
+                    "zip", member.header_offset, member.compress_size, member.CRC, problem
+                )
+                yield _plain_name(member.filename), "member", tuple(content)
+    except (zipfile.BadZipFile, EOFError, OSError, ValueError) as error:
+        yield "", "broken_archive", f"cannot be read as zip: {error}"

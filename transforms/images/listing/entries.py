@@ -1,0 +1,121 @@
+"""One image file or archive member of a listing, and which names a listing passes over."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from recordmill.transforms.images.references import Storage, StoredBytes
+from recordmill.transforms.images.stored_bytes import DEFAULT_LIMITS, ReadLimits
+from recordmill.transforms.storage import files
+
+# Why files are passed over, which are no rejects.
+FILTERS = {
+    "hidden": "hidden files and folders (a folder counts once), Thumbs.db, desktop.ini, __MACOSX",
+    "no_image_extension": "files whose names do not end like an image's",
+    "mask": "masks among the input",
+    "no_mask_suffix": "files among the masks without --mask_suffix",
+    "not_defective": "images that DAGM's Labels.txt marks as free of defects",
+    "not_in_input": "rows and annotations of images that the globs do not match",
+    "in_no_set": "images that no list in Pascal VOC's ImageSets names",
+}
+
+_MOST_EXTENSIONS = 20  # that are counted each for itself
+
+
+class Entry(NamedTuple):
+    """A file, or a member of an archive.
+
+    Attributes:
+      name: its path below the input root; a member's begins with its archive's.
+      path, storage, offset, size, shape, crc32: as in `StoredBytes`.
+      inner: where in `name` the folders begin that may be labels or splits: 0, or for members
+        behind the archive's name.
+    """
+
+    name: str
+    path: str
+    storage: Storage = "file"
+    offset: int = 0
+    size: int = -1
+    inner: int = 0
+    shape: tuple[int, ...] = ()
+    crc32: int | None = None
+
+    @property
+    def stored(self) -> StoredBytes:
+        """Where its bytes are."""
+        return StoredBytes(self.path, self.storage, self.offset, self.size, self.shape, self.crc32)
+
+    @property
+    def folders(self) -> list[str]:
+        """The folders below the input root, or below the archive's."""
+        return self.name[self.inner :].split("/")[:-1]
+
+
+@dataclass
+class Listing:
+    """What a listing reports beside its images, and its limits.
+
+    Attributes:
+      on_file: called with path, bytes and modification time (ns; 0 unknown) of each file used.
+      filtered: how many files were passed over, by reason: a key of `FILTERS`.
+      passed_over: the same, those without an image's extension by extension: their number and the
+        first of their names.
+      scratch: a local folder for temporary files.
+      limits: what readers of the listed images can hold; larger inputs are refused here.
+    """
+
+    on_file: Callable[[str, int, int], None] = lambda path, size, modified: None
+    filtered: Counter[str] = field(default_factory=Counter)
+    passed_over: dict[str, tuple[int, str]] = field(default_factory=dict)
+    scratch: str = ""
+    limits: ReadLimits = DEFAULT_LIMITS
+
+    def pass_over(self, reason: str, name: str, number: int = 1) -> None:
+        """Counts files that are passed over.
+
+        Args:
+          reason: a key of `FILTERS`.
+          name: of one of them.
+          number: of them.
+        """
+        self.filtered[reason] += number
+        kind = reason
+        if reason == "no_image_extension":
+            kind = os.path.splitext(name)[1].lower() or "no extension"
+            if kind not in self.passed_over and len(self.passed_over) >= _MOST_EXTENSIONS:
+                kind = "other extensions"
+        shown = printable(name)
+        known, first = self.passed_over.get(kind, (0, shown))
+        self.passed_over[kind] = (known + number, min(first, shown))
+
+    def report_file(self, path: str) -> None:
+        """Reports a file that is used without having been listed."""
+        if files.is_local(path):
+            status = os.stat(path)
+            self.on_file(path, status.st_size, status.st_mtime_ns)
+        else:
+            self.on_file(path, files.size(path), 0)
+
+
+def is_encodable(name: str) -> bool:
+    """Returns whether a name is text: Linux allows any bytes."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def printable(name: str) -> str:
+    """Returns a name that can be written, whatever bytes are in it."""
+    return name.encode("utf-8", "backslashreplace").decode()
+
+
+def is_hidden(name: str) -> bool:
+    """Returns whether a file or folder is a system's, not the user's."""
+    return name.startswith(".") or name in ("__MACOSX", "Thumbs.db", "desktop.ini")

@@ -1,0 +1,187 @@
+"""Listing the images of an input of any layout: a sorted stream of references.
+
+Memory: what sorting needs (`external_sort.py`); beside that, COCO's JSON and a zip's directory are
+held whole, and Pascal VOC's lists of splits.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+from recordmill.records.errors import UsageError
+from recordmill.transforms.images.listing.coco import (
+    annotation_files,
+    coco_images,
+    merged_categories,
+)
+from recordmill.transforms.images.listing.common_folders import skip_common_folders
+from recordmill.transforms.images.listing.dagm import dagm_images
+from recordmill.transforms.images.listing.entries import Listing
+from recordmill.transforms.images.listing.idx import idx_images
+from recordmill.transforms.images.listing.image_files import find_entries
+from recordmill.transforms.images.listing.joins import Listed
+from recordmill.transforms.images.listing.layouts import detect_layout
+from recordmill.transforms.images.listing.pairs import pair_masks
+from recordmill.transforms.images.listing.severstal import severstal_images
+from recordmill.transforms.images.listing.source_spec import SourceSpec
+from recordmill.transforms.images.listing.tables import table_images
+from recordmill.transforms.images.listing.voc import voc_images
+from recordmill.transforms.images.listing.yolo import class_names, yolo_images
+from recordmill.transforms.images.references import ImageReference, ListedReject
+from recordmill.transforms.storage import files
+
+__all__ = [
+    "Listing", "SourceSpec", "category_ids", "detect_layout", "label_names", "labels_of",
+    "list_images", "read_labels",
+]  # fmt: skip
+
+
+def list_images(spec: SourceSpec, listing: Listing | None = None) -> Iterator[Listed]:
+    """Yields every image of the input, in order of name for each archive or folder, and rejects.
+
+    What is yielded depends on the names and contents of files only, not on the order in which a
+    file system gives them.
+
+    Args:
+      spec: where images are; `layout="auto"` is resolved.
+      listing: collects the files used and passed over.
+
+    Raises:
+      UsageError: there is no image, or annotations cannot be used.
+    """
+    listing = listing or Listing()
+    spec = detect_layout(spec)
+    images = _LISTERS[spec.layout](spec, listing)
+    if spec.masks:
+        images = pair_masks(images, spec, listing)
+    known = frozenset(spec.labels)
+    is_empty = True
+    for item in images:
+        is_empty = False
+        yield _checked(item, known) if known else item
+    if is_empty:
+        passed = sum(listing.filtered.values())
+        raise UsageError(
+            f"--input {' '.join(spec.patterns)} holds no image: {passed} files were passed over "
+            f"({', '.join(f'{reason} {n}' for reason, n in sorted(listing.filtered.items()))})"
+        )
+
+
+def labels_of(image: ImageReference) -> Iterator[str]:
+    """Yields the labels of an image, its objects and its regions."""
+    yield from image.labels
+    yield from (item.label for item in image.objects if item.label)
+    yield from (label for label, _ in image.regions)
+
+
+def label_names(spec: SourceSpec, occurring: Collection[str]) -> list[str]:
+    """Returns the labels in order of their ids.
+
+    These are the given ones; or COCO's categories by id; or those that occur, sorted, as
+    numbers where all are whole numbers.
+
+    Raises:
+      UsageError: --annotations cannot be read any more, or a label cannot be a line of text.
+    """
+    names = _ordered_labels(spec, occurring)
+    for name in names:
+        if not name.isprintable() and any(map(_breaks_lines, name)):
+            raise UsageError(
+                f"labels must have neither control characters nor line separators, because "
+                f"labels.txt has one a line; got {name!r}: rename it in the input"
+            )
+    return names
+
+
+def category_ids(spec: SourceSpec) -> dict[str, Any]:
+    """Returns the ids of COCO's categories by name; {} where the input is not COCO's, or where
+    the labels are given.
+
+    Raises:
+      UsageError: --annotations cannot be read any more.
+    """
+    spec = detect_layout(spec)
+    if spec.labels or spec.layout != "coco":
+        return {}
+    return {name: number for number, name in merged_categories(annotation_files(spec)).items()}
+
+
+def _breaks_lines(character: str) -> bool:
+    return unicodedata.category(character) in ("Cc", "Zl", "Zp")
+
+
+def _ordered_labels(spec: SourceSpec, occurring: Collection[str]) -> list[str]:
+    if spec.labels:
+        return list(spec.labels)
+    spec = detect_layout(spec)
+    if spec.layout == "coco":
+        return list(merged_categories(annotation_files(spec)).values())
+    if spec.layout == "yolo" and (classes := class_names(spec)):
+        return classes
+    if all(name.isascii() and name.isdigit() for name in occurring):
+        return sorted(occurring, key=lambda name: (int(name), name))
+    return sorted(occurring)
+
+
+def read_labels(path: str) -> tuple[str, ...]:
+    """Reads a file of labels, one a line, in order of their ids.
+
+    Raises:
+      UsageError: it cannot be read or is empty.
+    """
+    try:
+        text = files.read_bytes(path).decode("utf-8-sig")
+        # Not splitlines, which would make two labels of one with a rarer separator in it.
+        lines = text.replace("\r\n", "\n").split("\n")
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"--labels must be from_folder, from_field, number, none or a file of labels; {path}: "
+            f"{getattr(error, 'strerror', None) or error}"
+        ) from error
+    labels = tuple(line.strip() for line in lines if line.strip())
+    if not labels:
+        raise UsageError(f"--labels {path} must have a label a line; it is empty")
+    return labels
+
+
+def _folder_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
+    spec = skip_common_folders(spec)
+    for item in find_entries(spec.patterns, listing):
+        if isinstance(item, ListedReject):
+            yield item
+        elif spec.label_pattern or (spec.layout == "folders" and spec.labels_from != "none"):
+            labels = spec.image_label(item)
+            if labels:
+                yield spec.reference(item, labels=labels)
+            else:
+                detail = "it is in no folder that names one"
+                if spec.label_pattern:
+                    detail = f"its name does not match --label_pattern {spec.label_pattern}"
+                yield ListedReject(item.name, "no_label", detail)
+        else:
+            yield spec.reference(item)
+
+
+_LISTERS: dict[str, Callable[[SourceSpec, Listing], Iterator[Listed]]] = {
+    "coco": coco_images,
+    "dagm": dagm_images,
+    "flat": _folder_images,
+    "folders": _folder_images,
+    "idx": idx_images,
+    "pairs": _folder_images,
+    "severstal": severstal_images,
+    "table": table_images,
+    "voc": voc_images,
+    "yolo": yolo_images,
+}
+
+
+def _checked(item: Listed, known: frozenset[str]) -> Listed:
+    """Returns the image, or a reject where one of its labels is not among those given."""
+    if isinstance(item, ImageReference):
+        for label in labels_of(item):
+            if label not in known:
+                return ListedReject(item.name, "unknown_label", f"{label!r} is not in --labels")
+    return item

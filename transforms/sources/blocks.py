@@ -1,0 +1,143 @@
+"""Input ranges as blocks of UTF-8 bytes: decompression, other encodings, where a range begins."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import lzma
+import zlib
+from collections.abc import Iterator
+from typing import IO
+
+from backports import zstd
+
+from recordmill.transforms.sources.content import binary_format
+from recordmill.transforms.sources.document_spec import DocumentLimits, DocumentSpec
+from recordmill.transforms.sources.lines import split_lines
+from recordmill.transforms.sources.work_items import SourceRange
+from recordmill.transforms.storage import files
+
+# What the decompressors raise when a compressed file is damaged or cut.
+BROKEN_STREAM = (EOFError, zlib.error, lzma.LZMAError, zstd.ZstdError)
+
+# An error handler that makes a lone surrogate of every undecodable sequence. Its UTF-8 is invalid,
+# so that lines with one are rejected or repaired as those of UTF-8 files are.
+_MARK_UNDECODABLE = "recordmill.mark_undecodable"
+codecs.register_error(
+    _MARK_UNDECODABLE,
+    lambda error: ("\udcff", error.end),  # type: ignore[attr-defined]
+)
+
+
+class BrokenFileError(Exception):
+    """A file is damaged and cannot be read on; `args[0]` says why."""
+
+    reason = "broken_file"
+
+
+class NotTextError(BrokenFileError):
+    """A file is of a format that is no text; `args[0]` says which."""
+
+    reason = "not_text"
+
+
+def read_blocks(
+    source: SourceRange, spec: DocumentSpec, start: int, block_bytes: int
+) -> Iterator[bytes]:
+    """Yields a file as UTF-8 (valid where the file's encoding was) from byte `start` on.
+
+    Args:
+      source: the file; its range does not matter.
+      spec: names the encoding.
+      start: 0 for compressed files.
+      block_bytes: the size of a block before it is converted to UTF-8; no block is empty.
+
+    Raises:
+      BrokenFileError: the compressed file is damaged; all that comes before was yielded.
+      NotTextError: the file begins as a picture, an archive or the like does.
+    """
+    decoder = None
+    if not spec.is_utf8:
+        decoder = codecs.getincrementaldecoder(spec.encoding)(_MARK_UNDECODABLE)
+    with files.open_read(source.path, start) as raw:
+        stream = files.open_decompressed(raw, source.compression)
+        damage: Exception | None = None
+        ended = False
+        at_beginning = start == 0
+        while not ended:
+            block, damage = _read_block(stream, source.compression, block_bytes)
+            ended = damage is not None or not block
+            if at_beginning and (found := binary_format(block)):
+                raise NotTextError(f"{found}, not text")
+            at_beginning = False
+            if decoder:
+                block = decoder.decode(block, final=ended).encode("utf-8", "surrogatepass")
+            if block:
+                yield block
+        if damage:
+            raise BrokenFileError(f"{type(damage).__name__}: {damage}") from damage
+
+
+def _read_block(
+    stream: IO[bytes], compression: str, block_bytes: int
+) -> tuple[bytes, Exception | None]:
+    """Reads a block, or what comes before the damage to a compressed file, and the damage."""
+    if not compression:
+        return stream.read(block_bytes), None
+    parts: list[bytes] = []
+    wanted = block_bytes
+    damage: Exception | None = None
+    try:
+        while wanted and (part := stream.read1(wanted)):  # type: ignore[attr-defined]
+            parts.append(part)
+            wanted -= len(part)
+    except BROKEN_STREAM as error:
+        damage = error
+    except OSError as error:
+        # gzip, bz2 and xz report damage as a plain OSError without a number; the disk gives one,
+        # and a lost connection has a class of its own: then the work item must be repeated.
+        if error.errno is not None or type(error) not in (OSError, gzip.BadGzipFile):
+            raise
+        damage = error
+    return b"".join(parts), damage
+
+
+def without_bom(data: bytes, position: int) -> tuple[bytes, int]:
+    """Drops the byte order mark of a file that begins with `data`.
+
+    Args:
+      data: UTF-8.
+      position: of `data` in the file.
+
+    Returns:
+      The data behind the mark, and its position.
+    """
+    if position == 0 and data.startswith(codecs.BOM_UTF8):
+        return data[3:], 3
+    return data, position
+
+
+def first_line(source: SourceRange, limits: DocumentLimits) -> tuple[int, bool]:
+    """Returns the first line that begins in the range, and whether the line before it is blank.
+
+    Where no line begins there, the first number is the end of the range or of the file.
+    """
+    if source.start == 0:
+        return 0, True
+    with files.open_read(source.path, source.start - 1) as handle:
+        at = source.start - 1
+        while True:
+            if 0 <= source.end <= at + 1:
+                return source.end, False  # no line begins in the range
+            block = handle.read(limits.block_bytes)
+            if not block:
+                return source.size, True
+            found = block.find(b"\n")
+            if found >= 0:
+                at += found + 1
+                break
+            at += len(block)
+    begin = max(0, at - limits.line_bytes - 3)  # of a longer line no more is needed
+    before, _ = without_bom(files.read_bytes(source.path, begin, at - begin), begin)
+    line = split_lines(before[before.rfind(b"\n", 0, -1) + 1 :])
+    return at, bool(line.blank()[0] and line.ends[0] <= limits.line_bytes)

@@ -1,0 +1,83 @@
+"""CSV and TSV: a document a row."""
+
+from __future__ import annotations
+
+import csv
+
+import numpy as np
+
+from recordmill.records.arrays import Int64s
+from recordmill.transforms.sources.blocks import BrokenFileError, read_blocks, without_bom
+from recordmill.transforms.sources.delimited import RecordScanner, delimiter_of, parse_row
+from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentLimits, DocumentSpec
+from recordmill.transforms.sources.record_reader import RecordRejectedError
+from recordmill.transforms.sources.work_items import SourceRange
+
+
+class DelimitedRecords:
+    """See `record_reader.RecordFormat`.
+
+    Args:
+      source: the range.
+      spec: names the encoding, and the columns where the file's first record is no header.
+      limits: sizes.
+    """
+
+    blank_bytes: bytes | None = b"\r\n"  # white space alone can be a row
+
+    def __init__(self, source: SourceRange, spec: DocumentSpec, limits: DocumentLimits) -> None:
+        self._delimiter = delimiter_of(source.format, spec.delimiter)
+        self._header = read_header(source, spec, limits)
+        self._scanner = RecordScanner(self._delimiter)
+        self._before_header = source.start == 0 and spec.header == "first_row"
+        self._named_by = "--columns" if spec.columns else "the header"
+        csv.field_size_limit(limits.record_bytes)
+
+    def record_ends(self, block: bytes) -> Int64s:
+        """Returns `[num_ends] int64`: the offsets in the next block just behind each record."""
+        return self._scanner.record_ends(np.frombuffer(block, np.uint8))
+
+    def parse(self, record: bytes) -> dict[str, object] | None:
+        """Returns the fields of a row by column; None for the header.
+
+        Raises:
+          RecordRejectedError: the row cannot be read, or has more or fewer fields than the header.
+        """
+        if self._before_header:
+            self._before_header = False
+            return None
+        try:
+            row = parse_row(record.decode("utf-8"), self._delimiter)
+        except csv.Error as error:
+            raise RecordRejectedError("broken_row", str(error)) from error
+        if len(row) != len(self._header):
+            detail = f"{len(row)} where {self._named_by} has {len(self._header)}"
+            raise RecordRejectedError("wrong_number_of_fields", detail)
+        return dict(zip(self._header, row, strict=True))
+
+
+def read_header(
+    source: SourceRange, spec: DocumentSpec, limits: DocumentLimits = READ_LIMITS
+) -> list[str]:
+    """Returns the column names of a CSV or TSV file, [] where it has no whole first record."""
+    return list(spec.columns) or read_first_row(source, spec, limits)
+
+
+def read_first_row(
+    source: SourceRange, spec: DocumentSpec, limits: DocumentLimits = READ_LIMITS
+) -> list[str]:
+    """Returns the fields of the first record, [] where there is no whole one."""
+    delimiter = delimiter_of(source.format, spec.delimiter)
+    scanner = RecordScanner(delimiter)
+    data = b""
+    ends = np.zeros(0, np.int64)
+    try:
+        for block in read_blocks(source, spec, 0, limits.block_bytes):
+            ends = scanner.record_ends(np.frombuffer(block, np.uint8)) + len(data)
+            data += block
+            if len(ends) or len(data) > limits.record_bytes:
+                break
+        first, _ = without_bom(data[: int(ends[0])] if len(ends) else data, 0)
+        return parse_row(first.decode("utf-8"), delimiter)
+    except (BrokenFileError, UnicodeDecodeError, csv.Error):
+        return []

@@ -1,0 +1,165 @@
+"""Batches of documents: their lines in one buffer, their keys, and what decides their splits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from recordmill.records.arrays import Bools, Int64s
+from recordmill.records.codec.jit import kernel
+from recordmill.records.hashing import FNV_OFFSET, FNV_PRIME, U64, fingerprint64, mix64
+from recordmill.transforms.dataset.rejects import Reject
+from recordmill.transforms.sources.lines import Lines
+from recordmill.transforms.sources.work_items import SourceRange
+
+_DETAIL_CHARACTERS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentBatch:
+    """Documents, or parts of long ones.
+
+    Attributes:
+      lines: the lines that are not blank, in order.
+      line_documents: `[num_lines] int64`, ascending: which document of the batch a line is of.
+      keys: `[num_documents] uint64`, stable: from the file's name and the document's position.
+      groups: `[num_documents] uint64`, stable: equal for documents that must share a split.
+      continues: the first document is the rest of the last one of the batch before.
+      rejects: what was rejected on the way.
+      splits: `[num_documents] int64`, where a field of the documents names them; else None.
+    """
+
+    lines: Lines
+    line_documents: Int64s
+    keys: U64
+    groups: U64
+    continues: bool = False
+    rejects: list[Reject] = field(default_factory=list)
+    splits: Int64s | None = None
+
+
+class BatchMaker:
+    """Makes the batches of one source: gives documents keys and groups, and collects rejects.
+
+    Args:
+      source: names the input in keys and rejects.
+      hashed_bytes: how much of a document's beginning decides its group; 0 makes all groups equal.
+    """
+
+    def __init__(self, source: SourceRange, *, hashed_bytes: int) -> None:
+        self._name = source.name
+        self._hashed_bytes = hashed_bytes
+        self._rejects: list[Reject] = []
+        self._file_key = np.uint64(fingerprint64(source.name.encode()))
+        self._unfinished: tuple[U64, U64] | None = None
+
+    def reject(self, position: int, stage: str, reason: str, detail: str = "") -> None:
+        """Adds a reject to the next batch."""
+        detail = detail[:_DETAIL_CHARACTERS]
+        self._rejects.append(Reject(self._name, position, stage, reason, detail))
+
+    def groups(self, lines: Lines, line_documents: Int64s, count: int) -> U64:
+        """Returns groups that are equal for documents that begin alike, white space aside.
+
+        Args:
+          lines: of the documents.
+          line_documents: `[num_lines] int64`, ascending.
+          count: of documents.
+
+        Returns:
+          `[count] uint64`.
+        """
+        hashes = np.zeros(count, np.uint64)
+        if self._hashed_bytes:
+            spans = (lines.buffer, lines.starts, lines.ends)
+            _hash_beginnings(spans, line_documents, self._hashed_bytes, hashes)
+        return mix64(hashes)
+
+    def batch(
+        self,
+        lines: Lines,
+        line_documents: Int64s,
+        positions: Int64s,
+        *,
+        groups: U64 | None = None,
+        splits: Int64s | None = None,
+        continues: bool = False,
+        goes_on: bool = False,
+    ) -> DocumentBatch:
+        """Makes a batch, with the rejects since the last one.
+
+        Args:
+          lines: of all documents.
+          line_documents: `[num_lines] int64`, ascending.
+          positions: `[num_documents] int64`, in bytes from the file's beginning.
+          groups: `[num_documents] uint64`; None takes them from the lines.
+          splits: `[num_documents] int64`, where a field names them.
+          continues: the first document is the rest of the last one before; it keeps that one's key
+            and group.
+          goes_on: the next batch has the rest of the last document.
+        """
+        keys = mix64(mix64(positions.astype(np.uint64)) ^ self._file_key)
+        if groups is None:
+            groups = self.groups(lines, line_documents, len(positions))
+        if continues and self._unfinished:
+            keys[0], groups[0] = self._unfinished[0][0], self._unfinished[1][0]
+        self._unfinished = (keys[-1:], groups[-1:]) if goes_on else None
+        rejects, self._rejects = self._rejects, []
+        return DocumentBatch(lines, line_documents, keys, groups, continues, rejects, splits)
+
+    def remaining(self) -> list[DocumentBatch]:
+        """Returns a batch without documents where rejects wait for one, else nothing."""
+        if not self._rejects:
+            return []
+        return [self.batch(Lines.from_list([]), np.zeros(0, np.int64), np.zeros(0, np.int64))]
+
+    def decodable(self, lines: Lines, position: int, encoding_errors: str) -> tuple[Lines, Bools]:
+        """Replaces or rejects lines that are not valid UTF-8.
+
+        Args:
+          lines: any bytes.
+          position: of the lines' buffer in the file.
+          encoding_errors: "replace" or "strict".
+
+        Returns:
+          The lines, and `[num_lines] bool`: which to keep.
+        """
+        keep = np.ones(len(lines), np.bool_)
+        try:
+            lines.buffer.tobytes().decode("utf-8")  # a hundred times as fast as line by line
+        except UnicodeDecodeError:
+            pass
+        else:
+            return lines, keep
+        replaced: dict[int, bytes] = {}
+        for i in np.flatnonzero(lines.non_ascii).tolist():
+            try:
+                lines[i].decode("utf-8")
+            except UnicodeDecodeError as error:
+                if encoding_errors == "replace":
+                    replaced[i] = lines[i].decode("utf-8", "replace").encode()
+                else:
+                    keep[i] = False
+                    at = position + int(lines.starts[i]) + error.start
+                    self.reject(at, "read", "undecodable", f"{error.reason}: {lines[i]!r}")
+        return (lines.replace(replaced) if replaced else lines), keep
+
+
+@kernel
+def _hash_beginnings(lines: Any, line_documents: Int64s, hashed_bytes: int, hashes: U64) -> None:
+    """Hashes each document's first bytes that are no white space: FNV-1a, 64 bits."""
+    buffer, starts, ends = lines
+    budget = 0
+    for i in range(starts.shape[0]):
+        document = line_documents[i]
+        if i == 0 or document != line_documents[i - 1]:
+            hashes[document] = FNV_OFFSET
+            budget = hashed_bytes
+        for at in range(starts[i], ends[i]):
+            if budget == 0:
+                break
+            if buffer[at] > 32:
+                hashes[document] = (hashes[document] ^ np.uint64(buffer[at])) * FNV_PRIME
+                budget -= 1

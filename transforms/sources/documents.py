@@ -1,0 +1,75 @@
+"""Input ranges to documents: batches of lines in one buffer, with the document of each line.
+
+Reading goes in blocks and never holds a document whole: one that is longer than a batch goes on in
+the next. What a batch's documents are depends on the file alone, never on block or range
+boundaries: the range in which a document begins reads all of it, wherever it ends.
+
+`plain_text.py` reads text, `record_reader.py` JSONL, CSV and TSV.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from recordmill.transforms.sources.blocks import BrokenFileError, first_line, read_blocks
+from recordmill.transforms.sources.delimited_records import DelimitedRecords
+from recordmill.transforms.sources.document_batch import BatchMaker, DocumentBatch
+from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentLimits, DocumentSpec
+from recordmill.transforms.sources.json_records import JsonLines, JsonValues
+from recordmill.transforms.sources.json_values import (
+    SNIFFED_BYTES,
+    has_object_lines,
+    read_beginning,
+)
+from recordmill.transforms.sources.plain_text import TextReader
+from recordmill.transforms.sources.record_reader import RecordReader
+from recordmill.transforms.sources.work_items import SourceRange
+
+
+def read_documents(
+    source: SourceRange,
+    spec: DocumentSpec,
+    *,
+    groups: bool = True,
+    limits: DocumentLimits = READ_LIMITS,
+) -> Iterator[DocumentBatch]:
+    """Yields the documents that begin in a range; a file that cannot be read is a reject.
+
+    Memory: some blocks, the longest record, and the longest document up to
+    `limits.open_document_bytes`, whatever the size of the range.
+
+    Args:
+      source: the range.
+      spec: how documents lie in it.
+      groups: whether groups are wanted; else they are all equal, which saves a pass over the text.
+      limits: sizes.
+    """
+    maker = BatchMaker(source, hashed_bytes=limits.hashed_bytes if groups else 0)
+    try:
+        yield from _read(source, spec, limits, maker)
+    except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
+        maker.reject(0, "read", "unreadable_file", str(error))
+        yield from maker.remaining()
+
+
+def _read(
+    source: SourceRange, spec: DocumentSpec, limits: DocumentLimits, maker: BatchMaker
+) -> Iterator[DocumentBatch]:
+    if source.format == "json":
+        beginning = _beginning(source, spec)
+        if not has_object_lines(beginning):
+            return RecordReader(source, spec, limits, maker, JsonValues()).read(0)
+    if source.format in ("json", "jsonl"):
+        start = 0 if source.compression else first_line(source, limits)[0]
+        return RecordReader(source, spec, limits, maker, JsonLines()).read(start)
+    if source.format in ("csv", "tsv"):
+        rows = DelimitedRecords(source, spec, limits)
+        return RecordReader(source, spec, limits, maker, rows).read(source.start)
+    return TextReader(source, spec, limits, maker).read()
+
+
+def _beginning(source: SourceRange, spec: DocumentSpec) -> bytes:
+    try:
+        return read_beginning(read_blocks(source, spec, 0, SNIFFED_BYTES))
+    except BrokenFileError:
+        return b""

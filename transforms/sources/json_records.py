@@ -1,0 +1,62 @@
+"""JSON: an object a line (JSONL), an array of objects, or whole objects one behind the other."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import orjson
+
+from recordmill.records.arrays import Int64s
+from recordmill.transforms.sources.json_values import scan_values
+from recordmill.transforms.sources.record_reader import RecordRejectedError
+
+
+class JsonLines:
+    """See `record_reader.RecordFormat`."""
+
+    blank_bytes: bytes | None = None
+
+    def record_ends(self, block: bytes) -> Int64s:
+        """Returns `[num_ends] int64`: the offsets in the next block just behind each line."""
+        return np.flatnonzero(np.frombuffer(block, np.uint8) == 10) + 1
+
+    def parse(self, record: bytes) -> dict[str, object]:
+        """Returns the members of a line's object.
+
+        Raises:
+          RecordRejectedError: the line is not a JSON object.
+        """
+        try:
+            content = orjson.loads(record)
+        except orjson.JSONDecodeError as error:
+            try:
+                content = json.loads(record)  # takes NaN and lone surrogates, which Python writes
+            except (ValueError, RecursionError):
+                raise RecordRejectedError("not_json", str(error)) from error
+        if not isinstance(content, dict):
+            raise RecordRejectedError("not_json", type(content).__name__)
+        return content
+
+
+class JsonValues(JsonLines):
+    """See `record_reader.RecordFormat`: the elements of an array, or objects over several lines.
+
+    A record reaches up to and with the comma behind an element, or the end of an object.
+    """
+
+    def __init__(self) -> None:
+        self._state = np.zeros(3, np.int64)
+
+    def record_ends(self, block: bytes) -> Int64s:
+        """Returns `[num_ends] int64`: the offsets in the next block just behind each value."""
+        return scan_values(np.frombuffer(block, np.uint8), self._state)
+
+    def parse(self, record: bytes) -> dict[str, object] | None:  # type: ignore[override]
+        """Returns the members of an object; None for what is left of an array without one.
+
+        Raises:
+          RecordRejectedError: the value is not a JSON object.
+        """
+        value = record.lstrip(b"[, \t\r\n").rstrip(b"], \t\r\n")
+        return super().parse(value) if value else None

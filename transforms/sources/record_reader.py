@@ -1,0 +1,224 @@
+"""Files with a document a record, JSONL, CSV and TSV, to documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+import numpy as np
+
+from recordmill.records.arrays import Int64s
+from recordmill.records.hashing import fingerprint64
+from recordmill.transforms.sources.blocks import BrokenFileError, read_blocks, without_bom
+from recordmill.transforms.sources.document_batch import BatchMaker, DocumentBatch
+from recordmill.transforms.sources.document_spec import DocumentLimits, DocumentSpec
+from recordmill.transforms.sources.lines import Lines
+from recordmill.transforms.sources.sentences import split_paragraphs, split_sentences
+from recordmill.transforms.sources.work_items import SourceRange
+
+_MOST_NAMES = 20
+MISSING = object()
+
+
+class RecordRejectedError(Exception):
+    """A record cannot be used: `reason` is a key of `rejects.REASONS`, `detail` what was found."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(reason, detail)
+        self.reason = reason
+        self.detail = detail
+
+
+class RecordFormat(Protocol):
+    """What differs between the formats; an instance reads one range, from its beginning on."""
+
+    blank_bytes: bytes | None
+    """A record of these bytes alone is none; None stands for all white space."""
+
+    def record_ends(self, block: bytes) -> Int64s:
+        """Returns `[num_ends] int64`: the offsets in the next block just behind each record."""
+        ...
+
+    def parse(self, record: bytes) -> dict[str, object] | None:
+        """Returns the fields of the next record, valid UTF-8; None for one that holds no fields.
+
+        Raises:
+          RecordRejectedError: the record cannot be read.
+        """
+        ...
+
+
+class RecordReader:
+    """Reads the records that begin in a range of a file.
+
+    Args:
+      source: the range.
+      spec: names the fields.
+      limits: sizes.
+      maker: of the batches.
+      record_format: of the file.
+    """
+
+    def __init__(
+        self,
+        source: SourceRange,
+        spec: DocumentSpec,
+        limits: DocumentLimits,
+        maker: BatchMaker,
+        record_format: RecordFormat,
+    ) -> None:
+        self._source = source
+        self._spec = spec
+        self._limits = limits
+        self._maker = maker
+        self._format = record_format
+        # What was read of the next record, and its position in the file.
+        self._rest = b""
+        self._position = 0
+        self._skips_record = False  # the next record is too long and was rejected
+        self._range_ended = False
+
+    def read(self, start: int) -> Iterator[DocumentBatch]:
+        """Yields the documents of the records from byte `start` on, where one begins."""
+        self._position = start
+        if self._source.end < 0 or start < self._source.end:
+            for block in self._blocks():
+                yield from self._take_records(block)
+                if not block or self._range_ended:
+                    break
+        yield from self._maker.remaining()
+
+    def _blocks(self) -> Iterator[bytes]:
+        """Yields blocks, and b"" once at the end of the file or where it is damaged."""
+        limits = self._limits
+        try:
+            yield from read_blocks(self._source, self._spec, self._position, limits.block_bytes)
+        except BrokenFileError as error:
+            at = self._position + len(self._rest)
+            self._maker.reject(at, "read", error.reason, str(error))
+            self._rest = b""
+        yield b""
+
+    def _take_records(self, block: bytes) -> Iterator[DocumentBatch]:
+        """Yields a batch of the records that end in a block, and keeps what lies behind them."""
+        data = self._rest + block
+        ends = self._format.record_ends(block) + len(self._rest)
+        if not block and data:
+            ends = np.array([len(data)], np.int64)
+        if len(data) > self._limits.record_bytes and not len(ends):
+            if not self._skips_record:
+                self._maker.reject(self._position, "read", "line_too_long")
+            self._skips_record = True
+            self._rest = data
+            self._advance(len(data))
+            return
+        if self._skips_record and len(ends):
+            skipped = int(ends[0])
+            self._rest = data
+            self._advance(skipped)
+            data, ends = self._rest, ends[1:] - skipped
+            self._skips_record = False
+        starts = np.concatenate([[0], ends[:-1]]).astype(np.int64) if len(ends) else ends
+        if self._source.end >= 0:
+            in_range = starts + self._position < self._source.end
+            self._range_ended = not in_range.all()
+            starts, ends = starts[in_range], ends[in_range]
+        yield self._batch(data, starts, ends)
+        self._rest = data
+        self._advance(int(ends[-1]) if len(ends) else 0)
+
+    def _advance(self, used: int) -> None:
+        self._rest = self._rest[used:]
+        self._position += used
+        self._range_ended |= 0 <= self._source.end <= self._position
+
+    def _batch(self, data: bytes, starts: Int64s, ends: Int64s) -> DocumentBatch:
+        """Makes a batch of the records `data[start:end]`."""
+        spec = self._spec
+        by_punctuation = spec.by_punctuation(self._source.format)
+        sentences: list[bytes] = []
+        counts: list[int] = []
+        positions: list[int] = []
+        groups: list[int] = []
+        splits: list[int] = []
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+            fields = self._fields(data[start:end], self._position + start)
+            if fields is None:
+                continue
+            found = _sentences(str(find_field(fields, spec.text_field)), by_punctuation)
+            sentences += found
+            counts.append(len(found))
+            positions.append(self._position + start)
+            if spec.split_by:
+                groups.append(fingerprint64(str(find_field(fields, spec.split_by)).encode()))
+            if spec.split_from:
+                splits.append(spec.split_names.index(str(find_field(fields, spec.split_from))))
+        return self._maker.batch(
+            Lines.from_list(sentences),
+            np.repeat(np.arange(len(counts)), counts),
+            np.array(positions, np.int64),
+            groups=np.array(groups, np.uint64) if spec.split_by else None,
+            splits=np.array(splits, np.int64) if spec.split_from else None,
+        )
+
+    def _fields(self, record: bytes, position: int) -> dict[str, object] | None:
+        """Returns the fields of a record; None where it has none, or is rejected."""
+        if len(record) > self._limits.record_bytes:
+            self._maker.reject(position, "read", "line_too_long")
+            return None
+        record, _ = without_bom(record, position)
+        if not record.strip(self._format.blank_bytes):
+            return None
+        try:
+            record.decode("utf-8")
+        except UnicodeDecodeError as error:
+            if self._spec.encoding_errors == "strict":
+                at = position + error.start
+                self._maker.reject(at, "read", "undecodable", error.reason)
+                return None
+            record = record.decode("utf-8", "replace").encode()
+        try:
+            fields = self._format.parse(record)
+            if fields is not None:
+                self._check_fields(fields)
+        except RecordRejectedError as error:
+            self._maker.reject(position, "parse", error.reason, error.detail)
+            return None
+        return fields
+
+    def _check_fields(self, fields: dict[str, object]) -> None:
+        spec = self._spec
+        for name in filter(None, (spec.text_field, spec.split_by, spec.split_from)):
+            if find_field(fields, name) is MISSING:
+                names = ", ".join(list(fields)[:_MOST_NAMES])
+                raise RecordRejectedError("field_missing", f"no {name!r} among {names}")
+        if spec.split_from:
+            split = str(find_field(fields, spec.split_from))
+            if split not in spec.split_names:
+                detail = f"{spec.split_from!r} is {split!r}"
+                raise RecordRejectedError("no_split", detail)
+        text = find_field(fields, spec.text_field)
+        if not isinstance(text, str):
+            detail = f"{spec.text_field!r} is {type(text).__name__}"
+            raise RecordRejectedError("field_not_text", detail)
+
+
+def find_field(fields: Mapping[str, object], name: str) -> object:
+    """Returns a field by its name, or by a path such as "meta.text" in nested objects.
+
+    Returns:
+      The value; `MISSING` where there is none.
+    """
+    if name in fields:
+        return fields[name]
+    outer, dot, inner = name.partition(".")
+    value = fields.get(outer)
+    return find_field(value, inner) if dot and isinstance(value, Mapping) else MISSING
+
+
+def _sentences(text: str, by_punctuation: bool) -> list[bytes]:
+    # Lone surrogates, which JSON's escapes can spell, are no text.
+    text = text.encode("utf-8", "replace").decode("utf-8")
+    if by_punctuation:
+        return [s.encode() for part in split_paragraphs(text) for s in split_sentences(part)]
+    return [line.encode() for line in text.split("\n") if line.strip()]

@@ -1,0 +1,86 @@
+"""The files of an input: listed once, kept on disk, added up on the way."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from recordmill.records.errors import UsageError
+from recordmill.transforms.sources.work_items import SourceRange
+from recordmill.transforms.storage.external_sort import Spool
+
+_MOST_LISTED_SOURCES = 1000
+
+
+class SourceList:
+    """Whole files in order of name, which can be walked as often as wanted; close it in the end.
+
+    Raises:
+      UsageError: a name is not text.
+
+    Attributes:
+      text_bytes: of all, guessed for compressed files.
+      split_bytes: the same by the split that files are for.
+      formats: that occur.
+      first: format -> the first file of it that is not empty.
+    """
+
+    def __init__(self, sources: Iterable[SourceRange]) -> None:
+        self.text_bytes = 0
+        self.split_bytes: Counter[str] = Counter()
+        self.formats: set[str] = set()
+        self.first: dict[str, SourceRange] = {}
+        self._files = 0
+        self._bytes = 0
+        self._digest = hashlib.blake2b(digest_size=16)
+        self._stamps = hashlib.blake2b(digest_size=16)
+        self._names: dict[str, int] = {}
+        self._rows = Spool(map(self._add, sources))
+
+    def _add(self, source: SourceRange) -> tuple[Any, ...]:
+        name, kind, size = source.name, source.format, source.size
+        try:
+            for_split = f"\t{source.split}" if source.split else ""
+            self._digest.update(f"{name}\t{kind}\t{size}{for_split}\n".encode())
+        except UnicodeEncodeError as error:
+            shown = name.encode("utf-8", "backslashreplace").decode()
+            raise UsageError(f"--input: the name of {shown} must be UTF-8; rename it") from error
+        self._stamps.update(f"{name}\t{source.modified_ns}\n".encode())
+        self._files += 1
+        self._bytes += size
+        self.text_bytes += source.text_bytes
+        self.split_bytes[source.split] += source.text_bytes
+        self.formats.add(kind)
+        if size and kind not in self.first:
+            self.first[kind] = source
+        if self._files <= _MOST_LISTED_SOURCES:
+            self._names[name] = size
+        return source.path, name, kind, source.compression, size, source.modified_ns, source.split
+
+    def __iter__(self) -> Iterator[SourceRange]:
+        for path, name, kind, compression, size, modified_ns, split in self._rows:
+            yield SourceRange(
+                path, name, kind, compression, size, modified_ns=modified_ns, split=split
+            )
+
+    def summary(self) -> dict[str, Any]:
+        """Returns number, bytes and checksum of the inputs, and their names where they are few."""
+        summary: dict[str, Any] = {
+            "files": self._files,
+            "bytes": self._bytes,
+            "checksum": self._digest.hexdigest(),
+        }
+        if self._files <= _MOST_LISTED_SOURCES:
+            summary["names"] = self._names
+        return summary
+
+    @property
+    def modified(self) -> str:
+        """A checksum of when files were last changed."""
+        return self._stamps.hexdigest()
+
+    def close(self) -> None:
+        """Deletes what is kept on disk."""
+        self._rows.close()

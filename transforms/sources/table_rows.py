@@ -1,0 +1,145 @@
+"""Rows of tables about images, CSV, TSV or JSONL, with what is wrong with them.
+
+Tables of text go through `documents.py`, in blocks and ranges; these go through one reader.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+
+import orjson
+from apache_beam.io.filesystem import BeamIOError
+
+from recordmill.records.errors import UsageError
+from recordmill.transforms.sources.work_items import COMPRESSION_OF_EXTENSION, FORMAT_OF_EXTENSION
+from recordmill.transforms.storage import files
+
+_LONGEST_FIELD = 1 << 26  # characters; Python's csv module stops at 128 Ki, a mask's runs do not
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """A row by column, numbered from 1; `problem` says why it cannot be used."""
+
+    number: int
+    values: dict[str, Any]
+    problem: str = ""
+
+
+def table_format(path: str) -> tuple[str, str]:
+    """Returns "csv", "tsv", "jsonl" or "" by the name, and the compression."""
+    base, extension = os.path.splitext(path.lower())
+    compression = COMPRESSION_OF_EXTENSION.get(extension, "")
+    if compression:
+        extension = os.path.splitext(base)[1]
+    return FORMAT_OF_EXTENSION.get(extension, ""), compression
+
+
+def is_table(path: str) -> bool:
+    """Tells whether a file is a table, by its name."""
+    return table_format(path)[0] != ""
+
+
+def read_rows(path: str) -> Iterator[TableRow]:
+    """Yields the rows of a table, in order; blank lines are none.
+
+    Raises:
+      UsageError: the table cannot be read, or has no header.
+    """
+    with _open(path) as text:
+        if table_format(path)[0] == "jsonl":
+            yield from _jsonl_rows(text)
+        else:
+            reader = _csv_reader(text, path)
+            yield from _csv_rows(reader, _header(reader, path))
+
+
+def read_columns(path: str) -> list[str]:
+    """Returns the columns of a table; of JSONL, those of the first row that can be read.
+
+    Raises:
+      UsageError: the table cannot be read, or is empty.
+    """
+    if table_format(path)[0] != "jsonl":
+        with _open(path) as text:
+            return _header(_csv_reader(text, path), path)
+    for row in read_rows(path):
+        if not row.problem:
+            return list(row.values)
+    raise UsageError(f"--annotations {path} has no rows that can be read")
+
+
+@contextmanager
+def _open(path: str) -> Iterator[io.TextIOWrapper]:
+    try:
+        with files.open_read(path) as handle:
+            stream = files.open_decompressed(handle, table_format(path)[1])
+            # Bytes that are no UTF-8 become surrogates, and affect only their own row.
+            yield io.TextIOWrapper(
+                cast(Any, stream), encoding="utf-8-sig", errors="surrogateescape", newline=""
+            )
+    except (OSError, BeamIOError, EOFError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UsageError(f"--annotations {path} cannot be read: {reason}") from error
+
+
+def _csv_reader(text: io.TextIOWrapper, path: str) -> Any:
+    csv.field_size_limit(_LONGEST_FIELD)
+    return csv.reader(text, delimiter="\t" if table_format(path)[0] == "tsv" else ",")
+
+
+def _header(reader: Any, path: str) -> list[str]:
+    for fields in reader:
+        if fields:
+            return [name.strip() for name in fields]
+    raise UsageError(f"--annotations {path} must begin with a line of column names; it is empty")
+
+
+def _csv_rows(reader: Any, header: Sequence[str]) -> Iterator[TableRow]:
+    number = 0
+    while True:
+        number += 1
+        try:
+            fields = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield TableRow(number, {}, str(error))
+            continue
+        if not fields:
+            number -= 1
+        elif len(fields) != len(header):
+            problem = f"{len(fields)} fields, and the header has {len(header)}"
+            yield TableRow(number, {}, problem)
+        else:
+            problem = "" if _is_unicode("".join(fields)) else "not UTF-8"
+            yield TableRow(number, dict(zip(header, fields, strict=True)), problem)
+
+
+def _is_unicode(text: str) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _jsonl_rows(text: io.TextIOWrapper) -> Iterator[TableRow]:
+    for number, line in enumerate((line for line in text if line.strip()), 1):
+        try:
+            values = orjson.loads(line.encode("utf-8", "surrogateescape"))
+        except ValueError as error:
+            yield TableRow(number, {}, f"no JSON: {error}")
+            continue
+        if isinstance(values, dict):
+            yield TableRow(number, values)
+        else:
+            yield TableRow(number, {}, "no JSON object")

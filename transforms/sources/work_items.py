@@ -1,0 +1,189 @@
+"""Input files: finding them, naming them, cutting them into work items of like size.
+
+All are streams: neither files nor work items are ever held in a list.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from apache_beam.io.filesystem import BeamIOError
+
+from recordmill.records.errors import UsageError
+from recordmill.transforms.sources.delimited import RecordScanner, delimiter_of
+from recordmill.transforms.sources.json_values import SNIFFED_BYTES, has_object_lines
+from recordmill.transforms.storage import files
+from recordmill.transforms.storage.globs import (
+    BROKEN_LINK,
+    Finder,
+    FoundFile,
+    absolute,
+    common_root,
+    glob_root,
+    own_files,
+    relative,
+)
+
+COMPRESSION_OF_EXTENSION = {".gz": "gz", ".bz2": "bz2", ".xz": "xz", ".zst": "zst"}
+FORMAT_OF_EXTENSION = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv"}
+TYPICAL_COMPRESSION_RATIO = 4
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRange:
+    """Bytes of an input file: the documents that begin in `[start, end)` are read, each whole.
+
+    Attributes:
+      path: where it lies.
+      name: its path relative to the input root: what keys are made of, so that moving the input
+        changes nothing.
+      format: "text", "jsonl", "json", "csv" or "tsv"; of "json" the content decides whether it is
+        JSONL.
+      compression: "", "gz", "bz2", "xz" or "zst".
+      start, end: in bytes; `end` -1 is the end of the file, and the only one for compressed files.
+      size: of the whole file as stored.
+      modified_ns: when the file was last changed; 0 where that is unknown.
+      split: that its documents are for; "" where each document's is chosen.
+    """
+
+    path: str
+    name: str
+    format: str
+    compression: str
+    size: int
+    start: int = 0
+    end: int = -1
+    modified_ns: int = 0
+    split: str = ""
+
+    @property
+    def text_bytes(self) -> int:
+        """The bytes of text in it, guessed for compressed files."""
+        if self.compression:
+            return self.size * TYPICAL_COMPRESSION_RATIO
+        return (self.size if self.end < 0 else self.end) - self.start
+
+
+def _format_of(path: str, input_format: str) -> tuple[str, str]:
+    base, extension = os.path.splitext(path)
+    compression = COMPRESSION_OF_EXTENSION.get(extension.lower(), "")
+    if compression:
+        extension = os.path.splitext(base)[1]
+    if input_format != "auto":
+        return input_format, compression
+    if extension.lower() == ".json":
+        return "json", compression
+    return FORMAT_OF_EXTENSION.get(extension.lower(), "text"), compression
+
+
+def list_sources(
+    patterns: list[str], *, input_format: str = "auto", splits: Sequence[str] = ()
+) -> Iterator[SourceRange]:
+    """Yields the files that match, in order of name; each once.
+
+    Args:
+      patterns: globs.
+      input_format: of all files, or "auto".
+      splits: for each pattern, the split that its files are for, "" for any; none for all any.
+
+    Raises:
+      UsageError: a pattern matches nothing, or only empty files; or a file is for two splits.
+    """
+    root = common_root(glob_root(absolute(pattern)) for pattern in patterns)
+    last, last_split, found_bytes = "", "", 0
+    matches = map(_tagged_matches, patterns, splits or [""] * len(patterns))
+    for found, split in heapq.merge(*matches):
+        if found.path == last:
+            if split != last_split:
+                raise UsageError(
+                    f"--input gives {found.path} to the splits {last_split} and {split}; "
+                    "a file can be in one"
+                )
+            continue
+        last, last_split = found.path, split
+        found_bytes += found.size
+        name = relative(found.path, root)
+        kind, compression = _format_of(found.path, input_format)
+        yield SourceRange(
+            found.path, name, kind, compression, found.size, modified_ns=found.modified_ns,
+            split=split,
+        )  # fmt: skip
+    if not found_bytes:
+        raise UsageError(f"--input {' '.join(patterns)} matches only empty files")
+
+
+def _tagged_matches(pattern: str, split: str) -> Iterator[tuple[FoundFile, str]]:
+    return ((found, split) for found in _matches(pattern))
+
+
+def _matches(pattern: str) -> Iterator[FoundFile]:
+    matched = False
+    try:
+        for found in Finder().find(own_files(absolute(pattern))):
+            if found.size != BROKEN_LINK:
+                matched = True
+                yield found
+    except (BeamIOError, OSError, ValueError) as error:
+        raise UsageError(f"--input {pattern} cannot be listed: {error}") from error
+    if not matched:
+        hint = ""
+        if files.is_local(pattern) and os.path.isdir(pattern):
+            hint = f"; for all files of that folder write {pattern.rstrip('/')}/*"
+        raise UsageError(f"--input {pattern} matches no file{hint}")
+
+
+def _ranges(
+    source: SourceRange, *, target_bytes: int, splittable: bool, delimiter: str
+) -> Iterator[SourceRange]:
+    if not splittable or source.compression or source.size <= target_bytes * 3 // 2:
+        yield source
+        return
+    if source.format == "json":
+        with files.open_read(source.path) as handle:
+            if not has_object_lines(handle.read(SNIFFED_BYTES)):
+                yield source
+                return
+        source = replace(source, format="jsonl")
+    count = -(-source.size // target_bytes)
+    starts = [source.size * i // count for i in range(count)]
+    if source.format in ("csv", "tsv"):
+        # Whether a line end is inside quotes depends on all that comes before it: one pass tells.
+        starts = sorted({0, *_record_starts(source, starts[1:], delimiter)})
+    for start, end in zip(starts, [*starts[1:], source.size], strict=True):
+        yield replace(source, start=start, end=end)
+
+
+def _record_starts(source: SourceRange, wanted: list[int], delimiter: str) -> Iterator[int]:
+    """Yields the first record that begins at or after each of the wanted offsets."""
+    scanner = RecordScanner(delimiter_of(source.format, delimiter))
+    at = 0
+    with files.open_read(source.path) as handle:
+        while wanted and (block := handle.read(1 << 22)):
+            ends = scanner.record_ends(np.frombuffer(block, np.uint8)) + at
+            while wanted and len(ends) and ends[-1] >= wanted[0]:
+                yield int(ends[np.searchsorted(ends, wanted[0])])
+                wanted = wanted[1:]
+            at += len(block)
+
+
+def cut_work_items(
+    sources: Iterable[SourceRange], *, target_bytes: int, splittable: bool, delimiter: str = ""
+) -> Iterator[list[SourceRange]]:
+    """Cuts large files and gathers small ones: work items of about `target_bytes` each."""
+    gathered: list[SourceRange] = []
+    gathered_bytes = 0
+    for source in sources:
+        for part in _ranges(
+            source, target_bytes=target_bytes, splittable=splittable, delimiter=delimiter
+        ):
+            if gathered and gathered_bytes + part.text_bytes > target_bytes:
+                yield gathered
+                gathered, gathered_bytes = [], 0
+            gathered.append(part)
+            gathered_bytes += part.text_bytes
+    if gathered:
+        yield gathered

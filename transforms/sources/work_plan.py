@@ -1,0 +1,50 @@
+"""The work items of a job, on disk: which input ranges each of them reads.
+
+Stages exchange numbers only. What a number means is written here, so that a restarted job, on any
+engine and with any number of workers, does the same work items.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import chain, islice
+
+import orjson
+
+from recordmill.transforms.sources.work_items import SourceRange
+from recordmill.transforms.storage import files
+
+_ITEMS_PER_FILE = 256
+
+
+def write_work_items(work: str, items: Iterable[Sequence[SourceRange]]) -> int:
+    """Writes the work items, some hundred to a file, and where each begins; returns their number.
+
+    A work item of a million small files is long: one at a time is held, by who writes or reads it.
+    """
+    rest = iter(items)
+    count = 0
+    for first in rest:
+        path = _items_path(work, count)
+        begins = [0]
+        with files.writing(f"{path}.jsonl") as handle:
+            for item in chain([first], islice(rest, _ITEMS_PER_FILE - 1)):
+                line = orjson.dumps(item) + b"\n"
+                handle.write(line)
+                begins.append(begins[-1] + len(line))
+        files.write_bytes(f"{path}.json", orjson.dumps(begins))
+        count += len(begins) - 1
+    return count
+
+
+def read_work_item(work: str, number: int) -> list[SourceRange]:
+    """Returns the input ranges of one work item."""
+    path = _items_path(work, number)
+    begins = orjson.loads(files.read_bytes(f"{path}.json"))
+    begin, end = begins[number % _ITEMS_PER_FILE :][:2]
+    line = files.read_bytes(f"{path}.jsonl", begin, end - begin)
+    return [SourceRange(**source) for source in orjson.loads(line)]
+
+
+def _items_path(work: str, number: int) -> str:
+    return files.join(work, "tasks", f"tasks-{number // _ITEMS_PER_FILE:06d}")

@@ -1,0 +1,36 @@
+"""Private parts of other packages that `transforms` uses, each with a test that names it.
+
+Nothing else in `transforms` may touch a name of another package that begins with an underscore.
+`tests/transforms/test_compat.py` fails when a release changes one of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from apache_beam.io.filesystems import FileSystems
+
+
+def beam_options() -> Any:
+    """Returns the options that Beam's file systems were given, None where there are none."""
+    return FileSystems._pipeline_options
+
+
+def list_remote(file_system: Any, prefix: str) -> Iterator[Any]:
+    """Yields the metadata of files below a prefix; the public `match` makes a list of them all."""
+    found: Iterator[Any] = file_system._list(prefix)
+    return found
+
+
+def may_pass() -> Callable[[Exception], bool]:
+    """Returns google-cloud-storage's test whether a request is worth repeating after an error."""
+    from google.cloud.storage.retry import DEFAULT_RETRY
+
+    predicate: Callable[[Exception], bool] = DEFAULT_RETRY._predicate
+    return predicate
+
+
+def batch_responses(batch: Any) -> Any:
+    """Returns the responses to the requests of a finished batch of google-cloud-storage."""
+    return batch._responses

@@ -1,0 +1,355 @@
+"""Files on any storage, written whole or not at all.
+
+A file appears under its name only by a rename of a finished and closed temporary one, so that a
+killed writer, or two writers of the same content at once, leave nothing that a reader could take
+for the file. A small one goes to object storage as one request, which is as good.
+
+Remote files raise what local ones do: `FileNotFoundError`, `PermissionError`; what else a service
+may say is a `RunError` of one line.
+"""
+
+from __future__ import annotations
+
+import bz2
+import errno
+import gzip
+import lzma
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from itertools import islice
+from typing import IO, Any, Protocol
+
+import numpy.typing as npt
+from apache_beam.io.filesystems import FileSystems
+from backports import zstd
+
+from recordmill.records.errors import RunError
+from recordmill.transforms.storage.beam_storage import BeamStorage
+from recordmill.transforms.storage.google_storage import GoogleStorage
+from recordmill.transforms.storage.storage_errors import reporting
+
+_WRITE_BYTES = 1 << 22
+_REQUESTS_AT_ONCE = 16
+
+
+class Storage(Protocol):
+    """Remote files, by their whole paths."""
+
+    def open_read(self, path: str) -> IO[bytes]:
+        """Opens a file that is there as a stream that can seek."""
+        ...
+
+    def read(self, path: str, offset: int, size: int) -> bytes:
+        """Returns `size` bytes, fewer at the end; -1: all the rest."""
+        ...
+
+    def create(self, path: str) -> IO[bytes]:
+        """Opens a file for writing; one that is dropped unclosed may appear cut."""
+        ...
+
+    def write(self, path: str, data: bytes) -> None:
+        """Writes a file, whole or not at all."""
+        ...
+
+    def size(self, path: str) -> int:
+        """Returns the bytes of a file, -1 where there is none."""
+        ...
+
+    def list_files(self, folder: str) -> Iterator[tuple[str, int]]:
+        """Yields path and size of every file below a folder."""
+        ...
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Deletes what is there of some files."""
+        ...
+
+    def rename(self, sources: Sequence[str], targets: Sequence[str]) -> None:
+        """Renames files; existing targets are replaced."""
+        ...
+
+
+def _storage(path: str) -> Storage:
+    return GoogleStorage() if path.startswith("gs://") else BeamStorage(path)
+
+
+def join(base: str, *parts: str) -> str:
+    """Joins path parts with "/" on every file system."""
+    return "/".join([base.rstrip("/") or "/", *parts]) if base != "/" else "/" + "/".join(parts)
+
+
+def is_local(path: str) -> bool:
+    """Tells whether `path` is on this machine's own file system."""
+    return "://" not in path
+
+
+def open_read(path: str, offset: int = 0) -> IO[bytes]:
+    """Opens a file for reading its bytes as they are, from `offset` on."""
+    handle: IO[bytes]
+    if is_local(path):
+        handle = open(path, "rb")  # noqa: SIM115
+    else:
+        with reporting("read", path):
+            handle = _storage(path).open_read(path)
+    if offset:
+        handle.seek(offset)
+    return handle
+
+
+def read_bytes(path: str, offset: int = 0, size: int = -1) -> bytes:
+    """Returns `size` bytes from `offset` on, fewer at the end; -1: all the rest."""
+    if not is_local(path):
+        with reporting("read", path):
+            return _storage(path).read(path, offset, size)
+    with open(path, "rb") as handle:
+        handle.seek(offset)
+        return handle.read(size)
+
+
+def read_many(paths: Iterable[str]) -> Iterator[bytes]:
+    """Yields the contents of small files, in order; remote ones are asked for several at once."""
+    rest = iter(paths)
+    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
+        while group := list(islice(rest, 16 * _REQUESTS_AT_ONCE)):
+            yield from map(read_bytes, group) if is_local(group[0]) else pool.map(read_bytes, group)
+
+
+@contextmanager
+def writing(path: str, partial_folder: str = "") -> Iterator[IO[bytes]]:
+    """Opens `path` for writing; it appears under its name when the block ends without an error.
+
+    Until then it lies in `partial_folder`, or beside its final path.
+
+    Raises:
+      RunError: there is no space left, or the storage does not hold what was written.
+    """
+    folder, _, name = path.rpartition("/")
+    make_folder(folder)
+    make_folder(partial_folder)
+    beside = partial_folder or folder
+    temporary = f"{beside}/" * bool(beside) + f".{name}.{uuid.uuid4().hex[:12]}.tmp"
+    try:
+        if is_local(path):
+            with open(temporary, "wb") as handle:
+                yield handle
+                handle.flush()
+                # Without, a power loss may leave an empty file under the final name.
+                os.fsync(handle.fileno())
+        else:
+            with _writing_remote(temporary, path) as handle:
+                yield handle
+        rename([temporary], [path])
+    except BaseException as error:
+        with suppress(RunError):
+            delete_quietly([temporary])
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise RunError(
+                f"no space left while writing {path}: free some, or choose another --temp_dir or "
+                f"--output, and run the same command again ({error.strerror})"
+            ) from error
+        raise
+
+
+@contextmanager
+def _writing_remote(temporary: str, path: str) -> Iterator[IO[bytes]]:
+    """Writes a temporary file that is as long, in the end, as what was written."""
+    storage = _storage(path)
+    handle = _RemoteWriter(storage.create, temporary, path)
+    try:
+        yield handle  # type: ignore[misc]
+        handle.close()
+    except BaseException:
+        handle.drop()
+        raise
+    found = size(temporary)
+    if found != handle.written:
+        raise RunError(
+            f"{temporary} has {found} bytes where {handle.written} were written; check the storage "
+            "and run the same command again"
+        )
+
+
+class _RemoteWriter:
+    """A remote file being written: counts the bytes, and every failure is a RunError."""
+
+    def __init__(self, create: Callable[[str], Any], temporary: str, path: str) -> None:
+        self._path = path
+        self.written = 0
+        with self._one_line():
+            self._handle = create(temporary)
+
+    @contextmanager
+    def _one_line(self) -> Iterator[None]:
+        try:
+            with reporting("written", self._path):
+                yield
+        except (FileNotFoundError, PermissionError) as error:
+            raise RunError(f"{self._path} cannot be written: {error.strerror}") from error
+
+    def write(self, data: bytes) -> int:
+        with self._one_line():
+            self._handle.write(data)
+        self.written += len(data)
+        return len(data)
+
+    def flush(self) -> None:
+        """Does nothing: a remote file is there when it is closed."""
+
+    def close(self) -> None:
+        with self._one_line():
+            self._handle.close()
+
+    def drop(self) -> None:
+        """Ends writing; an aborted write leaves nothing, where the storage can abort one."""
+        with suppress(Exception):
+            getattr(self._handle, "terminate", self._handle.close)()
+
+
+def write_bytes(path: str, data: bytes, partial_folder: str = "") -> None:
+    """Writes a whole file."""
+    if not is_local(path):
+        with reporting("written", path):
+            _storage(path).write(path, data)
+        return
+    with writing(path, partial_folder) as handle:
+        handle.write(data)
+
+
+def write_array(handle: IO[bytes], array: npt.NDArray[Any]) -> None:
+    """Writes the bytes of a contiguous array, without a second copy of all of them."""
+    data = memoryview(array.data).cast("B") if array.size else b""
+    for at in range(0, len(data), _WRITE_BYTES):
+        handle.write(bytes(data[at : at + _WRITE_BYTES]))
+
+
+def make_folder(path: str) -> None:
+    """Creates a folder and its parents where the file system has folders."""
+    if path and is_local(path):
+        os.makedirs(path, exist_ok=True)
+
+
+def sync_folders(paths: Iterable[str]) -> None:
+    """Makes renames in folders of this machine survive a power loss."""
+    for path in dict.fromkeys(paths):
+        if is_local(path) and os.path.isdir(path):
+            folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+
+
+def rename(sources: list[str], targets: list[str]) -> None:
+    """Renames files of one storage; an existing target is replaced.
+
+    Raises:
+      RunError: names the storage's reason.
+    """
+    try:
+        if is_local(sources[0]):
+            FileSystems.rename(sources, targets)
+        else:
+            with reporting(f"renamed to {targets[0]}", sources[0]):
+                _storage(sources[0]).rename(sources, targets)
+    except RunError:
+        raise
+    except Exception as error:
+        reasons = getattr(error, "exception_details", None)
+        why = next(iter(reasons.values())) if reasons else error
+        raise RunError(
+            f"cannot rename {sources[0]} to {targets[0]}: {why}; fix that and run the same "
+            "command again"
+        ) from error
+
+
+def exists(path: str) -> bool:
+    """Tells whether there is such a file, or on this machine such a folder."""
+    return os.path.exists(path) if is_local(path) else size(path) >= 0
+
+
+def size(path: str) -> int:
+    """Returns the bytes of a file, -1 where there is none."""
+    if is_local(path):
+        return os.path.getsize(path) if os.path.isfile(path) else -1
+    with reporting("read", path):
+        return _storage(path).size(path)
+
+
+def sizes(paths: Iterable[str]) -> dict[str, int]:
+    """Returns the bytes of each file, -1 where there is none; one listing does a remote folder."""
+    found: dict[str, int] = {}
+    listed: set[str] = set()
+    for path in paths:
+        folder = path.rpartition("/")[0]
+        if is_local(path):
+            found[path] = size(path)
+            continue
+        if folder not in listed:
+            listed.add(folder)
+            found = list_files(folder) | found
+        found.setdefault(path, -1)
+    return found
+
+
+def delete_quietly(paths: Iterable[str]) -> None:
+    """Deletes what is there of `paths`."""
+    remote: list[str] = []
+    for path in paths:
+        if not is_local(path):
+            remote.append(path)
+        else:
+            with suppress(FileNotFoundError, NotADirectoryError):  # another may do the same
+                os.remove(path)
+    if remote:
+        with reporting("deleted", remote[0]):
+            _storage(remote[0]).delete(remote)
+
+
+def list_files(folder: str) -> dict[str, int]:
+    """Returns path -> size of every file below `folder`, {} where there is none."""
+    if is_local(folder):
+        return {
+            f"{root}/{name}": os.path.getsize(f"{root}/{name}")
+            for root, _, names in os.walk(folder)
+            for name in names
+        }
+    with reporting("listed", folder):
+        return dict(_storage(folder).list_files(folder))
+
+
+def count(folder: str, extension: str) -> int:
+    """Returns how many files below `folder` have that extension."""
+    return sum(path.endswith(extension) for path in list_files(folder))
+
+
+def delete_folder(folder: str) -> None:
+    """Deletes a folder with all that is in it."""
+    if is_local(folder):
+        shutil.rmtree(folder, ignore_errors=True)
+    else:
+        delete_quietly(list_files(folder))
+
+
+def open_decompressed(handle: IO[bytes], compression: str) -> IO[bytes]:
+    """Returns the decompressed bytes of an open file, as a stream.
+
+    Args:
+      handle: the file.
+      compression: "", "gz", "bz2", "xz" or "zst".
+
+    Returns:
+      A stream whose reads raise what `sources.blocks.BROKEN_STREAM` lists, or an OSError without
+      a number, where the file is damaged, and EOFError where it was cut.
+    """
+    if compression == "gz":
+        return gzip.GzipFile(fileobj=handle)  # type: ignore[return-value]
+    if compression == "bz2":
+        return bz2.BZ2File(handle)
+    if compression == "xz":
+        return lzma.LZMAFile(handle)
+    if compression == "zst":
+        return zstd.ZstdFile(handle)  # type: ignore[return-value]
+    return handle

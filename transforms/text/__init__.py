@@ -1,0 +1,1 @@
+"""Text to examples: tokenization, chunks, objectives, run files, shards."""

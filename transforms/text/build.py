@@ -1,0 +1,205 @@
+"""Build: each output shard, from the ranges of hashes that it covers in all run files.
+
+A shard is made block by block: a block's chunks are read from all run files, made into examples,
+shuffled by their keys, encoded, framed and appended. A worker holds one block, however large the
+shard.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+
+from recordmill.records.arrays import Int64s
+from recordmill.records.codec.encoding import encode_batch
+from recordmill.records.errors import RunError
+from recordmill.records.hashing import U64
+from recordmill.records.manifest import ShardInfo
+from recordmill.records.ranges import Range, merge_ranges
+from recordmill.transforms.dataset.error_budget import fail
+from recordmill.transforms.dataset.shard_writer import ShardWriter, finished_shard, write_shard
+from recordmill.transforms.text.chunks import Chunks
+from recordmill.transforms.text.job import TextJob, add_counts, read_run_files
+from recordmill.transforms.text.merge_tree import MergeTree
+from recordmill.transforms.text.objectives import Objective
+from recordmill.transforms.text.run_files import RunFile, RunFileReader, decode_chunks, id_words
+from recordmill.transforms.text.shard_plan import SplitShards, read_shard_plan
+
+BLOCK_TOKENS = 1 << 21
+MIN_PARTNER_TOKENS = 1 << 20
+_SPOOLS_BYTES = 1 << 26  # read ahead from object storage, all run files together
+_MAX_TAILS = 4096  # of run files, kept in memory
+
+_Readers = dict[tuple[int, int], list[RunFileReader]]  # (run, position of the range) -> readers
+
+
+class TextShardBuilder:
+    """Builds shards one after the other."""
+
+    def __init__(self, job: TextJob, tree: MergeTree) -> None:
+        self._job = job
+        self._tree = tree
+        self._objectives: list[Objective] = job.load_objectives()
+        self._words_per_id = id_words(len(self._objectives[0].vocabulary))
+        self._splits = read_shard_plan(job)
+        self._runs: dict[int, list[RunFile]] = {}
+
+    def build(self, split: int, shard: int) -> ShardInfo:
+        """Writes a shard, its index and its description unless they are there."""
+        planned = self._splits[split]
+        name = self._job.shard_name(planned.name, shard, planned.shards)
+        objective = self._objectives[split]
+
+        def fill(writer: ShardWriter) -> dict[str, Any]:
+            counts: Counter[str] = Counter()
+            lengths = np.zeros(0, np.int64)
+            for chunks, chosen, copies in self._blocks(split, shard):
+                for batch in objective.examples(chunks, chosen, copies):
+                    encoded = encode_batch(objective.schema, batch.columns)
+                    writer.add(encoded.buffer, encoded.offsets)
+                    counts.update(batch.counts)
+                    lengths = add_counts(lengths, np.bincount(batch.lengths))
+            return {"counts": dict(counts), "lengths": lengths.tolist()}
+
+        return finished_shard(self._job, name) or write_shard(self._job, name, fill)
+
+    def _blocks(self, split: int, shard: int) -> Iterator[tuple[Chunks, Int64s, Int64s]]:
+        """Yields chunks, which of them to use, and in which copy."""
+        planned = self._splits[split]
+        copies = self._objectives[split].copies
+        blocks = max(1, -(-planned.tokens * copies // (planned.shards * BLOCK_TOKENS)))
+        denominator = planned.shards * blocks * copies
+        readers: _Readers = {}
+        for block in range(blocks):
+            begin = (shard * blocks + block) * copies
+            wanted = [
+                list(
+                    planned.ranges(
+                        begin, begin + copies, denominator, copy * planned.shards * blocks
+                    )
+                )
+                for copy in range(copies)
+            ]
+            partners = self._partners(planned, begin, denominator)
+            ranges = merge_ranges([*chain.from_iterable(wanted), *partners])
+            chunks = self._load(split, ranges, readers)
+            chosen, copy_of = choose_chunks(chunks.hashes, wanted)
+            if len(chosen):
+                yield chunks, chosen, copy_of
+
+    def _partners(self, planned: SplitShards, begin: int, denominator: int) -> list[Range]:
+        """Returns the ranges that random second segments come from, beyond the block itself.
+
+        The range begins where the block does, so every block has another sample.
+        """
+        if not self._objectives[0].wants_partners:
+            return []
+        width = -(-MIN_PARTNER_TOKENS * denominator // max(planned.tokens, 1))
+        return list(planned.ranges(begin, begin + min(denominator, width), denominator, 0))
+
+    def _load(self, split: int, ranges: list[Range], readers: _Readers) -> Chunks:
+        """Reads the chunks of some ranges from all runs, in order of (hash, document)."""
+        slices, lows, highs = [], [], []
+        final_groups = self._tree.group_count(self._tree.levels)
+        spool_bytes = _SPOOLS_BYTES // (len(ranges) * final_groups or 1)
+        for position, (low, end) in enumerate(ranges):
+            high = end - 1
+            for number in self._tree.runs_to_build_from(low, high):
+                if (number, position) not in readers:
+                    readers[number, position] = [
+                        RunFileReader(run, split, spool_bytes) for run in self._run_files(number)
+                    ]
+                for reader in readers[number, position]:
+                    data = reader.read(low, high)
+                    if len(data):
+                        slices.append(data)
+                        lows.append(low)
+                        highs.append(high)
+        return sort_chunks(decode_chunks(slices, lows, highs, self._words_per_id))
+
+    def _run_files(self, number: int) -> list[RunFile]:
+        """Returns the run files of run `number`, whose tails stay in memory for further shards."""
+        if number not in self._runs:
+            if len(self._runs) > _MAX_TAILS:
+                self._runs.clear()
+            self._runs[number] = read_run_files(
+                self._job, self._tree.levels, number, histograms=False
+            )
+        return self._runs[number]
+
+
+def choose_chunks(hashes: U64, ranges: list[list[Range]]) -> tuple[Int64s, Int64s]:
+    """Finds the chunks of each copy.
+
+    Args:
+      hashes: `[num_chunks] uint64`.
+      ranges: for each copy the hash ranges `[low, high)` that it uses.
+
+    Returns:
+      `[n] int64`: the chunks, and `[n] int64`: in which copy.
+    """
+    chosen, copies = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for copy, wanted in enumerate(ranges):
+        for low, high in wanted:
+            # `high` may be 2**64, which is no uint64.
+            inside = (hashes >= np.uint64(low)) & (hashes <= np.uint64(high - 1))
+            chosen.append(np.flatnonzero(inside))
+            copies.append(np.full(len(chosen[-1]), copy, np.int64))
+    return np.concatenate(chosen), np.concatenate(copies)
+
+
+def sort_chunks(chunks: Chunks) -> Chunks:
+    """Orders chunks by (hash, document); `ids` stay as they are, and chunks point into them."""
+    order = np.lexsort((chunks.documents, chunks.hashes))
+    counts = np.diff(chunks.sentence_splits)
+    starts = chunks.sentence_splits[:-1][order]
+    splits = np.concatenate([[0], np.cumsum(counts[order])]).astype(np.int64)
+    index = np.repeat(starts - splits[:-1], counts[order]) + np.arange(splits[-1])
+    return Chunks(
+        chunks.hashes[order], chunks.documents[order], chunks.token_starts[order],
+        chunks.token_counts[order], splits, chunks.sentence_lengths[index], chunks.ids,
+    )  # fmt: skip
+
+
+class _BuildTextShardDoFn(beam.DoFn):
+    def __init__(self, job: TextJob, tree: MergeTree) -> None:
+        self._job = job
+        self._tree = tree
+        self._examples = beam.metrics.Metrics.counter("recordmill", "examples_written")
+        self._builder: TextShardBuilder | None = None
+
+    def process(self, shard: tuple[int, int]) -> Iterator[int]:
+        # Not in setup: the stage before writes the shard plan.
+        if self._builder is None:
+            self._builder = TextShardBuilder(self._job, self._tree)
+        try:
+            info = self._builder.build(*shard)
+        except RunError as error:
+            fail(self._job, error)
+        self._examples.inc(info.records)
+        yield info.records
+
+
+class BuildShards(beam.PTransform[beam.PCollection[tuple[int, int]], beam.PCollection[int]]):
+    """(split, shard) -> the number of examples in it, once it is written, verified and renamed.
+
+    Memory: a block of 2 million tokens and its examples, whatever the size of the shard.
+    Deterministic: bytes depend on the chunks, not on how they are spread over run files. Building a
+    shard twice, or twice at once, changes nothing.
+    """
+
+    def __init__(self, job: TextJob, tree: MergeTree) -> None:
+        super().__init__()
+        self._job = job
+        self._tree = tree
+
+    def expand(self, shards: beam.PCollection[tuple[int, int]]) -> beam.PCollection[int]:
+        """Writes a shard file per element."""
+        return shards | "BuildShard" >> beam.ParDo(
+            _BuildTextShardDoFn(self._job, self._tree)
+        ).with_output_types(int)

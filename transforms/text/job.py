@@ -1,0 +1,245 @@
+"""The configuration of a text job, small enough to be sent to every stage, and its statistics."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from recordmill.records.arrays import Int64s
+from recordmill.records.errors import UsageError, one_of
+from recordmill.records.schema import Schema
+from recordmill.records.text_formats import RECORD_TYPES
+from recordmill.transforms.dataset.job import Job, JobStatistics, JobSummary
+from recordmill.transforms.dataset.workspace import read_json
+from recordmill.transforms.sources.document_spec import DocumentSpec
+from recordmill.transforms.storage import files
+from recordmill.transforms.text.descriptions import ShardPlan, run_files_from_json
+from recordmill.transforms.text.masking import MaskSpec
+from recordmill.transforms.text.objectives import (
+    BertObjective,
+    MlmObjective,
+    MlmTokensObjective,
+    Objective,
+)
+from recordmill.transforms.text.pairing import PairSpec
+from recordmill.transforms.text.run_files import RunFile, read_run_file
+from recordmill.transforms.text.tokenization import Vocabulary
+from recordmill.transforms.text.windows import WindowSpec
+
+OBJECTIVES = ("bert", "mlm", "mlm_tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectiveSpec:
+    """An objective by name, with its options; `bind` gives it a vocabulary."""
+
+    name: str
+    copies: int = 10
+    pair: PairSpec = field(default_factory=PairSpec)
+    mask: MaskSpec = field(default_factory=MaskSpec)
+    window: WindowSpec = field(default_factory=WindowSpec)
+    use_v2_feature_names: bool = False
+    use_position_id: bool = False
+    record_type: str = "sequence_example"
+    use_segment_ids: bool = False
+
+    def __post_init__(self) -> None:
+        one_of("--task", self.name, OBJECTIVES)
+        one_of("--record_type", self.record_type, RECORD_TYPES)
+        if self.copies < 1:
+            raise UsageError(f"--dupe_factor must be at least 1, got {self.copies}")
+
+    @property
+    def padded_length(self) -> int | None:
+        """The tokens that every example is padded to; None where examples are not padded."""
+        if self.name == "bert":
+            return self.pair.max_seq_length
+        return self.window.max_seq_length if self.name == "mlm" else None
+
+    def bind(self, vocabulary: Vocabulary, seed: int) -> Objective:
+        """Returns the objective with its vocabulary."""
+        if self.name == "bert":
+            return BertObjective(
+                vocabulary, seed, self.copies, self.pair, self.mask,
+                self.use_v2_feature_names, self.use_position_id,
+            )  # fmt: skip
+        if self.name == "mlm":
+            return MlmObjective(
+                vocabulary, seed, self.copies, self.window, self.mask,
+                self.use_v2_feature_names, self.use_segment_ids,
+            )  # fmt: skip
+        return MlmTokensObjective(vocabulary, seed, self.copies, self.window, self.record_type)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextJob(Job):
+    """A text job.
+
+    Attributes:
+      objective: what examples to make of the text.
+      documents: how documents lie in the input.
+      lower_case: whether the tokenizer lowers text and strips accents.
+      dupe_splits: the splits that get all copies of the text; others get one. None stands for the
+        split called train, or the first one.
+    """
+
+    objective: ObjectiveSpec
+    documents: DocumentSpec = field(default_factory=DocumentSpec)
+    lower_case: bool = True
+    dupe_splits: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        # Not super(): a dataclass with slots is made anew, and super() knows only the first.
+        Job.__post_init__(self)
+        for name in self.dupe_splits or ():
+            one_of("--dupe_splits", name, [split.name for split in self.splits])
+
+    @property
+    def copies(self) -> tuple[int, ...]:
+        """How often each split uses a text."""
+        names = [split.name for split in self.splits]
+        copied = self.dupe_splits
+        if copied is None:
+            copied = ("train" if "train" in names else names[0],)
+        return tuple(self.objective.copies if name in copied else 1 for name in names)
+
+    def load_objectives(self) -> list[Objective]:
+        """Returns the objective of each split, with the copies that the split gets."""
+        loaded = self.load_objective()
+        return [replace(loaded, copies=copies) for copies in self.copies]  # type: ignore[type-var]
+
+    def fingerprint_options(self) -> dict[str, Any]:
+        """Returns the options that decide the bytes of shards."""
+        options = Job.fingerprint_options(self)
+        if self.objective.record_type == "sequence_example":
+            del options["objective"]["record_type"]  # datasets of earlier releases have none
+        return options
+
+    def load_objective(self) -> Objective:
+        """Reads the vocabulary that the planner wrote beside the run files."""
+        vocabulary = Vocabulary.from_bytes(files.read_bytes(self.vocabulary_path), "vocab.txt")
+        return self.objective.bind(vocabulary, self.seed)
+
+    def schema(self) -> Schema:
+        """Returns what the records hold."""
+        return self.load_objective().schema
+
+    def planned_splits(self) -> list[tuple[str, int]]:
+        """Returns what `plan_shards` decided."""
+        splits = ShardPlan.from_json(read_json(self.shard_plan_path)).splits
+        return [(split.name, split.shards) for split in splits]
+
+    def statistics(self) -> JobStatistics:
+        """Returns what adds up the shards at the end."""
+        return _TextStatistics(self, ShardPlan.from_json(read_json(self.shard_plan_path)))
+
+    @property
+    def vocabulary_path(self) -> str:
+        """The job's own copy of the vocabulary."""
+        return files.join(self.workspace.work, "vocab.txt")
+
+    @property
+    def shard_plan_path(self) -> str:
+        """The `ShardPlan`, written when all text is read."""
+        return files.join(self.workspace.work, "shards.json")
+
+    def run_path(self, level: int, number: int) -> str:
+        """A run file without its extension: of scatter (level 0) or of a regroup."""
+        return files.join(self.workspace.work, f"runs-{level}", f"run-{number:06d}")
+
+    def description_path(self, level: int, number: int) -> str:
+        """The description of the run files of a work item, written once they are whole."""
+        return self.run_path(level, number) + ".json"
+
+
+class _TextStatistics(JobStatistics):
+    """Adds up lengths and draws by split; the shard plan has the numbers of documents."""
+
+    def __init__(self, job: TextJob, plan: ShardPlan) -> None:
+        self._job = job
+        self._plan = plan
+        names = (split.name for split in job.splits)
+        self._copies = dict(zip(names, job.copies, strict=True))
+        self._examples: Counter[str] = Counter()
+        self._counts: dict[str, Counter[str]] = {}
+        self._lengths: dict[str, Int64s] = {}
+
+    def add(self, split: str, records: int, found: dict[str, Any]) -> None:
+        self._examples[split] += records
+        self._counts.setdefault(split, Counter()).update(found["counts"])
+        before = self._lengths.get(split, np.zeros(0, np.int64))
+        self._lengths[split] = add_counts(before, np.array(found["lengths"], np.int64))
+
+    def summarize(self) -> JobSummary:
+        read, used = self._plan.documents_read, self._plan.documents_used
+        return JobSummary(
+            statistics={split: self._statistics(split) for split in self._lengths},
+            counts={
+                "documents_read": read,
+                "documents_written": used,
+                "documents_without_tokens": read - used,
+                "rejected": self._plan.rejected,
+                "examples": self._examples.total(),
+            },
+            rejected_files=self._plan.rejected_files,
+            extra_files={},
+        )
+
+    def _statistics(self, split: str) -> dict[str, Any]:
+        return summarize_examples(
+            self._examples[split],
+            {"counts": self._counts[split], "lengths": self._lengths[split]},
+            padded_length=self._job.objective.padded_length,
+        ) | {"copies": self._copies[split]}
+
+
+def summarize_examples(
+    examples: int, found: dict[str, Any], *, padded_length: int | None
+) -> dict[str, Any]:
+    """Returns the content of `statistics.json` for a split.
+
+    Args:
+      examples: their number.
+      found: `counts`, name -> number, and `lengths`, the examples of each length from 0.
+      padded_length: see `ObjectiveSpec`.
+    """
+    lengths, counts = np.asarray(found["lengths"], np.int64), Counter(found["counts"])
+    tokens = int((lengths * np.arange(len(lengths))).sum())
+    statistics: dict[str, Any] = {
+        "examples": examples,
+        "tokens": tokens,
+        "tokens_per_example": lengths.tolist(),
+        **dict(sorted(counts.items())),
+    }
+    predictions = counts["predictions"]
+    if predictions:
+        statistics["prediction_rate"] = round(predictions / max(tokens, 1), 6)
+        for name in ("masked", "kept", "replaced"):
+            statistics[f"{name}_rate"] = round(counts[f"predictions_{name}"] / predictions, 6)
+    if "random_next" in counts:
+        statistics["random_next_rate"] = round(counts["random_next"] / max(examples, 1), 6)
+    if "unknown_tokens" in counts:
+        statistics["unknown_rate"] = round(counts["unknown_tokens"] / max(tokens, 1), 6)
+    if padded_length:
+        positions = max(examples * padded_length, 1)
+        statistics["padding_rate"] = round(1 - tokens / positions, 6)
+    return statistics
+
+
+def add_counts(total: Int64s, more: Int64s) -> Int64s:
+    """Adds two histograms of which one may be longer."""
+    longer, shorter = (total, more) if len(total) >= len(more) else (more, total)
+    longer = longer.copy()
+    longer[: len(shorter)] += shorter
+    return longer
+
+
+def read_run_files(
+    job: TextJob, level: int, number: int, *, histograms: bool = True
+) -> list[RunFile]:
+    """Reads the tails of the run files of a work item: mostly one, more from a huge file."""
+    infos = run_files_from_json(read_json(job.description_path(level, number)))
+    return [read_run_file(info, histograms=histograms) for info in infos]

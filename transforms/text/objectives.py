@@ -1,0 +1,379 @@
+"""Objectives: what examples a job makes of chunks. A new text objective is added here alone.
+
+An objective says how documents are cut and how many bytes a chunk will become, and turns the chunks
+of a block into columns for the encoder. Everything else (reading, scatter, shards, restart) is the
+same for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from recordmill.records import text_formats as formats
+from recordmill.records.arrays import Int64s
+from recordmill.records.codec.encoding import Column, Strings
+from recordmill.records.errors import UsageError
+from recordmill.records.hashing import seed_for
+from recordmill.records.schema import Schema
+from recordmill.transforms.text.chunks import Chunks, CutSpec
+from recordmill.transforms.text.masking import MaskSpec, Predictions, TokenKinds, mask_tokens
+from recordmill.transforms.text.pairing import PairSpec, count_pairs, fill_pairs, plan_pairs
+from recordmill.transforms.text.tokenization import Ids, Vocabulary
+from recordmill.transforms.text.windows import (
+    WindowSpec,
+    count_windows,
+    fill_windows,
+    join_documents,
+    plan_windows,
+)
+
+OutputBytes = npt.NDArray[np.float64]  # `[num_chunks]`, expected
+
+_BATCH_EXAMPLES = 4096
+_CHUNK_EXAMPLES = 32  # a chunk is worth about so many examples
+
+
+@dataclass(frozen=True, slots=True)
+class ExampleBatch:
+    """Examples in the order in which they are written.
+
+    Attributes:
+      columns: feature -> values, for `encode_batch`.
+      lengths: `[num_examples] int32`: the tokens of each, without padding.
+      counts: what `statistics.json` adds up.
+    """
+
+    columns: dict[str, Column]
+    lengths: Ids
+    counts: dict[str, int]
+
+
+class Objective(Protocol):
+    """A text objective, ready to work: vocabulary and options are bound."""
+
+    wants_partners: ClassVar[bool]
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The vocabulary that ids are of."""
+        ...
+
+    @property
+    def copies(self) -> int:
+        """How often each document is used."""
+        ...
+
+    @property
+    def schema(self) -> Schema:
+        """The records' features."""
+        ...
+
+    @property
+    def cut(self) -> CutSpec:
+        """How documents are cut into chunks."""
+        ...
+
+    def estimate_output_bytes(self, chunks: Chunks) -> OutputBytes:
+        """Returns `[num_chunks] float64`: the bytes of all copies of each chunk in the output."""
+        ...
+
+    def examples(self, chunks: Chunks, chosen: Int64s, copies: Int64s) -> Iterator[ExampleBatch]:
+        """Yields the examples of the chosen chunks, each in the given copy.
+
+        Args:
+          chunks: a random sample of the corpus, which includes the chosen.
+          chosen, copies: `[n] int64`.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class _Ids:
+    """The special ids of a vocabulary, and what masking needs to know of the others."""
+
+    vocabulary: Vocabulary
+
+    @property
+    def cls(self) -> int:
+        return self.vocabulary.ids["[CLS]"]
+
+    @property
+    def sep(self) -> int:
+        return self.vocabulary.ids["[SEP]"]
+
+    def count_unknown(self, ids: Ids) -> int:
+        """Counts the tokens that are not in the vocabulary, before any is masked."""
+        return int(np.count_nonzero(ids == self.vocabulary.ids["[UNK]"]))
+
+    @cached_property
+    def kinds(self) -> TokenKinds:
+        size = len(self.vocabulary)
+        never = np.zeros(size, np.bool_)
+        never[[self.cls, self.sep]] = True
+        mask_id = self.vocabulary.ids["[MASK]"]
+        return TokenKinds(mask_id, size, never, self.vocabulary.continues_word)
+
+
+def _check_predictions(spec: MaskSpec, max_seq_length: int) -> None:
+    if spec.max_predictions_per_seq >= max_seq_length:
+        raise UsageError(
+            f"--max_predictions_per_seq must be below --max_seq_length={max_seq_length}, got "
+            f"{spec.max_predictions_per_seq}"
+        )
+
+
+def _mask_columns(ids: Ids, lengths: Ids, predictions: Predictions) -> dict[str, Column]:
+    real = np.arange(ids.shape[1], dtype=np.int32) < lengths[:, None]
+    return {
+        "input_ids": ids,
+        "input_mask": real,
+        "masked_lm_positions": predictions.positions,
+        "masked_lm_ids": predictions.ids,
+        "masked_lm_weights": predictions.weights,
+    }
+
+
+def _mask_counts(ids: Ids, predictions: Predictions, mask_id: int) -> dict[str, int]:
+    real = predictions.weights > 0
+    now = np.take_along_axis(ids, predictions.positions, axis=1)[real]
+    before = predictions.ids[real]
+    masked = int((now == mask_id).sum())
+    kept = int((now == before).sum())
+    return {
+        "predictions": len(now),
+        "predictions_masked": masked,
+        "predictions_kept": kept,
+        "predictions_replaced": len(now) - masked - kept,
+    }
+
+
+def _v2_named(columns: dict[str, Column]) -> dict[str, Column]:
+    return {formats.V2_NAMES.get(name, name): values for name, values in columns.items()}
+
+
+def _masked_example_bytes(examples: Any, tokens: Any, length: int, predictions: int) -> OutputBytes:
+    """Bytes of examples: a value of padding takes one byte, an id of a token mostly two."""
+    per_example = 3 * length + 7 * predictions + 190
+    return np.asarray(examples * float(per_example) + tokens, np.float64)
+
+
+def _batches(keys: npt.NDArray[np.uint64]) -> Iterator[Int64s]:
+    """Yields the examples in order of their keys, which are random and stable."""
+    order = np.argsort(keys, kind="stable")
+    for begin in range(0, len(order), _BATCH_EXAMPLES):
+        yield order[begin : begin + _BATCH_EXAMPLES]
+
+
+@dataclass(frozen=True)
+class BertObjective:
+    """Masked sentence pairs with next-sentence labels: `formats.bert`."""
+
+    vocabulary: Vocabulary
+    seed: int
+    copies: int = 10
+    pair: PairSpec = field(default_factory=PairSpec)
+    mask: MaskSpec = field(default_factory=MaskSpec)
+    use_v2_feature_names: bool = False
+    use_position_id: bool = False
+
+    wants_partners: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        _check_predictions(self.mask, self.pair.max_seq_length)
+
+    @cached_property
+    def schema(self) -> Schema:
+        """The records' features."""
+        return formats.bert(
+            max_seq_length=self.pair.max_seq_length,
+            max_predictions_per_seq=self.mask.max_predictions_per_seq,
+            use_v2_feature_names=self.use_v2_feature_names,
+            use_position_id=self.use_position_id,
+        )
+
+    @property
+    def cut(self) -> CutSpec:
+        """Chunks of whole sentences; one sentence never fills more than an example."""
+        most = self.pair.segment_tokens
+        return CutSpec(chunk_tokens=_CHUNK_EXAMPLES * most, sentence_tokens=most)
+
+    @cached_property
+    def _ids(self) -> _Ids:
+        return _Ids(self.vocabulary)
+
+    def estimate_output_bytes(self, chunks: Chunks) -> OutputBytes:
+        """Counts the instances exactly; only the lengths of random second segments are guessed."""
+        seed = seed_for(self.seed, "pairs")
+        counts = sum(
+            count_pairs(chunks, copy, spec=self.pair, seed=seed) for copy in range(self.copies)
+        )
+        length = self.pair.max_seq_length * (2 if self.use_position_id else 1)
+        tokens = np.minimum(counts * self.pair.max_seq_length, chunks.token_counts * self.copies)
+        return _masked_example_bytes(counts, tokens, length, self.mask.max_predictions_per_seq)
+
+    def examples(self, chunks: Chunks, chosen: Int64s, copies: Int64s) -> Iterator[ExampleBatch]:
+        """See `Objective`."""
+        pairs = plan_pairs(
+            chunks, chosen, copies, spec=self.pair, seed=seed_for(self.seed, "pairs")
+        )
+        kinds = self._ids.kinds
+        for order in _batches(pairs.keys):
+            ids, segments, lengths = fill_pairs(
+                chunks, pairs, order, spec=self.pair, cls_id=self._ids.cls, sep_id=self._ids.sep
+            )
+            unknown = self._ids.count_unknown(ids)
+            predictions = mask_tokens(
+                ids, lengths, pairs.keys[order], kinds=kinds, spec=self.mask,
+                seed=seed_for(self.seed, "masks"),
+            )  # fmt: skip
+            random = pairs.is_random[order]
+            columns = _mask_columns(ids, lengths, predictions) | {
+                "segment_ids": segments,
+                "next_sentence_labels": random[:, None].astype(np.int32),
+            }
+            if self.use_position_id:
+                columns["position_ids"] = np.tile(
+                    np.arange(ids.shape[1], dtype=np.int32), (len(ids), 1)
+                )
+            if self.use_v2_feature_names:
+                columns = _v2_named(columns)
+            counts = _mask_counts(ids, predictions, kinds.mask_id)
+            counts |= {"random_next": int(random.sum()), "unknown_tokens": unknown}
+            yield ExampleBatch(columns, lengths, counts)
+
+
+@dataclass(frozen=True)
+class _WindowObjective:
+    """What `mlm` and `mlm_tokens` share: windows over documents or across them."""
+
+    vocabulary: Vocabulary
+    seed: int
+    copies: int = 10
+    window: WindowSpec = field(default_factory=WindowSpec)
+
+    wants_partners: ClassVar[bool] = False
+
+    @property
+    def cut(self) -> CutSpec:
+        """Chunks of whole windows."""
+        step = self.window.window_tokens - self.window.overlap_size
+        overlap = self.window.overlap_size
+        return CutSpec(chunk_tokens=_CHUNK_EXAMPLES * step + overlap, overlap_tokens=overlap)
+
+    @cached_property
+    def _ids(self) -> _Ids:
+        return _Ids(self.vocabulary)
+
+    def _counts(self, chunks: Chunks) -> Any:
+        if self.window.cross_documents:
+            step = self.window.window_tokens - self.window.overlap_size
+            return (chunks.token_counts + 1) * (self.copies / step)
+        seed = seed_for(self.seed, "windows")
+        return sum(
+            count_windows(chunks, copy, spec=self.window, seed=seed) for copy in range(self.copies)
+        )
+
+    def _windows(
+        self, chunks: Chunks, chosen: Int64s, copies: Int64s
+    ) -> Iterator[tuple[Ids, Ids, npt.NDArray[np.uint64]]]:
+        if not len(chosen):
+            return
+        if self.window.cross_documents:
+            chunks, copies = join_documents(chunks, chosen, copies, sep_id=self._ids.sep)
+            chosen = np.arange(len(copies))
+        seed = seed_for(self.seed, "windows")
+        windows = plan_windows(chunks, chosen, copies, spec=self.window, seed=seed)
+        for order in _batches(windows.keys):
+            ids, lengths = fill_windows(
+                chunks, windows, order, spec=self.window,
+                cls_id=self._ids.cls, sep_id=self._ids.sep,
+            )  # fmt: skip
+            yield ids, lengths, windows.keys[order]
+
+
+@dataclass(frozen=True)
+class MlmObjective(_WindowObjective):
+    """Masked windows without segments: `formats.mlm`."""
+
+    mask: MaskSpec = field(default_factory=MaskSpec)
+    use_v2_feature_names: bool = False
+    use_segment_ids: bool = False
+
+    def __post_init__(self) -> None:
+        _check_predictions(self.mask, self.window.max_seq_length)
+
+    @cached_property
+    def schema(self) -> Schema:
+        """The records' features."""
+        return formats.mlm(
+            max_seq_length=self.window.max_seq_length,
+            max_predictions_per_seq=self.mask.max_predictions_per_seq,
+            use_v2_feature_names=self.use_v2_feature_names,
+            use_segment_ids=self.use_segment_ids,
+        )
+
+    def estimate_output_bytes(self, chunks: Chunks) -> OutputBytes:
+        """Counts the windows exactly, unless they cross documents."""
+        length, predictions = self.window.max_seq_length, self.mask.max_predictions_per_seq
+        rows = 3 if self.use_segment_ids else 2  # of the three that the sum below has
+        tokens = chunks.token_counts * self.copies
+        return _masked_example_bytes(
+            self._counts(chunks), tokens, rows * length // 3 + 1, predictions
+        )
+
+    def examples(self, chunks: Chunks, chosen: Int64s, copies: Int64s) -> Iterator[ExampleBatch]:
+        """See `Objective`."""
+        kinds = self._ids.kinds
+        for ids, lengths, keys in self._windows(chunks, chosen, copies):
+            unknown = self._ids.count_unknown(ids)
+            predictions = mask_tokens(
+                ids, lengths, keys, kinds=kinds, spec=self.mask, seed=seed_for(self.seed, "masks")
+            )
+            counts = _mask_counts(ids, predictions, kinds.mask_id) | {"unknown_tokens": unknown}
+            columns = _mask_columns(ids, lengths, predictions)
+            if self.use_segment_ids:
+                columns["segment_ids"] = np.zeros(ids.shape, np.int32)
+            if self.use_v2_feature_names:
+                columns = _v2_named(columns)
+            yield ExampleBatch(columns, lengths, counts)
+
+
+@dataclass(frozen=True)
+class MlmTokensObjective(_WindowObjective):
+    """Unmasked word pieces: `formats.mlm_tokens`."""
+
+    record_type: str = "sequence_example"
+
+    @cached_property
+    def schema(self) -> Schema:
+        """The records' features."""
+        return formats.mlm_tokens(record_type=self.record_type)
+
+    @cached_property
+    def _spellings(self) -> tuple[npt.NDArray[np.uint8], Int64s, Int64s]:
+        tokens = [token.encode() for token in self.vocabulary.tokens]
+        lengths = np.array([len(token) for token in tokens], np.int64)
+        pool = np.frombuffer(b"".join(tokens), np.uint8)
+        return pool, np.cumsum(lengths) - lengths, lengths
+
+    def estimate_output_bytes(self, chunks: Chunks) -> OutputBytes:
+        """Counts the windows; a token takes its spelling and what its record has around it."""
+        around = 6 if self.record_type == "sequence_example" else 2
+        tokens = chunks.token_counts * (self.copies * (4.5 + around))
+        return np.asarray(self._counts(chunks) * 60.0 + tokens, np.float64)
+
+    def examples(self, chunks: Chunks, chosen: Int64s, copies: Int64s) -> Iterator[ExampleBatch]:
+        """See `Objective`."""
+        pool, starts, sizes = self._spellings
+        for ids, lengths, _ in self._windows(chunks, chosen, copies):
+            flat = ids[np.arange(ids.shape[1]) < lengths[:, None]]
+            splits = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+            column = Strings(pool, starts[flat], sizes[flat], splits)
+            counts = {"unknown_tokens": self._ids.count_unknown(flat)}
+            yield ExampleBatch({"tokens": column}, lengths, counts)

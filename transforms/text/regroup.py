@@ -1,0 +1,117 @@
+"""Regroup: merge many run files into few, so that shards of a huge corpus cost few reads each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import apache_beam as beam
+import numpy as np
+
+from recordmill.records.arrays import Int64s
+from recordmill.records.errors import RunError
+from recordmill.transforms.dataset.error_budget import fail
+from recordmill.transforms.dataset.workspace import write_json
+from recordmill.transforms.storage import files
+from recordmill.transforms.text.descriptions import run_files_to_json
+from recordmill.transforms.text.job import TextJob, read_run_files
+from recordmill.transforms.text.merge_tree import MergeTree
+from recordmill.transforms.text.run_files import (
+    CELL_BITS,
+    RunFile,
+    RunFileReader,
+    decode_chunks,
+    id_words,
+    write_run_file,
+)
+from recordmill.transforms.text.tokenization import Vocabulary
+
+
+def _histogram(runs: list[RunFile], split: int, low: int, high: int) -> tuple[Int64s, Int64s]:
+    sums = np.zeros(1 << CELL_BITS, np.int64)
+    for run in runs:
+        sums[run.splits[split].cells] += run.splits[split].output_bytes
+    first, last = low >> (64 - CELL_BITS), high >> (64 - CELL_BITS)
+    cells = np.flatnonzero(sums[first : last + 1]) + first
+    return cells, sums[cells]
+
+
+def regroup(job: TextJob, tree: MergeTree, level: int, number: int) -> None:
+    """Writes run file `number` of a level, and its description, unless they are there."""
+    description = job.description_path(level, number)
+    if files.exists(description):
+        return
+    low, high = tree.hash_range(level, number)
+    runs = [
+        run
+        for source in tree.inputs(level, number)
+        for run in read_run_files(job, level - 1, source)
+    ]
+    vocabulary = Vocabulary.from_bytes(files.read_bytes(job.vocabulary_path), "vocab.txt")
+    words_per_id = id_words(len(vocabulary))
+    splits = []
+    for split in range(len(job.splits)):
+        slices = [RunFileReader(run, split).read(low, high) for run in runs]
+        splits.append(
+            decode_chunks(slices, [low] * len(slices), [high] * len(slices), words_per_id)
+        )
+    histograms = [_histogram(runs, split, low, high) for split in range(len(job.splits))]
+    run = write_run_file(
+        job.run_path(level, number) + ".bin", splits, histograms, words_per_id=words_per_id
+    )
+    write_json(description, run_files_to_json([run]))
+
+
+class _RegroupDoFn(beam.DoFn):
+    def __init__(self, job: TextJob, tree: MergeTree, level: int) -> None:
+        self._job = job
+        self._tree = tree
+        self._level = level
+
+    def process(self, number: int) -> Iterator[int]:
+        try:
+            regroup(self._job, self._tree, self._level, number)
+        except RunError as error:
+            fail(self._job, error)
+        yield number
+
+
+class RegroupRuns(beam.PTransform[beam.PCollection[int], beam.PCollection[int]]):
+    """Numbers of scatter's work items -> numbers of the run files that shards are built from.
+
+    Where scatter's run files are few enough, their numbers pass unchanged. Memory: one run file.
+    Idempotent, as scatter is.
+    """
+
+    def __init__(self, job: TextJob, tree: MergeTree) -> None:
+        super().__init__()
+        self._job = job
+        self._tree = tree
+
+    def expand(self, numbers: beam.PCollection[int]) -> beam.PCollection[int]:
+        """Writes the run files of each level once those of the level below are written."""
+        for level in range(1, self._tree.levels + 1):
+            do_fn = _RegroupDoFn(self._job, self._tree, level)
+            runs = self._tree.run_count(level)
+            numbers = (
+                numbers
+                | f"Await{level}" >> beam.CombineGlobally(beam.combiners.CountCombineFn())
+                | f"List{level}"
+                >> beam.FlatMap(_next_level, self._job, level, runs).with_output_types(int)
+                | f"Spread{level}" >> beam.Reshuffle()
+                | f"Regroup{level}" >> beam.ParDo(do_fn).with_output_types(int)
+            )
+        return numbers
+
+
+def _next_level(finished: int, job: TextJob, level: int, runs: int) -> range:
+    """Returns the numbers of a level, and deletes the run files two levels below."""
+    del finished  # that it arrives says that the level below is finished
+    if level >= 2:
+        drop_runs(job, level - 2)
+    return range(runs)
+
+
+def drop_runs(job: TextJob, level: int) -> None:
+    """Deletes the run files of a level that has been merged; their descriptions stay."""
+    paths = files.list_files(files.join(job.workspace.work, f"runs-{level}"))
+    files.delete_quietly(path for path in paths if path.endswith(".bin"))

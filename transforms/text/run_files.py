@@ -1,0 +1,354 @@
+"""Run files: chunks in order of their hash, so that any range of hashes is one range of bytes.
+
+A work item of scatter writes one run file. Hashes are uniform, so a range of them is a random
+sample of what the work item read, and the same range of all run files is a random sample of the
+corpus. A record is a row of uint16:
+
+    hash 4 | document 4 | num_sentences 2 | num_tokens 2 | sentence lengths … | ids …
+
+with ids of two words each where the vocabulary needs it. The tail follows the records of all
+splits: for each split a sparse index (hash and offset of a record every 16 KiB) and a histogram of
+expected output bytes by hash, from which the shard plan cuts shards of equal size.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recordmill.records.arrays import Int64s
+from recordmill.records.codec.jit import kernel
+from recordmill.records.hashing import U64
+from recordmill.transforms.storage import files
+from recordmill.transforms.text.chunks import ChunkColumns, Chunks
+from recordmill.transforms.text.tokenization import Ids
+
+Words = npt.NDArray[np.uint16]
+
+MAX_HASH = (1 << 64) - 1
+CELL_BITS = 18
+_INDEX_EVERY_BYTES = 1 << 14
+_WORD_BYTES = 2
+_HEADER_WORDS = 12
+_SPOOL_BYTES = 1 << 19
+
+
+def id_words(vocab_size: int) -> int:
+    """Returns how many uint16 an id takes."""
+    return 1 if vocab_size <= 1 << 16 else 2
+
+
+@kernel
+def _put(out: Words, at: int, value: np.uint64, words: int) -> int:
+    for i in range(words):
+        out[at + i] = np.uint16(value >> np.uint64(16 * i))
+    return at + words
+
+
+@kernel
+def _get(data: Words, at: int, words: int) -> np.uint64:
+    value = np.uint64(0)
+    for i in range(words):
+        value |= np.uint64(data[at + i]) << np.uint64(16 * i)
+    return value
+
+
+@kernel
+def _encode(
+    chunks: ChunkColumns, ids: Any, order: Int64s, words_per_id: int, offsets: Int64s, out: Words
+) -> None:
+    hashes, documents, starts, counts, splits, lengths = chunks
+    for k in range(order.shape[0]):
+        i = order[k]
+        at = _put(out, offsets[k], hashes[i], 4)
+        at = _put(out, at, documents[i], 4)
+        at = _put(out, at, np.uint64(splits[i + 1] - splits[i]), 2)
+        at = _put(out, at, np.uint64(counts[i]), 2)
+        for j in range(splits[i], splits[i + 1]):
+            out[at] = np.uint16(lengths[j])
+            at += 1
+        for j in range(starts[i], starts[i] + counts[i]):
+            if words_per_id == 1:
+                out[at] = np.uint16(ids[j])
+                at += 1
+            else:
+                at = _put(out, at, np.uint64(ids[j]), 2)
+
+
+@kernel
+def _count(data: Words, low: np.uint64, high: np.uint64, words_per_id: int, totals: Int64s) -> None:
+    at = 0
+    while at + _HEADER_WORDS <= data.shape[0]:
+        value = _get(data, at, 4)
+        sentences = np.int64(_get(data, at + 8, 2))
+        tokens = np.int64(_get(data, at + 10, 2))
+        if low <= value <= high:
+            totals[0] += 1
+            totals[1] += sentences
+            totals[2] += tokens
+        at += _HEADER_WORDS + sentences + tokens * words_per_id
+
+
+@kernel
+def _decode(
+    data: Words,
+    low: np.uint64,
+    high: np.uint64,
+    words_per_id: int,
+    chunks: ChunkColumns,
+    ids: Ids,
+    filled: Int64s,
+) -> None:
+    hashes, documents, starts, counts, splits, lengths = chunks
+    at = 0
+    while at + _HEADER_WORDS <= data.shape[0]:
+        value = _get(data, at, 4)
+        sentences = np.int64(_get(data, at + 8, 2))
+        tokens = np.int64(_get(data, at + 10, 2))
+        if not low <= value <= high:
+            at += _HEADER_WORDS + sentences + tokens * words_per_id
+            continue
+        chunk = filled[0]
+        hashes[chunk] = value
+        documents[chunk] = _get(data, at + 4, 4)
+        starts[chunk] = filled[2]
+        counts[chunk] = tokens
+        at += _HEADER_WORDS
+        for j in range(sentences):
+            lengths[filled[1] + j] = data[at + j]
+        at += sentences
+        for j in range(tokens):
+            if words_per_id == 1:
+                ids[filled[2] + j] = data[at]
+                at += 1
+            else:
+                ids[filled[2] + j] = np.int32(_get(data, at, 2))
+                at += 2
+        filled[0] += 1
+        filled[1] += sentences
+        filled[2] += tokens
+        splits[filled[0]] = filled[1]
+
+
+def encode_chunks(chunks: Chunks, words_per_id: int) -> tuple[Words, Int64s, Int64s]:
+    """Encodes chunks in order of (hash, document).
+
+    Args:
+      chunks: in any order.
+      words_per_id: from `id_words`.
+
+    Returns:
+      `[num_words] uint16` records, `[num_chunks + 1] int64` offsets in words, and `[num_chunks]
+      int64`: which chunk each record is.
+    """
+    order = np.lexsort((chunks.documents, chunks.hashes)).astype(np.int64)
+    sentences = np.diff(chunks.sentence_splits)
+    sizes = _HEADER_WORDS + sentences + chunks.token_counts * words_per_id
+    offsets = np.concatenate([[0], np.cumsum(sizes[order])]).astype(np.int64)
+    out = np.empty(int(offsets[-1]), np.uint16)
+    _encode(chunks.columns, chunks.ids, order, words_per_id, offsets, out)
+    return out, offsets, order
+
+
+def decode_chunks(
+    slices: Sequence[Words], low: Sequence[int], high: Sequence[int], words_per_id: int
+) -> Chunks:
+    """Decodes the records of each slice whose hash is in its `[low, high]`.
+
+    Args:
+      slices: `[num_words] uint16` each, of whole records.
+      low, high: the first and the last hash wanted of each slice.
+      words_per_id: from `id_words`.
+    """
+    totals = np.zeros(3, np.int64)
+    bounds = [(np.uint64(a), np.uint64(b)) for a, b in zip(low, high, strict=True)]
+    for data, (first, last) in zip(slices, bounds, strict=True):
+        _count(data, first, last, words_per_id, totals)
+    chunks, sentences, tokens = (int(total) for total in totals)
+    decoded = Chunks(
+        np.empty(chunks, np.uint64), np.empty(chunks, np.uint64),
+        np.empty(chunks, np.int64), np.empty(chunks, np.int64),
+        np.zeros(chunks + 1, np.int64), np.empty(sentences, np.int32),
+        np.empty(tokens, np.int32),
+    )  # fmt: skip
+    filled = np.zeros(3, np.int64)
+    for data, (first, last) in zip(slices, bounds, strict=True):
+        _decode(data, first, last, words_per_id, decoded.columns, decoded.ids, filled)
+    return decoded
+
+
+@dataclass(frozen=True, slots=True)
+class RunFileInfo:
+    """What a description keeps of a run file.
+
+    Attributes:
+      path: of the file.
+      tail_offset, tail_bytes: where its tail lies.
+      splits: their number.
+    """
+
+    path: str
+    tail_offset: int
+    tail_bytes: int
+    splits: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the form in which descriptions hold it."""
+        tail = [self.tail_offset, self.tail_bytes]
+        return {"path": self.path, "tail": tail, "splits": self.splits}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> RunFileInfo:
+        """Reads what `to_json` returned."""
+        offset, size = content["tail"]
+        return cls(content["path"], offset, size, content["splits"])
+
+
+@dataclass(frozen=True, slots=True)
+class RunFileSplit:
+    """The chunks of one split in a run.
+
+    Attributes:
+      begin, end: its bytes in the run file.
+      entry_hashes, entry_offsets: the sparse index: a record's hash and where it begins.
+      cells, output_bytes: expected output bytes by the leading `CELL_BITS` of the hash.
+    """
+
+    begin: int
+    end: int
+    entry_hashes: U64
+    entry_offsets: Int64s
+    cells: Int64s
+    output_bytes: Int64s
+
+    def byte_range(self, low: int, high: int) -> tuple[int, int]:
+        """Returns bytes that hold all records with a hash in `[low, high]`, and few others."""
+        if self.begin == self.end:
+            return self.begin, self.begin
+        before = np.searchsorted(self.entry_hashes, np.uint64(low), side="left")
+        first = self.entry_offsets[before - 1] if before else self.begin
+        after = np.searchsorted(self.entry_hashes, np.uint64(high), side="right")
+        last = self.entry_offsets[after] if after < len(self.entry_offsets) else self.end
+        return int(first), int(last)
+
+
+@dataclass(frozen=True, slots=True)
+class RunFile:
+    """A finished run file with its tail in memory."""
+
+    path: str
+    splits: list[RunFileSplit] = field(default_factory=list)
+
+
+def histogram(hashes: U64, output_bytes: Int64s) -> tuple[Int64s, Int64s]:
+    """Returns the cells that `hashes` fall in and the sum of `output_bytes` in each.
+
+    Bytes are integers, so that sums are the same however chunks are spread over runs.
+    """
+    cells, inverse = np.unique(
+        (hashes >> np.uint64(64 - CELL_BITS)).astype(np.int64), return_inverse=True
+    )
+    sums = np.bincount(inverse, weights=output_bytes, minlength=len(cells))
+    return cells, sums.astype(np.int64)
+
+
+def write_run_file(
+    path: str,
+    splits: Sequence[Chunks],
+    histograms: Sequence[tuple[Int64s, Int64s]],
+    *,
+    words_per_id: int,
+) -> RunFileInfo:
+    """Writes chunks of each split with the histogram of their expected output bytes.
+
+    Args:
+      path: of the run file.
+      splits: chunks, in any order.
+      histograms: of each split, from `histogram`.
+      words_per_id: uint16 per id, from `id_words`.
+
+    Returns:
+      What `read_run_file` needs.
+    """
+    tail: dict[str, npt.NDArray[Any]] = {}
+    offset = 0
+    with files.writing(path) as handle:
+        for number, (chunks, cells) in enumerate(zip(splits, histograms, strict=True)):
+            records, offsets, order = encode_chunks(chunks, words_per_id)
+            files.write_array(handle, records)
+            byte_offsets = offsets * _WORD_BYTES + offset
+            entries = _entries(byte_offsets[:-1])
+            tail |= {
+                f"bounds_{number}": np.array([offset, byte_offsets[-1]], np.int64),
+                f"entry_hashes_{number}": chunks.hashes[order][entries],
+                f"entry_offsets_{number}": byte_offsets[:-1][entries],
+                f"cells_{number}": cells[0],
+                f"output_bytes_{number}": cells[1],
+            }
+            offset = int(byte_offsets[-1])
+        packed = io.BytesIO()
+        np.savez(packed, **tail)
+        handle.write(packed.getvalue())
+    return RunFileInfo(path, offset, len(packed.getvalue()), len(splits))
+
+
+def _entries(offsets: Int64s) -> Int64s:
+    """Returns the first record in each 16 KiB."""
+    if not len(offsets):
+        return np.zeros(0, np.int64)
+    blocks = (offsets - offsets[0]) // _INDEX_EVERY_BYTES
+    return np.flatnonzero(np.concatenate([[True], blocks[1:] != blocks[:-1]]))
+
+
+def read_run_file(info: RunFileInfo, *, histograms: bool = True) -> RunFile:
+    """Reads the tail of a run file; building shards needs no histograms."""
+    nothing = np.zeros(0, np.int64)
+    data = files.read_bytes(info.path, info.tail_offset, info.tail_bytes)
+    with np.load(io.BytesIO(data)) as tail:
+        splits = [
+            RunFileSplit(
+                int(tail[f"bounds_{i}"][0]),
+                int(tail[f"bounds_{i}"][1]),
+                tail[f"entry_hashes_{i}"],
+                tail[f"entry_offsets_{i}"],
+                tail[f"cells_{i}"] if histograms else nothing,
+                tail[f"output_bytes_{i}"] if histograms else nothing,
+            )
+            for i in range(info.splits)
+        ]
+    return RunFile(info.path, splits)
+
+
+class RunFileReader:
+    """Reads ranges of hashes from one run file.
+
+    On this machine's disk a range is read as it is asked for. From object storage consecutive
+    ranges are served from one larger read, so that a shard costs a few requests per run file,
+    however it is cut.
+    """
+
+    def __init__(self, run: RunFile, split: int, spool_bytes: int = _SPOOL_BYTES) -> None:
+        self._run = run
+        self._split = run.splits[split]
+        self._local = files.is_local(run.path)
+        self._spool_bytes = spool_bytes
+        self._held = (0, b"")
+
+    def read(self, low: int, high: int) -> Words:
+        """Returns records that include all with a hash in `[low, high]`."""
+        begin, end = self._split.byte_range(low, high)
+        if begin == end:
+            return np.zeros(0, np.uint16)
+        if self._local:
+            return np.frombuffer(files.read_bytes(self._run.path, begin, end - begin), np.uint16)
+        held_at, held = self._held
+        if not held_at <= begin <= end <= held_at + len(held):
+            size = max(end - begin, min(self._spool_bytes, self._split.end - begin))
+            held_at, held = begin, files.read_bytes(self._run.path, begin, size)
+            self._held = held_at, held
+        return np.frombuffer(held[begin - held_at : end - held_at], np.uint16)

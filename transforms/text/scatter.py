@@ -1,0 +1,235 @@
+"""Scatter: read documents, tokenize them, cut them into chunks, and write these in order of hash.
+
+Each work item writes its run files and then its description; a work item whose description is there
+is done. Only the numbers of work items pass to the next stage.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from tempfile import SpooledTemporaryFile
+from typing import IO
+
+import apache_beam as beam
+import numpy as np
+
+from recordmill.records.arrays import Int64s
+from recordmill.records.errors import RunError
+from recordmill.records.hashing import seed_for
+from recordmill.transforms.dataset.error_budget import fail
+from recordmill.transforms.dataset.rejects import write_rejects
+from recordmill.transforms.dataset.splits import choose_splits
+from recordmill.transforms.dataset.workspace import read_json, write_json
+from recordmill.transforms.sources.document_batch import DocumentBatch
+from recordmill.transforms.sources.documents import read_documents
+from recordmill.transforms.sources.work_items import SourceRange
+from recordmill.transforms.sources.work_plan import read_work_item
+from recordmill.transforms.storage import files
+from recordmill.transforms.text.chunks import ChunkCutter, Chunks, concatenate, select
+from recordmill.transforms.text.descriptions import ScatterResult
+from recordmill.transforms.text.job import TextJob
+from recordmill.transforms.text.objectives import Objective
+from recordmill.transforms.text.run_files import RunFileInfo, histogram, id_words, write_run_file
+from recordmill.transforms.text.tokenization import WordPieceTokenizer
+
+_MIN_RUN_TOKENS = 1 << 24
+_MAX_RUN_TOKENS = 1 << 26
+_SPOOL_BYTES = 1 << 22
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What a work item has read so far, and the run files that it wrote of it.
+
+    `parts` and `held_tokens` are what no run file holds yet, by split.
+    """
+
+    number: int
+    most_tokens: int
+    parts: list[list[Chunks]]
+    rejects: IO[bytes]
+    runs: list[RunFileInfo] = field(default_factory=list)
+    reasons: Counter[str] = field(default_factory=Counter)
+    documents: int = 0
+    held_tokens: int = 0
+    chunks: Counter[int] = field(default_factory=Counter)
+    tokens: Counter[int] = field(default_factory=Counter)
+
+
+class Scatterer:
+    """Does work items of scatter one after the other; not thread-safe."""
+
+    def __init__(self, job: TextJob) -> None:
+        self._job = job
+        self._objectives = job.load_objectives()
+        self._objective: Objective = self._objectives[0]
+        vocabulary = self._objective.vocabulary
+        self._tokenizer = WordPieceTokenizer(vocabulary, lower_case=job.lower_case)
+        self._words_per_id = id_words(len(vocabulary))
+        self._shares = [split.share for split in job.splits]
+        self._split_names = [split.name for split in job.splits]
+        self._key_seed = seed_for(job.seed, "pieces")
+
+    def run(self, number: int) -> ScatterResult:
+        """Does work item `number` unless it is done; returns its description."""
+        description = self._job.description_path(0, number)
+        if files.exists(description):
+            return ScatterResult.from_json(read_json(description))
+        sources = read_work_item(self._job.workspace.work, number)
+        # A file that cannot be cut may hold more text than a work item should: it becomes several
+        # run files.
+        text_bytes = sum(source.text_bytes for source in sources)
+        most_tokens = max(_MIN_RUN_TOKENS, min(text_bytes // 2, _MAX_RUN_TOKENS))
+        cutter = ChunkCutter(self._objective.cut, self._key_seed)
+        with SpooledTemporaryFile(max_size=_SPOOL_BYTES) as rejects:
+            progress = _Progress(number, most_tokens, [[] for _ in self._shares], rejects)
+            for source in sources:
+                self._read(source, cutter, progress)
+            self._write_run(progress)
+            rejected_file = self._write_rejects(progress)
+        result = ScatterResult(
+            runs=tuple(progress.runs),
+            chunks=tuple(progress.chunks[split] for split in range(len(self._shares))),
+            tokens=tuple(progress.tokens[split] for split in range(len(self._shares))),
+            documents_read=progress.documents,
+            documents_used=cutter.documents,
+            rejected=dict(progress.reasons),
+            rejected_file=rejected_file,
+        )
+        write_json(description, result.to_json())
+        return result
+
+    def _write_run(self, progress: _Progress) -> None:
+        """Writes what is held as one run file, and clears it."""
+        id_type = np.uint16 if self._words_per_id == 1 else np.int32
+        splits = []
+        for split, parts in enumerate(progress.parts):
+            splits.append(concatenate(parts, id_type))
+            parts.clear()
+            progress.chunks[split] += len(splits[-1])
+            progress.tokens[split] += int(splits[-1].token_counts.sum())
+        histograms = [
+            histogram(chunks.hashes, objective.estimate_output_bytes(chunks).astype(np.int64))
+            for objective, chunks in zip(self._objectives, splits, strict=True)
+        ]
+        path = f"{self._job.run_path(0, progress.number)}-{len(progress.runs)}.bin"
+        progress.runs.append(
+            write_run_file(path, splits, histograms, words_per_id=self._words_per_id)
+        )
+        progress.held_tokens = 0
+
+    def _write_rejects(self, progress: _Progress) -> tuple[int, int]:
+        """Copies the lines of rejects to their file; returns its size and crc32c."""
+        workspace = self._job.workspace
+        written = write_rejects(
+            progress.rejects,
+            number=progress.number,
+            path=workspace.rejected_path(progress.number),
+            partial_folder=workspace.partial_folder,
+        )
+        return written.size_bytes, written.crc32c
+
+    def _read(self, source: SourceRange, cutter: ChunkCutter, progress: _Progress) -> None:
+        before: DocumentBatch | None = None
+        for batch in read_documents(source, self._job.documents, groups=len(self._shares) > 1):
+            if before:
+                self._add(before, source, cutter, progress, goes_on=batch.continues)
+            before = batch
+        if before:
+            self._add(before, source, cutter, progress, goes_on=False)
+
+    def _splits(self, batch: DocumentBatch, source: SourceRange) -> Int64s:
+        """Returns `[num_documents] int64`: the split of each document."""
+        if source.split:
+            return np.full(len(batch.keys), self._split_names.index(source.split), np.int64)
+        if batch.splits is not None:
+            return batch.splits
+        return choose_splits(batch.groups, self._shares)
+
+    def _add(
+        self,
+        batch: DocumentBatch,
+        source: SourceRange,
+        cutter: ChunkCutter,
+        progress: _Progress,
+        *,
+        goes_on: bool,
+    ) -> None:
+        for reject in batch.rejects:
+            progress.rejects.write(reject.to_line().encode())
+            progress.reasons[reject.reason] += 1
+        progress.documents += len(batch.keys) - batch.continues
+        if not len(batch.keys):
+            return
+        tokens = self._tokenizer.tokenize(batch.lines)
+        progress.held_tokens += len(tokens.ids)
+        chunks, of_document = cutter.cut(batch, tokens, goes_on=goes_on)
+        chosen = self._splits(batch, source)[of_document]
+        for number, parts in enumerate(progress.parts):
+            mine = chosen == number
+            if mine.all():
+                parts.append(_compact(chunks, self._words_per_id))
+            elif mine.any():
+                parts.append(_compact(_own_tokens(select(chunks, mine)), self._words_per_id))
+        if progress.held_tokens >= progress.most_tokens:
+            self._write_run(progress)
+
+
+def _compact(chunks: Chunks, words_per_id: int) -> Chunks:
+    ids = chunks.ids.astype(np.uint16 if words_per_id == 1 else np.int32)
+    return Chunks(
+        chunks.hashes, chunks.documents, chunks.token_starts, chunks.token_counts,
+        chunks.sentence_splits, chunks.sentence_lengths, ids,
+    )  # fmt: skip
+
+
+def _own_tokens(chunks: Chunks) -> Chunks:
+    """Copies the tokens of the chunks only; overlaps are stored twice."""
+    ends = np.cumsum(chunks.token_counts)
+    starts = ends - chunks.token_counts
+    index = np.repeat(chunks.token_starts - starts, chunks.token_counts) + np.arange(
+        int(ends[-1]) if len(ends) else 0
+    )
+    return Chunks(
+        chunks.hashes, chunks.documents, starts, chunks.token_counts,
+        chunks.sentence_splits, chunks.sentence_lengths, chunks.ids[index],
+    )  # fmt: skip
+
+
+class _ScatterDoFn(beam.DoFn):
+    def __init__(self, job: TextJob) -> None:
+        self._job = job
+        self._documents = beam.metrics.Metrics.counter("recordmill", "documents_read")
+
+    def setup(self) -> None:
+        self._scatterer = Scatterer(self._job)
+
+    def process(self, number: int) -> Iterator[int]:
+        try:
+            result = self._scatterer.run(number)
+        except RunError as error:
+            fail(self._job, error)
+        self._documents.inc(result.documents_read)
+        for reason, count in result.rejected.items():
+            beam.metrics.Metrics.counter("recordmill", f"rejected_{reason}").inc(count)
+        yield number
+
+
+class ScatterDocuments(beam.PTransform[beam.PCollection[int], beam.PCollection[int]]):
+    """Numbers of work items -> the same numbers, each once its run files are written.
+
+    Memory: a work item's tokens and one block of text, whatever the size of the input. Doing a work
+    item twice, or twice at once, writes the same bytes under the same name.
+    """
+
+    def __init__(self, job: TextJob) -> None:
+        super().__init__()
+        self._job = job
+
+    def expand(self, work_items: beam.PCollection[int]) -> beam.PCollection[int]:
+        """Writes the run files of each work item."""
+        return work_items | "ScatterWorkItem" >> beam.ParDo(
+            _ScatterDoFn(self._job)
+        ).with_output_types(int)

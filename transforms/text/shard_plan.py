@@ -1,0 +1,232 @@
+"""How many shards there are, and which hashes each is made of.
+
+A position in a split is a share of its expected bytes: position 0.25 is the hash below which a
+quarter of them lies. Shard s of S holds positions [s / S, (s + 1) / S). Copy c of C of a chunk is
+moved by c / C, so that the copies of a text are spread over the whole split and no shard repeats
+itself.
+"""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+
+from recordmill.records.arrays import Int64s
+from recordmill.records.errors import RunError
+from recordmill.transforms.dataset.error_budget import check_budget, fail
+from recordmill.transforms.dataset.shard_counts import count_shards
+from recordmill.transforms.dataset.workspace import read_json, write_json
+from recordmill.transforms.storage import files
+from recordmill.transforms.text.descriptions import PlannedSplit, ScatterResult, ShardPlan
+from recordmill.transforms.text.job import TextJob, read_run_files
+from recordmill.transforms.text.merge_tree import MergeTree
+from recordmill.transforms.text.regroup import drop_runs
+from recordmill.transforms.text.run_files import CELL_BITS
+
+
+@dataclass(frozen=True, slots=True)
+class SplitShards:
+    """The shards of a split.
+
+    Attributes:
+      name: of the split.
+      shards: their number.
+      chunks, tokens: in the split, a copy counted once.
+      cells, sums: `[num_cells]`: leading bits of hashes, and the expected bytes up to and with
+        each.
+    """
+
+    name: str
+    shards: int
+    chunks: int
+    tokens: int
+    cells: Int64s
+    sums: Int64s
+
+    def hash_at(self, numerator: int, denominator: int) -> int:
+        """Returns the hash at position numerator / denominator, in [0, 2**64].
+
+        Integers only: neighbours agree on their common bound to the last bit.
+        """
+        if numerator <= 0:
+            return 0
+        if numerator >= denominator:
+            return 1 << 64
+        total = int(self.sums[-1])
+        # sums[i - 1] <= total * numerator / denominator < sums[i]
+        i = int(np.searchsorted(self.sums, total * numerator // denominator, side="right"))
+        before = int(self.sums[i - 1]) if i else 0
+        cell_bytes = int(self.sums[i]) - before
+        inside = total * numerator - before * denominator
+        width = 1 << (64 - CELL_BITS)
+        return (int(self.cells[i]) << (64 - CELL_BITS)) + inside * width // (
+            cell_bytes * denominator
+        )
+
+    def ranges(
+        self, begin: int, end: int, denominator: int, shift: int
+    ) -> Iterator[tuple[int, int]]:
+        """Yields hash ranges `[low, high)` of positions begin to end, less shift, around the end.
+
+        All are in units of 1 / denominator.
+        """
+        begin, end = (begin - shift) % denominator, (begin - shift) % denominator + end - begin
+        for low, high in ((begin, min(end, denominator)), (0, end - denominator)):
+            bounds = self.hash_at(low, denominator), self.hash_at(high, denominator)
+            if low < high and bounds[0] < bounds[1]:
+                yield bounds
+
+
+def _sums_path(job: TextJob) -> str:
+    return files.join(job.workspace.work, "shards.npz")
+
+
+def plan_shards(job: TextJob, tree: MergeTree) -> list[SplitShards]:
+    """Adds up what scatter read and wrote, and decides the shards.
+
+    Writes the decision, or reads the one that is there: a restarted job keeps it.
+
+    Raises:
+      RunError: too many rejects, nothing to write, or fewer chunks than shards.
+    """
+    if not files.exists(job.shard_plan_path):
+        totals = _Totals(len(job.splits))
+        for number in range(tree.tasks):
+            totals.add(number, ScatterResult.from_json(read_json(job.description_path(0, number))))
+        check_budget(job, accepted=totals.documents_read, reasons=totals.rejected)
+        histograms = _sum_histograms(job, tree)
+        plan = _decide(job, totals, [int(row.sum()) for row in histograms])
+        _write_sums(job, histograms)
+        write_json(job.shard_plan_path, plan.to_json())
+    return read_shard_plan(job)
+
+
+def read_shard_plan(job: TextJob) -> list[SplitShards]:
+    """Reads what `plan_shards` decided."""
+    plan = ShardPlan.from_json(read_json(job.shard_plan_path))
+    with np.load(io.BytesIO(files.read_bytes(_sums_path(job)))) as sums:
+        return [
+            SplitShards(
+                split.name, split.shards, split.chunks, split.tokens,
+                sums[f"cells_{i}"], sums[f"sums_{i}"],
+            )
+            for i, split in enumerate(plan.splits)
+        ]  # fmt: skip
+
+
+class _Totals:
+    """The sums of what all work items of scatter read; chunks and tokens are of each split."""
+
+    def __init__(self, splits: int) -> None:
+        self.chunks = [0] * splits
+        self.tokens = [0] * splits
+        self.documents_read = 0
+        self.documents_used = 0
+        self.rejected: Counter[str] = Counter()
+        self.rejected_files: dict[int, tuple[int, int]] = {}
+
+    def add(self, number: int, result: ScatterResult) -> None:
+        for split, (chunks, tokens) in enumerate(zip(result.chunks, result.tokens, strict=True)):
+            self.chunks[split] += chunks
+            self.tokens[split] += tokens
+        self.documents_read += result.documents_read
+        self.documents_used += result.documents_used
+        self.rejected.update(result.rejected)
+        if result.rejected:
+            self.rejected_files[number] = result.rejected_file
+
+
+def _sum_histograms(job: TextJob, tree: MergeTree) -> Int64s:
+    """Returns `[num_splits, 2**CELL_BITS] int64`: expected bytes by the leading bits of hashes."""
+    sums = np.zeros((len(job.splits), 1 << CELL_BITS), np.int64)
+    for number in range(tree.run_count(tree.levels)):
+        for run in read_run_files(job, tree.levels, number):
+            for split, row in zip(run.splits, sums, strict=True):
+                row[split.cells] += split.output_bytes
+    return sums
+
+
+def _write_sums(job: TextJob, histograms: Int64s) -> None:
+    """Writes the cells that are not empty, and the sum of bytes up to and with each."""
+    arrays: dict[str, Any] = {}
+    for i, row in enumerate(histograms):
+        cells = np.flatnonzero(row)
+        arrays |= {f"cells_{i}": cells, f"sums_{i}": np.cumsum(row[cells])}
+    packed = io.BytesIO()
+    np.savez(packed, **arrays)
+    files.write_bytes(_sums_path(job), packed.getvalue())
+
+
+def _decide(job: TextJob, totals: _Totals, split_bytes: list[int]) -> ShardPlan:
+    """Decides the number of shards of each split from its expected bytes."""
+    empty = [split.name for split, size in zip(job.splits, split_bytes, strict=True) if not size]
+    if empty:
+        raise RunError(
+            f"no text for split {', '.join(empty)}: {totals.documents_read} documents read, "
+            f"{totals.documents_used} with tokens; check --documents and --splits"
+        )
+    shards = count_shards(split_bytes, job.splits, job.shards)
+    for i, spec in enumerate(job.splits):
+        most = totals.chunks[i] * job.copies[i]  # no shard may be empty
+        if spec.num_shards is not None and shards[i] > most:
+            raise RunError(
+                f"{spec.name} has text for at most {most} shards, {shards[i]} were asked for; set "
+                "a smaller --num_shards and --overwrite"
+            )
+        shards[i] = min(shards[i], most)
+    return ShardPlan(
+        splits=tuple(
+            PlannedSplit(spec.name, shards[i], totals.chunks[i], totals.tokens[i], split_bytes[i])
+            for i, spec in enumerate(job.splits)
+        ),
+        documents_read=totals.documents_read,
+        documents_used=totals.documents_used,
+        rejected=dict(totals.rejected),
+        rejected_files=totals.rejected_files,
+    )
+
+
+class _PlanShardsDoFn(beam.DoFn):
+    def __init__(self, job: TextJob, tree: MergeTree) -> None:
+        self._job = job
+        self._tree = tree
+
+    def process(self, finished: int) -> Iterator[tuple[int, int]]:
+        del finished  # that it arrives says that all run files are written
+        try:
+            splits = plan_shards(self._job, self._tree)
+        except RunError as error:
+            fail(self._job, error)
+        if self._tree.levels:
+            drop_runs(self._job, self._tree.levels - 1)
+        for number, split in enumerate(splits):
+            for shard in range(split.shards):
+                yield number, shard
+
+
+class PlanShards(beam.PTransform[beam.PCollection[int], beam.PCollection[tuple[int, int]]]):
+    """Numbers of finished run files -> (split, shard) of every shard to build.
+
+    One worker decides once, when all run files are written; a restarted job keeps the decision.
+    """
+
+    def __init__(self, job: TextJob, tree: MergeTree) -> None:
+        super().__init__()
+        self._job = job
+        self._tree = tree
+
+    def expand(self, runs: beam.PCollection[int]) -> beam.PCollection[tuple[int, int]]:
+        """Waits for all run files and reads their tails."""
+        do_fn = _PlanShardsDoFn(self._job, self._tree)
+        return (
+            runs
+            | "AwaitRuns" >> beam.CombineGlobally(beam.combiners.CountCombineFn())
+            | "Decide" >> beam.ParDo(do_fn).with_output_types(tuple[int, int])
+            | "SpreadShards" >> beam.Reshuffle()
+        )

@@ -1,0 +1,1 @@
+"""WordPiece vocabularies: word counts in bounded memory, and the learner."""
