@@ -64,7 +64,8 @@ class ForkServer:
     def command(self) -> str:
         """The shell command that Beam starts for each worker."""
         # Without site-packages an interpreter is there in a hundredth of a second.
-        words = [sys.executable, "-I", "-S", worker_client.__file__, _address(self._folder)]
+        program = [sys.executable, "-I", "-S", worker_client.__file__]
+        words = [*program, _address(self._folder), str(os.getpid())]
         return f"exec {shlex.join(words)}"
 
     def close(self) -> None:

@@ -30,14 +30,19 @@ def _connect(address: str, driver: int) -> socket.socket:
             connection.connect(address)
             return connection
         except (FileNotFoundError, ConnectionRefusedError):
-            if time.monotonic() > until or os.getppid() != driver:
+            if os.getppid() != driver:
+                sys.exit(1)
+            if time.monotonic() > until:
                 raise
             time.sleep(0.01)
 
 
-def main(address: str) -> int:
-    """Returns 0 when the worker has finished its work, 1 when it or the driver has died."""
-    driver = os.getppid()
+def main(address: str, driver: int) -> int:
+    """Returns 0 when the worker has finished its work, 1 when it or the driver has died.
+
+    The driver names its own process id: asked for the parent, this program could get another one,
+    because the driver may be gone before this program is loaded.
+    """
     ignore_termination_signals()
     connection = _connect(address, driver)
     request = json.dumps(dict(os.environ)).encode() + b"\n"
@@ -51,4 +56,4 @@ def main(address: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(sys.argv[1], int(sys.argv[2])))
