@@ -25,7 +25,7 @@ class ImageContent:
       masks: objects have masks.
       augmentation: what was drawn for an image is written.
       numbers: the label of a classification is a number to be predicted.
-      unlabeled: a classification has images alone.
+      unlabeled: a classification has images without labels.
     """
 
     task: str
@@ -106,7 +106,7 @@ def _masks(name: str, content: ImageContent) -> Feature:
 
 
 def _encoded(content: ImageContent) -> list[Feature]:
-    """What the formats of TensorFlow's model repositories share."""
+    """Returns the features that all formats of TensorFlow's model repositories have."""
     return [
         _image("image/encoded", content.image_shape, "the encoded image"),
         _text("image/format", "what it is encoded as"),
