@@ -1,4 +1,4 @@
-"""The tokens of a batch as rows of ids, whatever form the records have, and the vocabulary."""
+"""Turn the tokens of a batch, in any form that records have, into rows of ids; the vocabulary."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def read_vocabulary(vocab_file: str | os.PathLike[str]) -> TokenVocabulary:
     """Reads a vocabulary file: one token a line, UTF-8; local, or on TensorFlow's file systems.
 
     Raises:
-      UsageError: there is no such file, it is not UTF-8, or a token stands twice.
+      UsageError: there is no such file, it is not UTF-8, or a token occurs twice.
     """
     import tensorflow as tf
 
@@ -192,7 +192,7 @@ class TokenRowBuilder:
     def _check_lengths(self, lengths: tf.Tensor) -> list[Any]:
         """Returns control dependencies that fail where a record is too long.
 
-        The schema cannot tell: rows may be padded beyond their tokens.
+        The schema does not show it: rows may be padded beyond their tokens.
         """
         import tensorflow as tf
 
