@@ -75,7 +75,7 @@ class Windows:
 
 
 class _WindowOptions(NamedTuple):
-    """What the kernels need of a `WindowSpec`, and the seed."""
+    """The fields of a `WindowSpec` that kernels need, and the seed."""
 
     window_tokens: int
     overlap_size: int
