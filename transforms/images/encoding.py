@@ -50,7 +50,7 @@ class EncodeSpec:
 
 
 def passes_through(header: Header, spec: EncodeSpec, *, changed: bool) -> bool:
-    """Whether the bytes of the source are written as they are.
+    """Returns whether the bytes of the source are written unchanged.
 
     Args:
       header: of the image.

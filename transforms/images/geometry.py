@@ -299,7 +299,7 @@ def clip(box: Box, size: Size) -> tuple[Box, float]:
 
 
 def keeps_all(matrix: Matrix, size_before: Size, size: Size) -> bool:
-    """Whether the whole image stays on the canvas, along its axes."""
+    """Returns whether the whole image stays on the canvas, along its axes."""
     left, top, right, bottom = box_around(matrix, (0.0, 0.0, *map(float, size_before)))
     within = min(left, top) >= -0.5 and right <= size[0] + 0.5 and bottom <= size[1] + 0.5
     return matrix.is_axis_aligned and within

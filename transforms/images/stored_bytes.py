@@ -77,7 +77,8 @@ class ImageReader:
         """Returns the bytes of the image's file, or for "idx" of its pixels, `[h, w, c] uint8`.
 
         Raises:
-          UnreadableBytesError: they are not there, cut short, damaged or too many.
+          UnreadableBytesError: they are missing, cut short, damaged or too many.
+          RunError: the machine or the storage fails.
         """
         self._check_size(stored.size)
         try:

@@ -222,8 +222,8 @@ class SourceSpec:
         """Returns the label in an image's name, or else of its folders; () where there is none."""
         if not self.label_pattern:
             return self.folder_label(entry)
-        found = re.search(self.label_pattern, entry.name.rpartition("/")[2])
-        return (found[1],) if found and found[1] else ()
+        match = re.search(self.label_pattern, entry.name.rpartition("/")[2])
+        return (match[1],) if match and match[1] else ()
 
     def folder_label(self, entry: Entry) -> tuple[str, ...]:
         """Returns the label that the image's folders give, () where they give none."""
