@@ -35,7 +35,7 @@ def given_options(flags: list[str]) -> dict[str, Any]:
 
 
 def _is_on_network(path: str) -> bool:
-    """Tells whether a local path is on a mounted network file system; False except on Linux."""
+    """Returns whether a local path is on a mounted network file system; False except on Linux."""
     best, kind = "", ""
     try:
         with open("/proc/self/mounts", encoding="utf-8", errors="replace") as mounts:
