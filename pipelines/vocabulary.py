@@ -64,6 +64,9 @@ class VocabRequest:
       lower_case: as in --do_lower_case.
       max_rejected: the share of inputs that may be rejected, in [0, 1].
       learn: the vocabulary wanted.
+
+    Raises:
+      UsageError: a value is not valid.
     """
 
     patterns: list[str]
@@ -107,7 +110,11 @@ class CountingRun:
     input_bytes: int
 
     def over_tasks(self, work: str, transform: beam.PTransform[beam.PCollection[int], Any]) -> None:
-        """Applies a transform to the numbers of all tasks, on the engine asked for."""
+        """Applies a transform to the numbers of all tasks, on the engine asked for.
+
+        Raises:
+          RunError: a work item failed, or the engine.
+        """
 
         def build(pipeline: beam.Pipeline) -> object:
             return (

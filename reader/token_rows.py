@@ -134,6 +134,9 @@ class TokenRowBuilder:
       vocabulary: needed for strings only; what it lacks is [UNK].
       pad_id: behind the tokens.
       feature: the name, where it is none of TOKEN_FEATURES.
+
+    Raises:
+      UsageError: `max_seq_length` is not valid.
     """
 
     def __init__(

@@ -128,6 +128,9 @@ class RemoteEngine:
       outlives: the job continues when this process ends.
       wait: wait for the end of the job.
       flags_for: size of the job -> more of Beam's options.
+
+    Raises:
+      UsageError: `wait` is not set, and the job would end with this process.
     """
 
     name: str

@@ -151,6 +151,9 @@ class AugmentationSpec:
 
     Attributes:
       operations: name and strengths of each, as `parse` reads them.
+
+    Raises:
+      UsageError: an operation is named twice, or a strength is beyond its limits.
     """
 
     operations: tuple[tuple[str, tuple[float, ...]], ...] = ()

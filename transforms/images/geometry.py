@@ -45,6 +45,9 @@ class TransformSpec:
       reducing_gap: an image is first made smaller by a whole number, while it is decoded or by
         averaging, as long as that leaves so many times the size; Pillow's parameter of this name.
         1 is fastest, 3 hardly differs from the filter alone.
+
+    Raises:
+      UsageError: a value is not valid, or the mode does not fit the size.
     """
 
     size: tuple[int, int] | None = None

@@ -33,6 +33,9 @@ class MaskClassSpec:
       values: (value, class) of mask images; images with other values are rejected.
       keep: values of mask images are known to be classes, however they look.
       one_class: regions of this class are class 1, all else is class 0.
+
+    Raises:
+      UsageError: a value is not valid, or several options say what masks mean.
     """
 
     binary: bool = False

@@ -37,6 +37,9 @@ class MaskSpec:
         drawn with a weight of 1 / n.
       replace_words: choose between [MASK], the token itself and a random one once for all tokens
         of a word or n-gram, as Model Garden does, and not token by token, as BERT does.
+
+    Raises:
+      UsageError: a value is not valid.
     """
 
     masked_lm_prob: float = 0.15

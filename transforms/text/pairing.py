@@ -44,6 +44,9 @@ class PairSpec:
     Attributes:
       max_seq_length: of an example, with [CLS] and two [SEP].
       short_seq_prob: the share of chunks whose target length is drawn below the maximum, in [0, 1].
+
+    Raises:
+      UsageError: a value is not valid.
     """
 
     max_seq_length: int = 128

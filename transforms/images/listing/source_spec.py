@@ -66,6 +66,9 @@ class SourceSpec:
         no splits; else a column.
       only_defective: of DAGM, images without a defect are left out.
       split_by: images share a split that have the same value of a column, or the same "folder".
+
+    Raises:
+      UsageError: a value is not valid, or it has no meaning for the layout.
     """
 
     patterns: tuple[str, ...]
