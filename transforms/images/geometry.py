@@ -266,17 +266,17 @@ def _resize(
     visible = (right - left, bottom - top)
     before = visible[::-1] if transposed else visible
     whole = before == image.size and part == (0, 0, image.width, image.height)
-    piece = image if whole else image.resize(before, resample, part, reducing_gap)
+    scaled = image if whole else image.resize(before, resample, part, reducing_gap)
     if transposed:
-        piece = piece.transpose(Image.Transpose.TRANSPOSE)
+        scaled = scaled.transpose(Image.Transpose.TRANSPOSE)
     if (matrix.b if transposed else matrix.a) < 0:
-        piece = piece.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        scaled = scaled.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
     if (matrix.d if transposed else matrix.e) < 0:
-        piece = piece.transpose(Image.Transpose.FLIP_TOP_BOTTOM)
+        scaled = scaled.transpose(Image.Transpose.FLIP_TOP_BOTTOM)
     if visible == size:
-        return piece
+        return scaled
     canvas = Image.new(image.mode, size, colour)
-    canvas.paste(piece, (left, top))
+    canvas.paste(scaled, (left, top))
     return canvas
 
 
