@@ -54,7 +54,7 @@ _ONE_PROCESS_BYTES = 256_000_000
 
 @dataclass(frozen=True, slots=True)
 class VocabRequest:
-    """What the user asked for, checked.
+    """The checked request for a vocabulary.
 
     Attributes:
       patterns: globs of the input.
@@ -183,7 +183,7 @@ def _check_totals(totals: dict[str, Any], max_rejected: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class VocabularySummary:
-    """What a vocabulary was learned from.
+    """The numbers of tokens and words of a new vocabulary.
 
     Attributes:
       tokens: the number of tokens in the file.

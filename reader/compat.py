@@ -45,7 +45,7 @@ class DatasetOfVariant(tf.data.Dataset):
 
     @property
     def element_spec(self) -> Any:
-        """What an element is."""
+        """The spec of an element."""
         return self._spec
 
 

@@ -15,7 +15,7 @@ Shape = tuple[int | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class ImageContent:
-    """What the records of a dataset hold, as far as features depend on it.
+    """The properties of a dataset that its features depend on.
 
     Attributes:
       task: "classification", "detection" or "segmentation".
@@ -39,7 +39,7 @@ class ImageContent:
 
     @property
     def mask_shape(self) -> Shape:
-        """Of a mask of the whole image."""
+        """The `image_shape` of a mask of the whole image."""
         return (*self.image_shape[:2], 1)
 
 

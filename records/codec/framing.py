@@ -151,7 +151,7 @@ def _scan(data: Bytes, offsets: Offsets) -> tuple[int, int, int]:
 
 
 class FrameDefect(str, Enum):
-    """What is wrong with the frame of a record; its text names it, "" where nothing is wrong."""
+    """A defect of the frame of a record, as text for messages; "" if there is none."""
 
     NONE = ""
     LENGTH = "checksum of the length does not match"  # the next record cannot be found

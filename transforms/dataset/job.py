@@ -1,4 +1,4 @@
-"""What all jobs share: a workspace, splits, shards, and the statistics that a job adds up.
+"""The common part of all jobs: workspace, splits, shards, and statistics that a job adds up.
 
 A job is small enough to be sent with every stage. Options of text and of images are in subclasses;
 plan, restart, rejects and commit need only this module.

@@ -30,7 +30,7 @@ MARKER = "of_recordmill"  # in a folder of temporary files: it may be deleted
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workspace:
-    """Where a run writes.
+    """The folders that a run writes to.
 
     Attributes:
       output: the dataset.

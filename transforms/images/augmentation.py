@@ -147,7 +147,7 @@ OPERATIONS = {
 
 @dataclass(frozen=True, slots=True)
 class AugmentationSpec:
-    """What is done to augmented copies.
+    """The operations on augmented copies.
 
     Attributes:
       operations: name and strengths of each, as `parse` reads them.

@@ -1,4 +1,4 @@
-"""What this folder needs of Pillow and tarfile beyond their documented interfaces.
+"""Everything that this folder uses of Pillow and tarfile beyond their documented interfaces.
 
 Each function has a canary in `tests/transforms/images/test_compat.py`, which fails when a release
 changes what the function relies on.

@@ -25,7 +25,7 @@ _BINARY_THRESHOLD = 127
 
 @dataclass(frozen=True, slots=True)
 class MaskClassSpec:
-    """What the values of masks mean.
+    """The meaning of the values of masks.
 
     Attributes:
       binary: mask images have class 1 above 127, regions of any class are class 1.

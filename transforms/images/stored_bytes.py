@@ -29,7 +29,7 @@ _ZIP_HEADER = struct.Struct("<4s5H3I2H")  # of a member, without its name
 
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
-    """What one reader of images holds at most.
+    """The limits of the memory and the files of one reader of images.
 
     Attributes:
       image_bytes: of one image's file or unpacked member.

@@ -41,7 +41,7 @@ _VOCABULARY = "words"
 
 @dataclass(frozen=True, slots=True)
 class WordCountSpec:
-    """Which words to count, and how.
+    """The input of a count of words, and its options.
 
     Attributes:
       work: the folder for temporary files and for the work items; every worker can reach it.

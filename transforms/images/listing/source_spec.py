@@ -36,7 +36,7 @@ _SPLIT_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class SourceSpec:
-    """Where images and their annotations are.
+    """The location of images and of their annotations.
 
     Attributes:
       patterns: globs of images, archives or idx files, or folders for all below them; or tables
