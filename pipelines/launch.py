@@ -8,15 +8,20 @@ import sys
 import time
 from contextlib import suppress
 from functools import partial
-from typing import Any
 
 from apache_beam.io.filesystem import BeamIOError
 
-from recordmill.pipelines.engines.choice import Engine, EngineOptions, choose_engine
+from recordmill.pipelines.engines.choice import Engine, EngineFlags, choose_engine
 from recordmill.pipelines.engines.error_text import one_line
 from recordmill.pipelines.engines.local import JobSize, processes_for
 from recordmill.pipelines.planning.plan_job import plan_job
-from recordmill.pipelines.planning.work_plan import Planner, WorkPlan
+from recordmill.pipelines.planning.work_plan import (
+    InventoryT,
+    JobT,
+    Planner,
+    StagesT,
+    WorkPlan,
+)
 from recordmill.pipelines.progress import Progress
 from recordmill.pipelines.run_lock import only_run
 from recordmill.records import manifest as m
@@ -26,14 +31,14 @@ from recordmill.transforms.dataset.workspace import Workspace, read_manifest
 from recordmill.transforms.storage import files
 
 
-def plan_and_run(planner: Planner[Any, Any, Any], options: EngineOptions, flags: list[str]) -> None:
+def plan_and_run(planner: Planner[JobT, StagesT, InventoryT], flags: EngineFlags) -> None:
     """Plans a job, runs it and prints its summary, alone on its output.
 
     Raises:
       UsageError: the job cannot be run as it was asked for.
       RunError: one line: why the run failed.
     """
-    engine = choose_engine(options, flags)
+    engine = choose_engine(flags)
     engine.check(planner.paths())
     workspace = planner.job.workspace
     with engine.started(planner.worker_modules), only_run(workspace.output):
@@ -51,7 +56,9 @@ def plan_and_run(planner: Planner[Any, Any, Any], options: EngineOptions, flags:
         _run_job(planner, plan, engine)
 
 
-def _run_job(planner: Planner[Any, Any, Any], plan: WorkPlan[Any, Any], engine: Engine) -> None:
+def _run_job(
+    planner: Planner[JobT, StagesT, InventoryT], plan: WorkPlan[JobT, StagesT], engine: Engine
+) -> None:
     began = time.monotonic()
     workspace = plan.job.workspace
     if plan.resumed:
@@ -70,7 +77,9 @@ def _run_job(planner: Planner[Any, Any, Any], plan: WorkPlan[Any, Any], engine: 
     _summary(planner, plan, time.monotonic() - began, progress.peak_bytes)
 
 
-def _run_engine(planner: Planner[Any, Any, Any], plan: WorkPlan[Any, Any], engine: Engine) -> None:
+def _run_engine(
+    planner: Planner[JobT, StagesT, InventoryT], plan: WorkPlan[JobT, StagesT], engine: Engine
+) -> None:
     workspace = plan.job.workspace
     is_complete = partial(workspace.is_complete, plan.commit.fingerprint)
     finished_before = is_complete()
@@ -99,8 +108,8 @@ def _reason(workspace: Workspace, error: BaseException) -> str:
 
 
 def _summary(
-    planner: Planner[Any, Any, Any],
-    plan: WorkPlan[Any, Any],
+    planner: Planner[JobT, StagesT, InventoryT],
+    plan: WorkPlan[JobT, StagesT],
     seconds: float,
     peak_bytes: int | None,
 ) -> None:

@@ -26,6 +26,6 @@ def main(arguments: list[str]) -> int:
       UsageError: wrong flags, or an input or output that cannot be used.
       RunError: the run failed, or went over the error budget.
     """
-    options, flags = parse_arguments(make_parser(), arguments)
-    plan_and_run(ImagePlanner(image_request(options)), options, flags)
+    options, engine = parse_arguments(make_parser(), arguments)
+    plan_and_run(ImagePlanner(image_request(options)), engine)
     return 0

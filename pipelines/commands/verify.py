@@ -27,6 +27,7 @@ from recordmill.pipelines.commands.shard_checks import (
     check_shard,
 )
 from recordmill.pipelines.cores import usable_cores
+from recordmill.pipelines.flags import Flags
 from recordmill.pipelines.options import TEMPORARY
 from recordmill.records import manifest as m
 from recordmill.records.errors import UsageError
@@ -349,9 +350,17 @@ def make_parser() -> Parser:
     return parser
 
 
+@dataclass(frozen=True)
+class VerifyFlags(Flags):
+    """Of `recordmill verify`."""
+
+    dataset: str
+    workers: int | None
+
+
 def main(arguments: list[str]) -> int:
     """Runs `recordmill verify`; returns the exit status."""
-    options = make_parser().parse_args(arguments)
+    options = VerifyFlags.read(make_parser().parse_args(arguments))
     if options.workers is not None and options.workers < 1:
         raise UsageError(f"--workers must be 1 or more, got {options.workers}")
     report = verify(options.dataset, workers=options.workers)

@@ -14,6 +14,7 @@ from recordmill.records.errors import UsageError, one_of
 from recordmill.transforms.images.decoding import Header, ImageRejectedError, to_pixels
 from recordmill.transforms.images.masks import Mask
 
+Encoding = Literal["keep", "JPEG", "PNG", "WEBP", "raw", "float"]
 ENCODINGS = ("keep", "JPEG", "PNG", "WEBP", "raw", "float")
 # Readers take a GIF for a film and know no TIFF, so what is kept of these is kept as PNG, lossless.
 _PASSED = ("JPEG", "PNG", "WEBP", "BMP")
@@ -32,7 +33,7 @@ class EncodeSpec:
       float_range: "zero_one" is x / 255, "zero_centered" x / 127.5 - 1.
     """
 
-    format: Literal["keep", "JPEG", "PNG", "WEBP", "raw", "float"] = "keep"
+    format: Encoding = "keep"
     quality: int = 95
     float_range: Literal["zero_one", "zero_centered"] = "zero_one"
 
