@@ -21,6 +21,7 @@ import google_crc32c
 
 from recordmill.pipelines.arguments import Parser
 from recordmill.pipelines.commands.shard_checks import (
+    BLOCK_BYTES,
     FileDefects,
     ShardReport,
     ShardTask,
@@ -297,12 +298,15 @@ def _shard_with_content_of(
     return next(same, None)
 
 
-def verify(dataset: str, *, workers: int | None = None) -> DatasetReport:
+def verify(
+    dataset: str, *, workers: int | None = None, block_bytes: int = BLOCK_BYTES
+) -> DatasetReport:
     """Checks every record, checksum, count and file of a dataset.
 
     Args:
       dataset: the folder, local or on one of Beam's file systems.
       workers: the number of processes; by default one for a small dataset, else one per core.
+      block_bytes: how much of a shard is read at once.
 
     Raises:
       UsageError: there is nothing at `dataset`.
@@ -318,7 +322,10 @@ def verify(dataset: str, *, workers: int | None = None) -> DatasetReport:
     _check_rejects(dataset, manifest, report)
     _check_files(dataset, manifest, report)
     schema = Schema.from_json(manifest.features)
-    tasks = [ShardTask(dataset, shard, schema, manifest.compression) for shard in manifest.shards]
+    tasks = [
+        ShardTask(dataset, shard, schema, manifest.compression, block_bytes)
+        for shard in manifest.shards
+    ]
     for task, found in zip(tasks, _check_shards(tasks, _workers(tasks, workers)), strict=True):
         other = _shard_with_content_of(found, task.shard, manifest.shards)
         if other:
