@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
+from typing import Generic
 
 from apache_beam.io.filesystem import BeamIOError
 
-from recordmill.pipelines.engines.choice import Engine, EngineFlags, choose_engine
+from recordmill.pipelines.arguments import Parser
+from recordmill.pipelines.engines.choice import (
+    Engine,
+    EngineFlags,
+    choose_engine,
+    parse_arguments,
+)
 from recordmill.pipelines.engines.error_text import one_line
 from recordmill.pipelines.engines.local import JobSize, processes_for
 from recordmill.pipelines.planning.plan_job import plan_job
@@ -54,6 +64,41 @@ def plan_and_run(planner: Planner[JobT, StagesT, InventoryT], flags: EngineFlags
             print(f"{workspace.output} is complete: nothing to do")
             return
         _run_job(planner, plan, engine)
+
+
+@dataclass(frozen=True)
+class JobCommand(Generic[JobT, StagesT, InventoryT]):
+    """A command of `recordmill` that runs a job.
+
+    Attributes:
+      name: of the command.
+      description: for its help.
+      add_arguments: adds the job's own flags to a parser.
+      planner: (parsed flags) -> the planner of the job that they ask for.
+    """
+
+    name: str
+    description: str
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    planner: Callable[[argparse.Namespace], Planner[JobT, StagesT, InventoryT]]
+
+    def make_parser(self) -> Parser:
+        """Returns the parser of the job's own flags."""
+        description = f"{self.description} Beam's own flags pass through."
+        parser = Parser(prog=f"recordmill {self.name}", description=description)
+        self.add_arguments(parser)
+        return parser
+
+    def main(self, arguments: list[str]) -> int:
+        """Runs the command; returns 0; the command line turns errors into a status.
+
+        Raises:
+          UsageError: wrong flags, or an input or output that cannot be used.
+          RunError: the run failed, or went over the error budget.
+        """
+        options, engine = parse_arguments(self.make_parser(), arguments)
+        plan_and_run(self.planner(options), engine)
+        return 0
 
 
 def _run_job(
