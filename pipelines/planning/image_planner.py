@@ -264,7 +264,7 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
                 split = names.index(image.split) if image.split else number
                 yield AssignedImage(split, image.record_bytes, image.line)
 
-    def config(self) -> dict[str, Any]:
+    def config(self) -> dict[str, list[str]]:
         """Returns the globs of the input."""
         return {"input": list(self._request.source.patterns)}
 

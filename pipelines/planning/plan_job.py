@@ -11,7 +11,7 @@ import json
 import platform
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
-from typing import Any, cast
+from typing import Any
 
 from recordmill.pipelines.planning.existing_output import check_whole, describe_difference
 from recordmill.pipelines.planning.work_plan import (
@@ -103,7 +103,7 @@ def plan_job(
         except UsageError:
             workspace.abandon()
             raise
-        begun = _State(commit.fingerprint, asdict(cast(Any, stages)), commit, inventory.modified)
+        begun = _State(commit.fingerprint, asdict(stages), commit, inventory.modified)
         write_json(workspace.plan_path, asdict(begun))
         return WorkPlan(job, commit, stages, inventory.input_bytes)
 
