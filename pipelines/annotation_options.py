@@ -1,4 +1,4 @@
-"""Flags of the image job that say how annotations are to be read: boxes, labels, ids."""
+"""Flags of the image job that say how annotations are to be read: boxes, labels, ids, masks."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from recordmill.pipelines.compat import FlagGroup
 from recordmill.pipelines.flags import ImageFlags
 from recordmill.records.errors import UsageError
 from recordmill.transforms.images.listing.boxes import BOX_FORMATS, BOX_UNITS
+from recordmill.transforms.images.mask_classes import KEEP, MaskClassSpec
 
 _CATEGORY_IDS = ("original", "contiguous")
 _ORIGINAL_FORMATS = ("object_detection", "model_garden")
@@ -125,6 +126,30 @@ def add_content_arguments(group: FlagGroup) -> None:
     )  # fmt: skip
 
 
+def add_mask_arguments(group: FlagGroup) -> None:
+    """Adds the flags for the classes of masks."""
+    group.add_argument(
+        "--binary_masks", action="store_true",
+        help="Segmentation: two classes. In mask images all above 127 is class 1, the rest class "
+        "0; of regions all are class 1.",
+    )  # fmt: skip
+    group.add_argument(
+        "--mask_threshold", type=int, metavar="N",
+        help="Segmentation: in mask images all above N is class 1, the rest class 0; for masks "
+        "with noise, such as JPEG's.",
+    )  # fmt: skip
+    group.add_argument(
+        "--mask_values", default="", metavar="VALUE:CLASS,… | keep",
+        help="Segmentation: the class of each value in mask images, such as 0:0,255:1. By default "
+        "values are classes and 255 is none, which a sample of the masks is checked for; keep "
+        "skips that. DAGM has 0:0,1:1,255:1.",
+    )  # fmt: skip
+    group.add_argument(
+        "--mask_class", default="", metavar="NAME",
+        help="Segmentation by regions (Severstal): this class is class 1, all others class 0.",
+    )  # fmt: skip
+
+
 def check_annotation_flags(options: ImageFlags) -> None:
     """Checks that these flags go with the task.
 
@@ -140,3 +165,20 @@ def check_annotation_flags(options: ImageFlags) -> None:
             raise UsageError(
                 f"--{name} must go with --task=detection, got --task={options.task}; remove it"
             )
+
+
+def mask_spec(options: ImageFlags) -> MaskClassSpec:
+    """Checks the flags of masks and freezes them.
+
+    Raises:
+      UsageError: one line: the rule, what was found, what to do.
+    """
+    keep = options.mask_values == KEEP
+    is_mapping = options.mask_values and not keep
+    return MaskClassSpec(
+        binary=options.binary_masks,
+        threshold=options.mask_threshold,
+        values=MaskClassSpec.parse_values(options.mask_values) if is_mapping else (),
+        keep=keep,
+        one_class=options.mask_class,
+    )

@@ -9,7 +9,9 @@ from recordmill.pipelines.annotation_options import (
     LabelNumbering,
     add_annotation_arguments,
     add_content_arguments,
+    add_mask_arguments,
     check_annotation_flags,
+    mask_spec,
 )
 from recordmill.pipelines.compat import FlagGroup
 from recordmill.pipelines.flags import ImageFlags
@@ -32,7 +34,6 @@ from recordmill.transforms.images.job import ImageJob
 from recordmill.transforms.images.kept_fields import parse_fields
 from recordmill.transforms.images.listing.list_images import SourceSpec, read_labels
 from recordmill.transforms.images.listing.source_spec import LAYOUTS
-from recordmill.transforms.images.mask_classes import KEEP, MaskClassSpec
 
 _LABELS_FROM = {
     "auto": "auto", "from_folder": "folder", "from_field": "field", "none": "none",
@@ -140,30 +141,7 @@ def _add_task_arguments(group: FlagGroup) -> None:
         "--channels", type=int, choices=(1, 3),
         help="1 is grey; by default 3, for --format=unet 1. With 3, unet's masks have 3 too.",
     )  # fmt: skip
-    _add_mask_arguments(group)
-
-
-def _add_mask_arguments(group: FlagGroup) -> None:
-    group.add_argument(
-        "--binary_masks", action="store_true",
-        help="Segmentation: two classes. In mask images all above 127 is class 1, the rest class "
-        "0; of regions all are class 1.",
-    )  # fmt: skip
-    group.add_argument(
-        "--mask_threshold", type=int, metavar="N",
-        help="Segmentation: in mask images all above N is class 1, the rest class 0; for masks "
-        "with noise, such as JPEG's.",
-    )  # fmt: skip
-    group.add_argument(
-        "--mask_values", default="", metavar="VALUE:CLASS,… | keep",
-        help="Segmentation: the class of each value in mask images, such as 0:0,255:1. By default "
-        "values are classes and 255 is none, which a sample of the masks is checked for; keep "
-        "skips that. DAGM has 0:0,1:1,255:1.",
-    )  # fmt: skip
-    group.add_argument(
-        "--mask_class", default="", metavar="NAME",
-        help="Segmentation by regions (Severstal): this class is class 1, all others class 0.",
-    )  # fmt: skip
+    add_mask_arguments(group)
 
 
 def _add_pixel_arguments(group: FlagGroup) -> None:
@@ -319,19 +297,6 @@ def _statistics_images(options: ImageFlags) -> int | None:
     return {"none": 0, "full": None, "sample": sample or _SAMPLE_IMAGES}[options.statistics]
 
 
-def _mask_spec(options: ImageFlags) -> MaskClassSpec:
-    """Checks the flags of masks and freezes them."""
-    keep = options.mask_values == KEEP
-    is_mapping = options.mask_values and not keep
-    return MaskClassSpec(
-        binary=options.binary_masks,
-        threshold=options.mask_threshold,
-        values=MaskClassSpec.parse_values(options.mask_values) if is_mapping else (),
-        keep=keep,
-        one_class=options.mask_class,
-    )
-
-
 def _image_spec(options: ImageFlags) -> ImageSpec:
     """Checks the flags of task, pixels and augmentation and freezes them."""
     task = options.task
@@ -363,7 +328,7 @@ def _image_spec(options: ImageFlags) -> ImageSpec:
         keep_fields=parse_fields(options.keep_fields),
         unlabeled=task == "classification" and options.labels == "none",
         masks=options.include_masks,
-        mask_classes=_mask_spec(options),
+        mask_classes=mask_spec(options),
         write_augmentations=options.write_augmentations,
         min_visible=options.min_visible,
     )
