@@ -119,10 +119,12 @@ class InputSummary:
         elif self.task == "detection":
             self.labels.update(item.label for item in image.objects if item.label)
         else:
-            self.labels.update(name for name, _ in image.regions)
-            self.segmented += image.has_mask or bool(image.mask or image.regions)
+            drawn = {name for name, _ in image.regions}
+            drawn |= {item.label for item in image.objects if item.region}
+            self.labels.update(drawn)
+            self.segmented += image.has_mask or image.mask is not None or bool(drawn)
             self.mask_images += image.mask is not None
-            self.regions += bool(image.regions)
+            self.regions += bool(drawn)
         self.splits[image.split] += 1
         self.images += 1
         self.image_bytes += size

@@ -236,3 +236,18 @@ class TestImages:
     ) -> None:
         assert images(photos, tmp_path / "ds", "--splits=warnings:1") == 2
         assert "warnings cannot be the name of a split" in capsys.readouterr().err
+
+
+def test_all_large_images_are_rejected(
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("big", "bigger"):
+        (photos / f"train/cat/{name}.jpg").write_bytes(jpeg(200, 200))
+    flags = ("--split_from=folder", "--max_pixels=10000", "--max_rejected=0.2")
+    assert images(photos, tmp_path / "ds", *flags) == 0
+    assert (
+        "recordmill: warning: all 2 images of more pixels than --max_pixels, or that unpack to far "
+        "too much, were rejected (decompression_bomb, such as train/cat/big.jpg), so the dataset "
+        "lacks large images: raise --max_pixels" in capsys.readouterr().err
+    )
+    assert ("rejected_decompression_bomb", "") in rules(tmp_path / "ds")

@@ -67,6 +67,8 @@ class Listing:
         first of their names.
       scratch: a local folder for temporary files.
       limits: what readers of the listed images can hold; larger inputs are refused here.
+      is_annotation: tells by its name whether a file below the input is one of annotations, which
+        is not passed over.
     """
 
     on_file: Callable[[str, int, int], None] = lambda path, size, modified: None
@@ -74,6 +76,7 @@ class Listing:
     passed_over: dict[str, tuple[int, str]] = field(default_factory=dict)
     scratch: str = ""
     limits: ReadLimits = DEFAULT_LIMITS
+    is_annotation: Callable[[str], bool] = lambda name: False
 
     def pass_over(self, reason: str, name: str, number: int = 1) -> None:
         """Counts files that are passed over.
@@ -83,6 +86,8 @@ class Listing:
           name: of one of them.
           number: of them.
         """
+        if self.is_annotation(name):
+            return
         self.filtered[reason] += number
         kind = reason
         if reason == "no_image_extension":
