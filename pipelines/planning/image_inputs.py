@@ -50,6 +50,7 @@ class RejectLog:
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.first: dict[str, str] = {}  # reason -> the least of the names
+        self._details: dict[str, str] = {}  # reason -> what was found there
         self.lines: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES)  # noqa: SIM115
 
     def __enter__(self) -> RejectLog:
@@ -58,10 +59,19 @@ class RejectLog:
     def __exit__(self, *_: object) -> None:
         self.lines.close()
 
+    def describe(self) -> str:
+        """Returns the reasons with their numbers, and one name with what was found for each."""
+        return "; ".join(
+            f"{reason} {count} (such as {self.first[reason]}"
+            + (f": {self._details[reason]})" if self._details[reason] else ")")
+            for reason, count in self.counts.items()
+        )
+
     def add(self, item: ListedReject) -> None:
         """Counts and writes a reject."""
         self.counts[item.reason] += 1
-        self.first[item.reason] = min(item.source, self.first.get(item.reason, item.source))
+        if item.reason not in self.first or item.source < self.first[item.reason]:
+            self.first[item.reason], self._details[item.reason] = item.source, item.detail
         reject = Reject(item.source, 0, "list", item.reason, item.detail)
         self.lines.write(reject.to_line().encode())
 

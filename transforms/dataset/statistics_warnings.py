@@ -17,6 +17,7 @@ MAX_RANDOM_NEXT = 0.6
 MAX_PADDING = 0.5
 MAX_UNKNOWN = 0.05
 MAX_EMPTY_MASKS = 0.95
+MAX_CLIPPED = 0.5
 _MOST_NAMED = 3
 # Reasons that reject every image of a size: which, and what to do.
 _SIZE_REASONS = {
@@ -130,6 +131,14 @@ def _of_images(split: str, sums: Mapping[str, Any]) -> Iterator[StatisticsWarnin
             f"{dropped} of {dropped + boxes} objects of {split} were dropped, because their boxes "
             "have no area inside the image: check the annotations, and --box_format and "
             "--box_units",
+        )  # fmt: skip
+    clipped = sums.get("boxes_clipped", 0)
+    if clipped > MAX_CLIPPED * (boxes + dropped):
+        yield StatisticsWarning(
+            "boxes_clipped", split, clipped,
+            f"{clipped} of {dropped + boxes} boxes of {split} reach beyond their images, and are "
+            "clipped: their numbers may mean something else. Check --box_format (xywh is not "
+            "xyxy) and --box_units",
         )  # fmt: skip
 
 

@@ -67,6 +67,10 @@ def test_nothing_is_wrong(statistics: dict[str, Any]) -> None:
             "boxes_dropped", 4, ["4 of 7 objects of train were dropped", "no area"],
         ),
         (
+            {"train": BOXES | {"boxes_clipped": 2}},
+            "boxes_clipped", 2, ["2 of 3 boxes of train reach beyond", "--box_format"],
+        ),
+        (
             # two copies of each image
             {"train": IMAGES | {"classes": {"cat": 2, "dog": 4, "eel": 2}}},
             "class_with_one_example", 2, ["2 of 3 classes", "(cat, eel)", "--labels"],
