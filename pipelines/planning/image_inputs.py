@@ -50,6 +50,7 @@ class RejectLog:
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.first: dict[str, str] = {}  # reason -> the least of the names
+        self._details: dict[str, str] = {}  # reason -> what was found there
         self.lines: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES)  # noqa: SIM115
 
     def __enter__(self) -> RejectLog:
@@ -58,10 +59,19 @@ class RejectLog:
     def __exit__(self, *_: object) -> None:
         self.lines.close()
 
+    def describe(self) -> str:
+        """Returns the reasons with their numbers, and one name with what was found for each."""
+        return "; ".join(
+            f"{reason} {count} (such as {self.first[reason]}"
+            + (f": {self._details[reason]})" if self._details[reason] else ")")
+            for reason, count in self.counts.items()
+        )
+
     def add(self, item: ListedReject) -> None:
         """Counts and writes a reject."""
         self.counts[item.reason] += 1
-        self.first[item.reason] = min(item.source, self.first.get(item.reason, item.source))
+        if item.reason not in self.first or item.source < self.first[item.reason]:
+            self.first[item.reason], self._details[item.reason] = item.source, item.detail
         reject = Reject(item.source, 0, "list", item.reason, item.detail)
         self.lines.write(reject.to_line().encode())
 
@@ -119,10 +129,12 @@ class InputSummary:
         elif self.task == "detection":
             self.labels.update(item.label for item in image.objects if item.label)
         else:
-            self.labels.update(name for name, _ in image.regions)
-            self.segmented += image.has_mask or bool(image.mask or image.regions)
+            drawn = {name for name, _ in image.regions}
+            drawn |= {item.label for item in image.objects if item.region}
+            self.labels.update(drawn)
+            self.segmented += image.has_mask or image.mask is not None or bool(drawn)
             self.mask_images += image.mask is not None
-            self.regions += bool(image.regions)
+            self.regions += bool(drawn)
         self.splits[image.split] += 1
         self.images += 1
         self.image_bytes += size

@@ -127,9 +127,9 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
             )  # fmt: skip
             first = list(islice(ranked, BATCH_ROWS))  # by then the whole input is listed
             if not first:
-                reasons = ", ".join(f"{reason} {n}" for reason, n in rejects.counts.items())
                 raise UsageError(
-                    f"--input {' '.join(spec.patterns)} gives no image that can be used: {reasons}"
+                    f"--input {' '.join(spec.patterns)} gives no image that can be used: "
+                    f"{rejects.describe()}"
                 )
             names = label_names(spec, summary.labels)
             if images.task == "segmentation":

@@ -26,6 +26,7 @@ from recordmill.transforms.images.masks import Mask
 from recordmill.transforms.images.references import ImageReference
 from recordmill.transforms.images.stored_bytes import ImageReader, UnreadableBytesError
 
+_DEFECTS = ("dagm", "severstal")  # layouts that say of each image where it has defects
 _SAMPLE_MASKS = 32
 _NOISY_VALUES = 4  # more in a JPEG are its noise, not classes
 _HIGHEST_USUAL = 200  # datasets have fewer classes: COCO-Stuff 182, ADE20K 150
@@ -89,7 +90,9 @@ def segmentation_masks(
     Raises:
       UsageError: there are no masks, or their values are no classes.
     """
-    if not summary.segmented:
+    # Elsewhere an image without objects is background only beside others that have masks.
+    known = summary.segmented if layout in _DEFECTS else summary.mask_images + summary.regions
+    if not known:
         raise UsageError(
             f"--task=segmentation needs masks, and this input of --layout={layout} has none; name "
             "mask images by --masks=GLOB"

@@ -90,5 +90,25 @@ def flip_boxes(features: Features, flipped: tf.Tensor, *, axis: int) -> Features
     return {**features, BOXES: boxes.with_flat_values(flat)}
 
 
+def turn_boxes(features: Features, quarters: tf.Tensor) -> Features:
+    """Turns the boxes of images by `quarters`, `[batch] int32` in [0, 4), counterclockwise."""
+    import tensorflow as tf
+
+    boxes = features[BOXES]
+    ymin, xmin, ymax, xmax = tf.unstack(boxes.flat_values, num=4, axis=1)
+    turned = [
+        tf.stack(sides, axis=1)
+        for sides in (
+            (ymin, xmin, ymax, xmax),
+            (1 - xmax, ymin, 1 - xmin, ymax),
+            (1 - ymax, 1 - xmax, 1 - ymin, 1 - xmin),
+            (xmin, 1 - ymax, xmax, 1 - ymin),
+        )
+    ]
+    chosen = tf.gather(quarters, boxes.value_rowids())
+    flat = tf.gather(tf.stack(turned, axis=1), chosen, batch_dims=1)
+    return {**features, BOXES: boxes.with_flat_values(flat)}
+
+
 def _area(boxes: tf.Tensor) -> tf.Tensor:
     return (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])

@@ -6,7 +6,6 @@ Whatever moves pixels moves masks and boxes with them. All draws come from (seed
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,20 +15,28 @@ import numpy as np
 
 from recordmill.reader import draws
 from recordmill.reader.features import Features, Transform, in_graph
-from recordmill.reader.transforms import boxes as box_ops
+from recordmill.reader.transforms import randaugment
+from recordmill.reader.transforms.affine import (
+    Affine,
+    about_the_middle,
+    rotation,
+    scaling,
+    shearing,
+    shift,
+)
 from recordmill.reader.transforms.augmentation_names import (
     Augmentation,
     Strength,
     make_augmentation,
 )
-from recordmill.reader.transforms.image_decoding import LUMA
+from recordmill.reader.transforms.image_effects import add_noise, blur, cut_out, recolour, spread
+from recordmill.reader.transforms.image_geometry import flip, move, turn
 from recordmill.records.errors import UsageError
 from recordmill.records.manifest import STATISTICS_PATH
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
-_TO_YIQ = np.array([LUMA, (0.5959, -0.2746, -0.3213), (0.2115, -0.5227, 0.3112)])
 _DRAWS = 12
 
 
@@ -45,6 +52,12 @@ def augment_images(
     contrast: Strength = 0.0,
     saturation: Strength = 0.0,
     color: Strength | None = None,
+    rot90: bool = False,
+    shear: Strength = 0.0,
+    blur: Strength = 0.0,
+    noise: Strength = 0.0,
+    cutout: Strength = 0.0,
+    randaugment: bool | tuple[float, float] | None = None,
     hue: float = 0.0,
     min_visible: Strength | None = None,
     flip_left_right: float | None = None,
@@ -62,12 +75,19 @@ def augment_images(
 
     Args:
       augmentations: such as "flip,rotate(10),color", instead of the operations below; what it does
-        not name is not done. `crop` is `decode_images(crop=…)`.
+        not name is not done. `crop` is `decode_images(crop=…)`. Geometry comes first, then the rest
+        in the order of the text.
       flip, vertical_flip: probabilities, True is 0.5. Without `augmentations` flip is 0.5.
       rotate: up to so many degrees, either way, about the middle; True is 15.
       translate: up to this share of height and width, each way; True is 0.1.
       scale: the factor is drawn from `[1 - x, 1 + x]`; True is 0.2.
       brightness, contrast, saturation: as scale; `color` is all three.
+      rot90: 0 to 3 quarter turns; images that are not square are stretched to their shape.
+      shear: each row is moved by up to this share of its distance from the middle; True is 0.1.
+      blur: the Gaussian's deviation is drawn from 0 to this many pixels; True is 1.
+      noise: its deviation is drawn from 0 to this share of 255; True is 0.05.
+      cutout: the side of a black square, as a share of the shorter side; True is 0.25.
+      randaugment: how many operations, and their magnitude in [0, 10]; True is (2, 9).
       hue: the shift is drawn from `[-x, x]`, in turns of the colour circle, at most 0.5.
       min_visible: boxes of which less than this share of the area is left are dropped: by default
         0, with `augmentations` 0.1, which True is too.
@@ -77,7 +97,7 @@ def augment_images(
       seed: of the draws.
 
     Raises:
-      UsageError: a wrong value, two names for one thing, or an operation that readers lack.
+      UsageError: a wrong value, or two names for one thing.
     """
     spec = make_augmentation(
         augmentations,
@@ -85,6 +105,8 @@ def augment_images(
             "flip": flip, "vertical_flip": vertical_flip, "rotate": rotate,
             "translate": translate, "scale": scale, "brightness": brightness,
             "contrast": contrast, "saturation": saturation, "color": color, "hue": hue,
+            "rot90": rot90, "shear": shear, "blur": blur, "noise": noise, "cutout": cutout,
+            "randaugment": randaugment,
             "min_visible": min_visible, "flip_left_right": flip_left_right,
             "flip_up_down": flip_up_down, "min_visibility": min_visibility,
         },
@@ -113,12 +135,61 @@ class _Augment:
             zip((spec.flip_up_down, spec.flip_left_right), units[:2], strict=True)
         ):
             if probability:
-                result = _flip(result, unit < probability, axis=axis)
+                result = flip(result, unit < probability, axis=axis)
+        if spec.rot90:
+            quarters = draws.below(self._state("rot90", keys), tf.range(1), 4)[:, 0]
+            result = turn(result, quarters)
         if spec.moves:
-            result = _move(result, units[2:6], spec)
-        if spec.colours:
-            result["image"] = _recolour(result["image"], units[6:10], spec)
+            forward = self._forward(result["image"].shape[1:3], units[2:6], keys)
+            result = move(result, forward, min_visibility=spec.min_visibility)
+        for effect in spec.effects:
+            result["image"] = self._apply(effect, result["image"], units[6:10], keys)
         return result
+
+    def _state(self, operation: str, keys: tf.Tensor) -> tf.Tensor:
+        """Returns where an operation's own draws begin."""
+        return draws.start(keys, seed=self.seed, purpose=f"augmentation/{operation}")
+
+    def _unit(self, operation: str, keys: tf.Tensor, counter: int = 0) -> tf.Tensor:
+        import tensorflow as tf
+
+        return draws.unit(self._state(operation, keys), tf.constant([counter]))[:, 0]
+
+    def _randaugment(self, keys: tf.Tensor) -> randaugment.Drawn:
+        count, magnitude = self.spec.randaugment or (0, 0)
+        state = self._state("randaugment", keys)
+        return randaugment.draw(state, count=int(count), magnitude=magnitude)
+
+    def _forward(self, shape: tuple[int, int], units: Any, keys: tf.Tensor) -> Affine:
+        """Returns how pixels move: zoom, shear, rotation, shift, then RandAugment's."""
+        spec, (height, width) = self.spec, shape
+        zoom = spec.zoom[0] + units[1] * (spec.zoom[1] - spec.zoom[0])
+        steps = [scaling(zoom, zoom)]
+        if spec.shear:
+            steps.append(shearing(spread(self._unit("shear", keys), spec.shear), 0.0))
+        steps.append(rotation(spread(units[0], -spec.rotate)))
+        right = spread(units[3], spec.translate * width)
+        steps.append(shift(right, spread(units[2], spec.translate * height)))
+        if spec.randaugment:
+            steps += randaugment.geometry(self._randaugment(keys), height=height, width=width)
+        return about_the_middle(steps, height=height, width=width)
+
+    def _apply(self, effect: str, image: tf.Tensor, units: Any, keys: tf.Tensor) -> tf.Tensor:
+        """Returns the images after an effect, or as they are where it is not asked for."""
+        spec = self.spec
+        if effect == "recolour" and spec.colours:
+            return recolour(image, units, spec)
+        if effect == "blur" and spec.blur:
+            return blur(image, self._unit("blur", keys) * spec.blur, most=spec.blur)
+        if effect == "noise" and spec.noise:
+            deviations = self._unit("noise", keys) * spec.noise
+            return add_noise(image, deviations, self._state("noise of pixels", keys))
+        if effect == "cutout" and spec.cutout:
+            across, down = self._unit("cutout", keys), self._unit("cutout", keys, 1)
+            return cut_out(image, across, down, share=spec.cutout)
+        if effect == "randaugment" and spec.randaugment:
+            return randaugment.recolour(image, self._randaugment(keys))
+        return image
 
 
 def _check_decoded(features: Features) -> None:
@@ -130,140 +201,6 @@ def _check_decoded(features: Features) -> None:
             "augment_images and normalise_images need decoded images: put decode_images before "
             "them, transform=[decode_images(…), …]"
         )
-
-
-def _flip(features: Features, flipped: tf.Tensor, *, axis: int) -> Features:
-    import tensorflow as tf
-
-    result = dict(features)
-    for name in ("image", "mask"):
-        if name in features:
-            result[name] = _mirror(features[name], flipped, axis=axis)
-    if box_ops.OBJECT_MASKS in features:
-        masks = features[box_ops.OBJECT_MASKS]
-        mirrored = _mirror(masks.flat_values, tf.gather(flipped, masks.value_rowids()), axis=axis)
-        result[box_ops.OBJECT_MASKS] = masks.with_flat_values(mirrored)
-    if box_ops.BOXES in features:
-        result = box_ops.flip_boxes(result, flipped, axis=axis)
-    return result
-
-
-def _mirror(pixels: tf.Tensor, chosen: tf.Tensor, *, axis: int) -> tf.Tensor:
-    """Mirrors some images of `[images, height, width, …]`.
-
-    One by one: tf.where on all of them and their mirror images takes six times as long.
-    """
-    import tensorflow as tf
-
-    def one(parts: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
-        image, is_chosen = parts
-        return tf.cond(is_chosen, lambda: tf.reverse(image, [axis]), lambda: image)
-
-    signature = tf.TensorSpec(pixels.shape[1:], pixels.dtype)
-    return tf.map_fn(one, (pixels, chosen), fn_output_signature=signature)
-
-
-def _spread(unit: tf.Tensor, reach: float) -> tf.Tensor:
-    """Returns a draw uniform in `[-reach, reach]`."""
-    return (2 * unit - 1) * reach
-
-
-def _move(features: Features, units: Sequence[tf.Tensor], spec: Augmentation) -> Features:
-    """Rotates, zooms and shifts."""
-    import tensorflow as tf
-
-    height, width = features["image"].shape[1:3]
-    angle = _spread(units[0], spec.rotate * math.pi / 180)
-    zoom = spec.zoom[0] + units[1] * (spec.zoom[1] - spec.zoom[0])
-    down = _spread(units[2], spec.translate * height)
-    right = _spread(units[3], spec.translate * width)
-    cos, sin = tf.cos(angle), tf.sin(angle)
-
-    # From a pixel of the result to one of the source, about the middle of both.
-    middle_x, middle_y = (width - 1) / 2, (height - 1) / 2
-    a, b = cos / zoom, sin / zoom
-    x0 = middle_x - a * (middle_x + right) - b * (middle_y + down)
-    y0 = middle_y + b * (middle_x + right) - a * (middle_y + down)
-    nothing = tf.zeros_like(a)
-    matrix = tf.stack([a, b, x0, -b, a, y0, nothing, nothing], axis=1)
-
-    def warp(pixels: tf.Tensor, interpolation: str, by: tf.Tensor = matrix) -> tf.Tensor:
-        moved = tf.raw_ops.ImageProjectiveTransformV3(
-            images=pixels,
-            transforms=by,
-            output_shape=[height, width],
-            fill_value=0.0,
-            interpolation=interpolation,
-            fill_mode="CONSTANT",
-        )
-        return tf.ensure_shape(moved, pixels.shape)
-
-    result = {**features, "image": warp(features["image"], "BILINEAR")}
-    if "mask" in features:
-        result["mask"] = warp(features["mask"][..., None], "NEAREST")[..., 0]
-    if box_ops.OBJECT_MASKS in features:
-        masks = features[box_ops.OBJECT_MASKS]
-        by = tf.gather(matrix, masks.value_rowids())
-        warped = warp(masks.flat_values[..., None], "NEAREST", by)[..., 0]
-        result[box_ops.OBJECT_MASKS] = masks.with_flat_values(warped)
-    if box_ops.BOXES in features:
-        boxes = features[box_ops.BOXES]
-        rows = boxes.value_rowids()
-
-        def each(values: tf.Tensor) -> tf.Tensor:
-            return tf.gather(values, rows)[:, None]
-
-        ymin, xmin, ymax, xmax = tf.unstack(boxes.flat_values, num=4, axis=1)
-        xs = tf.stack([xmin, xmax, xmin, xmax], axis=1) * width - width / 2
-        ys = tf.stack([ymin, ymin, ymax, ymax], axis=1) * height - height / 2
-        forward_x = each(zoom) * (each(cos) * xs - each(sin) * ys) + each(right) + width / 2
-        forward_y = each(zoom) * (each(sin) * xs + each(cos) * ys) + each(down) + height / 2
-        around = [
-            tf.reduce_min(forward_y, axis=1) / height,
-            tf.reduce_min(forward_x, axis=1) / width,
-            tf.reduce_max(forward_y, axis=1) / height,
-            tf.reduce_max(forward_x, axis=1) / width,
-        ]
-        result[box_ops.BOXES] = boxes.with_flat_values(tf.stack(around, axis=1))
-        result = box_ops.clip_boxes(result, min_visibility=spec.min_visibility)
-    return result
-
-
-def _recolour(image: tf.Tensor, units: Sequence[tf.Tensor], spec: Augmentation) -> tf.Tensor:
-    """Brightness, contrast, saturation and hue, as one matrix and one shift for each image.
-
-    Saturation and hue leave grey as it is, so the shift that contrast needs, a grey, may come last.
-    """
-    import tensorflow as tf
-
-    reaches = (spec.brightness, spec.contrast, spec.saturation)
-    brightness, contrast, saturation = (
-        1 + _spread(unit, reach) for unit, reach in zip(units[:3], reaches, strict=True)
-    )
-    factor = (brightness * contrast)[:, None, None, None]
-    if image.shape[-1] == 3:
-        luma = tf.constant(LUMA, tf.float32)
-        grey = tf.reduce_mean(tf.tensordot(image, luma, 1), axis=[1, 2])
-        matrix = _colour_matrix(saturation, _spread(units[3], spec.hue * 2 * math.pi))
-        flat = tf.reshape(image, [-1, image.shape[1] * image.shape[2], 3])
-        mixed = tf.reshape(tf.matmul(flat, matrix, transpose_b=True), tf.shape(image))
-    else:
-        grey = tf.reduce_mean(image, axis=[1, 2, 3])
-        mixed = image
-    shift = (grey * brightness * (1 - contrast))[:, None, None, None]
-    return tf.ensure_shape(tf.clip_by_value(mixed * factor + shift, 0.0, 255.0), image.shape)
-
-
-def _colour_matrix(saturation: tf.Tensor, angle: tf.Tensor) -> tf.Tensor:
-    """Returns `[batch, 3, 3]`: the plane of chroma of YIQ turned and stretched."""
-    import tensorflow as tf
-
-    cos, sin = saturation * tf.cos(angle), saturation * tf.sin(angle)
-    one, none = tf.ones_like(cos), tf.zeros_like(cos)
-    turn = tf.stack([one, none, none, none, cos, -sin, none, sin, cos], axis=1)
-    there = tf.constant(_TO_YIQ, tf.float32)
-    back = tf.constant(np.linalg.inv(_TO_YIQ), tf.float32)
-    return tf.einsum("ij,bjk,kl->bil", back, tf.reshape(turn, [-1, 3, 3]), there)
 
 
 def normalise_images(

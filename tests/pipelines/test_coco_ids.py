@@ -100,3 +100,23 @@ def test_polygons_become_a_class_mask(coco: Path, tmp_path: Path) -> None:
     assert (mask[3:15, 2:12] == 2).all()
     assert np.count_nonzero(mask) == 120
     assert (tmp_path / "ds/labels.txt").read_text() == "background\nzebra\ndog\n"
+
+
+def test_boxes_alone_are_no_background(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An image whose objects have no pixels, beside one whose objects have, has no mask."""
+    (tmp_path / "in").mkdir()
+    for name in ("a", "b", "c"):
+        (tmp_path / f"in/{name}.jpg").write_bytes(jpeg(40, 30))
+    square = [[2, 3, 12, 3, 12, 15, 2, 15]]
+    notes = [
+        {"image_id": 0, "category_id": 1, "bbox": [2, 3, 10, 12], "segmentation": square},
+        {"image_id": 1, "category_id": 1, "bbox": [2, 3, 10, 12]},
+    ]
+    images = [{"id": i, "file_name": f"{name}.jpg"} for i, name in enumerate("abc")]
+    content = {"images": images, "annotations": notes, "categories": [{"id": 1, "name": "cat"}]}
+    (tmp_path / "notes.json").write_text(json.dumps(content))
+    flags = (f"--annotations={tmp_path}/notes.json", "--task=segmentation", "--format=raw")
+    assert run(tmp_path / "in", tmp_path / "ds", *flags, "--max_rejected=0.5") == 0
+    rows = read(tmp_path / "ds")
+    assert sorted(sum(row["mask"][0]) for row in rows) == [0, 120]
+    assert "rejected: no_mask 1" in capsys.readouterr().out

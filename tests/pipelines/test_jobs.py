@@ -58,6 +58,12 @@ class TestSameBytes:
         assert shard_bytes(tmp_path / "ds").keys() == small.shards.keys()
 
 
+DAMAGES = (
+    "deleted", "cut", "no index", "cut index", "half a line", "cut statistics", "no features",
+    "other success",
+)  # fmt: skip
+
+
 class TestRestart:
     def test_same_command_again_says_so(
         self, small: Written, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -68,13 +74,14 @@ class TestRestart:
         assert shard_bytes(tmp_path / "ds") == small.shards
         assert main(["verify", str(tmp_path / "ds")]) == 0
 
-    @pytest.mark.parametrize("damage", ["deleted", "cut", "no index"])
+    @pytest.mark.parametrize("damage", DAMAGES)
     def test_a_damaged_dataset_is_not_complete(
         self, small: Written, tmp_path: Path, damage: str, capsys: pytest.CaptureFixture[str]
     ) -> None:
         output = tmp_path / "ds"
         small.copy_dataset(output)
         name = "train/train-00002-of-00005.tfrecords"
+        index = "_meta/index/train/train-00002-of-00005.idx"
         path = output / name
         size = path.stat().st_size
         problem = f"{name} is missing"
@@ -83,9 +90,26 @@ class TestRestart:
         elif damage == "cut":
             path.write_bytes(path.read_bytes()[:-1])
             problem = f"{name} must have {size} bytes by the manifest, and has {size - 1}"
+        elif damage == "no index":
+            (output / index).unlink()
+            problem = f"{index} is missing"
+        elif damage == "cut index":
+            lines = (output / index).read_bytes().splitlines(keepends=True)
+            (output / index).write_bytes(b"".join(lines[:-1]))
+            problem = f"{index} must end where {name} does, and does not"
+        elif damage == "half a line":
+            (output / index).write_bytes((output / index).read_bytes()[:-1])
+            problem = f"{index} must end where {name} does, and does not"
+        elif damage == "cut statistics":
+            statistics = output / "_meta/statistics.json"
+            statistics.write_bytes(statistics.read_bytes()[:-9])
+            problem = "_meta/statistics.json does not match its checksum in the manifest"
+        elif damage == "no features":
+            (output / "features.json").unlink()
+            problem = "features.json is missing"
         else:
-            (output / "_meta/index/train/train-00002-of-00005.idx").unlink()
-            problem = "_meta/index/train/train-00002-of-00005.idx is missing"
+            (output / "_SUCCESS").write_bytes(b"{}")
+            problem = "_SUCCESS does not have the checksum of _meta/manifest.json"
         assert small.case.run(small.source, output) == 1
         assert capsys.readouterr().err.splitlines(keepends=True)[-1] == (
             f"recordmill: {output} is finished but damaged: {problem}; `recordmill verify` names "

@@ -236,3 +236,41 @@ class TestImages:
     ) -> None:
         assert images(photos, tmp_path / "ds", "--splits=warnings:1") == 2
         assert "warnings cannot be the name of a split" in capsys.readouterr().err
+
+
+def test_all_large_images_are_rejected(
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("big", "bigger"):
+        (photos / f"train/cat/{name}.jpg").write_bytes(jpeg(200, 200))
+    flags = ("--split_from=folder", "--max_pixels=10000", "--max_rejected=0.2")
+    assert images(photos, tmp_path / "ds", *flags) == 0
+    assert (
+        "recordmill: warning: all 2 images of more pixels than --max_pixels, or that unpack to far "
+        "too much, were rejected (decompression_bomb, such as train/cat/big.jpg), so the dataset "
+        "lacks large images: raise --max_pixels" in capsys.readouterr().err
+    )
+    assert ("rejected_decompression_bomb", "") in rules(tmp_path / "ds")
+
+
+def test_boxes_of_another_form_are_clipped(tmp_path: Path) -> None:
+    """The width and height of the image, taken for those of the box, reach beyond the image."""
+    rows = ["filename,width,height,class,xmin,ymin,xmax,ymax"]
+    for i in range(4):
+        (tmp_path / f"{i}.jpg").write_bytes(jpeg(40, 30, seed=i))
+        rows.append(f"{i}.jpg,40,30,cat,20,10,39,29")
+    (tmp_path / "boxes.csv").write_text("\n".join(rows))
+    task = ("--task=detection", "--num_shards=1")
+    assert images(tmp_path / "boxes.csv", tmp_path / "ds", *task) == 0
+    assert rules(tmp_path / "ds") == []
+    assert images(tmp_path / "boxes.csv", tmp_path / "other", *task, "--box_format=xywh") == 0
+    assert rules(tmp_path / "other") == [("boxes_clipped", "train")]
+
+
+def test_an_input_without_any_image_that_can_be_used_names_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "t.csv").write_text("path,label\nb.jpg,cat\na.jpg,dog\n")
+    assert images(tmp_path / "t.csv", tmp_path / "ds") == 2
+    error = capsys.readouterr().err
+    assert "no image that can be used: no_image 2 (such as t.csv#1: there is no " in error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from recordmill.pipelines.command_line import main
 
 from ..pictures import drawn, encoded, jpeg, png
 from .jobs import manifest, records_by_split
+from .test_image_job import read
 
 SIZE = (24, 32)  # height, width
 Run = Any
@@ -291,8 +293,62 @@ class TestInputsWithoutMasks:
         message = refused(tmp_path / "in")
         assert "--task=segmentation needs masks, and this input of --layout=voc has none" in message
 
+    def test_voc_with_boxes_beside_an_image_without_object(
+        self, tmp_path: Path, refused: Run
+    ) -> None:
+        message = refused(draw_voc(tmp_path / "in", {"a": voc_object("cat"), "b": ""}))
+        assert "--task=segmentation needs masks, and this input of --layout=voc has none" in message
+
     def test_a_table(self, tmp_path: Path, refused: Run) -> None:
         (tmp_path / "a.jpg").write_bytes(jpeg(32, 24))
         (tmp_path / "t.csv").write_text("path,label\na.jpg,cat\n")
         message = refused(tmp_path / "t.csv")
         assert "--task=segmentation needs masks, and this input of --layout=table" in message
+
+
+CORNERS = ((4, 4), (20, 4), (20, 12), (4, 12))
+
+
+def voc_object(name: str, corners: Sequence[tuple[int, int]] = ()) -> str:
+    sides = (("xmin", 4), ("ymin", 4), ("xmax", 20), ("ymax", 12))
+    box = "".join(f"<{side}>{value}</{side}>" for side, value in sides)
+    polygon = "".join(f"<x{i}>{x}</x{i}><y{i}>{y}</y{i}>" for i, (x, y) in enumerate(corners, 1))
+    polygon = f"<polygon>{polygon}</polygon>" if corners else ""
+    return f"<object><name>{name}</name><bndbox>{box}</bndbox>{polygon}</object>"
+
+
+def draw_voc(folder: Path, objects: dict[str, str]) -> Path:
+    for inner in ("JPEGImages", "Annotations"):
+        (folder / inner).mkdir(parents=True)
+    for name, inside in objects.items():
+        (folder / f"JPEGImages/{name}.jpg").write_bytes(jpeg(32, 24))
+        (folder / f"Annotations/{name}.xml").write_text(f"<annotation>{inside}</annotation>")
+    return folder
+
+
+class TestPolygonsOfVoc:
+    """An image without object is background; one whose objects have boxes alone is rejected."""
+
+    def test_an_image_without_object_is_background(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        objects = {"a": voc_object("cat", CORNERS), "b": "", "c": voc_object("dog")}
+        source = draw_voc(tmp_path / "in", objects)
+        flags = ("--format=raw", "--num_shards=1", "--max_rejected=0.5")
+        assert run(source, tmp_path / "ds", *flags) == 0
+        found = [np.frombuffer(row["mask"][0], np.uint8) for row in read(tmp_path / "ds")]
+        empty, mask = sorted(found, key=np.count_nonzero)
+        expected = np.zeros((24, 32), np.uint8)
+        expected[4:12, 4:20] = 1
+        np.testing.assert_array_equal(mask.reshape(24, 32), expected)
+        assert not empty.any()
+        assert "rejected: no_mask 1" in capsys.readouterr().out
+        assert (tmp_path / "ds/labels.txt").read_text() == "background\ncat\n"
+
+    def test_mask_images_of_the_others(self, tmp_path: Path) -> None:
+        source = draw_voc(tmp_path / "in", {"a": voc_object("cat"), "b": ""})
+        (tmp_path / "masks").mkdir()
+        Image.new("L", (32, 24), 1).save(tmp_path / "masks/a.png")
+        flags = (f"--masks={tmp_path}/masks/*.png", f"--annotations={source}/Annotations")
+        assert run(source / "JPEGImages", tmp_path / "ds", *flags, "--format=raw") == 0
+        assert sorted(sum(row["mask"][0]) for row in read(tmp_path / "ds")) == [0, 24 * 32]

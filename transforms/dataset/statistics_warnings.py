@@ -17,8 +17,20 @@ MAX_RANDOM_NEXT = 0.6
 MAX_PADDING = 0.5
 MAX_UNKNOWN = 0.05
 MAX_EMPTY_MASKS = 0.95
+MAX_CLIPPED = 0.5
 _MOST_NAMED = 3
-_SIZE_REASONS = ("decompression_bomb", "unencodable", "zero_size")
+# Reasons that reject every image of a size: which, and what to do.
+_SIZE_REASONS = {
+    "decompression_bomb": (
+        "of more pixels than --max_pixels, or that unpack to far too much,",
+        "large images: raise --max_pixels if they are to be trusted",
+    ),
+    "unencodable": (
+        "that are too large for the format to write",
+        "large images: give --image_size, or another --encoding",
+    ),
+    "zero_size": ("without width or height", "them: remove them from --input"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +132,14 @@ def _of_images(split: str, sums: Mapping[str, Any]) -> Iterator[StatisticsWarnin
             "have no area inside the image: check the annotations, and --box_format and "
             "--box_units",
         )  # fmt: skip
+    clipped = sums.get("boxes_clipped", 0)
+    if clipped > MAX_CLIPPED * (boxes + dropped):
+        yield StatisticsWarning(
+            "boxes_clipped", split, clipped,
+            f"{clipped} of {dropped + boxes} boxes of {split} reach beyond their images, and are "
+            "clipped: their numbers may mean something else. Check --box_format (xywh is not "
+            "xyxy) and --box_units",
+        )  # fmt: skip
 
 
 def _of_classes(splits: Mapping[str, Mapping[str, Any]]) -> Iterator[StatisticsWarning]:
@@ -159,13 +179,13 @@ def _of_inputs(inputs: Mapping[str, Any]) -> Iterator[StatisticsWarning]:
             "Remove the copies from the input, or keep them in one split with --split_by",
         )  # fmt: skip
     rejected = inputs.get("rejected", {})
-    for reason in _SIZE_REASONS:
+    for reason, (which, lack) in _SIZE_REASONS.items():
         if reason in rejected:
             count, first = rejected[reason]["inputs"], rejected[reason]["first"]
             yield StatisticsWarning(
                 f"rejected_{reason}", "", count,
-                f"all {count} images of a size were rejected ({reason}, such as {first}), so the "
-                "dataset lacks them: see --max_pixels and --image_size",
+                f"all {count} images {which} were rejected ({reason}, such as {first}), so the "
+                f"dataset lacks {lack}",
             )  # fmt: skip
 
 

@@ -22,8 +22,9 @@ def region_mask(region: Region, height: int, width: int) -> Mask:
       ImageRejectedError: broken_mask, where the region is not one of such an image.
     """
     if region.encoding == "polygons":
-        check_polygons(region.polygons, height, width)
-        return draw_polygons(region.polygons, height, width)
+        polygons = region.in_pixels(width, height).polygons
+        check_polygons(polygons, height, width)
+        return draw_polygons(polygons, height, width)
     return _fill(_counts(region, height, width), height, width)
 
 
@@ -34,7 +35,7 @@ def check_region(region: Region, height: int, width: int) -> None:
       ImageRejectedError: broken_mask, where the region is not one of such an image.
     """
     if region.encoding == "polygons":
-        check_polygons(region.polygons, height, width)
+        check_polygons(region.in_pixels(width, height).polygons, height, width)
     else:
         _counts(region, height, width)
 

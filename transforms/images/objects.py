@@ -173,7 +173,7 @@ def _transform_region(region: Region, transform: PixelTransform) -> Mask:
         return transform_mask(stored, transform)
     moved = [
         transform.matrix.apply(np.asarray(polygon, np.float64).reshape(-1, 2)).reshape(-1).tolist()
-        for polygon in region.polygons
+        for polygon in region.in_pixels(*transform.source_size).polygons
     ]
     return draw_polygons(moved, height, width)
 

@@ -25,12 +25,22 @@ class Region:
         is "runs"; COCO's counts, a list or its compressed text, where it is "coco".
       encoding: "polygons", "runs", "coco".
       size: `(height, width)` that the runs are of; (0, 0) where the image's own is meant.
+      is_fraction: polygons are in shares of the image's width and height, not in pixels.
     """
 
     encoding: Literal["polygons", "runs", "coco"]
     polygons: tuple[tuple[float, ...], ...] = ()
     runs: tuple[int, ...] | str = ()
     size: tuple[int, int] = (0, 0)
+    is_fraction: bool = False
+
+    def in_pixels(self, width: int, height: int) -> Region:
+        """Returns the region in pixels of the stored image, which is of this size."""
+        if not self.is_fraction:
+            return self
+        sides = (width, height)
+        scaled = (tuple(n * sides[i % 2] for i, n in enumerate(p)) for p in self.polygons)
+        return replace(self, polygons=tuple(scaled), is_fraction=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +232,7 @@ def _region(content: dict[str, Any]) -> Region:
         tuple(tuple(polygon) for polygon in content.get("polygons", ())),
         runs if isinstance(runs, str) else tuple(runs),
         tuple(content.get("size", (0, 0))),
+        content.get("is_fraction", False),
     )
 
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from itertools import islice
-from typing import IO, Any, Protocol
+from typing import IO, Any, Protocol, TypeVar
 
 import numpy.typing as npt
 from apache_beam.io.filesystems import FileSystems
@@ -32,6 +32,7 @@ from recordmill.transforms.storage.beam_storage import BeamStorage
 from recordmill.transforms.storage.google_storage import GoogleStorage
 from recordmill.transforms.storage.storage_errors import reporting
 
+_Result = TypeVar("_Result")
 _WRITE_BYTES = 1 << 22
 _REQUESTS_AT_ONCE = 16
 
@@ -110,11 +111,16 @@ def read_bytes(path: str, offset: int = 0, size: int = -1) -> bytes:
 
 
 def read_many(paths: Iterable[str]) -> Iterator[bytes]:
-    """Yields the contents of small files, in order; several remote files are read at once."""
+    """Yields the contents of small files, in order; remote ones are asked for several at once."""
+    yield from map_files(read_bytes, paths)
+
+
+def map_files(function: Callable[[str], _Result], paths: Iterable[str]) -> Iterator[_Result]:
+    """Yields what a function of a path returns, in order; for remote ones several at once."""
     rest = iter(paths)
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
         while group := list(islice(rest, 16 * _REQUESTS_AT_ONCE)):
-            yield from map(read_bytes, group) if is_local(group[0]) else pool.map(read_bytes, group)
+            yield from map(function, group) if is_local(group[0]) else pool.map(function, group)
 
 
 @contextmanager

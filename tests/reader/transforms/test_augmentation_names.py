@@ -20,14 +20,11 @@ from .test_image_decoding import keys_of, marked, noise
 def test_names_and_strengths_are_those_of_the_writer() -> None:
     import argparse
 
-    for name, strength in names.STRENGTHS.items():
-        assert OPERATIONS[name].defaults == (strength,)
-    assert OPERATIONS["crop"].defaults == (names.CROP,)
+    written = {name: kind.defaults for name, kind in OPERATIONS.items()}
+    assert written == {**names.STRENGTHS, "crop": (names.CROP,)}
     parser = argparse.ArgumentParser()
     add_image_arguments(parser)
     assert parser.get_default("min_visible") == names.MIN_VISIBLE
-    everything = {*names.STRENGTHS, "crop", *names._WRITTEN_ONLY}
-    assert everything == set(OPERATIONS)
 
 
 def changed(**options: Any) -> dict[str, np.ndarray]:
@@ -57,6 +54,11 @@ def changed(**options: Any) -> dict[str, np.ndarray]:
         ({"text": "flip"}, {"flip": 0.5, "min_visible": 0.1}),
         ({"text": "rotate(10), color"}, {"flip": 0, "rotate": 10, "color": True,
                                          "min_visible": True}),
+        ({"text": "rot90,shear", "min_visible": 0.0}, {"flip": 0, "rot90": True, "shear": 0.1}),
+        ({"text": "blur,noise,cutout"}, {"flip": 0, "blur": 1.0, "noise": True, "cutout": 0.25,
+                                         "min_visible": True}),
+        ({"text": "randaugment"}, {"flip": 0, "randaugment": (2, 9), "min_visible": True}),
+        ({"randaugment": True}, {"flip": True, "randaugment": (2.0, 9.0)}),
         ({"text": "translate(0.6)", "min_visible": 0.0}, {"flip": 0, "translate": 0.6}),
     ],
     ids=str,
@@ -78,8 +80,15 @@ def test_an_operation_that_is_not_named_is_not_done() -> None:
     [
         ({"text": "flop"}, r"the augmentation must be one of .*, got 'flop'; did you mean 'flip'"),
         ({"text": "crop(0.3)"}, r"crop belongs to decoding.*give decode_images\(crop=True\)"),
-        ({"text": "noise"}, r"noise is not made while reading: write it with .*=noise`, or choose"),
-        ({"text": "randaugment(2,9)"}, "randaugment is not made while reading"),
+        ({"text": "rot90(2)"}, "rot90 takes no number, got '2'"),
+        ({"text": "randaugment(2)"}, "randaugment takes two numbers in parentheses, got '2'"),
+        ({"text": "randaugment(0,9)"}, r"must be \(operations from 1 to 14, .*got \(0, 9"),
+        ({"text": "randaugment(2.5,9)"}, r"operations from 1 to 14.*got \(2.5, 9\)"),
+        ({"text": "randaugment(2,11)"}, r"magnitude in \[0, 10\]\), got \(2, 11\)"),
+        ({"randaugment": 2}, r"must be \(operations, magnitude\), such as \(2, 9\), or"),
+        ({"text": "blur(60)"}, r"blur must be in \[0, 50\], got 60"),
+        ({"text": "cutout(2)"}, r"cutout must be in \[0, 1\], got 2"),
+        ({"text": "noise", "blur": 1.0}, "names all operations: put blur into it too"),
         ({"text": "flip,flip"}, "must name each operation once, got flip twice"),
         ({"text": "rotate(x)"}, r"rotate takes a number in parentheses, got 'x'"),
         ({"text": "rotate("}, r"augmentations must be like flip,rotate\(10\), got 'rotate\('"),

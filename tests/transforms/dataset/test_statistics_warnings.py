@@ -67,6 +67,10 @@ def test_nothing_is_wrong(statistics: dict[str, Any]) -> None:
             "boxes_dropped", 4, ["4 of 7 objects of train were dropped", "no area"],
         ),
         (
+            {"train": BOXES | {"boxes_clipped": 2}},
+            "boxes_clipped", 2, ["2 of 3 boxes of train reach beyond", "--box_format"],
+        ),
+        (
             # two copies of each image
             {"train": IMAGES | {"classes": {"cat": 2, "dog": 4, "eel": 2}}},
             "class_with_one_example", 2, ["2 of 3 classes", "(cat, eel)", "--labels"],
@@ -80,12 +84,19 @@ def test_nothing_is_wrong(statistics: dict[str, Any]) -> None:
             "shared_content", 3,
             ["3 images of test are also in train (of 40 sampled; b.jpg has the bytes of a.jpg)"],
         ),
-        (
-            {
-                "train": IMAGES,
-                "inputs": {"rejected": {"decompression_bomb": {"inputs": 2, "first": "big.png"}}},
-            },
-            "rejected_decompression_bomb", 2, ["all 2 images of a size", "big.png", "--max_pixels"],
+        *(
+            (
+                {
+                    "train": IMAGES,
+                    "inputs": {"rejected": {reason: {"inputs": 2, "first": "a.gif"}}},
+                },
+                f"rejected_{reason}", 2, [f"all 2 images {which}", "such as a.gif", flag],
+            )
+            for reason, which, flag in (
+                ("decompression_bomb", "of more pixels than --max_pixels", "raise --max_pixels"),
+                ("unencodable", "that are too large for the format", "--encoding"),
+                ("zero_size", "without width or height", "--input"),
+            )
         ),
     ],
 )  # fmt: skip

@@ -90,8 +90,9 @@ def coco_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
         labels = tuple(sorted({item.label for item in objects}))
         labels = () if spec.labels_from == "none" else labels
         first = named[0]
+        has_mask = first.has_regions and (not objects or any(item.region for item in objects))
         yield spec.reference(
-            images[0], labels=labels, objects=objects, has_mask=first.has_regions,
+            images[0], labels=labels, objects=objects, has_mask=has_mask,
             split=first.split, source_id=first.source_id,
         )  # fmt: skip
         for item in named[1:]:

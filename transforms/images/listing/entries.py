@@ -69,6 +69,8 @@ class Listing:
       scratch: a local folder for temporary files.
       held_bytes: about how much of a folder is held in memory; what is more goes through files.
       limits: what readers of the listed images can hold; larger inputs are refused here.
+      is_annotation: tells by its name whether a file below the input is one of annotations, which
+        is not passed over.
     """
 
     on_file: Callable[[str, int, int], None] = lambda path, size, modified: None
@@ -77,6 +79,7 @@ class Listing:
     scratch: str = ""
     held_bytes: int = HELD_BYTES
     limits: ReadLimits = DEFAULT_LIMITS
+    is_annotation: Callable[[str], bool] = lambda name: False
 
     def pass_over(self, reason: str, name: str, number: int = 1) -> None:
         """Counts files that are passed over.
@@ -86,6 +89,8 @@ class Listing:
           name: of one of them.
           number: of them.
         """
+        if self.is_annotation(name):
+            return
         self.filtered[reason] += number
         kind = reason
         if reason == "no_image_extension":

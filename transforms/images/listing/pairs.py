@@ -52,6 +52,8 @@ def _paired(
         yield ListedReject(mask.name, "duplicate", detail)
     if images and masks:
         yield images[0].with_mask(masks[0].stored)
+    elif images and images[0].has_mask and not images[0].objects:
+        yield images[0]  # its annotations say that it shows no object
     elif images:
         wanted = f"{key}{spec.mask_suffix}"
         yield ListedReject(

@@ -49,6 +49,8 @@ class AnnotationFile(NamedTuple):
 def voc_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
     """Yields images with the objects of the XML file of the same name; labels are their classes.
 
+    To a segmentation, an image whose file has no object is background.
+
     Where `ImageSets/Main` beside the annotations has train.txt, val.txt or test.txt, these name
     the splits, and images in none of them are counted as filtered "in_no_set".
 
@@ -102,7 +104,10 @@ def voc_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
                     units.add(item.box)
             labels = tuple(sorted({item.label for item in objects}))
             labels = () if spec.labels_from == "none" else labels
-            yield spec.reference(image, labels=labels, objects=objects, split=sets.get(key, ""))
+            yield spec.reference(
+                image, labels=labels, objects=objects, has_mask=not objects,
+                split=sets.get(key, ""),
+            )  # fmt: skip
 
     yield from join(rows(), listing, make)
     units.finish()

@@ -19,7 +19,7 @@ from recordmill.transforms.images.listing.image_files import find_files, input_r
 from recordmill.transforms.images.listing.joins import Listed, image_rows, join, stem
 from recordmill.transforms.images.listing.source_spec import SourceSpec, is_split_name
 from recordmill.transforms.images.listing.voc import AnnotationFile, read_ahead
-from recordmill.transforms.images.references import ImageObject, ListedReject
+from recordmill.transforms.images.references import ImageObject, ListedReject, Region
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.external_sort import Row
 
@@ -28,7 +28,8 @@ _LINE = re.compile(r"(?:-|(\d+)\s*:)\s*(.*)")
 
 
 def yolo_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
-    """Yields images with the objects of the text file of the same name; without one they have none.
+    """Yields images with the objects of the text file of the same name; without one they have none,
+    and are background to a segmentation.
 
     Splits are folders so called, above or below `images`.
 
@@ -43,14 +44,14 @@ def yolo_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
                 listing.on_file(*file)
                 yield name, file.path
 
+    listing.is_annotation = _is_label_file
+
     def rows() -> Iterator[Row]:
         yield from image_rows(spec.patterns, listing, lambda name: _key(name, "images"))
         count = 0
         for text in read_ahead(texts()):
             count += 1
             yield _key(text.name, "labels"), "text", tuple(text)
-        # The files of annotations are not images that were passed over.
-        listing.filtered["no_image_extension"] -= count
         if not count:
             raise UsageError(
                 f"--layout=yolo needs folders called labels with text files below --input "
@@ -72,7 +73,9 @@ def yolo_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
         labels = tuple(sorted({item.label for item in objects}))
         split = next(filter(is_split_name, image.folders), "") if not spec.split_from else ""
         labels = () if spec.labels_from == "none" else labels
-        yield spec.reference(image, labels=labels, objects=objects, split=split)
+        yield spec.reference(
+            image, labels=labels, objects=objects, has_mask=not objects, split=split
+        )
 
     return join(rows(), listing, make)
 
@@ -112,14 +115,16 @@ def _object(fields: list[str], names: list[str]) -> ImageObject:
     number, sides = fields[0], [float(field) for field in fields[1:]]
     if not number.isdecimal() or (names and int(number) >= len(names)):
         raise ValueError(f"the class is {number}, of {len(names) or 'unnamed'} classes")
+    region = None
     if len(sides) == 4:
         box = to_corners(sides, "cxcywh")
     elif len(sides) >= 6 and len(sides) % 2 == 0:  # a polygon; its box is what detection needs
         box = to_corners([min(sides[::2]), min(sides[1::2]), max(sides[::2]), max(sides[1::2])])
+        region = Region("polygons", polygons=(tuple(sides),), is_fraction=True)
     else:
         raise ValueError(f"a line has {len(fields)} fields; class cx cy w h are 5")
     label = names[int(number)] if names else str(int(number))
-    return ImageObject(label, box, is_fraction=True)
+    return ImageObject(label, box, region, is_fraction=True)
 
 
 def _objects(text: AnnotationFile, names: list[str]) -> tuple[ImageObject, ...]:
