@@ -49,6 +49,7 @@ _COMMANDS = {
     "vocab": "a WordPiece vocabulary from text",
     "plan": "estimate what text or images does, takes and costs; write nothing",
     "bench": "measure the reading speed of a dataset, and where the time goes",
+    "inspect": "show what a dataset is, and some of its records",
     "verify": "check every record, count and checksum of a dataset",
     "doctor": "report what is installed, here and where jobs run, and what will not work",
 }

@@ -132,6 +132,18 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "decode": "--no-decode",
         "image_size": "--image_size=256x256",
     },
+    "inspect": {
+        "dataset": "gs://bucket/ds",
+        "split": "--split=validation",
+        "examples": "--examples=10",
+        "record": "--record=train:12345",
+        "key": "--key=cats/1.jpg",
+        "where": "--where='label==cat and image/width>=640'",
+        "images": "--images=sheet.png",
+        "vocab_file": "--vocab_file=vocab.txt",
+        "json": "--json",
+        "color": "--color=never",
+    },
     "verify": {"dataset": "gs://bucket/ds", "workers": "--workers=4"},
     "doctor": {
         "flink_master": "--flink_master=localhost:8081",
