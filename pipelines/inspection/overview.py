@@ -27,8 +27,10 @@ def task_of(manifest: Manifest) -> str:
     config = manifest.config
     if isinstance(config.get("objective"), dict):
         return str(config["objective"].get("name"))
-    task, record_format = config.get("task"), config.get("format")
-    return f"{task} ({record_format})" if record_format else str(task)
+    images = config.get("images")
+    if isinstance(images, dict):
+        return f"{images.get('task')} ({images.get('format')})"
+    return "unknown"
 
 
 def inferred_schema(records: RecordFiles, count: int = 16) -> Schema:
