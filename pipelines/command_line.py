@@ -50,6 +50,7 @@ _COMMANDS = {
     "plan": "estimate what text or images does, takes and costs; write nothing",
     "bench": "measure the reading speed of a dataset, and where the time goes",
     "inspect": "show what a dataset is, and some of its records",
+    "report": "write a page about a dataset: sizes, classes, masks, boxes, examples",
     "verify": "check every record, count and checksum of a dataset",
     "doctor": "report what is installed, here and where jobs run, and what will not work",
 }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
@@ -18,10 +18,10 @@ from recordmill.pipelines.inspection.overview import inferred_schema, overview, 
 from recordmill.pipelines.inspection.record_files import Record, RecordFiles, open_records
 from recordmill.pipelines.inspection.styles import COLOR_CHOICES, style_for
 from recordmill.pipelines.inspection.token_lines import LEGEND
+from recordmill.pipelines.inspection.vocabularies import read_vocabulary
 from recordmill.reader.examples import parse_any
 from recordmill.records.errors import RunError, UsageError
 from recordmill.records.schema import Schema
-from recordmill.transforms.storage import files
 
 Shown = list[tuple[Record, Mapping[str, Any]]]
 
@@ -113,29 +113,6 @@ def _values(record: Record) -> dict[str, Any]:
         ) from error
 
 
-def _vocabulary(path: str, records: RecordFiles) -> Sequence[str] | None:
-    if not path:
-        return None
-    from recordmill.transforms.text.tokenization import Vocabulary
-
-    vocabulary = Vocabulary.from_bytes(_read(path), path)
-    written = records.manifest.config.get("vocabulary_blake2b") if records.manifest else None
-    if written not in (None, vocabulary.checksum):
-        raise UsageError(
-            f"--vocab_file must be the vocabulary that {records.path} was written with, and "
-            f"{path} is another one"
-        )
-    return vocabulary.tokens
-
-
-def _read(path: str) -> bytes:
-    try:
-        return files.read_bytes(path)
-    except OSError as error:
-        reason = error.strerror or error
-        raise UsageError(f"--vocab_file {path} cannot be read: {reason}") from error
-
-
 def _draw(shown: Shown, schema: Schema | None, path: str) -> int:
     """Writes the picture file; returns the number of images in it."""
     from recordmill.pipelines.inspection.image_sheet import draw_sheet, drawing_of
@@ -163,7 +140,7 @@ def main(arguments: list[str]) -> int:
         records.split(options.split)
     schema = records.schema
     known = schema or inferred_schema(records)
-    vocabulary = _vocabulary(options.vocab_file, records)
+    vocabulary = read_vocabulary(options.vocab_file, records)
     shown = [(record, _values(record)) for record in _chosen(records, options, schema)]
     drawn = _draw(shown, schema, options.images) if options.images else 0
     if options.json:

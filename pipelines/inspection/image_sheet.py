@@ -60,7 +60,7 @@ def drawing_of(values: Mapping[str, Any], schema: Schema | None, caption: str) -
     image = _image(values, schema)
     if image is None:
         return None
-    boxes = _boxes(values)
+    boxes = boxes_of(values)
     return Drawing(image, _mask(values, schema, image), boxes, _labels(values, schema), caption)
 
 
@@ -132,7 +132,8 @@ def _mask(
     return None
 
 
-def _boxes(values: Mapping[str, Any]) -> npt.NDArray[np.float32]:
+def boxes_of(values: Mapping[str, Any]) -> npt.NDArray[np.float32]:
+    """Returns the boxes of a record, `[num_boxes, 4] float32`, (ymin, xmin, ymax, xmax)."""
     if len(values.get("objects/bbox", ())):
         return np.asarray(values["objects/bbox"], np.float32).reshape(-1, 4)
     sides = [values.get(f"image/object/bbox/{side}", ()) for side in _SIDES]

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice, takewhile
 from typing import IO
 
 from recordmill.reader.framing import read_record, record_length, records_of, skip_records
-from recordmill.reader.record_ranges import parse_index
+from recordmill.reader.record_ranges import Ints, parse_index
 from recordmill.records.errors import RunError, UsageError, one_of
 from recordmill.records.manifest import MANIFEST_PATH, SUCCESS_PATH, Manifest
 from recordmill.records.schema import Schema
@@ -69,14 +70,45 @@ class RecordFile:
                     yield record
                     number += 1
         except (ValueError, EOFError, zlib.error) as error:
-            raise RunError(
-                f"{self.path}: record {number} cannot be read: {error}; copy the file again"
-            ) from error
+            raise self._broken(number, error) from error
+
+    def read_some(self, positions: Sequence[int]) -> Iterator[bytes]:
+        """Yields the records of some ascending numbers; with an index, reads nothing else.
+
+        Raises:
+          RunError: the file is damaged, or ends before.
+        """
+        if self.compression or not self.index or self.records is None:
+            wanted = set(positions)
+            for number, record in enumerate(islice(self.read_from(0), positions[-1] + 1)):
+                if number in wanted:
+                    yield record
+            return
+        offsets = self._offsets(self.records)
+        number = -1
+        try:
+            with files.open_read(self.path) as handle:
+                for number in positions:
+                    handle.seek(int(offsets[number]))
+                    record = read_record(handle, self.file_bytes)
+                    if record is None:
+                        raise ValueError("the file ends before it")
+                    yield record
+        except ValueError as error:
+            raise self._broken(number, error) from error
+
+    def _broken(self, number: int, error: Exception) -> RunError:
+        return RunError(
+            f"{self.path}: record {number} cannot be read: {error}; copy the file again"
+        )
+
+    def _offsets(self, records: int) -> Ints:
+        return parse_index(files.read_bytes(self.index), records, 1, self.index)
 
     def _offset(self, first: int) -> int:
         if self.compression or not self.index or not first or self.records is None:
             return 0
-        offsets = parse_index(files.read_bytes(self.index), self.records, 1, self.index)
+        offsets = self._offsets(self.records)
         return int(offsets[first]) if first < len(offsets) else self.file_bytes
 
 
@@ -176,9 +208,7 @@ class RecordFiles:
         split_files = self.split(split)
         known = [file.records for file in split_files if file.records is not None]
         if len(known) == len(split_files):
-            total = sum(known)
-            for i in range(min(count, total)):
-                yield self.record(split, i * total // min(count, total))
+            yield from self._spread(split, min(count, sum(known)), sum(known))
             return
         number = 0
         for file in split_files:
@@ -187,6 +217,18 @@ class RecordFiles:
                     return
                 yield Record(split, number, file.path, position, data)
                 number += 1
+
+    def _spread(self, split: str, count: int, total: int) -> Iterator[Record]:
+        numbers = [i * total // count for i in range(count)]
+        first = 0
+        for file in self.split(split):
+            after = first + _count(file)
+            positions = [n - first for n in takewhile(lambda n: n < after, numbers)]
+            numbers = numbers[len(positions) :]
+            if positions:
+                for position, data in zip(positions, file.read_some(positions), strict=True):
+                    yield Record(split, first + position, file.path, position, data)
+            first = after
 
 
 def _count(file: RecordFile) -> int:

@@ -65,7 +65,7 @@ def token_lines(
     row = values[name]
     word = _word_of(vocabulary)
     groups = values.get(_ROWS[name], ())
-    length = _length(values, name, row, groups)
+    length = row_length(values, name)
     marks = _marks(values, word, style) if name in ("input_ids", "input_word_ids") else {}
     tokens = []
     for position, token in enumerate(row[:length]):
@@ -92,8 +92,9 @@ def _word_of(vocabulary: Sequence[str] | None) -> Callable[[Any], str]:
     return word
 
 
-def _length(values: Mapping[str, Any], name: str, row: Any, groups: Any) -> int:
+def row_length(values: Mapping[str, Any], name: str) -> int:
     """Returns the number of tokens in a row, without the padding at its end."""
+    row, groups = values[name], values.get(_ROWS[name], ())
     for mask in _LENGTHS:
         if name.startswith("input") and len(values.get(mask, ())) == len(row):
             return int(np.count_nonzero(values[mask]))
