@@ -144,6 +144,12 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "json": "--json",
         "color": "--color=never",
     },
+    "report": {
+        "dataset": "gs://bucket/ds",
+        "html": "--html=report.html",
+        "sample": "--sample=10000",
+        "vocab_file": "--vocab_file=vocab.txt",
+    },
     "verify": {"dataset": "gs://bucket/ds", "workers": "--workers=4"},
     "doctor": {
         "flink_master": "--flink_master=localhost:8081",

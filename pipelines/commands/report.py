@@ -49,14 +49,15 @@ def write_report(dataset: str, html: str, *, sample: int = 1000, vocab_file: str
       UsageError: there are no records, or the page cannot be written.
       RunError: a record is broken.
     """
-    from recordmill.pipelines.inspection.report import Report
+    from recordmill.pipelines.inspection.facts import Facts
+    from recordmill.pipelines.inspection.report import report_page
 
     records = open_records(dataset)
     schema = records.schema or inferred_schema(records)
     vocabulary = read_vocabulary(vocab_file, records)
     mask_id = vocabulary.index(_MASK) if vocabulary and _MASK in vocabulary else None
     samples, shown = read_sample(records, sample, mask_id)
-    content = Report(records, schema, samples, shown, vocabulary).html().encode()
+    content = report_page(Facts(records, schema, samples, shown, vocabulary)).encode()
     try:
         files.write_bytes(html, content)
     except OSError as error:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 _INK, _GRID = "#123456", "#123457"
 _CSS = {_INK: "currentColor", _GRID: "var(--grid)"}
 SERIES = ("#2f7fe0", "#e0762f", "#2fa76a", "#a95fd0", "#c9a200", "#d0507a")
+_MOST_BARS = 40
 _WIDTH, _HEIGHT = 5.6, 2.6  # inches; the page scales them
 
 
@@ -61,7 +62,6 @@ def _svg(figure: Any, title: str) -> str:
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'(<svg[^>]*?) (?:width|height)="[^"]*"', r"\1", svg)
     svg = re.sub(r'(<svg[^>]*?) (?:width|height)="[^"]*"', r"\1", svg)
-    # Names of clip paths and markers must differ from those of the page's other plots.
     return svg.replace("<svg ", f'<svg role="img" aria-label="{_attribute(title)}" ', 1)
 
 
@@ -75,21 +75,23 @@ def bars(
     *,
     x: str = "",
     y: str = "",
-    most: int = 40,
+    in_order: bool = False,
 ) -> str:
     """Returns a bar chart of names and their numbers, one colour a series.
 
     Args:
       title: for those who cannot see it.
       series: name -> label -> number.
-      x, y: what the axes show.
-      most: labels; the rarest are left out.
+      x, y: what the axes show. Of the labels, the 40 most frequent are there.
+      in_order: the labels stay as they are, instead of the most frequent one first.
     """
     totals: dict[str, float] = {}
     for numbers in series.values():
         for label, number in numbers.items():
             totals[label] = totals.get(label, 0) + number
-    labels = sorted(totals, key=lambda label: -totals[label])[:most]
+    labels = sorted(totals, key=lambda label: -totals[label])[:_MOST_BARS]
+    if in_order:
+        labels.sort(key=list(totals).index)
     figure, axes = _figure(title, x, y)
     width = 0.8 / max(1, len(series))
     for i, (name, numbers) in enumerate(series.items()):
@@ -134,7 +136,7 @@ def heat_map(title: str, cells: npt.NDArray[Any]) -> str:
     # Rectangles instead of a picture: a reader of the page can enlarge them, and they are small.
     mesh = axes.pcolormesh(
         np.linspace(0, 1, columns + 1), np.linspace(1, 0, rows + 1), cells, cmap="viridis",
-        rasterized=False,
+        edgecolors="face", linewidth=0.4,
     )  # fmt: skip
     axes.set_aspect("equal")
     figure.colorbar(mesh, ax=axes, label="boxes")

@@ -10,7 +10,7 @@ import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice, takewhile
+from itertools import islice
 from typing import IO
 
 from recordmill.reader.framing import read_record, record_length, records_of, skip_records
@@ -223,7 +223,7 @@ class RecordFiles:
         first = 0
         for file in self.split(split):
             after = first + _count(file)
-            positions = [n - first for n in takewhile(lambda n: n < after, numbers)]
+            positions = [n - first for n in numbers if n < after]
             numbers = numbers[len(positions) :]
             if positions:
                 for position, data in zip(positions, file.read_some(positions), strict=True):

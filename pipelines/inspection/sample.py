@@ -151,7 +151,8 @@ def read_sample(
     for split in records.splits:
         sample = samples[split] = SplitSample()
         wanted = max(SHOWN, count // len(records.splits))
-        most = _shown_of(records, split)
+        spread: list[tuple[Record, dict[str, Any]]] = []
+        every = 1
         for i, record in enumerate(records.some_records(split, wanted)):
             try:
                 values = parse_any(record.data)
@@ -161,9 +162,12 @@ def read_sample(
                     "else is broken with `recordmill verify`"
                 ) from error
             sample.add(record, values, mask_id)
-            if i % max(1, wanted // most) == 0 and most:
-                shown.append((record, values))
-                most -= 1
+            if i % every == 0:
+                spread.append((record, values))
+            if len(spread) == 2 * SHOWN:  # so few are kept, however many there will be
+                spread, every = spread[::2], 2 * every
+        most = min(_shown_of(records, split), len(spread))
+        shown += [spread[i * len(spread) // most] for i in range(most)]
     return samples, shown
 
 
