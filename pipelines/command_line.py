@@ -51,6 +51,7 @@ _COMMANDS = {
     "bench": "measure the reading speed of a dataset, and where the time goes",
     "inspect": "show what a dataset is, and some of its records",
     "report": "write a page about a dataset: sizes, classes, masks, boxes, examples",
+    "diff": "show what two datasets differ in",
     "verify": "check every record, count and checksum of a dataset",
     "doctor": "report what is installed, here and where jobs run, and what will not work",
 }

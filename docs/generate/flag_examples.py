@@ -150,6 +150,14 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "sample": "--sample=10000",
         "vocab_file": "--vocab_file=vocab.txt",
     },
+    "diff": {
+        "first": "ds",
+        "second": "other",
+        "key": "--key=image/filename",
+        "examples": "--examples=10",
+        "records": "--no-records",
+        "json": "--json",
+    },
     "verify": {"dataset": "gs://bucket/ds", "workers": "--workers=4"},
     "doctor": {
         "flink_master": "--flink_master=localhost:8081",

@@ -17,7 +17,7 @@ from recordmill.pipelines.engines.choice import add_engine_arguments
 # The commands, and the jobs of `recordmill plan`, which has a parser for each.
 COMMANDS = {
     "text": [], "images": [], "vocab": [], "plan text": ["text"], "plan images": ["images"],
-    "bench": [], "inspect": [], "report": [], "verify": [], "doctor": [],
+    "bench": [], "inspect": [], "report": [], "diff": [], "verify": [], "doctor": [],
 }  # fmt: skip
 _PLAN_GROUP = "plan"
 _ENGINE_COMMANDS = ("text", "images", "vocab", "plan")
