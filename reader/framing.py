@@ -8,7 +8,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import IO
+from typing import IO, Protocol
+
+
+class Stream(Protocol):
+    """What records are read from: a file, or what decompresses one."""
+
+    def read(self, size: int, /) -> bytes:
+        """Returns `size` bytes, fewer at the end."""
+
 
 HEADER_BYTES = 12
 FOOTER_BYTES = 4
@@ -39,7 +47,7 @@ def record_length(header: bytes) -> int:
     return int(length)
 
 
-def read_record(file: IO[bytes], most: int) -> bytes | None:
+def read_record(file: Stream, most: int) -> bytes | None:
     """Reads the record at the position of an open file; returns None at the file's end.
 
     Args:
@@ -78,7 +86,7 @@ def skip_records(file: IO[bytes], count: int) -> int:
     return count
 
 
-def records_of(file: IO[bytes], most: int) -> Iterator[bytes]:
+def records_of(file: Stream, most: int) -> Iterator[bytes]:
     """Yields the records of an open file from its position on; see `read_record`."""
     while (record := read_record(file, most)) is not None:
         yield record

@@ -85,7 +85,7 @@ def main(arguments: list[str]) -> int:
         raise UsageError(f"--examples must be 0 or more, got {options.examples}")
     first, second = open_records(options.first), open_records(options.second)
     values = list(value_differences(_described(first), _described(second)))
-    records = None
+    records: dict[str, Any] | None = None
     if options.records:
         one, other, same = different_records(first, second, options.key, options.examples)
         records = {"only_in_a": _side(one), "only_in_b": _side(other), "in_both": same}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -23,7 +23,7 @@ from recordmill.reader.examples import parse_any
 from recordmill.records.errors import RunError, UsageError
 from recordmill.records.schema import Schema
 
-Shown = list[tuple[Record, Mapping[str, Any]]]
+Shown = Sequence[tuple[Record, Mapping[str, Any]]]
 
 
 def make_parser() -> Parser:

@@ -38,9 +38,9 @@ def overview_section(facts: Facts, lines: Mapping[str, str]) -> Section:
     origin = [(name, value) for name, value in lines.items() if name not in skipped]
     if origin:
         section.tables.append(Table("Origin", ("Fact", "Value"), origin, numbers=False))
-    features = [(f.name, f.dtype, str(list(f.shape)), f.meaning) for f in facts.schema.features]
-    header = ("Feature", "Type", "Shape", "Meaning")
-    section.tables.append(Table("Features", header, features, numbers=False))
+    about = [(f.name, f.dtype, str(list(f.shape)), f.meaning) for f in facts.schema.features]
+    columns = ("Feature", "Type", "Shape", "Meaning")
+    section.tables.append(Table("Features", columns, about, numbers=False))
     return section
 
 

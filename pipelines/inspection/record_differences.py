@@ -83,8 +83,8 @@ def different_records(
         for name, dataset in (("a", first), ("b", second)):
             _scatter(dataset, Path(folder), name, record_key(key), Counter(twins))
         for partition in range(_PARTITIONS):
-            rows = [_rows(Path(folder, f"{name}-{partition:03d}")) for name in "ab"]
-            same += _compare(*rows, (one, other), (first, second), most)
+            a, b = (_rows(Path(folder, f"{name}-{partition:03d}")) for name in "ab")
+            same += _compare(a, b, (one, other), (first, second), most)
     return one, other, same
 
 

@@ -56,16 +56,16 @@ class RecordFile:
         number = first
         try:
             with files.open_read(self.path, self._offset(first)) as handle:
-                stream, most = handle, self.file_bytes
+                stream: IO[bytes] | _Decompressed = handle
+                most = self.file_bytes
                 if self.compression:
                     stream, most = _Decompressed(handle, self.compression), _MAX_RECORD_BYTES
-                if self.compression or not self.index:
-                    if self.compression:
-                        for _ in range(first):
-                            if read_record(stream, most) is None:
-                                return
-                    elif skip_records(stream, first) < first:
-                        return
+                if self.compression:
+                    for _ in range(first):
+                        if read_record(stream, most) is None:
+                            return
+                elif not self.index and skip_records(handle, first) < first:
+                    return
                 for record in records_of(stream, most):
                     yield record
                     number += 1
@@ -90,10 +90,10 @@ class RecordFile:
             with files.open_read(self.path) as handle:
                 for number in positions:
                     handle.seek(int(offsets[number]))
-                    record = read_record(handle, self.file_bytes)
-                    if record is None:
+                    found = read_record(handle, self.file_bytes)
+                    if found is None:
                         raise ValueError("the file ends before it")
-                    yield record
+                    yield found
         except ValueError as error:
             raise self._broken(number, error) from error
 
