@@ -104,7 +104,7 @@ def check_example(command: str, parser: argparse.ArgumentParser, action: argpars
     """
     arguments = shlex.split(example_of(command, action))
     positional = [a for a in parser._actions if not a.option_strings]
-    given = arguments if action in positional else [*("x" for _ in positional), *arguments]
+    given = [*("x" for other in positional if other is not action), *arguments]
     _, unknown = parser.parse_known_args(given)
     names = {argument.partition("=")[0] for argument in arguments}
     if unknown or (action.option_strings and not names & set(action.option_strings)):
