@@ -37,9 +37,9 @@ def describe(master: str, printed: str, stage: str) -> str:
     """Returns how long the job took on the cluster, and what each subtask of a stage read."""
     job = get(f"http://{master}/jobs/{printed.partition('/#/job/running/')[2].split()[0]}")
     [vertex] = [v for v in job["vertices"] if stage in v["name"]]
-    found = get(f"http://{master}/jobs/{job['jid']}/vertices/{vertex['id']}")["subtasks"]
-    counts = [subtask["metrics"]["read-records"] for subtask in found]
-    hosts = {subtask["taskmanager-id"] for subtask in found}
+    subtasks = get(f"http://{master}/jobs/{job['jid']}/vertices/{vertex['id']}")["subtasks"]
+    counts = [subtask["metrics"]["read-records"] for subtask in subtasks]
+    hosts = {subtask["taskmanager-id"] for subtask in subtasks}
     return f"{job['duration'] / 1000:.1f} s in the cluster, {counts} on {len(hosts)} task managers"
 
 
@@ -88,8 +88,8 @@ def main() -> None:
         for slots in options.slots.split(","):
             flags = ["--runner=flink", *where, f"--parallelism={slots}"]
             printed = run_sleeping(flags, options.tasks, Path(folder, f"sleep-{slots}"))
-            took, found = printed.rpartition("\n")[2], describe(master, printed, "Sleep")
-            print(f"{slots} slots: {took}; {found}", flush=True)
+            took, summary = printed.rpartition("\n")[2], describe(master, printed, "Sleep")
+            print(f"{slots} slots: {took}; {summary}", flush=True)
             command = [
                 sys.executable, "-m", "recordmill.pipelines.images", f"--input={folder}/photos",
                 "--image_size=224x224", "--augmentations=flip,randaugment(2,9)",

@@ -103,7 +103,7 @@ def rates(
     The runs take turns, so that all of a round meet the same load; processor time is what remains
     comparable where others use the machine.
     """
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in makers}
+    figures: dict[str, list[tuple[float, float]]] = {name: [] for name in makers}
     for _ in range(ROUNDS):
         for name, make in makers.items():
             batches = iter(make())
@@ -116,9 +116,9 @@ def rates(
                     break
             rate = count * BATCH / (time.perf_counter() - began)
             cost = (time.process_time() - worked) / (count * BATCH) * 1e6
-            found[name].append((rate, cost))
+            figures[name].append((rate, cost))
             del batches  # it may still be reading ahead
-    return {name: np.array(rows) for name, rows in found.items()}
+    return {name: np.array(rows) for name, rows in figures.items()}
 
 
 def model_garden(path: Path) -> tf.data.Dataset:

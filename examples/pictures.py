@@ -36,8 +36,8 @@ def draw(folder: Path, train: int = 24, test: int = 8) -> None:
     """Writes Class1 and Class2 with Train and Test, masks and Labels.txt; every third is whole."""
     for kind in (1, 2):
         for split, count in (("Train", train), ("Test", test)):
-            place = folder / f"Class{kind}" / split
-            (place / "Label").mkdir(parents=True, exist_ok=True)
+            target = folder / f"Class{kind}" / split
+            (target / "Label").mkdir(parents=True, exist_ok=True)
             rows = ["1\t0\t0\t0\t0"]  # DAGM's first line belongs to no image
             for number in range(1, count + 1):
                 rng = np.random.default_rng([kind, len(split), number])
@@ -47,11 +47,11 @@ def draw(folder: Path, train: int = 24, test: int = 8) -> None:
                     mask_name = f"{number:04d}_label.PNG"
                     pixels = np.where(mask, pixels * 0.55, pixels)
                     shown = Image.fromarray((mask * 255).astype(np.uint8))
-                    shown.save(place / "Label" / mask_name)
+                    shown.save(target / "Label" / mask_name)
                 grey = Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
-                grey.save(place / name)
+                grey.save(target / name)
                 rows.append(f"{number}\t{int(number % 3 > 0)}\t{name}\t0\t{mask_name}")
-            (place / "Label" / "Labels.txt").write_text("\n".join(rows) + "\n")
+            (target / "Label" / "Labels.txt").write_text("\n".join(rows) + "\n")
 
 
 def contact_sheet(images: Any, masks: Any, path: Path, columns: int = 6) -> None:

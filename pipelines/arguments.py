@@ -48,7 +48,7 @@ class BooleanFlag(argparse.Action):
 
 
 def is_boolean(action: argparse.Action) -> bool:
-    """Tells whether a flag is true or false, and can be written without a value."""
+    """Returns whether a flag is true or false, and can be written without a value."""
     return isinstance(action, (BooleanFlag, argparse.BooleanOptionalAction))
 
 

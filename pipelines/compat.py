@@ -1,4 +1,4 @@
-"""Every use of what Beam and argparse do not promise to keep, in one place.
+"""Every use of private parts of Beam and argparse.
 
 `tests/pipelines/test_compat.py` has a canary for each of them, which fails when a release changes
 it. Beam is imported late: some commands do without it.

@@ -1,4 +1,4 @@
-"""What a person sees while a job runs: phase, share, speed, time left; and the peak memory.
+"""Show the progress of a job: phase, share, speed, time left; and measure the peak memory.
 
 Progress is read from the files that finished tasks write, because engines report nothing before
 their end. A terminal shows a bar by tqdm; elsewhere a plain line is printed each half minute.
@@ -32,7 +32,7 @@ _STAGE = "{desc}"  # of a phase whose size says nothing
 def resident_bytes(root: int | None = None) -> int | None:
     """Returns the memory of a process (this one by default) and its descendants together.
 
-    Pages that they share are counted for each. None where the system does not tell.
+    Pages that they share are counted for each. None if the system does not report it.
     """
     sizes = []
     try:

@@ -54,7 +54,7 @@ _ONE_PROCESS_BYTES = 256_000_000
 
 @dataclass(frozen=True, slots=True)
 class VocabRequest:
-    """What the user asked for, checked.
+    """The checked request for a vocabulary.
 
     Attributes:
       patterns: globs of the input.
@@ -64,6 +64,9 @@ class VocabRequest:
       lower_case: as in --do_lower_case.
       max_rejected: the share of inputs that may be rejected, in [0, 1].
       learn: the vocabulary wanted.
+
+    Raises:
+      UsageError: a value is not valid.
     """
 
     patterns: list[str]
@@ -107,7 +110,11 @@ class CountingRun:
     input_bytes: int
 
     def over_tasks(self, work: str, transform: beam.PTransform[beam.PCollection[int], Any]) -> None:
-        """Applies a transform to the numbers of all tasks, on the engine asked for."""
+        """Applies a transform to the numbers of all tasks, on the engine asked for.
+
+        Raises:
+          RunError: a work item failed, or the engine.
+        """
 
         def build(pipeline: beam.Pipeline) -> object:
             return (
@@ -176,7 +183,7 @@ def _check_totals(totals: dict[str, Any], max_rejected: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class VocabularySummary:
-    """What a vocabulary was learned from.
+    """The numbers of tokens and words of a new vocabulary.
 
     Attributes:
       tokens: the number of tokens in the file.

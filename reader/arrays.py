@@ -1,4 +1,4 @@
-"""Batches as numpy arrays, for JAX, PyTorch and everything else."""
+"""Turn batches into numpy arrays, for JAX, PyTorch and other libraries."""
 
 from __future__ import annotations
 

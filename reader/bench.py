@@ -1,4 +1,4 @@
-"""`recordmill bench`: how fast a dataset can be read, where the time goes, and what to change."""
+"""`recordmill bench`: measure how fast a dataset is read and where the time goes; give advice."""
 
 from __future__ import annotations
 
@@ -25,25 +25,26 @@ _STEP_MSEC = (5.0, 10.0, 20.0, 50.0, 100.0, 200.0)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `recordmill bench`."""
     parser.add_argument("path", metavar="DIR", help="a finished dataset")
-    parser.add_argument("--split", default="train", help="such as train or train[:10%%]")
-    parser.add_argument("--batch_size", type=int, default=256, help="records of a batch")
-    parser.add_argument("--time", type=float, default=30, help="seconds to measure, in all")
+    parser.add_argument("--split", default="train", help="the split, such as train[:10%%]")
+    parser.add_argument("--batch_size", type=int, default=256, help="the records in a batch")
+    parser.add_argument("--time", type=float, default=30, help="the seconds to measure in total")
     parser.add_argument(
-        "--shuffle", action=argparse.BooleanOptionalAction, default=True, help="as in training"
-    )
-    parser.add_argument("--seed", type=int, default=0, help="of the order of records")
+        "--shuffle", action=argparse.BooleanOptionalAction, default=True,
+        help="shuffle the records, as in training",
+    )  # fmt: skip
+    parser.add_argument("--seed", type=int, default=0, help="the seed of the order")
     parser.add_argument(
         "--step_msec", type=float, nargs="*", default=_STEP_MSEC,
-        help="step times of a trainer to work out stalls for",
+        help="the times of a trainer's step in milliseconds, for which stalls are computed",
     )  # fmt: skip
     parser.add_argument(
         "--decode", action=argparse.BooleanOptionalAction,
-        help="decode images, as training does; by default they are, where there are any",
+        help="decode images, as training does; by default, if the dataset has images",
     )  # fmt: skip
     parser.add_argument(
         "--image_size", metavar="HEIGHTxWIDTH",
-        help="what images are resized to after decoding: by default their stored size, or 224x224 "
-        "where sizes differ",
+        help="the size of images after decoding; by default their stored size, or 224x224 if sizes "
+        "differ",
     )  # fmt: skip
 
 
@@ -66,7 +67,7 @@ class _Decoding:
 
 
 def _decoding(arguments: argparse.Namespace) -> _Decoding | None:
-    """Returns how to decode images; None where there are none, or they are to stay encoded.
+    """Returns how to decode images; None if there are none, or if they are to stay encoded.
 
     Raises:
       UsageError: a wrong size, or a flag that has no effect.
@@ -96,7 +97,7 @@ class Costs:
     Attributes:
       read: opening, reading and checking records.
       parse: from strings to tensors, shuffling with it.
-      transform: what the caller does with batches.
+      transform: the caller's function of batches.
       wait: from one batch to the next, all stages working at once.
     """
 
@@ -110,7 +111,7 @@ class Costs:
         return max(0.0, 1 - step_msec / self.wait) if self.wait else 0.0
 
     def advice(self) -> str:
-        """Returns what to change first where a trainer waits."""
+        """Returns the first change to make if a trainer waits."""
         stage = max(("read", "parse", "transform"), key=lambda name: getattr(self, name))
         return {
             "read": "reading is the largest part: keep the shards on a local disk (cache_dir), "

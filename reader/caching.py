@@ -2,8 +2,9 @@
 
 An entry appears by a rename of a finished, checked copy, so that several processes may fill one
 folder. A process holds a shared lock on the entries that it reads until it ends; whoever needs
-room removes entries that nobody holds, the longest unused first. Shards for which there is no
-room are read where they are: a cache smaller than an epoch keeps part of it, and never thrashes.
+room removes entries that no process holds, the longest unused first. Shards for which there is no
+room are read from their own storage: a cache smaller than an epoch keeps a part of it, and never
+thrashes.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ class ShardCache:
             yield lock.fileno()
 
     def _make_room(self, wanted: int) -> bool:
-        """Removes what nobody holds until there is room; returns whether there is."""
+        """Removes entries that no process holds until there is room; returns whether there is."""
         entries = [(path, path.stat()) for path in self._folder.iterdir() if path.name != _LOCK]
         used = sum(stat.st_size for _, stat in entries)
         if wanted > self._limit:
@@ -147,7 +148,7 @@ def _hold(entry: Path) -> bool:
 
 
 def _remove(entry: Path) -> bool:
-    """Removes an entry, or what a dead process left, unless somebody holds it."""
+    """Removes an entry, or the file of a dead process, unless a process holds it."""
     with entry.open("rb") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""What the reader uses of TensorFlow beyond its documented interface, in one place.
+"""Everything that the reader uses of TensorFlow beyond its documented interface.
 
 `tests/reader/test_compat.py` has a test for each use, so that a release which changes one is
 noticed there and not in training.
@@ -45,7 +45,7 @@ class DatasetOfVariant(tf.data.Dataset):
 
     @property
     def element_spec(self) -> Any:
-        """What an element is."""
+        """The spec of an element."""
         return self._spec
 
 

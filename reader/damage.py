@@ -1,4 +1,4 @@
-"""Records that cannot be read: which, where, and what is wrong."""
+"""Find records that cannot be read: their position, and the problem."""
 
 from __future__ import annotations
 

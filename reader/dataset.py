@@ -1,4 +1,4 @@
-"""What a reader knows of a dataset before it opens a shard: `_SUCCESS`, manifest, schema."""
+"""Open a dataset by its `_SUCCESS`, manifest and schema, before any shard is opened."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class FinishedDataset:
         """Checks that a split's folder holds its shards and nothing else.
 
         Hidden files, such as `.DS_Store`, do not matter. Shards that lie beside the dataset's other
-        files are told by their names.
+        files are recognized by their names.
 
         Raises:
           UsageError: a shard is missing, or another file is there.
@@ -118,7 +118,7 @@ def _join(folder: str, name: str) -> str:
 
 
 def _read(path: str) -> bytes | None:
-    """Returns the bytes of a small file, local or on one of TensorFlow's file systems, or None."""
+    """Returns the bytes of a small file on any file system of TensorFlow, None if it is missing."""
     if "://" not in path:
         try:
             with open(path, "rb") as handle:
@@ -136,7 +136,7 @@ def _read(path: str) -> bytes | None:
 
 
 def _list(folder: str) -> list[str]:
-    """Returns the names in a folder, none where there is no folder."""
+    """Returns the names in a folder, none if there is no such folder."""
     if "://" not in folder:
         return os.listdir(folder) if os.path.isdir(folder) else []
     import tensorflow as tf

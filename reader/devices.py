@@ -1,6 +1,6 @@
-"""From batches in host memory to the devices that train.
+"""Copy batches from host memory to the devices that train.
 
-The copy to a device comes last: what stands after it would run in host memory again. One device
+The copy to a device comes last: a stage after it would run in host memory again. A single device
 gets a buffer of its own; under `tf.distribute` the strategy copies, one batch ahead on each device.
 """
 

@@ -1,7 +1,7 @@
-"""tf.Examples and SequenceExamples to numpy, without TensorFlow.
+"""Parse tf.Examples and SequenceExamples into numpy arrays, without TensorFlow.
 
-The wire format stands in `records/encoding.py`. Features that are not in the schema are passed
-over, as `tf.io.parse_example` does it; numbers may be packed or not.
+`records/codec/encoding.py` describes the wire format. Features that are not in the schema are
+skipped, as `tf.io.parse_example` does; numbers may be packed or not.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def parse_record(schema: Schema, record: bytes) -> dict[str, Any]:
       shape () is one value.
 
     Raises:
-      ValueError: the bytes are no such record, or a feature is missing or has another size.
+      ValueError: the bytes are not such a record, or a feature is missing or has another size.
     """
     try:
         maps = {number: content for number, _, content in _fields(memoryview(record))}

@@ -1,4 +1,4 @@
-"""What travels between the stages of a reader: batches of features, and functions of them."""
+"""Types of the batches that pass between the stages of a reader, and of functions of them."""
 
 from __future__ import annotations
 

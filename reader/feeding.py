@@ -54,6 +54,9 @@ class Feed:
     Args:
       capacity: the examples that wait at most; beyond it `put` waits.
       processes: the producer is another process, which gets the feed as an argument.
+
+    Raises:
+      UsageError: the capacity is below 1.
     """
 
     def __init__(self, *, capacity: int = 256, processes: bool = False) -> None:

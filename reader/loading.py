@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Reader:
     """The batches of a split: the same order for any number of workers, from any step on.
 
-    Iterating gives batches and counts them, so that `state` knows where training stands; `dataset`
+    Iterating gives batches and counts them, so that `state` knows the step of training; `dataset`
     gives the `tf.data.Dataset` alone, for callers that count themselves.
 
     Attributes:
@@ -113,7 +113,7 @@ class Reader:
         return bool(self._options.transforms)
 
     def read_only(self) -> tuple[tf.data.Dataset, int]:
-        """Returns an epoch's windows, read and not parsed, and the batches in each: to measure."""
+        """Returns an epoch's windows, read and not parsed, and the batches of each, to measure."""
         from recordmill.reader.pipeline import read_only
 
         return read_only(self._source, self._order), self._order.window_steps
@@ -142,7 +142,7 @@ class Reader:
             yield batch
 
     def state(self, step: int | None = None) -> str:
-        """Returns where training stands, as JSON of fewer than 1,024 bytes for a checkpoint.
+        """Returns the position of training, as JSON of fewer than 1,024 bytes for a checkpoint.
 
         Args:
           step: the batches consumed, for those who iterate `dataset()`; else the reader knows.
@@ -150,7 +150,7 @@ class Reader:
         return format_state(self._identity, self._step if step is None else step)
 
     def restore(self, state: str) -> None:
-        """Goes on where `state` was taken, by any number of workers of the same global batch.
+        """Continues at a state's position, with any number of workers of the same global batch.
 
         Raises:
           UsageError: the state is of another dataset or order, which the message names.
@@ -158,7 +158,7 @@ class Reader:
         self._go_to(parse_state(state, self._identity))
 
 
-# The parameters stand close together because each has its line in the docstring.
+# The parameters share lines because each one has its line in the docstring.
 def load(
     path: str | os.PathLike[str], split: str, *, batch_size: int, shuffle: bool = True,
     seed: int = 0, epochs: int | None = 1, remainder: Remainder = "drop",

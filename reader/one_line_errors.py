@@ -1,4 +1,4 @@
-"""Errors of a dataset's elements as one line of ours, where TensorFlow gives twenty.
+"""Report errors of a dataset's elements in one line of ours, where TensorFlow gives twenty.
 
 An error inside a tf.data pipeline passes through TensorFlow's runtime, which adds the names of
 iterators and nodes to it. Where Python iterates the dataset itself, the one line is raised alone.

@@ -1,4 +1,4 @@
-"""Opening a split: which shards and records, where they are, and the order they are read in."""
+"""Open a split: choose its shards and records, and the order in which they are read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _WRITTEN_WINDOW_BLOCKS = 4
 
 @dataclass(frozen=True, slots=True)
 class OpenedSplit:
-    """What a reader needs to know of the records that it reads.
+    """The records of a reader, and their order.
 
     Attributes:
       dataset: that holds them.

@@ -25,7 +25,7 @@ class ReaderOptions:
     """How a split is read: the arguments of `load`, which says what each does.
 
     Raises:
-      UsageError: a value that no dataset could be read with.
+      UsageError: a value is not valid for any dataset.
     """
 
     batch_size: int

@@ -1,4 +1,4 @@
-"""Which record is in which row of which step: pure arithmetic of (seed, epoch, global batch).
+"""The order of records: arithmetic of (seed, epoch, global batch) gives each row its record.
 
 An epoch is a permutation of *blocks* of records that follow each other in a shard. Of the blocks
 one after the other, a *window* takes as many records as some whole steps need, and permutes them:
@@ -54,7 +54,7 @@ class ReadRange:
 
 @dataclass(frozen=True, slots=True)
 class WindowPlan:
-    """What a worker reads of a window, and the rows it makes of it.
+    """The ranges that a worker reads of a window, and the rows that it makes of them.
 
     Attributes:
       read_ranges: in order of position. One of no records has position FILLER.
@@ -152,7 +152,7 @@ class Order:
 
     @property
     def fingerprint(self) -> str:
-        """What else decides which records an epoch draws on: a state of another is refused."""
+        """Other settings that decide the records of an epoch; a state with others is refused."""
         return type(self).__name__
 
     def window(self, epoch: int, window: int, from_step: int = 0) -> WindowPlan:
@@ -191,8 +191,8 @@ class Order:
         """
         width, team_size = self.section_rows, self.interleaved_sections
         section_records, team_columns = steps * width, team_size * width
-        # Which section stands where in a step: a permutation. Negative, so that no key is shared
-        # with those of records below.
+        # The slots of the sections in a step: a permutation. Its keys are negative, so that they
+        # differ from those of records below.
         sections = np.argsort(_keys(base, -1 - np.arange(self.global_batch // width)))
         first_column = self.worker * self.batch_size
         last_column = first_column + self.batch_size

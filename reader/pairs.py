@@ -1,4 +1,4 @@
-"""Batches as `(features, labels)`, as Keras and Estimators take them."""
+"""Turn batches into `(features, labels)`, as Keras and Estimators take them."""
 
 from __future__ import annotations
 

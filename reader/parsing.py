@@ -1,4 +1,4 @@
-"""From serialized records to batches of tensors, by the dataset's own schema.
+"""Parse serialized records into batches of tensors, by the dataset's own schema.
 
 A batch is parsed at once: `parse_single_example` for each record takes several times as long.
 """

@@ -1,4 +1,4 @@
-"""An `Order` as a tf.data pipeline.
+"""Make a tf.data pipeline of an `Order`.
 
     windows, numbered -> plan (numpy, once a window) -> read ranges, 8 at a time -> [rows] strings
     -> chunks of batches, gathered and parsed -> batches -> transforms -> prefetch

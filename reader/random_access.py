@@ -1,4 +1,4 @@
-"""Any record of a split by its number, by the index files, without TensorFlow."""
+"""Read any record of a split by its number, with the index files and without TensorFlow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where records lie: the index files as arrays, and ranges of records that follow each other.
+"""Byte offsets of records from the index files, and ranges of records that follow each other.
 
 At most 4 million byte offsets are kept, whatever the number of records: beyond that every second
 (third …) record's, and a reader skips the few records between.

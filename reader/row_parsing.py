@@ -1,4 +1,4 @@
-"""Batches of features out of windows of strings.
+"""Parse windows of strings into batches of features.
 
 Records are parsed some thousand at once: one by one costs several times as much.
 """

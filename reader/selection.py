@@ -52,8 +52,8 @@ def parse_selection(text: str, records: Mapping[str, int], where: str) -> tuple[
       UsageError: there is no such split, a bound cannot be read, or no record is left.
     """
     parts = []
-    for piece in text.split("+"):
-        match = _PART.fullmatch(piece)
+    for one in text.split("+"):
+        match = _PART.fullmatch(one)
         if not match:
             raise UsageError(
                 f"a split must be a name such as 'train' or a part such as 'train[:10%]', got "

@@ -1,4 +1,4 @@
-"""Where the records of a reader are: paths of shards, byte offsets in them, their schema."""
+"""The location of a reader's records: paths of shards, byte offsets in them, their schema."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from recordmill.records.schema import Schema
 
 @dataclass(frozen=True)
 class RecordSource:
-    """Where the records are.
+    """The location of the records.
 
     Attributes:
       paths: of the shards, in the order that record ranges count in.

@@ -1,4 +1,4 @@
-"""Where a reader stands, as JSON for a checkpoint, and of what order."""
+"""The position of a reader, and the identity of its order, as JSON for a checkpoint."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from recordmill.records.hashing import fingerprint64
 
 @dataclass(frozen=True, slots=True)
 class OrderIdentity:
-    """All that decides the order of a reader, except the number of workers.
+    """Everything that decides the order of a reader, except the number of workers.
 
-    A step counts in one order and means nothing in another, so that a state of another order is
-    refused. What differs is reported in the order of the fields.
+    A step has no meaning in another order, so a state of another order is refused. The error names
+    the first field that differs.
 
     Attributes:
       dataset: fingerprint of its manifest.
@@ -74,7 +74,7 @@ def parse_state(state: str, identity: OrderIdentity) -> int:
     """Returns the step of a state.
 
     Raises:
-      UsageError: it is no state, or one of another order: names the first difference.
+      UsageError: it is not a state, or it is of another order; names the first difference.
     """
     try:
         values = json.loads(state)

@@ -1,4 +1,4 @@
-"""The tokens of a batch as rows of ids, whatever form the records have, and the vocabulary."""
+"""Turn the tokens of a batch, in any form that records have, into rows of ids; the vocabulary."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def read_vocabulary(vocab_file: str | os.PathLike[str]) -> TokenVocabulary:
     """Reads a vocabulary file: one token a line, UTF-8; local, or on TensorFlow's file systems.
 
     Raises:
-      UsageError: there is no such file, it is not UTF-8, or a token stands twice.
+      UsageError: there is no such file, it is not UTF-8, or a token occurs twice.
     """
     import tensorflow as tf
 
@@ -134,6 +134,9 @@ class TokenRowBuilder:
       vocabulary: needed for strings only; what it lacks is [UNK].
       pad_id: behind the tokens.
       feature: the name, where it is none of TOKEN_FEATURES.
+
+    Raises:
+      UsageError: `max_seq_length` is not valid.
     """
 
     def __init__(
@@ -192,7 +195,7 @@ class TokenRowBuilder:
     def _check_lengths(self, lengths: tf.Tensor) -> list[Any]:
         """Returns control dependencies that fail where a record is too long.
 
-        The schema cannot tell: rows may be padded beyond their tokens.
+        The schema does not show it: rows may be padded beyond their tokens.
         """
         import tensorflow as tf
 

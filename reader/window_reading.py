@@ -2,8 +2,7 @@
 
     window number -> plan (numpy, once a window) -> read ranges, 8 at a time -> strings
 
-What stands for a position in the pipeline is a window's number alone, so that beginning anywhere
-costs one window.
+The number of a window is the whole state of the pipeline, so a start at any step costs one window.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class WindowArrays(NamedTuple):
 
 
 class WindowPlanner:
-    """Makes `WindowArrays` of a window's number, counted through all epochs.
+    """Makes `WindowArrays` from the number of a window, counted through all epochs.
 
     Attributes:
       first: the number of the window that holds the first step.

@@ -1,7 +1,8 @@
-"""Which worker this process is, of how many: arguments, InputContext, TF_CONFIG, Slurm, torchrun.
+"""Find the index of this worker and the number of workers.
 
-The first that is set decides; one that contradicts itself is an error, because a silent
-default would train every worker on the same records.
+They come from arguments, an InputContext, TF_CONFIG, Slurm or torchrun; the first that is set
+decides. One that contradicts itself is an error, because a silent default would train every worker
+on the same records.
 """
 
 from __future__ import annotations

@@ -12,15 +12,15 @@ class RunError(RuntimeError):
     """The run cannot go on: rejects over the budget, a full disk, a broken file: exit status 1."""
 
 
-def one_of(name: str, found: str, valid: Iterable[str]) -> str:
-    """Returns `found` where it is valid.
+def one_of(name: str, value: str, valid: Iterable[str]) -> str:
+    """Returns `value` if it is valid.
 
     Raises:
       UsageError: names every valid value and the nearest one.
     """
     names = sorted(valid)
-    if found in names:
-        return found
-    near = difflib.get_close_matches(found, names, n=1)
+    if value in names:
+        return value
+    near = difflib.get_close_matches(value, names, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise UsageError(f"{name} must be one of {', '.join(names)}, got {found!r}{hint}")
+    raise UsageError(f"{name} must be one of {', '.join(names)}, got {value!r}{hint}")

@@ -15,7 +15,7 @@ Shape = tuple[int | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class ImageContent:
-    """What the records of a dataset hold, as far as features depend on it.
+    """The properties of a dataset that its features depend on.
 
     Attributes:
       task: "classification", "detection" or "segmentation".
@@ -25,7 +25,7 @@ class ImageContent:
       masks: objects have masks.
       augmentation: what was drawn for an image is written.
       numbers: the label of a classification is a number to be predicted.
-      unlabeled: a classification has images alone.
+      unlabeled: a classification has images without labels.
     """
 
     task: str
@@ -39,7 +39,7 @@ class ImageContent:
 
     @property
     def mask_shape(self) -> Shape:
-        """Of a mask of the whole image."""
+        """The `image_shape` of a mask of the whole image."""
         return (*self.image_shape[:2], 1)
 
 
@@ -106,7 +106,7 @@ def _masks(name: str, content: ImageContent) -> Feature:
 
 
 def _encoded(content: ImageContent) -> list[Feature]:
-    """What the formats of TensorFlow's model repositories share."""
+    """Returns the features that all formats of TensorFlow's model repositories have."""
     return [
         _image("image/encoded", content.image_shape, "the encoded image"),
         _text("image/format", "what it is encoded as"),

@@ -1,7 +1,7 @@
-"""What a dataset says of itself: `_meta/manifest.json`, and `_SUCCESS`, which is written last.
+"""The description of a dataset: `_meta/manifest.json`, and `_SUCCESS`, which is written last.
 
-`_SUCCESS` holds the manifest's checksum and the manifest those of the shards, so that one small
-file vouches for all. JSON is written with sorted keys: the same dataset gives the same bytes.
+`_SUCCESS` holds the manifest's checksum and the manifest those of the shards, so one small file
+proves that all are whole. JSON is written with sorted keys: the same dataset gives the same bytes.
 """
 
 from __future__ import annotations
@@ -137,5 +137,5 @@ def success_bytes(manifest: bytes) -> bytes:
 
 
 def check_success(success: bytes, manifest: bytes) -> bool:
-    """Tells whether `_SUCCESS` vouches for these bytes of the manifest."""
+    """Returns whether `_SUCCESS` has the checksum of these bytes of the manifest."""
     return success == success_bytes(manifest)

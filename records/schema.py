@@ -1,4 +1,4 @@
-"""Feature schemas: one description of a record from which all else derives.
+"""Feature schemas: one description of a record, from which everything else is derived.
 
 Encoding (`encoding.py`), parsing (`reader`), TFDS's `features.json`, `verify` and the documentation
 read the same `Schema`, so they cannot disagree.
@@ -32,6 +32,9 @@ class Feature:
         "text" UTF-8.
       image_shape: `(height, width, channels)` of images and pixels, None where it varies.
       classes: the names of class 0, 1, …
+
+    Raises:
+      ValueError: the shape does not fit the kind.
     """
 
     name: str
@@ -69,6 +72,10 @@ class Schema:
 
     That order is the one of deterministic protobuf serialization, so that the bytes of a record are
     those that `Example.SerializeToString(deterministic=True)` gives.
+
+    Raises:
+      ValueError: two features have one name.
+      KeyError: from `schema[name]`, if there is no such feature.
     """
 
     features: tuple[Feature, ...]
@@ -92,7 +99,7 @@ class Schema:
         return any(feature.sequence for feature in self.features)
 
     def to_json(self) -> list[dict[str, Any]]:
-        """Returns the form that the manifest stores; what is as by default is left out."""
+        """Returns the form that the manifest stores, without fields that have their defaults."""
         return [
             {
                 f.name: list(value) if isinstance(value, tuple) else value
@@ -130,7 +137,7 @@ class Schema:
         return _tfds_dict(features)
 
     def describe(self) -> str:
-        """Returns a line a feature for people: name, dtype, shape, meaning."""
+        """Returns a line for each feature, for people: name, dtype, shape, meaning."""
         rows = [(f.name, f"{f.dtype} {list(f.shape)}", f.meaning) for f in self.features]
         widths = [max(len(row[column]) for row in rows) for column in range(2)]
         return "\n".join(f"{n:<{widths[0]}}  {t:<{widths[1]}}  {m}" for n, t, m in rows)

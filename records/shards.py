@@ -56,7 +56,7 @@ def shard_folder(split: str, template: str = DEFAULT_TEMPLATE) -> str:
 
 
 def is_shard_file(file_name: str, split: str, template: str = DEFAULT_TEMPLATE) -> bool:
-    """Tells whether a name, without folders, is that of a shard of a split."""
+    """Returns whether a name, without folders, is that of a shard of a split."""
     return bool(_file_pattern(template, re.escape(split)).fullmatch(file_name))
 
 
@@ -78,6 +78,10 @@ class ShardName:
     'train/train-00003-of-00080.tfrecords'
     >>> ShardName.parse("train-00003-of-00080.tfrecords")
     ShardName(split='train', index=3, count=80)
+
+    Raises:
+      UsageError: the name of the split has other characters than letters, digits and underscores.
+      ValueError: the index is not below the count.
     """
 
     split: str

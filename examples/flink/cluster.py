@@ -82,10 +82,10 @@ def conf(folder: Path, *, ports: dict[str, int], slots: int, more: list[str]) ->
 def find_tool(name: str, package: str) -> str:
     """Returns the path of a program of the JDK or Maven."""
     home = os.environ.get("JAVA_HOME")
-    found = (home and shutil.which(name, path=os.path.join(home, "bin"))) or shutil.which(name)
-    if not found:
+    path = (home and shutil.which(name, path=os.path.join(home, "bin"))) or shutil.which(name)
+    if not path:
         raise ClusterError(f"{name} is needed and not in PATH; install {package}")
-    return found
+    return path
 
 
 def find_java() -> str:
@@ -147,7 +147,7 @@ class Cluster:
             self.pids, self.ports = state["pids"], state["ports"]
 
     def is_alive(self, name: str) -> bool:
-        """Tells whether a process runs, and is still ours: numbers of processes are used again."""
+        """Returns whether a process runs, and is still ours: process ids are used again."""
         show = ["ps", "-ww", "-o", "command=", "-p", str(self.pids[name])]
         return str(self.folder) in subprocess.run(show, capture_output=True, text=True).stdout
 
@@ -253,14 +253,14 @@ class Cluster:
         alive = self.alive()
         for name, pid in self.pids.items():
             print(f"{name:<16} {pid:>8} {'runs' if name in alive else 'ended'}")
-        found = self.overview()
-        if not found:
+        overview = self.overview()
+        if not overview:
             print("no cluster runs")
             return 1
         print(
-            f"Flink {found['flink-version']}: {found['taskmanagers']} task managers, "
-            f"{found['slots-available']} of {found['slots-total']} slots free, "
-            f"{found['jobs-running']} jobs; dashboard http://localhost:{self.ports['rest']}"
+            f"Flink {overview['flink-version']}: {overview['taskmanagers']} task managers, "
+            f"{overview['slots-available']} of {overview['slots-total']} slots free, "
+            f"{overview['jobs-running']} jobs; dashboard http://localhost:{self.ports['rest']}"
         )
         return 0 if len(alive) == len(self.pids) else 1
 

@@ -1,1 +1,1 @@
-"""Where a job runs: this machine, Flink, Dataflow, Prism, any runner of Beam's."""
+"""Engines that run jobs: this machine, Flink, Dataflow, Prism, any runner of Beam's."""

@@ -66,7 +66,11 @@ def check_beam_flags(flags: list[str], ours: argparse.ArgumentParser) -> None:
 
 
 def parse_arguments(parser: Parser, arguments: list[str] | None) -> tuple[Any, list[str]]:
-    """Parses the flags of a command and of its engine; returns them and Beam's flags, checked."""
+    """Parses the flags of a command and of its engine; returns them and Beam's flags, checked.
+
+    Raises:
+      UsageError: a flag is unknown, or its value is not valid.
+    """
     add_engine_arguments(parser)
     options, flags = parser.parse_known_args(arguments)
     check_beam_flags(flags, parser)

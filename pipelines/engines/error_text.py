@@ -1,4 +1,4 @@
-"""What went wrong, in one line, from the errors of engines."""
+"""Turn the errors of engines into one line."""
 
 from __future__ import annotations
 

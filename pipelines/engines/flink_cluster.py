@@ -53,7 +53,7 @@ def _get(url: str) -> Any:
 
 
 def _is_own_address(host: str) -> bool:
-    """Tells whether an address belongs to this machine: only such a one can be bound."""
+    """Returns whether an address belongs to this machine: only such an address can be bound."""
     try:
         with socket.socket() as probe:
             probe.bind((host, 0))

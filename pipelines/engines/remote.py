@@ -35,7 +35,7 @@ def given_options(flags: list[str]) -> dict[str, Any]:
 
 
 def _is_on_network(path: str) -> bool:
-    """Tells whether a local path is on a mounted network file system; False except on Linux."""
+    """Returns whether a local path is on a mounted network file system; False except on Linux."""
     best, kind = "", ""
     try:
         with open("/proc/self/mounts", encoding="utf-8", errors="replace") as mounts:
@@ -128,6 +128,9 @@ class RemoteEngine:
       outlives: the job continues when this process ends.
       wait: wait for the end of the job.
       flags_for: size of the job -> more of Beam's options.
+
+    Raises:
+      UsageError: `wait` is not set, and the job would end with this process.
     """
 
     name: str

@@ -91,7 +91,7 @@ def _address(folder: str) -> str:
 
 
 def _may_fork() -> bool:
-    """Tells whether a fork would be complete: there is one thread, and no TensorFlow with more."""
+    """Returns whether a fork would be complete: there is one thread, and TensorFlow is absent."""
     linux = sys.platform == "linux"  # elsewhere system libraries do not survive a fork
     return linux and threading.active_count() == 1 and "tensorflow" not in sys.modules
 

@@ -1,1 +1,1 @@
-"""Which records an epoch draws: mixtures of datasets, class balance, length buckets."""
+"""Choose the records of an epoch: mixtures of datasets, class balance, length buckets."""

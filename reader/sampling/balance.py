@@ -1,9 +1,10 @@
-"""Classes in the proportions that a trainer wants, whatever those of the dataset are.
+"""Balance classes: give them the proportions that a trainer wants.
 
-Two ways. *By label*: the labels of all records are known, and each epoch is drawn anew from the
-index: exact counts, equal work for every worker, resumable, and what is not drawn is not read. *By
-rejection*: records are read in the order of the dataset and kept, dropped or repeated by class, for
-datasets too large to keep a number for each record: proportions in expectation.
+There are two ways. *By label*: the labels of all records are known, and each epoch is drawn anew
+from the index. Counts are exact, workers have equal work, training can be resumed, and only the
+drawn records are read. *By rejection*: records are read in the order of the dataset and kept,
+dropped or repeated by class. Proportions hold in expectation; this is for datasets that are too
+large to keep a number for each record.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An order in which classes have given shares: a table of records, drawn anew each epoch."""
+"""An order in which classes have given shares: a table of records, drawn anew in each epoch."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class BalancedOrder(Order):
 
     @property
     def fingerprint(self) -> str:
-        """Tells apart orders of other labels or shares."""
+        """The fingerprint of the order, which differs for other labels or shares."""
         drawn = repr(list(self.shares.items())).encode() + self.labels.astype("<i8").tobytes()
         return f"{super().fingerprint} {fingerprint64(drawn):016x}"
 
@@ -107,8 +107,8 @@ class BalancedOrder(Order):
     def _draw(self, epoch: int) -> Ints:
         """Returns `[num_entries] int64`: the records of an epoch, near their own positions.
 
-        Copy j of C of record r stands at r + j records / C, so that an epoch is the same mixture
-        throughout, and one pass over the dataset reads neighbours together.
+        Copy j of C of record r is at r + j records / C, so an epoch is the same mixture throughout,
+        and one pass over the dataset reads neighbours together.
         """
         count = len(self._own_labels)
         copies = self._draw_copies(epoch)

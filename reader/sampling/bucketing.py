@@ -1,4 +1,4 @@
-"""Batches of records of like length, so that little of a step is spent on padding.
+"""Batches of records of similar length, so that steps have little padding.
 
 A window of batches is sorted by length, cut into batches anew and put in random order. So there
 are as many batches as before, each record is in exactly one, every worker does equal work, and a
@@ -49,7 +49,8 @@ def bucket_boundaries(
     """Returns the boundaries that need the least padding, by dynamic programming.
 
     Args:
-      lengths: how many records have length 0, 1, …; from `stored_lengths`.
+      lengths: `[max_length + 1]` integers, the number of records of length 0, 1, …; from
+        `stored_lengths`.
       buckets: the most boundaries: as many shapes a model is compiled for.
       multiple_of: boundaries are multiples of it, as accelerators like them.
 

@@ -111,7 +111,12 @@ def shares(weights: Sequence[float]) -> list[int]:
 
 
 def largest_remainder(distribution: npt.ArrayLike, total: int) -> npt.NDArray[np.int64]:
-    """Returns whole numbers of sum `total`, each floor or ceil of its share (Hamilton's method)."""
+    """Returns `[num_parts] int64` of sum `total`, each floor or ceil of its share (Hamilton).
+
+    Args:
+      distribution: `[num_parts]`, shares that add up to 1.
+      total: the sum.
+    """
     exact = np.asarray(distribution, np.float64) * total
     parts = np.floor(exact).astype(np.int64)
     order = np.argsort(parts - exact, kind="stable")

@@ -36,6 +36,9 @@ class RandomCrop:
     Attributes:
       area: the least and largest share of the image's area.
       ratio: the least and largest width / height, drawn evenly on a logarithmic scale.
+
+    Raises:
+      UsageError: a range is empty or beyond its limits.
     """
 
     area: tuple[float, float] = (0.08, 1.0)

@@ -1,7 +1,8 @@
-"""Whether framed records are what their schema says, without a protobuf object for any of them.
+"""Check framed records against their schema, without a protobuf object for any of them.
 
-The kernel walks the wire format (see `encoding`) and accepts what the encoder writes, with entries
-of the map in any order. It looks at every tag and length, so that a record which passes parses.
+The kernel walks the wire format (see `encoding`). It accepts what the encoder writes, with the
+entries of the map in any order. It reads every tag and length, so a record that passes can be
+parsed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _KINDS = ("bytes", "float32", "int64")  # in the order of the Feature message's 
 
 @kernel
 def _varint(data: Bytes, at: int, end: int) -> tuple[Any, int]:
-    """Returns a varint below 2**63 and the offset behind it; -1 as offset where there is none."""
+    """Returns a varint below 2**63 and the offset after it; the offset is -1 if there is none."""
     value = np.uint64(0)
     for i in range(9):
         if at + i >= end:
@@ -36,7 +37,7 @@ def _varint(data: Bytes, at: int, end: int) -> tuple[Any, int]:
 
 @kernel
 def _field(data: Bytes, at: int, end: int, tag: int) -> tuple[int, int]:
-    """Returns begin and end of the content of the length-delimited field at `at`; -1 if broken."""
+    """Returns where the content of a length-delimited field begins and ends; -1 if it is broken."""
     if at >= end or data[at] != tag:
         return -1, -1
     length, begin = _varint(data, at + 1, end)
@@ -61,7 +62,7 @@ def _count_varints(data: Bytes, begin: int, end: int) -> int:
 
 @kernel
 def _count_values(data: Bytes, begin: int, end: int, kind: int) -> int:
-    """Returns the number of values in a list message, -1 where it is broken."""
+    """Returns the number of values in a list message, -1 if it is broken."""
     if kind == 0:
         count = 0
         while begin < end:
@@ -82,7 +83,7 @@ def _count_values(data: Bytes, begin: int, end: int, kind: int) -> int:
 
 @kernel
 def _feature(data: Bytes, begin: int, end: int) -> tuple[int, int]:
-    """Returns kind and number of values of a Feature message, -1 as kind where it is broken."""
+    """Returns the kind and the number of values of a Feature message; the kind -1 if broken."""
     if begin >= end:
         return -1, 0
     tag = data[begin]
@@ -103,24 +104,24 @@ def _feature(data: Bytes, begin: int, end: int) -> tuple[int, int]:
 
 @kernel
 def _steps(data: Bytes, begin: int, end: int, kind: int) -> tuple[int, int, int]:
-    """Returns code, kind and number of steps of a FeatureList of one value a step."""
+    """Returns the code, the kind and the number of steps of a FeatureList of single values."""
     count = 0
     while begin < end:
         first, begin = _field(data, begin, end, 0x0A)
         if first < 0:
             return _MALFORMED, 0, 0
-        found, values = _feature(data, first, begin)
-        if found < 0 or values != 1:
+        actual, values = _feature(data, first, begin)
+        if actual < 0 or values != 1:
             return _MALFORMED, 0, 0
-        if found != kind:
-            return _TYPE, found, 0
+        if actual != kind:
+            return _TYPE, actual, 0
         count += 1
     return _OK, kind, count
 
 
 @kernel
 def _find_key(data: Bytes, begin: int, end: int, keys: Bytes, splits: Offsets, guess: int) -> int:
-    """Returns which feature's name `data[begin:end]` is, -1 for none; tries `guess` first."""
+    """Returns the feature whose name is `data[begin:end]`, -1 for none; tries `guess` first."""
     count = splits.shape[0] - 1
     for step in range(count):
         i = (guess + step) % count
@@ -145,7 +146,7 @@ def _check_record(
     sequence: bool,
     present: Bytes,
 ) -> tuple[int, int, int]:
-    """Returns code, feature and what was found instead: a kind or a number of values."""
+    """Returns the code, the feature, and its actual kind or number of values."""
     present[:] = 0
     at, stop = _field(data, begin, end, 0x12 if sequence else 0x0A)
     if at < 0 or stop != end:
@@ -195,11 +196,12 @@ def _check(
     kinds: Offsets,
     counts: Offsets,
     sequence: bool,
-    found: Offsets,
+    results: Offsets,
 ) -> None:
+    """Writes what `_check_record` returns of each record to a row of `results`."""
     present = np.zeros(kinds.shape[0], np.uint8)
     for i in range(offsets.shape[0] - 1):
-        found[i, 0], found[i, 1], found[i, 2] = _check_record(
+        results[i, 0], results[i, 1], results[i, 2] = _check_record(
             data, offsets[i] + HEADER_BYTES, offsets[i + 1] - FOOTER_BYTES,
             keys, splits, kinds, counts, sequence, present,
         )  # fmt: skip
@@ -207,7 +209,12 @@ def _check(
 
 @dataclass(frozen=True, slots=True)
 class RecordDefect:
-    """A record that is not what its schema says: its position in the batch, and what is wrong."""
+    """A record that does not fit its schema.
+
+    Attributes:
+      index: the position of the record in its batch.
+      problem: the rule and the actual value, for messages.
+    """
 
     index: int
     problem: str
@@ -226,21 +233,21 @@ class SchemaChecker:
         self._counts = np.array(counts, np.int64)
 
     def check(self, data: Bytes, offsets: Offsets) -> list[RecordDefect]:
-        """Returns the records that are not what the schema says, in order.
+        """Returns the defects of records that do not fit the schema, in order of the records.
 
         Args:
           data: `[bytes] uint8`, framed records.
           offsets: `[num_records + 1] int64`, framing included, as `scan_records` returns them.
         """
-        found = np.empty((len(offsets) - 1, 3), np.int64)
+        results = np.empty((len(offsets) - 1, 3), np.int64)
         _check(
             data, offsets, self._keys, self._splits, self._kinds, self._counts,
-            self._schema.sequence, found,
+            self._schema.sequence, results,
         )  # fmt: skip
-        bad: npt.NDArray[np.int64] = np.flatnonzero(found[:, 0])
-        return [RecordDefect(int(i), self._describe(*map(int, found[i]))) for i in bad]
+        bad: npt.NDArray[np.int64] = np.flatnonzero(results[:, 0])
+        return [RecordDefect(int(i), self._describe(*map(int, results[i]))) for i in bad]
 
-    def _describe(self, code: int, feature: int, found: int) -> str:
+    def _describe(self, code: int, feature: int, actual: int) -> str:
         if code == _MALFORMED:
             kind = "SequenceExample" if self._schema.sequence else "Example"
             return f"must be a tf.{kind} as recordmill encodes it, and is not"
@@ -253,5 +260,5 @@ class SchemaChecker:
         if code == _MISSING:
             return f"feature {expected.name} must be there, and is missing"
         if code == _TYPE:
-            return f"feature {expected.name} must be {expected.dtype}, and is {_KINDS[found]}"
-        return f"feature {expected.name} must have {expected.values} values, and has {found}"
+            return f"feature {expected.name} must be {expected.dtype}, and is {_KINDS[actual]}"
+        return f"feature {expected.name} must have {expected.values} values, and has {actual}"

@@ -17,7 +17,7 @@ from numba.extending import intrinsic
 
 @contextmanager
 def cache_folder(path: str) -> Iterator[None]:
-    """Functions that are decorated meanwhile keep their machine code in `path`.
+    """Makes functions that are decorated in the block keep their machine code in `path`.
 
     numba reads the folder when a function is decorated, and has no argument for it.
     """
@@ -37,7 +37,7 @@ def load_compiler() -> None:
 
 
 def has_crc32c_instruction() -> bool:
-    """Tells whether kernels are compiled for a processor that computes crc32c by itself."""
+    """Returns whether kernels are compiled for a processor with an instruction for crc32c."""
     config = numba.config
     chosen = config.CPU_NAME or config.CPU_FEATURES or config.DISABLE_JIT
     return not chosen and bool(binding.get_host_cpu_features().get("sse4.2"))

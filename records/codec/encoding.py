@@ -1,10 +1,10 @@
-"""Batches of arrays to framed tf.Examples, without a protobuf object for any of them.
+"""Encode batches of arrays as framed tf.Examples, without a protobuf object for any of them.
 
-A batch is encoded feature by feature: one kernel adds up sizes, another writes at each record's
-cursor, so that a new feature type is two short kernels. Bytes equal those of protobuf's
-deterministic serialization (map entries by key), which a test compares. The wire format is
-protobuf's: a field is a tag, then a varint, or a length and that many bytes. Measured beside
-`tfx_bsl`'s encoder in `benchmarks/text.py`.
+A batch is encoded feature by feature: one kernel adds up sizes, another one writes at each record's
+cursor. So a new feature type needs two short kernels. The bytes equal those of protobuf's
+deterministic serialization (map entries by key); a test compares them. The wire format is
+protobuf's: a field is a tag, then a varint, or a length and that many bytes. `benchmarks/text.py`
+measures this encoder beside that of `tfx_bsl`.
 
     Example          Features features = 1
     SequenceExample  Features context = 1, FeatureLists feature_lists = 2
@@ -38,7 +38,13 @@ from recordmill.records.schema import Feature, Schema
 
 @dataclass(frozen=True, slots=True)
 class Ragged:
-    """Numbers, any count a record: record i has `values[row_splits[i]:row_splits[i + 1]]`."""
+    """Any number of numbers for each record.
+
+    Attributes:
+      values: `[num_values]`, an integer or floating-point dtype.
+      row_splits: `[num_records + 1] int64`: record i has
+        `values[row_splits[i] : row_splits[i + 1]]`.
+    """
 
     values: npt.NDArray[Any]
     row_splits: Offsets
@@ -58,7 +64,7 @@ class Strings:
 
     @classmethod
     def from_list(cls, values: list[bytes]) -> Strings:
-        """Makes a column with one value a record."""
+        """Makes a column with one value for each record."""
         lengths = np.array([len(value) for value in values], np.int64)
         ends = np.cumsum(lengths)
         pool = np.frombuffer(b"".join(values), np.uint8)
@@ -108,7 +114,7 @@ def _put_tag(out: Bytes, at: int, tag: int, content: int) -> int:
 
 @kernel
 def _put_bytes(out: Bytes, at: int, data: Bytes, start: int, length: int) -> int:
-    # By unsigned indices, which cannot mean the end: only then many bytes are copied at once.
+    # Unsigned indices cannot count from the end, so the compiler copies many bytes at once.
     to, source = np.uint64(at), np.uint64(start)
     for i in range(np.uint64(length)):
         out[to + i] = data[source + i]
@@ -121,7 +127,7 @@ def _int64_sizes(values: Any, row_splits: Offsets, sizes: Offsets) -> None:
         size = 0
         beyond = np.int64(0)
         for j in range(row_splits[i], row_splits[i + 1]):
-            # No branches, so that the compiler does many values at once.
+            # There are no branches, so that the compiler does many values at once.
             value = np.int64(values[j])
             size += 1 + (value > 127) + (value > 16383) + (value > 2097151) + (value > 268435455)
             beyond |= value >> 35
@@ -254,7 +260,7 @@ def _put_strings(
 
 @kernel
 def _layout(totals: Offsets, order: Offsets, offsets: Offsets, cursors: Offsets) -> None:
-    """Places record `order[k]` at position k and sets its cursor behind the frame's header."""
+    """Lays out record `order[k]` as the k-th and sets its cursor after the header of its frame."""
     at = 0
     for k in range(order.shape[0]):
         offsets[k] = at

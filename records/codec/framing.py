@@ -82,7 +82,12 @@ def crc32c(data: Bytes, start: int, end: int) -> np.uint32:
 
 @kernel
 def masked_crc32c(data: Bytes, start: int, end: int) -> np.uint32:
-    """Returns crc32c rotated and offset, as TFRecord stores it."""
+    """Returns the crc32c of `data[start:end]`, rotated and offset as TFRecord stores it.
+
+    Args:
+      data: `[bytes] uint8`.
+      start, end: the range of bytes.
+    """
     crc = crc32c(data, start, end)
     return np.uint32(((crc >> np.uint32(15)) | (crc << np.uint32(17))) + np.uint32(0xA282EAD8))
 
@@ -146,7 +151,7 @@ def _scan(data: Bytes, offsets: Offsets) -> tuple[int, int, int]:
 
 
 class FrameDefect(str, Enum):
-    """What is wrong with the frame of a record; its text names it, "" where nothing is wrong."""
+    """A defect of the frame of a record, as text for messages; "" if there is none."""
 
     NONE = ""
     LENGTH = "checksum of the length does not match"  # the next record cannot be found

@@ -45,10 +45,10 @@ def kernel_digest(package: Path = _PACKAGE) -> str:
 
 
 def private_folder(path: Path) -> bool:
-    """Makes a folder that only this user can write to; tells whether there is one.
+    """Makes a folder that only this user can write to; returns whether it is such a folder.
 
-    numba unpickles what lies in its cache, so a folder that another user can write to would run
-    that user's code: it is not used, and neither is a link.
+    numba unpickles the files of its cache, so a folder that another user can write to would run
+    that user's code. Such a folder is not used, nor is a link.
     """
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)

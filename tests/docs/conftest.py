@@ -35,6 +35,8 @@ def make_inputs(folder: Path, corpus: Path, vocab_file: str) -> None:
         shutil.copytree(corpus, folder / name)
         for path in sorted((folder / name).iterdir())[1:]:
             path.unlink()
+    for name in ("wiki.txt", "books.txt"):
+        shutil.copy(min(corpus.iterdir()), folder / name)
     shutil.copy(vocab_file, folder / "vocab.txt")
     for number in range(6):
         for seed, name in enumerate(CLASSES):

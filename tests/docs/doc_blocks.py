@@ -15,7 +15,7 @@ PAGES = sorted(
         *(ROOT / "docs").rglob("*.md"),
     ]
 )
-_MARKER = re.compile(r"<!-- test: (run|parse|skip .+) -->")
+_MARKER = re.compile(r"<!-- test: (run|remote|parse|skip .+) -->")
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Block:
       page: its file, relative to the repository.
       line: of its fence, from 1.
       language: behind the fence.
-      marker: "run", "parse" or "skip REASON"; "" if there is none.
+      marker: "run", "remote", "parse" or "skip REASON"; "" if there is none.
       code: its lines.
     """
 

@@ -23,7 +23,7 @@ from recordmill.pipelines.image_options import image_request
 from recordmill.pipelines.text_options import text_request
 
 ROOT = Path(__file__).parents[2]
-_JOBS = ("text", "images", "vocab")
+JOBS = ("text", "images", "vocab")
 
 
 def commands(code: str) -> Iterator[list[str]]:
@@ -46,7 +46,7 @@ def run(code: str) -> None:
     for words in found:
         check(words)
         if words[0] == "recordmill":
-            one_worker = ["--direct_num_workers=1"] if words[1] in _JOBS else []
+            one_worker = ["--direct_num_workers=1"] if words[1] in JOBS else []
             assert main([*words[1:], *one_worker]) == 0, words
         elif words[0] == "python":
             with pytest.MonkeyPatch.context() as patch:

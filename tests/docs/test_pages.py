@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
+import textwrap
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 
@@ -133,3 +137,52 @@ def test_decisions_are_listed() -> None:
         assert re.findall(r"^## (\w+)", text, re.M) == [
             "Context", "Decision", "Measured", "Consequences"
         ]  # fmt: skip
+
+
+def raised_by(function: Callable[..., object]) -> set[str]:
+    """Returns the names of the errors that the body of a function raises itself."""
+    try:
+        source = textwrap.dedent(inspect.getsource(function))
+    except (OSError, TypeError):  # a dataclass has functions without a source
+        return set()
+    raised = [n.exc for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Raise)]
+    names = [call.func for call in raised if isinstance(call, ast.Call)]
+    return {name.id for name in names if isinstance(name, ast.Name)} - {"AssertionError"}
+
+
+def documented(package: str) -> Iterator[tuple[str, Callable[..., object], str]]:
+    """Yields each public function, and each method of a public class, with what documents it.
+
+    A special method is documented by its class; a method also by those that it overrides.
+    """
+    module = import_module(package)
+    for name in module.__all__:
+        value = getattr(module, name)
+        if not inspect.isclass(value):
+            yield name, value, value.__doc__
+            continue
+        for method, member in vars(value).items():
+            function = getattr(member, "__func__", member)
+            if inspect.isfunction(function) and (method[0] != "_" or method.endswith("__")):
+                overridden = [vars(base).get(method) for base in value.__mro__]
+                docs = [getattr(f, "__doc__", None) or "" for f in overridden]
+                special = value.__doc__ or "" if method.startswith("__") else ""
+                yield f"{name}.{method}", function, "\n".join([*docs, special])
+
+
+@pytest.mark.parametrize("package", ["recordmill.records", *api_reference.NAMES])
+def test_public_docstrings_name_the_errors_that_are_raised(package: str) -> None:
+    missing = {
+        name: sorted(e for e in raised_by(function) if f"{e}:" not in text)
+        for name, function, text in documented(package)
+    }
+    assert not {name: errors for name, errors in missing.items() if errors}
+
+
+def test_an_error_that_no_docstring_names_is_noticed() -> None:
+    def check(value: int) -> None:
+        """Checks a value."""
+        if value < 0:
+            raise ValueError(f"the value must be at least 0, got {value}")
+
+    assert raised_by(check) == {"ValueError"}

@@ -1,1 +1,1 @@
-"""What every job shares: job, splits, shards, rejects, commit."""
+"""The common parts of all jobs: job, splits, shards, rejects, commit."""

@@ -1,8 +1,9 @@
 """Commit: check that every shard is there, publish them, and write `_SUCCESS` last.
 
-Until then nothing is in the data folders. On this machine's disk a split appears by one rename of
-its folder; on object storage by a copy per shard, which a reader that asks for `_SUCCESS` never
-sees half done. Every step may be repeated: a commit that is killed is finished by the next run.
+Until the commit nothing is in the data folders. On this machine's disk a split appears by one
+rename of its folder. On object storage each shard is copied, and a reader that asks for `_SUCCESS`
+never sees a part of the shards. Every step may be repeated: the next run finishes a commit that was
+killed.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class CommitSpec:
       name: of the dataset, for TFDS.
       description: of the dataset.
       fingerprint: of all that decides the bytes.
-      replaces: a finished dataset lies at the output and is to be removed.
+      replaces: whether a finished dataset at the output is to be removed.
       config, versions, sources: see `Manifest`.
       version: of the dataset, for TFDS.
     """
@@ -53,7 +54,7 @@ class CommitSpec:
 
 @dataclass(frozen=True, slots=True)
 class _StagedFile:
-    """A finished file that waits to be published."""
+    """A finished file that is not published yet."""
 
     path: str
     size: int

@@ -1,6 +1,7 @@
-"""How a work item ends a run: the reason it leaves, and the budget of rejects.
+"""End a run from within a work item: write the reason, and check the budget of rejects.
 
-The reason lies in a file of the workspace: engines wrap the errors of workers in tracebacks.
+The reason goes to a file of the workspace, because engines wrap the errors of workers in
+tracebacks.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _MOST_REJECT_BYTES = 1 << 16
 
 
 def _first_reject(folder: str) -> str:
-    """Returns what is wrong with the first of the rejects in a folder."""
+    """Returns the source, the position and the reason of the first reject in a folder."""
     with suppress(RunError, OSError):  # the number of rejects matters more
         for path in sorted(files.list_files(folder)):
             line = files.read_bytes(path, 0, _MOST_REJECT_BYTES).partition(b"\n")[0]
@@ -34,7 +35,7 @@ class OverBudgetError(RunError):
 
 
 def fail(job: Job, error: RunError) -> None:
-    """Leaves the reason where the launching process finds it, and raises it."""
+    """Writes the reason to the file that the launching process reads, and raises it."""
     with suppress(RunError, OSError):  # the storage may be what failed
         files.write_bytes(job.workspace.failure_path, str(error).encode())
         if isinstance(error, OverBudgetError):

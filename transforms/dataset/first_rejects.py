@@ -1,4 +1,4 @@
-"""Counts of rejects by reason, with one name each, for people who want to see an example."""
+"""Counts of rejects by reason, each with the name of one input as an example."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What all jobs share: a workspace, splits, shards, and the statistics that a job adds up.
+"""The common part of all jobs: workspace, splits, shards, and statistics that a job adds up.
 
-A job is small enough to be sent with every stage. What is particular to text or images is in the
-subclasses; plan, restart, rejects and commit need only what is here.
+A job is small enough to be sent with every stage. Options of text and of images are in subclasses;
+plan, restart, rejects and commit need only this module.
 """
 
 from __future__ import annotations
@@ -22,7 +22,11 @@ WARNINGS = ("print", "error", "none")
 
 @dataclass(frozen=True, slots=True)
 class SplitSpec:
-    """A split: its name, its share of the input, and its number of shards where given."""
+    """A split: its name, its share of the input, and its number of shards if that is given.
+
+    Raises:
+      UsageError: the name has another use, or the share is not in (0, 1].
+    """
 
     name: str
     share: float
@@ -41,11 +45,15 @@ class SplitSpec:
 
 @dataclass(frozen=True, slots=True)
 class ShardSpec:
-    """How many shards: as `SplitSpec.num_shards` says, or else by size.
+    """How many shards a split gets, if `SplitSpec.num_shards` does not say it.
 
     Attributes:
-      shard_bytes: the size of a shard before compression.
-      num_readers: 10 shards a reader, unless they would be smaller than 10 MB.
+      shard_bytes: the size of a shard in bytes, before compression.
+      num_readers: the number of workers that will read: 10 shards for each, unless shards would be
+        smaller than 10 MB.
+
+    Raises:
+      UsageError: a value is below 1.
     """
 
     shard_bytes: int = 200_000_000
@@ -95,18 +103,21 @@ class JobStatistics(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job(ABC):
-    """A job.
+    """The options of a job that do not depend on its kind.
 
     Attributes:
-      workspace: where it writes.
-      splits: which splits, in order.
-      shards: how many.
-      compression: of the shards.
-      seed: of every random choice.
-      max_rejected: the share of inputs that may be rejected.
+      workspace: the folders that the job writes to.
+      splits: the splits, in order.
+      shards: how many shards each split gets.
+      compression: the compression of shards: "", "GZIP" or "ZLIB".
+      seed: the seed of every random choice.
+      max_rejected: the share of inputs that may be rejected, in [0, 1].
       overwrite: whether a finished dataset may be replaced.
-      warnings: what is done about warnings of `statistics_warnings.py`.
-      shard_template: of the paths of shards.
+      warnings: the reaction to warnings of `statistics_warnings.py`, one of `WARNINGS`.
+      shard_template: the template of the paths of shards.
+
+    Raises:
+      UsageError: a value is not valid, or the shares of the splits do not add up to 1.
     """
 
     workspace: Workspace
@@ -138,7 +149,7 @@ class Job(ABC):
 
     @abstractmethod
     def schema(self) -> Schema:
-        """Returns what the records hold."""
+        """Returns the schema of the records."""
 
     @abstractmethod
     def planned_splits(self) -> list[tuple[str, int]]:
@@ -146,7 +157,7 @@ class Job(ABC):
 
     @abstractmethod
     def statistics(self) -> JobStatistics:
-        """Returns what adds up the shards at the end."""
+        """Returns the object that adds up the statistics of the shards."""
 
     def fingerprint_options(self) -> dict[str, Any]:
         """Returns the options that decide the bytes of shards."""

@@ -63,7 +63,7 @@ class Reject:
       position: bytes from its beginning, after decompression.
       stage: "read" or "parse"; of images "list" or "decode".
       reason: a key of `REASONS`.
-      detail: the values that were read.
+      detail: the values that cause the reject.
     """
 
     source: str

@@ -1,6 +1,6 @@
-"""Writing one shard: its file, its index, and what it says of itself, in one pass.
+"""Write one shard: its file, its index and its description, in one pass.
 
-The description is written last: where it is, the shard is whole.
+The description is written last: if it exists, the shard is whole.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _Compressor:
 
 
 class ShardWriter:
-    """A shard being written: counts, checksum and index lines fall out of the same pass."""
+    """Writes a shard, and computes its counts, checksum and index lines in the same pass."""
 
     def __init__(self, handle: IO[bytes], index: IO[bytes] | None, compression: str) -> None:
         self._handle = handle
@@ -75,7 +75,7 @@ class ShardWriter:
         self._records += len(offsets) - 1
 
     def close(self, name: ShardName) -> dict[str, Any]:
-        """Writes what compression still holds; returns the description."""
+        """Writes the bytes that the compressor still holds; returns the description."""
         self._write(self._compressor.end())
         info = ShardInfo(
             name.split, name.index, name.count, self._records, self._file_bytes,
@@ -88,7 +88,7 @@ class ShardWriter:
 
 
 def finished_shard(job: Job, name: ShardName) -> ShardInfo | None:
-    """Returns what a finished shard says of itself, None where it is not finished."""
+    """Returns the description of a finished shard, None if it is not finished."""
     done = job.workspace.done_path(name)
     return ShardInfo(**read_json(done)["shard"]) if files.exists(done) else None
 

@@ -1,4 +1,4 @@
-"""Which split an input goes to: by the hash of its group, and nothing else."""
+"""Choose the split of an input by the hash of its group, and by nothing else."""
 
 from __future__ import annotations
 

@@ -73,6 +73,6 @@ def _objects(sums: Mapping[str, Any]) -> str:
 
 def _first_ones(kinds: Mapping[str, Mapping[str, Any]], number: str) -> str:
     return ", ".join(
-        f"{kind} {found[number]:,}" + (f" (such as {found['first']})" if found["first"] else "")
-        for kind, found in kinds.items()
+        f"{kind} {files[number]:,}" + (f" (such as {files['first']})" if files["first"] else "")
+        for kind, files in kinds.items()
     )

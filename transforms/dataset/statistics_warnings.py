@@ -1,4 +1,4 @@
-"""What looks wrong in the statistics of a dataset: each with its number, why, and a flag to use.
+"""Warnings about the statistics of a dataset: the number, why it matters, and the flag to use.
 
 The rules look at `statistics.json` alone, so they can be tested as a table, and a dataset can be
 judged again without reading it.
@@ -23,12 +23,12 @@ _SIZE_REASONS = ("decompression_bomb", "unencodable", "zero_size")
 
 @dataclass(frozen=True, slots=True)
 class StatisticsWarning:
-    """Something that looks wrong.
+    """A warning about the statistics of a dataset.
 
     Attributes:
-      rule: its name, for programs.
-      split: where; "" for all of the dataset.
-      value: the number that the rule looks at.
+      rule: the name of the rule, for programs.
+      split: the split that it is about; "" for the whole dataset.
+      value: the number that the rule compares.
       text: the number, why it matters and what to do, in one line.
     """
 
@@ -45,21 +45,21 @@ class StatisticsWarning:
 def find_warnings(
     statistics: Mapping[str, Any], *, of_sample: bool = False
 ) -> list[StatisticsWarning]:
-    """Returns what looks wrong in the content of `statistics.json`.
+    """Returns the warnings about the content of `statistics.json`.
 
     Args:
       statistics: of each split, and `inputs`.
       of_sample: the statistics are of a small sample, whose numbers of examples say nothing.
     """
     splits = split_statistics(statistics)
-    found: list[StatisticsWarning] = []
+    warnings: list[StatisticsWarning] = []
     for split, sums in splits.items():
-        found += _of_text(split, sums)
-        found += _of_images(split, sums)
+        warnings += _of_text(split, sums)
+        warnings += _of_images(split, sums)
     if not of_sample:
-        found += _of_classes(splits)
-        found += _of_inputs(statistics.get("inputs", {}))
-    return found
+        warnings += _of_classes(splits)
+        warnings += _of_inputs(statistics.get("inputs", {}))
+    return warnings
 
 
 def split_statistics(statistics: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

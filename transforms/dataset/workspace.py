@@ -1,11 +1,11 @@
-"""The workspace of a run: the output, the temporary folders, and what lies in them.
+"""The workspace of a run: the output, the temporary folders, and the files in them.
 
     <output>/            the dataset; complete when `_SUCCESS` is there
     <staging>/           finished shards and their descriptions, on the output's file system
     <work>/              the plan and intermediate files; the same folder unless --temp_dir is given
 
 A run claims both temporary folders with a marker before it writes to them, so that a later run may
-delete them. The plan is written last in phase 1: where it is, the run can be resumed.
+delete them. The plan is written last in phase 1: if it exists, the run can be resumed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MARKER = "of_recordmill"  # in a folder of temporary files: it may be deleted
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workspace:
-    """Where a run writes.
+    """The folders that a run writes to.
 
     Attributes:
       output: the dataset.
@@ -49,12 +49,12 @@ class Workspace:
 
     @property
     def plan_path(self) -> str:
-        """The plan; it is written last, so where it is, it is whole."""
+        """The file of the plan, which is written last: if it exists, it is whole."""
         return files.join(self.work, "plan.json")
 
     @property
     def partial_folder(self) -> str:
-        """Where files lie until they are whole, whose folders are published as they are."""
+        """The folder of unfinished files, for folders that are published as a whole."""
         return files.join(self.staging, "partial")
 
     @property
@@ -64,17 +64,17 @@ class Workspace:
 
     @property
     def failure_path(self) -> str:
-        """Why the run ended, in one line, for the process that the user sees."""
+        """The file with the reason why the run ended, in one line, for the launching process."""
         return files.join(self.staging, "failure.txt")
 
     @property
     def over_budget_path(self) -> str:
-        """A mark that the run ended over the budget of rejects."""
+        """The file that marks a run that ended over the budget of rejects."""
         return files.join(self.staging, "over_budget")
 
     @property
     def old_dataset_removed_path(self) -> str:
-        """A mark that the dataset which this run replaces is gone."""
+        """The file that marks that the dataset which this run replaces is removed."""
         return files.join(self.staging, "old_dataset_removed")
 
     @property
@@ -109,7 +109,7 @@ class Workspace:
         return files.exists(files.join(self.staging, MARKER))
 
     def is_complete(self, fingerprint: str) -> bool:
-        """Tells whether the dataset at the output is finished and has this fingerprint."""
+        """Returns whether the dataset at the output is finished and has this fingerprint."""
         manifest = read_manifest(self.output)
         return (
             manifest is not None
@@ -118,13 +118,13 @@ class Workspace:
         )
 
     def read_plan(self) -> dict[str, Any] | None:
-        """Returns the content of the plan, None where there is none."""
+        """Returns the content of the plan, None if there is none."""
         return dict(read_json(self.plan_path)) if files.exists(self.plan_path) else None
 
     def other_work(self) -> str:
         """Returns the work folder of an unfinished run for this output, if it is another one.
 
-        That is so where the run was begun with another --temp_dir; else "".
+        Such a run was begun with another --temp_dir. Returns "" if there is none.
         """
         marker = files.join(self.staging, MARKER)
         if not files.exists(marker):
@@ -192,10 +192,10 @@ class Workspace:
             files.write_bytes(files.join(folder, MARKER), f"{self.work}\n".encode())
 
     def discard_run(self, *, published: bool) -> None:
-        """Removes what an unfinished run left outside of the temporary folders of this one.
+        """Removes the files of an unfinished run outside of the temporary folders of this run.
 
         Args:
-          published: there is no manifest, so the shards in the data folders are of that run.
+          published: whether the shards in the data folders are of that run: there is no manifest.
         """
         work = self.other_work()
         if work:
@@ -211,14 +211,14 @@ class Workspace:
             _remove_empty(files.join(self.output, shard_folder(n.split, n.template)) for n in names)
 
     def abandon(self) -> None:
-        """Removes what planning wrote, and the output's folder where nothing else is in it."""
+        """Removes the files that planning wrote, and the output's folder if it is empty then."""
         for folder in self.folders:
             files.delete_folder(folder)
         if files.is_local(self.output):
             _remove_empty([self.output])
 
     def clean_up(self) -> None:
-        """Removes all temporary files; the plan first, so that no run resumes from the rest."""
+        """Removes all temporary files, the plan first: no run must resume from the other files."""
         files.delete_quietly([self.plan_path])
         files.delete_folder(self.work)
         files.delete_folder(self.staging)
@@ -293,7 +293,7 @@ def _remove_empty(folders: Iterable[str]) -> None:
 
 
 def reason(error: Exception) -> str:
-    """Returns what a file system says, without number and path."""
+    """Returns the message of an error of a file system, without its number and path."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error)

@@ -147,10 +147,13 @@ OPERATIONS = {
 
 @dataclass(frozen=True, slots=True)
 class AugmentationSpec:
-    """What is done to augmented copies.
+    """The operations on augmented copies.
 
     Attributes:
       operations: name and strengths of each, as `parse` reads them.
+
+    Raises:
+      UsageError: an operation is named twice, or a strength is beyond its limits.
     """
 
     operations: tuple[tuple[str, tuple[float, ...]], ...] = ()

@@ -41,7 +41,7 @@ AddRecords = Callable[[Bytes, Int64s], object]
 
 
 class PartPosition(NamedTuple):
-    """Which part of which shard a task builds."""
+    """The shard, and the part of it, that a task builds."""
 
     split: int
     shard: int

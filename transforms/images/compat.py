@@ -1,4 +1,4 @@
-"""What this folder needs of Pillow and tarfile beyond their documented interfaces.
+"""Everything that this folder uses of Pillow and tarfile beyond their documented interfaces.
 
 Each function has a canary in `tests/transforms/images/test_compat.py`, which fails when a release
 changes what the function relies on.
@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from PIL import ExifTags, Image
 
-# Pillow raises plain OSError and ValueError for these; only the message tells them apart.
+# Pillow raises plain OSError and ValueError for these; only the messages differ.
 TRUNCATION_MESSAGES = ("image file is truncated", "APNG contains truncated")
 TEXT_BOMB_MESSAGE = "Decompressed data too large"
 # Where Pillow keeps the EXIF data of a PNG that it met before the pixels.

@@ -1,4 +1,4 @@
-"""The contents of a sample of images, which tell whether splits share some of them.
+"""The contents of a sample of images, which show whether splits share some of them.
 
 An image is in the sample if the checksum of its bytes is, so all splits sample the same contents:
 what two splits share shows up in both, and the sample of all shards together has a bounded size.
@@ -82,14 +82,14 @@ def shared_contents(samples: Mapping[str, ContentSample]) -> list[dict[str, Any]
     Args:
       samples: of each split, made with the same `of_images`.
     """
-    found = []
+    shared = []
     for names in combinations(samples, 2):
         larger, smaller = sorted(names, key=lambda name: samples[name].images, reverse=True)
         here, there = samples[smaller].names, samples[larger].names
         both = sorted((here[key][1], there[key][1]) for key in here.keys() & there.keys())
         if both:
             count = sum(here[key][0] for key in here.keys() & there.keys())
-            found.append(
+            shared.append(
                 {
                     "splits": [smaller, larger],
                     "images": count,
@@ -97,4 +97,4 @@ def shared_contents(samples: Mapping[str, ContentSample]) -> list[dict[str, Any]
                     "first": list(both[0]),
                 }
             )
-    return found
+    return shared

@@ -89,6 +89,9 @@ class DecodeSpec:
       check: whether images that are passed through are decoded all the same, to find broken ones.
       max_pixels: more are refused before any is decoded.
       wrong_extension: whether images whose names say another format than their bytes are used.
+
+    Raises:
+      UsageError: a value is not valid.
     """
 
     gif: Literal["first", "reject"] = "first"

@@ -30,6 +30,9 @@ class EncodeSpec:
         readers of images do not take. "raw" is uint8, "float" float32.
       quality: of JPEG and WebP, 1 to 100.
       float_range: "zero_one" is x / 255, "zero_centered" x / 127.5 - 1.
+
+    Raises:
+      UsageError: a value is not valid.
     """
 
     format: Literal["keep", "JPEG", "PNG", "WEBP", "raw", "float"] = "keep"
@@ -50,7 +53,7 @@ class EncodeSpec:
 
 
 def passes_through(header: Header, spec: EncodeSpec, *, changed: bool) -> bool:
-    """Whether the bytes of the source are written as they are.
+    """Returns whether the bytes of the source are written unchanged.
 
     Args:
       header: of the image.

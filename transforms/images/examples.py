@@ -174,6 +174,9 @@ class ImageSpec:
       mask_classes: what the values of masks mean.
       write_augmentations: what was drawn becomes a feature, `image/augmentation`.
       min_visible: the share of a box that must be visible for an object to be kept, in [0, 1].
+
+    Raises:
+      UsageError: a value is not valid, or options contradict each other.
     """
 
     task: Literal["classification", "detection", "segmentation"]

@@ -1,4 +1,4 @@
-"""Which file names are images: the one list of extensions, and the format that each promises."""
+"""Recognize images by their names: the list of extensions, and the format of each."""
 
 from __future__ import annotations
 

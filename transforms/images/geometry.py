@@ -45,6 +45,9 @@ class TransformSpec:
       reducing_gap: an image is first made smaller by a whole number, while it is decoded or by
         averaging, as long as that leaves so many times the size; Pillow's parameter of this name.
         1 is fastest, 3 hardly differs from the filter alone.
+
+    Raises:
+      UsageError: a value is not valid, or the mode does not fit the size.
     """
 
     size: tuple[int, int] | None = None
@@ -263,17 +266,17 @@ def _resize(
     visible = (right - left, bottom - top)
     before = visible[::-1] if transposed else visible
     whole = before == image.size and part == (0, 0, image.width, image.height)
-    piece = image if whole else image.resize(before, resample, part, reducing_gap)
+    scaled = image if whole else image.resize(before, resample, part, reducing_gap)
     if transposed:
-        piece = piece.transpose(Image.Transpose.TRANSPOSE)
+        scaled = scaled.transpose(Image.Transpose.TRANSPOSE)
     if (matrix.b if transposed else matrix.a) < 0:
-        piece = piece.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        scaled = scaled.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
     if (matrix.d if transposed else matrix.e) < 0:
-        piece = piece.transpose(Image.Transpose.FLIP_TOP_BOTTOM)
+        scaled = scaled.transpose(Image.Transpose.FLIP_TOP_BOTTOM)
     if visible == size:
-        return piece
+        return scaled
     canvas = Image.new(image.mode, size, colour)
-    canvas.paste(piece, (left, top))
+    canvas.paste(scaled, (left, top))
     return canvas
 
 
@@ -299,7 +302,7 @@ def clip(box: Box, size: Size) -> tuple[Box, float]:
 
 
 def keeps_all(matrix: Matrix, size_before: Size, size: Size) -> bool:
-    """Whether the whole image stays on the canvas, along its axes."""
+    """Returns whether the whole image stays on the canvas, along its axes."""
     left, top, right, bottom = box_around(matrix, (0.0, 0.0, *map(float, size_before)))
     within = min(left, top) >= -0.5 and right <= size[0] + 0.5 and bottom <= size[1] + 0.5
     return matrix.is_axis_aligned and within

@@ -37,6 +37,9 @@ class ImageJob(Job):
         is.
       statistics_images: how many images of the first split the channels' mean and deviation are
         computed from; None is all of them.
+
+    Raises:
+      UsageError: --copies is below 1, or several copies of an image would be equal.
     """
 
     images: ImageSpec
@@ -60,7 +63,7 @@ class ImageJob(Job):
         return (*([None] if self.keep_original else []), *range(1, self.copies + 1))
 
     def schema(self) -> Schema:
-        """Returns what the records hold."""
+        """Returns the schema of the records."""
         return self.images.schema
 
     def planned_splits(self) -> list[tuple[str, int]]:
@@ -72,7 +75,7 @@ class ImageJob(Job):
         return ImageShardPlan.from_json(read_json(self.shard_plan_path))
 
     def statistics(self) -> JobStatistics:
-        """Returns what adds up the shards at the end."""
+        """Returns the object that adds up the statistics of the shards."""
         return _ImageJobStatistics(self, self.read_shard_plan())
 
     @property
@@ -108,9 +111,10 @@ class _ImageJobStatistics(JobStatistics):
         self._splits: dict[str, ImageStatistics] = {}
         self._examples: Counter[str] = Counter()
 
-    def add(self, split: str, records: int, found: dict[str, Any]) -> None:
+    def add(self, split: str, records: int, statistics: dict[str, Any]) -> None:
         self._examples[split] += records
-        self._splits.setdefault(split, ImageStatistics()).merge(ImageStatistics.from_json(found))
+        of_shard = ImageStatistics.from_json(statistics)
+        self._splits.setdefault(split, ImageStatistics()).merge(of_shard)
 
     def _check_copies(self) -> None:
         """Checks that each image was rejected in all of its copies or in none.

@@ -25,7 +25,7 @@ _BINARY_THRESHOLD = 127
 
 @dataclass(frozen=True, slots=True)
 class MaskClassSpec:
-    """What the values of masks mean.
+    """The meaning of the values of masks.
 
     Attributes:
       binary: mask images have class 1 above 127, regions of any class are class 1.
@@ -33,6 +33,9 @@ class MaskClassSpec:
       values: (value, class) of mask images; images with other values are rejected.
       keep: values of mask images are known to be classes, however they look.
       one_class: regions of this class are class 1, all else is class 0.
+
+    Raises:
+      UsageError: a value is not valid, or several options say what masks mean.
     """
 
     binary: bool = False

@@ -1,4 +1,4 @@
-"""Which images go into which shard: references in order of their hash, cut into equal parts.
+"""Plan the shards of images: references in order of their hash, cut into equal parts.
 
 An example slot is the position of one record in a split: it holds one copy of one image. In a split
 of N images in C copies, slot t holds copy t % C of the image of rank

@@ -29,7 +29,7 @@ _ZIP_HEADER = struct.Struct("<4s5H3I2H")  # of a member, without its name
 
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
-    """What one reader of images holds at most.
+    """The limits of the memory and the files of one reader of images.
 
     Attributes:
       image_bytes: of one image's file or unpacked member.
@@ -77,7 +77,8 @@ class ImageReader:
         """Returns the bytes of the image's file, or for "idx" of its pixels, `[h, w, c] uint8`.
 
         Raises:
-          UnreadableBytesError: they are not there, cut short, damaged or too many.
+          UnreadableBytesError: they are missing, cut short, damaged or too many.
+          RunError: the machine or the storage fails.
         """
         self._check_size(stored.size)
         try:

@@ -1,1 +1,1 @@
-"""Where documents come from: input files, listed, cut into work items, and read."""
+"""Sources of documents: list input files, cut them into work items, and read them."""

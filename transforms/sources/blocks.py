@@ -17,7 +17,7 @@ from recordmill.transforms.sources.lines import split_lines
 from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.storage import files
 
-# What the decompressors raise when a compressed file is damaged or cut.
+# The errors that decompressors raise if a compressed file is damaged or cut.
 BROKEN_STREAM = (EOFError, zlib.error, lzma.LZMAError, zstd.ZstdError)
 
 # An error handler that makes a lone surrogate of every undecodable sequence. Its UTF-8 is invalid,
@@ -30,13 +30,13 @@ codecs.register_error(
 
 
 class BrokenFileError(Exception):
-    """A file is damaged and cannot be read on; `args[0]` says why."""
+    """A file is damaged and cannot be read further; `args[0]` is the reason."""
 
     reason = "broken_file"
 
 
 class NotTextError(BrokenFileError):
-    """A file is of a format that is no text; `args[0]` says which."""
+    """A file has a format that is not text; `args[0]` names the format."""
 
     reason = "not_text"
 
@@ -53,8 +53,8 @@ def read_blocks(
       block_bytes: the size of a block before it is converted to UTF-8; no block is empty.
 
     Raises:
-      BrokenFileError: the compressed file is damaged; all that comes before was yielded.
-      NotTextError: the file begins as a picture, an archive or the like does.
+      BrokenFileError: the compressed file is damaged; everything before the damage was yielded.
+      NotTextError: the file has the signature of a picture, an archive or another binary format.
     """
     decoder = None
     if not spec.is_utf8:
@@ -67,8 +67,8 @@ def read_blocks(
         while not ended:
             block, damage = _read_block(stream, source.compression, block_bytes)
             ended = damage is not None or not block
-            if at_beginning and (found := binary_format(block)):
-                raise NotTextError(f"{found}, not text")
+            if at_beginning and (form := binary_format(block)):
+                raise NotTextError(f"{form}, not text")
             at_beginning = False
             if decoder:
                 block = decoder.decode(block, final=ended).encode("utf-8", "surrogatepass")
@@ -81,7 +81,7 @@ def read_blocks(
 def _read_block(
     stream: IO[bytes], compression: str, block_bytes: int
 ) -> tuple[bytes, Exception | None]:
-    """Reads a block, or what comes before the damage to a compressed file, and the damage."""
+    """Returns a block, and the damage to a compressed file that ends it early, if there is any."""
     if not compression:
         return stream.read(block_bytes), None
     parts: list[bytes] = []
@@ -118,9 +118,9 @@ def without_bom(data: bytes, position: int) -> tuple[bytes, int]:
 
 
 def first_line(source: SourceRange, limits: DocumentLimits) -> tuple[int, bool]:
-    """Returns the first line that begins in the range, and whether the line before it is blank.
+    """Returns where the first line of a range begins, and whether the line before it is blank.
 
-    Where no line begins there, the first number is the end of the range or of the file.
+    If no line begins there, the offset is the end of the range or of the file.
     """
     if source.start == 0:
         return 0, True
@@ -132,12 +132,12 @@ def first_line(source: SourceRange, limits: DocumentLimits) -> tuple[int, bool]:
             block = handle.read(limits.block_bytes)
             if not block:
                 return source.size, True
-            found = block.find(b"\n")
-            if found >= 0:
-                at += found + 1
+            line_end = block.find(b"\n")
+            if line_end >= 0:
+                at += line_end + 1
                 break
             at += len(block)
-    begin = max(0, at - limits.line_bytes - 3)  # of a longer line no more is needed
+    begin = max(0, at - limits.line_bytes - 3)  # a longer line counts as not blank
     before, _ = without_bom(files.read_bytes(source.path, begin, at - begin), begin)
     line = split_lines(before[before.rfind(b"\n", 0, -1) + 1 :])
     return at, bool(line.blank()[0] and line.ends[0] <= limits.line_bytes)

@@ -1,9 +1,9 @@
-"""What a file is by its first bytes: text may be anything, other formats have a signature."""
+"""Recognize the format of a file by its first bytes; text alone has no signature."""
 
 from __future__ import annotations
 
 HEAD_BYTES = 4096
-# Where a signature begins, the signature, and what begins with it.
+# The offset of a signature, the signature, and the format that has it.
 _SIGNATURES = (
     (0, b"PAR1", "a Parquet file"),
     (0, b"ARROW1\0\0", "an Arrow file"),
@@ -31,7 +31,7 @@ _SIGNATURES = (
 
 
 def binary_format(head: bytes) -> str:
-    """Returns what a file is that begins with `head`, such as "a PDF"; "" where it may be text."""
+    """Returns the format of a file that begins with `head`, such as "a PDF"; "" for text."""
     for at, signature, name in _SIGNATURES:
         if head.startswith(signature, at):
             return name

@@ -1,8 +1,8 @@
-"""CSV and TSV: where records end, by the state machine of Python's csv module.
+"""Find the ends of records in CSV and TSV, by the state machine of Python's csv module.
 
-Quotes count only at the beginning of a field; a line end inside quotes ends no record. Knowing the
-record ends allows to read such files in blocks, and to cut large ones into ranges that read the
-same rows.
+Quotes count only at the beginning of a field, and a line end inside quotes does not end a record.
+The ends of records allow the reader to read such files in blocks, and to cut large files into
+ranges without a change of their rows.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _scan(data: Bytes, delimiter: int, state: Int64s, ends: Int64s) -> int:
 
 
 def delimiter_of(input_format: str, given: str = "") -> str:
-    """Returns what stands between the fields of "csv" or "tsv", unless another one is given."""
+    """Returns the given delimiter, or else the usual one of "csv" or "tsv"."""
     return given or ("\t" if input_format == "tsv" else ",")
 
 
@@ -54,7 +54,11 @@ class RecordScanner:
         self._state = np.array([_FIELD_START], np.int64)
 
     def record_ends(self, block: Bytes) -> Int64s:
-        """Returns the offsets in `block` just behind each record."""
+        """Returns the offsets in a block just after each record, `[num_ends] int64`.
+
+        Args:
+          block: `[bytes] uint8`, the bytes that follow those of the last call.
+        """
         ends = np.empty(int(np.count_nonzero(block == 10)), np.int64)
         return ends[: _scan(block, self._delimiter, self._state, ends)]
 

@@ -34,7 +34,7 @@ class DelimitedRecords:
         csv.field_size_limit(limits.record_bytes)
 
     def record_ends(self, block: bytes) -> Int64s:
-        """Returns `[num_ends] int64`: the offsets in the next block just behind each record."""
+        """Returns `[num_ends] int64`: the offsets in the next block just after each record."""
         return self._scanner.record_ends(np.frombuffer(block, np.uint8))
 
     def parse(self, record: bytes) -> dict[str, object] | None:
@@ -59,14 +59,14 @@ class DelimitedRecords:
 def read_header(
     source: SourceRange, spec: DocumentSpec, limits: DocumentLimits = READ_LIMITS
 ) -> list[str]:
-    """Returns the column names of a CSV or TSV file, [] where it has no whole first record."""
+    """Returns the column names of a CSV or TSV file, [] if it has no whole first record."""
     return list(spec.columns) or read_first_row(source, spec, limits)
 
 
 def read_first_row(
     source: SourceRange, spec: DocumentSpec, limits: DocumentLimits = READ_LIMITS
 ) -> list[str]:
-    """Returns the fields of the first record, [] where there is no whole one."""
+    """Returns the fields of the first record, [] if there is no whole one."""
     delimiter = delimiter_of(source.format, spec.delimiter)
     scanner = RecordScanner(delimiter)
     data = b""

@@ -1,4 +1,4 @@
-"""Batches of documents: their lines in one buffer, their keys, and what decides their splits."""
+"""Batches of documents: their lines in one buffer, their keys, and the groups of their splits."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class DocumentSpec:
       split_by: the field whose value decides the split; "" is the text itself.
       header: "first_row" of CSV and TSV has the names of the columns, or there are "none".
       columns: the names of the columns where the files have none.
-      delimiter: what stands between the fields of CSV and TSV; "" goes by the format.
+      delimiter: the character between the fields of CSV and TSV; "" is the usual one of the format.
       split_from: the field whose value is the name of the split; "" for none.
       split_names: the values that there may be, in order.
 
@@ -79,7 +79,7 @@ class DocumentSpec:
         return codecs.lookup(self.encoding).name in ("utf-8", "utf-8-sig", "ascii")
 
     def by_punctuation(self, input_format: str) -> bool:
-        """Tells whether text of this format must be split into sentences."""
+        """Returns whether text of this format must be split into sentences."""
         if self.sentence_splitter == "auto":
             return input_format != "text" or self.documents != "blank_line"
         return self.sentence_splitter == "punctuation"
@@ -98,7 +98,7 @@ class DocumentLimits:
     what is read: a change of them changes the bytes of datasets.
 
     Attributes:
-      block_bytes: what is read at once.
+      block_bytes: the bytes of one read.
       open_document_bytes: a longer document of plain text is handed on in parts.
       record_bytes: a longer record of JSONL, CSV or TSV is rejected.
       line_bytes: a longer line of plain text is cut at white space.

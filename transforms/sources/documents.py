@@ -1,8 +1,8 @@
-"""Input ranges to documents: batches of lines in one buffer, with the document of each line.
+"""Read the documents of an input range: batches of lines in one buffer, with each line's document.
 
-Reading goes in blocks and never holds a document whole: one that is longer than a batch goes on in
-the next. What a batch's documents are depends on the file alone, never on block or range
-boundaries: the range in which a document begins reads all of it, wherever it ends.
+The reader reads blocks and never holds a whole document: a document that is longer than a batch
+continues in the next one. The documents depend on the file alone, and not on the bounds of blocks
+and ranges: the range in which a document begins reads all of it, wherever it ends.
 
 `plain_text.py` reads text, `record_reader.py` JSONL, CSV and TSV.
 """

@@ -1,4 +1,4 @@
-"""JSON: an object a line (JSONL), an array of objects, or whole objects one behind the other."""
+"""Read JSON: an object on each line (JSONL), an array of objects, or objects in sequence."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class JsonLines:
     blank_bytes: bytes | None = None
 
     def record_ends(self, block: bytes) -> Int64s:
-        """Returns `[num_ends] int64`: the offsets in the next block just behind each line."""
+        """Returns `[num_ends] int64`: the offsets in the next block just after each line."""
         return np.flatnonzero(np.frombuffer(block, np.uint8) == 10) + 1
 
     def parse(self, record: bytes) -> dict[str, object]:
@@ -42,14 +42,14 @@ class JsonLines:
 class JsonValues(JsonLines):
     """See `record_reader.RecordFormat`: the elements of an array, or objects over several lines.
 
-    A record reaches up to and with the comma behind an element, or the end of an object.
+    A record ends with the comma after an element, or with the end of an object.
     """
 
     def __init__(self) -> None:
         self._state = np.zeros(3, np.int64)
 
     def record_ends(self, block: bytes) -> Int64s:
-        """Returns `[num_ends] int64`: the offsets in the next block just behind each value."""
+        """Returns `[num_ends] int64`: the offsets in the next block just after each value."""
         return scan_values(np.frombuffer(block, np.uint8), self._state)
 
     def parse(self, record: bytes) -> dict[str, object] | None:  # type: ignore[override]

@@ -1,4 +1,4 @@
-"""JSON without parsing it: where values end, and whether a file is an object a line."""
+"""Find the ends of JSON values without parsing, and recognize files of an object on each line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SNIFFED_BYTES = 1 << 16  # of a file's beginning, which decide how its objects l
 
 @kernel
 def _scan(data: Bytes, state: Int64s, ends: Int64s) -> int:
-    """Writes where values end; `state` is the depth, whether in a string, and if in an array."""
+    """Writes the ends of values; `state`: the depth, whether in a string, whether in an array."""
     depth, mode, in_array = state[0], state[1], state[2]
     count = 0
     for at in range(data.shape[0]):
@@ -54,7 +54,7 @@ def scan_values(data: Bytes, state: Int64s) -> Int64s:
       state: `[3] int64`, zeros before the first block; it is updated.
 
     Returns:
-      `[num_ends] int64`: the offsets behind each object of the top level, and behind the comma or
+      `[num_ends] int64`: the offsets after each object of the top level, and after the comma or
       bracket that follows an element of an array there.
     """
     ends = np.empty(int(np.isin(data, (44, 93, 125)).sum()), np.int64)
@@ -62,7 +62,7 @@ def scan_values(data: Bytes, state: Int64s) -> Int64s:
 
 
 def has_object_lines(beginning: bytes) -> bool:
-    """Tells whether JSON is an object a line, by the first value of a file.
+    """Returns whether JSON has an object on each line, by the first value of a file.
 
     Args:
       beginning: some 64 KiB of the file, UTF-8.

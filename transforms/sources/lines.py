@@ -1,5 +1,4 @@
-"""Lines of text as spans of one byte buffer, so that millions of them cost no Python object
-each."""
+"""Lines of text as spans of one byte buffer: millions of lines need no Python objects."""
 
 from __future__ import annotations
 

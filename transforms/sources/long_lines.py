@@ -1,4 +1,4 @@
-"""Lines over a limit, cut at white space, at the same bytes whatever blocks a file is read in."""
+"""Cut lines over a limit at white space, at the same bytes whatever blocks a file is read in."""
 
 from __future__ import annotations
 

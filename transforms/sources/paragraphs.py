@@ -1,4 +1,4 @@
-"""Paragraphs of plain text: which lines one has, and the sentences in it."""
+"""Paragraphs of plain text: number their lines, and split them into sentences."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def split_paragraph_lines(lines: Lines, paragraphs: Int64s) -> tuple[Lines, Int6
     of_line: list[int] = []
     for first, end in zip(firsts.tolist(), [*firsts[1:].tolist(), len(lines)], strict=True):
         text = b" ".join(lines[i] for i in range(first, end)).decode("utf-8")
-        found = split_sentences(text)
-        sentences += [sentence.encode() for sentence in found]
-        of_line += [first] * len(found)
+        of_paragraph = split_sentences(text)
+        sentences += [sentence.encode() for sentence in of_paragraph]
+        of_line += [first] * len(of_paragraph)
     return Lines.from_list(sentences), np.array(of_line, np.int64)

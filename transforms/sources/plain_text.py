@@ -26,7 +26,7 @@ _BOM_BYTES = 3
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """The text at hand: what the last round left, and a new block.
+    """The text of one round: the rest of the round before, and a new block.
 
     Attributes:
       position: of the text in the file, in bytes.
@@ -54,10 +54,10 @@ class _Window:
 class TextReader:
     """Reads the documents that begin in a range of a file of plain text.
 
-    A round reads a block, behind what the round before left, and hands on the documents that are
-    finished. Of a document that is longer than `limits.open_document_bytes` it hands on the part so
-    far. What the documents are depends on the file alone, so every decision about a line is made
-    from that line and the one before it, never from where a block begins.
+    A round reads a block after the rest of the round before, and yields the documents that are
+    finished. If a document is longer than `limits.open_document_bytes`, it yields the part so far.
+    The documents depend on the file alone, so every decision about a line depends on that line and
+    the one before it, and never on the bounds of blocks.
 
     Args:
       source: the range.
@@ -73,10 +73,10 @@ class TextReader:
         self._spec = spec
         self._limits = limits
         self._maker = maker
-        # The text that was read and not handed on, and its position in the file.
+        # The text that was read and not yielded yet, and its position in the file.
         self._rest = b""
         self._position = 0
-        # What stands before that text.
+        # The state of the text before it.
         self._within_document = False  # the beginning of its first document was handed on
         self._within_line = False  # the beginning of its first line was handed on
         self._after_blank_line = True
@@ -97,7 +97,7 @@ class TextReader:
         yield from self._maker.remaining()
 
     def _blocks(self) -> Iterator[bytes]:
-        """Yields blocks, and b"" once at the end of the file or where it is damaged."""
+        """Yields blocks, and b"" once at the end of the file or at its damage."""
         limits = self._limits
         try:
             yield from read_blocks(self._source, self._spec, self._position, limits.block_bytes)
@@ -107,7 +107,7 @@ class TextReader:
         yield b""
 
     def _next_window(self, block: bytes) -> _Window | None:
-        """Returns the rest and the block as lines; None where more must be read before that."""
+        """Returns the rest and the block as lines; None if more must be read first."""
         text, self._position = without_bom(self._rest + block, self._position)
         ends_file = not block
         if ends_file and not text:
@@ -145,7 +145,7 @@ class TextReader:
         return begins
 
     def _take_documents(self, window: _Window) -> Iterator[DocumentBatch]:
-        """Yields what is finished of a window, and keeps the rest for the next round."""
+        """Yields the finished documents of a window, and keeps the rest for the next round."""
         begins = np.flatnonzero(window.begins)
         end = self._end_in_range(window, begins)
         begins = begins[begins < end]
@@ -172,7 +172,7 @@ class TextReader:
         """Ends before a last document that may go on, or within it where it is long.
 
         Returns:
-          The end of the lines to hand on, and whether the last document goes on behind it.
+          The end of the lines to yield, and whether the last document continues after it.
         """
         last = int(begins[-1]) if len(begins) else 0 if self._within_document else end
         if end <= last or not self._may_go_on(window, end):
@@ -190,13 +190,13 @@ class TextReader:
         return part_end, True
 
     def _may_go_on(self, window: _Window, end: int) -> bool:
-        """Tells whether the lines behind `end` may be of the document before it."""
+        """Returns whether the lines after `end` may belong to the document before it."""
         if self._spec.documents == "line":
             return end < len(window.lines) and not window.line_begins[end]
         return self._spec.documents == "file" or not (end and window.separates[end - 1])
 
     def _holds_hashed(self, window: _Window, first: int, end: int) -> bool:
-        """Tells whether some lines hold all bytes that decide a document's group."""
+        """Returns whether some lines hold all bytes that decide a document's group."""
         lines, left = window.lines, self._limits.hashed_bytes
         for i in range(first, end):
             if left <= 0:
@@ -215,7 +215,7 @@ class TextReader:
         positions = lines.starts[begins] + window.position
         if self._within_document:
             positions = np.concatenate([[0], positions])  # its key is known and replaces this one's
-        # The group comes from the text as it stands in the file.
+        # The group comes from the text of the file, before it is split into sentences.
         groups = self._maker.groups(lines.select(~blank), documents[~blank], len(positions))
         lines, keep = self._maker.decodable(lines, window.position, self._spec.encoding_errors)
         keep &= ~blank
@@ -230,7 +230,7 @@ class TextReader:
         )  # fmt: skip
 
     def _advance(self, window: _Window, end: int, *, goes_on: bool) -> None:
-        """Keeps what lies behind line `end` for the next round, and what stands before it."""
+        """Keeps the text after line `end` for the next round, and the state of the text before."""
         used = int(window.lines.starts[end]) if end < len(window.lines) else window.size
         if used:
             if end:

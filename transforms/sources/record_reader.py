@@ -21,7 +21,7 @@ MISSING = object()
 
 
 class RecordRejectedError(Exception):
-    """A record cannot be used: `reason` is a key of `rejects.REASONS`, `detail` what was found."""
+    """A record cannot be used; `reason` is a key of `rejects.REASONS`, `detail` the values."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(reason, detail)
@@ -30,17 +30,17 @@ class RecordRejectedError(Exception):
 
 
 class RecordFormat(Protocol):
-    """What differs between the formats; an instance reads one range, from its beginning on."""
+    """Finds and parses the records of one format; an instance reads one range, in order."""
 
     blank_bytes: bytes | None
-    """A record of these bytes alone is none; None stands for all white space."""
+    """Records of these bytes alone are skipped; None means all white space."""
 
     def record_ends(self, block: bytes) -> Int64s:
         """Returns `[num_ends] int64`: the offsets in the next block just behind each record."""
         ...
 
     def parse(self, record: bytes) -> dict[str, object] | None:
-        """Returns the fields of the next record, valid UTF-8; None for one that holds no fields.
+        """Returns the fields of the next record, valid UTF-8; None if it holds no fields.
 
         Raises:
           RecordRejectedError: the record cannot be read.
@@ -72,7 +72,7 @@ class RecordReader:
         self._limits = limits
         self._maker = maker
         self._format = record_format
-        # What was read of the next record, and its position in the file.
+        # The beginning of the next record, as far as it was read, and its position in the file.
         self._rest = b""
         self._position = 0
         self._skips_record = False  # the next record is too long and was rejected
@@ -100,7 +100,7 @@ class RecordReader:
         yield b""
 
     def _take_records(self, block: bytes) -> Iterator[DocumentBatch]:
-        """Yields a batch of the records that end in a block, and keeps what lies behind them."""
+        """Yields a batch of the records that end in a block, and keeps the bytes after them."""
         data = self._rest + block
         ends = self._format.record_ends(block) + len(self._rest)
         if not block and data:
@@ -145,9 +145,9 @@ class RecordReader:
             fields = self._fields(data[start:end], self._position + start)
             if fields is None:
                 continue
-            found = _sentences(str(find_field(fields, spec.text_field)), by_punctuation)
-            sentences += found
-            counts.append(len(found))
+            of_record = _sentences(str(find_field(fields, spec.text_field)), by_punctuation)
+            sentences += of_record
+            counts.append(len(of_record))
             positions.append(self._position + start)
             if spec.split_by:
                 groups.append(fingerprint64(str(find_field(fields, spec.split_by)).encode()))
@@ -162,7 +162,7 @@ class RecordReader:
         )
 
     def _fields(self, record: bytes, position: int) -> dict[str, object] | None:
-        """Returns the fields of a record; None where it has none, or is rejected."""
+        """Returns the fields of a record; None if it has none or is rejected."""
         if len(record) > self._limits.record_bytes:
             self._maker.reject(position, "read", "line_too_long")
             return None

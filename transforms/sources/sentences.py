@@ -1,11 +1,11 @@
-"""Sentence splitting for text that has none marked: a rule of punctuation, not a model.
+"""Split text into sentences by a rule of punctuation.
 
 A sentence ends at one of . ! ? … with closing quotes and brackets behind it, where white space and
 then a capital, a digit or an opening mark follow, unless the word before the full stop is a known
-abbreviation or a single initial; and at 。！？ wherever they stand. Measured in
-`benchmarks/sentences.py` on books that have a sentence a line. A trained model would cut a few
-abbreviations better, at a hundredth of the speed and with a download; what pretraining needs is
-segments of the right size that begin and end at plausible places.
+abbreviation or a single initial. It also ends at 。！？ in any position. `benchmarks/sentences.py`
+measures the rule on books with a sentence on each line. A trained model would handle a few
+abbreviations better, at a hundredth of the speed and with a download; pretraining needs segments of
+the right size that begin and end at plausible positions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Files that have the name of text and are none: found while a job is planned."""
+"""Refuse files that have the name of text and are not text, while a job is planned."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def check_contents(sources: Iterable[SourceRange], spec: DocumentSpec) -> None:
       spec: names the encoding.
 
     Raises:
-      UsageError: names the first file that is no text, and what it is.
+      UsageError: names the first file that is not text, and its format.
     """
     looked_at = 0
     for source in sources:
@@ -41,23 +41,23 @@ def check_contents(sources: Iterable[SourceRange], spec: DocumentSpec) -> None:
 
 
 def _problem(source: SourceRange, spec: DocumentSpec) -> str:
-    """Returns what a file is that is no text, and what to do; "" for text."""
+    """Returns the format of a file that is not text, and what to do about it; "" for text."""
     inside = ""
     try:
         with files.open_read(source.path) as handle:
             head = handle.read(HEAD_BYTES)
-        found = binary_format(head)
+        form = binary_format(head)
         own = _EXTENSIONS.get(source.compression)
-        if own and found == f"{own}-compressed":
-            inside, head = f"{found} and holds ", _decompressed(source)
-            found = binary_format(head)
+        if own and form == f"{own}-compressed":
+            inside, head = f"{form} and holds ", _decompressed(source)
+            form = binary_format(head)
     except (OSError, BeamIOError):
-        return ""  # whoever reads it says why
-    if found.endswith("-compressed") and not inside:
-        extension = next(key for key, name in _EXTENSIONS.items() if found.startswith(name))
-        return f"{found}, and its name does not say so; rename it to end in .{extension}"
-    if found:
-        return f"{inside}{found}, not text; leave it out, or convert it to JSONL"
+        return ""  # the reader reports the error
+    if form.endswith("-compressed") and not inside:
+        extension = next(key for key, name in _EXTENSIONS.items() if form.startswith(name))
+        return f"{form}, and its name does not say so; rename it to end in .{extension}"
+    if form:
+        return f"{inside}{form}, not text; leave it out, or convert it to JSONL"
     if b"\0" in head and not _has_nul_bytes(spec.encoding):
         if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             return f"{inside}UTF-16; give --encoding=utf-16"

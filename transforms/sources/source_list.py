@@ -1,4 +1,4 @@
-"""The files of an input: listed once, kept on disk, added up on the way."""
+"""The files of an input: they are listed once, kept on disk, and added up at the same time."""
 
 from __future__ import annotations
 
@@ -82,5 +82,5 @@ class SourceList:
         return self._stamps.hexdigest()
 
     def close(self) -> None:
-        """Deletes what is kept on disk."""
+        """Deletes the list from the disk."""
         self._rows.close()

@@ -1,4 +1,4 @@
-"""Rows of tables about images, CSV, TSV or JSONL, with what is wrong with them.
+"""Rows of tables about images, CSV, TSV or JSONL, each with the reason if it cannot be used.
 
 Tables of text go through `documents.py`, in blocks and ranges; these go through one reader.
 """
@@ -25,7 +25,7 @@ _LONGEST_FIELD = 1 << 26  # characters; Python's csv module stops at 128 Ki, a m
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """A row by column, numbered from 1; `problem` says why it cannot be used."""
+    """A row by column, numbered from 1; `problem` is the reason if it cannot be used."""
 
     number: int
     values: dict[str, Any]
@@ -42,7 +42,7 @@ def table_format(path: str) -> tuple[str, str]:
 
 
 def is_table(path: str) -> bool:
-    """Tells whether a file is a table, by its name."""
+    """Returns whether a file is a table, by its name."""
     return table_format(path)[0] != ""
 
 

@@ -1,6 +1,6 @@
-"""Input files: finding them, naming them, cutting them into work items of like size.
+"""Find and name input files, and cut them into work items of similar size.
 
-All are streams: neither files nor work items are ever held in a list.
+Everything is a stream: neither files nor work items are held in a list.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class SourceRange:
     """Bytes of an input file: the documents that begin in `[start, end)` are read, each whole.
 
     Attributes:
-      path: where it lies.
+      path: the path of the file.
       name: its path relative to the input root: what keys are made of, so that moving the input
         changes nothing.
       format: "text", "jsonl", "json", "csv" or "tsv"; of "json" the content decides whether it is
@@ -96,20 +96,20 @@ def list_sources(
     root = common_root(glob_root(absolute(pattern)) for pattern in patterns)
     last, last_split, found_bytes = "", "", 0
     matches = map(_tagged_matches, patterns, splits or [""] * len(patterns))
-    for found, split in heapq.merge(*matches):
-        if found.path == last:
+    for file, split in heapq.merge(*matches):
+        if file.path == last:
             if split != last_split:
                 raise UsageError(
-                    f"--input gives {found.path} to the splits {last_split} and {split}; "
+                    f"--input gives {file.path} to the splits {last_split} and {split}; "
                     "a file can be in one"
                 )
             continue
-        last, last_split = found.path, split
-        found_bytes += found.size
-        name = relative(found.path, root)
-        kind, compression = _format_of(found.path, input_format)
+        last, last_split = file.path, split
+        found_bytes += file.size
+        name = relative(file.path, root)
+        kind, compression = _format_of(file.path, input_format)
         yield SourceRange(
-            found.path, name, kind, compression, found.size, modified_ns=found.modified_ns,
+            file.path, name, kind, compression, file.size, modified_ns=file.modified_ns,
             split=split,
         )  # fmt: skip
     if not found_bytes:
@@ -117,16 +117,16 @@ def list_sources(
 
 
 def _tagged_matches(pattern: str, split: str) -> Iterator[tuple[FoundFile, str]]:
-    return ((found, split) for found in _matches(pattern))
+    return ((file, split) for file in _matches(pattern))
 
 
 def _matches(pattern: str) -> Iterator[FoundFile]:
     matched = False
     try:
-        for found in Finder().find(own_files(absolute(pattern))):
-            if found.size != BROKEN_LINK:
+        for file in Finder().find(own_files(absolute(pattern))):
+            if file.size != BROKEN_LINK:
                 matched = True
-                yield found
+                yield file
     except (BeamIOError, OSError, ValueError) as error:
         raise UsageError(f"--input {pattern} cannot be listed: {error}") from error
     if not matched:
@@ -151,7 +151,7 @@ def _ranges(
     count = -(-source.size // target_bytes)
     starts = [source.size * i // count for i in range(count)]
     if source.format in ("csv", "tsv"):
-        # Whether a line end is inside quotes depends on all that comes before it: one pass tells.
+        # Whether a line end is inside quotes depends on all bytes before it, so this takes a pass.
         starts = sorted({0, *_record_starts(source, starts[1:], delimiter)})
     for start, end in zip(starts, [*starts[1:], source.size], strict=True):
         yield replace(source, start=start, end=end)

@@ -1,7 +1,7 @@
-"""The work items of a job, on disk: which input ranges each of them reads.
+"""The work items of a job on disk, each with the input ranges that it reads.
 
-Stages exchange numbers only. What a number means is written here, so that a restarted job, on any
-engine and with any number of workers, does the same work items.
+Stages exchange only the numbers of work items. The ranges are on disk, so a restarted job does the
+same work items on any engine and with any number of workers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ITEMS_PER_FILE = 256
 def write_work_items(work: str, items: Iterable[Sequence[SourceRange]]) -> int:
     """Writes the work items, some hundred to a file, and where each begins; returns their number.
 
-    A work item of a million small files is long: one at a time is held, by who writes or reads it.
+    A work item of a million small files is long, so writers and readers hold one at a time.
     """
     rest = iter(items)
     count = 0

@@ -1,4 +1,4 @@
-"""Any other storage beneath `files`: S3, Azure and whatever Beam has a file system for."""
+"""All other storage for `files`: S3, Azure, and whatever else Beam has a file system for."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class BeamStorage:
             ) from error
 
     def open_read(self, path: str) -> IO[bytes]:
-        """Opens a file that is there as a stream that can seek."""
+        """Opens an existing file as a stream that can seek."""
         handle: IO[bytes] = FileSystems.open(path, _MIME, _PLAIN)
         return handle
 
     def read(self, path: str, offset: int, size: int) -> bytes:
-        """Returns `size` bytes, fewer at the end; -1: all the rest."""
+        """Returns `size` bytes, fewer at the end of the file; -1 means all the rest."""
         with self.open_read(path) as handle:
             if offset:
                 handle.seek(offset)
@@ -53,7 +53,7 @@ class BeamStorage:
             return data
 
     def create(self, path: str) -> IO[bytes]:
-        """Opens a file for writing; one that is dropped unclosed may appear cut."""
+        """Opens a file for writing; a file that is not closed may appear cut short."""
         handle: IO[bytes] = FileSystems.create(path, _MIME, _PLAIN)
         return handle
 
@@ -66,19 +66,19 @@ class BeamStorage:
         self.rename([temporary], [path])
 
     def size(self, path: str) -> int:
-        """Returns the bytes of a file, -1 where there is none."""
+        """Returns the size of a file in bytes, -1 if it does not exist."""
         if not FileSystems.exists(path):
             return -1
-        found: Any = FileSystems.get_filesystem(path).metadata(path)
-        return int(found.size_in_bytes)
+        metadata: Any = FileSystems.get_filesystem(path).metadata(path)
+        return int(metadata.size_in_bytes)
 
     def list_files(self, folder: str) -> Iterator[tuple[str, int]]:
-        """Yields path and size of every file below a folder."""
+        """Yields the path and the size in bytes of every file below a folder."""
         for item in FileSystems.match([f"{folder.rstrip('/')}/**"])[0].metadata_list:
             yield item.path, item.size_in_bytes
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Deletes what is there of some files."""
+        """Deletes files; those that do not exist are skipped."""
         present = [path for path in paths if FileSystems.exists(path)]
         if present:
             FileSystems.delete(present)

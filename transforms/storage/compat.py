@@ -13,14 +13,14 @@ from apache_beam.io.filesystems import FileSystems
 
 
 def beam_options() -> Any:
-    """Returns the options that Beam's file systems were given, None where there are none."""
+    """Returns the options that Beam's file systems were given, None if they were given none."""
     return FileSystems._pipeline_options
 
 
 def list_remote(file_system: Any, prefix: str) -> Iterator[Any]:
     """Yields the metadata of files below a prefix; the public `match` makes a list of them all."""
-    found: Iterator[Any] = file_system._list(prefix)
-    return found
+    metadata: Iterator[Any] = file_system._list(prefix)
+    return metadata
 
 
 def may_pass() -> Callable[[Exception], bool]:

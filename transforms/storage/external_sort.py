@@ -1,4 +1,4 @@
-"""Sorting and joining more rows than fit into memory: what a listing of millions of files needs."""
+"""Sort and join more rows than fit into memory, as listings of millions of files need it."""
 
 from __future__ import annotations
 
@@ -13,39 +13,39 @@ from typing import IO, Any
 
 from recordmill.records.errors import RunError
 
-Row = tuple[str, str, Any]  # key, tag, content: what marshal can write
+Row = tuple[str, str, Any]  # key, tag, content that marshal can write
 _Numbered = tuple[str, str, int, bytes]
 _HELD_BYTES = 1 << 27
-_ROW_BYTES = 300  # of Python objects, beside the bytes in them
+_ROW_BYTES = 300  # the memory of a row's Python objects, without the bytes in them
 _BATCH_ROWS = 1000
 
 
 def sort_rows(
     rows: Iterable[Row], *, scratch: str = "", held_bytes: int = _HELD_BYTES
 ) -> Iterator[Row]:
-    """Yields rows in order of key and tag; equal ones stay in the order they came in.
+    """Yields rows in order of key and tag; rows with equal ones keep their order.
 
     Args:
-      rows: `(key, tag, content)` each.
-      scratch: a local folder for temporary files, which vanish with the process.
-      held_bytes: about how much is held in memory; what is more goes through files.
+      rows: `(key, tag, content)` each; marshal can write the content.
+      scratch: a local folder for temporary files, which the system removes when the process ends.
+      held_bytes: the approximate bytes to hold in memory; further rows go through files.
 
     Raises:
-      RunError: there is no space for temporary files.
+      RunError: a temporary file cannot be written.
     """
     with ExitStack() as opened:
         runs: list[IO[bytes]] = []
         held: list[_Numbered] = []
-        weight = 0
+        size = 0
         for number, (key, tag, content) in enumerate(rows):
             packed = marshal.dumps(content)
             held.append((key, tag, number, packed))
-            weight += _ROW_BYTES + len(key) + len(packed)
-            if weight >= held_bytes:
+            size += _ROW_BYTES + len(key) + len(packed)
+            if size >= held_bytes:
                 runs.append(opened.enter_context(_spill(sorted(held), scratch)))
-                held, weight = [], 0
+                held, size = [], 0
         held.sort()
-        # Numbers differ, so that contents are never compared.
+        # All numbers differ, so a comparison never reaches the contents.
         for key, tag, _, packed in heapq.merge(*map(_read, runs), held):
             yield key, tag, marshal.loads(packed)
 
@@ -53,7 +53,14 @@ def sort_rows(
 def cogroup(
     rows: Iterable[Row], *, scratch: str = "", held_bytes: int = _HELD_BYTES
 ) -> Iterator[tuple[str, dict[str, list[Any]]]]:
-    """Yields, for each key in order, the contents by tag in the order they came in."""
+    """Yields each key, in order, with its contents by tag; contents of a tag keep their order.
+
+    Args:
+      rows, scratch, held_bytes: as `sort_rows` takes them.
+
+    Raises:
+      RunError: a temporary file cannot be written.
+    """
     ordered = sort_rows(rows, scratch=scratch, held_bytes=held_bytes)
     for key, group in groupby(ordered, itemgetter(0)):
         contents: dict[str, list[Any]] = {}
@@ -63,14 +70,14 @@ def cogroup(
 
 
 class Spool:
-    """Rows on disk in the order they came in, to be read as often as wanted, one reader at a time.
+    """Rows on disk in their order, which can be read several times, by one reader at a time.
 
     Args:
-      rows: what marshal can write.
-      scratch: a local folder for temporary files, which vanish with the process.
+      rows: values that marshal can write.
+      scratch: a local folder for temporary files, which the system removes when the process ends.
 
     Raises:
-      RunError: there is no space for temporary files.
+      RunError: a temporary file cannot be written.
     """
 
     def __init__(self, rows: Iterable[Any], *, scratch: str = "") -> None:
@@ -86,7 +93,7 @@ class Spool:
 
 
 def _spill(rows: Iterable[Any], scratch: str) -> IO[bytes]:
-    """Writes rows to a temporary file, and leaves it at its beginning."""
+    """Writes rows to a temporary file; returns the file, positioned at its beginning."""
     rest = iter(rows)
     with ExitStack() as opened:
         try:

@@ -1,11 +1,11 @@
 """Files on any storage, written whole or not at all.
 
-A file appears under its name only by a rename of a finished and closed temporary one, so that a
-killed writer, or two writers of the same content at once, leave nothing that a reader could take
-for the file. A small one goes to object storage as one request, which is as good.
+A file appears under its name only by a rename of a finished and closed temporary file. So a killed
+writer, or two writers of the same content at once, leave nothing that a reader could take for the
+file. A small file goes to object storage as one request, which is as safe.
 
-Remote files raise what local ones do: `FileNotFoundError`, `PermissionError`; what else a service
-may say is a `RunError` of one line.
+Remote files raise the errors of local ones: `FileNotFoundError`, `PermissionError`. Any other error
+of a service is a `RunError` of one line.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ class Storage(Protocol):
     """Remote files, by their whole paths."""
 
     def open_read(self, path: str) -> IO[bytes]:
-        """Opens a file that is there as a stream that can seek."""
+        """Opens an existing file as a stream that can seek."""
         ...
 
     def read(self, path: str, offset: int, size: int) -> bytes:
-        """Returns `size` bytes, fewer at the end; -1: all the rest."""
+        """Returns `size` bytes, fewer at the end of the file; -1 means all the rest."""
         ...
 
     def create(self, path: str) -> IO[bytes]:
-        """Opens a file for writing; one that is dropped unclosed may appear cut."""
+        """Opens a file for writing; a file that is not closed may appear cut short."""
         ...
 
     def write(self, path: str, data: bytes) -> None:
@@ -56,15 +56,15 @@ class Storage(Protocol):
         ...
 
     def size(self, path: str) -> int:
-        """Returns the bytes of a file, -1 where there is none."""
+        """Returns the size of a file in bytes, -1 if it does not exist."""
         ...
 
     def list_files(self, folder: str) -> Iterator[tuple[str, int]]:
-        """Yields path and size of every file below a folder."""
+        """Yields the path and the size in bytes of every file below a folder."""
         ...
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Deletes what is there of some files."""
+        """Deletes files; those that do not exist are skipped."""
         ...
 
     def rename(self, sources: Sequence[str], targets: Sequence[str]) -> None:
@@ -82,12 +82,12 @@ def join(base: str, *parts: str) -> str:
 
 
 def is_local(path: str) -> bool:
-    """Tells whether `path` is on this machine's own file system."""
+    """Returns whether `path` is on this machine's own file system."""
     return "://" not in path
 
 
 def open_read(path: str, offset: int = 0) -> IO[bytes]:
-    """Opens a file for reading its bytes as they are, from `offset` on."""
+    """Opens a file for reading from `offset` on, without decompression."""
     handle: IO[bytes]
     if is_local(path):
         handle = open(path, "rb")  # noqa: SIM115
@@ -100,7 +100,7 @@ def open_read(path: str, offset: int = 0) -> IO[bytes]:
 
 
 def read_bytes(path: str, offset: int = 0, size: int = -1) -> bytes:
-    """Returns `size` bytes from `offset` on, fewer at the end; -1: all the rest."""
+    """Returns `size` bytes from `offset` on, fewer at the file's end; -1 means all the rest."""
     if not is_local(path):
         with reporting("read", path):
             return _storage(path).read(path, offset, size)
@@ -110,7 +110,7 @@ def read_bytes(path: str, offset: int = 0, size: int = -1) -> bytes:
 
 
 def read_many(paths: Iterable[str]) -> Iterator[bytes]:
-    """Yields the contents of small files, in order; remote ones are asked for several at once."""
+    """Yields the contents of small files, in order; several remote files are read at once."""
     rest = iter(paths)
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
         while group := list(islice(rest, 16 * _REQUESTS_AT_ONCE)):
@@ -164,11 +164,11 @@ def _writing_remote(temporary: str, path: str) -> Iterator[IO[bytes]]:
     except BaseException:
         handle.drop()
         raise
-    found = size(temporary)
-    if found != handle.written:
+    stored = size(temporary)
+    if stored != handle.written:
         raise RunError(
-            f"{temporary} has {found} bytes where {handle.written} were written; check the storage "
-            "and run the same command again"
+            f"{temporary} has {stored} bytes where {handle.written} were written; check the "
+            "storage and run the same command again"
         )
 
 
@@ -219,7 +219,7 @@ def write_bytes(path: str, data: bytes, partial_folder: str = "") -> None:
 
 
 def write_array(handle: IO[bytes], array: npt.NDArray[Any]) -> None:
-    """Writes the bytes of a contiguous array, without a second copy of all of them."""
+    """Writes the bytes of a contiguous array, `[…]` of any dtype, without a copy of all of them."""
     data = memoryview(array.data).cast("B") if array.size else b""
     for at in range(0, len(data), _WRITE_BYTES):
         handle.write(bytes(data[at : at + _WRITE_BYTES]))
@@ -266,12 +266,12 @@ def rename(sources: list[str], targets: list[str]) -> None:
 
 
 def exists(path: str) -> bool:
-    """Tells whether there is such a file, or on this machine such a folder."""
+    """Returns whether a file exists, or on this machine a folder."""
     return os.path.exists(path) if is_local(path) else size(path) >= 0
 
 
 def size(path: str) -> int:
-    """Returns the bytes of a file, -1 where there is none."""
+    """Returns the size of a file in bytes, -1 if it does not exist."""
     if is_local(path):
         return os.path.getsize(path) if os.path.isfile(path) else -1
     with reporting("read", path):
@@ -279,23 +279,23 @@ def size(path: str) -> int:
 
 
 def sizes(paths: Iterable[str]) -> dict[str, int]:
-    """Returns the bytes of each file, -1 where there is none; one listing does a remote folder."""
-    found: dict[str, int] = {}
+    """Returns the size of each file in bytes, -1 if it does not exist; lists each folder once."""
+    result: dict[str, int] = {}
     listed: set[str] = set()
     for path in paths:
         folder = path.rpartition("/")[0]
         if is_local(path):
-            found[path] = size(path)
+            result[path] = size(path)
             continue
         if folder not in listed:
             listed.add(folder)
-            found = list_files(folder) | found
-        found.setdefault(path, -1)
-    return found
+            result = list_files(folder) | result
+        result.setdefault(path, -1)
+    return result
 
 
 def delete_quietly(paths: Iterable[str]) -> None:
-    """Deletes what is there of `paths`."""
+    """Deletes files; those that do not exist are skipped."""
     remote: list[str] = []
     for path in paths:
         if not is_local(path):
@@ -309,7 +309,7 @@ def delete_quietly(paths: Iterable[str]) -> None:
 
 
 def list_files(folder: str) -> dict[str, int]:
-    """Returns path -> size of every file below `folder`, {} where there is none."""
+    """Returns path -> size in bytes of every file below `folder`, {} if there is no such folder."""
     if is_local(folder):
         return {
             f"{root}/{name}": os.path.getsize(f"{root}/{name}")
@@ -321,7 +321,7 @@ def list_files(folder: str) -> dict[str, int]:
 
 
 def count(folder: str, extension: str) -> int:
-    """Returns how many files below `folder` have that extension."""
+    """Returns the number of files below `folder` with that extension."""
     return sum(path.endswith(extension) for path in list_files(folder))
 
 

@@ -38,7 +38,7 @@ class FoundFile(NamedTuple):
 
 
 def absolute(pattern: str) -> str:
-    """Returns a local glob from the root on, so that a file has one path; others as they are."""
+    """Returns a local glob as an absolute one, so that a file has one path; others unchanged."""
     if not files.is_local(pattern):
         return pattern
     if not pattern.startswith("/") and has_wildcard(os.getcwd()):
@@ -48,7 +48,7 @@ def absolute(pattern: str) -> str:
 
 
 def own_files(pattern: str) -> str:
-    """Returns a glob of the files in a folder where a pattern ends in "/"."""
+    """Returns a glob of the files in a folder if the pattern ends in "/", else the pattern."""
     return f"{pattern}*" if pattern.endswith("/") else pattern
 
 
@@ -58,7 +58,7 @@ def glob_root(pattern: str) -> str:
 
 
 def common_root(roots: Iterable[str]) -> str:
-    """Returns what folders share: names relative to it are different for different files."""
+    """Returns the longest folder above some folders, so that names relative to it are unique."""
     roots = list(roots)
     root = roots[0]
     while not all(f"{other}/".startswith(f"{root}/") for other in roots) and root:
@@ -72,7 +72,7 @@ def relative(path: str, root: str) -> str:
 
 
 def matches_output(pattern: str, output: str) -> bool:
-    """Tells whether a glob matches files that a job writes to its output."""
+    """Returns whether a glob matches files that a job writes to its output."""
     pattern, folder = own_files(absolute(pattern)), absolute(output)
     if files.is_local(pattern):
         pattern, folder = os.path.normpath(pattern), os.path.normpath(folder)
@@ -81,17 +81,17 @@ def matches_output(pattern: str, output: str) -> bool:
 
 
 def has_wildcard(pattern: str) -> bool:
-    """Tells whether a pattern may match more than the path that it is."""
+    """Returns whether a pattern may match other paths than itself."""
     return bool(_WILDCARD.search(pattern))
 
 
 @dataclass(frozen=True)
 class Finder:
-    """How globs are followed.
+    """Finds files by globs.
 
     Attributes:
-      skip: tells of the name of a file or folder whether it is passed over; None: none is.
-      follow_links: to folders, but not in circles.
+      skip: returns whether a file or folder of this name is passed over; None passes over none.
+      follow_links: whether links to folders are followed, but not in circles.
       scratch: a local folder for temporary files.
     """
 
@@ -143,9 +143,9 @@ class Finder:
         count = simple.index(False) if endless else len(parts) - 1
         prune = [re.compile(FileSystem.translate_pattern(part)).match for part in parts[:count]]
         whole = re.compile(FileSystem.translate_pattern(pattern)).match
-        for found in self._walk(root or "/", prune, endless=endless):
-            if whole(found.path):
-                yield found
+        for file in self._walk(root or "/", prune, endless=endless):
+            if whole(file.path):
+                yield file
 
     def _walk(
         self,
@@ -155,7 +155,7 @@ class Finder:
         endless: bool,
         above: tuple[tuple[int, int], ...] = (),
     ) -> Iterator[FoundFile]:
-        """Yields all files below a folder in order of path; `prune` tells which folders to open."""
+        """Yields all files below a folder in order of path; `prune` chooses the folders to open."""
         status = os.stat(folder)
         here = (status.st_dev, status.st_ino)
         if here in above:

@@ -1,9 +1,9 @@
-"""Google Cloud Storage beneath `files`: few requests, little memory, and patience with faults.
+"""Google Cloud Storage for `files`: few requests, little memory, and retries.
 
-Beam's own file system makes a client, and with it a connection, for every call; reads 16 MiB where
-a few bytes are asked for; lists before it deletes, file by file; and does not survive a batch that
-goes unanswered to the end. Here one client serves a process, ranges are read as they are asked for,
-deletes and renames go by the hundred, and every request is repeated while its failure may pass.
+Beam's own file system makes a client, and with it a connection, for every call. It reads 16 MiB
+even if the caller needs a few bytes. It lists before it deletes, file by file, and it fails if a
+batch gets no response. Here a process has one client, a read requests its own range, a hundred
+deletes or renames are one request, and every request is retried while its error may pass.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from recordmill.records.errors import UsageError
 from recordmill.transforms.storage import compat
 from recordmill.transforms.storage.storage_errors import reporting, why
 
-WRITE_BYTES = 1 << 23  # held by a writer, and sent as one request
-MOST_AHEAD_BYTES = 1 << 22  # held by a reader
+WRITE_BYTES = 1 << 23  # the buffer of a writer, which is sent as one request
+MOST_AHEAD_BYTES = 1 << 22  # the largest buffer of a reader
 _LEAST_AHEAD_BYTES = 1 << 18
 _SILENT_SECONDS = 10.0
-_BATCH = 100  # the most that the service takes
+_BATCH = 100  # the most requests that the service accepts in one batch
 _MIME = "application/octet-stream"
 
 Item = TypeVar("Item")
@@ -40,11 +40,11 @@ _clients: dict[int, Any] = {}
 
 @dataclass
 class Patience:
-    """How long a request is repeated while its failure may pass, in seconds.
+    """How long a request is retried while its error may pass, in seconds.
 
     Attributes:
-      first, most: the mean pause doubles from half of the first to half of the longest.
-      total: after that the failure is reported.
+      first, most: the mean pause doubles from half of `first` up to half of `most`.
+      total: the time after which the error is raised.
     """
 
     first: float = 1.0
@@ -56,16 +56,20 @@ patience = Patience()
 
 
 def _client() -> Any:
-    """Returns this process's client: threads may share one, a forked process may not."""
+    """Returns the client of this process. Threads can share a client; a forked process cannot.
+
+    Raises:
+      UsageError: Google's libraries are not installed.
+    """
     process = os.getpid()
     if process not in _clients:
         try:
             from apache_beam.io.gcp.gcsio import create_storage_client
         except ImportError as error:
             raise UsageError("gs:// needs Google's libraries; install recordmill[gcp]") from error
-        # Beam looks for an account, and tells of each try with a traceback.
+        # Beam looks for an account, and logs a traceback of each try.
         logging.getLogger("apache_beam.utils.retry").setLevel(logging.ERROR)
-        # What Beam's own file system would be given.
+        # These are the options that Beam's own file system gets.
         options = compat.beam_options() or PipelineOptions()
         _clients.clear()
         _clients[process] = create_storage_client(options)
@@ -77,10 +81,10 @@ def _retry() -> Any:
 
     first, last, reported = 0.0, -1e9, False
 
-    def tell(error: BaseException) -> None:
+    def report(error: BaseException) -> None:
         nonlocal first, last, reported
         now = time.monotonic()
-        if now - last > 2 * patience.most:  # than which no pause is longer: another fault
+        if now - last > 2 * patience.most:  # longer than any pause, so this is another fault
             first, reported = now, False
         last = now
         if not reported and now - first > _SILENT_SECONDS:
@@ -95,12 +99,12 @@ def _retry() -> Any:
         initial=patience.first,
         maximum=patience.most,
         timeout=patience.total,
-        on_error=tell,
+        on_error=report,
     )
 
 
 def _names(path: str) -> tuple[str, str]:
-    """Returns bucket and object."""
+    """Returns the names of the bucket and of the object."""
     bucket, _, name = path[len("gs://") :].partition("/")
     return bucket, name
 
@@ -111,13 +115,16 @@ def _blob(path: str) -> Any:
 
 
 def _find(path: str) -> Any:
-    """Returns what is known of an object, None where there is none."""
+    """Returns the metadata of an object, None if it does not exist."""
     bucket, name = _names(path)
     return _client().bucket(bucket).get_blob(name, retry=_retry()) if name else None
 
 
 def _download(blob: Any, begin: int, size: int, generation: int | None = None) -> bytes:
-    """Returns `size` bytes, fewer at the end; -1: the rest. A cut answer is read on from there."""
+    """Returns `size` bytes, fewer at the end of the object; -1 means all the rest.
+
+    If a response is cut short, Google's library requests the missing bytes.
+    """
     from google.api_core.exceptions import RequestRangeNotSatisfiable
 
     whole = not begin and size < 0
@@ -125,7 +132,7 @@ def _download(blob: Any, begin: int, size: int, generation: int | None = None) -
         data: bytes = blob.download_as_bytes(
             start=begin or None,
             end=begin + size - 1 if size >= 0 else None,
-            raw_download=True,  # as stored, whatever its Content-Encoding
+            raw_download=True,  # the stored bytes, whatever their Content-Encoding
             checksum="auto" if whole else None,
             if_generation_match=generation,
             retry=_retry(),
@@ -136,19 +143,22 @@ def _download(blob: Any, begin: int, size: int, generation: int | None = None) -
 
 
 class _ObjectReader(io.BufferedIOBase):
-    """An object as a stream; what is read ahead doubles while it is read in order.
+    """An object as a stream, with a buffer that doubles while the object is read in order.
 
-    A request after a jump asks for little more than is wanted: members of an archive in any order
-    cost about their own bytes, and a long text few requests.
+    After a jump the buffer is small again. So members of an archive, in any order, cost about their
+    own bytes, and a long text costs few requests.
+
+    Raises:
+      FileNotFoundError: the object does not exist.
     """
 
     def __init__(self, path: str) -> None:
-        found = _find(path)
-        if found is None:
+        blob = _find(path)
+        if blob is None:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
         self._path = path
-        self._generation = found.generation  # the file that is replaced meanwhile is not mixed in
-        self._size = int(found.size)
+        self._generation = blob.generation  # so that bytes of a later version are not mixed in
+        self._size = int(blob.size)
         self._at = 0
         self._ahead = _LEAST_AHEAD_BYTES
         self._held_at, self._held = 0, b""
@@ -201,7 +211,7 @@ def _writer_class() -> Any:
     from google.cloud.storage.fileio import BlobWriter
 
     class Writer(BlobWriter):
-        """Ends once: the garbage collector closes files, which would send what failed again."""
+        """Ends once: the garbage collector also closes files, and would send failed bytes again."""
 
         _has_ended = False
 
@@ -221,15 +231,19 @@ class GoogleStorage:
     """See `files.Storage`."""
 
     def open_read(self, path: str) -> IO[bytes]:
-        """Opens a file that is there as a stream that can seek."""
+        """Opens an existing file as a stream that can seek.
+
+        Raises:
+          FileNotFoundError: the file does not exist.
+        """
         return _ObjectReader(path)  # type: ignore[return-value]
 
     def read(self, path: str, offset: int, size: int) -> bytes:
-        """Returns `size` bytes, fewer at the end; -1: all the rest."""
+        """Returns `size` bytes, fewer at the end of the file; -1 means all the rest."""
         return _download(_blob(path), offset, size) if size else b""
 
     def create(self, path: str) -> IO[bytes]:
-        """Opens a file for writing; it appears when it is closed, unless it was terminated."""
+        """Opens a file for writing; it appears when it is closed, unless `terminate` was called."""
         handle: IO[bytes] = _writer_class()(
             _blob(path),
             chunk_size=WRITE_BYTES,
@@ -245,28 +259,32 @@ class GoogleStorage:
         _blob(path).upload_from_string(data, content_type=_MIME, retry=_retry())
 
     def size(self, path: str) -> int:
-        """Returns the bytes of a file, -1 where there is none."""
+        """Returns the size of a file in bytes, -1 if it does not exist."""
         blob = _find(path)
         return int(blob.size) if blob else -1
 
     def list_files(self, folder: str) -> Iterator[tuple[str, int]]:
-        """Yields path and size of every file below a folder."""
+        """Yields the path and the size in bytes of every file below a folder."""
         bucket, prefix = _names(f"{folder.rstrip('/')}/")
-        found = _client().list_blobs(
+        blobs = _client().list_blobs(
             bucket, prefix=prefix, fields="items(name,size),nextPageToken", retry=_retry()
         )
-        for blob in found:
+        for blob in blobs:
             yield f"gs://{bucket}/{blob.name}", int(blob.size)
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Deletes what is there of some files."""
+        """Deletes files; those that do not exist are skipped."""
         _in_batches(paths, _delete)
 
     def rename(self, sources: Sequence[str], targets: Sequence[str]) -> None:
-        """Renames files; existing targets are replaced."""
-        gone = _in_batches(list(zip(sources, targets, strict=True)), _copy)
-        for source, target in gone:
-            # Another process may have done it: copied and deleted, or be doing so.
+        """Renames files; existing targets are replaced.
+
+        Raises:
+          FileNotFoundError: neither a source nor its target exists.
+        """
+        missing = _in_batches(list(zip(sources, targets, strict=True)), _copy)
+        for source, target in missing:
+            # Another process may have renamed the file, or may be doing so.
             if self.size(target) < 0:
                 raise FileNotFoundError(errno.ENOENT, "no such file", source)
         _in_batches(sources, _delete)
@@ -283,9 +301,9 @@ def _copy(pair: tuple[str, str]) -> None:
 
 
 def _in_batches(items: Sequence[Item], request: Callable[[Item], None]) -> list[Item]:
-    """Makes a request for each item, a hundred at a time; returns those that do not exist.
+    """Makes a request for each item, a hundred at a time; returns the items that do not exist.
 
-    A batch that failed in part is sent again whole: both copy and delete may be repeated.
+    A batch that failed in part is sent again as a whole: a copy and a delete may be repeated.
     """
     missing: list[Item] = []
     rest = iter(items)

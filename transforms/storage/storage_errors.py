@@ -1,4 +1,4 @@
-"""What a storage service says when something fails, as the errors that Python's own files raise."""
+"""Translate the errors of storage services into those that Python raises for local files."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ _MOST_CHARACTERS = 300
 
 @contextmanager
 def reporting(done: str, path: str) -> Iterator[None]:
-    """Raises what goes wrong with a remote file as an error with one line.
+    """Translates the errors that the block raises for a remote file into errors of one line.
 
     Args:
-      done: what was to be done, such as "read".
-      path: of the file.
+      done: the past participle of the operation, for messages, such as "read".
+      path: the path of the file.
 
     Raises:
-      FileNotFoundError: there is no such file or bucket.
-      PermissionError: the service does not allow it.
-      RunError: anything else; whatever may pass has been tried again for minutes by then.
+      FileNotFoundError: the file or its bucket does not exist.
+      PermissionError: the service refuses the request.
+      RunError: the service failed in another way. Requests whose errors may pass have been repeated
+        for minutes before.
     """
     try:
         yield
@@ -51,27 +52,27 @@ def _translated(error: Exception, done: str, path: str) -> Exception:
 
 
 def _cause(error: BaseException) -> BaseException:
-    """Returns what lies below Beam's collection of errors, or below that of retries."""
+    """Returns the original error, which Beam or Google's retries may have wrapped in others."""
     details = getattr(error, "exception_details", None)
     below = next(iter(details.values())) if details else getattr(error, "cause", None)
     return _cause(below) if isinstance(below, BaseException) else error
 
 
 def _status(error: BaseException) -> int:
-    """Returns the status of the answer, 0 where there was none."""
-    answer: Any = getattr(error, "response", None)
-    for found in (
+    """Returns the HTTP status of the service's response, 0 if there was no response."""
+    response: Any = getattr(error, "response", None)
+    for status in (
         getattr(error, "code", None),
         getattr(error, "status_code", None),
-        getattr(answer, "status_code", None),
+        getattr(response, "status_code", None),
     ):
-        if isinstance(found, int):
-            return int(found)
+        if isinstance(status, int):
+            return int(status)
     return 0
 
 
 def why(error: BaseException) -> str:
-    """Returns in a few words what went wrong."""
+    """Returns the reason for an error in a few words."""
     status = _status(error)
     if status in HTTPStatus.__members__.values():
         return f"{status} {HTTPStatus(status).phrase}"

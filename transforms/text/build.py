@@ -1,4 +1,4 @@
-"""Build: each output shard, from the ranges of hashes that it covers in all run files.
+"""Build: make each output shard from the ranges of hashes that it covers in all run files.
 
 A shard is made block by block: a block's chunks are read from all run files, made into examples,
 shuffled by their keys, encoded, framed and appended. A worker holds one block, however large the
@@ -50,7 +50,7 @@ class TextShardBuilder:
         self._runs: dict[int, list[RunFile]] = {}
 
     def build(self, split: int, shard: int) -> ShardInfo:
-        """Writes a shard, its index and its description unless they are there."""
+        """Writes a shard, its index and its description, unless they exist already."""
         planned = self._splits[split]
         name = self._job.shard_name(planned.name, shard, planned.shards)
         objective = self._objectives[split]
@@ -69,7 +69,7 @@ class TextShardBuilder:
         return finished_shard(self._job, name) or write_shard(self._job, name, fill)
 
     def _blocks(self, split: int, shard: int) -> Iterator[tuple[Chunks, Int64s, Int64s]]:
-        """Yields chunks, which of them to use, and in which copy."""
+        """Yields the chunks of a block, the positions of those to use, and the copy of each."""
         planned = self._splits[split]
         copies = self._objectives[split].copies
         blocks = max(1, -(-planned.tokens * copies // (planned.shards * BLOCK_TOKENS)))
@@ -93,7 +93,7 @@ class TextShardBuilder:
                 yield chunks, chosen, copy_of
 
     def _partners(self, planned: SplitShards, begin: int, denominator: int) -> list[Range]:
-        """Returns the ranges that random second segments come from, beyond the block itself.
+        """Returns the ranges outside of a block from which its random second segments come too.
 
         The range begins where the block does, so every block has another sample.
         """
@@ -134,14 +134,14 @@ class TextShardBuilder:
 
 
 def choose_chunks(hashes: U64, ranges: list[list[Range]]) -> tuple[Int64s, Int64s]:
-    """Finds the chunks of each copy.
+    """Returns the chunks of each copy.
 
     Args:
       hashes: `[num_chunks] uint64`.
       ranges: for each copy the hash ranges `[low, high)` that it uses.
 
     Returns:
-      `[n] int64`: the chunks, and `[n] int64`: in which copy.
+      `[n] int64`: the chunks, and `[n] int64`: the copy of each.
     """
     chosen, copies = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for copy, wanted in enumerate(ranges):

@@ -1,4 +1,4 @@
-"""Chunks: parts of documents that become examples on their own, and what is scattered.
+"""Chunks: parts of documents that become examples on their own, and that scatter writes.
 
 A document of any length is cut into chunks of some thousand tokens, so that shards can be of equal
 size and memory does not depend on the longest document. Where sentences matter a chunk ends with a
@@ -23,10 +23,10 @@ from recordmill.transforms.text.tokenization import Ids, Tokens
 
 
 class ChunkColumns(NamedTuple):
-    """What kernels need of `Chunks` beside the ids, under the same names.
+    """The arrays of `Chunks` for kernels, without the ids.
 
-    The ids stand apart because their dtype differs from stage to stage, and a kernel that does not
-    read them would be compiled once for each dtype.
+    The dtype of the ids differs from stage to stage, so a kernel that got them without reading them
+    would be compiled once for each dtype.
     """
 
     hashes: U64
@@ -64,7 +64,7 @@ class Chunks:
 
     @property
     def columns(self) -> ChunkColumns:
-        """All but the ids, for kernels."""
+        """The arrays for kernels, without the ids."""
         return ChunkColumns(
             self.hashes, self.documents, self.token_starts, self.token_counts,
             self.sentence_splits, self.sentence_lengths,
@@ -128,7 +128,7 @@ def _cut_at_sentences(
 
 
 class ChunkCutter:
-    """Cuts the documents of consecutive batches; keeps the unfinished chunk of one that goes on."""
+    """Cuts the documents of consecutive batches; keeps the chunk of an unfinished document."""
 
     def __init__(self, spec: CutSpec, seed: int) -> None:
         self._spec = spec
@@ -229,11 +229,11 @@ class ChunkCutter:
             line_documents, weights=line_lengths, minlength=len(batch.keys)
         ).astype(np.int64)
         starts = np.cumsum(counts) - counts
-        # A chunk must bring more than the overlap, and the first of a document brings anything.
+        # A chunk must have more tokens than the overlap; the first of a document may have any.
         chunks = np.maximum(-(-(counts - spec.overlap_tokens) // step), counts > 0)
         if goes_on and len(counts):
             last = len(counts) - 1
-            # What is certain not to be the last chunk; the rest waits for the next batch.
+            # These chunks cannot be the last one; the rest waits for the next batch.
             chunks[last] = max(0, (counts[last] - 1) // step - 1)
         of_document = np.repeat(np.arange(len(counts)), chunks)
         numbers = np.arange(len(of_document)) - np.repeat(np.cumsum(chunks) - chunks, chunks)
@@ -298,7 +298,12 @@ def concatenate(parts: list[Chunks], id_type: npt.DTypeLike) -> Chunks:
 
 
 def select(chunks: Chunks, chosen: npt.NDArray[np.bool_]) -> Chunks:
-    """Returns some of the chunks, over the same tokens; sentences are copied."""
+    """Returns some of the chunks, over the same tokens; sentences are copied.
+
+    Args:
+      chunks: any.
+      chosen: `[num_chunks] bool` or `[n] int64`.
+    """
     counts = np.diff(chunks.sentence_splits)
     sentences = np.repeat(chosen, counts)
     return Chunks(

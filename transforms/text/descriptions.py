@@ -1,7 +1,7 @@
-"""The small JSON files of a text job: what scatter and regroup wrote, and how many shards follow.
+"""The small JSON files of a text job, which describe run files and shards.
 
-Stages exchange numbers only; a stage reads what the one before wrote from these files. A file that
-is there says that its work is done.
+Stages exchange only numbers; a stage reads the descriptions that the stage before wrote. If a
+description exists, its work item is done.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def run_files_from_json(content: Mapping[str, Any]) -> tuple[RunFileInfo, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScatterResult:
-    """What a work item of scatter read and wrote.
+    """The results of a work item of scatter.
 
     Attributes:
       runs: mostly one run file; a file that cannot be cut may become several.
@@ -90,7 +90,7 @@ class PlannedSplit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardPlan:
-    """How many shards each split gets, and what scatter read in total.
+    """The shards of each split, and the totals of scatter.
 
     Attributes:
       splits: in order.

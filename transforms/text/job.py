@@ -34,7 +34,11 @@ OBJECTIVES = ("bert", "mlm", "mlm_tokens")
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveSpec:
-    """An objective by name, with its options; `bind` gives it a vocabulary."""
+    """An objective by name, with its options; `bind` gives it a vocabulary.
+
+    Raises:
+      UsageError: there is no such objective, or a value is not valid for it.
+    """
 
     name: str
     copies: int = 10
@@ -82,7 +86,7 @@ class TextJob(Job):
       objective: what examples to make of the text.
       documents: how documents lie in the input.
       lower_case: whether the tokenizer lowers text and strips accents.
-      dupe_splits: the splits that get all copies of the text; others get one. None stands for the
+      dupe_splits: the splits that get all copies of the text; others get one. None means the
         split called train, or the first one.
     """
 
@@ -124,7 +128,7 @@ class TextJob(Job):
         return self.objective.bind(vocabulary, self.seed)
 
     def schema(self) -> Schema:
-        """Returns what the records hold."""
+        """Returns the schema of the records."""
         return self.load_objective().schema
 
     def planned_splits(self) -> list[tuple[str, int]]:
@@ -133,7 +137,7 @@ class TextJob(Job):
         return [(split.name, split.shards) for split in splits]
 
     def statistics(self) -> JobStatistics:
-        """Returns what adds up the shards at the end."""
+        """Returns the object that adds up the statistics of the shards."""
         return _TextStatistics(self, ShardPlan.from_json(read_json(self.shard_plan_path)))
 
     @property
@@ -167,11 +171,11 @@ class _TextStatistics(JobStatistics):
         self._counts: dict[str, Counter[str]] = {}
         self._lengths: dict[str, Int64s] = {}
 
-    def add(self, split: str, records: int, found: dict[str, Any]) -> None:
+    def add(self, split: str, records: int, statistics: dict[str, Any]) -> None:
         self._examples[split] += records
-        self._counts.setdefault(split, Counter()).update(found["counts"])
+        self._counts.setdefault(split, Counter()).update(statistics["counts"])
         before = self._lengths.get(split, np.zeros(0, np.int64))
-        self._lengths[split] = add_counts(before, np.array(found["lengths"], np.int64))
+        self._lengths[split] = add_counts(before, np.array(statistics["lengths"], np.int64))
 
     def summarize(self) -> JobSummary:
         read, used = self._plan.documents_read, self._plan.documents_used
@@ -197,16 +201,16 @@ class _TextStatistics(JobStatistics):
 
 
 def summarize_examples(
-    examples: int, found: dict[str, Any], *, padded_length: int | None
+    examples: int, sums: dict[str, Any], *, padded_length: int | None
 ) -> dict[str, Any]:
     """Returns the content of `statistics.json` for a split.
 
     Args:
-      examples: their number.
-      found: `counts`, name -> number, and `lengths`, the examples of each length from 0.
+      examples: the number of examples.
+      sums: `counts`, name -> number, and `lengths`, the number of examples of each length from 0.
       padded_length: see `ObjectiveSpec`.
     """
-    lengths, counts = np.asarray(found["lengths"], np.int64), Counter(found["counts"])
+    lengths, counts = np.asarray(sums["lengths"], np.int64), Counter(sums["counts"])
     tokens = int((lengths * np.arange(len(lengths))).sum())
     statistics: dict[str, Any] = {
         "examples": examples,
@@ -230,7 +234,7 @@ def summarize_examples(
 
 
 def add_counts(total: Int64s, more: Int64s) -> Int64s:
-    """Adds two histograms of which one may be longer."""
+    """Adds two histograms, `[num_cells] int64`, of which one may be longer."""
     longer, shorter = (total, more) if len(total) >= len(more) else (more, total)
     longer = longer.copy()
     longer[: len(shorter)] += shorter

@@ -22,7 +22,7 @@ from recordmill.records.hashing import U64
 from recordmill.transforms.text.tokenization import Ids
 
 MAX_NGRAM_SIZE = 16
-_MASKED, _KEPT, _RANDOM = range(3)  # what becomes of a token to predict
+_MASKED, _KEPT, _RANDOM = range(3)  # the results for a token to predict
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,9 @@ class MaskSpec:
         drawn with a weight of 1 / n.
       replace_words: choose between [MASK], the token itself and a random one once for all tokens
         of a word or n-gram, as Model Garden does, and not token by token, as BERT does.
+
+    Raises:
+      UsageError: a value is not valid.
     """
 
     masked_lm_prob: float = 0.15
@@ -60,7 +63,7 @@ class MaskSpec:
 
 @dataclass(frozen=True, slots=True)
 class TokenKinds:
-    """What masking needs to know of each id of the vocabulary.
+    """The properties of each id of the vocabulary, for masking.
 
     Attributes:
       mask_id: the id of [MASK].

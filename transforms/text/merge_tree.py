@@ -1,4 +1,4 @@
-"""The merge tree: how run files are merged into fewer, so that a shard reads few of them."""
+"""The merge tree: merge run files into fewer ones, so that a shard reads few of them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 MAX_FAN_IN = 512
 REGROUP_FAN_IN = 64
-MAX_LEVELS = 3  # 64 ** 3 parts are as many as a run's histogram tells apart
+MAX_LEVELS = 3  # 64 ** 3 parts are as many as the cells of a run's histogram
 _READ_BYTES = 1 << 18  # what a pass moves while a range read would be under way
 
 
 @dataclass(frozen=True, slots=True)
 class MergeTree:
-    """How many runs there are on each level, and which are merged into which.
+    """The number of runs on each level, and the runs that each is merged from.
 
     Scatter writes level 0: one run per work item, over all hashes. A run of level n holds one of
     `fan_in ** n` ranges of the hashes of a group: `fan_in ** n` runs of level 0. Each level reads
@@ -23,7 +23,10 @@ class MergeTree:
     Attributes:
       tasks: the work items of scatter, which write the runs of level 0.
       max_fan_in: more runs than that are regrouped before shards are built from them.
-      fan_in: of a regroup.
+      fan_in: the number of runs that a regroup merges, a power of two.
+
+    Raises:
+      ValueError: `fan_in` is not a power of two.
     """
 
     tasks: int
@@ -44,7 +47,7 @@ class MergeTree:
 
     @property
     def levels(self) -> int:
-        """How often runs are regrouped: 0 where scatter's runs are few enough."""
+        """The number of times that runs are regrouped: 0 if scatter writes few enough runs."""
         level = 0
         while self.group_count(level) > self.max_fan_in:
             level += 1

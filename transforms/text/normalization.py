@@ -1,4 +1,4 @@
-"""Text as BERT's BasicTokenizer sees it, as one string with spaces where it would split.
+"""Normalize text as BERT's BasicTokenizer does, to one string with spaces between its words.
 
 Ids must equal those of google-research/bert (tokenization.py: FullTokenizer) on every line of every
 language, so the rules here are its rules: drop NUL, U+FFFD and control characters; put spaces
@@ -52,7 +52,7 @@ def normalize(text: str, *, lower_case: bool) -> str:
 
 
 def _depends_on_neighbours(char: str) -> bool:
-    """Tells whether lower-casing or decomposing `char` may differ beside other characters.
+    """Returns whether lower-casing or decomposing `char` may differ beside other characters.
 
     Capital sigma has a final form, and NFD sorts combining characters, of which only those in Mn
     are dropped.

@@ -1,4 +1,4 @@
-"""Objectives: what examples a job makes of chunks. A new text objective is added here alone.
+"""Objectives: the examples that a job makes of chunks. A new text objective is added only here.
 
 An objective says how documents are cut and how many bytes a chunk will become, and turns the chunks
 of a block into columns for the encoder. Everything else (reading, scatter, shards, restart) is the
@@ -55,7 +55,7 @@ class ExampleBatch:
 
 
 class Objective(Protocol):
-    """A text objective, ready to work: vocabulary and options are bound."""
+    """A text objective with its vocabulary and its options."""
 
     wants_partners: ClassVar[bool]
 
@@ -95,7 +95,7 @@ class Objective(Protocol):
 
 @dataclass(frozen=True)
 class _Ids:
-    """The special ids of a vocabulary, and what masking needs to know of the others."""
+    """The special ids of a vocabulary, and the properties of all ids that masking needs."""
 
     vocabulary: Vocabulary
 
@@ -250,7 +250,7 @@ class BertObjective:
 
 @dataclass(frozen=True)
 class _WindowObjective:
-    """What `mlm` and `mlm_tokens` share: windows over documents or across them."""
+    """The base of `mlm` and `mlm_tokens`: windows over documents or across them."""
 
     vocabulary: Vocabulary
     seed: int

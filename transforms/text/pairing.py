@@ -44,6 +44,9 @@ class PairSpec:
     Attributes:
       max_seq_length: of an example, with [CLS] and two [SEP].
       short_seq_prob: the share of chunks whose target length is drawn below the maximum, in [0, 1].
+
+    Raises:
+      UsageError: a value is not valid.
     """
 
     max_seq_length: int = 128
@@ -107,7 +110,7 @@ class Pairs:
 
 
 class _PairOptions(NamedTuple):
-    """What the kernels need of a `PairSpec`, and the seed."""
+    """The fields of a `PairSpec` that kernels need, and the seed."""
 
     segment_tokens: int
     short_seq_prob: float
@@ -115,7 +118,7 @@ class _PairOptions(NamedTuple):
 
 
 class _Draft(NamedTuple):
-    """An instance as its chunk alone decides it.
+    """The part of an instance that depends on its chunk alone.
 
     `a_tokens` tokens are the first segment. The `b_tokens` behind them are the second one, unless
     it `wants_random`. The next instance begins `used_sentences` and `used_tokens` further on.
@@ -173,7 +176,7 @@ def _draw_instance(rng: Generator, lengths: Ids, first: int, end: int, target: i
 
 @kernel
 def _find_partner(rng: Generator, documents: U64, chunk: int) -> int:
-    """Draws a chunk of another document; -1 where there seems to be none."""
+    """Draws a chunk of another document; -1 if some tries give none."""
     count = documents.shape[0]
     for _ in range(_PARTNER_TRIES):
         other = next_below(rng, count)

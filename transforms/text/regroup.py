@@ -1,4 +1,4 @@
-"""Regroup: merge many run files into few, so that shards of a huge corpus cost few reads each."""
+"""Regroup: merge many run files into few, so that a shard of a huge corpus takes few reads."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _histogram(runs: list[RunFile], split: int, low: int, high: int) -> tuple[In
 
 
 def regroup(job: TextJob, tree: MergeTree, level: int, number: int) -> None:
-    """Writes run file `number` of a level, and its description, unless they are there."""
+    """Writes run file `number` of a level and its description, unless they exist already."""
     description = job.description_path(level, number)
     if files.exists(description):
         return
@@ -105,7 +105,7 @@ class RegroupRuns(beam.PTransform[beam.PCollection[int], beam.PCollection[int]])
 
 def _next_level(finished: int, job: TextJob, level: int, runs: int) -> range:
     """Returns the numbers of a level, and deletes the run files two levels below."""
-    del finished  # that it arrives says that the level below is finished
+    del finished  # its arrival means that the level below is finished
     if level >= 2:
         drop_runs(job, level - 2)
     return range(runs)

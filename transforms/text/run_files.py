@@ -184,7 +184,7 @@ def decode_chunks(
 
 @dataclass(frozen=True, slots=True)
 class RunFileInfo:
-    """What a description keeps of a run file.
+    """The part of a run file that its description holds.
 
     Attributes:
       path: of the file.
@@ -246,9 +246,13 @@ class RunFile:
 
 
 def histogram(hashes: U64, output_bytes: Int64s) -> tuple[Int64s, Int64s]:
-    """Returns the cells that `hashes` fall in and the sum of `output_bytes` in each.
+    """Returns the cells that hashes fall in, ascending, and the sum of output bytes in each.
 
     Bytes are integers, so that sums are the same however chunks are spread over runs.
+
+    Args:
+      hashes: `[n] uint64`.
+      output_bytes: `[n] int64`, the expected bytes of each.
     """
     cells, inverse = np.unique(
         (hashes >> np.uint64(64 - CELL_BITS)).astype(np.int64), return_inverse=True

@@ -1,7 +1,7 @@
 """Scatter: read documents, tokenize them, cut them into chunks, and write these in order of hash.
 
-Each work item writes its run files and then its description; a work item whose description is there
-is done. Only the numbers of work items pass to the next stage.
+Each work item writes its run files and then its description. If the description exists, the work
+item is done. Only the numbers of work items pass to the next stage.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ _SPOOL_BYTES = 1 << 22
 
 @dataclass(slots=True)
 class _Progress:
-    """What a work item has read so far, and the run files that it wrote of it.
+    """The numbers of a work item so far, and the run files that it has written.
 
-    `parts` and `held_tokens` are what no run file holds yet, by split.
+    `parts` and `held_tokens` are the chunks and tokens of each split that no run file holds yet.
     """
 
     number: int
@@ -59,7 +59,7 @@ class _Progress:
 
 
 class Scatterer:
-    """Does work items of scatter one after the other; not thread-safe."""
+    """Runs work items of scatter one after the other; not thread-safe."""
 
     def __init__(self, job: TextJob) -> None:
         self._job = job
@@ -73,7 +73,7 @@ class Scatterer:
         self._key_seed = seed_for(job.seed, "pieces")
 
     def run(self, number: int) -> ScatterResult:
-        """Does work item `number` unless it is done; returns its description."""
+        """Runs work item `number` unless it is done; returns its description."""
         description = self._job.description_path(0, number)
         if files.exists(description):
             return ScatterResult.from_json(read_json(description))
@@ -102,7 +102,7 @@ class Scatterer:
         return result
 
     def _write_run(self, progress: _Progress) -> None:
-        """Writes what is held as one run file, and clears it."""
+        """Writes the held chunks as one run file, and clears them."""
         id_type = np.uint16 if self._words_per_id == 1 else np.int32
         splits = []
         for split, parts in enumerate(progress.parts):

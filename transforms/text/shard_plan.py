@@ -1,4 +1,4 @@
-"""How many shards there are, and which hashes each is made of.
+"""Plan the shards of a text job: their number, and the ranges of hashes of each.
 
 A position in a split is a share of its expected bytes: position 0.25 is the hash below which a
 quarter of them lies. Shard s of S holds positions [s / S, (s + 1) / S). Copy c of C of a chunk is
@@ -74,7 +74,7 @@ class SplitShards:
     ) -> Iterator[tuple[int, int]]:
         """Yields hash ranges `[low, high)` of positions begin to end, less shift, around the end.
 
-        All are in units of 1 / denominator.
+        All positions are multiples of 1 / denominator.
         """
         begin, end = (begin - shift) % denominator, (begin - shift) % denominator + end - begin
         for low, high in ((begin, min(end, denominator)), (0, end - denominator)):
@@ -88,9 +88,9 @@ def _sums_path(job: TextJob) -> str:
 
 
 def plan_shards(job: TextJob, tree: MergeTree) -> list[SplitShards]:
-    """Adds up what scatter read and wrote, and decides the shards.
+    """Adds up the results of scatter, and decides the shards.
 
-    Writes the decision, or reads the one that is there: a restarted job keeps it.
+    Writes the decision, or reads an existing one: a restarted job keeps it.
 
     Raises:
       RunError: too many rejects, nothing to write, or fewer chunks than shards.
@@ -108,7 +108,7 @@ def plan_shards(job: TextJob, tree: MergeTree) -> list[SplitShards]:
 
 
 def read_shard_plan(job: TextJob) -> list[SplitShards]:
-    """Reads what `plan_shards` decided."""
+    """Reads the decision of `plan_shards`."""
     plan = ShardPlan.from_json(read_json(job.shard_plan_path))
     with np.load(io.BytesIO(files.read_bytes(_sums_path(job)))) as sums:
         return [
@@ -121,7 +121,7 @@ def read_shard_plan(job: TextJob) -> list[SplitShards]:
 
 
 class _Totals:
-    """The sums of what all work items of scatter read; chunks and tokens are of each split."""
+    """The sums over all work items of scatter; chunks and tokens are those of each split."""
 
     def __init__(self, splits: int) -> None:
         self.chunks = [0] * splits
@@ -198,7 +198,7 @@ class _PlanShardsDoFn(beam.DoFn):
         self._tree = tree
 
     def process(self, finished: int) -> Iterator[tuple[int, int]]:
-        del finished  # that it arrives says that all run files are written
+        del finished  # its arrival means that all run files are written
         try:
             splits = plan_shards(self._job, self._tree)
         except RunError as error:

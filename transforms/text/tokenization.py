@@ -1,10 +1,9 @@
-"""WordPiece at the speed of memory: a kernel finds words, the `tokenizers` library spells the new
-ones.
+"""WordPiece tokenization: a kernel finds words, the `tokenizers` library tokenizes new ones.
 
-Text repeats its words, so the ids of a word are computed once, by `tokenizers`' WordPiece model,
-and looked up from then on (`word_memory.py`). Measured in `benchmarks/text.py` beside
-`tokenizers` alone and beside tensorflow_text's FastBertTokenizer; neither TensorFlow's 3 seconds of
-import nor its memory is needed in a worker.
+Text repeats its words, so `tokenizers`' WordPiece model computes the ids of a word once, and later
+they are looked up (`word_memory.py`). `benchmarks/text.py` compares this with `tokenizers` alone
+and with tensorflow_text's FastBertTokenizer. A worker does not need TensorFlow, which takes 3
+seconds to import.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class Vocabulary:
     """A WordPiece vocabulary: token i is line i of the file.
 
     Raises:
-      UsageError: a special token is missing, or a token stands twice.
+      UsageError: a special token is missing, or a token occurs twice.
     """
 
     tokens: tuple[str, ...]
@@ -53,7 +52,11 @@ class Vocabulary:
 
     @classmethod
     def from_bytes(cls, data: bytes, source: str) -> Vocabulary:
-        """Reads a vocabulary file: one token a line, UTF-8."""
+        """Reads a vocabulary file: one token on each line, UTF-8.
+
+        Raises:
+          UsageError: the content is not UTF-8, or no valid vocabulary.
+        """
         try:
             text = data.decode("utf-8")
         except UnicodeDecodeError as error:
@@ -70,7 +73,7 @@ class Vocabulary:
 
     @cached_property
     def checksum(self) -> str:
-        """blake2b of the tokens: what the manifest stores."""
+        """blake2b of the tokens, for the manifest."""
         return hashlib.blake2b("\n".join(self.tokens).encode(), digest_size=16).hexdigest()
 
     @cached_property
@@ -91,7 +94,7 @@ class Vocabulary:
 
 
 def _is_special(token: str) -> bool:
-    """Tells whether a token stands for no text, such as [unused12] and <S>."""
+    """Returns whether a token represents no text, such as [unused12] and <S>."""
     return len(token) > 2 and (token[0] + token[-1]) in ("[]", "<>")
 
 

@@ -27,6 +27,9 @@ class WindowSpec:
       short_seq_prob: the share of windows whose length is drawn below the maximum, in [0, 1].
       min_short_seq_length: the least tokens of those, without [CLS] and [SEP].
       cross_documents: join documents with [SEP], so that windows are full.
+
+    Raises:
+      UsageError: a value is not valid, or does not fit the length of an example.
     """
 
     max_seq_length: int = 128
@@ -75,7 +78,7 @@ class Windows:
 
 
 class _WindowOptions(NamedTuple):
-    """What the kernels need of a `WindowSpec`, and the seed."""
+    """The fields of a `WindowSpec` that kernels need, and the seed."""
 
     window_tokens: int
     overlap_size: int

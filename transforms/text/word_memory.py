@@ -1,8 +1,8 @@
 """The distinct words of text by number: a bounded hash table that a kernel fills.
 
-Text repeats its words, so what is known of a word (its ids, its count) is kept once, by its number
-in this memory. A kernel splits ASCII lines by BERT's rules itself; other lines are normalized first
-(`normalization.py`). `tokenization.py` and `vocabulary/word_counts.py` use it.
+Text repeats its words, so the data of a word (its ids, its count) are kept once, by the number of
+the word in this memory. A kernel splits ASCII lines by BERT's rules itself; other lines are
+normalized first (`normalization.py`). `tokenization.py` and `vocabulary/word_counts.py` use it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LETTER, _SPACE, _DROPPED, _MARK = 0, 1, 2, 3
 
 
 def _byte_kinds() -> Bytes:
-    """What BERT's rules make of each byte: ASCII as it is, all other as letters of a word."""
+    """Returns the kind of each byte by BERT's rules, `[256] uint8`; all but ASCII are letters."""
     kinds = np.full(256, _LETTER, np.uint8)
     kinds[:32] = _DROPPED
     kinds[127] = _DROPPED
@@ -72,7 +72,7 @@ class _Table(NamedTuple):
 
 @kernel
 def _find_word(memory: Any, scratch: Bytes, length: int, hashed: np.uint64, counts: Int64s) -> int:
-    """Returns the number of the word in `scratch`, a new one where it is not known; -1: no room."""
+    """Returns the number of the word in `scratch`, a new one if it is unknown; -1: no room."""
     slot_hashes, slot_words, pool, word_starts, word_lengths = memory
     if length > _MAX_WORD_BYTES:
         return TOO_LONG
@@ -119,9 +119,9 @@ def _find_words(
     folded = _LOWER_CASE if lower_case else _SAME_CASE
     scratch = np.empty(_MAX_WORD_BYTES + 1, np.uint8)
     space = np.uint8(32)
-    found = splits[first]
+    count = splits[first]
     for line in range(first, starts.shape[0]):
-        splits[line] = found
+        splits[line] = count
         length = 0
         hashed = FNV_OFFSET
         for at in range(starts[line], ends[line] + 1):
@@ -139,8 +139,8 @@ def _find_words(
                 word = _find_word(memory, scratch, length, hashed, counts)
                 if word < 0:
                     return line
-                words[found] = word
-                found += 1
+                words[count] = word
+                count += 1
                 length = 0
                 hashed = FNV_OFFSET
             if kind == _MARK:
@@ -149,9 +149,9 @@ def _find_words(
                 word = _find_word(memory, scratch, 1, mark, counts)
                 if word < 0:
                     return line
-                words[found] = word
-                found += 1
-    splits[starts.shape[0]] = found
+                words[count] = word
+                count += 1
+    splits[starts.shape[0]] = count
     return starts.shape[0]
 
 

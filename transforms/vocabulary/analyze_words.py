@@ -1,8 +1,8 @@
 """Word counts of a corpus by tensorflow_transform's analyzers, exact and in bounded memory.
 
-Workers add up what they read before they hand it on, so that an analyzer is given few large record
-batches instead of every word; the sums over all workers are `tft.sum` and `tft.vocabulary`. Weights
-are int64 and stay integers from end to end, so the counts are exact and the same on every engine.
+Each worker counts its own words first, so an analyzer gets few large record batches instead of
+every word. `tft.sum` and `tft.vocabulary` add up the counts of all workers. The counts are int64
+everywhere, so they are exact and the same on every engine.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from recordmill.transforms.vocabulary.word_counts import (
 )
 
 _BATCH_WORDS = 1 << 16
-_CHARACTER = b" "  # begins the key of a character among words, which hold no space
+_CHARACTER = b" "  # the first byte of a character's key; the key of a word has no space
 _VOCABULARY = "words"
 
 
 @dataclass(frozen=True, slots=True)
 class WordCountSpec:
-    """What to count.
+    """The input of a count of words, and its options.
 
     Attributes:
-      work: the folder for temporary files, which every worker can reach; `tasks` lie there.
+      work: the folder for temporary files and for the work items; every worker can reach it.
       documents: how documents lie in the input.
       lower_case: lower-case words and strip accents.
       sketch: the size of the sketch; None counts every word.
@@ -57,16 +57,16 @@ class WordCountSpec:
 
     @property
     def passing_path(self) -> str:
-        """Which counters of the sketch reach the threshold."""
+        """The file of the mask of counters that reach the threshold."""
         return files.join(self.work, "passing.bin")
 
     @property
     def totals_path(self) -> str:
-        """What was read in all."""
+        """The file of the totals over all work items."""
         return files.join(self.work, "totals.json")
 
     def result_path(self, name: str) -> str:
-        """Where an analysis leaves its result."""
+        """Returns the folder of the result of an analysis."""
         return files.join(self.work, name)
 
 
@@ -76,7 +76,7 @@ def _per_row(values: pa.Array) -> pa.Array:
 
 
 class _Sketch:
-    """Gathers a sketch; hands on one row of all its counters."""
+    """Adds up a sketch; its only record batch is one row with all counters."""
 
     def __init__(self, spec: WordCountSpec) -> None:
         if spec.sketch is None:
@@ -94,7 +94,7 @@ class _Sketch:
 
 
 class _Counts:
-    """Gathers exact counts of characters, and of the words that may be frequent."""
+    """Adds up exact counts of characters, and of the words that may be frequent."""
 
     def __init__(self, spec: WordCountSpec) -> None:
         self._sketch = spec.sketch
@@ -114,9 +114,9 @@ class _Counts:
             words[word] += count
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        seen = np.flatnonzero(self._characters).tolist()
-        keys = [*self._words, *(_CHARACTER + chr(code).encode() for code in seen)]
-        counts = [*self._words.values(), *(int(self._characters[code]) for code in seen)]
+        codes = np.flatnonzero(self._characters).tolist()
+        keys = [*self._words, *(_CHARACTER + chr(code).encode() for code in codes)]
+        counts = [*self._words.values(), *(int(self._characters[code]) for code in codes)]
         for at in range(0, len(keys), _BATCH_WORDS):
             part = slice(at, at + _BATCH_WORDS)
             columns = [pa.array(keys[part], pa.binary()), pa.array(counts[part], pa.int64())]
@@ -125,12 +125,12 @@ class _Counts:
 
 @dataclass(slots=True)
 class Totals:
-    """What was read.
+    """The numbers of documents, words and rejects in a part of the input.
 
     Attributes:
-      documents, words: how many, repetitions included.
-      rejected: reason -> number.
-      first_reject: in order of source and position, where there is one.
+      documents, words: their numbers; a word counts each time that it occurs.
+      rejected: reason -> number of rejects.
+      first_reject: the first reject in order of source and position, None without any.
     """
 
     documents: int = 0
@@ -156,7 +156,7 @@ def _add_totals(parts: Iterable[Totals]) -> Totals:
 
 
 class _ReadWordsDoFn(beam.DoFn):
-    """Numbers of tasks -> record batches at the end of a bundle, and totals of each task."""
+    """Numbers of work items -> record batches at the end of a bundle, totals of each work item."""
 
     def __init__(self, spec: WordCountSpec, gather: type[_Sketch | _Counts]) -> None:
         self._spec = spec
@@ -167,7 +167,7 @@ class _ReadWordsDoFn(beam.DoFn):
         self._counter = WordCounter(lower_case=self._spec.lower_case)
 
     def start_bundle(self) -> None:
-        self._counter.take()  # what a bundle that failed has left there
+        self._counter.take()  # drops the counts of a bundle that failed
         self._gathered = self._gather(self._spec)
 
     def process(self, number: int) -> Iterator[beam.pvalue.TaggedOutput]:
@@ -200,7 +200,7 @@ def _read_words(spec: WordCountSpec, gather: type[_Sketch | _Counts]) -> Any:
 
 
 def _columns(*names: str, size: int | None = None) -> Any:
-    """Returns how TFT reads the columns: as scalars, or vectors of `size`."""
+    """Returns how TFT reads the columns, for its adapter: as scalars, or as vectors of `size`."""
     from tensorflow_metadata.proto.v0 import schema_pb2
     from tfx_bsl.tfxio.tensor_adapter import TensorAdapterConfig
 
@@ -248,9 +248,10 @@ def _analyze(
 
 
 class SketchWords(beam.PTransform[beam.PCollection[int], beam.PCollection[Totals]]):
-    """Numbers of read tasks -> what was read; the sketch of all words goes to `spec.work`.
+    """Numbers of work items -> totals of each; the sketch of all words goes to `spec.work`.
 
-    Memory: two sketches a worker, whatever the size of the input. Neither order nor retries show.
+    Memory: two sketches for each worker, whatever the size of the input. Deterministic: the sketch
+    depends on neither order nor retries.
     """
 
     def __init__(self, spec: WordCountSpec) -> None:
@@ -259,19 +260,18 @@ class SketchWords(beam.PTransform[beam.PCollection[int], beam.PCollection[Totals
 
     def expand(self, tasks: beam.PCollection[int]) -> beam.PCollection[Totals]:
         """Sums the counters of every worker."""
-        read = tasks | "SketchTask" >> _read_words(
-            self._spec, _Sketch
-        )  # one of all counters a bundle
+        # One record batch, of all counters, for each bundle.
+        read = tasks | "SketchTask" >> _read_words(self._spec, _Sketch)
         size = self._spec.sketch.size if self._spec.sketch else 0
         _analyze(read.batches, _columns("counters", size=size), _sum_counters, self._spec, "sketch")
         return read.totals
 
 
 class CountWords(beam.PTransform[beam.PCollection[int], beam.PCollection[Totals]]):
-    """Numbers of read tasks -> what was read; word counts and totals go to `spec.work`.
+    """Numbers of work items -> their totals as one element; the word counts go to `spec.work`.
 
-    Memory: the words that pass the sketch, or all words where there is none, once a worker and once
-    in the sum. Neither order nor retries show.
+    Memory: the words that pass the sketch, or all words without a sketch, once in each worker and
+    once in the sum. Deterministic: the counts depend on neither order nor retries.
     """
 
     def __init__(self, spec: WordCountSpec) -> None:
@@ -304,7 +304,11 @@ def _write_totals(totals: Totals, path: str) -> Totals:
 
 
 def read_sketch(spec: WordCountSpec) -> Int64s:
-    """Returns the counters that `SketchWords` left."""
+    """Returns the counters that `SketchWords` wrote, `[spec.sketch.size] int64`.
+
+    Raises:
+      ValueError: `spec` has no sketch.
+    """
     import tensorflow as tf
     import tensorflow_transform as tft
 
@@ -317,7 +321,7 @@ def read_sketch(spec: WordCountSpec) -> Int64s:
 
 
 def read_counts(spec: WordCountSpec) -> tuple[dict[str, int], dict[str, int]]:
-    """Returns the counts of words and of characters that `CountWords` left."""
+    """Returns the counts of words and of characters that `CountWords` wrote."""
     import tensorflow_transform as tft
 
     output = tft.TFTransformOutput(spec.result_path("counts"))

@@ -117,7 +117,7 @@ class WordCounter:
         self._counts = np.zeros(MAX_WORDS, np.int64)
 
     def add(self, lines: Lines) -> Iterator[WordTable]:
-        """Counts the words of `lines`, valid UTF-8; yields the memory each time that it is full."""
+        """Counts the words of `lines`, valid UTF-8; yields the counts when the memory is full."""
         lines, _ = self._memory.prepare(lines)
         for part in self._memory.split(lines):
             self._counts += np.bincount(part.words, minlength=MAX_WORDS)
@@ -125,7 +125,7 @@ class WordCounter:
                 yield self.take()
 
     def take(self) -> WordTable:
-        """Returns what was counted since the last time, and removes it."""
+        """Returns the counts since the last call, and clears them."""
         first = TOO_LONG + 1
         counts = self._counts[first : len(self._memory)].copy()
         table = WordTable(*self._memory.words_from(first), counts)
@@ -195,7 +195,13 @@ def passing(sketch: Int64s, threshold: int) -> Bytes:
 
 
 def may_reach(table: WordTable, packed: Bytes, spec: SketchSpec) -> Bools:
-    """Returns `[num_words] bool`: False only for words whose total is below the threshold."""
+    """Returns `[num_words] bool`: False only for words whose total is below the threshold.
+
+    Args:
+      table: the words.
+      packed: `[spec.size / 8] uint8`, from `passing`.
+      spec: the size of the sketch.
+    """
     may = np.ones(len(table), np.bool_)
     for cells in _cells(table, spec):
         may &= (packed[cells >> 3] >> (7 - (cells & 7)).astype(np.uint8)) & 1 == 1

@@ -33,6 +33,9 @@ class LearnSpec:
       max_unique_chars: the most single characters; words with others are not learned from.
       min_substrings, substrings_per_token: the budget for the learner's words, in substrings, is
         the larger of the first and the second times `vocab_size`.
+
+    Raises:
+      UsageError: a value is not valid, or a special token that BERT needs is missing.
     """
 
     vocab_size: int

@@ -83,5 +83,5 @@ def test_workers_elsewhere_need_shared_storage(tmp_path: Path) -> None:
         "a.RuntimeException: x\nCaused by: a.FlinkException: y\nValueError: no such thing\n\tat",
     ],
 )
-def test_the_last_cause_of_a_trace_is_told(trace: str) -> None:
+def test_the_last_cause_of_a_trace_is_reported(trace: str) -> None:
     assert one_line(RuntimeError(trace)) == "ValueError: no such thing"

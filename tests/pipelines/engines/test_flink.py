@@ -61,7 +61,7 @@ def job_id(printed: str) -> str:
     return printed.partition("/#/job/running/")[2].split()[0]
 
 
-def test_cluster_tells_what_it_is(flink: Any) -> None:
+def test_cluster_reports_release_and_slots(flink: Any) -> None:
     cluster = read_cluster(flink.url)
     assert (cluster.version, cluster.slots_per_task_manager) == ("1.19", 2)
     assert cluster.restart_strategy == "fixed-delay"

@@ -181,7 +181,7 @@ class TestProperties:
         share = np.mean([instance.is_random for instance in found])
         assert 0.5 < share < 0.62  # half, and all chunks of one sentence
 
-    def test_no_text_of_a_piece_is_lost_but_by_truncation(self):
+    def test_no_text_of_a_chunk_is_lost_but_by_truncation(self):
         texts, documents, hashes = self.corpus(100)
         spec = PairSpec(max_seq_length=4096, short_seq_prob=0)
         for chunk, text in enumerate(texts):

@@ -1,1 +1,1 @@
-"""Which images an input holds and what is known of them, layout by layout."""
+"""List the images of an input with their annotations, layout by layout."""

@@ -1,4 +1,4 @@
-"""Boxes as tables and annotations give them: which numbers they are, and in which units."""
+"""Boxes of tables and annotations: the meaning of their numbers, and their units."""
 
 from __future__ import annotations
 

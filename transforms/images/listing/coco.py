@@ -41,7 +41,7 @@ _SPLIT_WORD = re.compile(
 class _JsonImage(NamedTuple):
     """An image of the JSON: its file name, annotations as JSON, path, split, id, and file.
 
-    `has_regions` tells whether objects of the file have pixels: then an image without any object
+    `has_regions` is true if objects of the file have pixels: then an image without any object
     is background.
     """
 

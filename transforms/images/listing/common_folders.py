@@ -1,4 +1,4 @@
-"""Leading folders that all images share: they tell no image from another, so they name nothing."""
+"""Leading folders that all images share: they distinguish no images, so they name nothing."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Entry(NamedTuple):
 
     @property
     def stored(self) -> StoredBytes:
-        """Where its bytes are."""
+        """The location of its bytes."""
         return StoredBytes(self.path, self.storage, self.offset, self.size, self.shape, self.crc32)
 
     @property
@@ -58,7 +58,7 @@ class Entry(NamedTuple):
 
 @dataclass
 class Listing:
-    """What a listing reports beside its images, and its limits.
+    """The reports of a listing beside its images, and its limits.
 
     Attributes:
       on_file: called with path, bytes and modification time (ns; 0 unknown) of each file used.

@@ -123,9 +123,9 @@ def _as_coco(base: str, spec: SourceSpec) -> SourceSpec | None:
     """Finds the JSON of all splits, and the folder of images of each; one without is left out."""
     if spec.labels_from == "none":
         return None
-    found: dict[str, str] = {}
+    folders: dict[str, str] = {}
     for folder in (files.join(base, "annotations"), base):
-        if not found and os.path.isdir(folder):
+        if not folders and os.path.isdir(folder):
             with os.scandir(folder) as entries:
                 names = sorted(entry.name for entry in entries)
             for path in (
@@ -133,13 +133,13 @@ def _as_coco(base: str, spec: SourceSpec) -> SourceSpec | None:
             ):
                 for images in image_folders(path):
                     if images.startswith(f"{base}/") and _has_images(images):
-                        found[path] = images
+                        folders[path] = images
                         break
-    if not found:
+    if not folders:
         return None
-    first, *others = found
+    first, *others = folders
     return replace(
-        spec, layout="coco", patterns=tuple(dict.fromkeys(found.values())), annotations=first,
+        spec, layout="coco", patterns=tuple(dict.fromkeys(folders.values())), annotations=first,
         more_annotations=tuple(others),
     )  # fmt: skip
 
@@ -155,13 +155,13 @@ def _as_yolo(base: str, spec: SourceSpec) -> SourceSpec | None:
         has_texts = _any_file(base, labels, (".txt",))
         if has_texts and _any_file(base, images, IMAGE_EXTENSIONS):
             if _any_file(base, labels, IMAGE_EXTENSIONS):
-                continue  # these are masks, and a text that tells of them
+                continue  # these are masks, with a text about them
             return replace(spec, layout="yolo", patterns=(base,))
     return None
 
 
 def _any_file(base: str, folders: str, extensions: tuple[str, ...]) -> bool:
-    """Tells whether a folder that matches has such a file."""
+    """Returns whether a folder that matches has such a file."""
     for folder in sorted(iglob(files.join(escape(base), folders))):
         if os.path.isdir(folder):
             with os.scandir(folder) as entries:
@@ -185,14 +185,14 @@ def _one_level_below(base: str, spec: SourceSpec) -> SourceSpec | None:
     """
     with os.scandir(base) as entries:
         folders = sorted(entry.path for entry in entries if entry.is_dir())
-    found = {}
+    trees = {}
     for folder in folders[:_MOST_FOLDERS]:
         for recognise in (_as_severstal, _as_voc, _as_coco, _as_yolo):
-            if folder not in found and (resolved := recognise(folder, spec)):
-                found[folder] = resolved
-    if len(found) > 1:
-        raise UsageError(f"--input must be one of the datasets in {base}: {', '.join(found)}")
-    return next(iter(found.values()), None)
+            if folder not in trees and (resolved := recognise(folder, spec)):
+                trees[folder] = resolved
+    if len(trees) > 1:
+        raise UsageError(f"--input must be one of the datasets in {base}: {', '.join(trees)}")
+    return next(iter(trees.values()), None)
 
 
 def _as_pairs(base: str, spec: SourceSpec) -> SourceSpec | None:

@@ -30,7 +30,7 @@ _JOINED = "ImageId_ClassId"
 
 
 class _SeverstalRow(NamedTuple):
-    """A row of the table: where it stands, its image and class, and the runs as text."""
+    """A row of the table: its position, its image and class, and the runs as text."""
 
     source: str
     image: str

@@ -36,7 +36,7 @@ _SPLIT_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class SourceSpec:
-    """Where images and their annotations are.
+    """The location of images and of their annotations.
 
     Attributes:
       patterns: globs of images, archives or idx files, or folders for all below them; or tables
@@ -66,6 +66,9 @@ class SourceSpec:
         no splits; else a column.
       only_defective: of DAGM, images without a defect are left out.
       split_by: images share a split that have the same value of a column, or the same "folder".
+
+    Raises:
+      UsageError: a value is not valid, or it has no meaning for the layout.
     """
 
     patterns: tuple[str, ...]
@@ -222,8 +225,8 @@ class SourceSpec:
         """Returns the label in an image's name, or else of its folders; () where there is none."""
         if not self.label_pattern:
             return self.folder_label(entry)
-        found = re.search(self.label_pattern, entry.name.rpartition("/")[2])
-        return (found[1],) if found and found[1] else ()
+        match = re.search(self.label_pattern, entry.name.rpartition("/")[2])
+        return (match[1],) if match and match[1] else ()
 
     def folder_label(self, entry: Entry) -> tuple[str, ...]:
         """Returns the label that the image's folders give, () where they give none."""

@@ -163,7 +163,7 @@ def table_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
 
 
 def _has_ids(table: str, columns: Columns) -> bool:
-    """Tells whether the first rows name images without extension, as Kaggle's tables do."""
+    """Returns whether the first rows name images without extension, as Kaggle's tables do."""
     paths = _first_paths(table, columns)
     return bool(paths) and not any(map(has_image_extension, paths))
 
@@ -214,8 +214,8 @@ def _with_extension(path: str, name: str) -> tuple[str, str]:
     """Returns the one image that an id without extension names; the id where it names none."""
     if has_image_extension(path) or os.path.exists(path):
         return path, name
-    found = [e for e in IMAGE_EXTENSIONS if os.path.exists(path + e)]
-    return (path + found[0], name + found[0]) if len(found) == 1 else (path, name)
+    extensions = [e for e in IMAGE_EXTENSIONS if os.path.exists(path + e)]
+    return (path + extensions[0], name + extensions[0]) if len(extensions) == 1 else (path, name)
 
 
 def _table_rows(table: str, root: str, spec: SourceSpec) -> Iterator[Row]:
