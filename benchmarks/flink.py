@@ -54,7 +54,7 @@ def run_sleeping(flags: list[str], tasks: int, folder: Path) -> str:
     """Returns what is printed, and the seconds from the first task's begin to the last one's end:
     starting workers is left out."""
     folder.mkdir()
-    engine = choose_engine(*parse_arguments(Parser(), flags))
+    engine = choose_engine(parse_arguments(Parser(), flags)[1])
 
     def build(pipeline: beam.Pipeline) -> object:
         return (

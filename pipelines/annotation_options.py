@@ -1,14 +1,15 @@
-"""Flags of the image job that say how annotations are to be read: boxes, labels, ids."""
+"""Flags of the image job that say how annotations are to be read: boxes, labels, ids, masks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from recordmill.pipelines.compat import FlagGroup
+from recordmill.pipelines.flags import ImageFlags
 from recordmill.records.errors import UsageError
-from recordmill.transforms.images.kept_fields import parse_fields
 from recordmill.transforms.images.listing.boxes import BOX_FORMATS, BOX_UNITS
+from recordmill.transforms.images.mask_classes import KEEP, MaskClassSpec
 
 _CATEGORY_IDS = ("original", "contiguous")
 _ORIGINAL_FORMATS = ("object_detection", "model_garden")
@@ -38,7 +39,7 @@ class LabelNumbering:
             )
 
     def number(
-        self, names: Sequence[str], categories: Mapping[str, Any], task: str, record_format: str
+        self, names: Sequence[str], categories: Mapping[str, object], task: str, record_format: str
     ) -> dict[str, int]:
         """Returns the number of each label.
 
@@ -55,7 +56,7 @@ class LabelNumbering:
                 f"--category_ids={self.category_ids} must go with COCO's JSON, and without a file "
                 "of --labels; remove it"
             )
-        problem = _id_problem(categories)
+        ids, problem = _label_ids(categories)
         if self.category_ids == "original" and problem:
             raise UsageError(
                 f"--category_ids=original must have {problem}; give --category_ids=contiguous"
@@ -63,22 +64,27 @@ class LabelNumbering:
         is_usual = task == "detection" and record_format in _ORIGINAL_FORMATS and not problem
         by_default = not self.category_ids and self.first_label is None and is_usual
         if categories and (self.category_ids == "original" or by_default):
-            return {name: categories[name] for name in names}
+            return {name: ids[name] for name in names}
         first = self.first_label
         if first is None:
             first = 0 if (task, record_format) in _ZERO_BASED else 1
         return {name: number for number, name in enumerate(names, first)}
 
 
-def _id_problem(categories: Mapping[str, Any]) -> str:
-    """Returns what ids must be to be labels, "" where they are."""
-    for number in categories.values():
-        if not isinstance(number, int) or not 1 <= number <= _HIGHEST_ID:
-            return f"ids from 1 to {_HIGHEST_ID}, because 0 is the background; got {number!r}"
-    return ""
+def _label_ids(categories: Mapping[str, object]) -> tuple[dict[str, int], str]:
+    """Returns the ids that can be labels, and what all must be for it, "" where they are."""
+    ids = {
+        name: number
+        for name, number in categories.items()
+        if isinstance(number, int) and 1 <= number <= _HIGHEST_ID
+    }
+    for name, number in categories.items():
+        if name not in ids:
+            return ids, f"ids from 1 to {_HIGHEST_ID}, because 0 is the background; got {number!r}"
+    return ids, ""
 
 
-def add_annotation_arguments(group: Any) -> None:
+def add_annotation_arguments(group: FlagGroup) -> None:
     """Adds the flags."""
     group.add_argument(
         "--box_format", default="", choices=("", *BOX_FORMATS), metavar="xyxy | xywh | cxcywh",
@@ -111,7 +117,7 @@ def add_annotation_arguments(group: Any) -> None:
     )  # fmt: skip
 
 
-def add_content_arguments(group: Any) -> None:
+def add_content_arguments(group: FlagGroup) -> None:
     """Adds the flag of files whose names and bytes disagree."""
     group.add_argument(
         "--wrong_extension", default="reject", choices=("accept", "reject"),
@@ -120,8 +126,32 @@ def add_content_arguments(group: Any) -> None:
     )  # fmt: skip
 
 
-def annotation_options(options: Any) -> dict[str, Any]:
-    """Returns the fields of `SourceSpec` that these flags give.
+def add_mask_arguments(group: FlagGroup) -> None:
+    """Adds the flags for the classes of masks."""
+    group.add_argument(
+        "--binary_masks", action="store_true",
+        help="Segmentation: two classes. In mask images all above 127 is class 1, the rest class "
+        "0; of regions all are class 1.",
+    )  # fmt: skip
+    group.add_argument(
+        "--mask_threshold", type=int, metavar="N",
+        help="Segmentation: in mask images all above N is class 1, the rest class 0; for masks "
+        "with noise, such as JPEG's.",
+    )  # fmt: skip
+    group.add_argument(
+        "--mask_values", default="", metavar="VALUE:CLASS,… | keep",
+        help="Segmentation: the class of each value in mask images, such as 0:0,255:1. By default "
+        "values are classes and 255 is none, which a sample of the masks is checked for; keep "
+        "skips that. DAGM has 0:0,1:1,255:1.",
+    )  # fmt: skip
+    group.add_argument(
+        "--mask_class", default="", metavar="NAME",
+        help="Segmentation by regions (Severstal): this class is class 1, all others class 0.",
+    )  # fmt: skip
+
+
+def check_annotation_flags(options: ImageFlags) -> None:
+    """Checks that these flags go with the task.
 
     Raises:
       UsageError: one has no effect on the task.
@@ -135,12 +165,20 @@ def annotation_options(options: Any) -> dict[str, Any]:
             raise UsageError(
                 f"--{name} must go with --task=detection, got --task={options.task}; remove it"
             )
-    first, *more = options.annotations or [""]
-    return {
-        "annotations": first,
-        "more_annotations": tuple(more),
-        "keep_fields": parse_fields(options.keep_fields),
-        "label_pattern": options.label_pattern,
-        "box_format": options.box_format,
-        "box_units": options.box_units,
-    }
+
+
+def mask_spec(options: ImageFlags) -> MaskClassSpec:
+    """Checks the flags of masks and freezes them.
+
+    Raises:
+      UsageError: one line: the rule, what was found, what to do.
+    """
+    keep = options.mask_values == KEEP
+    is_mapping = options.mask_values and not keep
+    return MaskClassSpec(
+        binary=options.binary_masks,
+        threshold=options.mask_threshold,
+        values=MaskClassSpec.parse_values(options.mask_values) if is_mapping else (),
+        keep=keep,
+        one_class=options.mask_class,
+    )

@@ -19,6 +19,8 @@ BEAM_WORKER_THREAD = "run_worker"
 BEAM_WORKER_MODULE = "apache_beam.runners.worker.sdk_worker_main"
 # Beam's logger of the job servers that it starts.
 BEAM_SERVER_LOGGER = "apache_beam.utils.subprocess_server"
+# A titled group of flags, as `ArgumentParser.add_argument_group` returns it.
+FlagGroup = argparse._ArgumentGroup
 
 # The end of the name of Beam's service that hands files to workers.
 ARTIFACT_SERVICE = ".ArtifactRetrievalService"

@@ -9,15 +9,18 @@ _CGROUPS = Path("/sys/fs/cgroup")
 _OWN_GROUPS = Path("/proc/self/cgroup")
 
 
-def usable_cores() -> int:
+def usable_cores(cgroups: Path = _CGROUPS) -> int:
     """Returns the number of cores that this process may use, at least 1.
 
     These are the cores of its affinity, or fewer where a container or a batch system limits the
     processor time of its control group.
+
+    Args:
+      cgroups: where control groups are mounted.
     """
     affinity = getattr(os, "sched_getaffinity", None)
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1
-    quota = cgroup_quota(_CGROUPS, _OWN_GROUPS)
+    quota = cgroup_quota(cgroups, _OWN_GROUPS)
     return cores if quota is None else max(1, min(cores, int(quota)))
 
 

@@ -6,12 +6,10 @@ value is accepted everywhere, because templates give all of them.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Set
 from dataclasses import dataclass
-from typing import Any
 
-from recordmill.pipelines.compat import option_actions
+from recordmill.pipelines.flags import ImageFlags
 from recordmill.records.errors import UsageError
 from recordmill.transforms.images.examples import ImageSpec
 from recordmill.transforms.images.listing.source_spec import SourceSpec
@@ -25,7 +23,7 @@ _CUTTING = _MOVING | {"flip", "vertical_flip", "rot90"}
 class _Rule:
     """When a flag has an effect, and what it needs, for the message."""
 
-    has_effect: Callable[[ImageSpec, Any], bool]
+    has_effect: Callable[[ImageSpec, ImageFlags], bool]
     needs: str
 
 
@@ -37,14 +35,14 @@ def _resizes(images: ImageSpec) -> bool:
     return images.transform.size is not None
 
 
-def _is_lossy(images: ImageSpec, _: Any) -> bool:
+def _is_lossy(images: ImageSpec, _: ImageFlags) -> bool:
     """Whether an image may be written as JPEG or WebP by Pillow."""
     if images.encode.format == "keep":
         return _resizes(images) or bool(images.augmentation) or images.channels == 1
     return images.encode.format in ("JPEG", "WEBP")
 
 
-def _takes_table_labels(images: ImageSpec, options: Any) -> bool:
+def _takes_table_labels(images: ImageSpec, options: ImageFlags) -> bool:
     if images.task == "classification":
         return options.labels not in ("from_folder", "none")
     return images.task == "detection"
@@ -100,21 +98,7 @@ _LAYOUTS = {
 _LAYOUTS_WITHOUT_SPLITS = ("flat", "pairs", "severstal", "table")
 
 
-def given_flags(options: Any, parser: argparse.ArgumentParser) -> frozenset[str]:
-    """Returns the names of the flags that do not have their default value.
-
-    Args:
-      options: the parsed flags.
-      parser: has all of them.
-    """
-    names = {action.dest for action in option_actions(parser).values()}
-    defaults = {name: parser.get_default(name) for name in names}
-    return frozenset(
-        name for name, value in vars(options).items() if value != defaults.get(name, value)
-    )
-
-
-def check_flags(given: Set[str], images: ImageSpec, options: Any) -> None:
+def check_flags(given: Set[str], images: ImageSpec, options: ImageFlags) -> None:
     """Refuses flags that have no effect on this task, format and these pixels.
 
     Args:
@@ -208,6 +192,6 @@ def check_first_label(given: Set[str], *, numbered: bool) -> None:
         )
 
 
-def _shown(name: str, options: Any) -> str:
+def _shown(name: str, options: ImageFlags) -> str:
     value = getattr(options, name)
     return f"--{name}" if value is True else f"--{name}={value}"

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
-from typing import Any
 
 from recordmill.pipelines.annotation_options import (
     LabelNumbering,
     add_annotation_arguments,
     add_content_arguments,
-    annotation_options,
+    add_mask_arguments,
+    check_annotation_flags,
+    mask_spec,
 )
-from recordmill.pipelines.image_flags import check_flags, given_flags
+from recordmill.pipelines.compat import FlagGroup
+from recordmill.pipelines.flags import ImageFlags
+from recordmill.pipelines.image_flags import check_flags
 from recordmill.pipelines.options import (
     add_budget_argument,
     add_output_arguments,
@@ -22,6 +25,7 @@ from recordmill.pipelines.options import (
 )
 from recordmill.records.errors import UsageError, one_of
 from recordmill.transforms.images.augmentation import OPERATIONS, AugmentationSpec
+from recordmill.transforms.images.compat import MAX_PIXELS
 from recordmill.transforms.images.decoding import DecodeSpec
 from recordmill.transforms.images.encoding import ENCODINGS, EncodeSpec
 from recordmill.transforms.images.examples import FORMATS, TASKS, ImageSpec
@@ -30,7 +34,6 @@ from recordmill.transforms.images.job import ImageJob
 from recordmill.transforms.images.kept_fields import parse_fields
 from recordmill.transforms.images.listing.list_images import SourceSpec, read_labels
 from recordmill.transforms.images.listing.source_spec import LAYOUTS
-from recordmill.transforms.images.mask_classes import KEEP, MaskClassSpec
 
 _LABELS_FROM = {
     "auto": "auto", "from_folder": "folder", "from_field": "field", "none": "none",
@@ -112,7 +115,7 @@ def add_image_arguments(parser: argparse.ArgumentParser) -> None:
     _add_augmentation_arguments(parser.add_argument_group("augmentation"))
 
 
-def _add_task_arguments(group: Any) -> None:
+def _add_task_arguments(group: FlagGroup) -> None:
     group.add_argument(
         "--task",
         default="classification",
@@ -138,33 +141,10 @@ def _add_task_arguments(group: Any) -> None:
         "--channels", type=int, choices=(1, 3),
         help="1 is grey; by default 3, for --format=unet 1. With 3, unet's masks have 3 too.",
     )  # fmt: skip
-    _add_mask_arguments(group)
+    add_mask_arguments(group)
 
 
-def _add_mask_arguments(group: Any) -> None:
-    group.add_argument(
-        "--binary_masks", action="store_true",
-        help="Segmentation: two classes. In mask images all above 127 is class 1, the rest class "
-        "0; of regions all are class 1.",
-    )  # fmt: skip
-    group.add_argument(
-        "--mask_threshold", type=int, metavar="N",
-        help="Segmentation: in mask images all above N is class 1, the rest class 0; for masks "
-        "with noise, such as JPEG's.",
-    )  # fmt: skip
-    group.add_argument(
-        "--mask_values", default="", metavar="VALUE:CLASS,… | keep",
-        help="Segmentation: the class of each value in mask images, such as 0:0,255:1. By default "
-        "values are classes and 255 is none, which a sample of the masks is checked for; keep "
-        "skips that. DAGM has 0:0,1:1,255:1.",
-    )  # fmt: skip
-    group.add_argument(
-        "--mask_class", default="", metavar="NAME",
-        help="Segmentation by regions (Severstal): this class is class 1, all others class 0.",
-    )  # fmt: skip
-
-
-def _add_pixel_arguments(group: Any) -> None:
+def _add_pixel_arguments(group: FlagGroup) -> None:
     group.add_argument(
         "--image_size",
         metavar="HEIGHTxWIDTH",
@@ -206,7 +186,7 @@ def _add_pixel_arguments(group: Any) -> None:
     group.add_argument("--max_pixels", type=int, help="Images of more pixels are rejected.")
 
 
-def _add_statistics_arguments(group: Any) -> None:
+def _add_statistics_arguments(group: FlagGroup) -> None:
     group.add_argument(
         "--statistics", default="none", choices=("none", "sample", "full"),
         help="Mean and standard deviation of each channel, of images of the first split, by "
@@ -218,7 +198,7 @@ def _add_statistics_arguments(group: Any) -> None:
     )  # fmt: skip
 
 
-def _add_augmentation_arguments(group: Any) -> None:
+def _add_augmentation_arguments(group: FlagGroup) -> None:
     group.add_argument(
         "--augmentations", default="", metavar="NAME[(STRENGTH,…)],…",
         help=f"Of {', '.join(OPERATIONS)}; such as flip,rotate(15),randaugment(2,9).",
@@ -264,9 +244,11 @@ class ImageRequest:
     given: frozenset[str] = frozenset()
 
 
-def _source_spec(options: Any) -> SourceSpec:
+def _source_spec(options: ImageFlags) -> SourceSpec:
     """Checks these flags and freezes them."""
     labels = () if options.labels in _LABELS_FROM else read_labels(options.labels)
+    check_annotation_flags(options)
+    first, *more = options.annotations or [""]
     return SourceSpec(
         patterns=tuple(input_patterns(options)),
         layout=options.layout,
@@ -281,7 +263,12 @@ def _source_spec(options: Any) -> SourceSpec:
         split_from=options.split_from,
         split_by=options.split_by,
         only_defective=options.only_defective,
-        **annotation_options(options),
+        annotations=first,
+        more_annotations=tuple(more),
+        keep_fields=parse_fields(options.keep_fields),
+        label_pattern=options.label_pattern,
+        box_format=options.box_format,
+        box_units=options.box_units,
     )
 
 
@@ -301,7 +288,7 @@ def _parse_fill(text: str) -> tuple[int, int, int]:
     return red, green, blue
 
 
-def _statistics_images(options: Any) -> int | None:
+def _statistics_images(options: ImageFlags) -> int | None:
     sample = options.statistics_sample
     if sample is not None and options.statistics != "sample":
         raise UsageError(f"--statistics_sample={sample} must go with --statistics=sample")
@@ -310,26 +297,11 @@ def _statistics_images(options: Any) -> int | None:
     return {"none": 0, "full": None, "sample": sample or _SAMPLE_IMAGES}[options.statistics]
 
 
-def _mask_spec(options: Any) -> MaskClassSpec:
-    """Checks the flags of masks and freezes them."""
-    keep = options.mask_values == KEEP
-    is_mapping = options.mask_values and not keep
-    return MaskClassSpec(
-        binary=options.binary_masks,
-        threshold=options.mask_threshold,
-        values=MaskClassSpec.parse_values(options.mask_values) if is_mapping else (),
-        keep=keep,
-        one_class=options.mask_class,
-    )
-
-
-def _image_spec(options: Any) -> ImageSpec:
+def _image_spec(options: ImageFlags) -> ImageSpec:
     """Checks the flags of task, pixels and augmentation and freezes them."""
     task = options.task
     name = options.format or _USUAL_FORMATS[task]
     encodings = FORMATS[one_of("--format", name, FORMATS)].encodings
-    encoding: Any = options.encoding or encodings[0]
-    limits = {"max_pixels": options.max_pixels} if options.max_pixels is not None else {}
     return ImageSpec(
         task=task,
         format=name,
@@ -338,8 +310,8 @@ def _image_spec(options: Any) -> ImageSpec:
         decode=DecodeSpec(
             gif=options.gif,
             check=not options.no_check,
+            max_pixels=MAX_PIXELS if options.max_pixels is None else options.max_pixels,
             wrong_extension=options.wrong_extension,
-            **limits,
         ),
         transform=TransformSpec(
             parse_size(options.image_size) if options.image_size else None,
@@ -349,39 +321,37 @@ def _image_spec(options: Any) -> ImageSpec:
             options.reducing_gap,
         ),
         augmentation=AugmentationSpec.parse(options.augmentations),
-        encode=EncodeSpec(encoding, options.quality, options.float_range),
+        encode=EncodeSpec(options.encoding or encodings[0], options.quality, options.float_range),
         channels=options.channels or (1 if name == "unet" else 3),
         multilabel=options.multilabel,
         numbers=options.labels == "number",
         keep_fields=parse_fields(options.keep_fields),
         unlabeled=task == "classification" and options.labels == "none",
         masks=options.include_masks,
-        mask_classes=_mask_spec(options),
+        mask_classes=mask_spec(options),
         write_augmentations=options.write_augmentations,
         min_visible=options.min_visible,
     )
 
 
-def image_request(options: Any) -> ImageRequest:
+def image_request(namespace: argparse.Namespace) -> ImageRequest:
     """Checks the flags of `recordmill images` and freezes them.
 
     Raises:
       UsageError: one line: the rule, what was found, what to do.
     """
+    options = ImageFlags.read(namespace)
     required(options, "input", "output")
     source, images = _source_spec(options), _image_spec(options)
-    parser = argparse.ArgumentParser()
-    add_image_arguments(parser)
-    given = given_flags(options, parser)
+    given = options.given(add_image_arguments)
     check_flags(given, images, options)
-    splits_given = options.splits is not None
-    shared = dict(vars(options))
-    if not splits_given:
-        shared["splits"] = DEFAULT_SPLITS
-        if ":" in str(options.num_shards or ""):
-            shared["num_shards"] = None  # the input may name those splits
+    splits, num_shards = options.splits, options.num_shards
+    if splits is None and ":" in (num_shards or ""):
+        num_shards = None  # the input may name those splits
     job = ImageJob(
-        **job_options(argparse.Namespace(**shared)),
+        **job_options(
+            options, splits=DEFAULT_SPLITS if splits is None else splits, num_shards=num_shards
+        ),
         images=images,
         copies=options.copies,
         keep_original=options.keep_original,
@@ -389,4 +359,4 @@ def image_request(options: Any) -> ImageRequest:
         statistics_images=_statistics_images(options),
     )
     numbering = LabelNumbering(options.first_label, options.category_ids)
-    return ImageRequest(job, source, numbering, splits_given, options.num_shards, given)
+    return ImageRequest(job, source, numbering, splits is not None, options.num_shards, given)

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Generic
 
 from apache_beam.io.filesystem import BeamIOError
 
-from recordmill.pipelines.engines.choice import Engine, EngineOptions, choose_engine
+from recordmill.pipelines.arguments import Parser
+from recordmill.pipelines.engines.choice import (
+    Engine,
+    EngineFlags,
+    choose_engine,
+    parse_arguments,
+)
 from recordmill.pipelines.engines.error_text import one_line
 from recordmill.pipelines.engines.local import JobSize, processes_for
 from recordmill.pipelines.planning.plan_job import plan_job
-from recordmill.pipelines.planning.work_plan import Planner, WorkPlan
+from recordmill.pipelines.planning.work_plan import (
+    InventoryT,
+    JobT,
+    Planner,
+    StagesT,
+    WorkPlan,
+)
 from recordmill.pipelines.progress import Progress
 from recordmill.pipelines.run_lock import only_run
 from recordmill.records import manifest as m
@@ -26,14 +41,14 @@ from recordmill.transforms.dataset.workspace import Workspace, read_manifest
 from recordmill.transforms.storage import files
 
 
-def plan_and_run(planner: Planner[Any, Any, Any], options: EngineOptions, flags: list[str]) -> None:
+def plan_and_run(planner: Planner[JobT, StagesT, InventoryT], flags: EngineFlags) -> None:
     """Plans a job, runs it and prints its summary, alone on its output.
 
     Raises:
       UsageError: the job cannot be run as it was asked for.
       RunError: one line: why the run failed.
     """
-    engine = choose_engine(options, flags)
+    engine = choose_engine(flags)
     engine.check(planner.paths())
     workspace = planner.job.workspace
     with engine.started(planner.worker_modules), only_run(workspace.output):
@@ -51,7 +66,44 @@ def plan_and_run(planner: Planner[Any, Any, Any], options: EngineOptions, flags:
         _run_job(planner, plan, engine)
 
 
-def _run_job(planner: Planner[Any, Any, Any], plan: WorkPlan[Any, Any], engine: Engine) -> None:
+@dataclass(frozen=True)
+class JobCommand(Generic[JobT, StagesT, InventoryT]):
+    """A command of `recordmill` that runs a job.
+
+    Attributes:
+      name: of the command.
+      description: for its help.
+      add_arguments: adds the job's own flags to a parser.
+      planner: (parsed flags) -> the planner of the job that they ask for.
+    """
+
+    name: str
+    description: str
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    planner: Callable[[argparse.Namespace], Planner[JobT, StagesT, InventoryT]]
+
+    def make_parser(self) -> Parser:
+        """Returns the parser of the job's own flags."""
+        description = f"{self.description} Beam's own flags pass through."
+        parser = Parser(prog=f"recordmill {self.name}", description=description)
+        self.add_arguments(parser)
+        return parser
+
+    def main(self, arguments: list[str]) -> int:
+        """Runs the command; returns 0; the command line turns errors into a status.
+
+        Raises:
+          UsageError: wrong flags, or an input or output that cannot be used.
+          RunError: the run failed, or went over the error budget.
+        """
+        options, engine = parse_arguments(self.make_parser(), arguments)
+        plan_and_run(self.planner(options), engine)
+        return 0
+
+
+def _run_job(
+    planner: Planner[JobT, StagesT, InventoryT], plan: WorkPlan[JobT, StagesT], engine: Engine
+) -> None:
     began = time.monotonic()
     workspace = plan.job.workspace
     if plan.resumed:
@@ -70,7 +122,9 @@ def _run_job(planner: Planner[Any, Any, Any], plan: WorkPlan[Any, Any], engine: 
     _summary(planner, plan, time.monotonic() - began, progress.peak_bytes)
 
 
-def _run_engine(planner: Planner[Any, Any, Any], plan: WorkPlan[Any, Any], engine: Engine) -> None:
+def _run_engine(
+    planner: Planner[JobT, StagesT, InventoryT], plan: WorkPlan[JobT, StagesT], engine: Engine
+) -> None:
     workspace = plan.job.workspace
     is_complete = partial(workspace.is_complete, plan.commit.fingerprint)
     finished_before = is_complete()
@@ -99,8 +153,8 @@ def _reason(workspace: Workspace, error: BaseException) -> str:
 
 
 def _summary(
-    planner: Planner[Any, Any, Any],
-    plan: WorkPlan[Any, Any],
+    planner: Planner[JobT, StagesT, InventoryT],
+    plan: WorkPlan[JobT, StagesT],
     seconds: float,
     peak_bytes: int | None,
 ) -> None:

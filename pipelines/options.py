@@ -10,8 +10,10 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
-from typing import Any
+from typing import TypedDict
 
+from recordmill.pipelines.compat import FlagGroup
+from recordmill.pipelines.flags import InputFlags, JobFlags
 from recordmill.records.errors import UsageError, one_of
 from recordmill.records.shards import EXTENSIONS, NAMINGS, shard_template
 from recordmill.records.tfds_metadata import name_and_version
@@ -22,7 +24,7 @@ from recordmill.transforms.storage import files
 TEMPORARY = "_tmp"
 
 
-def add_budget_argument(group: Any) -> None:
+def add_budget_argument(group: FlagGroup) -> None:
     """Adds the flag that limits the share of rejected inputs."""
     group.add_argument(
         "--max_rejected", type=float, default=0.0,
@@ -33,7 +35,7 @@ def add_budget_argument(group: Any) -> None:
 def add_output_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags for the output folder, its splits and its shards."""
     group = parser.add_argument_group("output")
-    group.add_argument("--output", help="The folder of the dataset, local or gs://….")
+    group.add_argument("--output", default="", help="The folder of the dataset, local or gs://….")
     group.add_argument(
         "--overwrite", action="store_true",
         help="Replace the dataset in --output: exactly the files that its manifest lists.",
@@ -141,7 +143,7 @@ def parse_num_shards(text: str | None, splits: list[str]) -> dict[str, int]:
     return counts
 
 
-def required(options: Any, *names: str) -> None:
+def required(options: object, *names: str) -> None:
     """Checks that flags were given.
 
     Raises:
@@ -152,13 +154,31 @@ def required(options: Any, *names: str) -> None:
             raise UsageError(f"--{name} is required")
 
 
-def input_patterns(options: Any) -> list[str]:
+def input_patterns(options: InputFlags) -> list[str]:
     """Returns the globs of --input."""
-    return [pattern for group in options.input for pattern in group]
+    return [pattern for group in options.input or () for pattern in group]
 
 
-def job_options(options: Any) -> dict[str, Any]:
+class JobOptions(TypedDict):
+    """The arguments of `Job`."""
+
+    workspace: Workspace
+    shard_template: str
+    splits: tuple[SplitSpec, ...]
+    shards: ShardSpec
+    compression: str
+    seed: int
+    max_rejected: float
+    overwrite: bool
+    warnings: str
+
+
+def job_options(options: JobFlags, *, splits: str, num_shards: str | None) -> JobOptions:
     """Returns the arguments of `Job` that `add_output_arguments` gives.
+
+    Args:
+      options: of a job.
+      splits, num_shards: the flags of these names, as they apply.
 
     Raises:
       UsageError: one line: the rule, what was found, what to do.
@@ -183,7 +203,7 @@ def job_options(options: Any) -> dict[str, Any]:
     return {
         "workspace": workspace,
         "shard_template": shard_template(options.naming, options.extension, dataset=name),
-        "splits": parse_splits(options.splits, options.num_shards),
+        "splits": parse_splits(splits, num_shards),
         "shards": shards,
         "compression": "" if options.compression == "NONE" else options.compression,
         "seed": options.random_seed,

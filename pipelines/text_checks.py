@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Set
-from typing import Any
 
+from recordmill.pipelines.flags import TextFlags
 from recordmill.pipelines.options import parse_splits
 from recordmill.records.errors import UsageError
 from recordmill.transforms.sources.document_spec import DocumentSpec
@@ -19,34 +19,38 @@ _MASKED = ("bert", "mlm")
 _TABLES = ("csv", "tsv")
 _RECORDS = ("jsonl", "json", *_TABLES)
 
-# Flag -> its default, and the tasks that it has a meaning for.
-_TASKS: dict[str, tuple[Any, tuple[str, ...]]] = {
-    "overlap_size": (None, _WINDOWS),
-    "min_short_seq_length": (None, _WINDOWS),
-    "allow_cross_document_examples": (False, _WINDOWS),
-    "use_v2_feature_names": (False, _MASKED),
-    "use_position_id": (False, ("bert",)),
-    "use_segment_ids": (False, ("mlm",)),
-    "sentence_splitter": ("auto", ("bert",)),
-    "dupe_splits": (None, _MASKED),
-    "max_predictions_per_seq": (20, _MASKED),
-    "masked_lm_prob": (0.15, _MASKED),
-    "do_whole_word_mask": (False, _MASKED),
-    "max_ngram_size": (1, _MASKED),
-    "replacement": ("per_token", _MASKED),
-    "record_type": (None, ("mlm_tokens",)),
+# Flag -> the tasks that it has a meaning for.
+_TASKS = {
+    "overlap_size": _WINDOWS,
+    "min_short_seq_length": _WINDOWS,
+    "allow_cross_document_examples": _WINDOWS,
+    "use_v2_feature_names": _MASKED,
+    "use_position_id": ("bert",),
+    "use_segment_ids": ("mlm",),
+    "sentence_splitter": ("bert",),
+    "dupe_splits": _MASKED,
+    "max_predictions_per_seq": _MASKED,
+    "masked_lm_prob": _MASKED,
+    "do_whole_word_mask": _MASKED,
+    "max_ngram_size": _MASKED,
+    "replacement": _MASKED,
+    "record_type": ("mlm_tokens",),
 }
 
 
-def check_effects(options: Any) -> None:
+def check_effects(options: TextFlags, given: Set[str]) -> None:
     """Refuses flags that have no effect beside the other flags.
+
+    Args:
+      options: of the text job.
+      given: those that have not their default value.
 
     Raises:
       UsageError: names the flag, and why it has no effect.
     """
     task = options.task
-    for name, (default, tasks) in _TASKS.items():
-        if task not in tasks and getattr(options, name) != default:
+    for name, tasks in _TASKS.items():
+        if name in given and task not in tasks:
             raise UsageError(f"--{name} has no meaning for --task={task}; leave it out")
     if task == "mlm_tokens" and options.dupe_factor not in (None, 1):
         raise UsageError(
@@ -60,13 +64,8 @@ def check_effects(options: Any) -> None:
         "replacement": (not whole_words, "without --do_whole_word_mask or --max_ngram_size"),
         "encoding_errors": (whole_encoding, "with an encoding in which every byte is a character"),
     }
-    defaults = {
-        "min_short_seq_length": None,
-        "replacement": "per_token",
-        "encoding_errors": "strict",
-    }
     for name, (is_without, why) in without_effect.items():
-        if is_without and getattr(options, name) != defaults[name]:
+        if is_without and name in given:
             raise _no_effect(name, why)
     if options.dupe_splits and options.dupe_factor == 1:
         raise _no_effect("dupe_splits", "where there is one copy")
@@ -106,8 +105,8 @@ def check_formats(spec: DocumentSpec, formats: Set[str], num_splits: int) -> Non
             f"--documents={spec.documents} is for plain text, and the input is "
             f"{_listed(formats)}; leave it out"
         )
-    flags = {"header": spec.header != "first_row", "delimiter": spec.delimiter}
-    for name in (name for name, given in flags.items() if given):
+    options = {"header": spec.header != "first_row", "delimiter": spec.delimiter}
+    for name in (name for name, given in options.items() if given):
         if not formats & set(_TABLES):
             raise UsageError(
                 f"--{name} is for CSV and TSV, and the input is {_listed(formats)}; leave it out, "

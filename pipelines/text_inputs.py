@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import re
-from typing import Any
+from dataclasses import replace
 
+from recordmill.pipelines.flags import InputFlags, TextFlags
 from recordmill.pipelines.options import input_patterns
 from recordmill.records.errors import UsageError
 from recordmill.transforms.storage import files
@@ -16,8 +16,8 @@ _NAMED = re.compile(r"([A-Za-z][A-Za-z0-9_]*)=(.+)", re.DOTALL)
 _DEFAULT_SPLITS = "train:1"
 
 
-def with_bert_flags(options: Any) -> Any:
-    """Returns options in which --input_file and --output_file stand in --input and --output.
+def with_bert_flags(options: TextFlags) -> TextFlags:
+    """Returns flags in which --input_file and --output_file stand in --input and --output.
 
     google-research/bert writes the files that --output_file lists; here --output is a folder, and
     one file is one shard.
@@ -25,12 +25,11 @@ def with_bert_flags(options: Any) -> Any:
     Raises:
       UsageError: both forms are given, or several output files.
     """
-    options = copy.copy(options)
     for old, new in (("input_file", "input"), ("output_file", "output")):
         if getattr(options, old) and getattr(options, new):
             raise UsageError(f"--{old} is BERT's name of --{new}; give one of them")
     if options.input_file:
-        options.input = [[options.input_file]]
+        options = replace(options, input=[[options.input_file]])
     if options.output_file:
         count = options.output_file.count(",") + 1
         if count > 1:
@@ -38,18 +37,18 @@ def with_bert_flags(options: Any) -> Any:
                 f"--output_file names {count} files, and shards are written to one folder under "
                 f"names of their own; give --output=FOLDER --num_shards={count}"
             )
-        options.output = options.output_file
-        if not (options.num_shards or options.shard_size or options.num_readers):
-            options.num_shards = "1"
+        sized = options.num_shards or options.shard_size or options.num_readers
+        num_shards = options.num_shards if sized else "1"
+        options = replace(options, output=options.output_file, num_shards=num_shards)
     return options
 
 
-def text_patterns(options: Any) -> list[str]:
+def text_patterns(options: InputFlags) -> list[str]:
     """Returns the globs of --input, each of which may be a comma list."""
     return [part for pattern in input_patterns(options) for part in _parts(pattern)]
 
 
-def split_patterns(options: Any) -> tuple[list[str], list[str]]:
+def split_patterns(options: InputFlags) -> tuple[list[str], list[str]]:
     """Returns the globs of --input, and for each the split before its `=`, "" for none.
 
     Raises:
@@ -74,7 +73,7 @@ def split_patterns(options: Any) -> tuple[list[str], list[str]]:
     return patterns, splits
 
 
-def split_shares(options: Any, named: list[str]) -> str:
+def split_shares(options: TextFlags, named: list[str]) -> str:
     """Returns --splits with a share for each split, where something else than shares decides.
 
     Args:
@@ -101,7 +100,7 @@ def split_shares(options: Any, named: list[str]) -> str:
         why = "with --split_from" if field else "where --input names the splits"
         raise UsageError(f"--split_by has no effect {why}; leave it out")
     if not names:
-        return str(options.splits)
+        return options.splits
     return ",".join(f"{name}:{1 / len(names)!r}" for name in names)
 
 

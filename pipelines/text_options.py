@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass, replace
-from typing import Any
 
 from recordmill.pipelines.arguments import BooleanFlag
+from recordmill.pipelines.compat import FlagGroup
+from recordmill.pipelines.flags import TextFlags, TextInputFlags
 from recordmill.pipelines.options import (
     add_budget_argument,
     add_output_arguments,
@@ -85,7 +86,7 @@ def add_text_arguments(parser: argparse.ArgumentParser) -> None:
     _add_masking_arguments(task)
 
 
-def _add_bert_arguments(group: Any) -> None:
+def _add_bert_arguments(group: FlagGroup) -> None:
     group.add_argument("--input_file", help="BERT's name of --input: a comma list of globs.")
     group.add_argument(
         "--output_file",
@@ -93,14 +94,16 @@ def _add_bert_arguments(group: Any) -> None:
     )
 
 
-def _add_example_arguments(task: Any) -> None:
+def _add_example_arguments(task: FlagGroup) -> None:
     """Adds the flags for what an example is made of."""
     task.add_argument(
         "--task", default="bert", choices=OBJECTIVES,
         help="bert: masked pairs of segments; mlm: masked windows; mlm_tokens: windows that the "
         "reader masks.",
     )  # fmt: skip
-    task.add_argument("--vocab_file", help="The WordPiece vocabulary, one token per line.")
+    task.add_argument(
+        "--vocab_file", default="", help="The WordPiece vocabulary, one token per line."
+    )
     task.add_argument(
         "--max_seq_length",
         type=int,
@@ -154,7 +157,7 @@ def _add_example_arguments(task: Any) -> None:
     )  # fmt: skip
 
 
-def _add_masking_arguments(task: Any) -> None:
+def _add_masking_arguments(task: FlagGroup) -> None:
     """Adds the flags for which tokens are masked, and how."""
     task.add_argument(
         "--max_predictions_per_seq",
@@ -197,7 +200,7 @@ class TextRequest:
     vocab_file: str
 
 
-def document_spec(options: Any, splitter: str, split_by: str = "") -> DocumentSpec:
+def document_spec(options: TextInputFlags, splitter: str, split_by: str = "") -> DocumentSpec:
     """Returns what `add_input_arguments` says of how documents lie in files.
 
     Raises:
@@ -212,7 +215,7 @@ def document_spec(options: Any, splitter: str, split_by: str = "") -> DocumentSp
     )  # fmt: skip
 
 
-def _documents(options: Any) -> DocumentSpec:
+def _documents(options: TextFlags) -> DocumentSpec:
     splitter = options.sentence_splitter
     if splitter == "auto" and options.task != "bert":
         splitter = "none"
@@ -223,7 +226,7 @@ def _documents(options: Any) -> DocumentSpec:
     return replace(spec, split_from=options.split_from, split_names=names)
 
 
-def _dupe_splits(options: Any) -> tuple[str, ...] | None:
+def _dupe_splits(options: TextFlags) -> tuple[str, ...] | None:
     """Reads --dupe_splits."""
     if not options.dupe_splits:
         return None
@@ -232,18 +235,20 @@ def _dupe_splits(options: Any) -> tuple[str, ...] | None:
     return tuple(name.strip() for name in options.dupe_splits.split(","))
 
 
-def text_request(options: Any) -> TextRequest:
+def text_request(namespace: argparse.Namespace) -> TextRequest:
     """Checks the flags of `recordmill text` and freezes them.
 
     Raises:
       UsageError: one line: the rule, what was found, what to do.
     """
+    options = TextFlags.read(namespace)
+    given = options.given(add_text_arguments)
     options = with_bert_flags(options)
     required(options, "input", "output", "vocab_file")
     patterns, splits = split_patterns(options)
-    options.splits = split_shares(options, splits)
+    options = replace(options, splits=split_shares(options, splits))
     task = options.task
-    check_effects(options)
+    check_effects(options, given)
     copies = options.dupe_factor if options.dupe_factor is not None else 10
     overlap = options.overlap_size
     if overlap is None:
@@ -269,7 +274,7 @@ def text_request(options: Any) -> TextRequest:
         options.record_type or "sequence_example", options.use_segment_ids,
     )  # fmt: skip
     job = TextJob(
-        **job_options(options),
+        **job_options(options, splits=options.splits, num_shards=options.num_shards),
         objective=objective_spec,
         documents=_documents(options),
         lower_case=options.do_lower_case,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +50,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class BenchFlags:
+    """The parsed flags of `add_arguments`, by their names."""
+
+    path: str
+    split: str
+    batch_size: int
+    time: float
+    shuffle: bool
+    seed: int
+    step_msec: Sequence[float]
+    decode: bool | None
+    image_size: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class _Decoding:
     """How the images of a dataset are decoded while it is measured."""
 
@@ -66,7 +82,7 @@ class _Decoding:
         return f"images are decoded to {shape}, as part of transform; --no-decode leaves that out"
 
 
-def _decoding(arguments: argparse.Namespace) -> _Decoding | None:
+def _decoding(arguments: BenchFlags) -> _Decoding | None:
     """Returns how to decode images; None if there are none, or if they are to stay encoded.
 
     Raises:
@@ -170,7 +186,7 @@ def report(costs: Costs, batch_size: int, step_msec: list[float]) -> str:
     return "\n".join(lines)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: BenchFlags) -> int:
     """Runs `recordmill bench` and returns the exit status.
 
     Raises:

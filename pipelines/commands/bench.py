@@ -20,6 +20,6 @@ def make_parser() -> Parser:
 
 def main(arguments: list[str]) -> int:
     """Runs `recordmill bench`; returns the exit status."""
-    options = make_parser().parse_args(arguments)
+    options = bench.BenchFlags(**vars(make_parser().parse_args(arguments)))
     load_quietly("tensorflow")
     return bench.run(options)

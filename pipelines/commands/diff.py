@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from recordmill.pipelines.arguments import Parser
+from recordmill.pipelines.flags import Flags
 from recordmill.pipelines.inspection.overview import inferred_schema
 from recordmill.pipelines.inspection.record_differences import OneSided, different_records
 from recordmill.pipelines.inspection.record_files import RecordFiles, open_records
@@ -17,6 +19,18 @@ from recordmill.pipelines.inspection.value_differences import value_differences
 from recordmill.records.errors import UsageError
 from recordmill.records.manifest import STATISTICS_PATH
 from recordmill.transforms.storage import files
+
+
+@dataclass(frozen=True)
+class DiffFlags(Flags):
+    """Of `recordmill diff`."""
+
+    first: str
+    second: str
+    key: str
+    examples: int
+    records: bool
+    json: bool
 
 
 def make_parser() -> Parser:
@@ -80,7 +94,7 @@ def _side(found: OneSided) -> dict[str, Any]:
 
 def main(arguments: list[str]) -> int:
     """Runs `recordmill diff`; returns the exit status."""
-    options = make_parser().parse_args(arguments)
+    options = DiffFlags.read(make_parser().parse_args(arguments))
     if options.examples < 0:
         raise UsageError(f"--examples must be 0 or more, got {options.examples}")
     first, second = open_records(options.first), open_records(options.second)

@@ -19,6 +19,7 @@ from packaging.requirements import Requirement
 
 from recordmill.pipelines.arguments import BooleanFlag, Parser
 from recordmill.pipelines.cores import usable_cores
+from recordmill.pipelines.flags import Flags
 from recordmill.records.errors import UsageError
 
 # Extra -> its purpose.
@@ -203,9 +204,18 @@ def make_parser() -> Parser:
     return parser
 
 
+@dataclass(frozen=True)
+class DoctorFlags(Flags):
+    """Of `recordmill doctor`."""
+
+    flink_master: str | None
+    image: str | None
+    json: bool
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Runs `recordmill doctor`; returns 0, or 1 where what was asked about will not work."""
-    options = make_parser().parse_args(arguments)
+    options = DoctorFlags.read(make_parser().parse_args(arguments))
     required = check_packages()
     asked = []
     if options.flink_master:

@@ -8,10 +8,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from recordmill.pipelines.arguments import Parser
+from recordmill.pipelines.flags import Flags
 from recordmill.pipelines.inspection.conditions import parse_condition
 from recordmill.pipelines.inspection.example_lines import example_json, example_lines
 from recordmill.pipelines.inspection.overview import inferred_schema, overview, overview_lines
@@ -24,6 +26,22 @@ from recordmill.records.errors import RunError, UsageError
 from recordmill.records.schema import Schema
 
 Shown = Sequence[tuple[Record, Mapping[str, Any]]]
+
+
+@dataclass(frozen=True)
+class InspectFlags(Flags):
+    """Of `recordmill inspect`."""
+
+    dataset: str
+    split: str
+    examples: int
+    record: list[str]
+    key: str
+    where: str
+    images: str
+    vocab_file: str
+    json: bool
+    color: str
 
 
 def make_parser() -> Parser:
@@ -57,7 +75,7 @@ def make_parser() -> Parser:
     return parser
 
 
-def _check(options: Any) -> None:
+def _check(options: InspectFlags) -> None:
     if options.examples < 0:
         raise UsageError(f"--examples must be 0 or more, got {options.examples}")
     if sum(map(bool, (options.record, options.key, options.where))) > 1:
@@ -79,7 +97,9 @@ def _numbered(records: RecordFiles, text: str, split: str) -> Record:
     return records.record(name if colon else split, int(number))
 
 
-def _matching(records: RecordFiles, options: Any, schema: Schema | None) -> Iterator[Record]:
+def _matching(
+    records: RecordFiles, options: InspectFlags, schema: Schema | None
+) -> Iterator[Record]:
     """Yields the records that --key or --where chooses."""
     key = options.key.encode()
     condition = parse_condition(options.where, schema) if options.where else None
@@ -93,7 +113,7 @@ def _matching(records: RecordFiles, options: Any, schema: Schema | None) -> Iter
                 yield record
 
 
-def _chosen(records: RecordFiles, options: Any, schema: Schema | None) -> Iterator[Record]:
+def _chosen(records: RecordFiles, options: InspectFlags, schema: Schema | None) -> Iterator[Record]:
     split = options.split or next(iter(records.splits), "")
     if options.record:
         yield from (_numbered(records, text, split) for text in options.record)
@@ -133,7 +153,7 @@ def _draw(shown: Shown, schema: Schema | None, path: str) -> int:
 
 def main(arguments: list[str]) -> int:
     """Runs `recordmill inspect`; returns the exit status."""
-    options = make_parser().parse_args(arguments)
+    options = InspectFlags.read(make_parser().parse_args(arguments))
     _check(options)
     records = open_records(options.dataset)
     if options.split:

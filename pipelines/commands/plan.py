@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
-from typing import Any
+from dataclasses import dataclass
 
 from apache_beam.io.filesystem import BeamIOError
 
@@ -11,6 +12,7 @@ from recordmill.pipelines.arguments import Parser
 from recordmill.pipelines.cores import usable_cores
 from recordmill.pipelines.engines.choice import parse_arguments
 from recordmill.pipelines.engines.error_text import one_line
+from recordmill.pipelines.flags import Flags
 from recordmill.pipelines.image_options import add_image_arguments, image_request
 from recordmill.pipelines.planning.estimate import JOBS, Estimate
 from recordmill.pipelines.planning.image_estimate import estimate_images
@@ -24,10 +26,19 @@ usage: recordmill plan text | images [flags]   (recordmill plan text --help)
 Estimates what the job does, takes and costs with the same flags; writes nothing."""
 
 
-def _estimate(kind: str, options: Any) -> Estimate:
+@dataclass(frozen=True)
+class PlanFlags(Flags):
+    """Of `recordmill plan`, beside most of those of the job."""
+
+    plan_workers: int
+    price_per_worker_hour: float | None
+    warnings: str
+
+
+def _estimate(kind: str, namespace: argparse.Namespace, workers: int) -> Estimate:
     if kind == "text":
-        return estimate_text(text_request(options), workers=options.plan_workers)
-    return estimate_images(image_request(options), workers=options.plan_workers)
+        return estimate_text(text_request(namespace), workers=workers)
+    return estimate_images(image_request(namespace), workers=workers)
 
 
 def make_parser(kind: str) -> Parser:
@@ -61,14 +72,15 @@ def main(arguments: list[str]) -> int:
         print(_USAGE)
         return 0
     kind = one_of("recordmill plan: the job", (arguments or [""])[0], JOBS)
-    options, _ = parse_arguments(make_parser(kind), arguments[1:])
+    namespace, _ = parse_arguments(make_parser(kind), arguments[1:])
+    options = PlanFlags.read(namespace)
     if options.plan_workers < 1:
         raise UsageError(f"--plan_workers must be at least 1, got {options.plan_workers}")
     price = options.price_per_worker_hour
     if price is not None and not 0 <= price < float("inf"):
         raise UsageError(f"--price_per_worker_hour must be a price, got {price}")
     try:
-        estimate = _estimate(kind, options)
+        estimate = _estimate(kind, namespace, options.plan_workers)
     except (UsageError, RunError):
         raise
     except (OSError, ValueError, BeamIOError) as error:

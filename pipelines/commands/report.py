@@ -5,7 +5,10 @@ Exit status 0: written; 1: a record is broken; 2: wrong usage.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from recordmill.pipelines.arguments import Parser
+from recordmill.pipelines.flags import Flags
 from recordmill.pipelines.inspection.overview import inferred_schema
 from recordmill.pipelines.inspection.record_files import open_records
 from recordmill.pipelines.inspection.sample import read_sample
@@ -14,6 +17,16 @@ from recordmill.records.errors import UsageError
 from recordmill.transforms.storage import files
 
 _MASK = "[MASK]"
+
+
+@dataclass(frozen=True)
+class ReportFlags(Flags):
+    """Of `recordmill report`."""
+
+    dataset: str
+    html: str
+    sample: int
+    vocab_file: str
 
 
 def make_parser() -> Parser:
@@ -67,7 +80,7 @@ def write_report(dataset: str, html: str, *, sample: int = 1000, vocab_file: str
 
 def main(arguments: list[str]) -> int:
     """Runs `recordmill report`; returns the exit status."""
-    options = make_parser().parse_args(arguments)
+    options = ReportFlags.read(make_parser().parse_args(arguments))
     if options.sample < 0:
         raise UsageError(f"--sample must be 0 or more, got {options.sample}")
     size = write_report(

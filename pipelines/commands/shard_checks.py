@@ -25,7 +25,7 @@ from recordmill.records.manifest import ShardInfo
 from recordmill.records.schema import Schema
 from recordmill.transforms.storage import files
 
-_BLOCK_BYTES = 1 << 22
+BLOCK_BYTES = 1 << 22
 _MAX_NAMED = 20  # the defects of one file that are named; further ones are only counted
 _WBITS = {"ZLIB": 15, "GZIP": 31}
 
@@ -39,12 +39,14 @@ class ShardTask:
       shard: its entry in the manifest.
       schema: the schema of its records.
       compression: "", "GZIP" or "ZLIB".
+      block_bytes: how much is read at once.
     """
 
     dataset: str
     shard: ShardInfo
     schema: Schema
     compression: str
+    block_bytes: int = BLOCK_BYTES
 
 
 @dataclass(slots=True)
@@ -162,7 +164,7 @@ class _ShardCheck:
     def _blocks(self) -> Iterator[bytes]:
         """Yields the file's bytes as they are, and sums them up."""
         with files.open_read(self._path) as handle:
-            while block := handle.read(_BLOCK_BYTES):
+            while block := handle.read(self._task.block_bytes):
                 self.report.crc32c = google_crc32c.extend(self.report.crc32c, block)
                 self.report.file_bytes += len(block)
                 yield block
@@ -179,7 +181,7 @@ class _ShardCheck:
             while block and not stream.eof:
                 before = self.report.file_bytes - len(block)
                 try:
-                    yield stream.decompress(block, _BLOCK_BYTES)
+                    yield stream.decompress(block, self._task.block_bytes)
                 except zlib.error as error:
                     self._defect(f"{self._task.compression} data after byte {before}: {error}")
                     self._broken = True

@@ -21,12 +21,14 @@ import google_crc32c
 
 from recordmill.pipelines.arguments import Parser
 from recordmill.pipelines.commands.shard_checks import (
+    BLOCK_BYTES,
     FileDefects,
     ShardReport,
     ShardTask,
     check_shard,
 )
 from recordmill.pipelines.cores import usable_cores
+from recordmill.pipelines.flags import Flags
 from recordmill.pipelines.options import TEMPORARY
 from recordmill.records import manifest as m
 from recordmill.records.errors import UsageError
@@ -296,12 +298,15 @@ def _shard_with_content_of(
     return next(same, None)
 
 
-def verify(dataset: str, *, workers: int | None = None) -> DatasetReport:
+def verify(
+    dataset: str, *, workers: int | None = None, block_bytes: int = BLOCK_BYTES
+) -> DatasetReport:
     """Checks every record, checksum, count and file of a dataset.
 
     Args:
       dataset: the folder, local or on one of Beam's file systems.
       workers: the number of processes; by default one for a small dataset, else one per core.
+      block_bytes: how much of a shard is read at once.
 
     Raises:
       UsageError: there is nothing at `dataset`.
@@ -317,7 +322,10 @@ def verify(dataset: str, *, workers: int | None = None) -> DatasetReport:
     _check_rejects(dataset, manifest, report)
     _check_files(dataset, manifest, report)
     schema = Schema.from_json(manifest.features)
-    tasks = [ShardTask(dataset, shard, schema, manifest.compression) for shard in manifest.shards]
+    tasks = [
+        ShardTask(dataset, shard, schema, manifest.compression, block_bytes)
+        for shard in manifest.shards
+    ]
     for task, found in zip(tasks, _check_shards(tasks, _workers(tasks, workers)), strict=True):
         other = _shard_with_content_of(found, task.shard, manifest.shards)
         if other:
@@ -349,9 +357,17 @@ def make_parser() -> Parser:
     return parser
 
 
+@dataclass(frozen=True)
+class VerifyFlags(Flags):
+    """Of `recordmill verify`."""
+
+    dataset: str
+    workers: int | None
+
+
 def main(arguments: list[str]) -> int:
     """Runs `recordmill verify`; returns the exit status."""
-    options = make_parser().parse_args(arguments)
+    options = VerifyFlags.read(make_parser().parse_args(arguments))
     if options.workers is not None and options.workers < 1:
         raise UsageError(f"--workers must be 1 or more, got {options.workers}")
     report = verify(options.dataset, workers=options.workers)

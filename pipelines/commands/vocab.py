@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import time
 from contextlib import closing
-from typing import Any
+from dataclasses import dataclass
 
 from recordmill.pipelines.arguments import BooleanFlag, Parser
 from recordmill.pipelines.engines.choice import choose_engine, parse_arguments
+from recordmill.pipelines.flags import TextInputFlags
 from recordmill.pipelines.options import required
 from recordmill.pipelines.planning.text_planner import check_columns
 from recordmill.pipelines.text_inputs import text_patterns
@@ -21,16 +23,14 @@ from recordmill.transforms.sources.source_list import SourceList
 from recordmill.transforms.sources.work_items import list_sources
 from recordmill.transforms.storage import files
 from recordmill.transforms.text.tokenization import SPECIAL_TOKENS
-from recordmill.transforms.vocabulary.wordpiece_learning import (
-    LearnSpec,
-)
+from recordmill.transforms.vocabulary.wordpiece_learning import LearnSpec
 
 
-def add_vocab_arguments(parser: Any) -> None:
+def add_vocab_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `recordmill vocab`."""
     add_input_arguments(parser)
     group = parser.add_argument_group("output")
-    group.add_argument("--output", help="The vocabulary file, local or gs://….")
+    group.add_argument("--output", default="", help="The vocabulary file, local or gs://….")
     group.add_argument("--overwrite", action=BooleanFlag, help="Replace the file in --output.")
     group = parser.add_argument_group("vocabulary")
     group.add_argument(
@@ -51,7 +51,17 @@ def add_vocab_arguments(parser: Any) -> None:
     )  # fmt: skip
 
 
-def vocab_request(options: Any) -> VocabRequest:
+@dataclass(frozen=True)
+class VocabFlags(TextInputFlags):
+    """Of `recordmill vocab`."""
+
+    vocab_size: int
+    special_tokens: str
+    min_count: int
+    max_unique_chars: int
+
+
+def vocab_request(options: VocabFlags) -> VocabRequest:
     """Checks the flags of `recordmill vocab` and freezes them.
 
     Raises:
@@ -99,11 +109,12 @@ def main(arguments: list[str]) -> int:
       UsageError: wrong flags, or an input or output that cannot be used.
       RunError: the run failed, or went over the error budget.
     """
-    options, flags = parse_arguments(make_parser(), arguments)
+    namespace, flags = parse_arguments(make_parser(), arguments)
+    options = VocabFlags.read(namespace)
     request = vocab_request(options)
-    if not options.wait:
+    if not flags.wait:
         raise UsageError("--no_wait has no meaning for vocab, which goes on after Beam's job")
-    engine = choose_engine(options, flags)
+    engine = choose_engine(flags)
     engine.check({"--input": request.patterns[0], "--output": request.output})
     began = time.monotonic()
     # The input comes first: where it is wrong, no folder is made for the output.

@@ -6,7 +6,7 @@ import argparse
 import difflib
 import shutil
 from collections.abc import Callable
-from typing import Any, Protocol
+from dataclasses import dataclass
 
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -27,7 +27,7 @@ _LOCAL = ("direct", "DirectRunner", "FnApiRunner")
 _EMBEDDED_FLINK = ("[local]", "[auto]")
 
 
-def add_engine_arguments(parser: Any) -> None:
+def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags that choose an engine; Beam gets all other ones."""
     group = parser.add_argument_group("engine")
     group.add_argument(
@@ -65,11 +65,32 @@ def check_beam_flags(flags: list[str], ours: argparse.ArgumentParser) -> None:
         raise UsageError(f"unknown flag {unknown[0]}{hint}")
 
 
-def parse_arguments(parser: Parser, arguments: list[str] | None) -> tuple[Any, list[str]]:
-    """Parses the flags of a command and of its engine; returns them and Beam's flags, checked.
+@dataclass(frozen=True, slots=True)
+class EngineFlags:
+    """The parsed flags of `add_engine_arguments`, and Beam's own.
+
+    Attributes:
+      runner: as in --runner.
+      direct_num_workers: as in --direct_num_workers, at least 0.
+      wait: wait for the end of the job.
+      beam: all flags of the command line that are not ours.
+    """
+
+    runner: str
+    direct_num_workers: int
+    wait: bool
+    beam: list[str]
+
+
+def parse_arguments(
+    parser: Parser, arguments: list[str] | None
+) -> tuple[argparse.Namespace, EngineFlags]:
+    """Parses and checks the flags of a command and of its engine.
+
+    Returns what the parser gives of the command's own flags, and the flags of the engine.
 
     Raises:
-      UsageError: a flag is unknown, or its value is not valid.
+      UsageError: a flag is unknown, or its value is wrong.
     """
     add_engine_arguments(parser)
     options, flags = parser.parse_known_args(arguments)
@@ -81,7 +102,8 @@ def parse_arguments(parser: Parser, arguments: list[str] | None) -> tuple[Any, l
         raise UsageError(
             f"--direct_num_workers must be at least 0, got {options.direct_num_workers}"
         )
-    return options, flags
+    engine = EngineFlags(options.runner, options.direct_num_workers, options.wait, flags)
+    return options, engine
 
 
 def _flink(flags: list[str], *, wait: bool) -> RemoteEngine:
@@ -132,43 +154,25 @@ _REMOTE: dict[str, Callable[..., RemoteEngine]] = {
 }
 
 
-class EngineOptions(Protocol):
-    """The parsed flags of `add_engine_arguments`.
-
-    Attributes:
-      runner: as in --runner.
-      direct_num_workers: as in --direct_num_workers, at least 0.
-      wait: wait for the end of the job.
-    """
-
-    runner: str
-    direct_num_workers: int
-    wait: bool
-
-
-def choose_engine(options: EngineOptions, flags: list[str]) -> Engine:
+def choose_engine(flags: EngineFlags) -> Engine:
     """Returns the engine of the flags, checked as far as that goes without the job.
-
-    Args:
-      options: the parsed flags of `add_engine_arguments`.
-      flags: Beam's.
 
     Raises:
       UsageError: there is no such engine, it does not answer, or its flags contradict each other.
     """
-    if options.runner in _LOCAL:
-        if not options.wait:
+    if flags.runner in _LOCAL:
+        if not flags.wait:
             raise UsageError(
                 "--no_wait has no meaning for --runner=direct, whose job ends with this process; "
                 "leave it out"
             )
-        if any(flag.partition("=")[0] == "--direct_running_mode" for flag in flags):
+        if any(flag.partition("=")[0] == "--direct_running_mode" for flag in flags.beam):
             raise UsageError(
                 "--direct_running_mode has no meaning here, where several workers are always "
                 "processes; leave it out, and see --direct_num_workers"
             )
-        return LocalEngine(tuple(flags), options.direct_num_workers)
-    name = options.runner.lower().removesuffix("runner")
+        return LocalEngine(tuple(flags.beam), flags.direct_num_workers)
+    name = flags.runner.lower().removesuffix("runner")
     if name in _REMOTE:
-        return _REMOTE[name](flags, wait=options.wait)
-    return _engine_of_beam(options.runner, flags, wait=options.wait)
+        return _REMOTE[name](flags.beam, wait=flags.wait)
+    return _engine_of_beam(flags.runner, flags.beam, wait=flags.wait)

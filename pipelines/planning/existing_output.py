@@ -64,7 +64,7 @@ def describe_difference(old: Manifest | CommitSpec, new: CommitSpec) -> str:
     return "; ".join(shown or _version_difference(old.versions, new.versions))
 
 
-def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+def _flat(value: object, path: str = "") -> Iterator[tuple[str, object]]:
     """Yields the settings of nested ones: `("objective.mask.masked_lm_prob", 0.15)`."""
     if not isinstance(value, dict) or not value:
         yield path, value
@@ -81,7 +81,7 @@ def _flag(name: str) -> str:
     return name if name in _NO_FLAGS else f"--{name.rpartition('.')[2]}"
 
 
-def _show(value: Any) -> str:
+def _show(value: object) -> str:
     if value == "":
         return "NONE"
     if isinstance(value, list) and value and isinstance(value[0], dict) and "share" in value[0]:

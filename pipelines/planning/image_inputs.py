@@ -87,8 +87,8 @@ class InputSummary:
     """
 
     task: str
-    digest: Any = field(default_factory=lambda: hashlib.blake2b(digest_size=16))
-    stamps: Any = field(default_factory=lambda: hashlib.blake2b(digest_size=16))
+    digest: hashlib.blake2b = field(default_factory=lambda: hashlib.blake2b(digest_size=16))
+    stamps: hashlib.blake2b = field(default_factory=lambda: hashlib.blake2b(digest_size=16))
     labels: set[str] = field(default_factory=set)
     splits: Counter[str] = field(default_factory=Counter)
     names: dict[str, int] = field(default_factory=dict)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -157,7 +157,7 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
             )
 
     def _labels(
-        self, names: list[str], categories: dict[str, Any], summary: InputSummary
+        self, names: list[str], categories: Mapping[str, object], summary: InputSummary
     ) -> dict[str, int]:
         """Returns the numbers of labels; warns of images that may be masks.
 
@@ -264,7 +264,7 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
                 split = names.index(image.split) if image.split else number
                 yield AssignedImage(split, image.record_bytes, image.line)
 
-    def config(self) -> dict[str, Any]:
+    def config(self) -> dict[str, list[str]]:
         """Returns the globs of the input."""
         return {"input": list(self._request.source.patterns)}
 

@@ -11,10 +11,17 @@ import json
 import platform
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
-from typing import Any, cast
+from typing import Any
 
 from recordmill.pipelines.planning.existing_output import check_whole, describe_difference
-from recordmill.pipelines.planning.work_plan import Inventory, JobT, Planner, StagesT, WorkPlan
+from recordmill.pipelines.planning.work_plan import (
+    Inventory,
+    InventoryT,
+    JobT,
+    Planner,
+    StagesT,
+    WorkPlan,
+)
 from recordmill.records import manifest as m
 from recordmill.records.errors import UsageError
 from recordmill.records.tfds_metadata import name_and_version
@@ -56,7 +63,7 @@ class _State:
 
 
 def plan_job(
-    planner: Planner[JobT, StagesT, Any], *, workers: int
+    planner: Planner[JobT, StagesT, InventoryT], *, workers: int
 ) -> WorkPlan[JobT, StagesT] | None:
     """Checks a request and writes its plan, or resumes the one that is there.
 
@@ -96,7 +103,7 @@ def plan_job(
         except UsageError:
             workspace.abandon()
             raise
-        begun = _State(commit.fingerprint, asdict(cast(Any, stages)), commit, inventory.modified)
+        begun = _State(commit.fingerprint, asdict(stages), commit, inventory.modified)
         write_json(workspace.plan_path, asdict(begun))
         return WorkPlan(job, commit, stages, inventory.input_bytes)
 
@@ -143,7 +150,7 @@ def _refuse_other_run(workspace: Workspace, state: _State | None, commit: Commit
         )
 
 
-def _begin(planner: Planner[Any, Any, Any], old: m.Manifest | None) -> None:
+def _begin(planner: Planner[JobT, StagesT, InventoryT], old: m.Manifest | None) -> None:
     """Makes the workspace ready for a new run: empty temporary folders, claimed by a marker."""
     workspace = planner.job.workspace
     check_writable(workspace.output, "--output")
@@ -158,7 +165,7 @@ def _begin(planner: Planner[Any, Any, Any], old: m.Manifest | None) -> None:
     workspace.claim()
 
 
-def _fingerprint(planner: Planner[Any, Any, Any], inventory: Inventory) -> str:
+def _fingerprint(planner: Planner[JobT, StagesT, InventoryT], inventory: Inventory) -> str:
     content = {
         "kind": planner.kind,
         "version": planner.bytes_version,
@@ -171,7 +178,7 @@ def _fingerprint(planner: Planner[Any, Any, Any], inventory: Inventory) -> str:
 
 
 def _commit_spec(
-    planner: Planner[Any, Any, Any], inventory: Inventory, *, replaces: bool
+    planner: Planner[JobT, StagesT, InventoryT], inventory: Inventory, *, replaces: bool
 ) -> CommitSpec:
     job = planner.job
     config = {"pipeline": planner.kind, **job.fingerprint_options(), **planner.config()}

@@ -159,7 +159,7 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
             )  # fmt: skip
             check_columns(sources, spec, flags)
             self._take_shares(sources)
-            checksums = {
+            checksums: dict[str, str | int] = {
                 "vocabulary_blake2b": vocabulary.checksum,
                 "vocabulary_size": len(vocabulary),
                 "unicode": unicodedata.unidata_version,
@@ -194,7 +194,7 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
         count = write_work_items(job.workspace.work, tasks)
         return choose_run_tree(job, count, input_bytes)
 
-    def config(self) -> dict[str, Any]:
+    def config(self) -> dict[str, list[str]]:
         """Returns where the input was."""
         return {"input": self._request.patterns}
 

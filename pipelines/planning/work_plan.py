@@ -5,8 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from dataclasses import Field, dataclass
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import apache_beam as beam
 
@@ -16,6 +16,8 @@ from recordmill.transforms.dataset.job import Job
 
 class StagePlan(Protocol):
     """What the stages of a job must know beside the job; a dataclass of strings and numbers."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
     @property
     def tasks(self) -> int:
@@ -40,7 +42,7 @@ class Inventory:
 
     input_bytes: int
     sources: dict[str, Any]
-    checksums: dict[str, Any]
+    checksums: dict[str, str | int]
     modified: str
 
 
@@ -117,7 +119,7 @@ class Planner(ABC, Generic[JobT, StagesT, InventoryT]):
         """Writes the work items, cut for so many workers; returns the stage plan."""
 
     @abstractmethod
-    def config(self) -> dict[str, Any]:
+    def config(self) -> dict[str, list[str]]:
         """Returns what the manifest says of the configuration beside the job's own options."""
 
     def paths(self) -> dict[str, str]:

@@ -6,15 +6,19 @@ import itertools
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from recordmill.pipelines.command_line import main
 from recordmill.records.codec.framing import scan_records
+from recordmill.records.errors import RunError
+from recordmill.transforms.storage import files
 
 from ..conftest import bert_text, make_documents, make_vocabulary
 from ..pictures import jpeg
@@ -57,6 +61,22 @@ class JobCase:
         module = f"recordmill.pipelines.{self.command}"
         arguments = self.arguments(source, output, *flags, workers=workers)
         return [sys.executable, "-m", module, *arguments]
+
+
+@contextmanager
+def unpublished() -> Iterator[None]:
+    """Runs in it end with exit status 1 when all shards are finished: the storage renames none of
+    them to its final name."""
+    rename = files.rename
+
+    def failing(sources: list[str], targets: list[str]) -> None:
+        if "/_tmp/" in sources[0] and "/_tmp/" not in targets[0]:
+            raise RunError(f"cannot rename {sources[0]}")
+        rename(sources, targets)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(files, "rename", failing)
+        yield
 
 
 def _fill_text(folder: Path, times: int) -> None:

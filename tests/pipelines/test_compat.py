@@ -159,5 +159,9 @@ def test_argparse_makes_flags_by_the_registered_class() -> None:
     assert isinstance(parser.add_argument_group("g").add_argument("--x", action="store_true"), Mine)
 
 
+def test_argparse_groups_flags_by_a_class_of_that_name() -> None:
+    assert isinstance(argparse.ArgumentParser().add_argument_group("g"), compat.FlagGroup)
+
+
 def test_threads_that_keep_the_process_alive_have_the_names_we_look_for() -> None:
     assert command_line._ENGINE_THREADS == (compat.BEAM_WORKER_THREAD, local.PIPELINE_THREAD)

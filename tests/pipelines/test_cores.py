@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from recordmill.pipelines import cores
 from recordmill.pipelines.cores import cgroup_quota, usable_cores
 
 
@@ -45,7 +44,6 @@ def test_no_control_groups(tmp_path: Path) -> None:
     assert cgroup_quota(tmp_path / "none", tmp_path / "nothing") is None
 
 
-def test_a_part_of_a_core_is_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_part_of_a_core_is_one(tmp_path: Path) -> None:
     write(tmp_path / "cpu.max", "50000 100000\n")
-    monkeypatch.setattr(cores, "_CGROUPS", tmp_path)
-    assert usable_cores() == 1
+    assert usable_cores(tmp_path) == 1

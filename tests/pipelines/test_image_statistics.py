@@ -15,11 +15,10 @@ from PIL import Image
 
 import recordmill.reader as reader
 from recordmill.pipelines.command_line import main
-from recordmill.transforms.dataset import commit
-from recordmill.transforms.images import channel_statistics as image_statistics
+from recordmill.transforms.images import stages
 
 from ..pictures import jpeg
-from .jobs import shard_bytes
+from .jobs import shard_bytes, unpublished
 
 COUNT = 40
 FLAGS = (
@@ -121,11 +120,9 @@ def test_the_vocabulary_is_of_the_training_split(full: Path) -> None:
 def test_finished_statistics_are_not_found_again(
     full: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with monkeypatch.context() as patched:
-        patched.setattr(commit, "_publish", lambda *_: 1 / 0)
+    with unpublished():
         assert run(photos, tmp_path / "ds", "--statistics=full") == 1
-    monkeypatch.setattr(image_statistics, "_count", lambda *_: pytest.fail("counted again"))
-    monkeypatch.setattr(image_statistics, "_write_figures", lambda *_: pytest.fail("run again"))
+    monkeypatch.setattr(stages, "AnalyzeImages", lambda *_: pytest.fail("run again"))
     assert run(photos, tmp_path / "ds", "--statistics=full") == 0
     assert figures(tmp_path / "ds") == figures(full)
     assert run(photos, tmp_path / "ds", "--overwrite") == 0

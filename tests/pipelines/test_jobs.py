@@ -21,7 +21,7 @@ from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.storage import files
 
 from .conftest import Written
-from .jobs import manifest, shard_bytes
+from .jobs import manifest, shard_bytes, unpublished
 
 
 class TestSameBytes:
@@ -108,12 +108,10 @@ class TestRestart:
         self,
         small: Written,
         tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
         capsys: pytest.CaptureFixture[str],
     ) -> None:
         output = tmp_path / "ds"
-        with monkeypatch.context() as patched:
-            patched.setattr(commit, "_publish", lambda *_: 1 / 0)
+        with unpublished():
             assert small.case.run(small.source, output) == 1
         capsys.readouterr()
         assert small.case.run(small.source, output, *small.flags, "--compression=GZIP") == 2
@@ -124,8 +122,7 @@ class TestRestart:
         self, small: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         output = tmp_path / "ds"
-        with monkeypatch.context() as patched:
-            patched.setattr(commit, "_publish", lambda *_: 1 / 0)
+        with unpublished():
             assert small.case.run(small.source, output) == 1
         assert not list(output.glob("train*"))
         monkeypatch.setattr(shard_files, "ShardWriter", lambda *_: pytest.fail("built again"))
@@ -255,12 +252,10 @@ class TestRestart:
         self,
         small: Written,
         tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
         capsys: pytest.CaptureFixture[str],
     ) -> None:
         source = Path(shutil.copytree(small.source, tmp_path / "input"))
-        with monkeypatch.context() as patched:
-            patched.setattr(commit, "_publish", lambda *_: 1 / 0)
+        with unpublished():
             assert small.case.run(source, tmp_path / "ds") == 1
         path = sorted(source.glob(small.case.pattern))[0]
         data = bytearray(path.read_bytes())
@@ -332,13 +327,11 @@ def test_overwrite_removes_what_a_killed_commit_published(
 def test_another_temp_dir_does_not_throw_an_unfinished_run_away(
     small: Written,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     output, case = tmp_path / "ds", small.case
     one, other = (f"--temp_dir={tmp_path}/{name}" for name in ("one", "other"))
-    with monkeypatch.context() as patched:
-        patched.setattr(commit, "_publish", lambda *_: 1 / 0)
+    with unpublished():
         assert case.run(small.source, output, *small.flags, one) == 1
     assert case.run(small.source, output, *small.flags, other) == 2
     assert "finish it with its own --temp_dir" in capsys.readouterr().err

@@ -7,18 +7,23 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
+import apache_beam as beam
 import pytest
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
+from recordmill.pipelines.arguments import Parser
 from recordmill.pipelines.command_line import main
 from recordmill.pipelines.planning import text_planner as text_planning
+from recordmill.pipelines.planning.plan_job import plan_job
+from recordmill.pipelines.planning.text_planner import TextPlanner
+from recordmill.pipelines.text_options import add_text_arguments, text_request
 from recordmill.transforms.sources.document_spec import DocumentLimits
-from recordmill.transforms.sources.documents import read_documents
-from recordmill.transforms.text import scatter
 from recordmill.transforms.text.merge_tree import MergeTree
+from recordmill.transforms.text.scatter import Scatterer, ScatterLimits
+from recordmill.transforms.text.stages import build_text
 
 from ..conftest import bert_text, make_documents
 from .jobs import LENGTHS, manifest, records, records_by_split, shard_bytes
@@ -26,16 +31,16 @@ from .jobs import LENGTHS, manifest, records, records_by_split, shard_bytes
 FLAGS = (*LENGTHS, "--dupe_factor=2", "--num_shards=5", "--splits=train:0.8,validation:0.2")
 
 
+def arguments(source: Path | str, output: Path, vocab_file: str, *flags: str) -> list[str]:
+    place = (f"--input={source}", f"--output={output}", f"--vocab_file={vocab_file}")
+    return [*place, *(flags or FLAGS)]
+
+
 def run(
     source: Path | str, output: Path, vocab_file: str, *flags: str, workers: int = 1, **kwargs: Any
 ) -> int:
-    return main(
-        [
-            "text", f"--input={source}", f"--output={output}", f"--vocab_file={vocab_file}",
-            f"--direct_num_workers={workers}", *(flags or FLAGS),
-        ],
-        **kwargs,
-    )  # fmt: skip
+    own = arguments(source, output, vocab_file, *flags)
+    return main(["text", f"--direct_num_workers={workers}", *own], **kwargs)
 
 
 @pytest.fixture(scope="session")
@@ -103,20 +108,31 @@ class TestSameBytes:
             in_order.update(f"{path.name}\ttext\t{path.stat().st_size}\n".encode())
         assert manifest(tmp_path / "ds")["sources"]["checksum"] == in_order.hexdigest()
 
-    def test_several_runs_a_task(
-        self,
-        reference: dict[str, bytes],
-        corpus: Path,
-        vocab_file: str,
-        tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
+    def test_several_run_files_for_a_work_item(
+        self, reference: dict[str, bytes], corpus: Path, vocab_file: str, tmp_path: Path
     ) -> None:
-        monkeypatch.setattr(scatter, "_MIN_RUN_TOKENS", 500)
-        monkeypatch.setattr(scatter, "_MAX_RUN_TOKENS", 500)
-        limits = DocumentLimits(block_bytes=5_000)
-        monkeypatch.setattr(scatter, "read_documents", partial(read_documents, limits=limits))
-        assert run(f"{corpus}/*.txt", tmp_path / "ds", vocab_file) == 0
+        parser = Parser()
+        add_text_arguments(parser)
+        line = arguments(f"{corpus}/*.txt", tmp_path / "ds", vocab_file)
+        plan = plan_job(TextPlanner(text_request(parser.parse_args(line))), workers=1)
+        assert plan
+        limits = ScatterLimits(500, 500, DocumentLimits(block_bytes=5_000))
+        with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+            build_text(pipeline, plan.job, tree=plan.stages, commit=plan.commit, limits=limits)
         assert shard_bytes(tmp_path / "ds") == reference
+
+    def test_limits_of_scatter_have_an_effect(
+        self, corpus: Path, vocab_file: str, tmp_path: Path
+    ) -> None:
+        parser = Parser()
+        add_text_arguments(parser)
+        line = arguments(f"{corpus}/*.txt", tmp_path / "ds", vocab_file)
+        plan = plan_job(TextPlanner(text_request(parser.parse_args(line))), workers=1)
+        assert plan
+        assert len(Scatterer(plan.job).run(0).runs) == 1
+        os.remove(plan.job.description_path(0, 0))
+        limits = ScatterLimits(500, 500, DocumentLimits(block_bytes=5_000))
+        assert len(Scatterer(plan.job, limits).run(0).runs) > 10
 
 
 @pytest.mark.parametrize(

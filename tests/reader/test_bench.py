@@ -77,10 +77,10 @@ def test_shapes_have_names(batch: Any, shapes: str, capsys: pytest.CaptureFixtur
     assert capsys.readouterr().out.splitlines()[-1] == f"Shapes: {shapes}"
 
 
-def parsed(*flags: str) -> argparse.Namespace:
+def parsed(*flags: str) -> bench.BenchFlags:
     parser = argparse.ArgumentParser()
     bench.add_arguments(parser)
-    return parser.parse_args(flags)
+    return bench.BenchFlags(**vars(parser.parse_args(flags)))
 
 
 def test_the_command(path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,7 @@ from recordmill.records.errors import UsageError, one_of
 from recordmill.transforms.images.decoding import Header, ImageRejectedError, to_pixels
 from recordmill.transforms.images.masks import Mask
 
+Encoding = Literal["keep", "JPEG", "PNG", "WEBP", "raw", "float"]
 ENCODINGS = ("keep", "JPEG", "PNG", "WEBP", "raw", "float")
 # Readers take a GIF for a film and know no TIFF, so what is kept of these is kept as PNG, lossless.
 _PASSED = ("JPEG", "PNG", "WEBP", "BMP")
@@ -35,7 +36,7 @@ class EncodeSpec:
       UsageError: a value is not valid.
     """
 
-    format: Literal["keep", "JPEG", "PNG", "WEBP", "raw", "float"] = "keep"
+    format: Encoding = "keep"
     quality: int = 95
     float_range: Literal["zero_one", "zero_centered"] = "zero_one"
 

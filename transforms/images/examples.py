@@ -16,13 +16,13 @@ from recordmill.transforms.images import columns as image_columns
 from recordmill.transforms.images.augmentation import AugmentationSpec
 from recordmill.transforms.images.columns import Prepared
 from recordmill.transforms.images.decoding import DecodeSpec
-from recordmill.transforms.images.encoding import EncodeSpec
+from recordmill.transforms.images.encoding import EncodeSpec, Encoding
 from recordmill.transforms.images.geometry import TransformSpec
 from recordmill.transforms.images.kept_fields import KeptField
 from recordmill.transforms.images.mask_classes import MaskClassSpec
 
 TASKS = ("classification", "detection", "segmentation")
-_IMAGES = ("keep", "JPEG", "PNG", "WEBP")
+_IMAGES: tuple[Encoding, ...] = ("keep", "JPEG", "PNG", "WEBP")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Format:
     """
 
     tasks: tuple[str, ...]
-    encodings: tuple[str, ...]
+    encodings: tuple[Encoding, ...]
     schema: Callable[[ImageContent], Schema]
     columns: Callable[[Sequence[Prepared], ImageContent], dict[str, Column]]
     multilabel: bool = False

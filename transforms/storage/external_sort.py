@@ -15,13 +15,13 @@ from recordmill.records.errors import RunError
 
 Row = tuple[str, str, Any]  # key, tag, content that marshal can write
 _Numbered = tuple[str, str, int, bytes]
-_HELD_BYTES = 1 << 27
+HELD_BYTES = 1 << 27
 _ROW_BYTES = 300  # the memory of a row's Python objects, without the bytes in them
 _BATCH_ROWS = 1000
 
 
 def sort_rows(
-    rows: Iterable[Row], *, scratch: str = "", held_bytes: int = _HELD_BYTES
+    rows: Iterable[Row], *, scratch: str = "", held_bytes: int = HELD_BYTES
 ) -> Iterator[Row]:
     """Yields rows in order of key and tag; rows with equal ones keep their order.
 
@@ -51,7 +51,7 @@ def sort_rows(
 
 
 def cogroup(
-    rows: Iterable[Row], *, scratch: str = "", held_bytes: int = _HELD_BYTES
+    rows: Iterable[Row], *, scratch: str = "", held_bytes: int = HELD_BYTES
 ) -> Iterator[tuple[str, dict[str, list[Any]]]]:
     """Yields each key, in order, with its contents by tag; contents of a tag keep their order.
 

@@ -19,7 +19,7 @@ from apache_beam.io.filesystems import FileSystems
 from recordmill.records.manifest import MANIFEST_PATH, REJECTED_PATH, SUCCESS_PATH
 from recordmill.records.shards import ShardName
 from recordmill.transforms.storage import compat, files
-from recordmill.transforms.storage.external_sort import sort_rows
+from recordmill.transforms.storage.external_sort import HELD_BYTES, Row, sort_rows
 
 _WILDCARD = re.compile(r"[*?\[]")
 BROKEN_LINK = -2
@@ -93,11 +93,13 @@ class Finder:
       skip: returns whether a file or folder of this name is passed over; None passes over none.
       follow_links: whether links to folders are followed, but not in circles.
       scratch: a local folder for temporary files.
+      held_bytes: about how much of a folder is held in memory; what is more goes through files.
     """
 
     skip: Callable[[str], bool] | None = None
     follow_links: bool = False
     scratch: str = ""
+    held_bytes: int = HELD_BYTES
 
     def find(self, pattern: str) -> Iterator[FoundFile]:
         """Yields the files that match a glob, in order of path.
@@ -114,6 +116,9 @@ class Finder:
             status = os.stat(pattern)
             yield FoundFile(pattern, status.st_size, status.st_mtime_ns)
 
+    def _sorted(self, rows: Iterable[Row]) -> Iterator[Row]:
+        return sort_rows(rows, scratch=self.scratch, held_bytes=self.held_bytes)
+
     def _remote(self, pattern: str) -> Iterator[FoundFile]:
         if not has_wildcard(pattern):
             yield from map(_of_metadata, FileSystems.match([pattern])[0].metadata_list)
@@ -128,7 +133,7 @@ class Finder:
             if matches(item.path)
             and not (self.skip and any(map(self.skip, item.path[len(root) :].split("/"))))
         )
-        for _, _, content in sort_rows(rows, scratch=self.scratch):
+        for _, _, content in self._sorted(rows):
             yield FoundFile(*content)
 
     def _local(self, pattern: str) -> Iterator[FoundFile]:
@@ -161,7 +166,7 @@ class Finder:
         if here in above:
             return
         base = folder.rstrip("/")
-        for key, kind, content in sort_rows(self._scan(folder), scratch=self.scratch):
+        for key, kind, content in self._sorted(self._scan(folder)):
             if kind == "file":
                 yield FoundFile(f"{base}/{key}", *content)
                 continue

@@ -32,7 +32,7 @@ Words = npt.NDArray[np.uint16]
 
 MAX_HASH = (1 << 64) - 1
 CELL_BITS = 18
-_INDEX_EVERY_BYTES = 1 << 14
+INDEX_EVERY_BYTES = 1 << 14
 _WORD_BYTES = 2
 _HEADER_WORDS = 12
 _SPOOL_BYTES = 1 << 19
@@ -267,6 +267,7 @@ def write_run_file(
     histograms: Sequence[tuple[Int64s, Int64s]],
     *,
     words_per_id: int,
+    index_every_bytes: int = INDEX_EVERY_BYTES,
 ) -> RunFileInfo:
     """Writes chunks of each split with the histogram of their expected output bytes.
 
@@ -275,6 +276,7 @@ def write_run_file(
       splits: chunks, in any order.
       histograms: of each split, from `histogram`.
       words_per_id: uint16 per id, from `id_words`.
+      index_every_bytes: the sparse index names a record in so many bytes.
 
     Returns:
       What `read_run_file` needs.
@@ -286,7 +288,7 @@ def write_run_file(
             records, offsets, order = encode_chunks(chunks, words_per_id)
             files.write_array(handle, records)
             byte_offsets = offsets * _WORD_BYTES + offset
-            entries = _entries(byte_offsets[:-1])
+            entries = _entries(byte_offsets[:-1], index_every_bytes)
             tail |= {
                 f"bounds_{number}": np.array([offset, byte_offsets[-1]], np.int64),
                 f"entry_hashes_{number}": chunks.hashes[order][entries],
@@ -301,11 +303,11 @@ def write_run_file(
     return RunFileInfo(path, offset, len(packed.getvalue()), len(splits))
 
 
-def _entries(offsets: Int64s) -> Int64s:
-    """Returns the first record in each 16 KiB."""
+def _entries(offsets: Int64s, every_bytes: int) -> Int64s:
+    """Returns the first record in each so many bytes."""
     if not len(offsets):
         return np.zeros(0, np.int64)
-    blocks = (offsets - offsets[0]) // _INDEX_EVERY_BYTES
+    blocks = (offsets - offsets[0]) // every_bytes
     return np.flatnonzero(np.concatenate([[True], blocks[1:] != blocks[:-1]]))
 
 

@@ -23,6 +23,7 @@ from recordmill.transforms.dataset.rejects import write_rejects
 from recordmill.transforms.dataset.splits import choose_splits
 from recordmill.transforms.dataset.workspace import read_json, write_json
 from recordmill.transforms.sources.document_batch import DocumentBatch
+from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentLimits
 from recordmill.transforms.sources.documents import read_documents
 from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.sources.work_plan import read_work_item
@@ -34,9 +35,25 @@ from recordmill.transforms.text.objectives import Objective
 from recordmill.transforms.text.run_files import RunFileInfo, histogram, id_words, write_run_file
 from recordmill.transforms.text.tokenization import WordPieceTokenizer
 
-_MIN_RUN_TOKENS = 1 << 24
-_MAX_RUN_TOKENS = 1 << 26
 _SPOOL_BYTES = 1 << 22
+
+
+@dataclass(frozen=True, slots=True)
+class ScatterLimits:
+    """The sizes in which scatter works; tests inject small ones.
+
+    Attributes:
+      min_run_tokens: a run file has so many tokens, unless the work item ends before.
+      max_run_tokens: a run file of a large file that cannot be cut has about so many.
+      documents: the sizes in which documents are read, of which some decide what is read.
+    """
+
+    min_run_tokens: int = 1 << 24
+    max_run_tokens: int = 1 << 26
+    documents: DocumentLimits = READ_LIMITS
+
+
+SCATTER_LIMITS = ScatterLimits()
 
 
 @dataclass(slots=True)
@@ -61,8 +78,9 @@ class _Progress:
 class Scatterer:
     """Runs work items of scatter one after the other; not thread-safe."""
 
-    def __init__(self, job: TextJob) -> None:
+    def __init__(self, job: TextJob, limits: ScatterLimits = SCATTER_LIMITS) -> None:
         self._job = job
+        self._limits = limits
         self._objectives = job.load_objectives()
         self._objective: Objective = self._objectives[0]
         vocabulary = self._objective.vocabulary
@@ -81,7 +99,8 @@ class Scatterer:
         # A file that cannot be cut may hold more text than a work item should: it becomes several
         # run files.
         text_bytes = sum(source.text_bytes for source in sources)
-        most_tokens = max(_MIN_RUN_TOKENS, min(text_bytes // 2, _MAX_RUN_TOKENS))
+        limits = self._limits
+        most_tokens = max(limits.min_run_tokens, min(text_bytes // 2, limits.max_run_tokens))
         cutter = ChunkCutter(self._objective.cut, self._key_seed)
         with SpooledTemporaryFile(max_size=_SPOOL_BYTES) as rejects:
             progress = _Progress(number, most_tokens, [[] for _ in self._shares], rejects)
@@ -133,7 +152,13 @@ class Scatterer:
 
     def _read(self, source: SourceRange, cutter: ChunkCutter, progress: _Progress) -> None:
         before: DocumentBatch | None = None
-        for batch in read_documents(source, self._job.documents, groups=len(self._shares) > 1):
+        batches = read_documents(
+            source,
+            self._job.documents,
+            groups=len(self._shares) > 1,
+            limits=self._limits.documents,
+        )
+        for batch in batches:
             if before:
                 self._add(before, source, cutter, progress, goes_on=batch.continues)
             before = batch
@@ -199,12 +224,13 @@ def _own_tokens(chunks: Chunks) -> Chunks:
 
 
 class _ScatterDoFn(beam.DoFn):
-    def __init__(self, job: TextJob) -> None:
+    def __init__(self, job: TextJob, limits: ScatterLimits) -> None:
         self._job = job
+        self._limits = limits
         self._documents = beam.metrics.Metrics.counter("recordmill", "documents_read")
 
     def setup(self) -> None:
-        self._scatterer = Scatterer(self._job)
+        self._scatterer = Scatterer(self._job, self._limits)
 
     def process(self, number: int) -> Iterator[int]:
         try:
@@ -224,12 +250,13 @@ class ScatterDocuments(beam.PTransform[beam.PCollection[int], beam.PCollection[i
     item twice, or twice at once, writes the same bytes under the same name.
     """
 
-    def __init__(self, job: TextJob) -> None:
+    def __init__(self, job: TextJob, limits: ScatterLimits = SCATTER_LIMITS) -> None:
         super().__init__()
         self._job = job
+        self._limits = limits
 
     def expand(self, work_items: beam.PCollection[int]) -> beam.PCollection[int]:
         """Writes the run files of each work item."""
         return work_items | "ScatterWorkItem" >> beam.ParDo(
-            _ScatterDoFn(self._job)
+            _ScatterDoFn(self._job, self._limits)
         ).with_output_types(int)

@@ -11,19 +11,24 @@ from recordmill.transforms.text.build import BuildShards
 from recordmill.transforms.text.job import TextJob
 from recordmill.transforms.text.merge_tree import MergeTree
 from recordmill.transforms.text.regroup import RegroupRuns
-from recordmill.transforms.text.scatter import ScatterDocuments
+from recordmill.transforms.text.scatter import SCATTER_LIMITS, ScatterDocuments, ScatterLimits
 from recordmill.transforms.text.shard_plan import PlanShards
 
 
 def build_text(
-    pipeline: beam.Pipeline, job: TextJob, *, tree: MergeTree, commit: CommitSpec
+    pipeline: beam.Pipeline,
+    job: TextJob,
+    *,
+    tree: MergeTree,
+    commit: CommitSpec,
+    limits: ScatterLimits = SCATTER_LIMITS,
 ) -> beam.PCollection[dict[str, Any]]:
     """Applies the stages of a text job; only small descriptions pass between them."""
     return (
         pipeline
         | "WorkItems" >> beam.Create(range(tree.tasks), reshuffle=False)
         | "SpreadWorkItems" >> beam.Reshuffle()
-        | "Scatter" >> ScatterDocuments(job)  # work item
+        | "Scatter" >> ScatterDocuments(job, limits)  # work item
         | "Regroup" >> RegroupRuns(job, tree)  # run file
         | "PlanShards" >> PlanShards(job, tree)  # (split, shard)
         | "Build" >> BuildShards(job, tree)  # examples in a shard

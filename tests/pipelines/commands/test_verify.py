@@ -337,11 +337,10 @@ def test_many_defects_are_counted(copy: Path, capsys: pytest.CaptureFixture[str]
     assert "50 defects" in out
 
 
-def test_large_records_and_small_blocks(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recordmill.pipelines.commands.shard_checks._BLOCK_BYTES", 97)
-    assert verify(str(copy)).lines() == []
+def test_large_records_and_small_blocks(copy: Path) -> None:
+    assert verify(str(copy), block_bytes=97).lines() == []
     flip(copy / SHARD, offsets(copy)[5] + 100)
-    assert len(verify(str(copy)).lines()) == 1
+    assert len(verify(str(copy), block_bytes=97).lines()) == 1
 
 
 COPY_AGAIN = "copy the broken files again, or repeat the dataset's own command with --overwrite"

@@ -223,13 +223,13 @@ def test_mistakes_are_one_line(change: dict[str, str | None], message: str) -> N
     flags = dict(flag.removeprefix("--").split("=", 1) for flag in FLAGS) | change
     given = [f"--{name}={value}" for name, value in flags.items() if value is not None]
     with pytest.raises(UsageError) as error:
-        choose_engine(*parse_arguments(Parser(), given))
+        choose_engine(parse_arguments(Parser(), given)[1])
     assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 
 def test_workers_see_no_local_file() -> None:
-    engine = choose_engine(*parse_arguments(Parser(), list(FLAGS)))
+    engine = choose_engine(parse_arguments(Parser(), list(FLAGS))[1])
     engine.check({"--input": "gs://bucket/in", "--output": "gs://bucket/ds"})
     for flag in ("--input", "--output"):
         with pytest.raises(UsageError, match=f"{flag} must be object storage, such as gs://"):

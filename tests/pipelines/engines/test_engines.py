@@ -57,15 +57,15 @@ def test_same_bytes(
 )
 def test_mistakes_are_one_line(flags: list[str], message: str) -> None:
     with pytest.raises(UsageError) as error:
-        choose_engine(*parse_arguments(Parser(), flags))
+        choose_engine(parse_arguments(Parser(), flags)[1])
     assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 
 def test_engines_by_beams_names() -> None:
-    engine = choose_engine(*parse_arguments(Parser(), ["--runner=PrismRunner"]))
+    engine = choose_engine(parse_arguments(Parser(), ["--runner=PrismRunner"])[1])
     assert engine.workers == usable_cores()
-    other = choose_engine(*parse_arguments(Parser(), ["--runner=SparkRunner", "--parallelism=7"]))
+    other = choose_engine(parse_arguments(Parser(), ["--runner=SparkRunner", "--parallelism=7"])[1])
     assert other.workers == 7
 
 

@@ -81,7 +81,7 @@ def test_cluster_reports_release_and_slots(flink: Any) -> None:
 def test_mistakes_are_found_before_submission(flink: Any, flags: list[str], message: str) -> None:
     arguments = ["--runner=flink", f"--flink_master={flink.url}", *flags]
     with pytest.raises(UsageError, match=message):
-        choose_engine(*parse_arguments(Parser(), arguments))
+        choose_engine(parse_arguments(Parser(), arguments)[1])
 
 
 def test_rejects_over_the_budget_end_the_job_there_too(

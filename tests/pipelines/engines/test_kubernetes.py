@@ -82,7 +82,7 @@ def test_job_has_flags_that_we_know() -> None:
     assert container["command"] == ["recordmill", "text"]
     parser = Parser()
     add_text_arguments(parser)
-    options, flags = parse_arguments(parser, container["args"])
+    options, engine = parse_arguments(parser, container["args"])
     assert text_request(options).job.workspace.output == "gs://BUCKET/dataset"
     service = f"{load('cluster.yaml')['metadata']['name']}-rest"
-    assert flags == [f"--flink_master={service}:8081", "--environment_type=PROCESS"]
+    assert engine.beam == [f"--flink_master={service}:8081", "--environment_type=PROCESS"]

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import os
+import tempfile
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recordmill.records.errors import RunError
-from recordmill.transforms.storage import external_sort
 from recordmill.transforms.storage.external_sort import cogroup, sort_rows
 
 KEYS = st.sampled_from(["a", "a/b", "a-b", "é", "b\tc\n", "\udcff", ""])
@@ -29,18 +31,21 @@ def test_cogroup_gathers_contents_by_tag():
 
 
 def test_no_more_is_held_than_said(monkeypatch):
-    spilled: list[int] = []
-    spill = external_sort._spill
+    handles = []
+    temporary_file = tempfile.TemporaryFile
 
-    def counting(rows, scratch):
-        spilled.append(sum(len(packed) for *_, packed in rows))
-        return spill(rows, scratch)
+    def kept(**options):
+        handles.append(temporary_file(**options))
+        return handles[-1]
 
-    monkeypatch.setattr(external_sort, "_spill", counting)
+    monkeypatch.setattr(tempfile, "TemporaryFile", kept)
     rows = [(str(i % 7), "x", ("text" * 1000, i)) for i in range(100)]
-    assert list(sort_rows(rows, held_bytes=50_000)) == sorted(rows, key=lambda row: row[0])
+    ordered = sort_rows(rows, held_bytes=50_000)
+    found = [next(ordered)]  # by then all rows are in files, but those that fit into memory
+    spilled = [os.fstat(handle.fileno()).st_size for handle in handles]
     assert len(spilled) == 8
     assert max(spilled) <= 50_000 + 5000
+    assert [*found, *ordered] == sorted(rows, key=lambda row: row[0])
 
 
 def test_no_place_for_temporary_files_is_one_line(tmp_path):

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recordmill.transforms.storage import files
-from recordmill.transforms.text import run_files as runs
 from recordmill.transforms.text.run_files import (
     MAX_HASH,
     RunFileInfo,
@@ -101,7 +100,6 @@ def random_rows(count: int, seed: int) -> list:
 @pytest.mark.parametrize("every", [1, 1 << 14])
 @pytest.mark.parametrize("words_per_id", [1, 2])
 def test_ranges_of_a_run_on_disk(tmp_path: Path, monkeypatch, local, every, words_per_id):
-    monkeypatch.setattr(runs, "_INDEX_EVERY_BYTES", every)
     splits = [random_rows(700, 1), [], random_rows(300, 2)]
     histograms = []
     for rows in splits:
@@ -109,8 +107,9 @@ def test_ranges_of_a_run_on_disk(tmp_path: Path, monkeypatch, local, every, word
         histograms.append(histogram(hashes, np.arange(len(rows))))
     path = str(tmp_path / "folder" / "run.bin")
     info = write_run_file(
-        path, [chunks_of(rows) for rows in splits], histograms, words_per_id=words_per_id
-    )
+        path, [chunks_of(rows) for rows in splits], histograms, words_per_id=words_per_id,
+        index_every_bytes=every,
+    )  # fmt: skip
     run = read_run_file(RunFileInfo.from_json(json.loads(json.dumps(info.to_json()))))
     monkeypatch.setattr(files, "is_local", lambda _: local)
     step = MAX_HASH // 50

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from recordmill.transforms.images.references import Storage, StoredBytes
 from recordmill.transforms.images.stored_bytes import DEFAULT_LIMITS, ReadLimits
 from recordmill.transforms.storage import files
+from recordmill.transforms.storage.external_sort import HELD_BYTES
 
 # Why files are passed over, which are no rejects.
 FILTERS = {
@@ -66,6 +67,7 @@ class Listing:
       passed_over: the same, those without an image's extension by extension: their number and the
         first of their names.
       scratch: a local folder for temporary files.
+      held_bytes: about how much of a folder is held in memory; what is more goes through files.
       limits: what readers of the listed images can hold; larger inputs are refused here.
     """
 
@@ -73,6 +75,7 @@ class Listing:
     filtered: Counter[str] = field(default_factory=Counter)
     passed_over: dict[str, tuple[int, str]] = field(default_factory=dict)
     scratch: str = ""
+    held_bytes: int = HELD_BYTES
     limits: ReadLimits = DEFAULT_LIMITS
 
     def pass_over(self, reason: str, name: str, number: int = 1) -> None:

@@ -106,9 +106,10 @@ def _matches(pattern: str, listing: Listing, shown: str) -> Iterator[FoundFile]:
             listing.pass_over("hidden", name)
         return hidden
 
+    finder = Finder(skip, follow_links=True, scratch=listing.scratch, held_bytes=listing.held_bytes)
     matched = False
     try:
-        for file in Finder(skip, follow_links=True, scratch=listing.scratch).find(pattern):
+        for file in finder.find(pattern):
             matched = True
             yield file
     except (BeamIOError, OSError, ValueError) as error:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Collection, Iterator
-from typing import Any
 
 from recordmill.records.errors import UsageError
 from recordmill.transforms.images.listing.coco import (
@@ -95,7 +94,7 @@ def label_names(spec: SourceSpec, occurring: Collection[str]) -> list[str]:
     return names
 
 
-def category_ids(spec: SourceSpec) -> dict[str, Any]:
+def category_ids(spec: SourceSpec) -> dict[str, object]:
     """Returns the ids of COCO's categories by name; {} where the input is not COCO's, or where
     the labels are given.
 

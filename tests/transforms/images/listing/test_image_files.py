@@ -7,12 +7,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from recordmill.records.errors import UsageError
+from recordmill.records.errors import RunError, UsageError
 from recordmill.transforms.images.listing.entries import Entry, Listing
 from recordmill.transforms.images.listing.image_files import find_entries, find_files
 from recordmill.transforms.images.references import ListedReject
 from recordmill.transforms.sources.work_items import list_sources
-from recordmill.transforms.storage.external_sort import sort_rows
 
 from ..image_trees import Shelf, fill
 
@@ -133,11 +132,13 @@ def test_folders_that_cannot_match_are_not_opened(tmp_path: Path, monkeypatch):
     assert opened == [f"{tmp_path}", f"{tmp_path}/a", f"{tmp_path}/ab"]
 
 
-def test_large_folders_are_sorted_through_files(tmp_path: Path, monkeypatch):
+def test_large_folders_are_sorted_through_files(tmp_path: Path):
     fill(tmp_path, *(f"{i}/{j}.jpg" for i in range(3) for j in range(20)))
     expected = names(str(tmp_path))
-    monkeypatch.setitem(sort_rows.__kwdefaults__, "held_bytes", 1)
-    assert names(str(tmp_path)) == expected
+    assert names(str(tmp_path), listing=Listing(held_bytes=1)) == expected
+    nowhere = Listing(held_bytes=1, scratch=f"{tmp_path}/nowhere")
+    with pytest.raises(RunError, match="cannot sort the listing of the input"):
+        names(str(tmp_path), listing=nowhere)
 
 
 def test_errors(tmp_path: Path):
