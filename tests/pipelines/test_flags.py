@@ -12,9 +12,23 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import pytest
 
 from recordmill.pipelines.arguments import Parser, is_boolean
-from recordmill.pipelines.commands import bench, doctor, images, plan, text, verify, vocab
+from recordmill.pipelines.commands import (
+    bench,
+    diff,
+    doctor,
+    images,
+    inspect,
+    plan,
+    report,
+    text,
+    verify,
+    vocab,
+)
+from recordmill.pipelines.commands.diff import DiffFlags
 from recordmill.pipelines.commands.doctor import DoctorFlags
+from recordmill.pipelines.commands.inspect import InspectFlags
 from recordmill.pipelines.commands.plan import PlanFlags
+from recordmill.pipelines.commands.report import ReportFlags
 from recordmill.pipelines.commands.verify import VerifyFlags
 from recordmill.pipelines.commands.vocab import VocabFlags
 from recordmill.pipelines.compat import option_actions
@@ -39,6 +53,9 @@ KINDS: dict[str, tuple[argparse.ArgumentParser, Sequence[type]]] = {
     "plan text": (plan.make_parser("text"), [TextFlags, PlanFlags]),
     "plan images": (plan.make_parser("images"), [ImageFlags, PlanFlags]),
     "verify": (verify.make_parser(), [VerifyFlags]),
+    "inspect": (inspect.make_parser(), [InspectFlags]),
+    "report": (report.make_parser(), [ReportFlags]),
+    "diff": (diff.make_parser(), [DiffFlags]),
     "bench": (bench.make_parser(), [BenchFlags]),
     "doctor": (doctor.make_parser(), [DoctorFlags]),
     "engine": (engine_parser(), [EngineFlags]),

@@ -1,0 +1,183 @@
+"""`recordmill inspect DIR`: what a dataset is, and some of its records, for people.
+
+Exit status 0: shown; 1: a record is broken; 2: wrong usage.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from recordmill.pipelines.arguments import Parser
+from recordmill.pipelines.flags import Flags
+from recordmill.pipelines.inspection.conditions import parse_condition
+from recordmill.pipelines.inspection.example_lines import example_json, example_lines
+from recordmill.pipelines.inspection.overview import inferred_schema, overview, overview_lines
+from recordmill.pipelines.inspection.record_files import Record, RecordFiles, open_records
+from recordmill.pipelines.inspection.styles import COLOR_CHOICES, style_for
+from recordmill.pipelines.inspection.token_lines import LEGEND
+from recordmill.pipelines.inspection.vocabularies import read_vocabulary
+from recordmill.reader.examples import parse_any
+from recordmill.records.errors import RunError, UsageError
+from recordmill.records.schema import Schema
+
+Shown = Sequence[tuple[Record, Mapping[str, Any]]]
+
+
+@dataclass(frozen=True)
+class InspectFlags(Flags):
+    """Of `recordmill inspect`."""
+
+    dataset: str
+    split: str
+    examples: int
+    record: list[str]
+    key: str
+    where: str
+    images: str
+    vocab_file: str
+    json: bool
+    color: str
+
+
+def make_parser() -> Parser:
+    """Returns the parser of `recordmill inspect`."""
+    parser = Parser(
+        prog="recordmill inspect",
+        description="Shows what a dataset is, and some of its records; also TFRecords that other "
+        "tools wrote.",
+    )
+    add = parser.add_argument
+    add("dataset", metavar="DIR", help="A dataset's folder, local or gs://…, or a folder, file or "
+        "glob of TFRecords.")  # fmt: skip
+    add("--split", default="", help="The split of the records; without it, the first one, or all "
+        "of them with --key and --where.")  # fmt: skip
+    add("--examples", type=int, default=3, metavar="N", help="The number of records, from all "
+        "over the split; with --key or --where the most.")  # fmt: skip
+    add("--record", action="append", default=[], metavar="[SPLIT:]NUMBER", help="A record by its "
+        "number in its split, as written; may be given several times.")  # fmt: skip
+    add("--key", default="", help="The records that have this text in a feature, such as a file "
+        "name or an id.")  # fmt: skip
+    add("--where", default="", metavar="CONDITION", help="The records that fulfil a condition, "
+        "such as 'label==3', 'label==cat and image/width>=640', 'len(objects/label)>5'; ~ is a "
+        "regular expression.")  # fmt: skip
+    add("--images", default="", metavar="FILE", help="Draws the images, with masks and boxes, "
+        "into this picture file.")  # fmt: skip
+    add("--vocab_file", default="", help="The vocabulary of the dataset; without it, token ids "
+        "are shown.")  # fmt: skip
+    add("--json", action="store_true", help="Prints JSON.")
+    add("--color", choices=COLOR_CHOICES, default="auto", help="Colours; auto is on a terminal, "
+        "unless NO_COLOR is set.")  # fmt: skip
+    return parser
+
+
+def _check(options: InspectFlags) -> None:
+    if options.examples < 0:
+        raise UsageError(f"--examples must be 0 or more, got {options.examples}")
+    if sum(map(bool, (options.record, options.key, options.where))) > 1:
+        raise UsageError("--record, --key and --where choose records in three ways; give one")
+    if options.images:
+        from PIL import Image
+
+        ending = "." + options.images.rpartition(".")[2].lower()
+        if ending not in Image.registered_extensions():
+            raise UsageError(
+                f"--images must be a picture file, such as sheet.png, got {options.images}"
+            )
+
+
+def _numbered(records: RecordFiles, text: str, split: str) -> Record:
+    name, colon, number = text.rpartition(":")
+    if not number.isdigit():
+        raise UsageError(f"--record must be NUMBER or SPLIT:NUMBER, such as train:12, got {text!r}")
+    return records.record(name if colon else split, int(number))
+
+
+def _matching(
+    records: RecordFiles, options: InspectFlags, schema: Schema | None
+) -> Iterator[Record]:
+    """Yields the records that --key or --where chooses."""
+    key = options.key.encode()
+    condition = parse_condition(options.where, schema) if options.where else None
+    for split in [options.split] if options.split else records.splits:
+        for record in records.all_records(split):
+            values = _values(record)
+            if condition:
+                if condition(values):
+                    yield record
+            elif any(isinstance(value, list) and key in value for value in values.values()):
+                yield record
+
+
+def _chosen(records: RecordFiles, options: InspectFlags, schema: Schema | None) -> Iterator[Record]:
+    split = options.split or next(iter(records.splits), "")
+    if options.record:
+        yield from (_numbered(records, text, split) for text in options.record)
+    elif options.key or options.where:
+        yield from islice(_matching(records, options, schema), options.examples)
+    elif split:
+        yield from records.some_records(split, options.examples)
+
+
+def _values(record: Record) -> dict[str, Any]:
+    try:
+        return parse_any(record.data)
+    except ValueError as error:
+        raise RunError(
+            f"{record.file}: record {record.position} cannot be read: {error}; see what else is "
+            "broken with `recordmill verify`"
+        ) from error
+
+
+def _draw(shown: Shown, schema: Schema | None, path: str) -> int:
+    """Writes the picture file; returns the number of images in it."""
+    from recordmill.pipelines.inspection.image_sheet import draw_sheet, drawing_of
+
+    drawings = [
+        drawing
+        for record, values in shown
+        if (drawing := drawing_of(values, schema, f"{record.split}:{record.number}"))
+    ]
+    if not drawings:
+        raise UsageError("--images needs records with images, and these have none; remove it")
+    try:
+        draw_sheet(drawings).save(path)
+    except OSError as error:
+        raise UsageError(f"--images={path} cannot be written: {error.strerror or error}") from error
+    return len(drawings)
+
+
+def main(arguments: list[str]) -> int:
+    """Runs `recordmill inspect`; returns the exit status."""
+    options = InspectFlags.read(make_parser().parse_args(arguments))
+    _check(options)
+    records = open_records(options.dataset)
+    if options.split:
+        records.split(options.split)
+    schema = records.schema
+    known = schema or inferred_schema(records)
+    vocabulary = read_vocabulary(options.vocab_file, records)
+    shown = [(record, _values(record)) for record in _chosen(records, options, schema)]
+    drawn = _draw(shown, schema, options.images) if options.images else 0
+    if options.json:
+        examples = [example_json(record, values) for record, values in shown]
+        content = overview(records, known) | {"examples": examples}
+        print(json.dumps(content, indent=1, ensure_ascii=False))
+        return 0
+    style = style_for(options.color, sys.stdout)
+    for name, value in overview_lines(records, known):
+        print(f"{style('name', f'{name:<11}')} {value}")
+    print(f"{style('name', 'features')}\n  " + known.describe().replace("\n", "\n  "))
+    for record, values in shown:
+        print("\n" + "\n".join(example_lines(record, values, schema, vocabulary, style)))
+    if any("masked_lm_positions" in values for _, values in shown):
+        print(f"\n{LEGEND}" + ("" if vocabulary else "; --vocab_file shows words instead of ids"))
+    if drawn:
+        print(f"\n{options.images}: {drawn} image{'s' * (drawn != 1)}")
+    if not shown and (options.key or options.where):
+        print("\nno record matches")
+    return 0

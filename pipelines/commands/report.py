@@ -1,0 +1,90 @@
+"""`recordmill report DIR --html=report.html`: a dataset as a page that opens offline.
+
+Exit status 0: written; 1: a record is broken; 2: wrong usage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from recordmill.pipelines.arguments import Parser
+from recordmill.pipelines.flags import Flags
+from recordmill.pipelines.inspection.overview import inferred_schema
+from recordmill.pipelines.inspection.record_files import open_records
+from recordmill.pipelines.inspection.sample import read_sample
+from recordmill.pipelines.inspection.vocabularies import read_vocabulary
+from recordmill.records.errors import UsageError
+from recordmill.transforms.storage import files
+
+_MASK = "[MASK]"
+
+
+@dataclass(frozen=True)
+class ReportFlags(Flags):
+    """Of `recordmill report`."""
+
+    dataset: str
+    html: str
+    sample: int
+    vocab_file: str
+
+
+def make_parser() -> Parser:
+    """Returns the parser of `recordmill report`."""
+    parser = Parser(
+        prog="recordmill report",
+        description="Writes a page about a dataset: sizes, classes, masks, boxes, examples.",
+    )
+    add = parser.add_argument
+    add("dataset", metavar="DIR", help="A dataset's folder, local or gs://…, or a folder, file or "
+        "glob of TFRecords.")  # fmt: skip
+    add("--html", default="report.html", metavar="FILE", help="The page, local or gs://….")
+    add("--sample", type=int, default=1000, metavar="N", help="The number of records that are "
+        "read for what the statistics do not hold; at least the 24 that are shown.")  # fmt: skip
+    add("--vocab_file", default="", help="The vocabulary of the dataset; without it, token ids "
+        "are shown.")  # fmt: skip
+    return parser
+
+
+def write_report(dataset: str, html: str, *, sample: int = 1000, vocab_file: str = "") -> int:
+    """Writes the report of a dataset.
+
+    Args:
+      dataset: its folder, or TFRecords of another tool.
+      html: the path of the page.
+      sample: the number of records that are read.
+      vocab_file: of the dataset; "" shows token ids.
+
+    Returns:
+      The size of the page, in bytes.
+
+    Raises:
+      UsageError: there are no records, or the page cannot be written.
+      RunError: a record is broken.
+    """
+    from recordmill.pipelines.inspection.facts import Facts
+    from recordmill.pipelines.inspection.report import report_page
+
+    records = open_records(dataset)
+    schema = records.schema or inferred_schema(records)
+    vocabulary = read_vocabulary(vocab_file, records)
+    mask_id = vocabulary.index(_MASK) if vocabulary and _MASK in vocabulary else None
+    samples, shown = read_sample(records, sample, mask_id)
+    content = report_page(Facts(records, schema, samples, shown, vocabulary)).encode()
+    try:
+        files.write_bytes(html, content)
+    except OSError as error:
+        raise UsageError(f"--html={html} cannot be written: {error.strerror or error}") from error
+    return len(content)
+
+
+def main(arguments: list[str]) -> int:
+    """Runs `recordmill report`; returns the exit status."""
+    options = ReportFlags.read(make_parser().parse_args(arguments))
+    if options.sample < 0:
+        raise UsageError(f"--sample must be 0 or more, got {options.sample}")
+    size = write_report(
+        options.dataset, options.html, sample=options.sample, vocab_file=options.vocab_file
+    )
+    print(f"{options.html}: {size / 1e6:.1f} MB")
+    return 0

@@ -1,0 +1,85 @@
+"""The report as one HTML file: what a page is made of, and the template around it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+Line = list[tuple[str, str]]  # (kind of mark or "", words)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table; `numbers` sets all columns but the first to the right."""
+
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    numbers: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A plot as SVG, with a title and a note below."""
+
+    title: str
+    svg: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture as base64 of a JPEG."""
+
+    data: str
+    caption: str
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedText:
+    """A record of tokens, line by line."""
+
+    title: str
+    lines: Sequence[Line]
+
+
+@dataclass(slots=True)
+class Section:
+    """A part of the page; what it lacks is left out.
+
+    Attributes:
+      key: its anchor.
+      title: its heading.
+      note: a sentence below.
+      tables, plots, pictures, texts: what it shows, in this order.
+      details: (name, text) that is folded.
+    """
+
+    key: str
+    title: str
+    note: str = ""
+    tables: list[Table] = field(default_factory=list)
+    plots: list[Plot] = field(default_factory=list)
+    pictures: list[Picture] = field(default_factory=list)
+    texts: list[MarkedText] = field(default_factory=list)
+    details: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def filled(self) -> bool:
+        """Whether there is anything to show."""
+        return bool(self.tables or self.plots or self.pictures or self.texts or self.details)
+
+
+def render(
+    *, title: str, subtitle: str, warnings: Sequence[str], sections: Sequence[Section], footer: str
+) -> str:
+    """Returns the page; all that comes from the dataset is escaped."""
+    from jinja2 import Environment, PackageLoader
+
+    loader = PackageLoader("recordmill.pipelines.inspection", "")
+    environment = Environment(loader=loader, autoescape=True, trim_blocks=True)
+    template = environment.get_template("report.html.j2")
+    shown = [section for section in sections if section.filled]
+    return template.render(
+        title=title, subtitle=subtitle, warnings=warnings, sections=shown, footer=footer
+    )

@@ -1,0 +1,167 @@
+"""Plots as SVG, in the colours of the page around them."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+# Matplotlib knows no CSS: these are replaced by what follows the page, in light and in dark.
+_INK, _GRID = "#123456", "#123457"
+_CSS = {_INK: "currentColor", _GRID: "var(--grid)"}
+SERIES = ("#2f7fe0", "#e0762f", "#2fa76a", "#a95fd0", "#c9a200", "#d0507a")
+_MOST_BARS = 40
+_WIDTH, _HEIGHT = 5.6, 2.6  # inches; the page scales them
+
+
+def _figure(title: str, x: str, y: str) -> tuple[Any, Any]:
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    import matplotlib.pyplot as plt
+
+    mpl.rcParams.update(
+        {
+            "svg.fonttype": "none",  # text stays text: it can be read aloud, copied and found
+            "svg.hashsalt": title,  # the same data give the same page
+            "font.family": "sans-serif",
+            "font.size": 9,
+            "text.color": _INK,
+            "axes.labelcolor": _INK,
+            "axes.edgecolor": _GRID,
+            "xtick.color": _INK,
+            "ytick.color": _INK,
+            "grid.color": _GRID,
+        }
+    )
+    figure, axes = plt.subplots(figsize=(_WIDTH, _HEIGHT), layout="constrained")
+    figure.patch.set_alpha(0)
+    axes.patch.set_alpha(0)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    return figure, axes
+
+
+def _svg(figure: Any, title: str) -> str:
+    import matplotlib.pyplot as plt
+
+    out = io.StringIO()
+    figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
+    plt.close(figure)
+    svg = out.getvalue()
+    svg = svg[svg.index("<svg") :]
+    for color, css in _CSS.items():
+        svg = svg.replace(color, css)
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'(<svg[^>]*?) (?:width|height)="[^"]*"', r"\1", svg)
+    svg = re.sub(r'(<svg[^>]*?) (?:width|height)="[^"]*"', r"\1", svg)
+    return svg.replace("<svg ", f'<svg role="img" aria-label="{_attribute(title)}" ', 1)
+
+
+def _attribute(text: str) -> str:
+    return text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
+
+
+def bars(
+    title: str,
+    series: Mapping[str, Mapping[str, float]],
+    *,
+    x: str = "",
+    y: str = "",
+    in_order: bool = False,
+) -> str:
+    """Returns a bar chart of names and their numbers, one colour a series.
+
+    Args:
+      title: for those who cannot see it.
+      series: name -> label -> number.
+      x, y: what the axes show. Of the labels, the 40 most frequent are there.
+      in_order: the labels stay as they are, instead of the most frequent one first.
+    """
+    totals: dict[str, float] = {}
+    for numbers in series.values():
+        for label, number in numbers.items():
+            totals[label] = totals.get(label, 0) + number
+    labels = sorted(totals, key=lambda label: -totals[label])[:_MOST_BARS]
+    if in_order:
+        labels.sort(key=list(totals).index)
+    figure, axes = _figure(title, x, y)
+    width = 0.8 / max(1, len(series))
+    for i, (name, numbers) in enumerate(series.items()):
+        at = np.arange(len(labels)) + (i - (len(series) - 1) / 2) * width
+        heights = [numbers.get(label, 0) for label in labels]
+        axes.bar(at, heights, width, color=SERIES[i % len(SERIES)], label=name)
+    turned = sum(map(len, labels)) > 60
+    axes.set_xticks(np.arange(len(labels)), [_short(label) for label in labels])
+    axes.tick_params(axis="x", rotation=60 if turned else 0)
+    _legend(axes, series)
+    return _svg(figure, title)
+
+
+def histogram(
+    title: str,
+    series: Mapping[str, tuple[npt.NDArray[Any], npt.NDArray[Any]]],
+    *,
+    x: str = "",
+    y: str = "",
+) -> str:
+    """Returns a histogram, one line with its area a series.
+
+    Args:
+      title: for those who cannot see it.
+      series: name -> edges `[n + 1]` and numbers `[n]`.
+      x, y: what the axes show.
+    """
+    figure, axes = _figure(title, x, y)
+    for i, (name, (edges, numbers)) in enumerate(series.items()):
+        color = SERIES[i % len(SERIES)]
+        axes.stairs(numbers, edges, color=color, label=name, fill=len(series) == 1, linewidth=1.6)
+    axes.set_ylim(bottom=0)
+    _legend(axes, series)
+    return _svg(figure, title)
+
+
+def heat_map(title: str, cells: npt.NDArray[Any]) -> str:
+    """Returns a picture of a grid of numbers, with the top of an image at the top."""
+    figure, axes = _figure(title, "left to right", "bottom to top")
+    axes.grid(visible=False)
+    rows, columns = cells.shape
+    # Rectangles instead of a picture: a reader of the page can enlarge them, and they are small.
+    mesh = axes.pcolormesh(
+        np.linspace(0, 1, columns + 1), np.linspace(1, 0, rows + 1), cells, cmap="viridis",
+        edgecolors="face", linewidth=0.4,
+    )  # fmt: skip
+    axes.set_aspect("equal")
+    figure.colorbar(mesh, ax=axes, label="boxes")
+    return _svg(figure, title)
+
+
+def scatter(
+    title: str, points: Mapping[str, Sequence[tuple[float, float]]], *, x: str, y: str
+) -> str:
+    """Returns points, one colour a series, on logarithmic axes."""
+    figure, axes = _figure(title, x, y)
+    for i, (name, some) in enumerate(points.items()):
+        across, up = zip(*some, strict=True) if some else ((), ())
+        color = SERIES[i % len(SERIES)]
+        axes.scatter(across, up, s=9, alpha=0.5, color=color, label=name, linewidths=0)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    _legend(axes, points)
+    return _svg(figure, title)
+
+
+def _legend(axes: Any, series: Mapping[str, object]) -> None:
+    if len(series) > 1:
+        axes.legend(frameon=False, fontsize=8)
+
+
+def _short(label: str, most: int = 18) -> str:
+    return label if len(label) <= most else f"{label[: most - 1]}…"

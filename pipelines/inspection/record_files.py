@@ -1,0 +1,319 @@
+"""The records of a dataset of ours, or of TFRecord files that another tool wrote, one by one.
+
+Records of ours are found by the index. Files of others have none: their records are counted by
+reading their lengths, and only as far as somebody asks.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import IO
+
+from recordmill.reader.framing import read_record, record_length, records_of, skip_records
+from recordmill.reader.record_ranges import Ints, parse_index
+from recordmill.records.errors import RunError, UsageError, one_of
+from recordmill.records.manifest import MANIFEST_PATH, SUCCESS_PATH, Manifest
+from recordmill.records.schema import Schema
+from recordmill.transforms.storage import files
+from recordmill.transforms.storage.globs import Finder
+
+_MAX_RECORD_BYTES = 1 << 31
+_GZIP = b"\x1f\x8b"
+_SPLIT_IN_NAME = re.compile(
+    r"(?:^|[-_./])(train|validation|valid|val|eval|dev|test)(?=[-_./0-9]|$)"
+)
+_SPLITS = {"valid": "validation", "val": "validation", "dev": "validation"}
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFile:
+    """A file of records.
+
+    Attributes:
+      path: of the file.
+      compression: "", "GZIP" or "ZLIB".
+      file_bytes: its size.
+      records: the number of records, None where nobody has counted them.
+      index: the path of its index, "" where there is none.
+    """
+
+    path: str
+    compression: str
+    file_bytes: int
+    records: int | None = None
+    index: str = ""
+
+    def read_from(self, first: int) -> Iterator[bytes]:
+        """Yields the records from number `first` on.
+
+        Raises:
+          RunError: the file is damaged, or is no file of TFRecords.
+        """
+        number = first
+        try:
+            with files.open_read(self.path, self._offset(first)) as handle:
+                stream: IO[bytes] | _Decompressed = handle
+                most = self.file_bytes
+                if self.compression:
+                    stream, most = _Decompressed(handle, self.compression), _MAX_RECORD_BYTES
+                if self.compression:
+                    for _ in range(first):
+                        if read_record(stream, most) is None:
+                            return
+                elif not self.index and skip_records(handle, first) < first:
+                    return
+                for record in records_of(stream, most):
+                    yield record
+                    number += 1
+        except (ValueError, EOFError, zlib.error) as error:
+            raise self._broken(number, error) from error
+
+    def read_some(self, positions: Sequence[int]) -> Iterator[bytes]:
+        """Yields the records of some ascending numbers; with an index, reads nothing else.
+
+        Raises:
+          RunError: the file is damaged, or ends before.
+        """
+        if self.compression or not self.index or self.records is None:
+            wanted = set(positions)
+            for number, record in enumerate(islice(self.read_from(0), positions[-1] + 1)):
+                if number in wanted:
+                    yield record
+            return
+        offsets = self._offsets(self.records)
+        number = -1
+        try:
+            with files.open_read(self.path) as handle:
+                for number in positions:
+                    handle.seek(int(offsets[number]))
+                    found = read_record(handle, self.file_bytes)
+                    if found is None:
+                        raise ValueError("the file ends before it")
+                    yield found
+        except ValueError as error:
+            raise self._broken(number, error) from error
+
+    def _broken(self, number: int, error: Exception) -> RunError:
+        return RunError(
+            f"{self.path}: record {number} cannot be read: {error}; copy the file again"
+        )
+
+    def _offsets(self, records: int) -> Ints:
+        return parse_index(files.read_bytes(self.index), records, 1, self.index)
+
+    def _offset(self, first: int) -> int:
+        if self.compression or not self.index or not first or self.records is None:
+            return 0
+        offsets = self._offsets(self.records)
+        return int(offsets[first]) if first < len(offsets) else self.file_bytes
+
+
+class _Decompressed:
+    """The decompressed bytes of an open file, for `read_record`."""
+
+    def __init__(self, handle: IO[bytes], compression: str) -> None:
+        self._handle = handle
+        self._decompressor = zlib.decompressobj(31 if compression == "GZIP" else 15)
+        self._ready = bytearray()
+
+    def read(self, size: int) -> bytes:
+        while len(self._ready) < size and (block := self._handle.read(1 << 16)):
+            self._ready += self._decompressor.decompress(block)
+        content = bytes(self._ready[:size])
+        del self._ready[:size]
+        return content
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record and where it is.
+
+    Attributes:
+      split: of its file.
+      number: in its split, as written.
+      file: the path of its file.
+      position: its number in the file.
+      data: its bytes.
+    """
+
+    split: str
+    number: int
+    file: str
+    position: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFiles:
+    """All files of records below a folder, or that a glob names.
+
+    Attributes:
+      path: what the user gave.
+      splits: name -> its files, in order.
+      manifest: of a dataset of ours, else None.
+      finished: a dataset of ours has `_SUCCESS`.
+    """
+
+    path: str
+    splits: Mapping[str, tuple[RecordFile, ...]]
+    manifest: Manifest | None = None
+    finished: bool = True
+
+    @property
+    def schema(self) -> Schema | None:
+        """The features of each record, where a manifest has them."""
+        return Schema.from_json(self.manifest.features) if self.manifest else None
+
+    def split(self, name: str) -> tuple[RecordFile, ...]:
+        """Returns the files of a split.
+
+        Raises:
+          UsageError: there is no split of that name.
+        """
+        return self.splits[one_of("the split", name, self.splits)]
+
+    def record(self, split: str, number: int) -> Record:
+        """Returns a record by its number in its split, as written.
+
+        Raises:
+          UsageError: there are fewer records.
+        """
+        first = 0
+        for file in self.split(split):
+            if file.records is not None and number >= first + file.records:
+                first += file.records
+                continue
+            for data in file.read_from(number - first):
+                return Record(split, number, file.path, number - first, data)
+            first += _count(file)
+        raise UsageError(
+            f"--record must be less than the number of records, {first} in {split}, got {number}"
+        )
+
+    def all_records(self, split: str) -> Iterator[Record]:
+        """Yields all records of a split, in order."""
+        number = 0
+        for file in self.split(split):
+            for position, data in enumerate(file.read_from(0)):
+                yield Record(split, number, file.path, position, data)
+                number += 1
+
+    def some_records(self, split: str, count: int) -> Iterator[Record]:
+        """Yields `count` records from all over a split, or from the first files if none knows how
+        many records there are."""
+        split_files = self.split(split)
+        known = [file.records for file in split_files if file.records is not None]
+        if len(known) == len(split_files):
+            yield from self._spread(split, min(count, sum(known)), sum(known))
+            return
+        number = 0
+        for file in split_files:
+            for position, data in enumerate(file.read_from(0)):
+                if number == count:
+                    return
+                yield Record(split, number, file.path, position, data)
+                number += 1
+
+    def _spread(self, split: str, count: int, total: int) -> Iterator[Record]:
+        numbers = [i * total // count for i in range(count)]
+        first = 0
+        for file in self.split(split):
+            after = first + _count(file)
+            positions = [n - first for n in numbers if n < after]
+            numbers = numbers[len(positions) :]
+            if positions:
+                for position, data in zip(positions, file.read_some(positions), strict=True):
+                    yield Record(split, first + position, file.path, position, data)
+            first = after
+
+
+def _count(file: RecordFile) -> int:
+    if file.records is not None:
+        return file.records
+    return sum(1 for _ in file.read_from(0))
+
+
+def open_records(path: str) -> RecordFiles:
+    """Returns the records of a dataset of ours, of a folder of TFRecords, a file or a glob.
+
+    Raises:
+      UsageError: there are none.
+    """
+    manifest_path = files.join(path, MANIFEST_PATH)
+    if not any(sign in path for sign in "*?[") and files.exists(manifest_path):
+        return _dataset(path.rstrip("/"), files.read_bytes(manifest_path))
+    return _others(path)
+
+
+def _dataset(path: str, content: bytes) -> RecordFiles:
+    try:
+        manifest = Manifest.from_bytes(content)
+        Schema.from_json(manifest.features)
+    except (ValueError, TypeError, KeyError) as error:
+        raise UsageError(
+            f"{files.join(path, MANIFEST_PATH)} cannot be used: {error}; see what is broken with "
+            "`recordmill verify`"
+        ) from error
+    splits = {
+        name: tuple(
+            RecordFile(
+                files.join(path, shard.name.path),
+                manifest.compression,
+                shard.file_bytes,
+                shard.records,
+                files.join(path, shard.name.index_path),
+            )
+            for shard in shards
+        )
+        for name, shards in manifest.split_shards().items()
+    }
+    return RecordFiles(path, splits, manifest, files.exists(files.join(path, SUCCESS_PATH)))
+
+
+def _others(path: str) -> RecordFiles:
+    found = _paths(path)
+    splits: dict[str, list[RecordFile]] = {}
+    for name, size in sorted(found.items()):
+        compression = _compression(name, size)
+        if compression is not None:
+            splits.setdefault(_split_of(name), []).append(RecordFile(name, compression, size))
+    if not splits:
+        raise UsageError(
+            f"{path} must be a dataset's folder, or a folder, file or glob of TFRecords, and "
+            + (f"none of its {len(found)} files has TFRecords" if found else "there is no file")
+        )
+    return RecordFiles(path, {name: tuple(some) for name, some in sorted(splits.items())})
+
+
+def _paths(path: str) -> dict[str, int]:
+    inside = files.list_files(path.rstrip("/") or path)
+    if inside:
+        return {name: size for name, size in inside.items() if "/." not in name}
+    return {file.path: file.size for file in Finder().find(path)}
+
+
+def _split_of(name: str) -> str:
+    """Returns the split that a file's name says, or else that of its folder; else "all"."""
+    for part in reversed(name.split("/")[-2:]):
+        named = _SPLIT_IN_NAME.search(part)
+        if named:
+            return _SPLITS.get(named[1], named[1])
+    return "all"
+
+
+def _compression(path: str, size: int) -> str | None:
+    """Returns the compression of a file of TFRecords by its first bytes, None where it has none."""
+    start = files.read_bytes(path, 0, 12) if size else b""
+    if start.startswith(_GZIP):
+        return "GZIP"
+    if len(start) == 12:
+        try:
+            return "" if record_length(start) <= size else None
+        except ValueError:
+            zlib_header = start[0] & 15 == 8 and int.from_bytes(start[:2], "big") % 31 == 0
+            return "ZLIB" if zlib_header else None
+    return None

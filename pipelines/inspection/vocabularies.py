@@ -1,0 +1,37 @@
+"""The vocabulary that a dataset was written with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from recordmill.pipelines.inspection.record_files import RecordFiles
+from recordmill.records.errors import UsageError
+from recordmill.transforms.storage import files
+
+
+def read_vocabulary(path: str, records: RecordFiles) -> Sequence[str] | None:
+    """Returns the token of each id, None without a file.
+
+    Raises:
+      UsageError: the file cannot be read, or is not the one that the dataset was written with.
+    """
+    if not path:
+        return None
+    from recordmill.transforms.text.tokenization import Vocabulary
+
+    vocabulary = Vocabulary.from_bytes(_read(path), path)
+    written = records.manifest.config.get("vocabulary_blake2b") if records.manifest else None
+    if written not in (None, vocabulary.checksum):
+        raise UsageError(
+            f"--vocab_file must be the vocabulary that {records.path} was written with, and "
+            f"{path} is another one"
+        )
+    return vocabulary.tokens
+
+
+def _read(path: str) -> bytes:
+    try:
+        return files.read_bytes(path)
+    except OSError as error:
+        reason = error.strerror or error
+        raise UsageError(f"--vocab_file {path} cannot be read: {reason}") from error
