@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from recordmill.records.errors import UsageError
-from recordmill.transforms.images.kept_fields import parse_fields
+from recordmill.transforms.sources.kept_fields import parse_fields
 from recordmill.transforms.images.listing.boxes import BOX_FORMATS, BOX_UNITS
 
 _CATEGORY_IDS = ("original", "contiguous")

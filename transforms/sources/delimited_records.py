@@ -10,7 +10,7 @@ from recordmill.records.arrays import Int64s
 from recordmill.transforms.sources.blocks import BrokenFileError, read_blocks, without_bom
 from recordmill.transforms.sources.delimited import RecordScanner, delimiter_of, parse_row
 from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentLimits, DocumentSpec
-from recordmill.transforms.sources.record_reader import RecordRejectedError
+from recordmill.transforms.sources.row_fields import RecordRejectedError
 from recordmill.transforms.sources.work_items import SourceRange
 
 

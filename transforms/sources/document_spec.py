@@ -6,6 +6,7 @@ import codecs
 from dataclasses import dataclass
 
 from recordmill.records.errors import UsageError, one_of
+from recordmill.transforms.sources.row_fields import RowSpec
 
 DOCUMENTS = ("blank_line", "line", "file")
 SPLITTERS = ("auto", "none", "punctuation")
@@ -29,6 +30,7 @@ class DocumentSpec:
       delimiter: what stands between the fields of CSV and TSV; "" goes by the format.
       split_from: the field whose value is the name of the split; "" for none.
       split_names: the values that there may be, in order.
+      row: what is read of a record beside its text.
 
     Raises:
       UsageError: a value is none of the valid ones, or Python does not know the encoding.
@@ -45,6 +47,7 @@ class DocumentSpec:
     delimiter: str = ""
     split_from: str = ""
     split_names: tuple[str, ...] = ()
+    row: RowSpec = RowSpec()
 
     def __post_init__(self) -> None:
         one_of("--documents", self.documents, DOCUMENTS)

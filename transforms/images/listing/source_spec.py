@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from recordmill.records.errors import UsageError, one_of
-from recordmill.transforms.images.kept_fields import KeptField
+from recordmill.transforms.sources.kept_fields import KeptField
 from recordmill.transforms.images.listing.boxes import BOX_FORMATS, BOX_UNITS
 from recordmill.transforms.images.listing.entries import Entry
 from recordmill.transforms.images.references import (
