@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from recordmill.records.errors import UsageError
-from recordmill.transforms.sources.kept_fields import parse_fields
 from recordmill.transforms.images.listing.boxes import BOX_FORMATS, BOX_UNITS
+from recordmill.transforms.sources.kept_fields import parse_fields
 
 _CATEGORY_IDS = ("original", "contiguous")
 _ORIGINAL_FORMATS = ("object_detection", "model_garden")

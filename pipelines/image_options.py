@@ -28,10 +28,10 @@ from recordmill.transforms.images.encoding import ENCODINGS, EncodeSpec
 from recordmill.transforms.images.examples import FORMATS, TASKS, ImageSpec
 from recordmill.transforms.images.geometry import MODES, RESAMPLING, TransformSpec, parse_size
 from recordmill.transforms.images.job import ImageJob
-from recordmill.transforms.sources.kept_fields import parse_fields
 from recordmill.transforms.images.listing.list_images import SourceSpec
 from recordmill.transforms.images.listing.source_spec import LAYOUTS
 from recordmill.transforms.images.mask_classes import KEEP, MaskClassSpec
+from recordmill.transforms.sources.kept_fields import parse_fields
 
 _LABELS_FROM = {
     "auto": "auto", "from_folder": "folder", "from_field": "field", "none": "none",

@@ -14,10 +14,12 @@ from recordmill.pipelines.options import (
     parse_splits,
     required,
 )
+from recordmill.pipelines.row_options import add_row_arguments, row_spec
 from recordmill.pipelines.text_checks import check_effects
 from recordmill.pipelines.text_inputs import split_patterns, split_shares, with_bert_flags
 from recordmill.records.text_formats import RECORD_TYPES
 from recordmill.transforms.sources.document_spec import DOCUMENTS, HEADERS, SPLITTERS, DocumentSpec
+from recordmill.transforms.text.classification import ClassifySpec
 from recordmill.transforms.text.job import OBJECTIVES, ObjectiveSpec, TextJob
 from recordmill.transforms.text.masking import MaskSpec
 from recordmill.transforms.text.pairing import PairSpec
@@ -78,6 +80,11 @@ def add_text_arguments(parser: argparse.ArgumentParser) -> None:
         "--split_from", default="", metavar="FIELD",
         help="A field whose value is the name of the split, one of --splits=train,validation.",
     )  # fmt: skip
+    add_row_arguments(parser.add_argument_group("input"))
+    parser.add_argument_group("input").add_argument(
+        "--check_case", action=BooleanFlag, default=True,
+        help="Refuse a vocabulary whose capital letters do not fit --do_lower_case.",
+    )  # fmt: skip
     _add_bert_arguments(parser.add_argument_group("names of google-research/bert"))
     add_output_arguments(parser)
     task = parser.add_argument_group("task")
@@ -98,7 +105,7 @@ def _add_example_arguments(task: Any) -> None:
     task.add_argument(
         "--task", default="bert", choices=OBJECTIVES,
         help="bert: masked pairs of segments; mlm: masked windows; mlm_tokens: windows that the "
-        "reader masks.",
+        "reader masks; classify: labelled texts or pairs of texts, as BERT's run_classifier.",
     )  # fmt: skip
     task.add_argument("--vocab_file", help="The WordPiece vocabulary, one token per line.")
     task.add_argument(
@@ -109,7 +116,8 @@ def _add_example_arguments(task: Any) -> None:
     )
     task.add_argument(
         "--dupe_factor", type=int,
-        help="Copies of the text, each masked in its own way; by default 10, for mlm_tokens 1.",
+        help="Copies of the text, each masked in its own way; by default 10, for mlm_tokens and "
+        "classify 1.",
     )  # fmt: skip
     task.add_argument(
         "--dupe_splits", metavar="NAME,… | all",
@@ -118,7 +126,8 @@ def _add_example_arguments(task: Any) -> None:
     )  # fmt: skip
     task.add_argument(
         "--short_seq_prob", type=float, default=0.1,
-        help="The probability that an example is made shorter than --max_seq_length.",
+        help="Of pretraining: the probability that an example is made shorter than "
+        "--max_seq_length.",
     )  # fmt: skip
     task.add_argument(
         "--min_short_seq_length", type=int,
@@ -134,7 +143,7 @@ def _add_example_arguments(task: Any) -> None:
     )  # fmt: skip
     task.add_argument(
         "--use_v2_feature_names", action=BooleanFlag,
-        help="bert, mlm: name the features as Model Garden's second version does.",
+        help="bert, mlm, classify: name the features as Model Garden's second version does.",
     )  # fmt: skip
     task.add_argument(
         "--use_position_id", action=BooleanFlag, help="bert: write the feature position_ids too."
@@ -188,6 +197,7 @@ class TextRequest:
       splits: for each glob the split that its files are for, "" for any.
       input_format: as in --input_format.
       vocab_file: the path of the vocabulary.
+      check_case: as in --check_case.
     """
 
     job: TextJob
@@ -195,6 +205,7 @@ class TextRequest:
     splits: list[str]
     input_format: str
     vocab_file: str
+    check_case: bool = True
 
 
 def document_spec(options: Any, splitter: str, split_by: str = "") -> DocumentSpec:
@@ -216,7 +227,7 @@ def _documents(options: Any) -> DocumentSpec:
     splitter = options.sentence_splitter
     if splitter == "auto" and options.task != "bert":
         splitter = "none"
-    spec = document_spec(options, splitter, options.split_by)
+    spec = replace(document_spec(options, splitter, options.split_by), row=row_spec(options))
     if not options.split_from:
         return spec
     names = tuple(split.name for split in parse_splits(options.splits, None))
@@ -256,17 +267,20 @@ def text_request(options: Any) -> TextRequest:
     )  # fmt: skip
     window = WindowSpec()
     pair = PairSpec()
+    classify = ClassifySpec()
     if task == "bert":
         pair = PairSpec(length, options.short_seq_prob)
+    elif task == "classify":
+        classify = ClassifySpec(length)
     else:
         window = WindowSpec(
             length, overlap, options.short_seq_prob, 2 + overlap if least is None else least,
             options.allow_cross_document_examples,
         )  # fmt: skip
     objective_spec = ObjectiveSpec(
-        task, 1 if task == "mlm_tokens" else copies, pair, mask, window,
+        task, 1 if task in ("mlm_tokens", "classify") else copies, pair, mask, window,
         options.use_v2_feature_names, options.use_position_id,
-        options.record_type or "sequence_example", options.use_segment_ids,
+        options.record_type or "sequence_example", options.use_segment_ids, classify,
     )  # fmt: skip
     job = TextJob(
         **job_options(options),
@@ -275,4 +289,6 @@ def text_request(options: Any) -> TextRequest:
         lower_case=options.do_lower_case,
         dupe_splits=_dupe_splits(options),
     )
-    return TextRequest(job, patterns, splits, options.input_format, options.vocab_file)
+    return TextRequest(
+        job, patterns, splits, options.input_format, options.vocab_file, options.check_case
+    )

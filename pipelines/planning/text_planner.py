@@ -17,6 +17,7 @@ from recordmill.pipelines.planning.work_plan import Inventory, Phase, Planner, W
 from recordmill.pipelines.text_checks import check_case, check_formats
 from recordmill.pipelines.text_options import TextRequest
 from recordmill.records.errors import UsageError
+from recordmill.transforms.dataset.labels import LABELS_PATH
 from recordmill.transforms.dataset.shard_counts import count_shards
 from recordmill.transforms.dataset.workspace import read_json, reason
 from recordmill.transforms.sources.delimited_records import read_first_row
@@ -130,14 +131,16 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
     def __init__(self, request: TextRequest) -> None:
         super().__init__(request.job)
         self._request = request
+        if request.job.objective.name == "classify":
+            self.metadata = (LABELS_PATH,)
 
     @contextmanager
     def inspect(self) -> Iterator[TextInventory]:
         """Lists the input and reads the vocabulary."""
         request, job = self._request, self.job
         data, vocabulary = read_vocabulary(request.vocab_file)
-        check_case(vocabulary, lower_case=job.lower_case)
-        job.objective.bind(vocabulary, job.seed)
+        check_case(vocabulary, lower_case=job.lower_case, refuse=request.check_case)
+        job.objective.bind(vocabulary, job.seed, job.documents.row)
         patterns, spec = request.patterns, job.documents
         output = job.workspace.output
         for pattern in patterns:
@@ -155,7 +158,7 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
             check_contents(sources, spec)
             flags = (
                 ("--text_field", spec.text_field), ("--split_by", spec.split_by),
-                ("--split_from", spec.split_from),
+                ("--split_from", spec.split_from), *spec.row.flags,
             )  # fmt: skip
             check_columns(sources, spec, flags)
             self._take_shares(sources)

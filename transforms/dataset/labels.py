@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Collection, Iterable
 
-from recordmill.records.errors import UsageError
+from recordmill.records.errors import RunError, UsageError
 from recordmill.transforms.storage import files
 
 LABELS_PATH = "labels.txt"
@@ -63,6 +63,20 @@ def first_fraction(names: Collection[str]) -> str | None:
     fractions = sorted(filter(is_fraction, names))
     many = len(names) > _MOST_FRACTIONS and 2 * len(fractions) > len(names)
     return fractions[0] if many else None
+
+
+def check_class_count(field: str, labels: Collection[str]) -> None:
+    """Checks that the labels of a field can be classes.
+
+    Raises:
+      RunError: there are too many.
+    """
+    if len(labels) > MAX_CLASSES:
+        raise RunError(
+            f"--label_field={field} has more than {MAX_CLASSES:,} different labels, such as "
+            f"{min(labels)!r}; name the field of the class, or give --labels=number if it is a "
+            "number to be predicted"
+        )
 
 
 def class_names(labels: Collection[str]) -> tuple[str, ...]:

@@ -18,7 +18,8 @@ REASONS = {
     "undecodable": "bytes that are not valid in --encoding; see --encoding_errors",
     "not_text": "the file is of a format that is no text; leave it out of --input",
     "not_json": "the line, or the value of an array, is not a JSON object",
-    "field_missing": "the record lacks --text_field, --split_by or --split_from",
+    "field_missing": "the record lacks a field that a flag names, such as --text_field",
+    "no_text": "the text of a row to classify, or the second text of its pair, is empty",
     "field_not_text": "the field is no string",
     "wrong_number_of_fields": "the row has more or fewer fields than the header",
     "broken_row": "the row cannot be read as CSV",
@@ -26,10 +27,10 @@ REASONS = {
     "broken_file": "the file ends too early or is damaged; what came before is used",
     # text and images
     "unreadable_file": "the file, or the archive that it is in, cannot be opened or read",
-    # images, while they are listed
-    "no_label": "the image has no label or annotation",
+    "no_label": "the image or row has no label or annotation",
     "unknown_label": "the label is not in --labels",
-    "bad_row": "the row of the table or the annotation cannot be read",
+    "bad_row": "the row of the table, the annotation or a field of --keep_fields cannot be read",
+    # images, while they are listed
     "no_image": "there is no such image, or nobody can read it where it is",
     "no_mask": "the image has no mask",
     "duplicate": "another image or row has the same name",

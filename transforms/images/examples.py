@@ -18,8 +18,8 @@ from recordmill.transforms.images.columns import Prepared
 from recordmill.transforms.images.decoding import DecodeSpec
 from recordmill.transforms.images.encoding import EncodeSpec
 from recordmill.transforms.images.geometry import TransformSpec
-from recordmill.transforms.sources.kept_fields import KeptField
 from recordmill.transforms.images.mask_classes import MaskClassSpec
+from recordmill.transforms.sources.kept_fields import KeptField
 
 TASKS = ("classification", "detection", "segmentation")
 _IMAGES = ("keep", "JPEG", "PNG", "WEBP")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import codecs
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from recordmill.records.errors import UsageError, one_of
 from recordmill.transforms.sources.row_fields import RowSpec
@@ -47,7 +47,7 @@ class DocumentSpec:
     delimiter: str = ""
     split_from: str = ""
     split_names: tuple[str, ...] = ()
-    row: RowSpec = RowSpec()
+    row: RowSpec = field(default_factory=RowSpec)
 
     def __post_init__(self) -> None:
         one_of("--documents", self.documents, DOCUMENTS)

@@ -33,6 +33,7 @@ class ScatterResult:
       documents_read: without those that were rejected; `documents_used` are those with tokens.
       rejected: reason -> number of documents.
       rejected_file: bytes and crc32c of the list of rejects.
+      labels: the labels that occur, sorted, where they become classes.
     """
 
     runs: tuple[RunFileInfo, ...]
@@ -42,6 +43,7 @@ class ScatterResult:
     documents_used: int
     rejected: dict[str, int]
     rejected_file: tuple[int, int]
+    labels: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Returns the content of the description."""
@@ -53,6 +55,7 @@ class ScatterResult:
             "documents_used": self.documents_used,
             "rejected": dict(sorted(self.rejected.items())),
             "rejected_file": list(self.rejected_file),
+            "labels": list(self.labels),
         }
 
     @classmethod
@@ -67,6 +70,7 @@ class ScatterResult:
             documents_used=content["documents_used"],
             rejected=dict(content["rejected"]),
             rejected_file=(size, crc32c),
+            labels=tuple(content.get("labels", ())),
         )
 
 
@@ -96,6 +100,7 @@ class ShardPlan:
       splits: in order.
       documents_read, documents_used, rejected: as in `ScatterResult`, over all work items.
       rejected_files: work item -> bytes and crc32c of its list of rejects, where it has one.
+      classes: the names of class 0, 1, …; () for no classes.
     """
 
     splits: tuple[PlannedSplit, ...]
@@ -103,6 +108,7 @@ class ShardPlan:
     documents_used: int
     rejected: dict[str, int]
     rejected_files: dict[int, tuple[int, int]]
+    classes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Returns the content of `shards.json`."""
@@ -114,6 +120,7 @@ class ShardPlan:
             },
             "rejected": dict(sorted(self.rejected.items())),
             "rejected_files": {str(k): list(v) for k, v in self.rejected_files.items()},
+            "classes": list(self.classes),
         }
 
     @classmethod
@@ -128,4 +135,5 @@ class ShardPlan:
                 int(number): (size, crc32c)
                 for number, (size, crc32c) in content["rejected_files"].items()
             },
+            classes=tuple(content.get("classes", ())),
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from tempfile import SpooledTemporaryFile
 from typing import IO
 
@@ -19,6 +19,7 @@ from recordmill.records.arrays import Int64s
 from recordmill.records.errors import RunError
 from recordmill.records.hashing import seed_for
 from recordmill.transforms.dataset.error_budget import fail
+from recordmill.transforms.dataset.labels import check_class_count
 from recordmill.transforms.dataset.rejects import write_rejects
 from recordmill.transforms.dataset.splits import choose_splits
 from recordmill.transforms.dataset.workspace import read_json, write_json
@@ -27,11 +28,13 @@ from recordmill.transforms.sources.documents import read_documents
 from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.sources.work_plan import read_work_item
 from recordmill.transforms.storage import files
+from recordmill.transforms.text.chunk_fields import ChunkFields
+from recordmill.transforms.text.chunk_records import id_words
 from recordmill.transforms.text.chunks import ChunkCutter, Chunks, concatenate, select
 from recordmill.transforms.text.descriptions import ScatterResult
+from recordmill.transforms.text.examples import Objective
 from recordmill.transforms.text.job import TextJob
-from recordmill.transforms.text.objectives import Objective
-from recordmill.transforms.text.run_files import RunFileInfo, histogram, id_words, write_run_file
+from recordmill.transforms.text.run_files import RunFileInfo, histogram, write_run_file
 from recordmill.transforms.text.tokenization import WordPieceTokenizer
 
 _MIN_RUN_TOKENS = 1 << 24
@@ -56,6 +59,7 @@ class _Progress:
     held_tokens: int = 0
     chunks: Counter[int] = field(default_factory=Counter)
     tokens: Counter[int] = field(default_factory=Counter)
+    labels: set[str] = field(default_factory=set)
 
 
 class Scatterer:
@@ -97,6 +101,7 @@ class Scatterer:
             documents_used=cutter.documents,
             rejected=dict(progress.reasons),
             rejected_file=rejected_file,
+            labels=tuple(sorted(progress.labels)),
         )
         write_json(description, result.to_json())
         return result
@@ -140,6 +145,18 @@ class Scatterer:
         if before:
             self._add(before, source, cutter, progress, goes_on=False)
 
+    def _add_labels(self, carried: list[tuple[str, ...]], progress: _Progress) -> None:
+        """Collects the labels that occur, unless they are given, or are numbers to be predicted.
+
+        Raises:
+          RunError: there are too many for classes.
+        """
+        label = self._job.documents.row.label
+        if label is None or label.is_number or label.names:
+            return
+        progress.labels.update(row[0] for row in carried)
+        check_class_count(label.name, progress.labels)
+
     def _splits(self, batch: DocumentBatch, source: SourceRange) -> Int64s:
         """Returns `[num_documents] int64`: the split of each document."""
         if source.split:
@@ -166,6 +183,10 @@ class Scatterer:
         tokens = self._tokenizer.tokenize(batch.lines)
         progress.held_tokens += len(tokens.ids)
         chunks, of_document = cutter.cut(batch, tokens, goes_on=goes_on)
+        if batch.carried is not None:
+            fields = ChunkFields.encode(batch.carried).take(of_document)
+            chunks = replace(chunks, fields=fields)
+            self._add_labels(batch.carried, progress)
         chosen = self._splits(batch, source)[of_document]
         for number, parts in enumerate(progress.parts):
             mine = chosen == number
@@ -178,11 +199,7 @@ class Scatterer:
 
 
 def _compact(chunks: Chunks, words_per_id: int) -> Chunks:
-    ids = chunks.ids.astype(np.uint16 if words_per_id == 1 else np.int32)
-    return Chunks(
-        chunks.hashes, chunks.documents, chunks.token_starts, chunks.token_counts,
-        chunks.sentence_splits, chunks.sentence_lengths, ids,
-    )  # fmt: skip
+    return replace(chunks, ids=chunks.ids.astype(np.uint16 if words_per_id == 1 else np.int32))
 
 
 def _own_tokens(chunks: Chunks) -> Chunks:
@@ -192,10 +209,8 @@ def _own_tokens(chunks: Chunks) -> Chunks:
     index = np.repeat(chunks.token_starts - starts, chunks.token_counts) + np.arange(
         int(ends[-1]) if len(ends) else 0
     )
-    return Chunks(
-        chunks.hashes, chunks.documents, starts, chunks.token_counts,
-        chunks.sentence_splits, chunks.sentence_lengths, chunks.ids[index],
-    )  # fmt: skip
+    fields = chunks.fields.own_words() if chunks.fields else None
+    return replace(chunks, token_starts=starts, ids=chunks.ids[index], fields=fields)
 
 
 class _ScatterDoFn(beam.DoFn):
