@@ -165,11 +165,18 @@ def _of_inputs(inputs: Mapping[str, Any]) -> Iterator[StatisticsWarning]:
     for shared in inputs.get("shared_contents", ()):
         one, other = shared["splits"]
         first, second = shared["first"]
+        of_text = "documents" in shared
+        things, same = ("documents", "text") if of_text else ("images", "bytes")
+        advice = (
+            "let the hash of the text decide the split (--splits with shares, without --split_by)"
+            if of_text
+            else "keep them in one split with --split_by"
+        )
         yield StatisticsWarning(
-            "shared_content", one, shared["images"],
-            f"{shared['images']} images of {one} are also in {other} (of {shared['of_sampled']} "
-            f"sampled; {first} has the bytes of {second}): scores on {one} will be too good. "
-            "Remove the copies from the input, or keep them in one split with --split_by",
+            "shared_content", one, shared[things],
+            f"{shared[things]} {things} of {one} are also in {other} (of {shared['of_sampled']} "
+            f"sampled; {first} has the {same} of {second}): scores on {one} will be too good. "
+            f"Remove the copies from the input, or {advice}",
         )  # fmt: skip
     rejected = inputs.get("rejected", {})
     for reason in _SIZE_REASONS:

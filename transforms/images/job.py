@@ -9,11 +9,11 @@ from typing import Any
 
 from recordmill.records.errors import RunError, UsageError
 from recordmill.records.schema import Schema
+from recordmill.transforms.dataset.content_sample import shared_contents
 from recordmill.transforms.dataset.error_budget import check_budget
 from recordmill.transforms.dataset.job import Job, JobStatistics, JobSummary
 from recordmill.transforms.dataset.labels import LABELS_PATH, labels_file
 from recordmill.transforms.dataset.workspace import read_json
-from recordmill.transforms.images.content_sample import shared_contents
 from recordmill.transforms.images.examples import ImageSpec
 from recordmill.transforms.images.label_map import LABEL_MAP_PATH, label_map
 from recordmill.transforms.images.mask_classes import class_name

@@ -7,9 +7,10 @@ is there says that its work is done.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from recordmill.transforms.dataset.content_sample import ContentSample
 from recordmill.transforms.text.run_files import RunFileInfo
 
 
@@ -34,6 +35,7 @@ class ScatterResult:
       rejected: reason -> number of documents.
       rejected_file: bytes and crc32c of the list of rejects.
       labels: the labels that occur, sorted, where they become classes.
+      contents: split -> a sample of its texts, where not their hash decides the split.
     """
 
     runs: tuple[RunFileInfo, ...]
@@ -44,6 +46,7 @@ class ScatterResult:
     rejected: dict[str, int]
     rejected_file: tuple[int, int]
     labels: tuple[str, ...] = ()
+    contents: dict[str, ContentSample] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the content of the description."""
@@ -56,6 +59,7 @@ class ScatterResult:
             "rejected": dict(sorted(self.rejected.items())),
             "rejected_file": list(self.rejected_file),
             "labels": list(self.labels),
+            "contents": {split: sample.to_json() for split, sample in self.contents.items()},
         }
 
     @classmethod
@@ -71,6 +75,10 @@ class ScatterResult:
             rejected=dict(content["rejected"]),
             rejected_file=(size, crc32c),
             labels=tuple(content.get("labels", ())),
+            contents={
+                split: ContentSample.from_json(sample)
+                for split, sample in content.get("contents", {}).items()
+            },
         )
 
 
@@ -101,6 +109,7 @@ class ShardPlan:
       documents_read, documents_used, rejected: as in `ScatterResult`, over all work items.
       rejected_files: work item -> bytes and crc32c of its list of rejects, where it has one.
       classes: the names of class 0, 1, …; () for no classes.
+      shared_contents: what splits have in common, for `statistics.json`.
     """
 
     splits: tuple[PlannedSplit, ...]
@@ -109,6 +118,7 @@ class ShardPlan:
     rejected: dict[str, int]
     rejected_files: dict[int, tuple[int, int]]
     classes: tuple[str, ...] = ()
+    shared_contents: tuple[dict[str, Any], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Returns the content of `shards.json`."""
@@ -121,6 +131,7 @@ class ShardPlan:
             "rejected": dict(sorted(self.rejected.items())),
             "rejected_files": {str(k): list(v) for k, v in self.rejected_files.items()},
             "classes": list(self.classes),
+            "shared_contents": list(self.shared_contents),
         }
 
     @classmethod
@@ -136,4 +147,5 @@ class ShardPlan:
                 for number, (size, crc32c) in content["rejected_files"].items()
             },
             classes=tuple(content.get("classes", ())),
+            shared_contents=tuple(content.get("shared_contents", ())),
         )

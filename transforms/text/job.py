@@ -223,6 +223,7 @@ class _TextStatistics(JobStatistics):
             },
             rejected_files=self._plan.rejected_files,
             extra_files={LABELS_PATH: labels_file(classes)} if classes else {},
+            inputs={"shared_contents": list(self._plan.shared_contents)},
         )
 
     def _statistics(self, split: str) -> dict[str, Any]:

@@ -18,6 +18,7 @@ import numpy as np
 from recordmill.records.arrays import Int64s
 from recordmill.records.errors import RunError
 from recordmill.records.hashing import seed_for
+from recordmill.transforms.dataset.content_sample import ContentSample
 from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.dataset.labels import check_class_count
 from recordmill.transforms.dataset.rejects import write_rejects
@@ -60,6 +61,7 @@ class _Progress:
     chunks: Counter[int] = field(default_factory=Counter)
     tokens: Counter[int] = field(default_factory=Counter)
     labels: set[str] = field(default_factory=set)
+    contents: dict[int, ContentSample] = field(default_factory=dict)
 
 
 class Scatterer:
@@ -102,6 +104,7 @@ class Scatterer:
             rejected=dict(progress.reasons),
             rejected_file=rejected_file,
             labels=tuple(sorted(progress.labels)),
+            contents=self._contents(progress),
         )
         write_json(description, result.to_json())
         return result
@@ -157,6 +160,26 @@ class Scatterer:
         progress.labels.update(row[0] for row in carried)
         check_class_count(label.name, progress.labels)
 
+    def _sample_contents(
+        self, batch: DocumentBatch, source: SourceRange, splits: Int64s, progress: _Progress
+    ) -> None:
+        """Samples the texts of each split, where not their hash decides the split."""
+        spec = self._job.documents
+        if len(self._shares) == 1 or not (source.split or spec.split_by or spec.split_from):
+            return
+        begins = np.unique(batch.line_documents)  # a document without lines has no text
+        begins = begins[begins > 0] if batch.continues else begins
+        for split in np.unique(splits[begins]).tolist():
+            mine = begins[splits[begins] == split]
+            sample = progress.contents.setdefault(split, ContentSample())
+            sample.add_documents(batch.contents[mine], source.name, batch.positions[mine])
+
+    def _contents(self, progress: _Progress) -> dict[str, ContentSample]:
+        """Returns the sample of each split by name."""
+        for sample in progress.contents.values():
+            sample.keep_least()
+        return {self._split_names[i]: sample for i, sample in sorted(progress.contents.items())}
+
     def _splits(self, batch: DocumentBatch, source: SourceRange) -> Int64s:
         """Returns `[num_documents] int64`: the split of each document."""
         if source.split:
@@ -187,7 +210,9 @@ class Scatterer:
             fields = ChunkFields.encode(batch.carried).take(of_document)
             chunks = replace(chunks, fields=fields)
             self._add_labels(batch.carried, progress)
-        chosen = self._splits(batch, source)[of_document]
+        splits = self._splits(batch, source)
+        self._sample_contents(batch, source, splits, progress)
+        chosen = splits[of_document]
         for number, parts in enumerate(progress.parts):
             mine = chosen == number
             if mine.all():

@@ -19,6 +19,7 @@ import numpy as np
 
 from recordmill.records.arrays import Int64s
 from recordmill.records.errors import RunError
+from recordmill.transforms.dataset.content_sample import ContentSample, shared_contents
 from recordmill.transforms.dataset.error_budget import check_budget, fail
 from recordmill.transforms.dataset.labels import check_class_count, class_names, first_fraction
 from recordmill.transforms.dataset.shard_counts import count_shards
@@ -131,6 +132,7 @@ class _Totals:
         self.documents_used = 0
         self.rejected: Counter[str] = Counter()
         self.labels: set[str] = set()
+        self.contents: dict[str, ContentSample] = {}
         self.rejected_files: dict[int, tuple[int, int]] = {}
 
     def add(self, number: int, result: ScatterResult) -> None:
@@ -141,6 +143,10 @@ class _Totals:
         self.documents_used += result.documents_used
         self.rejected.update(result.rejected)
         self.labels.update(result.labels)
+        for split, sample in result.contents.items():
+            known = self.contents.setdefault(split, ContentSample())
+            known.merge(sample)
+            known.keep_least()
         if result.rejected:
             self.rejected_files[number] = result.rejected_file
 
@@ -193,6 +199,7 @@ def _decide(job: TextJob, totals: _Totals, split_bytes: list[int]) -> ShardPlan:
         rejected=dict(totals.rejected),
         rejected_files=totals.rejected_files,
         classes=_classes(job, totals.labels),
+        shared_contents=tuple(shared_contents(totals.contents, "documents")),
     )
 
 
