@@ -62,17 +62,12 @@ def check_effects(options: Any) -> None:
     _check_kept_fields(options)
     splits = parse_splits(options.splits, None)
     whole_words = options.do_whole_word_mask or options.max_ngram_size > 1
-    whole_encoding = _codec_name(options.encoding) == "iso8859-1"
+    check_encoding(options)
     without_effect = {
         "min_short_seq_length": (options.short_seq_prob == 0, "with --short_seq_prob=0"),
         "replacement": (not whole_words, "without --do_whole_word_mask or --max_ngram_size"),
-        "encoding_errors": (whole_encoding, "with an encoding in which every byte is a character"),
     }
-    defaults = {
-        "min_short_seq_length": None,
-        "replacement": "per_token",
-        "encoding_errors": "strict",
-    }
+    defaults = {"min_short_seq_length": None, "replacement": "per_token"}
     for name, (is_without, why) in without_effect.items():
         if is_without and getattr(options, name) != defaults[name]:
             raise _no_effect(name, why)
@@ -80,6 +75,17 @@ def check_effects(options: Any) -> None:
         raise _no_effect("dupe_splits", "where there is one copy")
     if options.dupe_splits and len(splits) == 1:
         raise _no_effect("dupe_splits", f"where there is one split, {splits[0].name}")
+
+
+def check_encoding(options: Any) -> None:
+    """Refuses --encoding_errors where there are none.
+
+    Raises:
+      UsageError: every byte is a character in the encoding.
+    """
+    whole_encoding = _codec_name(options.encoding) == "iso8859-1"
+    if whole_encoding and options.encoding_errors != "strict":
+        raise _no_effect("encoding_errors", "with an encoding in which every byte is a character")
 
 
 def _check_kept_fields(options: Any) -> None:

@@ -40,10 +40,6 @@ def add_input_arguments(parser: argparse.ArgumentParser) -> None:
         "alone; .gz, .bz2, .xz and .zst are decompressed in any case.",
     )  # fmt: skip
     group.add_argument(
-        "--documents", default="blank_line", choices=DOCUMENTS,
-        help="What a document is in plain text: a block between blank lines, a line, or a file.",
-    )  # fmt: skip
-    group.add_argument(
         "--text_field", default="text", help="The field or column of text in JSONL, CSV and TSV."
     )
     group.add_argument(
@@ -72,6 +68,10 @@ def add_input_arguments(parser: argparse.ArgumentParser) -> None:
 def add_text_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `recordmill text`."""
     add_input_arguments(parser)
+    parser.add_argument_group("input").add_argument(
+        "--documents", default="blank_line", choices=DOCUMENTS,
+        help="What a document is in plain text: a block between blank lines, a line, or a file.",
+    )  # fmt: skip
     parser.add_argument_group("input").add_argument(
         "--split_by", default="",
         help="A field of JSONL, CSV and TSV; documents with the same value share a split.",
@@ -208,8 +208,14 @@ class TextRequest:
     check_case: bool = True
 
 
-def document_spec(options: Any, splitter: str, split_by: str = "") -> DocumentSpec:
+def document_spec(
+    options: Any, splitter: str, split_by: str = "", documents: str = "blank_line"
+) -> DocumentSpec:
     """Returns what `add_input_arguments` says of how documents lie in files.
+
+    Args:
+      options: has those flags.
+      splitter, split_by, documents: see `DocumentSpec`.
 
     Raises:
       UsageError: one line: the rule, what was found, what to do.
@@ -217,7 +223,7 @@ def document_spec(options: Any, splitter: str, split_by: str = "") -> DocumentSp
     named = options.delimiter or ""
     columns = options.columns.split(",") if options.columns else []
     return DocumentSpec(
-        options.documents, splitter, options.encoding, options.encoding_errors,
+        documents, splitter, options.encoding, options.encoding_errors,
         options.text_field, split_by, options.header, tuple(name.strip() for name in columns),
         "\t" if named in ("tab", "\\t") else named,
     )  # fmt: skip
@@ -227,7 +233,8 @@ def _documents(options: Any) -> DocumentSpec:
     splitter = options.sentence_splitter
     if splitter == "auto" and options.task != "bert":
         splitter = "none"
-    spec = replace(document_spec(options, splitter, options.split_by), row=row_spec(options))
+    spec = document_spec(options, splitter, options.split_by, options.documents)
+    spec = replace(spec, row=row_spec(options))
     if not options.split_from:
         return spec
     names = tuple(split.name for split in parse_splits(options.splits, None))

@@ -27,7 +27,9 @@ def prepare(_: str) -> None:
 
 
 def read(action: str, **arguments: Any) -> dict[str, Any]:
-    actions = {"pretrain": pretrain, "dynamic": dynamic, "vision": vision}
+    actions = {
+        "pretrain": pretrain, "dynamic": dynamic, "sentence": sentence, "vision": vision,
+    }  # fmt: skip
     return actions[action](**arguments)
 
 
@@ -54,6 +56,15 @@ def dynamic(**config: Any) -> dict[str, Any]:
     options = {"global_batch_size": 1, "is_training": False, "drop_remainder": False, **config}
     loader = loaders.PretrainingDynamicDataLoader(loaders.BertPretrainDataConfig(**options))
     return _rows(loader.load())
+
+
+def sentence(**config: Any) -> dict[str, Any]:
+    """Returns the rows of `SentencePredictionDataLoader`."""
+    from official.nlp.data import sentence_prediction_dataloader as loaders
+
+    options = {"global_batch_size": 16, "is_training": False, "drop_remainder": False, **config}
+    config_class = loaders.SentencePredictionDataConfig
+    return _rows(loaders.SentencePredictionDataLoader(config_class(**options)).load())
 
 
 def vision(
