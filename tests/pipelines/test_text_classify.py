@@ -136,7 +136,7 @@ class TestExamples:
         assert 0.3 < rising / len(numbers) < 0.7
 
     @pytest.mark.parametrize(
-        ("form", "digest"), [("single", "b2f2f0c8ad1d8b29"), ("pairs", "5a0c3d9e7d2c2f4e")]
+        ("form", "digest"), [("single", "15e45afd3e5a152e"), ("pairs", "573765e695abbc0f")]
     )
     def test_golden_bytes(self, form: str, digest: str, source: Path) -> None:
         data = b"".join(shard_bytes(source.parent / form).values())
@@ -351,7 +351,7 @@ class TestReaders:
         )  # fmt: skip
         loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         model.compile("adam", loss)
-        history = model.fit(dataset, steps_per_epoch=5, verbose=0)
+        history = model.fit(dataset, steps_per_epoch=5, shuffle=False, verbose=0)
         assert history.history["loss"][0] < 2
 
     def test_verify(self, single: Path, pairs: Path) -> None:
