@@ -153,7 +153,10 @@ def check_formats(spec: DocumentSpec, formats: Set[str], num_splits: int) -> Non
             f"--documents={spec.documents} is for plain text, and the input is "
             f"{_listed(formats)}; leave it out"
         )
-    flags = {"header": spec.header != "first_row", "delimiter": spec.delimiter}
+    flags = {
+        "header": spec.header != "first_row", "delimiter": spec.delimiter,
+        "quoting": not spec.quotes,
+    }  # fmt: skip
     for name in (name for name, given in flags.items() if given):
         if not formats & set(_TABLES):
             raise UsageError(

@@ -18,7 +18,13 @@ from recordmill.pipelines.row_options import add_row_arguments, row_spec
 from recordmill.pipelines.text_checks import check_effects
 from recordmill.pipelines.text_inputs import split_patterns, split_shares, with_bert_flags
 from recordmill.records.text_formats import RECORD_TYPES
-from recordmill.transforms.sources.document_spec import DOCUMENTS, HEADERS, SPLITTERS, DocumentSpec
+from recordmill.transforms.sources.document_spec import (
+    DOCUMENTS,
+    HEADERS,
+    QUOTINGS,
+    SPLITTERS,
+    DocumentSpec,
+)
 from recordmill.transforms.text.classification import ClassifySpec
 from recordmill.transforms.text.job import OBJECTIVES, ObjectiveSpec, TextJob
 from recordmill.transforms.text.masking import MaskSpec
@@ -53,6 +59,11 @@ def add_input_arguments(parser: argparse.ArgumentParser) -> None:
         "--delimiter",
         help="What separates fields of CSV and TSV: a character or tab; by default comma and tab.",
     )
+    group.add_argument(
+        "--quoting", default="csv", choices=QUOTINGS,
+        help="csv: quotes enclose fields of CSV and TSV. none: they are characters, as in the TSV "
+        "files of GLUE.",
+    )  # fmt: skip
     group.add_argument("--encoding", default="utf-8", help="The encoding of the input files.")
     group.add_argument(
         "--encoding_errors", default="strict", choices=("strict", "replace"),
@@ -225,7 +236,7 @@ def document_spec(
     return DocumentSpec(
         documents, splitter, options.encoding, options.encoding_errors,
         options.text_field, split_by, options.header, tuple(name.strip() for name in columns),
-        "\t" if named in ("tab", "\\t") else named,
+        "\t" if named in ("tab", "\\t") else named, quoting=options.quoting,
     )  # fmt: skip
 
 

@@ -32,6 +32,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "header": "--header=none",
         "columns": "--columns=label,text",
         "delimiter": "--delimiter=';'",
+        "quoting": "--quoting=none",
         "encoding_errors": "--encoding_errors=replace",
         "do_lower_case": "--no-do_lower_case",
         "plan_workers": "--plan_workers=100",

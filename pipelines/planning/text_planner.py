@@ -192,7 +192,7 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
         target = task_bytes(input_bytes, workers)
         tasks = cut_work_items(
             inventory.files, target_bytes=target, splittable=job.documents.splittable,
-            delimiter=job.documents.delimiter,
+            delimiter=job.documents.delimiter, quotes=job.documents.quotes,
         )  # fmt: skip
         count = write_work_items(job.workspace.work, tasks)
         return choose_run_tree(job, count, input_bytes)

@@ -239,6 +239,7 @@ class TestTables:
         [
             ("a.csv", 'label,text\na,"the, of"\nb,to\n', ()),
             ("a.tsv", "text\tlabel\nthe, of\ta\nto\tb\n", ()),
+            ("c.tsv", "label\ttext\na\tthe, of\nb\tto\n", ("--quoting=none",)),
             ("b.tsv", "a\tthe, of\nb\tto\n", ("--header=none", "--columns=label,text")),
         ],
     )
@@ -252,6 +253,22 @@ class TestTables:
         flags = (*flags, "--warnings=none")
         assert run(tmp_path / name, tmp_path / "ds", vocab_file, *flags) == 0
         assert sorted(records(tmp_path / "ds")) == sorted(records(tmp_path / "plain"))
+
+    def test_rows_of_glue_have_quotes_that_enclose_nothing(
+        self, tmp_path: Path, vocab_file: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from recordmill.pipelines.planning import text_planner
+
+        lines = [f'{i}\t{i % 2}\t"the number {i} of all\n' for i in range(300)]
+        (tmp_path / "train.tsv").write_text("id\tlabel\ttext\n" + "".join(lines))
+        source, flags = tmp_path / "train.tsv", ("--keep_fields=id:int", "--warnings=none")
+        assert run(source, tmp_path / "no", vocab_file, *flags) == 1
+        flags = (*flags, "--quoting=none")
+        assert run(source, tmp_path / "ds", vocab_file, *flags) == 0
+        assert sorted(row["id"][0] for row in rows_of(tmp_path / "ds")) == list(range(300))
+        monkeypatch.setattr(text_planner, "task_bytes", lambda *_: 700)
+        assert run(source, tmp_path / "many", vocab_file, *flags) == 0
+        assert shard_bytes(tmp_path / "many") == shard_bytes(tmp_path / "ds")
 
     @pytest.mark.parametrize("flag", ["--label_field", "--text_pair_field", "--keep_fields"])
     def test_a_column_that_is_not_there(

@@ -98,6 +98,11 @@ ROWS = (
         (MLM, PIPES, "--header=none", "--columns=book,text", "--delimiter=|"),
         (((TEXT,), "--delimiter is for CSV and TSV, and the input is plain text"),),
     ),
+    Row(
+        "--quoting=none",
+        (MLM, CSV, "--max_rejected=1"),
+        (((TEXT,), "--quoting is for CSV and TSV, and the input is plain text"),),
+    ),
     Row("--encoding=latin-1", (MLM, INVALID, "--max_rejected=1")),
     Row(
         "--encoding_errors=replace",

@@ -28,7 +28,8 @@ class DelimitedRecords:
     def __init__(self, source: SourceRange, spec: DocumentSpec, limits: DocumentLimits) -> None:
         self._delimiter = delimiter_of(source.format, spec.delimiter)
         self._header = read_header(source, spec, limits)
-        self._scanner = RecordScanner(self._delimiter)
+        self._quotes = spec.quotes
+        self._scanner = RecordScanner(self._delimiter, quotes=spec.quotes)
         self._before_header = source.start == 0 and spec.header == "first_row"
         self._named_by = "--columns" if spec.columns else "the header"
         csv.field_size_limit(limits.record_bytes)
@@ -47,7 +48,7 @@ class DelimitedRecords:
             self._before_header = False
             return None
         try:
-            row = parse_row(record.decode("utf-8"), self._delimiter)
+            row = parse_row(record.decode("utf-8"), self._delimiter, quotes=self._quotes)
         except csv.Error as error:
             raise RecordRejectedError("broken_row", str(error)) from error
         if len(row) != len(self._header):
@@ -68,7 +69,7 @@ def read_first_row(
 ) -> list[str]:
     """Returns the fields of the first record, [] where there is no whole one."""
     delimiter = delimiter_of(source.format, spec.delimiter)
-    scanner = RecordScanner(delimiter)
+    scanner = RecordScanner(delimiter, quotes=spec.quotes)
     data = b""
     ends = np.zeros(0, np.int64)
     try:
@@ -78,6 +79,6 @@ def read_first_row(
             if len(ends) or len(data) > limits.record_bytes:
                 break
         first, _ = without_bom(data[: int(ends[0])] if len(ends) else data, 0)
-        return parse_row(first.decode("utf-8"), delimiter)
+        return parse_row(first.decode("utf-8"), delimiter, quotes=spec.quotes)
     except (BrokenFileError, UnicodeDecodeError, csv.Error):
         return []

@@ -146,6 +146,8 @@ class TextJob(Job):
             del options["objective"]["classify"]
         if self.documents.row == RowSpec():
             del options["documents"]["row"]
+        if self.documents.quotes:
+            del options["documents"]["quoting"]
         return options
 
     def load_objective(self, classes: tuple[str, ...] = ()) -> Objective:

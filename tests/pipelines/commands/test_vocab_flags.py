@@ -17,6 +17,7 @@ from recordmill.pipelines.commands.vocab import make_parser
 TEXT = "--input={folder}/in.txt"
 CSV = "--input={folder}/in.csv"
 JSONL = "--input={folder}/in.jsonl"
+QUOTED = "--input={folder}/quoted.tsv"
 INVALID = "--input={folder}/invalid.txt"
 REJECTS = "--max_rejected=0.9"
 
@@ -65,6 +66,11 @@ CASES = (
         (CSV, "--header=none", "--columns=book,text", REJECTS),
         (((TEXT,), "--delimiter is for CSV and TSV, and the input is plain text"),),
     ),
+    Case(
+        "--quoting=none",
+        (QUOTED,),
+        (((TEXT,), "--quoting is for CSV and TSV, and the input is plain text"),),
+    ),
     Case("--encoding=latin-1", (INVALID, REJECTS)),
     Case(
         "--encoding_errors=replace",
@@ -99,6 +105,7 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     table = "book,text\n" + "".join(f"b{i};x,{line}\n" for i, line in enumerate(lines))
     (tmp_path / "in.csv").write_text(table)
+    (tmp_path / "quoted.tsv").write_text("text\n" + '"the ""water"" of people"\n' * 5)
     (tmp_path / "invalid.txt").write_bytes(b"the p\xe9n of all\n\n" + b"the ink of all\n\n" * 5)
     (tmp_path / "in.csv.copy").write_text("kept\n")
     return tmp_path
