@@ -78,9 +78,12 @@ def parse_row(record: str, delimiter: str, *, quotes: bool = True) -> list[str]:
     Raises:
       csv.Error: the record cannot be read.
     """
-    quoting = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
     text = io.StringIO(record, newline="")
-    rows = list(csv.reader(text, delimiter=delimiter, quoting=quoting))
+    rows = list(
+        csv.reader(
+            text, delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
+        )
+    )
     if len(rows) > 1:
         raise csv.Error("more than one row")
     return rows[0] if rows else []

@@ -142,7 +142,7 @@ class RecordReader:
                 continue
             fields, texts = row.fields, row.texts
             if spec.row.label is None:
-                texts = _sentences(*texts, by_punctuation)
+                texts = _sentences(texts[0], by_punctuation)
             sentences += [text.encode() for text in texts]
             counts.append(len(texts))
             positions.append(self._position + start)

@@ -143,8 +143,8 @@ class _Totals:
         self.documents_used += result.documents_used
         self.rejected.update(result.rejected)
         self.labels.update(result.labels)
-        for split, sample in result.contents.items():
-            known = self.contents.setdefault(split, ContentSample())
+        for name, sample in result.contents.items():
+            known = self.contents.setdefault(name, ContentSample())
             known.merge(sample)
             known.keep_least()
         if result.rejected:

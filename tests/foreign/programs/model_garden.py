@@ -1,7 +1,8 @@
 """TensorFlow Model Garden (tf-models-official): its loaders, with their parsers where it has some.
 
 `official.vision` is replaced by an empty package of the same folder: its own `__init__` imports all
-models, and with them packages that no reader needs.
+models, and with them packages that no reader needs. `tensorflow_hub`, which one module of loaders
+imports for raw text, is replaced by an empty module where it is not installed.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ def prepare(_: str) -> None:
     vision = types.ModuleType("official.vision")
     vision.__path__ = [f"{spec.submodule_search_locations[0]}/vision"]
     sys.modules["official.vision"] = vision
+    if find_spec("tensorflow_hub") is None:
+        sys.modules["tensorflow_hub"] = types.ModuleType("tensorflow_hub")
 
 
 def read(action: str, **arguments: Any) -> dict[str, Any]:

@@ -40,7 +40,7 @@ class Case:
 
 
 CASES = (
-    Case("--input={folder}/in.jsonl"),
+    Case("--input={folder}/quoted.tsv"),
     Case("--input_format=text", (JSONL,)),
     Case(
         "--text_field=other",
