@@ -79,7 +79,8 @@ def choose_run_tree(job: TextJob, tasks: int, input_bytes: int) -> MergeTree:
     shards = count_shards(split_bytes, job.splits, job.shards)
     # About how many ranges all shards together read from each run.
     build_reads = sum(map(operator.mul, shards, job.copies))
-    return choose_merge_tree(tasks, build_reads, input_bytes / 2)
+    run_bytes = input_bytes if job.documents.row.keep_fields else input_bytes / 2
+    return choose_merge_tree(tasks, build_reads, run_bytes)
 
 
 def check_columns(

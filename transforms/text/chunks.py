@@ -67,6 +67,12 @@ class Chunks:
         return len(self.hashes)
 
     @property
+    def size(self) -> int:
+        """The tokens of all chunks, and the words of what they carry: what memory they take."""
+        fields = 0 if self.fields is None else int(self.fields.counts.sum())
+        return int(self.token_counts.sum()) + fields
+
+    @property
     def columns(self) -> ChunkColumns:
         """All but the ids, for kernels."""
         return ChunkColumns(

@@ -30,7 +30,7 @@ class ScatterResult:
 
     Attributes:
       runs: mostly one run file; a file that cannot be cut may become several.
-      chunks, tokens: of each split, in order.
+      chunks, tokens: of each split, in order; a word that a chunk carries counts as a token.
       documents_read: without those that were rejected; `documents_used` are those with tokens.
       rejected: reason -> number of documents.
       rejected_file: bytes and crc32c of the list of rejects.

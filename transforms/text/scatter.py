@@ -117,7 +117,7 @@ class Scatterer:
             splits.append(concatenate(parts, id_type))
             parts.clear()
             progress.chunks[split] += len(splits[-1])
-            progress.tokens[split] += int(splits[-1].token_counts.sum())
+            progress.tokens[split] += splits[-1].size
         histograms = [
             histogram(chunks.hashes, objective.estimate_output_bytes(chunks).astype(np.int64))
             for objective, chunks in zip(self._objectives, splits, strict=True)
@@ -209,6 +209,7 @@ class Scatterer:
         if batch.carried is not None:
             fields = ChunkFields.encode(batch.carried).take(of_document)
             chunks = replace(chunks, fields=fields)
+            progress.held_tokens += len(fields.words)
             self._add_labels(batch.carried, progress)
         splits = self._splits(batch, source)
         self._sample_contents(batch, source, splits, progress)
