@@ -138,8 +138,8 @@ class TestExamples:
     @pytest.mark.parametrize(
         ("form", "digest"), [("single", "15e45afd3e5a152e"), ("pairs", "573765e695abbc0f")]
     )
-    def test_golden_bytes(self, form: str, digest: str, source: Path) -> None:
-        data = b"".join(shard_bytes(source.parent / form).values())
+    def test_golden_bytes(self, request: pytest.FixtureRequest, form: str, digest: str) -> None:
+        data = b"".join(shard_bytes(request.getfixturevalue(form)).values())
         assert blake2b(data, digest_size=8).hexdigest() == digest
 
     def test_two_workers_and_small_work_items_write_the_same(
@@ -255,7 +255,11 @@ class TestTables:
         assert sorted(records(tmp_path / "ds")) == sorted(records(tmp_path / "plain"))
 
     def test_rows_of_glue_have_quotes_that_enclose_nothing(
-        self, tmp_path: Path, vocab_file: str, monkeypatch: pytest.MonkeyPatch
+        self,
+        tmp_path: Path,
+        vocab_file: str,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
     ) -> None:
         from recordmill.pipelines.planning import text_planner
 
@@ -263,6 +267,7 @@ class TestTables:
         (tmp_path / "train.tsv").write_text("id\tlabel\ttext\n" + "".join(lines))
         source, flags = tmp_path / "train.tsv", ("--keep_fields=id:int", "--warnings=none")
         assert run(source, tmp_path / "no", vocab_file, *flags) == 1
+        assert "broken_row" in capsys.readouterr().err
         flags = (*flags, "--quoting=none")
         assert run(source, tmp_path / "ds", vocab_file, *flags) == 0
         assert sorted(row["id"][0] for row in rows_of(tmp_path / "ds")) == list(range(300))

@@ -22,7 +22,7 @@ REASONS = {
     "no_text": "the text of a row to classify, or the second text of its pair, is empty",
     "field_not_text": "the field is no string",
     "wrong_number_of_fields": "the row has more or fewer fields than the header",
-    "broken_row": "the row cannot be read as CSV",
+    "broken_row": "the row cannot be read as CSV; see --quoting",
     "line_too_long": "the record is longer than 64 MiB",
     "broken_file": "the file ends too early or is damaged; what came before is used",
     # text and images

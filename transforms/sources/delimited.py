@@ -67,13 +67,17 @@ class RecordScanner:
         return ends[: _scan(block, self._delimiter, self._state, ends)]
 
 
-def parse_row(record: str, delimiter: str, *, quotes: bool = True) -> list[str]:
+def parse_row(
+    record: str, delimiter: str, *, quotes: bool = True, strict: bool = False
+) -> list[str]:
     """Returns the fields of one record, [] for a blank one.
 
     Args:
       record: with its line end.
       delimiter: what stands between fields.
       quotes: whether quotes have a meaning.
+      strict: whether a field must end behind its second quote. Else quotes that enclose nothing
+        make one row of two.
 
     Raises:
       csv.Error: the record cannot be read.
@@ -81,7 +85,10 @@ def parse_row(record: str, delimiter: str, *, quotes: bool = True) -> list[str]:
     text = io.StringIO(record, newline="")
     rows = list(
         csv.reader(
-            text, delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
+            text,
+            delimiter=delimiter,
+            quoting=csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE,
+            strict=strict,
         )
     )
     if len(rows) > 1:

@@ -28,6 +28,8 @@ class DelimitedRecords:
     def __init__(self, source: SourceRange, spec: DocumentSpec, limits: DocumentLimits) -> None:
         self._delimiter = delimiter_of(source.format, spec.delimiter)
         self._header = read_header(source, spec, limits)
+        # A row that swallowed the next would be an example with two labels, one of them in its text.
+        self._strict = spec.row.label is not None
         self._quotes = spec.quotes
         self._scanner = RecordScanner(self._delimiter, quotes=spec.quotes)
         self._before_header = source.start == 0 and spec.header == "first_row"
@@ -48,7 +50,9 @@ class DelimitedRecords:
             self._before_header = False
             return None
         try:
-            row = parse_row(record.decode("utf-8"), self._delimiter, quotes=self._quotes)
+            row = parse_row(
+                record.decode("utf-8"), self._delimiter, quotes=self._quotes, strict=self._strict
+            )
         except csv.Error as error:
             raise RecordRejectedError("broken_row", str(error)) from error
         if len(row) != len(self._header):

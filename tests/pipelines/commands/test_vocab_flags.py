@@ -105,7 +105,7 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     table = "book,text\n" + "".join(f"b{i};x,{line}\n" for i, line in enumerate(lines))
     (tmp_path / "in.csv").write_text(table)
-    (tmp_path / "quoted.tsv").write_text("text\n" + '"the ""water"" of people"\n' * 5)
+    (tmp_path / "quoted.tsv").write_text("text\n" + '"the water of people"\n' * 5)
     (tmp_path / "invalid.txt").write_bytes(b"the p\xe9n of all\n\n" + b"the ink of all\n\n" * 5)
     (tmp_path / "in.csv.copy").write_text("kept\n")
     return tmp_path
