@@ -28,7 +28,7 @@ class DelimitedRecords:
     def __init__(self, source: SourceRange, spec: DocumentSpec, limits: DocumentLimits) -> None:
         self._delimiter = delimiter_of(source.format, spec.delimiter)
         self._header = read_header(source, spec, limits)
-        # A row that swallowed the next would be an example with two labels, one of them in its text.
+        # A row that swallowed the next would be an example with another's label in its text.
         self._strict = spec.row.label is not None
         self._quotes = spec.quotes
         self._scanner = RecordScanner(self._delimiter, quotes=spec.quotes)
