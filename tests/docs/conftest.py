@@ -37,8 +37,8 @@ def make_inputs(folder: Path, corpus: Path, vocab_file: str) -> None:
             path.unlink()
     shutil.copy(vocab_file, folder / "vocab.txt")
     rows = [
-        f"{number},{('good', 'bad')[number % 2]},the answer was all that they had said,so it was"
-        for number in range(40)
+        f"{number},{('good', 'bad')[number % 2]},answer {number} was all that they had said,so it was"
+        for number in range(200)
     ]
     for name in ("reviews.csv", "pairs.csv"):
         (folder / name).write_text("\n".join(["id,label,text,hypothesis", *rows]) + "\n")
