@@ -37,7 +37,7 @@ def make_inputs(folder: Path, corpus: Path, vocab_file: str) -> None:
             path.unlink()
     shutil.copy(vocab_file, folder / "vocab.txt")
     rows = [
-        f"{number},{('good', 'bad')[number % 2]},answer {number} was all that they had said,so it was"
+        f"{number},{('good', 'bad')[number % 2]},answer {number} was all they had said,so it was"
         for number in range(200)
     ]
     for name in ("reviews.csv", "pairs.csv"):
