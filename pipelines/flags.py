@@ -73,11 +73,11 @@ class TextInputFlags(InputFlags):
     """Of `add_input_arguments` of text: how documents lie in files."""
 
     input_format: str
-    documents: str
     text_field: str
     header: str
     columns: str | None
     delimiter: str | None
+    quoting: str
     encoding: str
     encoding_errors: str
     do_lower_case: bool
@@ -90,6 +90,12 @@ class TextFlags(TextInputFlags, JobFlags):
     splits: str
     split_by: str
     split_from: str
+    documents: str
+    text_pair_field: str
+    label_field: str | None
+    labels: str
+    keep_fields: str
+    check_case: bool
     input_file: str | None
     output_file: str | None
     task: str

@@ -24,6 +24,7 @@ from recordmill.pipelines.options import (
     required,
 )
 from recordmill.records.errors import UsageError, one_of
+from recordmill.transforms.dataset.labels import read_labels
 from recordmill.transforms.images.augmentation import OPERATIONS, AugmentationSpec
 from recordmill.transforms.images.compat import MAX_PIXELS
 from recordmill.transforms.images.decoding import DecodeSpec
@@ -31,9 +32,9 @@ from recordmill.transforms.images.encoding import ENCODINGS, EncodeSpec
 from recordmill.transforms.images.examples import FORMATS, TASKS, ImageSpec
 from recordmill.transforms.images.geometry import MODES, RESAMPLING, TransformSpec, parse_size
 from recordmill.transforms.images.job import ImageJob
-from recordmill.transforms.images.kept_fields import parse_fields
-from recordmill.transforms.images.listing.list_images import SourceSpec, read_labels
+from recordmill.transforms.images.listing.list_images import SourceSpec
 from recordmill.transforms.images.listing.source_spec import LAYOUTS
+from recordmill.transforms.sources.kept_fields import parse_fields
 
 _LABELS_FROM = {
     "auto": "auto", "from_folder": "folder", "from_field": "field", "none": "none",
@@ -246,7 +247,9 @@ class ImageRequest:
 
 def _source_spec(options: ImageFlags) -> SourceSpec:
     """Checks these flags and freezes them."""
-    labels = () if options.labels in _LABELS_FROM else read_labels(options.labels)
+    labels: tuple[str, ...] = ()
+    if options.labels not in _LABELS_FROM:
+        labels = read_labels(options.labels, kinds="from_folder, from_field, number, none")
     check_annotation_flags(options)
     first, *more = options.annotations or [""]
     return SourceSpec(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import codecs
 from collections.abc import Set
 
-from recordmill.pipelines.flags import TextFlags
+from recordmill.pipelines.flags import TextFlags, TextInputFlags
 from recordmill.pipelines.options import parse_splits
 from recordmill.records.errors import UsageError
 from recordmill.transforms.sources.document_spec import DocumentSpec
@@ -16,6 +16,7 @@ from recordmill.transforms.text.tokenization import Vocabulary
 
 _WINDOWS = ("mlm", "mlm_tokens")
 _MASKED = ("bert", "mlm")
+_CLASSIFY = ("classify",)
 _TABLES = ("csv", "tsv")
 _RECORDS = ("jsonl", "json", *_TABLES)
 
@@ -24,7 +25,8 @@ _TASKS = {
     "overlap_size": _WINDOWS,
     "min_short_seq_length": _WINDOWS,
     "allow_cross_document_examples": _WINDOWS,
-    "use_v2_feature_names": _MASKED,
+    "short_seq_prob": ("bert", *_WINDOWS),
+    "use_v2_feature_names": (*_MASKED, *_CLASSIFY),
     "use_position_id": ("bert",),
     "use_segment_ids": ("mlm",),
     "sentence_splitter": ("bert",),
@@ -35,6 +37,9 @@ _TASKS = {
     "max_ngram_size": _MASKED,
     "replacement": _MASKED,
     "record_type": ("mlm_tokens",),
+    "text_pair_field": _CLASSIFY,
+    "label_field": _CLASSIFY,
+    "labels": _CLASSIFY,
 }
 
 
@@ -56,13 +61,15 @@ def check_effects(options: TextFlags, given: Set[str]) -> None:
         raise UsageError(
             "--dupe_factor must be 1 for --task=mlm_tokens, which is masked on reading"
         )
+    if task == "classify" and options.dupe_factor not in (None, 1):
+        raise UsageError("--dupe_factor must be 1 for --task=classify, which writes each row once")
+    _check_kept_fields(options)
     splits = parse_splits(options.splits, None)
     whole_words = options.do_whole_word_mask or options.max_ngram_size > 1
-    whole_encoding = _codec_name(options.encoding) == "iso8859-1"
+    check_encoding(options)
     without_effect = {
         "min_short_seq_length": (options.short_seq_prob == 0, "with --short_seq_prob=0"),
         "replacement": (not whole_words, "without --do_whole_word_mask or --max_ngram_size"),
-        "encoding_errors": (whole_encoding, "with an encoding in which every byte is a character"),
     }
     for name, (is_without, why) in without_effect.items():
         if is_without and name in given:
@@ -71,6 +78,42 @@ def check_effects(options: TextFlags, given: Set[str]) -> None:
         raise _no_effect("dupe_splits", "where there is one copy")
     if options.dupe_splits and len(splits) == 1:
         raise _no_effect("dupe_splits", f"where there is one split, {splits[0].name}")
+
+
+def check_encoding(options: TextInputFlags) -> None:
+    """Refuses --encoding_errors where there are none.
+
+    Raises:
+      UsageError: every byte is a character in the encoding.
+    """
+    whole_encoding = _codec_name(options.encoding) == "iso8859-1"
+    if whole_encoding and options.encoding_errors != "strict":
+        raise _no_effect("encoding_errors", "with an encoding in which every byte is a character")
+
+
+def _check_kept_fields(options: TextFlags) -> None:
+    """Refuses --keep_fields where a record holds several documents, or cannot hold fields.
+
+    Raises:
+      UsageError: says why.
+    """
+    if not options.keep_fields:
+        return
+    if options.task == "bert":
+        raise UsageError(
+            "--keep_fields has no meaning for --task=bert, whose records hold segments of two "
+            "documents; leave it out, or give --task=mlm"
+        )
+    if options.allow_cross_document_examples:
+        raise UsageError(
+            "--keep_fields has no meaning with --allow_cross_document_examples, where a record "
+            "holds several documents; leave one of them out"
+        )
+    if options.task == "mlm_tokens" and options.record_type != "example":
+        raise UsageError(
+            "--keep_fields needs --record_type=example for --task=mlm_tokens, because a "
+            "SequenceExample has lists of tokens alone"
+        )
 
 
 def _codec_name(encoding: str) -> str:
@@ -95,7 +138,15 @@ def check_formats(spec: DocumentSpec, formats: Set[str], num_splits: int) -> Non
     Raises:
       UsageError: names the flag and the formats.
     """
-    for name, given in (("split_by", spec.split_by), ("split_from", spec.split_from)):
+    if spec.row.label and "text" in formats:
+        raise UsageError(
+            "--task=classify needs rows with fields: JSONL, CSV or TSV, and there is plain text; "
+            "name the format with --input_format"
+        )
+    for name, given in (
+        ("split_by", spec.split_by), ("split_from", spec.split_from),
+        ("keep_fields", spec.row.keep_fields),
+    ):  # fmt: skip
         if given and "text" in formats:
             raise UsageError(f"--{name} needs fields: JSONL, CSV or TSV, and there is plain text")
     if spec.split_by and num_splits == 1:
@@ -105,8 +156,11 @@ def check_formats(spec: DocumentSpec, formats: Set[str], num_splits: int) -> Non
             f"--documents={spec.documents} is for plain text, and the input is "
             f"{_listed(formats)}; leave it out"
         )
-    options = {"header": spec.header != "first_row", "delimiter": spec.delimiter}
-    for name in (name for name, given in options.items() if given):
+    flags = {
+        "header": spec.header != "first_row", "delimiter": spec.delimiter,
+        "quoting": not spec.quotes,
+    }  # fmt: skip
+    for name in (name for name, given in flags.items() if given):
         if not formats & set(_TABLES):
             raise UsageError(
                 f"--{name} is for CSV and TSV, and the input is {_listed(formats)}; leave it out, "
@@ -124,24 +178,35 @@ def _listed(formats: Set[str]) -> str:
     return " and ".join(sorted(names[name] for name in formats))
 
 
-def check_case(vocabulary: Vocabulary, *, lower_case: bool) -> None:
+def check_case(vocabulary: Vocabulary, *, lower_case: bool, refuse: bool = True) -> None:
     """Checks that the vocabulary's case is that of the text once it is tokenized.
 
+    Args:
+      vocabulary: to be used.
+      lower_case: as in --do_lower_case.
+      refuse: as in --check_case.
+
     Raises:
-      UsageError: words with capital letters would all be unknown, or no token with one be used.
+      UsageError: words with capital letters would all be unknown, or no token with one be used;
+        or there is nothing to refuse, so --no-check_case has no effect.
     """
     source, share = vocabulary.source, vocabulary.share_of_capitals
-    if share is None:
+    fits = share is None or (share < _CASED_SHARE if lower_case else share > 0)
+    if not refuse and fits:
+        raise _no_effect("no-check_case", f"where the case of --vocab_file {source} fits")
+    if not refuse or share is None:
         return
     if not lower_case and not share:
         raise UsageError(
             f"--no-do_lower_case needs a vocabulary with capital letters, and --vocab_file "
-            f"{source} has none: every word with one would be [UNK]; give --do_lower_case"
+            f"{source} has none: every word with one would be [UNK]; give --do_lower_case, or "
+            "--no-check_case if that is meant"
         )
     if lower_case and share >= _CASED_SHARE:
         raise UsageError(
             f"--vocab_file {source} is cased ({share:.0%} of its tokens have capital letters), and "
-            "lower-cased text never uses those; give --no-do_lower_case"
+            "lower-cased text never uses those; give --no-do_lower_case, or --no-check_case if "
+            "that is meant"
         )
 
 

@@ -15,10 +15,18 @@ from recordmill.pipelines.options import (
     parse_splits,
     required,
 )
+from recordmill.pipelines.row_options import add_row_arguments, row_spec
 from recordmill.pipelines.text_checks import check_effects
 from recordmill.pipelines.text_inputs import split_patterns, split_shares, with_bert_flags
 from recordmill.records.text_formats import RECORD_TYPES
-from recordmill.transforms.sources.document_spec import DOCUMENTS, HEADERS, SPLITTERS, DocumentSpec
+from recordmill.transforms.sources.document_spec import (
+    DOCUMENTS,
+    HEADERS,
+    QUOTINGS,
+    SPLITTERS,
+    DocumentSpec,
+)
+from recordmill.transforms.text.classification import ClassifySpec
 from recordmill.transforms.text.job import OBJECTIVES, ObjectiveSpec, TextJob
 from recordmill.transforms.text.masking import MaskSpec
 from recordmill.transforms.text.pairing import PairSpec
@@ -39,10 +47,6 @@ def add_input_arguments(parser: argparse.ArgumentParser) -> None:
         "alone; .gz, .bz2, .xz and .zst are decompressed in any case.",
     )  # fmt: skip
     group.add_argument(
-        "--documents", default="blank_line", choices=DOCUMENTS,
-        help="What a document is in plain text: a block between blank lines, a line, or a file.",
-    )  # fmt: skip
-    group.add_argument(
         "--text_field", default="text", help="The field or column of text in JSONL, CSV and TSV."
     )
     group.add_argument(
@@ -56,6 +60,11 @@ def add_input_arguments(parser: argparse.ArgumentParser) -> None:
         "--delimiter",
         help="What separates fields of CSV and TSV: a character or tab; by default comma and tab.",
     )
+    group.add_argument(
+        "--quoting", default="csv", choices=QUOTINGS,
+        help="csv: quotes enclose fields of CSV and TSV. none: they are characters, as in the TSV "
+        "files of GLUE.",
+    )  # fmt: skip
     group.add_argument("--encoding", default="utf-8", help="The encoding of the input files.")
     group.add_argument(
         "--encoding_errors", default="strict", choices=("strict", "replace"),
@@ -72,12 +81,21 @@ def add_text_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `recordmill text`."""
     add_input_arguments(parser)
     parser.add_argument_group("input").add_argument(
+        "--documents", default="blank_line", choices=DOCUMENTS,
+        help="What a document is in plain text: a block between blank lines, a line, or a file.",
+    )  # fmt: skip
+    parser.add_argument_group("input").add_argument(
         "--split_by", default="",
         help="A field of JSONL, CSV and TSV; documents with the same value share a split.",
     )  # fmt: skip
     parser.add_argument_group("input").add_argument(
         "--split_from", default="", metavar="FIELD",
         help="A field whose value is the name of the split, one of --splits=train,validation.",
+    )  # fmt: skip
+    add_row_arguments(parser.add_argument_group("input"))
+    parser.add_argument_group("input").add_argument(
+        "--check_case", action=BooleanFlag, default=True,
+        help="Refuse a vocabulary whose capital letters do not fit --do_lower_case.",
     )  # fmt: skip
     _add_bert_arguments(parser.add_argument_group("names of google-research/bert"))
     add_output_arguments(parser)
@@ -99,7 +117,7 @@ def _add_example_arguments(task: FlagGroup) -> None:
     task.add_argument(
         "--task", default="bert", choices=OBJECTIVES,
         help="bert: masked pairs of segments; mlm: masked windows; mlm_tokens: windows that the "
-        "reader masks.",
+        "reader masks; classify: labelled texts or pairs of texts, as BERT's run_classifier.",
     )  # fmt: skip
     task.add_argument(
         "--vocab_file", default="", help="The WordPiece vocabulary, one token per line."
@@ -112,7 +130,8 @@ def _add_example_arguments(task: FlagGroup) -> None:
     )
     task.add_argument(
         "--dupe_factor", type=int,
-        help="Copies of the text, each masked in its own way; by default 10, for mlm_tokens 1.",
+        help="Copies of the text, each masked in its own way; by default 10, for mlm_tokens and "
+        "classify 1.",
     )  # fmt: skip
     task.add_argument(
         "--dupe_splits", metavar="NAME,… | all",
@@ -121,7 +140,8 @@ def _add_example_arguments(task: FlagGroup) -> None:
     )  # fmt: skip
     task.add_argument(
         "--short_seq_prob", type=float, default=0.1,
-        help="The probability that an example is made shorter than --max_seq_length.",
+        help="Of pretraining: the probability that an example is made shorter than "
+        "--max_seq_length.",
     )  # fmt: skip
     task.add_argument(
         "--min_short_seq_length", type=int,
@@ -137,7 +157,7 @@ def _add_example_arguments(task: FlagGroup) -> None:
     )  # fmt: skip
     task.add_argument(
         "--use_v2_feature_names", action=BooleanFlag,
-        help="bert, mlm: name the features as Model Garden's second version does.",
+        help="bert, mlm, classify: name the features as Model Garden's second version does.",
     )  # fmt: skip
     task.add_argument(
         "--use_position_id", action=BooleanFlag, help="bert: write the feature position_ids too."
@@ -191,6 +211,7 @@ class TextRequest:
       splits: for each glob the split that its files are for, "" for any.
       input_format: as in --input_format.
       vocab_file: the path of the vocabulary.
+      check_case: as in --check_case.
     """
 
     job: TextJob
@@ -198,10 +219,17 @@ class TextRequest:
     splits: list[str]
     input_format: str
     vocab_file: str
+    check_case: bool = True
 
 
-def document_spec(options: TextInputFlags, splitter: str, split_by: str = "") -> DocumentSpec:
+def document_spec(
+    options: TextInputFlags, splitter: str, split_by: str = "", documents: str = "blank_line"
+) -> DocumentSpec:
     """Returns what `add_input_arguments` says of how documents lie in files.
+
+    Args:
+      options: has those flags.
+      splitter, split_by, documents: see `DocumentSpec`.
 
     Raises:
       UsageError: one line: the rule, what was found, what to do.
@@ -209,9 +237,9 @@ def document_spec(options: TextInputFlags, splitter: str, split_by: str = "") ->
     named = options.delimiter or ""
     columns = options.columns.split(",") if options.columns else []
     return DocumentSpec(
-        options.documents, splitter, options.encoding, options.encoding_errors,
+        documents, splitter, options.encoding, options.encoding_errors,
         options.text_field, split_by, options.header, tuple(name.strip() for name in columns),
-        "\t" if named in ("tab", "\\t") else named,
+        "\t" if named in ("tab", "\\t") else named, quoting=options.quoting,
     )  # fmt: skip
 
 
@@ -219,7 +247,8 @@ def _documents(options: TextFlags) -> DocumentSpec:
     splitter = options.sentence_splitter
     if splitter == "auto" and options.task != "bert":
         splitter = "none"
-    spec = document_spec(options, splitter, options.split_by)
+    spec = document_spec(options, splitter, options.split_by, options.documents)
+    spec = replace(spec, row=row_spec(options))
     if not options.split_from:
         return spec
     names = tuple(split.name for split in parse_splits(options.splits, None))
@@ -261,17 +290,20 @@ def text_request(namespace: argparse.Namespace) -> TextRequest:
     )  # fmt: skip
     window = WindowSpec()
     pair = PairSpec()
+    classify = ClassifySpec()
     if task == "bert":
         pair = PairSpec(length, options.short_seq_prob)
+    elif task == "classify":
+        classify = ClassifySpec(length)
     else:
         window = WindowSpec(
             length, overlap, options.short_seq_prob, 2 + overlap if least is None else least,
             options.allow_cross_document_examples,
         )  # fmt: skip
     objective_spec = ObjectiveSpec(
-        task, 1 if task == "mlm_tokens" else copies, pair, mask, window,
+        task, 1 if task in ("mlm_tokens", "classify") else copies, pair, mask, window,
         options.use_v2_feature_names, options.use_position_id,
-        options.record_type or "sequence_example", options.use_segment_ids,
+        options.record_type or "sequence_example", options.use_segment_ids, classify,
     )  # fmt: skip
     job = TextJob(
         **job_options(options, splits=options.splits, num_shards=options.num_shards),
@@ -280,4 +312,6 @@ def text_request(namespace: argparse.Namespace) -> TextRequest:
         lower_case=options.do_lower_case,
         dupe_splits=_dupe_splits(options),
     )
-    return TextRequest(job, patterns, splits, options.input_format, options.vocab_file)
+    return TextRequest(
+        job, patterns, splits, options.input_format, options.vocab_file, options.check_case
+    )

@@ -217,6 +217,7 @@ def write_vocabulary(
         target_bytes=task_bytes(input_bytes, engine.workers),
         splittable=request.documents.splittable,
         delimiter=request.documents.delimiter,
+        quotes=request.documents.quotes,
     )
     load_tensorflow("tensorflow_text")
     learn = request.learn

@@ -5,6 +5,8 @@ and Cerebras Model Zoo read too. `input_mask` is 1 on tokens and 0 on padding; l
 `next_sentence_labels` is a random second segment.
 """
 
+from dataclasses import replace
+
 from recordmill.records.schema import Feature, Schema
 
 RECORD_TYPES = ("sequence_example", "example")
@@ -53,8 +55,37 @@ def mlm(
     return Schema(tuple(_v2_named(features) if use_v2_feature_names else features))
 
 
+def classify(
+    *,
+    max_seq_length: int,
+    classes: tuple[str, ...] = (),
+    is_number: bool = False,
+    use_v2_feature_names: bool = False,
+) -> Schema:
+    """Returns the schema of text classification, that of google-research/bert's run_classifier.
+
+    Args:
+      max_seq_length: of every example.
+      classes: the names of class 0, 1, …
+      is_number: the label is a number to be predicted, a float.
+      use_v2_feature_names: the names of Model Garden's second version.
+    """
+    length = (max_seq_length,)
+    label = Feature("label_ids", "int64", (), "the class", kind="classes", classes=classes)
+    if is_number:
+        label = Feature("label_ids", "float32", (), "the number to be predicted")
+    features = [
+        Feature("input_ids", "int64", length, "token ids, padded with 0"),
+        Feature("input_mask", "int64", length, "1 on tokens, 0 on padding"),
+        Feature("segment_ids", "int64", length, "0 on first text, 1 on second"),
+        Feature("is_real_example", "int64", (), "1, which run_classifier's reader asks for"),
+        label,
+    ]
+    return Schema(tuple(_v2_named(features) if use_v2_feature_names else features))
+
+
 def _v2_named(features: list[Feature]) -> list[Feature]:
-    return [Feature(V2_NAMES.get(f.name, f.name), f.dtype, f.shape, f.meaning) for f in features]
+    return [replace(feature, name=V2_NAMES.get(feature.name, feature.name)) for feature in features]
 
 
 def mlm_tokens(*, record_type: str = "sequence_example") -> Schema:

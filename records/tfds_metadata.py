@@ -15,6 +15,8 @@ from recordmill.records.schema import OBJECTS, Schema
 
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
 _INPUTS = ("image", "image/encoded", "text")
+_TEXT_INPUTS = ("input_ids", "input_word_ids", "input_mask", "segment_ids", "input_type_ids")
+_TEXT_TARGET = "label_ids"
 _TARGETS = (
     "label",
     "labels",
@@ -45,9 +47,15 @@ def name_and_version(path: str) -> tuple[str, str]:
     return (name if name[0].isalpha() else f"d_{name}"), version
 
 
-def supervised_keys(schema: Schema) -> tuple[str, str] | None:
-    """Returns the input and the target of records that have one of each, else None."""
+def supervised_keys(schema: Schema) -> tuple[str | tuple[str, ...], str] | None:
+    """Returns the input and the target of records that have one of each, else None.
+
+    The input of text classification is what BERT reads: several features, which TFDS gives as a
+    dict.
+    """
     names = [feature.name for feature in schema.features]
+    if _TEXT_TARGET in names:
+        return tuple(name for name in _TEXT_INPUTS if name in names), _TEXT_TARGET
     inputs = [name for name in _INPUTS if name in names]
     targets = [name for name in _TARGETS if name in names]
     if len(inputs) != 1 or len(targets) != 1:
@@ -81,7 +89,7 @@ def tfds_files(manifest: Manifest, *, description: str) -> dict[str, bytes]:
     }
     pair = supervised_keys(schema)
     if pair:
-        info["supervisedKeys"] = {"tuple": {"items": [{"featureKey": key} for key in pair]}}
+        info["supervisedKeys"] = {"tuple": {"items": [_nest(keys) for keys in pair]}}
     labels = {
         _labels_file(feature.name): "".join(f"{name}\n" for name in feature.classes).encode()
         for feature in schema.features
@@ -92,6 +100,13 @@ def tfds_files(manifest: Manifest, *, description: str) -> dict[str, bytes]:
         "features.json": to_json(schema.tfds_features()),
         **labels,
     }
+
+
+def _nest(keys: str | tuple[str, ...]) -> dict[str, Any]:
+    """Returns a feature, or several as a dict by their own names, as TFDS' SupervisedKeys.Nest."""
+    if isinstance(keys, str):
+        return {"featureKey": keys}
+    return {"dict": {"dict": {key: _nest(key) for key in keys}}}
 
 
 def _labels_file(name: str) -> str:

@@ -13,6 +13,7 @@ from recordmill.pipelines.engines.choice import choose_engine, parse_arguments
 from recordmill.pipelines.flags import TextInputFlags
 from recordmill.pipelines.options import required
 from recordmill.pipelines.planning.text_planner import check_columns
+from recordmill.pipelines.text_checks import check_encoding, check_formats
 from recordmill.pipelines.text_inputs import text_patterns
 from recordmill.pipelines.text_options import add_input_arguments, document_spec
 from recordmill.pipelines.vocabulary import VocabRequest, write_vocabulary
@@ -68,6 +69,7 @@ def vocab_request(options: VocabFlags) -> VocabRequest:
       UsageError: one line: the rule, what was found, what to do.
     """
     required(options, "input", "output")
+    check_encoding(options)
     learn = LearnSpec(
         options.vocab_size,
         tuple(options.special_tokens.split(",")),
@@ -120,6 +122,7 @@ def main(arguments: list[str]) -> int:
     # The input comes first: where it is wrong, no folder is made for the output.
     listed = list_sources(request.patterns, input_format=request.input_format)
     with closing(SourceList(listed)) as sources:
+        check_formats(request.documents, sources.formats, num_splits=1)
         check_contents(sources, request.documents)
         check_columns(sources, request.documents, [("--text_field", request.documents.text_field)])
         _check_output(request.output, overwrite=options.overwrite)

@@ -43,11 +43,12 @@ from recordmill.records.errors import UsageError
 from recordmill.records.hashing import seed_for
 from recordmill.transforms.dataset.error_budget import check_budget
 from recordmill.transforms.dataset.job import SplitSpec
+from recordmill.transforms.dataset.labels import LABELS_PATH, first_fraction
 from recordmill.transforms.dataset.rejects import write_rejects
 from recordmill.transforms.dataset.splits import choose_splits
 from recordmill.transforms.dataset.workspace import write_json
 from recordmill.transforms.images.channel_statistics import statistics_tasks
-from recordmill.transforms.images.job import LABELS_PATH, ImageJob
+from recordmill.transforms.images.job import ImageJob
 from recordmill.transforms.images.label_map import LABEL_MAP_PATH
 from recordmill.transforms.images.listing.list_images import (
     Listing,
@@ -63,7 +64,6 @@ from recordmill.transforms.images.shard_plan import ImageShardPlan
 from recordmill.transforms.images.stages import build_images
 from recordmill.transforms.storage import files
 
-_MOST_FRACTIONS = 20  # as classes
 _LAYOUTS_WITHOUT_ANNOTATIONS = ("flat", "folders", "idx")
 
 
@@ -314,20 +314,13 @@ def _refuse_numbers(names: list[str]) -> None:
     Raises:
       UsageError: there are more than 20 labels, and most are fractions.
     """
-    fractions = [name for name in names if _is_fraction(name)]
-    if len(names) > _MOST_FRACTIONS and 2 * len(fractions) > len(names):
+    fraction = first_fraction(names)
+    if fraction:
         raise UsageError(
             f"--labels=number is needed where labels are numbers to be predicted; {len(names)} "
-            f"different ones occur, such as {fractions[0]}; or list them in a file of --labels if "
+            f"different ones occur, such as {fraction}; or list them in a file of --labels if "
             "they are classes"
         )
-
-
-def _is_fraction(name: str) -> bool:
-    try:
-        return not float(name).is_integer()
-    except (ValueError, OverflowError):
-        return False
 
 
 def _check_annotations(task: str, spec: SourceSpec) -> None:

@@ -17,6 +17,7 @@ from recordmill.pipelines.planning.work_plan import Inventory, Phase, Planner, W
 from recordmill.pipelines.text_checks import check_case, check_formats
 from recordmill.pipelines.text_options import TextRequest
 from recordmill.records.errors import UsageError
+from recordmill.transforms.dataset.labels import LABELS_PATH
 from recordmill.transforms.dataset.shard_counts import count_shards
 from recordmill.transforms.dataset.workspace import read_json, reason
 from recordmill.transforms.sources.delimited_records import read_first_row
@@ -78,7 +79,8 @@ def choose_run_tree(job: TextJob, tasks: int, input_bytes: int) -> MergeTree:
     shards = count_shards(split_bytes, job.splits, job.shards)
     # About how many ranges all shards together read from each run.
     build_reads = sum(map(operator.mul, shards, job.copies))
-    return choose_merge_tree(tasks, build_reads, input_bytes / 2)
+    run_bytes = input_bytes if job.documents.row.keep_fields else input_bytes / 2
+    return choose_merge_tree(tasks, build_reads, run_bytes)
 
 
 def check_columns(
@@ -130,14 +132,16 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
     def __init__(self, request: TextRequest) -> None:
         super().__init__(request.job)
         self._request = request
+        if request.job.objective.name == "classify":
+            self.metadata = (LABELS_PATH,)
 
     @contextmanager
     def inspect(self) -> Iterator[TextInventory]:
         """Lists the input and reads the vocabulary."""
         request, job = self._request, self.job
         data, vocabulary = read_vocabulary(request.vocab_file)
-        check_case(vocabulary, lower_case=job.lower_case)
-        job.objective.bind(vocabulary, job.seed)
+        check_case(vocabulary, lower_case=job.lower_case, refuse=request.check_case)
+        job.objective.bind(vocabulary, job.seed, job.documents.row)
         patterns, spec = request.patterns, job.documents
         output = job.workspace.output
         for pattern in patterns:
@@ -155,7 +159,7 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
             check_contents(sources, spec)
             flags = (
                 ("--text_field", spec.text_field), ("--split_by", spec.split_by),
-                ("--split_from", spec.split_from),
+                ("--split_from", spec.split_from), *spec.row.flags,
             )  # fmt: skip
             check_columns(sources, spec, flags)
             self._take_shares(sources)
@@ -189,7 +193,7 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
         target = task_bytes(input_bytes, workers)
         tasks = cut_work_items(
             inventory.files, target_bytes=target, splittable=job.documents.splittable,
-            delimiter=job.documents.delimiter,
+            delimiter=job.documents.delimiter, quotes=job.documents.quotes,
         )  # fmt: skip
         count = write_work_items(job.workspace.work, tasks)
         return choose_run_tree(job, count, input_bytes)

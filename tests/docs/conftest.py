@@ -38,6 +38,12 @@ def make_inputs(folder: Path, corpus: Path, vocab_file: str) -> None:
     for name in ("wiki.txt", "books.txt"):
         shutil.copy(min(corpus.iterdir()), folder / name)
     shutil.copy(vocab_file, folder / "vocab.txt")
+    rows = [
+        f"{number},{('good', 'bad')[number % 2]},answer {number} was all they had said,so it was"
+        for number in range(200)
+    ]
+    for name in ("reviews.csv", "pairs.csv"):
+        (folder / name).write_text("\n".join(["id,label,text,hypothesis", *rows]) + "\n")
     for number in range(6):
         for seed, name in enumerate(CLASSES):
             _picture(folder / "photos" / name / f"{number}.jpg", 2 * number + seed)
@@ -56,6 +62,8 @@ DATASETS = {
     "--max_seq_length=64 --dupe_factor=2 --splits=train:0.8,validation:0.2 --num_shards=2",
     "tokens": "text --input=corpus/*.txt --output=tokens --vocab_file=vocab.txt --task=mlm_tokens "
     "--max_seq_length=64 --num_shards=2",
+    "reviews": "text --input=reviews.csv --output=reviews --vocab_file=vocab.txt --task=classify "
+    "--max_seq_length=32 --num_shards=1",
     "images": "images --input=photos --output=images --image_size=32x32 --statistics=sample "
     "--num_shards=2 --copies=8 --augmentations=flip",
 }  # fmt: skip

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Callable
@@ -21,6 +22,7 @@ import pytest
 from recordmill.pipelines.command_line import main
 from recordmill.records.manifest import Manifest
 
+from ..conftest import make_documents
 from . import trees
 from .table import PROPERTY, Reading, to_text
 
@@ -125,6 +127,47 @@ def count(request: pytest.FixtureRequest) -> Count:
         assert read == reading.promised, reading
 
     return add
+
+
+@pytest.fixture(scope="session")
+def row_table() -> list[dict[str, Any]]:
+    """Rows of texts with labels: long ones, pairs of which either is the longer, other letters."""
+    rng = random.Random(11)
+    words = [word for text in make_documents(20) for line in text for word in line.split()]
+    words += ["Ünïcode,", "don't", "東京", "zzzqqq"]
+    return [
+        {
+            "text": "the " + " ".join(rng.choices(words, k=rng.choice([0, 10, 40, 90]))),
+            "other": "of " + " ".join(rng.choices(words, k=rng.choice([0, 10, 40, 90]))),
+            "label": rng.choice(["no", "yes", "perhaps"]), "score": rng.randrange(16) / 4,
+        }
+        for _ in range(90)
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def write_rows(
+    tmp_path_factory: pytest.TempPathFactory, row_table: list[dict[str, Any]], vocab_file: str
+) -> Callable[..., Path]:
+    """Writes a dataset of the rows in two shards; equal flags are written once."""
+    folder = tmp_path_factory.mktemp("rows")
+    source = folder / "rows.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in row_table), encoding="utf-8")
+    written: dict[tuple[str, ...], Path] = {}
+
+    def write(*flags: str) -> Path:
+        if flags not in written:
+            output = folder / f"dataset-{len(written)}"
+            line = [
+                "text", f"--input={source}", f"--output={output}", f"--vocab_file={vocab_file}",
+                "--task=classify", "--max_seq_length=64", "--num_shards=2",
+                "--direct_num_workers=1", *flags,
+            ]  # fmt: skip
+            assert main(line) == 0
+            written[flags] = output
+        return written[flags]
+
+    return write
 
 
 @pytest.fixture(scope="session")

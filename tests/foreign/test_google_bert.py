@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from .conftest import Count, ForeignCalls, promised
-from .rows import our_columns, row_keys
+from .conftest import Count, ForeignCalls, ForeignError, promised
+from .rows import our_columns, row_keys, same_rows
 
 LENGTH, PREDICTIONS = 64, 10
 MASK = 4  # the id of [MASK] in the vocabulary of the tests
@@ -55,6 +56,46 @@ class TestRunPretraining:
         assert len(keys) == 400
         assert set(keys) <= set(ours)
         assert keys != ours[:400]
+
+
+class TestRunClassifier:
+    """Its reader over our records, and its `convert_single_example` over the same rows."""
+
+    @pytest.mark.parametrize("pair", ["", "other"])
+    def test_the_same_examples(
+        self,
+        bert_checkout: Path,
+        foreign: ForeignCalls,
+        write_rows: Callable[..., Path],
+        row_table: list[dict[str, Any]],
+        vocab_file: str,
+        count: Count,
+        pair: str,
+    ) -> None:
+        flags = (f"--text_pair_field={pair}",) if pair else ()
+        dataset = write_rows(*flags)
+        number = promised(dataset)
+        names = (dataset / "labels.txt").read_text().split()
+        read = {
+            "action": "classify", "files": shards(dataset), "length": LENGTH, "rows": number + 5,
+        }  # fmt: skip
+        fields = ("text", pair) if pair else ("text",)
+        convert = {
+            "action": "convert", "texts": [[row[name] for name in fields] for row in row_table],
+            "labels": [row["label"] for row in row_table], "names": names, "length": LENGTH,
+            "vocab_file": vocab_file,
+        }  # fmt: skip
+        found, theirs = foreign.run("google_bert", read, convert, checkout=bert_checkout)
+        assert not isinstance(found, ForeignError), found
+        assert not isinstance(theirs, ForeignError), theirs
+        label = "text classify, pairs" if pair else "text classify"
+        count("google-research/bert run_classifier", dataset, len(found["input_ids"]), label)
+        features = ["input_ids", "input_mask", "segment_ids", "label_ids"]
+        ours = our_columns(dataset)
+        assert row_keys(found, [*features, "is_real_example"]) == (
+            row_keys(ours, [*features, "is_real_example"])
+        )
+        assert same_rows(theirs, ours, features)
 
 
 COPIES = 3

@@ -85,6 +85,35 @@ class TestPretrainDataloader:
             assert not found["input_type_ids"].any()
 
 
+class TestSentencePrediction:
+    """The loader of its fine-tuning, with its own defaults but for the length."""
+
+    def test_single_texts_pairs_and_numbers(
+        self, foreign: ForeignCalls, write_rows: Write, count: Count
+    ) -> None:
+        forms = {
+            "text classify": write_rows(),
+            "text classify, pairs": write_rows("--text_pair_field=other"),
+            "text classify, number": write_rows("--label_field=score", "--labels=number"),
+        }
+        calls = [
+            {
+                "action": "sentence", "input_path": f"{dataset}/train/*", "seq_length": LENGTH,
+                "label_type": "float" if label.endswith("number") else "int",
+            }
+            for label, dataset in forms.items()
+        ]  # fmt: skip
+        answers = foreign.run("model_garden", *calls)
+        for (label, dataset), found in zip(forms.items(), answers, strict=True):
+            assert not isinstance(found, ForeignError), found
+            rows = len(found["input_word_ids"])
+            count("Model Garden SentencePredictionDataLoader", dataset, rows, label)
+            ours = {V1.get(name, name): column for name, column in our_columns(dataset).items()}
+            names = ["input_word_ids", "input_type_ids", "input_mask", "label_ids"]
+            assert same_rows(found, ours, names)
+            assert found["input_type_ids"].any() == label.endswith("pairs")
+
+
 def vision(dataset: Path, module: str, **others: Any) -> dict[str, Any]:
     call = {"action": "vision", "files": f"{dataset}/train/*", "module": module}
     return {**call, "decoder": {}, "parser": {}, "decode_only": False, **others}

@@ -28,6 +28,22 @@ def test_text(foreign: ForeignCalls, bert_dataset: Path, count: Count) -> None:
         assert same_rows(found, ours, list(ours))
 
 
+def test_classified_text(foreign: ForeignCalls, write_rows: Write, count: Count) -> None:
+    """As a supervised pair too: the input is a dict of what BERT reads."""
+    dataset = write_rows("--text_pair_field=other")
+    call: dict[str, Any] = {"folder": str(dataset), "split": "train"}
+    found, pair = foreign.run("tfds_reader", call, {**call, "as_supervised": True})
+    assert not isinstance(found, ForeignError), found
+    assert not isinstance(pair, ForeignError), pair
+    count(READER, dataset, len(found["input_ids"]), "text classify, pairs")
+    ours = our_columns(dataset)
+    assert same_rows(found, ours, list(ours))
+    inputs = ["input_ids", "input_mask", "segment_ids"]
+    assert set(pair) == {*(f"0/{name}" for name in inputs), "1"}
+    named = {name: pair[f"0/{name}"] for name in inputs} | {"label_ids": pair["1"]}
+    assert same_rows(named, ours, [*inputs, "label_ids"])
+
+
 @pytest.fixture
 def datasets(write_images: Write) -> dict[str, Path]:
     tasks = {"classification": (), "detection": ("--format=tfds",), "segmentation": ()}

@@ -8,7 +8,7 @@ import pytest
 
 from recordmill.pipelines.command_line import main
 from recordmill.records.errors import UsageError
-from recordmill.transforms.images.kept_fields import KeptField, parse_fields
+from recordmill.transforms.sources.kept_fields import KeptField, parse_fields
 
 from ..pictures import jpeg
 from .test_image_job import read, run

@@ -18,6 +18,8 @@ from ..conftest import SharedFolder, bert_text, make_documents, make_vocabulary
 
 MLM = "--task=mlm"
 TOKENS = "--task=mlm_tokens"
+CLASSIFY = "--task=classify"
+ROWS_OF = "--input={folder}/rows.jsonl"
 SPLITS = "--splits=train:0.7,validation:0.3"
 WORDS = "--do_whole_word_mask"
 TEXT = "--input={folder}/corpus.txt"
@@ -52,7 +54,8 @@ def for_tasks(name: str, *tasks: str) -> tuple[tuple[tuple[str, ...], str], ...]
     return tuple(((f"--task={task}",), f"{message}{task}") for task in tasks)
 
 
-NOT_BERT = ("mlm", "mlm_tokens")
+UNMASKED = ("mlm_tokens", "classify")
+NOT_BERT = ("mlm", "mlm_tokens", "classify")
 ROWS = (
     Row("--input={folder}/other.txt"),
     Row(
@@ -94,6 +97,11 @@ ROWS = (
         "--delimiter=;",
         (MLM, PIPES, "--header=none", "--columns=book,text", "--delimiter=|"),
         (((TEXT,), "--delimiter is for CSV and TSV, and the input is plain text"),),
+    ),
+    Row(
+        "--quoting=none",
+        (MLM, CSV, "--max_rejected=1"),
+        (((TEXT,), "--quoting is for CSV and TSV, and the input is plain text"),),
     ),
     Row("--encoding=latin-1", (MLM, INVALID, "--max_rejected=1")),
     Row(
@@ -144,47 +152,91 @@ ROWS = (
     Row("--task=bert"),
     Row("--vocab_file={folder}/mixed.txt"),
     Row("--max_seq_length=32"),
-    Row("--dupe_factor=2", refused=(((TOKENS,), "--dupe_factor must be 1 for --task=mlm_tokens"),)),
+    Row(
+        "--dupe_factor=2",
+        refused=(
+            ((TOKENS,), "--dupe_factor must be 1 for --task=mlm_tokens"),
+            ((CLASSIFY,), "--dupe_factor must be 1 for --task=classify"),
+        ),
+    ),
     Row(
         "--dupe_splits=all",
         (MLM, SPLITS, "--dupe_factor=3"),
         (
-            *for_tasks("dupe_splits", "mlm_tokens"),
+            *for_tasks("dupe_splits", *UNMASKED),
             ((SPLITS, "--dupe_factor=1"), "--dupe_splits has no effect where there is one copy"),
             ((MLM, "--dupe_factor=3"), "--dupe_splits has no effect where there is one split"),
         ),
     ),
-    Row("--short_seq_prob=0.9"),
+    Row("--short_seq_prob=0.9", refused=for_tasks("short_seq_prob", "classify")),
     Row(
         "--min_short_seq_length=40",
         refused=(
-            *for_tasks("min_short_seq_length", "bert"),
+            *for_tasks("min_short_seq_length", "bert", "classify"),
             ((MLM, "--short_seq_prob=0"), "--min_short_seq_length has no effect with --short_seq"),
         ),
     ),
-    Row("--overlap_size=3", refused=for_tasks("overlap_size", "bert")),
+    Row("--overlap_size=3", refused=for_tasks("overlap_size", "bert", "classify")),
     Row(
         "--allow_cross_document_examples",
-        refused=for_tasks("allow_cross_document_examples", "bert"),
+        refused=for_tasks("allow_cross_document_examples", "bert", "classify"),
     ),
     Row("--use_v2_feature_names", refused=for_tasks("use_v2_feature_names", "mlm_tokens")),
+    Row(
+        "--text_pair_field=other",
+        (CLASSIFY, ROWS_OF),
+        (
+            *for_tasks("text_pair_field", "bert", "mlm", "mlm_tokens"),
+            ((CLASSIFY, ROWS_OF, "--text_field=other"), "--text_pair_field must be another field"),
+        ),
+    ),
+    Row(
+        "--label_field=set",
+        (CLASSIFY, ROWS_OF),
+        for_tasks("label_field", "bert", "mlm", "mlm_tokens"),
+    ),
+    Row(
+        "--labels={folder}/labels.txt",
+        (CLASSIFY, ROWS_OF),
+        for_tasks("labels", "bert", "mlm", "mlm_tokens"),
+    ),
+    Row(
+        "--keep_fields=book,number:int",
+        (MLM, JSONL),
+        (
+            (("--task=bert", JSONL), "--keep_fields has no meaning for --task=bert"),
+            (
+                (MLM, JSONL, "--allow_cross_document_examples"),
+                "--keep_fields has no meaning with --allow_cross_document_examples",
+            ),
+            ((TOKENS, JSONL), "--keep_fields needs --record_type=example for --task=mlm_tokens"),
+            ((MLM, TEXT), "--keep_fields needs fields: JSONL, CSV or TSV"),
+            ((MLM, CSV), "--keep_fields must be a column of"),
+        ),
+    ),
+    Row(
+        "--no-check_case",
+        (MLM, "--no-do_lower_case"),
+        (((MLM,), "--no-check_case has no effect where the case of --vocab_file"),),
+        outcome="status",
+    ),
     Row("--use_position_id", ("--task=bert",), for_tasks("use_position_id", *NOT_BERT)),
-    Row("--use_segment_ids", refused=for_tasks("use_segment_ids", "bert", "mlm_tokens")),
+    Row("--use_segment_ids", refused=for_tasks("use_segment_ids", "bert", *UNMASKED)),
     Row(
         "--sentence_splitter=punctuation",
         ("--task=bert",),
         for_tasks("sentence_splitter", *NOT_BERT),
     ),
-    Row("--record_type=example", (TOKENS,), for_tasks("record_type", "bert", "mlm")),
-    Row("--max_predictions_per_seq=4", refused=for_tasks("max_predictions_per_seq", "mlm_tokens")),
-    Row("--masked_lm_prob=0.3", refused=for_tasks("masked_lm_prob", "mlm_tokens")),
-    Row(WORDS, refused=for_tasks("do_whole_word_mask", "mlm_tokens")),
-    Row("--max_ngram_size=3", refused=for_tasks("max_ngram_size", "mlm_tokens")),
+    Row("--record_type=example", (TOKENS,), for_tasks("record_type", "bert", "mlm", "classify")),
+    Row("--max_predictions_per_seq=4", refused=for_tasks("max_predictions_per_seq", *UNMASKED)),
+    Row("--masked_lm_prob=0.3", refused=for_tasks("masked_lm_prob", *UNMASKED)),
+    Row(WORDS, refused=for_tasks("do_whole_word_mask", *UNMASKED)),
+    Row("--max_ngram_size=3", refused=for_tasks("max_ngram_size", *UNMASKED)),
     Row(
         "--replacement=per_word",
         (MLM, WORDS),
         (
-            *for_tasks("replacement", "mlm_tokens"),
+            *for_tasks("replacement", *UNMASKED),
             ((MLM,), "--replacement has no effect without --do_whole_word_mask"),
         ),
     ),
@@ -212,9 +264,14 @@ def folder(shared_folder: SharedFolder) -> Path:
         (folder / "invalid.txt").write_bytes(b"\n\n".join([b"the p\xe9n of\n", *[b"one"] * 20]))
         with (folder / "corpus.jsonl").open("w", encoding="utf-8") as handle:
             for i, line in enumerate(lines):
-                row = {"text": line, "other": lines[-i], "book": f"b{i % 9}"}
+                row = {"text": line, "other": lines[-i], "book": f"b{i % 9}", "number": i}
                 row["set"] = "test" if i % 5 == 0 else "train"
                 handle.write(json.dumps(row) + "\n")
+        with (folder / "rows.jsonl").open("w", encoding="utf-8") as handle:
+            for i, line in enumerate(lines):
+                row = {"text": line, "other": lines[-i], "label": "ab"[i % 2], "set": "cde"[i % 3]}
+                handle.write(json.dumps(row) + "\n")
+        (folder / "labels.txt").write_text("b\na\n")
         rows = "".join(f'{i % 9},"{line}"\n' for i, line in enumerate(lines))
         (folder / "corpus.csv").write_text(f"book,text\n{rows}", encoding="utf-8")
         rows = "".join(f"{i}|x;{line}\n" for i, line in enumerate(lines))
@@ -240,9 +297,10 @@ class Runner:
             "--input": f"{self.folder}/corpus.txt", "--vocab_file": f"{self.folder}/plain.txt",
             "--output": str(output), "--max_seq_length": "64", "--direct_num_workers": "1",
         }  # fmt: skip
-        if given.get("--task") != "mlm_tokens":
+        masked = given.get("--task") not in ("mlm_tokens", "classify")
+        if masked:
             plain |= {"--max_predictions_per_seq": "10"}
-        if given.get("--task") != "mlm_tokens" and "--dupe_factor" not in given:
+        if masked and "--dupe_factor" not in given:
             plain |= {"--dupe_factor": "1"}
         both = plain | given
         return [f"{name}={value}" if value else name for name, value in both.items()]
@@ -280,6 +338,13 @@ def test_a_flag_changes_the_dataset(row: Row, runner: Runner) -> None:
 def test_max_rejected_decides_whether_a_run_fails(runner: Runner) -> None:
     assert runner.run(MLM, INVALID)["status"] == 1
     assert runner.run(MLM, INVALID, "--max_rejected=1")["status"] == 0
+
+
+def test_the_case_of_the_vocabulary_need_not_be_checked(runner: Runner) -> None:
+    assert runner.run(MLM, "--no-do_lower_case")["status"] == 2
+    changed = runner.run(MLM, "--no-do_lower_case", "--no-check_case")
+    assert changed["status"] == 0
+    assert changed["bytes"] != runner.run(MLM)["bytes"]
 
 
 def test_warnings_decide_whether_a_run_fails(runner: Runner) -> None:

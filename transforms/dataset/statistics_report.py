@@ -13,6 +13,7 @@ _RATES = {
     "padding_rate": "padding",
     "random_next_rate": "random second segments",
     "prediction_rate": "tokens to predict",
+    "cut_rate": "of examples cut to --max_seq_length",
 }
 _OBJECTS = {
     "boxes_clipped": "clipped at the image's sides",

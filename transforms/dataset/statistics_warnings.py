@@ -91,11 +91,18 @@ def _of_text(split: str, sums: Mapping[str, Any]) -> Iterator[StatisticsWarning]
         )  # fmt: skip
     padding = sums.get("padding_rate", 0.0)
     if padding > MAX_PADDING:
+        if "cut_rate" in sums:
+            longest = len(sums["tokens_per_example"]) - 1
+            advice = f"the longest example has {longest} tokens; use a smaller --max_seq_length"
+        else:
+            advice = (
+                "use a smaller --max_seq_length, longer documents (--documents=file), or "
+                "--task=mlm with --allow_cross_document_examples"
+            )
         yield StatisticsWarning(
             "padding", split, padding,
             f"{padding:.1%} of the positions of {split} are padding, which takes training time and "
-            "teaches nothing: use a smaller --max_seq_length, longer documents "
-            "(--documents=file), or --task=mlm with --allow_cross_document_examples",
+            f"teaches nothing: {advice}",
         )  # fmt: skip
     unknown = sums.get("unknown_rate", 0.0)
     if unknown > MAX_UNKNOWN:
@@ -146,7 +153,7 @@ def _of_classes(splits: Mapping[str, Mapping[str, Any]]) -> Iterator[StatisticsW
     classes: Counter[str] = Counter()
     for sums in splits.values():
         # Copies of an image are no more examples of its class.
-        copies = sums.get("examples", 0) / max(sums.get("images", 0), 1)
+        copies = sums.get("examples", 0) / max(sums["images"], 1) if "images" in sums else 1
         for name, count in sums.get("classes", {}).items():
             classes[name] += round(count / max(copies, 1))
     single = sorted(name for name, count in classes.items() if count == 1)
@@ -161,10 +168,16 @@ def _of_classes(splits: Mapping[str, Mapping[str, Any]]) -> Iterator[StatisticsW
     has_masks = any("masks" in sums for sums in splits.values())
     if len(classes) == 1 and not has_objects and not has_masks:
         name, count = next(iter(classes.items()))
+        of_text = any("cut_rate" in sums for sums in splits.values())
+        things, advice = (
+            ("rows", "label is in another field, use --label_field")
+            if of_text
+            else ("images", "classes are other folders, use --label_folder, or --labels")
+        )
         yield StatisticsWarning(
             "one_class", "", count,
-            f"all {count} images are of one class, {name!r}: nothing can be told apart. If the "
-            "classes are other folders, use --label_folder, or --labels",
+            f"all {count} {things} are of one class, {name!r}: nothing can be told apart. If the "
+            f"{advice}",
         )  # fmt: skip
 
 
@@ -172,11 +185,18 @@ def _of_inputs(inputs: Mapping[str, Any]) -> Iterator[StatisticsWarning]:
     for shared in inputs.get("shared_contents", ()):
         one, other = shared["splits"]
         first, second = shared["first"]
+        of_text = "documents" in shared
+        things, same = ("documents", "text") if of_text else ("images", "bytes")
+        advice = (
+            "let the hash of the text decide the split (--splits with shares, without --split_by)"
+            if of_text
+            else "keep them in one split with --split_by"
+        )
         yield StatisticsWarning(
-            "shared_content", one, shared["images"],
-            f"{shared['images']} images of {one} are also in {other} (of {shared['of_sampled']} "
-            f"sampled; {first} has the bytes of {second}): scores on {one} will be too good. "
-            "Remove the copies from the input, or keep them in one split with --split_by",
+            "shared_content", one, shared[things],
+            f"{shared[things]} {things} of {one} are also in {other} (of {shared['of_sampled']} "
+            f"sampled; {first} has the {same} of {second}): scores on {one} will be too good. "
+            f"Remove the copies from the input, or {advice}",
         )  # fmt: skip
     rejected = inputs.get("rejected", {})
     for reason, (which, lack) in _SIZE_REASONS.items():

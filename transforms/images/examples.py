@@ -18,8 +18,8 @@ from recordmill.transforms.images.columns import Prepared
 from recordmill.transforms.images.decoding import DecodeSpec
 from recordmill.transforms.images.encoding import EncodeSpec, Encoding
 from recordmill.transforms.images.geometry import TransformSpec
-from recordmill.transforms.images.kept_fields import KeptField
 from recordmill.transforms.images.mask_classes import MaskClassSpec
+from recordmill.transforms.sources.kept_fields import KeptField
 
 TASKS = ("classification", "detection", "segmentation")
 _IMAGES: tuple[Encoding, ...] = ("keep", "JPEG", "PNG", "WEBP")
@@ -234,7 +234,8 @@ class ImageSpec:
     def schema(self) -> Schema:
         """The records' features."""
         schema = FORMATS[self.format].schema(self._content)
-        return Schema((*schema.features, *(field.feature for field in self.keep_fields)))
+        kept = (f.feature(f"the table's column {f.name}") for f in self.keep_fields)
+        return Schema((*schema.features, *kept))
 
     @cached_property
     def _content(self) -> ImageContent:

@@ -9,10 +9,11 @@ from typing import Any
 
 from recordmill.records.errors import RunError, UsageError
 from recordmill.records.schema import Schema
+from recordmill.transforms.dataset.content_sample import shared_contents
 from recordmill.transforms.dataset.error_budget import check_budget
 from recordmill.transforms.dataset.job import Job, JobStatistics, JobSummary
+from recordmill.transforms.dataset.labels import LABELS_PATH, labels_file
 from recordmill.transforms.dataset.workspace import read_json
-from recordmill.transforms.images.content_sample import shared_contents
 from recordmill.transforms.images.examples import ImageSpec
 from recordmill.transforms.images.label_map import LABEL_MAP_PATH, label_map
 from recordmill.transforms.images.mask_classes import class_name
@@ -20,7 +21,6 @@ from recordmill.transforms.images.shard_plan import ImageShardPlan
 from recordmill.transforms.images.statistics import ImageStatistics
 from recordmill.transforms.storage import files
 
-LABELS_PATH = "labels.txt"
 TRANSFORM_PATH = "_meta/transform"
 _LABEL_MAP_FORMATS = ("object_detection", "model_garden")
 
@@ -166,7 +166,7 @@ class _ImageJobStatistics(JobStatistics):
         }
         extra_files = {}
         if names:
-            extra_files[LABELS_PATH] = "".join(f"{name}\n" for name in names).encode()
+            extra_files[LABELS_PATH] = labels_file(names)
         images = self._job.images
         if images.labels and images.task == "detection" and images.format in _LABEL_MAP_FORMATS:
             extra_files[LABEL_MAP_PATH] = label_map(images.labels)

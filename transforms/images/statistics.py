@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from recordmill.transforms.dataset.content_sample import ContentSample
 from recordmill.transforms.dataset.rejects import RejectFile
 from recordmill.transforms.images.columns import Prepared
-from recordmill.transforms.images.content_sample import ContentSample
 from recordmill.transforms.images.mask_classes import NO_CLASS, class_name
 from recordmill.transforms.images.masks import Mask
 
@@ -130,7 +130,7 @@ class ImageStatistics:
         counts = dict(self.counts)
         content: dict[str, Any] = {
             "examples": examples,
-            "images": self.contents.images,
+            "images": self.contents.items,
             "images_all_alike": self.contents.all_alike,
             "classes": dict(sorted(self.classes.items())),
         }

@@ -47,10 +47,16 @@ def delimiter_of(input_format: str, given: str = "") -> str:
 
 
 class RecordScanner:
-    """Finds record ends in consecutive blocks of a file, from its beginning or any record's."""
+    """Finds record ends in consecutive blocks of a file, from its beginning or any record's.
 
-    def __init__(self, delimiter: str) -> None:
+    Args:
+      delimiter: what stands between fields.
+      quotes: whether quotes have a meaning; without, each line is a record.
+    """
+
+    def __init__(self, delimiter: str, *, quotes: bool = True) -> None:
         self._delimiter = ord(delimiter)
+        self._quotes = quotes
         self._state = np.array([_FIELD_START], np.int64)
 
     def record_ends(self, block: Bytes) -> Int64s:
@@ -59,17 +65,36 @@ class RecordScanner:
         Args:
           block: `[bytes] uint8`, the bytes that follow those of the last call.
         """
+        if not self._quotes:
+            return np.flatnonzero(block == 10) + 1
         ends = np.empty(int(np.count_nonzero(block == 10)), np.int64)
         return ends[: _scan(block, self._delimiter, self._state, ends)]
 
 
-def parse_row(record: str, delimiter: str) -> list[str]:
+def parse_row(
+    record: str, delimiter: str, *, quotes: bool = True, strict: bool = False
+) -> list[str]:
     """Returns the fields of one record, [] for a blank one.
+
+    Args:
+      record: with its line end.
+      delimiter: what stands between fields.
+      quotes: whether quotes have a meaning.
+      strict: whether a field must end behind its second quote. Else quotes that enclose nothing
+        make one row of two.
 
     Raises:
       csv.Error: the record cannot be read.
     """
-    rows = list(csv.reader(io.StringIO(record, newline=""), delimiter=delimiter))
+    text = io.StringIO(record, newline="")
+    rows = list(
+        csv.reader(
+            text,
+            delimiter=delimiter,
+            quoting=csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE,
+            strict=strict,
+        )
+    )
     if len(rows) > 1:
         raise csv.Error("more than one row")
     return rows[0] if rows else []

@@ -10,7 +10,7 @@ from recordmill.records.arrays import Int64s
 from recordmill.transforms.sources.blocks import BrokenFileError, read_blocks, without_bom
 from recordmill.transforms.sources.delimited import RecordScanner, delimiter_of, parse_row
 from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentLimits, DocumentSpec
-from recordmill.transforms.sources.record_reader import RecordRejectedError
+from recordmill.transforms.sources.row_fields import RecordRejectedError
 from recordmill.transforms.sources.work_items import SourceRange
 
 
@@ -28,7 +28,10 @@ class DelimitedRecords:
     def __init__(self, source: SourceRange, spec: DocumentSpec, limits: DocumentLimits) -> None:
         self._delimiter = delimiter_of(source.format, spec.delimiter)
         self._header = read_header(source, spec, limits)
-        self._scanner = RecordScanner(self._delimiter)
+        # A row that swallowed the next would be an example with another's label in its text.
+        self._strict = spec.row.label is not None
+        self._quotes = spec.quotes
+        self._scanner = RecordScanner(self._delimiter, quotes=spec.quotes)
         self._before_header = source.start == 0 and spec.header == "first_row"
         self._named_by = "--columns" if spec.columns else "the header"
         csv.field_size_limit(limits.record_bytes)
@@ -47,7 +50,9 @@ class DelimitedRecords:
             self._before_header = False
             return None
         try:
-            row = parse_row(record.decode("utf-8"), self._delimiter)
+            row = parse_row(
+                record.decode("utf-8"), self._delimiter, quotes=self._quotes, strict=self._strict
+            )
         except csv.Error as error:
             raise RecordRejectedError("broken_row", str(error)) from error
         if len(row) != len(self._header):
@@ -68,7 +73,7 @@ def read_first_row(
 ) -> list[str]:
     """Returns the fields of the first record, [] if there is no whole one."""
     delimiter = delimiter_of(source.format, spec.delimiter)
-    scanner = RecordScanner(delimiter)
+    scanner = RecordScanner(delimiter, quotes=spec.quotes)
     data = b""
     ends = np.zeros(0, np.int64)
     try:
@@ -78,6 +83,6 @@ def read_first_row(
             if len(ends) or len(data) > limits.record_bytes:
                 break
         first, _ = without_bom(data[: int(ends[0])] if len(ends) else data, 0)
-        return parse_row(first.decode("utf-8"), delimiter)
+        return parse_row(first.decode("utf-8"), delimiter, quotes=spec.quotes)
     except (BrokenFileError, UnicodeDecodeError, csv.Error):
         return []

@@ -29,6 +29,10 @@ class DocumentBatch:
       continues: the first document is the rest of the last one of the batch before.
       rejects: what was rejected on the way.
       splits: `[num_documents] int64`, where a field of the documents names them; else None.
+      carried: the label and the kept fields of each document, as text; None without any.
+      contents: `[num_documents] uint64`, stable: equal for documents that begin alike; all equal
+        where groups are not wanted.
+      positions: `[num_documents] int64`: bytes from the file's beginning.
     """
 
     lines: Lines
@@ -38,6 +42,9 @@ class DocumentBatch:
     continues: bool = False
     rejects: list[Reject] = field(default_factory=list)
     splits: Int64s | None = None
+    carried: list[tuple[str, ...]] | None = None
+    contents: U64 = field(default_factory=lambda: np.zeros(0, np.uint64))
+    positions: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 class BatchMaker:
@@ -85,6 +92,7 @@ class BatchMaker:
         *,
         groups: U64 | None = None,
         splits: Int64s | None = None,
+        carried: list[tuple[str, ...]] | None = None,
         continues: bool = False,
         goes_on: bool = False,
     ) -> DocumentBatch:
@@ -96,18 +104,23 @@ class BatchMaker:
           positions: `[num_documents] int64`, in bytes from the file's beginning.
           groups: `[num_documents] uint64`; None takes them from the lines.
           splits: `[num_documents] int64`, where a field names them.
+          carried: the label and the kept fields of each document.
           continues: the first document is the rest of the last one before; it keeps that one's key
             and group.
           goes_on: the next batch has the rest of the last document.
         """
         keys = mix64(mix64(positions.astype(np.uint64)) ^ self._file_key)
+        contents = self.groups(lines, line_documents, len(positions))
         if groups is None:
-            groups = self.groups(lines, line_documents, len(positions))
+            groups = contents.copy()
         if continues and self._unfinished:
             keys[0], groups[0] = self._unfinished[0][0], self._unfinished[1][0]
         self._unfinished = (keys[-1:], groups[-1:]) if goes_on else None
         rejects, self._rejects = self._rejects, []
-        return DocumentBatch(lines, line_documents, keys, groups, continues, rejects, splits)
+        return DocumentBatch(
+            lines, line_documents, keys, groups, continues, rejects, splits, carried, contents,
+            positions,
+        )  # fmt: skip
 
     def remaining(self) -> list[DocumentBatch]:
         """Returns a batch without documents where rejects wait for one, else nothing."""

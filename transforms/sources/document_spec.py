@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import codecs
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from recordmill.records.errors import UsageError, one_of
+from recordmill.transforms.sources.row_fields import RowSpec
 
 DOCUMENTS = ("blank_line", "line", "file")
 SPLITTERS = ("auto", "none", "punctuation")
 HEADERS = ("first_row", "none")
+QUOTINGS = ("csv", "none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,8 @@ class DocumentSpec:
       delimiter: the character between the fields of CSV and TSV; "" is the usual one of the format.
       split_from: the field whose value is the name of the split; "" for none.
       split_names: the values that there may be, in order.
+      row: what is read of a record beside its text.
+      quoting: "csv": quotes enclose fields of CSV and TSV, with "none" they are characters.
 
     Raises:
       UsageError: a value is none of the valid ones, or Python does not know the encoding.
@@ -45,11 +49,14 @@ class DocumentSpec:
     delimiter: str = ""
     split_from: str = ""
     split_names: tuple[str, ...] = ()
+    row: RowSpec = field(default_factory=RowSpec)
+    quoting: str = "csv"
 
     def __post_init__(self) -> None:
         one_of("--documents", self.documents, DOCUMENTS)
         one_of("--sentence_splitter", self.sentence_splitter, SPLITTERS)
         one_of("--header", self.header, HEADERS)
+        one_of("--quoting", self.quoting, QUOTINGS)
         if (self.header == "none") != bool(self.columns):
             raise UsageError(
                 "--header=none and --columns belong together: give both, or leave both out; got "
@@ -72,6 +79,11 @@ class DocumentSpec:
                 f"--encoding must be one that Python knows (utf-8, latin-1, utf-16, …), got "
                 f"{self.encoding!r}"
             ) from error
+
+    @property
+    def quotes(self) -> bool:
+        """Whether quotes have a meaning in CSV and TSV."""
+        return self.quoting == "csv"
 
     @property
     def is_utf8(self) -> bool:

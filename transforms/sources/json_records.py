@@ -9,7 +9,7 @@ import orjson
 
 from recordmill.records.arrays import Int64s
 from recordmill.transforms.sources.json_values import scan_values
-from recordmill.transforms.sources.record_reader import RecordRejectedError
+from recordmill.transforms.sources.row_fields import RecordRejectedError
 
 
 class JsonLines:

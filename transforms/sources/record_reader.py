@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Protocol
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -13,20 +13,14 @@ from recordmill.transforms.sources.blocks import BrokenFileError, read_blocks, w
 from recordmill.transforms.sources.document_batch import BatchMaker, DocumentBatch
 from recordmill.transforms.sources.document_spec import DocumentLimits, DocumentSpec
 from recordmill.transforms.sources.lines import Lines
+from recordmill.transforms.sources.row_fields import (
+    RecordRejectedError,
+    find_field,
+    required_field,
+    text_field,
+)
 from recordmill.transforms.sources.sentences import split_paragraphs, split_sentences
 from recordmill.transforms.sources.work_items import SourceRange
-
-_MOST_NAMES = 20
-MISSING = object()
-
-
-class RecordRejectedError(Exception):
-    """A record cannot be used; `reason` is a key of `rejects.REASONS`, `detail` the values."""
-
-    def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(reason, detail)
-        self.reason = reason
-        self.detail = detail
 
 
 class RecordFormat(Protocol):
@@ -141,14 +135,18 @@ class RecordReader:
         positions: list[int] = []
         groups: list[int] = []
         splits: list[int] = []
+        carried: list[tuple[str, ...]] = []
         for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-            fields = self._fields(data[start:end], self._position + start)
-            if fields is None:
+            row = self._row(data[start:end], self._position + start)
+            if row is None:
                 continue
-            of_record = _sentences(str(find_field(fields, spec.text_field)), by_punctuation)
-            sentences += of_record
-            counts.append(len(of_record))
+            fields, texts = row.fields, row.texts
+            if spec.row.label is None:
+                texts = _sentences(texts[0], by_punctuation)
+            sentences += [text.encode() for text in texts]
+            counts.append(len(texts))
             positions.append(self._position + start)
+            carried.append(row.carried)
             if spec.split_by:
                 groups.append(fingerprint64(str(find_field(fields, spec.split_by)).encode()))
             if spec.split_from:
@@ -159,10 +157,11 @@ class RecordReader:
             np.array(positions, np.int64),
             groups=np.array(groups, np.uint64) if spec.split_by else None,
             splits=np.array(splits, np.int64) if spec.split_from else None,
+            carried=carried if spec.row.is_carried else None,
         )
 
-    def _fields(self, record: bytes, position: int) -> dict[str, object] | None:
-        """Returns the fields of a record; None if it has none or is rejected."""
+    def _row(self, record: bytes, position: int) -> _Row | None:
+        """Returns what is used of a record; None where it has no fields, or is rejected."""
         if len(record) > self._limits.record_bytes:
             self._maker.reject(position, "read", "line_too_long")
             return None
@@ -179,46 +178,40 @@ class RecordReader:
             record = record.decode("utf-8", "replace").encode()
         try:
             fields = self._format.parse(record)
-            if fields is not None:
-                self._check_fields(fields)
+            return None if fields is None else self._read_fields(fields)
         except RecordRejectedError as error:
             self._maker.reject(position, "parse", error.reason, error.detail)
             return None
-        return fields
 
-    def _check_fields(self, fields: dict[str, object]) -> None:
+    def _read_fields(self, fields: dict[str, object]) -> _Row:
+        """Checks the fields of a record.
+
+        Raises:
+          RecordRejectedError: one that is asked for is not there, or not of its kind.
+        """
         spec = self._spec
         for name in filter(None, (spec.text_field, spec.split_by, spec.split_from)):
-            if find_field(fields, name) is MISSING:
-                names = ", ".join(list(fields)[:_MOST_NAMES])
-                raise RecordRejectedError("field_missing", f"no {name!r} among {names}")
+            required_field(fields, name)
         if spec.split_from:
             split = str(find_field(fields, spec.split_from))
             if split not in spec.split_names:
                 detail = f"{spec.split_from!r} is {split!r}"
                 raise RecordRejectedError("no_split", detail)
-        text = find_field(fields, spec.text_field)
-        if not isinstance(text, str):
-            detail = f"{spec.text_field!r} is {type(text).__name__}"
-            raise RecordRejectedError("field_not_text", detail)
+        names = filter(None, (spec.text_field, spec.row.pair_field))
+        filled = spec.row.label is not None
+        texts = [text_field(fields, name, filled=filled) for name in names]
+        return _Row(fields, texts, spec.row.carried(fields))
 
 
-def find_field(fields: Mapping[str, object], name: str) -> object:
-    """Returns a field by its name, or by a path such as "meta.text" in nested objects.
+class _Row(NamedTuple):
+    """What is used of a record: its fields, its texts, and what its document carries along."""
 
-    Returns:
-      The value; `MISSING` where there is none.
-    """
-    if name in fields:
-        return fields[name]
-    outer, dot, inner = name.partition(".")
-    value = fields.get(outer)
-    return find_field(value, inner) if dot and isinstance(value, Mapping) else MISSING
+    fields: dict[str, object]
+    texts: list[str]
+    carried: tuple[str, ...]
 
 
-def _sentences(text: str, by_punctuation: bool) -> list[bytes]:
-    # Lone surrogates, which JSON's escapes can spell, are no text.
-    text = text.encode("utf-8", "replace").decode("utf-8")
+def _sentences(text: str, by_punctuation: bool) -> list[str]:
     if by_punctuation:
-        return [s.encode() for part in split_paragraphs(text) for s in split_sentences(part)]
-    return [line.encode() for line in text.split("\n") if line.strip()]
+        return [s for part in split_paragraphs(text) for s in split_sentences(part)]
+    return [line for line in text.split("\n") if line.strip()]

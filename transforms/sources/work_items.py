@@ -137,7 +137,7 @@ def _matches(pattern: str) -> Iterator[FoundFile]:
 
 
 def _ranges(
-    source: SourceRange, *, target_bytes: int, splittable: bool, delimiter: str
+    source: SourceRange, *, target_bytes: int, splittable: bool, delimiter: str, quotes: bool
 ) -> Iterator[SourceRange]:
     if not splittable or source.compression or source.size <= target_bytes * 3 // 2:
         yield source
@@ -152,14 +152,16 @@ def _ranges(
     starts = [source.size * i // count for i in range(count)]
     if source.format in ("csv", "tsv"):
         # Whether a line end is inside quotes depends on all bytes before it, so this takes a pass.
-        starts = sorted({0, *_record_starts(source, starts[1:], delimiter)})
+        starts = sorted({0, *_record_starts(source, starts[1:], delimiter, quotes)})
     for start, end in zip(starts, [*starts[1:], source.size], strict=True):
         yield replace(source, start=start, end=end)
 
 
-def _record_starts(source: SourceRange, wanted: list[int], delimiter: str) -> Iterator[int]:
+def _record_starts(
+    source: SourceRange, wanted: list[int], delimiter: str, quotes: bool
+) -> Iterator[int]:
     """Yields the first record that begins at or after each of the wanted offsets."""
-    scanner = RecordScanner(delimiter_of(source.format, delimiter))
+    scanner = RecordScanner(delimiter_of(source.format, delimiter), quotes=quotes)
     at = 0
     with files.open_read(source.path) as handle:
         while wanted and (block := handle.read(1 << 22)):
@@ -171,14 +173,23 @@ def _record_starts(source: SourceRange, wanted: list[int], delimiter: str) -> It
 
 
 def cut_work_items(
-    sources: Iterable[SourceRange], *, target_bytes: int, splittable: bool, delimiter: str = ""
+    sources: Iterable[SourceRange],
+    *,
+    target_bytes: int,
+    splittable: bool,
+    delimiter: str = "",
+    quotes: bool = True,
 ) -> Iterator[list[SourceRange]]:
     """Cuts large files and gathers small ones: work items of about `target_bytes` each."""
     gathered: list[SourceRange] = []
     gathered_bytes = 0
     for source in sources:
         for part in _ranges(
-            source, target_bytes=target_bytes, splittable=splittable, delimiter=delimiter
+            source,
+            target_bytes=target_bytes,
+            splittable=splittable,
+            delimiter=delimiter,
+            quotes=quotes,
         ):
             if gathered and gathered_bytes + part.text_bytes > target_bytes:
                 yield gathered

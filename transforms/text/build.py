@@ -23,11 +23,13 @@ from recordmill.records.manifest import ShardInfo
 from recordmill.records.ranges import Range, merge_ranges
 from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.dataset.shard_writer import ShardWriter, finished_shard, write_shard
+from recordmill.transforms.text.chunk_fields import take_fields
+from recordmill.transforms.text.chunk_records import decode_chunks, id_words
 from recordmill.transforms.text.chunks import Chunks
+from recordmill.transforms.text.examples import Objective
 from recordmill.transforms.text.job import TextJob, add_counts, read_run_files
 from recordmill.transforms.text.merge_tree import MergeTree
-from recordmill.transforms.text.objectives import Objective
-from recordmill.transforms.text.run_files import RunFile, RunFileReader, decode_chunks, id_words
+from recordmill.transforms.text.run_files import RunFile, RunFileReader
 from recordmill.transforms.text.shard_plan import SplitShards, read_shard_plan
 
 BLOCK_TOKENS = 1 << 21
@@ -44,7 +46,7 @@ class TextShardBuilder:
     def __init__(self, job: TextJob, tree: MergeTree) -> None:
         self._job = job
         self._tree = tree
-        self._objectives: list[Objective] = job.load_objectives()
+        self._objectives: list[Objective] = job.load_objectives(job.planned_classes())
         self._words_per_id = id_words(len(self._objectives[0].vocabulary))
         self._splits = read_shard_plan(job)
         self._runs: dict[int, list[RunFile]] = {}
@@ -57,14 +59,20 @@ class TextShardBuilder:
 
         def fill(writer: ShardWriter) -> dict[str, Any]:
             counts: Counter[str] = Counter()
+            classes: Counter[str] = Counter()
             lengths = np.zeros(0, np.int64)
             for chunks, chosen, copies in self._blocks(split, shard):
                 for batch in objective.examples(chunks, chosen, copies):
                     encoded = encode_batch(objective.schema, batch.columns)
                     writer.add(encoded.buffer, encoded.offsets)
                     counts.update(batch.counts)
+                    classes.update(batch.classes)
                     lengths = add_counts(lengths, np.bincount(batch.lengths))
-            return {"counts": dict(counts), "lengths": lengths.tolist()}
+            return {
+                "counts": dict(counts),
+                "classes": dict(sorted(classes.items())),
+                "lengths": lengths.tolist(),
+            }
 
         return finished_shard(self._job, name) or write_shard(self._job, name, fill)
 
@@ -120,7 +128,10 @@ class TextShardBuilder:
                         slices.append(data)
                         lows.append(low)
                         highs.append(high)
-        return sort_chunks(decode_chunks(slices, lows, highs, self._words_per_id))
+        has_fields = self._job.documents.row.is_carried
+        return sort_chunks(
+            decode_chunks(slices, lows, highs, self._words_per_id, has_fields=has_fields)
+        )
 
     def _run_files(self, number: int) -> list[RunFile]:
         """Returns the run files of run `number`, whose tails stay in memory for further shards."""
@@ -163,6 +174,7 @@ def sort_chunks(chunks: Chunks) -> Chunks:
     return Chunks(
         chunks.hashes[order], chunks.documents[order], chunks.token_starts[order],
         chunks.token_counts[order], splits, chunks.sentence_lengths[index], chunks.ids,
+        take_fields(chunks.fields, order),
     )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from recordmill.records.codec.jit import kernel
 from recordmill.records.codec.randomness import mix_one
 from recordmill.records.hashing import U64, combine
 from recordmill.transforms.sources.document_batch import DocumentBatch
+from recordmill.transforms.text.chunk_fields import ChunkFields, joined_fields, take_fields
 from recordmill.transforms.text.tokenization import Ids, Tokens
 
 
@@ -47,8 +48,10 @@ class Chunks:
       documents: `[num_chunks] uint64`: the key of the document that a chunk is part of.
       token_starts, token_counts: `[num_chunks] int64`, in `ids`; chunks may overlap.
       sentence_splits: `[num_chunks + 1] int64`, into `sentence_lengths`.
-      sentence_lengths: `[num_sentences] int32`, in tokens, at least 1.
+      sentence_lengths: `[num_sentences] int32`, in tokens, at least 1; of rows the lengths of their
+        texts, which may be 0.
       ids: `[num_tokens]`, int32, or uint16 where the vocabulary allows it.
+      fields: what chunks carry along of their documents; None where they carry nothing.
     """
 
     hashes: U64
@@ -58,9 +61,16 @@ class Chunks:
     sentence_splits: Int64s
     sentence_lengths: Ids
     ids: npt.NDArray[Any]
+    fields: ChunkFields | None = None
 
     def __len__(self) -> int:
         return len(self.hashes)
+
+    @property
+    def size(self) -> int:
+        """The tokens of all chunks, and the words of what they carry: what memory they take."""
+        fields = 0 if self.fields is None else int(self.fields.counts.sum())
+        return int(self.token_counts.sum()) + fields
 
     @property
     def columns(self) -> ChunkColumns:
@@ -78,12 +88,15 @@ class CutSpec:
     Attributes:
       chunk_tokens: the size of a chunk; one that ends with a sentence may be longer by a sentence.
       sentence_tokens: longer sentences are cut; 0 where sentences do not matter.
+      row_texts: where not 0, a document is a row of so many texts and becomes one chunk; what its
+        texts have behind `sentence_tokens` is left out.
       overlap_tokens: what a chunk repeats of the one before, where sentences do not matter.
     """
 
     chunk_tokens: int
     sentence_tokens: int = 0
     overlap_tokens: int = 0
+    row_texts: int = 0
 
 
 @kernel
@@ -147,6 +160,8 @@ class ChunkCutter:
           goes_on: the next batch continues the last document of this one.
         """
         line_lengths = np.diff(tokens.row_splits)
+        if self._spec.row_texts:
+            return self._cut_rows(batch, tokens, line_lengths)
         line_documents = batch.line_documents
         ids = tokens.ids
         first = 0
@@ -161,6 +176,27 @@ class ChunkCutter:
                 batch, ids, line_lengths, line_documents, first, goes_on=goes_on
             )
         return self._cut_at_tokens(batch, ids, line_lengths, line_documents, first, goes_on=goes_on)
+
+    def _cut_rows(
+        self, batch: DocumentBatch, tokens: Tokens, line_lengths: Int64s
+    ) -> tuple[Chunks, Int64s]:
+        """Makes a chunk of each document, whose lines are the texts of its row."""
+        lengths = np.minimum(line_lengths, self._spec.sentence_tokens)
+        begins = np.cumsum(lengths) - lengths
+        index = np.repeat(tokens.row_splits[:-1] - begins, lengths) + np.arange(lengths.sum())
+        rows = len(batch.keys)
+        counts = lengths.reshape(rows, self._spec.row_texts).sum(axis=1)
+        of_document = np.arange(rows)
+        chunks = Chunks(
+            self._hashes(batch, of_document, np.zeros(rows, np.int64)),
+            batch.keys,
+            np.cumsum(counts) - counts,
+            counts,
+            np.arange(rows + 1, dtype=np.int64) * self._spec.row_texts,
+            lengths.astype(np.int32),
+            tokens.ids[index],
+        )
+        return chunks, of_document
 
     def _cut_at_sentences(
         self,
@@ -294,6 +330,7 @@ def concatenate(parts: list[Chunks], id_type: npt.DTypeLike) -> Chunks:
         ).astype(np.int64),
         np.concatenate([part.sentence_lengths for part in parts]),
         np.concatenate([part.ids.astype(id_type) for part in parts]),
+        joined_fields([part.fields for part in parts]),
     )
 
 
@@ -310,5 +347,5 @@ def select(chunks: Chunks, chosen: npt.NDArray[np.bool_]) -> Chunks:
         chunks.hashes[chosen], chunks.documents[chosen], chunks.token_starts[chosen],
         chunks.token_counts[chosen],
         np.concatenate([[0], np.cumsum(counts[chosen])]).astype(np.int64),
-        chunks.sentence_lengths[sentences], chunks.ids,
+        chunks.sentence_lengths[sentences], chunks.ids, take_fields(chunks.fields, chosen),
     )  # fmt: skip

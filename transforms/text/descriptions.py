@@ -7,9 +7,10 @@ description exists, its work item is done.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from recordmill.transforms.dataset.content_sample import ContentSample
 from recordmill.transforms.text.run_files import RunFileInfo
 
 
@@ -29,10 +30,12 @@ class ScatterResult:
 
     Attributes:
       runs: mostly one run file; a file that cannot be cut may become several.
-      chunks, tokens: of each split, in order.
+      chunks, tokens: of each split, in order; a word that a chunk carries counts as a token.
       documents_read: without those that were rejected; `documents_used` are those with tokens.
       rejected: reason -> number of documents.
       rejected_file: bytes and crc32c of the list of rejects.
+      labels: the labels that occur, sorted, where they become classes.
+      contents: split -> a sample of its texts, where not their hash decides the split.
     """
 
     runs: tuple[RunFileInfo, ...]
@@ -42,6 +45,8 @@ class ScatterResult:
     documents_used: int
     rejected: dict[str, int]
     rejected_file: tuple[int, int]
+    labels: tuple[str, ...] = ()
+    contents: dict[str, ContentSample] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the content of the description."""
@@ -53,6 +58,8 @@ class ScatterResult:
             "documents_used": self.documents_used,
             "rejected": dict(sorted(self.rejected.items())),
             "rejected_file": list(self.rejected_file),
+            "labels": list(self.labels),
+            "contents": {split: sample.to_json() for split, sample in self.contents.items()},
         }
 
     @classmethod
@@ -67,6 +74,11 @@ class ScatterResult:
             documents_used=content["documents_used"],
             rejected=dict(content["rejected"]),
             rejected_file=(size, crc32c),
+            labels=tuple(content.get("labels", ())),
+            contents={
+                split: ContentSample.from_json(sample)
+                for split, sample in content.get("contents", {}).items()
+            },
         )
 
 
@@ -96,6 +108,8 @@ class ShardPlan:
       splits: in order.
       documents_read, documents_used, rejected: as in `ScatterResult`, over all work items.
       rejected_files: work item -> bytes and crc32c of its list of rejects, where it has one.
+      classes: the names of class 0, 1, …; () for no classes.
+      shared_contents: what splits have in common, for `statistics.json`.
     """
 
     splits: tuple[PlannedSplit, ...]
@@ -103,6 +117,8 @@ class ShardPlan:
     documents_used: int
     rejected: dict[str, int]
     rejected_files: dict[int, tuple[int, int]]
+    classes: tuple[str, ...] = ()
+    shared_contents: tuple[dict[str, Any], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Returns the content of `shards.json`."""
@@ -114,6 +130,8 @@ class ShardPlan:
             },
             "rejected": dict(sorted(self.rejected.items())),
             "rejected_files": {str(k): list(v) for k, v in self.rejected_files.items()},
+            "classes": list(self.classes),
+            "shared_contents": list(self.shared_contents),
         }
 
     @classmethod
@@ -128,4 +146,6 @@ class ShardPlan:
                 int(number): (size, crc32c)
                 for number, (size, crc32c) in content["rejected_files"].items()
             },
+            classes=tuple(content.get("classes", ())),
+            shared_contents=tuple(content.get("shared_contents", ())),
         )

@@ -13,23 +13,22 @@ from recordmill.records.errors import UsageError, one_of
 from recordmill.records.schema import Schema
 from recordmill.records.text_formats import RECORD_TYPES
 from recordmill.transforms.dataset.job import Job, JobStatistics, JobSummary
+from recordmill.transforms.dataset.labels import LABELS_PATH, labels_file
 from recordmill.transforms.dataset.workspace import read_json
 from recordmill.transforms.sources.document_spec import DocumentSpec
+from recordmill.transforms.sources.row_fields import RowSpec
 from recordmill.transforms.storage import files
+from recordmill.transforms.text.classification import ClassifyObjective, ClassifySpec
 from recordmill.transforms.text.descriptions import ShardPlan, run_files_from_json
+from recordmill.transforms.text.examples import Objective
 from recordmill.transforms.text.masking import MaskSpec
-from recordmill.transforms.text.objectives import (
-    BertObjective,
-    MlmObjective,
-    MlmTokensObjective,
-    Objective,
-)
+from recordmill.transforms.text.objectives import BertObjective, MlmObjective, MlmTokensObjective
 from recordmill.transforms.text.pairing import PairSpec
 from recordmill.transforms.text.run_files import RunFile, read_run_file
 from recordmill.transforms.text.tokenization import Vocabulary
 from recordmill.transforms.text.windows import WindowSpec
 
-OBJECTIVES = ("bert", "mlm", "mlm_tokens")
+OBJECTIVES = ("bert", "mlm", "mlm_tokens", "classify")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +48,7 @@ class ObjectiveSpec:
     use_position_id: bool = False
     record_type: str = "sequence_example"
     use_segment_ids: bool = False
+    classify: ClassifySpec = field(default_factory=ClassifySpec)
 
     def __post_init__(self) -> None:
         one_of("--task", self.name, OBJECTIVES)
@@ -61,10 +61,25 @@ class ObjectiveSpec:
         """The tokens that every example is padded to; None where examples are not padded."""
         if self.name == "bert":
             return self.pair.max_seq_length
+        if self.name == "classify":
+            return self.classify.max_seq_length
         return self.window.max_seq_length if self.name == "mlm" else None
 
-    def bind(self, vocabulary: Vocabulary, seed: int) -> Objective:
-        """Returns the objective with its vocabulary."""
+    def bind(
+        self,
+        vocabulary: Vocabulary,
+        seed: int,
+        row: RowSpec,
+        classes: tuple[str, ...] = (),
+    ) -> Objective:
+        """Returns the objective with its vocabulary.
+
+        Args:
+          vocabulary: that ids are of.
+          seed: of every random choice.
+          row: what is read of records beside their text.
+          classes: the names of class 0, 1, …, once the input was read.
+        """
         if self.name == "bert":
             return BertObjective(
                 vocabulary, seed, self.copies, self.pair, self.mask,
@@ -72,10 +87,16 @@ class ObjectiveSpec:
             )  # fmt: skip
         if self.name == "mlm":
             return MlmObjective(
-                vocabulary, seed, self.copies, self.window, self.mask,
+                vocabulary, seed, self.copies, self.window, row.keep_fields, self.mask,
                 self.use_v2_feature_names, self.use_segment_ids,
             )  # fmt: skip
-        return MlmTokensObjective(vocabulary, seed, self.copies, self.window, self.record_type)
+        if self.name == "mlm_tokens":
+            return MlmTokensObjective(
+                vocabulary, seed, self.copies, self.window, row.keep_fields, self.record_type
+            )
+        return ClassifyObjective(
+            vocabulary, self.copies, self.classify, row, classes, self.use_v2_feature_names
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,26 +131,41 @@ class TextJob(Job):
             copied = ("train" if "train" in names else names[0],)
         return tuple(self.objective.copies if name in copied else 1 for name in names)
 
-    def load_objectives(self) -> list[Objective]:
-        """Returns the objective of each split, with the copies that the split gets."""
-        loaded = self.load_objective()
+    def load_objectives(self, classes: tuple[str, ...] = ()) -> list[Objective]:
+        """Returns the objective of each split, with the copies that the split gets.
+
+        Args:
+          classes: `planned_classes`, where they are known and needed.
+        """
+        loaded = self.load_objective(classes)
         return [replace(loaded, copies=copies) for copies in self.copies]  # type: ignore[type-var]
 
     def fingerprint_options(self) -> dict[str, Any]:
         """Returns the options that decide the bytes of shards."""
         options = Job.fingerprint_options(self)
+        # Datasets of earlier releases do not have these.
         if self.objective.record_type == "sequence_example":
-            del options["objective"]["record_type"]  # datasets of earlier releases have none
+            del options["objective"]["record_type"]
+        if self.objective.name != "classify":
+            del options["objective"]["classify"]
+        if self.documents.row == RowSpec():
+            del options["documents"]["row"]
+        if self.documents.quotes:
+            del options["documents"]["quoting"]
         return options
 
-    def load_objective(self) -> Objective:
+    def load_objective(self, classes: tuple[str, ...] = ()) -> Objective:
         """Reads the vocabulary that the planner wrote beside the run files."""
         vocabulary = Vocabulary.from_bytes(files.read_bytes(self.vocabulary_path), "vocab.txt")
-        return self.objective.bind(vocabulary, self.seed)
+        return self.objective.bind(vocabulary, self.seed, self.documents.row, classes)
+
+    def planned_classes(self) -> tuple[str, ...]:
+        """Returns the names of class 0, 1, …; known when shards are planned, () for no classes."""
+        return ShardPlan.from_json(read_json(self.shard_plan_path)).classes
 
     def schema(self) -> Schema:
         """Returns the schema of the records."""
-        return self.load_objective().schema
+        return self.load_objective(self.planned_classes()).schema
 
     def planned_splits(self) -> list[tuple[str, int]]:
         """Returns what `plan_shards` decided."""
@@ -169,16 +205,19 @@ class _TextStatistics(JobStatistics):
         self._copies = dict(zip(names, job.copies, strict=True))
         self._examples: Counter[str] = Counter()
         self._counts: dict[str, Counter[str]] = {}
+        self._classes: dict[str, Counter[str]] = {}
         self._lengths: dict[str, Int64s] = {}
 
     def add(self, split: str, records: int, statistics: dict[str, Any]) -> None:
         self._examples[split] += records
         self._counts.setdefault(split, Counter()).update(statistics["counts"])
+        self._classes.setdefault(split, Counter()).update(statistics.get("classes", {}))
         before = self._lengths.get(split, np.zeros(0, np.int64))
         self._lengths[split] = add_counts(before, np.array(statistics["lengths"], np.int64))
 
     def summarize(self) -> JobSummary:
         read, used = self._plan.documents_read, self._plan.documents_used
+        classes = self._plan.classes
         return JobSummary(
             statistics={split: self._statistics(split) for split in self._lengths},
             counts={
@@ -189,13 +228,18 @@ class _TextStatistics(JobStatistics):
                 "examples": self._examples.total(),
             },
             rejected_files=self._plan.rejected_files,
-            extra_files={},
+            extra_files={LABELS_PATH: labels_file(classes)} if classes else {},
+            inputs={"shared_contents": list(self._plan.shared_contents)},
         )
 
     def _statistics(self, split: str) -> dict[str, Any]:
         return summarize_examples(
             self._examples[split],
-            {"counts": self._counts[split], "lengths": self._lengths[split]},
+            {
+                "counts": self._counts[split],
+                "classes": self._classes[split],
+                "lengths": self._lengths[split],
+            },
             padded_length=self._job.objective.padded_length,
         ) | {"copies": self._copies[split]}
 
@@ -207,7 +251,8 @@ def summarize_examples(
 
     Args:
       examples: the number of examples.
-      sums: `counts`, name -> number, and `lengths`, the number of examples of each length from 0.
+      sums: `counts`, name -> number, `classes`, class -> examples, and `lengths`, the examples of
+        each length from 0.
       padded_length: see `ObjectiveSpec`.
     """
     lengths, counts = np.asarray(sums["lengths"], np.int64), Counter(sums["counts"])
@@ -218,6 +263,10 @@ def summarize_examples(
         "tokens_per_example": lengths.tolist(),
         **dict(sorted(counts.items())),
     }
+    if sums.get("classes"):
+        statistics["classes"] = dict(sorted(sums["classes"].items()))
+    if "cut_examples" in counts:
+        statistics["cut_rate"] = round(counts["cut_examples"] / max(examples, 1), 6)
     predictions = counts["predictions"]
     if predictions:
         statistics["prediction_rate"] = round(predictions / max(tokens, 1), 6)

@@ -1,8 +1,6 @@
-"""Objectives: the examples that a job makes of chunks. A new text objective is added only here.
+"""Objectives of pretraining: what examples a job makes of chunks.
 
-An objective says how documents are cut and how many bytes a chunk will become, and turns the chunks
-of a block into columns for the encoder. Everything else (reading, scatter, shards, restart) is the
-same for all.
+Everything else (reading, scatter, shards, restart) is the same for all objectives.
 """
 
 from __future__ import annotations
@@ -10,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +19,18 @@ from recordmill.records.codec.encoding import Column, Strings
 from recordmill.records.errors import UsageError
 from recordmill.records.hashing import seed_for
 from recordmill.records.schema import Schema
+from recordmill.transforms.sources.kept_fields import KeptField
 from recordmill.transforms.text.chunks import Chunks, CutSpec
-from recordmill.transforms.text.masking import MaskSpec, Predictions, TokenKinds, mask_tokens
+from recordmill.transforms.text.examples import (
+    ExampleBatch,
+    OutputBytes,
+    SpecialIds,
+    in_order_of_keys,
+    kept_columns,
+    v2_named,
+    with_kept_fields,
+)
+from recordmill.transforms.text.masking import MaskSpec, Predictions, mask_tokens
 from recordmill.transforms.text.pairing import PairSpec, count_pairs, fill_pairs, plan_pairs
 from recordmill.transforms.text.tokenization import Ids, Vocabulary
 from recordmill.transforms.text.windows import (
@@ -33,91 +41,7 @@ from recordmill.transforms.text.windows import (
     plan_windows,
 )
 
-OutputBytes = npt.NDArray[np.float64]  # `[num_chunks]`, expected
-
-_BATCH_EXAMPLES = 4096
 _CHUNK_EXAMPLES = 32  # a chunk is worth about so many examples
-
-
-@dataclass(frozen=True, slots=True)
-class ExampleBatch:
-    """Examples in the order in which they are written.
-
-    Attributes:
-      columns: feature -> values, for `encode_batch`.
-      lengths: `[num_examples] int32`: the tokens of each, without padding.
-      counts: what `statistics.json` adds up.
-    """
-
-    columns: dict[str, Column]
-    lengths: Ids
-    counts: dict[str, int]
-
-
-class Objective(Protocol):
-    """A text objective with its vocabulary and its options."""
-
-    wants_partners: ClassVar[bool]
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        """The vocabulary that ids are of."""
-        ...
-
-    @property
-    def copies(self) -> int:
-        """How often each document is used."""
-        ...
-
-    @property
-    def schema(self) -> Schema:
-        """The records' features."""
-        ...
-
-    @property
-    def cut(self) -> CutSpec:
-        """How documents are cut into chunks."""
-        ...
-
-    def estimate_output_bytes(self, chunks: Chunks) -> OutputBytes:
-        """Returns `[num_chunks] float64`: the bytes of all copies of each chunk in the output."""
-        ...
-
-    def examples(self, chunks: Chunks, chosen: Int64s, copies: Int64s) -> Iterator[ExampleBatch]:
-        """Yields the examples of the chosen chunks, each in the given copy.
-
-        Args:
-          chunks: a random sample of the corpus, which includes the chosen.
-          chosen, copies: `[n] int64`.
-        """
-        ...
-
-
-@dataclass(frozen=True)
-class _Ids:
-    """The special ids of a vocabulary, and the properties of all ids that masking needs."""
-
-    vocabulary: Vocabulary
-
-    @property
-    def cls(self) -> int:
-        return self.vocabulary.ids["[CLS]"]
-
-    @property
-    def sep(self) -> int:
-        return self.vocabulary.ids["[SEP]"]
-
-    def count_unknown(self, ids: Ids) -> int:
-        """Counts the tokens that are not in the vocabulary, before any is masked."""
-        return int(np.count_nonzero(ids == self.vocabulary.ids["[UNK]"]))
-
-    @cached_property
-    def kinds(self) -> TokenKinds:
-        size = len(self.vocabulary)
-        never = np.zeros(size, np.bool_)
-        never[[self.cls, self.sep]] = True
-        mask_id = self.vocabulary.ids["[MASK]"]
-        return TokenKinds(mask_id, size, never, self.vocabulary.continues_word)
 
 
 def _check_predictions(spec: MaskSpec, max_seq_length: int) -> None:
@@ -153,21 +77,10 @@ def _mask_counts(ids: Ids, predictions: Predictions, mask_id: int) -> dict[str, 
     }
 
 
-def _v2_named(columns: dict[str, Column]) -> dict[str, Column]:
-    return {formats.V2_NAMES.get(name, name): values for name, values in columns.items()}
-
-
 def _masked_example_bytes(examples: Any, tokens: Any, length: int, predictions: int) -> OutputBytes:
     """Bytes of examples: a value of padding takes one byte, an id of a token mostly two."""
     per_example = 3 * length + 7 * predictions + 190
     return np.asarray(examples * float(per_example) + tokens, np.float64)
-
-
-def _batches(keys: npt.NDArray[np.uint64]) -> Iterator[Int64s]:
-    """Yields the examples in order of their keys, which are random and stable."""
-    order = np.argsort(keys, kind="stable")
-    for begin in range(0, len(order), _BATCH_EXAMPLES):
-        yield order[begin : begin + _BATCH_EXAMPLES]
 
 
 @dataclass(frozen=True)
@@ -204,8 +117,8 @@ class BertObjective:
         return CutSpec(chunk_tokens=_CHUNK_EXAMPLES * most, sentence_tokens=most)
 
     @cached_property
-    def _ids(self) -> _Ids:
-        return _Ids(self.vocabulary)
+    def _ids(self) -> SpecialIds:
+        return SpecialIds(self.vocabulary)
 
     def estimate_output_bytes(self, chunks: Chunks) -> OutputBytes:
         """Counts the instances exactly; only the lengths of random second segments are guessed."""
@@ -223,7 +136,7 @@ class BertObjective:
             chunks, chosen, copies, spec=self.pair, seed=seed_for(self.seed, "pairs")
         )
         kinds = self._ids.kinds
-        for order in _batches(pairs.keys):
+        for order in in_order_of_keys(pairs.keys):
             ids, segments, lengths = fill_pairs(
                 chunks, pairs, order, spec=self.pair, cls_id=self._ids.cls, sep_id=self._ids.sep
             )
@@ -242,7 +155,7 @@ class BertObjective:
                     np.arange(ids.shape[1], dtype=np.int32), (len(ids), 1)
                 )
             if self.use_v2_feature_names:
-                columns = _v2_named(columns)
+                columns = v2_named(columns)
             counts = _mask_counts(ids, predictions, kinds.mask_id)
             counts |= {"random_next": int(random.sum()), "unknown_tokens": unknown}
             yield ExampleBatch(columns, lengths, counts)
@@ -256,6 +169,7 @@ class _WindowObjective:
     seed: int
     copies: int = 10
     window: WindowSpec = field(default_factory=WindowSpec)
+    keep_fields: tuple[KeptField, ...] = ()
 
     wants_partners: ClassVar[bool] = False
 
@@ -267,8 +181,14 @@ class _WindowObjective:
         return CutSpec(chunk_tokens=_CHUNK_EXAMPLES * step + overlap, overlap_tokens=overlap)
 
     @cached_property
-    def _ids(self) -> _Ids:
-        return _Ids(self.vocabulary)
+    def _ids(self) -> SpecialIds:
+        return SpecialIds(self.vocabulary)
+
+    def _kept_bytes(self, chunks: Chunks) -> Any:
+        """Returns the bytes that the kept fields of all windows of each chunk take."""
+        if chunks.fields is None:
+            return 0.0
+        return self._counts(chunks) * (chunks.fields.sizes + 8.0 * len(self.keep_fields))
 
     def _counts(self, chunks: Chunks) -> Any:
         if self.window.cross_documents:
@@ -281,7 +201,7 @@ class _WindowObjective:
 
     def _windows(
         self, chunks: Chunks, chosen: Int64s, copies: Int64s
-    ) -> Iterator[tuple[Ids, Ids, npt.NDArray[np.uint64]]]:
+    ) -> Iterator[tuple[Ids, Ids, npt.NDArray[np.uint64], dict[str, Column]]]:
         if not len(chosen):
             return
         if self.window.cross_documents:
@@ -289,12 +209,13 @@ class _WindowObjective:
             chosen = np.arange(len(copies))
         seed = seed_for(self.seed, "windows")
         windows = plan_windows(chunks, chosen, copies, spec=self.window, seed=seed)
-        for order in _batches(windows.keys):
+        for order in in_order_of_keys(windows.keys):
             ids, lengths = fill_windows(
                 chunks, windows, order, spec=self.window,
                 cls_id=self._ids.cls, sep_id=self._ids.sep,
             )  # fmt: skip
-            yield ids, lengths, windows.keys[order]
+            kept = kept_columns(chunks, windows.chunks[order], self.keep_fields)
+            yield ids, lengths, windows.keys[order], kept
 
 
 @dataclass(frozen=True)
@@ -311,26 +232,28 @@ class MlmObjective(_WindowObjective):
     @cached_property
     def schema(self) -> Schema:
         """The records' features."""
-        return formats.mlm(
+        schema = formats.mlm(
             max_seq_length=self.window.max_seq_length,
             max_predictions_per_seq=self.mask.max_predictions_per_seq,
             use_v2_feature_names=self.use_v2_feature_names,
             use_segment_ids=self.use_segment_ids,
         )
+        return with_kept_fields(schema, self.keep_fields, "mlm")
 
     def estimate_output_bytes(self, chunks: Chunks) -> OutputBytes:
         """Counts the windows exactly, unless they cross documents."""
         length, predictions = self.window.max_seq_length, self.mask.max_predictions_per_seq
         rows = 3 if self.use_segment_ids else 2  # of the three that the sum below has
         tokens = chunks.token_counts * self.copies
-        return _masked_example_bytes(
+        own = _masked_example_bytes(
             self._counts(chunks), tokens, rows * length // 3 + 1, predictions
         )
+        return own + self._kept_bytes(chunks)
 
     def examples(self, chunks: Chunks, chosen: Int64s, copies: Int64s) -> Iterator[ExampleBatch]:
         """See `Objective`."""
         kinds = self._ids.kinds
-        for ids, lengths, keys in self._windows(chunks, chosen, copies):
+        for ids, lengths, keys, kept in self._windows(chunks, chosen, copies):
             unknown = self._ids.count_unknown(ids)
             predictions = mask_tokens(
                 ids, lengths, keys, kinds=kinds, spec=self.mask, seed=seed_for(self.seed, "masks")
@@ -340,8 +263,8 @@ class MlmObjective(_WindowObjective):
             if self.use_segment_ids:
                 columns["segment_ids"] = np.zeros(ids.shape, np.int32)
             if self.use_v2_feature_names:
-                columns = _v2_named(columns)
-            yield ExampleBatch(columns, lengths, counts)
+                columns = v2_named(columns)
+            yield ExampleBatch(columns | kept, lengths, counts)
 
 
 @dataclass(frozen=True)
@@ -353,7 +276,8 @@ class MlmTokensObjective(_WindowObjective):
     @cached_property
     def schema(self) -> Schema:
         """The records' features."""
-        return formats.mlm_tokens(record_type=self.record_type)
+        schema = formats.mlm_tokens(record_type=self.record_type)
+        return with_kept_fields(schema, self.keep_fields, "mlm_tokens")
 
     @cached_property
     def _spellings(self) -> tuple[npt.NDArray[np.uint8], Int64s, Int64s]:
@@ -366,14 +290,15 @@ class MlmTokensObjective(_WindowObjective):
         """Counts the windows; a token takes its spelling and what its record has around it."""
         around = 6 if self.record_type == "sequence_example" else 2
         tokens = chunks.token_counts * (self.copies * (4.5 + around))
-        return np.asarray(self._counts(chunks) * 60.0 + tokens, np.float64)
+        own = np.asarray(self._counts(chunks) * 60.0 + tokens, np.float64)
+        return own + self._kept_bytes(chunks)
 
     def examples(self, chunks: Chunks, chosen: Int64s, copies: Int64s) -> Iterator[ExampleBatch]:
         """See `Objective`."""
         pool, starts, sizes = self._spellings
-        for ids, lengths, _ in self._windows(chunks, chosen, copies):
+        for ids, lengths, _, kept in self._windows(chunks, chosen, copies):
             flat = ids[np.arange(ids.shape[1]) < lengths[:, None]]
             splits = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
             column = Strings(pool, starts[flat], sizes[flat], splits)
             counts = {"unknown_tokens": self._ids.count_unknown(flat)}
-            yield ExampleBatch({"tokens": column}, lengths, counts)
+            yield ExampleBatch({"tokens": column, **kept}, lengths, counts)

@@ -12,6 +12,7 @@ from recordmill.records.errors import RunError
 from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.dataset.workspace import write_json
 from recordmill.transforms.storage import files
+from recordmill.transforms.text.chunk_records import decode_chunks, id_words
 from recordmill.transforms.text.descriptions import run_files_to_json
 from recordmill.transforms.text.job import TextJob, read_run_files
 from recordmill.transforms.text.merge_tree import MergeTree
@@ -19,8 +20,6 @@ from recordmill.transforms.text.run_files import (
     CELL_BITS,
     RunFile,
     RunFileReader,
-    decode_chunks,
-    id_words,
     write_run_file,
 )
 from recordmill.transforms.text.tokenization import Vocabulary
@@ -51,8 +50,9 @@ def regroup(job: TextJob, tree: MergeTree, level: int, number: int) -> None:
     splits = []
     for split in range(len(job.splits)):
         slices = [RunFileReader(run, split).read(low, high) for run in runs]
+        bounds = [low] * len(slices), [high] * len(slices)
         splits.append(
-            decode_chunks(slices, [low] * len(slices), [high] * len(slices), words_per_id)
+            decode_chunks(slices, *bounds, words_per_id, has_fields=job.documents.row.is_carried)
         )
     histograms = [_histogram(runs, split, low, high) for split in range(len(job.splits))]
     run = write_run_file(

@@ -2,13 +2,9 @@
 
 A work item of scatter writes one run file. Hashes are uniform, so a range of them is a random
 sample of what the work item read, and the same range of all run files is a random sample of the
-corpus. A record is a row of uint16:
-
-    hash 4 | document 4 | num_sentences 2 | num_tokens 2 | sentence lengths … | ids …
-
-with ids of two words each where the vocabulary needs it. The tail follows the records of all
-splits: for each split a sparse index (hash and offset of a record every 16 KiB) and a histogram of
-expected output bytes by hash, from which the shard plan cuts shards of equal size.
+corpus. `chunk_records.py` has the records. The tail follows the records of all splits: for each
+split a sparse index (hash and offset of a record every 16 KiB) and a histogram of expected output
+bytes by hash, from which the shard plan cuts shards of equal size.
 """
 
 from __future__ import annotations
@@ -22,164 +18,16 @@ import numpy as np
 import numpy.typing as npt
 
 from recordmill.records.arrays import Int64s
-from recordmill.records.codec.jit import kernel
 from recordmill.records.hashing import U64
 from recordmill.transforms.storage import files
-from recordmill.transforms.text.chunks import ChunkColumns, Chunks
-from recordmill.transforms.text.tokenization import Ids
-
-Words = npt.NDArray[np.uint16]
+from recordmill.transforms.text.chunk_records import Words, encode_chunks
+from recordmill.transforms.text.chunks import Chunks
 
 MAX_HASH = (1 << 64) - 1
 CELL_BITS = 18
 INDEX_EVERY_BYTES = 1 << 14
 _WORD_BYTES = 2
-_HEADER_WORDS = 12
 _SPOOL_BYTES = 1 << 19
-
-
-def id_words(vocab_size: int) -> int:
-    """Returns how many uint16 an id takes."""
-    return 1 if vocab_size <= 1 << 16 else 2
-
-
-@kernel
-def _put(out: Words, at: int, value: np.uint64, words: int) -> int:
-    for i in range(words):
-        out[at + i] = np.uint16(value >> np.uint64(16 * i))
-    return at + words
-
-
-@kernel
-def _get(data: Words, at: int, words: int) -> np.uint64:
-    value = np.uint64(0)
-    for i in range(words):
-        value |= np.uint64(data[at + i]) << np.uint64(16 * i)
-    return value
-
-
-@kernel
-def _encode(
-    chunks: ChunkColumns, ids: Any, order: Int64s, words_per_id: int, offsets: Int64s, out: Words
-) -> None:
-    hashes, documents, starts, counts, splits, lengths = chunks
-    for k in range(order.shape[0]):
-        i = order[k]
-        at = _put(out, offsets[k], hashes[i], 4)
-        at = _put(out, at, documents[i], 4)
-        at = _put(out, at, np.uint64(splits[i + 1] - splits[i]), 2)
-        at = _put(out, at, np.uint64(counts[i]), 2)
-        for j in range(splits[i], splits[i + 1]):
-            out[at] = np.uint16(lengths[j])
-            at += 1
-        for j in range(starts[i], starts[i] + counts[i]):
-            if words_per_id == 1:
-                out[at] = np.uint16(ids[j])
-                at += 1
-            else:
-                at = _put(out, at, np.uint64(ids[j]), 2)
-
-
-@kernel
-def _count(data: Words, low: np.uint64, high: np.uint64, words_per_id: int, totals: Int64s) -> None:
-    at = 0
-    while at + _HEADER_WORDS <= data.shape[0]:
-        value = _get(data, at, 4)
-        sentences = np.int64(_get(data, at + 8, 2))
-        tokens = np.int64(_get(data, at + 10, 2))
-        if low <= value <= high:
-            totals[0] += 1
-            totals[1] += sentences
-            totals[2] += tokens
-        at += _HEADER_WORDS + sentences + tokens * words_per_id
-
-
-@kernel
-def _decode(
-    data: Words,
-    low: np.uint64,
-    high: np.uint64,
-    words_per_id: int,
-    chunks: ChunkColumns,
-    ids: Ids,
-    filled: Int64s,
-) -> None:
-    hashes, documents, starts, counts, splits, lengths = chunks
-    at = 0
-    while at + _HEADER_WORDS <= data.shape[0]:
-        value = _get(data, at, 4)
-        sentences = np.int64(_get(data, at + 8, 2))
-        tokens = np.int64(_get(data, at + 10, 2))
-        if not low <= value <= high:
-            at += _HEADER_WORDS + sentences + tokens * words_per_id
-            continue
-        chunk = filled[0]
-        hashes[chunk] = value
-        documents[chunk] = _get(data, at + 4, 4)
-        starts[chunk] = filled[2]
-        counts[chunk] = tokens
-        at += _HEADER_WORDS
-        for j in range(sentences):
-            lengths[filled[1] + j] = data[at + j]
-        at += sentences
-        for j in range(tokens):
-            if words_per_id == 1:
-                ids[filled[2] + j] = data[at]
-                at += 1
-            else:
-                ids[filled[2] + j] = np.int32(_get(data, at, 2))
-                at += 2
-        filled[0] += 1
-        filled[1] += sentences
-        filled[2] += tokens
-        splits[filled[0]] = filled[1]
-
-
-def encode_chunks(chunks: Chunks, words_per_id: int) -> tuple[Words, Int64s, Int64s]:
-    """Encodes chunks in order of (hash, document).
-
-    Args:
-      chunks: in any order.
-      words_per_id: from `id_words`.
-
-    Returns:
-      `[num_words] uint16` records, `[num_chunks + 1] int64` offsets in words, and `[num_chunks]
-      int64`: which chunk each record is.
-    """
-    order = np.lexsort((chunks.documents, chunks.hashes)).astype(np.int64)
-    sentences = np.diff(chunks.sentence_splits)
-    sizes = _HEADER_WORDS + sentences + chunks.token_counts * words_per_id
-    offsets = np.concatenate([[0], np.cumsum(sizes[order])]).astype(np.int64)
-    out = np.empty(int(offsets[-1]), np.uint16)
-    _encode(chunks.columns, chunks.ids, order, words_per_id, offsets, out)
-    return out, offsets, order
-
-
-def decode_chunks(
-    slices: Sequence[Words], low: Sequence[int], high: Sequence[int], words_per_id: int
-) -> Chunks:
-    """Decodes the records of each slice whose hash is in its `[low, high]`.
-
-    Args:
-      slices: `[num_words] uint16` each, of whole records.
-      low, high: the first and the last hash wanted of each slice.
-      words_per_id: from `id_words`.
-    """
-    totals = np.zeros(3, np.int64)
-    bounds = [(np.uint64(a), np.uint64(b)) for a, b in zip(low, high, strict=True)]
-    for data, (first, last) in zip(slices, bounds, strict=True):
-        _count(data, first, last, words_per_id, totals)
-    chunks, sentences, tokens = (int(total) for total in totals)
-    decoded = Chunks(
-        np.empty(chunks, np.uint64), np.empty(chunks, np.uint64),
-        np.empty(chunks, np.int64), np.empty(chunks, np.int64),
-        np.zeros(chunks + 1, np.int64), np.empty(sentences, np.int32),
-        np.empty(tokens, np.int32),
-    )  # fmt: skip
-    filled = np.zeros(3, np.int64)
-    for data, (first, last) in zip(slices, bounds, strict=True):
-        _decode(data, first, last, words_per_id, decoded.columns, decoded.ids, filled)
-    return decoded
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from tempfile import SpooledTemporaryFile
 from typing import IO
 
@@ -18,7 +18,9 @@ import numpy as np
 from recordmill.records.arrays import Int64s
 from recordmill.records.errors import RunError
 from recordmill.records.hashing import seed_for
+from recordmill.transforms.dataset.content_sample import ContentSample
 from recordmill.transforms.dataset.error_budget import fail
+from recordmill.transforms.dataset.labels import check_class_count
 from recordmill.transforms.dataset.rejects import write_rejects
 from recordmill.transforms.dataset.splits import choose_splits
 from recordmill.transforms.dataset.workspace import read_json, write_json
@@ -28,11 +30,13 @@ from recordmill.transforms.sources.documents import read_documents
 from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.sources.work_plan import read_work_item
 from recordmill.transforms.storage import files
+from recordmill.transforms.text.chunk_fields import ChunkFields
+from recordmill.transforms.text.chunk_records import id_words
 from recordmill.transforms.text.chunks import ChunkCutter, Chunks, concatenate, select
 from recordmill.transforms.text.descriptions import ScatterResult
+from recordmill.transforms.text.examples import Objective
 from recordmill.transforms.text.job import TextJob
-from recordmill.transforms.text.objectives import Objective
-from recordmill.transforms.text.run_files import RunFileInfo, histogram, id_words, write_run_file
+from recordmill.transforms.text.run_files import RunFileInfo, histogram, write_run_file
 from recordmill.transforms.text.tokenization import WordPieceTokenizer
 
 _SPOOL_BYTES = 1 << 22
@@ -73,6 +77,8 @@ class _Progress:
     held_tokens: int = 0
     chunks: Counter[int] = field(default_factory=Counter)
     tokens: Counter[int] = field(default_factory=Counter)
+    labels: set[str] = field(default_factory=set)
+    contents: dict[int, ContentSample] = field(default_factory=dict)
 
 
 class Scatterer:
@@ -116,6 +122,8 @@ class Scatterer:
             documents_used=cutter.documents,
             rejected=dict(progress.reasons),
             rejected_file=rejected_file,
+            labels=tuple(sorted(progress.labels)),
+            contents=self._contents(progress),
         )
         write_json(description, result.to_json())
         return result
@@ -128,7 +136,7 @@ class Scatterer:
             splits.append(concatenate(parts, id_type))
             parts.clear()
             progress.chunks[split] += len(splits[-1])
-            progress.tokens[split] += int(splits[-1].token_counts.sum())
+            progress.tokens[split] += splits[-1].size
         histograms = [
             histogram(chunks.hashes, objective.estimate_output_bytes(chunks).astype(np.int64))
             for objective, chunks in zip(self._objectives, splits, strict=True)
@@ -165,6 +173,38 @@ class Scatterer:
         if before:
             self._add(before, source, cutter, progress, goes_on=False)
 
+    def _add_labels(self, carried: list[tuple[str, ...]], progress: _Progress) -> None:
+        """Collects the labels that occur, unless they are given, or are numbers to be predicted.
+
+        Raises:
+          RunError: there are too many for classes.
+        """
+        label = self._job.documents.row.label
+        if label is None or label.is_number or label.names:
+            return
+        progress.labels.update(row[0] for row in carried)
+        check_class_count(label.name, progress.labels)
+
+    def _sample_contents(
+        self, batch: DocumentBatch, source: SourceRange, splits: Int64s, progress: _Progress
+    ) -> None:
+        """Samples the texts of each split, where not their hash decides the split."""
+        spec = self._job.documents
+        if len(self._shares) == 1 or not (source.split or spec.split_by or spec.split_from):
+            return
+        begins = np.unique(batch.line_documents)  # a document without lines has no text
+        begins = begins[begins > 0] if batch.continues else begins
+        for split in np.unique(splits[begins]).tolist():
+            mine = begins[splits[begins] == split]
+            sample = progress.contents.setdefault(split, ContentSample())
+            sample.add_documents(batch.contents[mine], source.name, batch.positions[mine])
+
+    def _contents(self, progress: _Progress) -> dict[str, ContentSample]:
+        """Returns the sample of each split by name."""
+        for sample in progress.contents.values():
+            sample.keep_least()
+        return {self._split_names[i]: sample for i, sample in sorted(progress.contents.items())}
+
     def _splits(self, batch: DocumentBatch, source: SourceRange) -> Int64s:
         """Returns `[num_documents] int64`: the split of each document."""
         if source.split:
@@ -191,7 +231,14 @@ class Scatterer:
         tokens = self._tokenizer.tokenize(batch.lines)
         progress.held_tokens += len(tokens.ids)
         chunks, of_document = cutter.cut(batch, tokens, goes_on=goes_on)
-        chosen = self._splits(batch, source)[of_document]
+        if batch.carried is not None:
+            fields = ChunkFields.encode(batch.carried).take(of_document)
+            chunks = replace(chunks, fields=fields)
+            progress.held_tokens += len(fields.words)
+            self._add_labels(batch.carried, progress)
+        splits = self._splits(batch, source)
+        self._sample_contents(batch, source, splits, progress)
+        chosen = splits[of_document]
         for number, parts in enumerate(progress.parts):
             mine = chosen == number
             if mine.all():
@@ -203,11 +250,7 @@ class Scatterer:
 
 
 def _compact(chunks: Chunks, words_per_id: int) -> Chunks:
-    ids = chunks.ids.astype(np.uint16 if words_per_id == 1 else np.int32)
-    return Chunks(
-        chunks.hashes, chunks.documents, chunks.token_starts, chunks.token_counts,
-        chunks.sentence_splits, chunks.sentence_lengths, ids,
-    )  # fmt: skip
+    return replace(chunks, ids=chunks.ids.astype(np.uint16 if words_per_id == 1 else np.int32))
 
 
 def _own_tokens(chunks: Chunks) -> Chunks:
@@ -217,10 +260,8 @@ def _own_tokens(chunks: Chunks) -> Chunks:
     index = np.repeat(chunks.token_starts - starts, chunks.token_counts) + np.arange(
         int(ends[-1]) if len(ends) else 0
     )
-    return Chunks(
-        chunks.hashes, chunks.documents, starts, chunks.token_counts,
-        chunks.sentence_splits, chunks.sentence_lengths, chunks.ids[index],
-    )  # fmt: skip
+    fields = chunks.fields.own_words() if chunks.fields else None
+    return replace(chunks, token_starts=starts, ids=chunks.ids[index], fields=fields)
 
 
 class _ScatterDoFn(beam.DoFn):

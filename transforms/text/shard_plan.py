@@ -19,7 +19,9 @@ import numpy as np
 
 from recordmill.records.arrays import Int64s
 from recordmill.records.errors import RunError
+from recordmill.transforms.dataset.content_sample import ContentSample, shared_contents
 from recordmill.transforms.dataset.error_budget import check_budget, fail
+from recordmill.transforms.dataset.labels import check_class_count, class_names, first_fraction
 from recordmill.transforms.dataset.shard_counts import count_shards
 from recordmill.transforms.dataset.workspace import read_json, write_json
 from recordmill.transforms.storage import files
@@ -129,6 +131,8 @@ class _Totals:
         self.documents_read = 0
         self.documents_used = 0
         self.rejected: Counter[str] = Counter()
+        self.labels: set[str] = set()
+        self.contents: dict[str, ContentSample] = {}
         self.rejected_files: dict[int, tuple[int, int]] = {}
 
     def add(self, number: int, result: ScatterResult) -> None:
@@ -138,6 +142,11 @@ class _Totals:
         self.documents_read += result.documents_read
         self.documents_used += result.documents_used
         self.rejected.update(result.rejected)
+        self.labels.update(result.labels)
+        for name, sample in result.contents.items():
+            known = self.contents.setdefault(name, ContentSample())
+            known.merge(sample)
+            known.keep_least()
         if result.rejected:
             self.rejected_files[number] = result.rejected_file
 
@@ -189,7 +198,29 @@ def _decide(job: TextJob, totals: _Totals, split_bytes: list[int]) -> ShardPlan:
         documents_used=totals.documents_used,
         rejected=dict(totals.rejected),
         rejected_files=totals.rejected_files,
+        classes=_classes(job, totals.labels),
+        shared_contents=tuple(shared_contents(totals.contents, "documents")),
     )
+
+
+def _classes(job: TextJob, labels: set[str]) -> tuple[str, ...]:
+    """Returns the names of class 0, 1, …: those of --labels, or those of the labels that occur.
+
+    Raises:
+      RunError: the labels are numbers to be predicted, or too many.
+    """
+    label = job.documents.row.label
+    if label is None or label.is_number or label.names:
+        return label.names if label else ()
+    check_class_count(label.name, labels)
+    fraction = first_fraction(labels)
+    if fraction:
+        raise RunError(
+            f"--labels=number is needed where labels are numbers to be predicted; {len(labels)} "
+            f"different ones occur in --label_field={label.name}, such as {fraction}; add it and "
+            "--overwrite"
+        )
+    return class_names(labels)
 
 
 class _PlanShardsDoFn(beam.DoFn):

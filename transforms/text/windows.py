@@ -67,11 +67,13 @@ class Windows:
     Attributes:
       starts, lengths: `[num_windows] int64`, in the tokens of the chunks.
       keys: `[num_windows] uint64`: order and masks follow from it.
+      chunks: `[num_windows] int64`: the chunk that each is of.
     """
 
     starts: Int64s
     lengths: Int64s
     keys: U64
+    chunks: Int64s
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -182,12 +184,13 @@ def plan_windows(
       seed: of this purpose, from `hashing.seed_for`.
     """
     options = _options(spec, seed)
-    size = int(_count(chunks, chosen, copies, options).sum())
+    counts = _count(chunks, chosen, copies, options)
+    size = int(counts.sum())
     windows = _WindowColumns(
         np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.uint64)
     )
     _plan_windows(chunks.columns, chosen, copies, options, windows)
-    return Windows(*windows)
+    return Windows(*windows, np.repeat(chosen, counts))
 
 
 def join_documents(

@@ -24,7 +24,10 @@ def prepare(checkout: str) -> None:
 
 
 def read(action: str, **arguments: Any) -> dict[str, Any]:
-    return {"read": read_rows, "write": write}[action](**arguments)
+    actions = {
+        "read": read_rows, "write": write, "classify": read_classified, "convert": convert_rows,
+    }  # fmt: skip
+    return actions[action](**arguments)
 
 
 def read_rows(files: list[str], lengths: list[int], is_training: bool, rows: int) -> dict[str, Any]:
@@ -46,6 +49,49 @@ def write(flags: list[str]) -> dict[str, Any]:
     create_pretraining_data.FLAGS(["create_pretraining_data.py", *flags])
     create_pretraining_data.main(None)
     return {}
+
+
+def _run_classifier() -> Any:
+    """Imports run_classifier without its optimizer, which names classes that Keras 3 has not."""
+    sys.modules.setdefault("optimization", types.ModuleType("optimization"))
+    import run_classifier
+
+    return run_classifier
+
+
+def read_classified(files: list[str], length: int, rows: int) -> dict[str, Any]:
+    """Returns the features of so many rows, by run_classifier's reader, in order."""
+    builder = _run_classifier().file_based_input_fn_builder
+    batches = builder(files, length, False, False)({"batch_size": 1}).as_numpy_iterator()
+    return stack(
+        {name: value[0] for name, value in batch.items()}
+        for batch in itertools.islice(batches, rows)
+    )
+
+
+def convert_rows(
+    texts: list[list[str]], labels: list[str], names: list[str], length: int, vocab_file: str
+) -> dict[str, Any]:
+    """Returns what run_classifier makes of rows of one text or two."""
+    classifier = _run_classifier()
+    tokenizer = classifier.tokenization.FullTokenizer(vocab_file, do_lower_case=True)
+    made = []
+    for number, (row, label) in enumerate(zip(texts, labels, strict=True)):
+        example = classifier.InputExample(str(number), row[0], *row[1:], label=label)
+        features = classifier.convert_single_example(
+            number + 5,
+            example,
+            names,
+            length,
+            tokenizer,  # the first five are logged
+        )
+        made.append(
+            {
+                "input_ids": features.input_ids, "input_mask": features.input_mask,
+                "segment_ids": features.segment_ids, "label_ids": features.label_id,
+            }
+        )  # fmt: skip
+    return stack(made)
 
 
 if __name__ == "__main__":

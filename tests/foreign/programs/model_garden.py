@@ -1,7 +1,8 @@
 """TensorFlow Model Garden (tf-models-official): its loaders, with their parsers where it has some.
 
 `official.vision` is replaced by an empty package of the same folder: its own `__init__` imports all
-models, and with them packages that no reader needs.
+models, and with them packages that no reader needs. `tensorflow_hub`, which one module of loaders
+imports for raw text, is replaced by an empty module where it is not installed.
 """
 
 from __future__ import annotations
@@ -24,10 +25,14 @@ def prepare(_: str) -> None:
     vision = types.ModuleType("official.vision")
     vision.__path__ = [f"{spec.submodule_search_locations[0]}/vision"]
     sys.modules["official.vision"] = vision
+    if find_spec("tensorflow_hub") is None:
+        sys.modules["tensorflow_hub"] = types.ModuleType("tensorflow_hub")
 
 
 def read(action: str, **arguments: Any) -> dict[str, Any]:
-    actions = {"pretrain": pretrain, "dynamic": dynamic, "vision": vision}
+    actions = {
+        "pretrain": pretrain, "dynamic": dynamic, "sentence": sentence, "vision": vision,
+    }  # fmt: skip
     return actions[action](**arguments)
 
 
@@ -54,6 +59,15 @@ def dynamic(**config: Any) -> dict[str, Any]:
     options = {"global_batch_size": 1, "is_training": False, "drop_remainder": False, **config}
     loader = loaders.PretrainingDynamicDataLoader(loaders.BertPretrainDataConfig(**options))
     return _rows(loader.load())
+
+
+def sentence(**config: Any) -> dict[str, Any]:
+    """Returns the rows of `SentencePredictionDataLoader`."""
+    from official.nlp.data import sentence_prediction_dataloader as loaders
+
+    options = {"global_batch_size": 16, "is_training": False, "drop_remainder": False, **config}
+    config_class = loaders.SentencePredictionDataConfig
+    return _rows(loaders.SentencePredictionDataLoader(config_class(**options)).load())
 
 
 def vision(

@@ -17,6 +17,10 @@ MASKS = {"examples": 4, "images": 4, "classes": {}, "masks": 4, "masks_without_o
 BOXES = {
     "examples": 2, "images": 2, "classes": {"raccoon": 3}, "objects": 3, "boxes_dropped_empty": 0,
 }  # fmt: skip
+CLASSIFIED = {
+    "examples": 9, "padding_rate": 0.1, "unknown_rate": 0.01, "cut_rate": 0.2,
+    "tokens_per_example": [0, 0, 0, 9], "classes": {"ham": 5, "spam": 4},
+}  # fmt: skip
 SHARED = {"splits": ["test", "train"], "images": 3, "of_sampled": 40, "first": ["b.jpg", "a.jpg"]}
 
 
@@ -26,6 +30,7 @@ SHARED = {"splits": ["test", "train"], "images": 3, "of_sampled": 40, "first": [
         {"train": TEXT, "inputs": {"rejected": {}}},
         {"train": IMAGES, "test": IMAGES, "inputs": {"shared_contents": []}},
         {"train": MASKS},
+        {"train": CLASSIFIED},
         {"train": BOXES},  # one class is usual for detection
         {"train": TEXT | {"random_next_rate": 0.6, "padding_rate": 0.5, "unknown_rate": 0.05}},
         {"train": IMAGES | {"classes": {str(n): 4 for n in range(9)}}},
@@ -49,6 +54,24 @@ def test_nothing_is_wrong(statistics: dict[str, Any]) -> None:
         (
             {"train": TEXT | {"padding_rate": 0.51}},
             "padding", 0.51, ["51.0% of the positions of train", "--max_seq_length"],
+        ),
+        (
+            {"train": CLASSIFIED | {"padding_rate": 0.51}},
+            "padding", 0.51, ["the longest example has 3 tokens", "--max_seq_length"],
+        ),
+        (
+            {"train": CLASSIFIED | {"classes": {"ham": 9}}},
+            "one_class", 9, ["all 9 rows are of one class, 'ham'", "--label_field"],
+        ),
+        (
+            {"train": CLASSIFIED | {"classes": {"ham": 8, "spam": 1}}},
+            "class_with_one_example", 1, ["1 of 2 classes have one example (spam)"],
+        ),
+        (
+            {"inputs": {"shared_contents": [
+                {k: v for k, v in SHARED.items() if k != "images"} | {"documents": 4}
+            ]}},
+            "shared_content", 4, ["4 documents of test are also in train", "without --split_by"],
         ),
         (
             {"train": TEXT | {"unknown_rate": 0.09}},

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import io
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -71,3 +72,21 @@ def test_parse_row(record, row):
 def test_a_record_that_is_two_rows_is_an_error():
     with pytest.raises(csv.Error, match="more than one row"):
         parse_row("a\nb", ",")
+
+
+def test_without_quoting_quotes_are_characters() -> None:
+    data = b'1\t"well, he said\tb\r\n2\tend" of\tc\n'
+    scanner = RecordScanner("\t", quotes=False)
+    ends = scanner.record_ends(np.frombuffer(data, np.uint8)).tolist()
+    records = [data[a:b] for a, b in pairwise([0, *ends])]
+    rows = [parse_row(record.decode(), "\t", quotes=False) for record in records]
+    assert rows == [["1", '"well, he said', "b"], ["2", 'end" of', "c"]]
+
+
+def test_strictly_a_field_ends_behind_its_quotes() -> None:
+    both = '1\t"well, he said\n2\t"end'
+    assert parse_row(both, "\t") == ["1", "well, he said\n2\tend"]
+    for record in (both, '1\t"never closed\n'):
+        with pytest.raises(csv.Error):
+            parse_row(record, "\t", strict=True)
+    assert parse_row('1\t"a ""b"" c"\n', "\t", strict=True) == ["1", 'a "b" c']

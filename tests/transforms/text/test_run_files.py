@@ -9,14 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recordmill.transforms.storage import files
+from recordmill.transforms.text.chunk_records import decode_chunks, encode_chunks, id_words
 from recordmill.transforms.text.run_files import (
     MAX_HASH,
     RunFileInfo,
     RunFileReader,
-    decode_chunks,
-    encode_chunks,
     histogram,
-    id_words,
     read_run_file,
     write_run_file,
 )

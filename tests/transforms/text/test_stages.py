@@ -22,11 +22,12 @@ from recordmill.transforms.sources.documents import DocumentSpec
 from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.sources.work_plan import write_work_items
 from recordmill.transforms.text.build import BuildShards
+from recordmill.transforms.text.chunk_records import decode_chunks
 from recordmill.transforms.text.descriptions import ScatterResult, ShardPlan
 from recordmill.transforms.text.job import ObjectiveSpec, TextJob, read_run_files
 from recordmill.transforms.text.merge_tree import MergeTree
 from recordmill.transforms.text.regroup import RegroupRuns
-from recordmill.transforms.text.run_files import MAX_HASH, RunFileReader, decode_chunks
+from recordmill.transforms.text.run_files import MAX_HASH, RunFileReader
 from recordmill.transforms.text.scatter import ScatterDocuments
 from recordmill.transforms.text.shard_plan import PlanShards
 from recordmill.transforms.text.tokenization import SPECIAL_TOKENS

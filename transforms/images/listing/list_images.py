@@ -6,10 +6,10 @@ held whole, and Pascal VOC's lists of splits.
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Callable, Collection, Iterator
 
 from recordmill.records.errors import UsageError
+from recordmill.transforms.dataset.labels import check_printable
 from recordmill.transforms.images.listing.coco import (
     annotation_files,
     coco_images,
@@ -29,11 +29,10 @@ from recordmill.transforms.images.listing.tables import table_images
 from recordmill.transforms.images.listing.voc import voc_images
 from recordmill.transforms.images.listing.yolo import class_names, yolo_images
 from recordmill.transforms.images.references import ImageReference, ListedReject
-from recordmill.transforms.storage import files
 
 __all__ = [
     "Listing", "SourceSpec", "category_ids", "detect_layout", "label_names", "labels_of",
-    "list_images", "read_labels",
+    "list_images",
 ]  # fmt: skip
 
 
@@ -85,12 +84,7 @@ def label_names(spec: SourceSpec, occurring: Collection[str]) -> list[str]:
       UsageError: --annotations cannot be read any more, or a label cannot be a line of text.
     """
     names = _ordered_labels(spec, occurring)
-    for name in names:
-        if not name.isprintable() and any(map(_breaks_lines, name)):
-            raise UsageError(
-                f"labels must have neither control characters nor line separators, because "
-                f"labels.txt has one a line; got {name!r}: rename it in the input"
-            )
+    check_printable(names)
     return names
 
 
@@ -107,10 +101,6 @@ def category_ids(spec: SourceSpec) -> dict[str, object]:
     return {name: number for number, name in merged_categories(annotation_files(spec)).items()}
 
 
-def _breaks_lines(character: str) -> bool:
-    return unicodedata.category(character) in ("Cc", "Zl", "Zp")
-
-
 def _ordered_labels(spec: SourceSpec, occurring: Collection[str]) -> list[str]:
     if spec.labels:
         return list(spec.labels)
@@ -122,27 +112,6 @@ def _ordered_labels(spec: SourceSpec, occurring: Collection[str]) -> list[str]:
     if all(name.isascii() and name.isdigit() for name in occurring):
         return sorted(occurring, key=lambda name: (int(name), name))
     return sorted(occurring)
-
-
-def read_labels(path: str) -> tuple[str, ...]:
-    """Reads a file of labels, one a line, in order of their ids.
-
-    Raises:
-      UsageError: it cannot be read or is empty.
-    """
-    try:
-        text = files.read_bytes(path).decode("utf-8-sig")
-        # Not splitlines, which would make two labels of one with a rarer separator in it.
-        lines = text.replace("\r\n", "\n").split("\n")
-    except (OSError, ValueError) as error:
-        raise UsageError(
-            f"--labels must be from_folder, from_field, number, none or a file of labels; {path}: "
-            f"{getattr(error, 'strerror', None) or error}"
-        ) from error
-    labels = tuple(line.strip() for line in lines if line.strip())
-    if not labels:
-        raise UsageError(f"--labels {path} must have a label a line; it is empty")
-    return labels
 
 
 def _folder_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:

@@ -6,7 +6,6 @@ import re
 from dataclasses import dataclass
 
 from recordmill.records.errors import UsageError, one_of
-from recordmill.transforms.images.kept_fields import KeptField
 from recordmill.transforms.images.listing.boxes import BOX_FORMATS, BOX_UNITS
 from recordmill.transforms.images.listing.entries import Entry
 from recordmill.transforms.images.references import (
@@ -16,6 +15,7 @@ from recordmill.transforms.images.references import (
     Region,
     StoredBytes,
 )
+from recordmill.transforms.sources.kept_fields import KeptField
 
 LAYOUTS = (
     "auto", "coco", "dagm", "flat", "folders", "idx", "pairs", "severstal", "table", "voc",

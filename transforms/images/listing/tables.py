@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, cast
 
 from recordmill.records.errors import UsageError
 from recordmill.transforms.images.extensions import IMAGE_EXTENSIONS, has_image_extension
-from recordmill.transforms.images.kept_fields import KeptField
 from recordmill.transforms.images.listing.boxes import Box, UnitsCheck, box_columns, to_corners
 from recordmill.transforms.images.listing.entries import Entry, Listing
 from recordmill.transforms.images.listing.image_files import find_files, input_root
@@ -28,6 +27,7 @@ from recordmill.transforms.images.listing.joins import (
 )
 from recordmill.transforms.images.listing.source_spec import SourceSpec
 from recordmill.transforms.images.references import ImageObject, ImageReference, ListedReject
+from recordmill.transforms.sources.kept_fields import KeptField
 from recordmill.transforms.sources.table_rows import is_table, read_columns, read_rows
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.external_sort import Row

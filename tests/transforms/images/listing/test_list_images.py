@@ -12,7 +12,6 @@ from recordmill.transforms.images.listing.list_images import (
     detect_layout,
     label_names,
     list_images,
-    read_labels,
 )
 from recordmill.transforms.images.listing.source_spec import split_name
 
@@ -107,16 +106,6 @@ class TestLabelNames:
 
     def test_given_ones_stay_in_order(self):
         assert self.names("a", labels=("b", "a", "c")) == ["b", "a", "c"]
-
-    def test_files_of_labels(self, tmp_path: Path):
-        path = tmp_path / "labels.txt"
-        path.write_text("dog\r\n cat \n\n", encoding="utf-8")
-        assert read_labels(str(path)) == ("dog", "cat")
-        path.write_text("\n")
-        with pytest.raises(UsageError, match=r"--labels .* must have a label a line; it is empty"):
-            read_labels(str(path))
-        with pytest.raises(UsageError, match=r"--labels must be from_folder, .* no: No such file"):
-            read_labels("no")
 
 
 class TestErrors:

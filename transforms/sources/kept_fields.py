@@ -1,4 +1,4 @@
-"""Columns of a table of images that are carried into the records as they are."""
+"""Fields of the input, of `--keep_fields`, that are carried into the records as they are."""
 
 from __future__ import annotations
 
@@ -18,26 +18,24 @@ KINDS = ("bytes", "float", "int")
 
 @dataclass(frozen=True, slots=True)
 class KeptField:
-    """A column and what it becomes.
+    """A field or column and what it becomes.
 
     Attributes:
-      name: of the column, and of the feature.
+      name: of the field, and of the feature.
       kind: "bytes" its text, "int" an int64, "float" a float32.
     """
 
     name: str
     kind: Literal["bytes", "float", "int"] = "bytes"
 
-    @property
-    def feature(self) -> Feature:
-        """The feature that holds it."""
-        meaning = f"the table's column {self.name}"
+    def feature(self, meaning: str) -> Feature:
+        """Returns the feature that holds it."""
         if self.kind == "bytes":
             return Feature(self.name, "bytes", (), meaning, kind="text")
         return Feature(self.name, "int64" if self.kind == "int" else "float32", (), meaning)
 
     def column(self, texts: Sequence[str]) -> Column:
-        """Returns the values of some images, from their text."""
+        """Returns the values of some records, from their text."""
         if self.kind == "bytes":
             return Strings.from_list([text.encode() for text in texts])
         if self.kind == "int":

@@ -1,0 +1,153 @@
+"""Every flag of `recordmill vocab` has an effect somewhere, and is refused where it has none.
+
+The table has all flags of the parser: a new flag without a row fails.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from recordmill.pipelines.command_line import main
+from recordmill.pipelines.commands.vocab import make_parser
+
+TEXT = "--input={folder}/in.txt"
+CSV = "--input={folder}/in.csv"
+JSONL = "--input={folder}/in.jsonl"
+QUOTED = "--input={folder}/quoted.tsv"
+INVALID = "--input={folder}/invalid.txt"
+REJECTS = "--max_rejected=0.9"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A flag: beside which others it changes the file or the exit status, and where it is refused.
+
+    Attributes:
+      flag: with a value that is not the default.
+      beside: other flags with which it has an effect.
+      refused: other flags with which it has none, and the message.
+      more: what must be given with the flag.
+    """
+
+    flag: str
+    beside: tuple[str, ...] = ()
+    refused: tuple[tuple[tuple[str, ...], str], ...] = ()
+    more: tuple[str, ...] = ()
+
+
+CASES = (
+    Case("--input={folder}/quoted.tsv"),
+    Case("--input_format=text", (JSONL,)),
+    Case(
+        "--text_field=other",
+        (JSONL,),
+        (((TEXT,), "--text_field=other is for JSON, CSV and TSV, and the input is plain text"),),
+    ),
+    Case(
+        "--header=none",
+        (CSV,),
+        (
+            ((CSV,), "--header=none and --columns belong together"),
+            ((TEXT, "--columns=text"), "--header is for CSV and TSV, and the input is plain text"),
+        ),
+        more=("--columns=book,text",),
+    ),
+    Case(
+        "--columns=text,book",
+        (CSV, "--header=none", "--columns=book,text"),
+        (((CSV,), "--header=none and --columns belong together"),),
+    ),
+    Case(
+        "--delimiter=;",
+        (CSV, "--header=none", "--columns=book,text", REJECTS),
+        (((TEXT,), "--delimiter is for CSV and TSV, and the input is plain text"),),
+    ),
+    Case(
+        "--quoting=none",
+        (QUOTED,),
+        (((TEXT,), "--quoting is for CSV and TSV, and the input is plain text"),),
+    ),
+    Case("--encoding=latin-1", (INVALID, REJECTS)),
+    Case(
+        "--encoding_errors=replace",
+        (INVALID, REJECTS),
+        (((INVALID, "--encoding=latin-1"), "--encoding_errors has no effect with an encoding"),),
+    ),
+    Case(REJECTS, (INVALID,)),
+    Case("--no-do_lower_case"),
+    Case("--output={folder}/out/elsewhere.txt"),
+    Case("--overwrite", ("--output={folder}/in.csv.copy",)),
+    Case("--vocab_size=30"),
+    Case("--special_tokens=[PAD],[UNK],[CLS],[SEP],[MASK],[EOD]"),
+    Case("--min_count=5"),
+    Case("--max_unique_chars=10"),
+)
+
+
+def name_of(flag: str) -> str:
+    return flag.partition("=")[0].removeprefix("--no-").removeprefix("--")
+
+
+def test_the_table_has_every_flag() -> None:
+    names = {action.dest for action in make_parser()._actions} - {"help"}
+    assert {name_of(case.flag) for case in CASES} == names
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    lines = [f"The people of Water number {i} went ou{'t' * (i % 3 + 1)}" for i in range(9)]
+    (tmp_path / "in.txt").write_text("\n".join(lines), encoding="utf-8")
+    rows = [{"text": line, "other": f"quite different {i}"} for i, line in enumerate(lines)]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    table = "book,text\n" + "".join(f"b{i};x,{line}\n" for i, line in enumerate(lines))
+    (tmp_path / "in.csv").write_text(table)
+    (tmp_path / "quoted.tsv").write_text("text\n" + '"the water of people"\n' * 5)
+    (tmp_path / "invalid.txt").write_bytes(b"the p\xe9n of all\n\n" + b"the ink of all\n\n" * 5)
+    (tmp_path / "in.csv.copy").write_text("kept\n")
+    return tmp_path
+
+
+def run(folder: Path, *flags: str) -> tuple[int, dict[str, bytes]]:
+    """Returns the exit status, and the vocabularies that are there afterwards, by path."""
+    given = dict(flag.format(folder=folder).partition("=")[::2] for flag in flags)
+    plain = {"--input": f"{folder}/in.txt", "--output": f"{folder}/out/v.txt"}
+    plain |= {"--vocab_size": "200", "--direct_num_workers": "1"}
+    both = plain | given
+    for old in (folder / "out").glob("*.txt"):
+        old.unlink()
+    status = main(["vocab", *(f"{n}={v}" if v else n for n, v in both.items())])
+    made = {str(path): path.read_bytes() for path in (folder / "out").glob("*.txt")}
+    return status, made
+
+
+@pytest.mark.parametrize("case", CASES, ids=[name_of(case.flag) for case in CASES])
+def test_a_flag_has_an_effect(case: Case, folder: Path) -> None:
+    plain = run(folder, *case.beside)
+    name = case.flag.partition("=")[0]
+    beside = [flag for flag in case.beside if flag.partition("=")[0] != name]
+    changed = run(folder, *beside, case.flag, *case.more)
+    assert 0 in (plain[0], changed[0])
+    assert plain != changed
+
+
+REFUSED = [(case.flag, *refused) for case in CASES for refused in case.refused]
+
+
+@pytest.mark.parametrize(
+    ("flag", "beside", "message"), REFUSED, ids=[f"{name_of(f)}-{b[0]}" for f, b, _ in REFUSED]
+)
+def test_a_flag_without_effect_is_refused(
+    flag: str,
+    beside: tuple[str, ...],
+    message: str,
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(folder, *beside, flag) == (2, {})
+    found = capsys.readouterr().err
+    assert message in found
+    assert found.count("\n") == 1

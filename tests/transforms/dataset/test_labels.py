@@ -1,0 +1,50 @@
+"""Labels by name."""
+
+from __future__ import annotations
+
+import doctest
+from pathlib import Path
+
+import pytest
+
+from recordmill.records.errors import UsageError
+from recordmill.transforms.dataset import labels
+from recordmill.transforms.dataset.labels import class_names, first_fraction, read_labels
+
+
+def test_files_of_labels(tmp_path: Path) -> None:
+    path = tmp_path / "labels.txt"
+    path.write_text("dog\r\n cat \n\n", encoding="utf-8")
+    assert read_labels(str(path), kinds="number") == ("dog", "cat")
+    path.write_text("\n")
+    with pytest.raises(UsageError, match=r"--labels .* must have a label a line; it is empty"):
+        read_labels(str(path), kinds="number")
+    with pytest.raises(UsageError, match=r"--labels must be number or a file .* no: No such file"):
+        read_labels("no", kinds="number")
+
+
+@pytest.mark.parametrize(
+    ("found", "names"),
+    [
+        (["b", "a"], ("a", "b")),
+        (["1", "0"], ("0", "1")),
+        (["3", "1"], ("0", "1", "2", "3")),  # a class that has no example keeps its number
+        (["10", "9", "-1"], ("-1", "9", "10")),
+        (["07", "1"], ("1", "07")),  # 07 would not be found again under its number
+        (["1", "x"], ("1", "x")),
+        (["999999999", "5"], ("5", "999999999")),  # no file of a thousand million lines
+        (["0.5", "1"], ("0.5", "1")),
+    ],
+)
+def test_class_names(found: list[str], names: tuple[str, ...]) -> None:
+    assert class_names(found) == class_names(found[::-1]) == names
+
+
+def test_many_fractions_are_no_classes() -> None:
+    assert first_fraction([f"{i}.5" for i in range(21)]) == "0.5"
+    assert first_fraction([f"{i}.5" for i in range(20)]) is None
+    assert first_fraction([*map(str, range(30)), "0.5"]) is None
+
+
+def test_doctests() -> None:
+    assert doctest.testmod(labels).failed == 0
