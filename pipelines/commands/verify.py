@@ -33,7 +33,7 @@ from recordmill.records.errors import UsageError
 from recordmill.records.manifest import Manifest, ShardInfo
 from recordmill.records.schema import Schema
 from recordmill.records.tfds_metadata import tfds_files
-from recordmill.transforms.dataset.workspace import MARKER
+from recordmill.transforms.dataset.run_state import MARKER
 from recordmill.transforms.storage import files
 
 _COPY_AGAIN = "copy the broken files again, or repeat the dataset's own command with --overwrite"

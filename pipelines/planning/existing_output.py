@@ -142,6 +142,9 @@ def _damaged(output: str, manifest: Manifest, sizes: dict[str, int]) -> Iterator
             yield f"{path} is missing"
         elif size != shard.file_bytes:
             yield f"{path} must have {shard.file_bytes} bytes by the manifest, and has {size}"
-    for path in sorted(manifest.files):
-        if sizes[files.join(output, path)] < 0:
+    for path, crc32c in sorted(manifest.files.items()):
+        size = sizes[files.join(output, path)]
+        if size < 0:
             yield f"{path} is missing"
+        elif not size and crc32c:  # the checksum of no bytes is 0
+            yield f"{path} is empty"

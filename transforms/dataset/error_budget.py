@@ -11,6 +11,7 @@ from contextlib import suppress
 from recordmill.records.errors import RunError
 from recordmill.transforms.dataset.job import Job
 from recordmill.transforms.dataset.rejects import REASONS
+from recordmill.transforms.dataset.run_state import DamagedStateError
 from recordmill.transforms.storage import files
 
 _MOST_REJECT_BYTES = 1 << 16
@@ -37,7 +38,7 @@ def fail(job: Job, error: RunError) -> None:
     """Leaves the reason where the launching process finds it, and raises it."""
     with suppress(RunError, OSError):  # the storage may be what failed
         files.write_bytes(job.workspace.failure_path, str(error).encode())
-        if isinstance(error, OverBudgetError):
+        if isinstance(error, OverBudgetError | DamagedStateError):
             files.write_bytes(job.workspace.over_budget_path, b"\n")
     raise error
 

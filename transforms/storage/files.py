@@ -232,9 +232,9 @@ def make_folder(path: str) -> None:
 
 
 def sync_folders(paths: Iterable[str]) -> None:
-    """Makes renames in folders of this machine survive a power loss."""
+    """Makes renames in folders of this machine survive a power loss, where they can be read."""
     for path in dict.fromkeys(paths):
-        if is_local(path) and os.path.isdir(path):
+        if is_local(path) and os.path.isdir(path) and os.access(path, os.R_OK):
             folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 os.fsync(folder)
@@ -325,12 +325,24 @@ def count(folder: str, extension: str) -> int:
     return sum(path.endswith(extension) for path in list_files(folder))
 
 
-def delete_folder(folder: str) -> None:
-    """Deletes a folder with all that is in it."""
-    if is_local(folder):
-        shutil.rmtree(folder, ignore_errors=True)
-    else:
-        delete_quietly(list_files(folder))
+def delete_folder(folder: str, *, last: str = "") -> None:
+    """Deletes a folder with all that is in it; links are deleted, and not followed.
+
+    Args:
+      folder: it may be missing.
+      last: a file directly in it that stays until everything else is deleted.
+    """
+    if not is_local(folder):
+        delete_quietly(path for path in list_files(folder) if path != last)
+        delete_quietly([last] if last else [])
+        return
+    if last and os.path.isdir(folder) and not os.path.islink(folder):
+        for entry in os.scandir(folder):
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path, ignore_errors=True)
+            elif entry.path != last:
+                delete_quietly([entry.path])
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def open_decompressed(handle: IO[bytes], compression: str) -> IO[bytes]:

@@ -1,7 +1,7 @@
 """The small JSON files of a text job: what scatter and regroup wrote, and how many shards follow.
 
 Stages exchange numbers only; a stage reads what the one before wrote from these files. A file that
-is there says that its work is done.
+is there, and has the token of the run, says that its work is done.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ def run_files_to_json(runs: Sequence[RunFileInfo]) -> dict[str, Any]:
     return {"runs": [run.to_json() for run in runs]}
 
 
-def run_files_from_json(content: Mapping[str, Any]) -> tuple[RunFileInfo, ...]:
-    """Returns the run files of a description, of scatter or of regroup."""
-    return tuple(RunFileInfo.from_json(run) for run in content["runs"])
+def run_files_from_json(content: Mapping[str, Any], folder: str) -> tuple[RunFileInfo, ...]:
+    """Returns the run files of a description in a folder, of scatter or of regroup."""
+    return tuple(RunFileInfo.from_json(run, folder) for run in content["runs"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,11 +56,11 @@ class ScatterResult:
         }
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> ScatterResult:
-        """Reads what `to_json` returned."""
+    def from_json(cls, content: Mapping[str, Any], folder: str) -> ScatterResult:
+        """Reads what `to_json` returned, from a description in a folder."""
         size, crc32c = content["rejected_file"]
         return cls(
-            runs=run_files_from_json(content),
+            runs=run_files_from_json(content, folder),
             chunks=tuple(content["chunks"]),
             tokens=tuple(content["tokens"]),
             documents_read=content["documents_read"],
@@ -96,6 +96,7 @@ class ShardPlan:
       splits: in order.
       documents_read, documents_used, rejected: as in `ScatterResult`, over all work items.
       rejected_files: work item -> bytes and crc32c of its list of rejects, where it has one.
+      sums: bytes and crc32c of the file of sums, which lies beside.
     """
 
     splits: tuple[PlannedSplit, ...]
@@ -103,6 +104,7 @@ class ShardPlan:
     documents_used: int
     rejected: dict[str, int]
     rejected_files: dict[int, tuple[int, int]]
+    sums: tuple[int, int] = (0, 0)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the content of `shards.json`."""
@@ -114,11 +116,13 @@ class ShardPlan:
             },
             "rejected": dict(sorted(self.rejected.items())),
             "rejected_files": {str(k): list(v) for k, v in self.rejected_files.items()},
+            "sums": list(self.sums),
         }
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> ShardPlan:
         """Reads what `to_json` returned."""
+        sums_bytes, sums_crc32c = content["sums"]
         return cls(
             splits=tuple(PlannedSplit(**split) for split in content["splits"]),
             documents_read=content["totals"]["documents_read"],
@@ -128,4 +132,5 @@ class ShardPlan:
                 int(number): (size, crc32c)
                 for number, (size, crc32c) in content["rejected_files"].items()
             },
+            sums=(sums_bytes, sums_crc32c),
         )

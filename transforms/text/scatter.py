@@ -21,12 +21,10 @@ from recordmill.records.hashing import seed_for
 from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.dataset.rejects import write_rejects
 from recordmill.transforms.dataset.splits import choose_splits
-from recordmill.transforms.dataset.workspace import read_json, write_json
 from recordmill.transforms.sources.document_batch import DocumentBatch
 from recordmill.transforms.sources.documents import read_documents
 from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.sources.work_plan import read_work_item
-from recordmill.transforms.storage import files
 from recordmill.transforms.text.chunks import ChunkCutter, Chunks, concatenate, select
 from recordmill.transforms.text.descriptions import ScatterResult
 from recordmill.transforms.text.job import TextJob
@@ -74,10 +72,12 @@ class Scatterer:
 
     def run(self, number: int) -> ScatterResult:
         """Does work item `number` unless it is done; returns its description."""
-        description = self._job.description_path(0, number)
-        if files.exists(description):
-            return ScatterResult.from_json(read_json(description))
-        sources = read_work_item(self._job.workspace.work, number)
+        workspace = self._job.workspace
+        done = self._job.read_scatter_result(number)
+        if done is not None and self._is_whole(number, done):
+            return done
+        workspace.check_own()
+        sources = read_work_item(workspace.inputs_folder, number)
         # A file that cannot be cut may hold more text than a work item should: it becomes several
         # run files.
         text_bytes = sum(source.text_bytes for source in sources)
@@ -98,8 +98,13 @@ class Scatterer:
             rejected=dict(progress.reasons),
             rejected_file=rejected_file,
         )
-        write_json(description, result.to_json())
+        workspace.write_state(self._job.description_path(0, number), result.to_json())
         return result
+
+    def _is_whole(self, number: int, result: ScatterResult) -> bool:
+        """Tells whether what a finished work item wrote is still there."""
+        rejects = self._job.workspace.holds_rejects(number, result.rejected_file[0])
+        return rejects and self._job.holds_run_files(0, result.runs)
 
     def _write_run(self, progress: _Progress) -> None:
         """Writes what is held as one run file, and clears it."""
@@ -115,8 +120,9 @@ class Scatterer:
             for objective, chunks in zip(self._objectives, splits, strict=True)
         ]
         path = f"{self._job.run_path(0, progress.number)}-{len(progress.runs)}.bin"
+        token = self._job.workspace.token
         progress.runs.append(
-            write_run_file(path, splits, histograms, words_per_id=self._words_per_id)
+            write_run_file(path, splits, histograms, words_per_id=self._words_per_id, token=token)
         )
         progress.held_tokens = 0
 

@@ -17,7 +17,8 @@ from PIL import Image
 from recordmill.records.codec.framing import scan_records
 from recordmill.records.shards import ShardName
 from recordmill.transforms.dataset.job import SplitSpec
-from recordmill.transforms.dataset.workspace import Workspace, read_json, write_json
+from recordmill.transforms.dataset.run_state import read_json
+from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.images.build import BuildImageShards
 from recordmill.transforms.images.channel_statistics import AnalyzeImages
 from recordmill.transforms.images.encoding import EncodeSpec
@@ -55,7 +56,7 @@ def job(tmp_path: Path) -> ImageJob:
     writer.add(broken.to_line())
     writer.close()
     split = ImageSplit("train", len(VALUES) + 1, 1, (0, 3, 6))
-    write_json(job.shard_plan_path, ImageShardPlan((split,)).to_json())
+    job.write_shard_plan(ImageShardPlan((split,)))
     return job
 
 
@@ -110,7 +111,8 @@ class TestAnalyzeImages:
         pytest.importorskip("tensorflow_transform")
         with test_pipeline.TestPipeline() as pipeline:
             assert_that(pipeline | beam.Create([0]) | AnalyzeImages(job), equal_to([0]))
-        figures: dict[str, Any] = read_json(job.statistics_path)
+        figures: dict[str, Any] | None = job.read_figures()
+        assert figures is not None
         reds = np.array(VALUES, np.float64)
         assert figures["channel_images"] == len(VALUES)  # the broken one is skipped
         assert figures["channel_mean"] == [32.0, 100.0, 64.0]
