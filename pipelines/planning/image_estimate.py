@@ -17,6 +17,7 @@ from recordmill.pipelines.planning.estimate import Estimate, Step, show_bytes
 from recordmill.pipelines.planning.image_planner import ImagePlanner
 from recordmill.pipelines.planning.image_shards import count_tasks, cut_shards
 from recordmill.pipelines.progress import resident_bytes
+from recordmill.pipelines.temporary_folders import prefix
 from recordmill.records.errors import UsageError
 from recordmill.records.manifest import ShardInfo
 from recordmill.transforms.dataset.job import SplitSpec
@@ -98,7 +99,7 @@ def _measure_sample(job: ImageJob, lines: list[str], *, augmented: bool) -> _Ima
     """Builds a sample as an augmented split would be built, or as another."""
     job = replace(job, augment_splits=("train",) if augmented else ())
     lines = lines[: max(_WARM_IMAGES, _SAMPLE_RECORDS // len(job.variants("train")))]
-    with tempfile.TemporaryDirectory(prefix="recordmill-plan-") as folder:
+    with tempfile.TemporaryDirectory(prefix=prefix()) as folder:
         # The first run would also measure the compiling and loading of code.
         _measure(job, lines[:_WARM_IMAGES], files.join(folder, "warm"))
         sample = _measure(job, lines, files.join(folder, "job"))

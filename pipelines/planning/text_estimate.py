@@ -18,6 +18,7 @@ from recordmill.pipelines.planning.text_planner import (
     task_bytes,
 )
 from recordmill.pipelines.progress import resident_bytes
+from recordmill.pipelines.temporary_folders import prefix
 from recordmill.pipelines.text_options import TextRequest
 from recordmill.records.errors import UsageError
 from recordmill.records.shards import ShardName
@@ -162,7 +163,7 @@ def _sampled(job: TextJob, inventory: TextInventory) -> tuple[_TextSample, float
     """Returns what was measured, and the seconds that reading it took."""
     splittable = job.documents.splittable
     wanted = min(_SAMPLE_BYTES, max(_SAMPLE_COPIED_BYTES // job.objective.copies, _WARM_BYTES))
-    with tempfile.TemporaryDirectory(prefix="recordmill-plan-") as folder:
+    with tempfile.TemporaryDirectory(prefix=prefix()) as folder:
         parts, seconds = _take_sample(inventory.files, folder, wanted, splittable=splittable)
         parts = [part for part in parts if part.size]
         if not parts:

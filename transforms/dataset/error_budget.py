@@ -37,6 +37,7 @@ class OverBudgetError(RunError):
 def fail(job: Job, error: RunError) -> None:
     """Leaves the reason where the launching process finds it, and raises it."""
     with suppress(RunError, OSError):  # the storage may be what failed
+        job.workspace.check_own()  # a folder that was deleted meanwhile must not come back
         files.write_bytes(job.workspace.failure_path, str(error).encode())
         if isinstance(error, OverBudgetError | DamagedStateError):
             files.write_bytes(job.workspace.over_budget_path, b"\n")

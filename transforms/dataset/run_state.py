@@ -30,6 +30,10 @@ class DamagedStateError(RunError):
     """State of a run that cannot be made anew alone; --overwrite then begins anew."""
 
 
+class LostFoldersError(RunError):
+    """The temporary folders of a run were deleted, or another run has taken them."""
+
+
 def new_token() -> str:
     """Returns the token of a new plan: 16 hexadecimal digits that nobody can guess."""
     return secrets.token_hex(_TOKEN_BYTES)

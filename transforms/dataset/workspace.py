@@ -24,6 +24,7 @@ from recordmill.records.manifest import Manifest
 from recordmill.records.shards import DEFAULT_TEMPLATE, ShardName, is_shard_file, shard_folder
 from recordmill.transforms.dataset.run_state import (
     DamagedStateError,
+    LostFoldersError,
     Marker,
     check_claimable,
     is_own,
@@ -33,6 +34,12 @@ from recordmill.transforms.dataset.run_state import (
 )
 from recordmill.transforms.dataset.writable import check_writable
 from recordmill.transforms.storage import files
+
+# What workers make in the temporary folders.
+_OWN_FOLDERS = {
+    "done", "index", "inputs", "partial", "parts", "rejected", "runs-", "shards", "statistics",
+    "transform", "transform-temp",
+}  # fmt: skip
 
 ContentT = TypeVar("ContentT")
 
@@ -164,7 +171,7 @@ class Workspace:
         """Checks that the temporary folders are still those of this run.
 
         Raises:
-          RunError: they were deleted, or another run has begun at this output.
+          LostFoldersError: they were deleted, or another run has begun at this output.
         """
         if not self.token:
             return
@@ -172,7 +179,7 @@ class Workspace:
             if not is_own(folder, self.token):
                 there = Marker.read(folder) is not None
                 what = "now belongs to another run" if there else "was deleted while the run worked"
-                raise RunError(
+                raise LostFoldersError(
                     f"{folder} {what}; see that nothing else writes there, and run the same "
                     "command again"
                 )
@@ -282,6 +289,14 @@ class Workspace:
         self.clean_up()
         if files.is_local(self.output):
             _remove_empty([self.output])
+
+    def remove_revived(self) -> None:
+        """Removes temporary folders that were deleted and that workers have made once more."""
+        for folder in self.folders:
+            if files.is_local(folder) and os.path.isdir(folder) and not Marker.read(folder):
+                names = {name.rstrip("0123456789") for name in os.listdir(folder)}
+                if names <= _OWN_FOLDERS:
+                    files.delete_folder(folder)
 
     def clean_up(self) -> None:
         """Removes all temporary files; the plan first, so that no run resumes from the rest."""

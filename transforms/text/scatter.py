@@ -76,7 +76,6 @@ class Scatterer:
         done = self._job.read_scatter_result(number)
         if done is not None and self._is_whole(number, done):
             return done
-        workspace.check_own()
         sources = read_work_item(workspace.inputs_folder, number)
         # A file that cannot be cut may hold more text than a work item should: it becomes several
         # run files.
@@ -108,6 +107,7 @@ class Scatterer:
 
     def _write_run(self, progress: _Progress) -> None:
         """Writes what is held as one run file, and clears it."""
+        self._job.workspace.check_own()
         id_type = np.uint16 if self._words_per_id == 1 else np.int32
         splits = []
         for split, parts in enumerate(progress.parts):
