@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 
 from recordmill.pipelines.command_line import main
+from recordmill.pipelines.planning import plan_job
 from recordmill.transforms.dataset import commit, shard_writer
 from recordmill.transforms.dataset.run_state import MARKER, Marker
 
 from .conftest import Written
 from .jobs import manifest, shard_bytes
-
-PARTS = ("--direct_num_workers=8",)  # so many that shards are made in parts
 
 
 def stop_before_commit(
@@ -256,3 +255,37 @@ def test_files_of_another_plan_are_not_taken(
             shutil.copy(path, output / "_tmp" / folder / path.name)
     assert small.case.run(small.source, output) == 0
     assert shard_bytes(output) == small.shards
+
+
+@pytest.mark.parametrize("change", ["appended", "cut", "replaced"])
+def test_input_that_changes_meanwhile_ends_the_run(
+    small: Written,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    change: str,
+) -> None:
+    source, output = Path(shutil.copytree(small.source, tmp_path / "input")), tmp_path / "ds"
+    victim = sorted(source.glob(small.case.pattern))[1]
+    whole = victim.read_bytes()
+    write_plan = plan_job._write_plan
+
+    def then_change(*arguments: Any) -> None:
+        write_plan(*arguments)
+        if change == "replaced":
+            (tmp_path / "other").write_bytes(whole)
+            (tmp_path / "other").replace(victim)
+        else:
+            victim.write_bytes(whole + b"more" if change == "appended" else whole[:-10])
+
+    with monkeypatch.context() as patched:
+        patched.setattr(plan_job, "_write_plan", then_change)
+        assert small.case.run(source, output, *small.flags, "--max_rejected=1") == 1
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.startswith(f"recordmill: {victim} changed since the run was planned: it ")
+    assert line.endswith("; see that nothing writes to the input, and start anew with --overwrite")
+    assert not (output / "_SUCCESS").exists()
+    flags = (*small.flags, "--overwrite", "--max_rejected=1")
+    assert small.case.run(source, output, *flags) == 0
+    if change == "replaced":
+        assert shard_bytes(output) == small.shards

@@ -99,6 +99,21 @@ def open_read(path: str, offset: int = 0) -> IO[bytes]:
     return handle
 
 
+def stamp(handle: IO[bytes]) -> tuple[int, int]:
+    """Returns the size of an open file and when it was last changed, in ns; 0 where unknown."""
+    known: tuple[int, int] | None = getattr(handle, "stamp", None)
+    if known is not None:
+        return known
+    try:
+        status = os.fstat(handle.fileno())
+    except (OSError, AttributeError):  # of a service
+        at = handle.tell()
+        size = handle.seek(0, os.SEEK_END)
+        handle.seek(at)
+        return size, 0
+    return status.st_size, status.st_mtime_ns
+
+
 def read_bytes(path: str, offset: int = 0, size: int = -1) -> bytes:
     """Returns `size` bytes from `offset` on, fewer at the end; -1: all the rest."""
     if not is_local(path):

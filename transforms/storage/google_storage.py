@@ -149,6 +149,7 @@ class _ObjectReader(io.BufferedIOBase):
         self._path = path
         self._generation = found.generation  # the file that is replaced meanwhile is not mixed in
         self._size = int(found.size)
+        self.stamp = self._size, int(found.updated.timestamp() * 10**9) if found.updated else 0
         self._at = 0
         self._ahead = _LEAST_AHEAD_BYTES
         self._held_at, self._held = 0, b""

@@ -21,6 +21,7 @@ from recordmill.records.hashing import seed_for
 from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.dataset.rejects import write_rejects
 from recordmill.transforms.dataset.splits import choose_splits
+from recordmill.transforms.sources.changes import reading
 from recordmill.transforms.sources.document_batch import DocumentBatch
 from recordmill.transforms.sources.documents import read_documents
 from recordmill.transforms.sources.work_items import SourceRange
@@ -85,7 +86,8 @@ class Scatterer:
         with SpooledTemporaryFile(max_size=_SPOOL_BYTES) as rejects:
             progress = _Progress(number, most_tokens, [[] for _ in self._shares], rejects)
             for source in sources:
-                self._read(source, cutter, progress)
+                with reading(source.path, source.size, source.modified_ns):
+                    self._read(source, cutter, progress)
             self._write_run(progress)
             rejected_file = self._write_rejects(progress)
         result = ScatterResult(

@@ -94,9 +94,11 @@ def find_entries(
         else:
             listing.on_file(*file)
             if archive:
-                yield from archive_members(name, file.path, listing)
+                for item in archive_members(name, file.path, listing):
+                    is_member = isinstance(item, Entry)
+                    yield item._replace(modified_ns=file.modified_ns) if is_member else item
             else:
-                yield Entry(name, file.path, size=file.size)
+                yield Entry(name, file.path, size=file.size, modified_ns=file.modified_ns)
 
 
 def _matches(pattern: str, listing: Listing, shown: str) -> Iterator[FoundFile]:
