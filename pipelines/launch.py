@@ -101,11 +101,11 @@ def _failure(plan: WorkPlan[Any, Any], error: Exception) -> RunError:
         return lost
     except (RunError, OSError, BeamIOError):  # the storage itself failed
         return error if isinstance(error, RunError) else RunError(one_line(error))
+    if isinstance(error, RunError):
+        return error
     with suppress(RunError):
         if files.exists(workspace.failure_path):
             return RunError(files.read_bytes(workspace.failure_path).decode())
-    if isinstance(error, RunError):
-        return error
     if plan.resumed:  # what it was resumed from may be the reason
         with suppress(RunError, OSError):
             files.write_bytes(workspace.over_budget_path, b"\n")
