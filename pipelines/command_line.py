@@ -172,8 +172,8 @@ def _flushed_output() -> Iterator[None]:
 
 def _output_error(error: OSError) -> OutputError:
     return OutputError(
-        f"standard output cannot be written: {error.strerror}; what was begun is kept, run the same "
-        "command again"
+        f"standard output cannot be written: {error.strerror}; what was begun is kept, run the "
+        "same command again"
     )
 
 

@@ -99,6 +99,23 @@ class TestBuildImageShards:
         build(other, parts=3)
         assert shards(other) == whole
 
+    @pytest.mark.parametrize("lost", ["shard", "index", "description", "rejects"])
+    def test_parts_of_a_shard_that_is_lost_are_built_again(self, job: ImageJob, lost: str) -> None:
+        build(job, parts=3)
+        whole = shards(job)
+        name = ShardName("train", 1, 2)
+        path = {
+            "shard": job.workspace.shard_path(name),
+            "index": job.workspace.index_path(name),
+            "description": job.workspace.done_path(name),
+            "rejects": job.workspace.rejected_path(6),
+        }[lost]
+        assert Path(path).stat().st_size
+        Path(path).write_bytes(b"")
+        build(job, parts=3)
+        assert shards(job) == whole
+        assert Path(path).stat().st_size
+
     def test_finished_shards_are_not_built_again(self, job: ImageJob) -> None:
         build(job, parts=1)
         for path in Path(job.workspace.output).parent.glob("*.png"):
