@@ -83,14 +83,16 @@ class _CountDoFn(beam.DoFn):
     def teardown(self) -> None:
         self._reader.close()
 
+    def _count(self, path: str, task: int) -> dict[str, Any]:
+        self._job.workspace.check_own()
+        row = _count(self._job, task, self._reader)
+        self._job.workspace.write_state(path, row)
+        return row
+
     def process(self, task: int) -> Iterator[pa.RecordBatch]:
         path = self._job.statistics_row_path(task)
         try:
-            row = self._job.workspace.read_state(path, _parse_row)
-            if row is None:
-                self._job.workspace.check_own()
-                row = _count(self._job, task, self._reader)
-                self._job.workspace.write_state(path, row)
+            row = self._job.workspace.read_state(path, _parse_row) or self._count(path, task)
         except RunError as error:
             fail(self._job, error)
         values = {

@@ -95,8 +95,9 @@ def find_entries(
             listing.on_file(*file)
             if archive:
                 for item in archive_members(name, file.path, listing):
-                    is_member = isinstance(item, Entry)
-                    yield item._replace(modified_ns=file.modified_ns) if is_member else item
+                    if isinstance(item, Entry):
+                        item = item._replace(modified_ns=file.modified_ns)
+                    yield item
             else:
                 yield Entry(name, file.path, size=file.size, modified_ns=file.modified_ns)
 
