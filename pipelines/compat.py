@@ -7,6 +7,7 @@ it. Beam is imported late: some commands do without it.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -119,9 +120,10 @@ def connect_by_sockets(folder: str) -> None:
     GRPCChannelFactory.insecure_channel = staticmethod(insecure_channel)
 
 
-def pipeline_folder(pipeline: Any) -> str:
-    """Returns Beam's temporary folder of a pipeline; it removes it only after a success."""
-    return str(pipeline.local_tempdir)
+def move_pipeline_folder(pipeline: Any, folder: str) -> None:
+    """Moves Beam's temporary folder of a new pipeline; it removes it only after a success."""
+    os.rename(pipeline.local_tempdir, folder)
+    pipeline.local_tempdir = folder
 
 
 def add_beam_arguments(parser: argparse.ArgumentParser) -> None:

@@ -34,10 +34,12 @@ from recordmill.pipelines.planning.work_plan import (
 )
 from recordmill.pipelines.progress import Progress
 from recordmill.pipelines.run_lock import only_run
+from recordmill.pipelines.temporary_folders import remove_leftovers
 from recordmill.records import manifest as m
 from recordmill.records.errors import RunError, UsageError
+from recordmill.transforms.dataset.run_state import LostFoldersError
 from recordmill.transforms.dataset.statistics_report import describe_statistics
-from recordmill.transforms.dataset.workspace import Workspace, read_manifest
+from recordmill.transforms.dataset.workspace import read_manifest
 from recordmill.transforms.storage import files
 
 
@@ -49,6 +51,7 @@ def plan_and_run(planner: Planner[JobT, StagesT, InventoryT], flags: EngineFlags
       RunError: one line: why the run failed.
     """
     engine = choose_engine(flags)
+    remove_leftovers()
     engine.check(planner.paths())
     workspace = planner.job.workspace
     with engine.started(planner.worker_modules), only_run(workspace.output):
@@ -59,8 +62,7 @@ def plan_and_run(planner: Planner[JobT, StagesT, InventoryT], flags: EngineFlags
         except (OSError, ValueError, BeamIOError) as error:
             raise UsageError(f"the job cannot be planned: {one_line(error)}") from error
         if plan is None:
-            if workspace.is_claimed:
-                workspace.clean_up()  # a run that was killed in its last moment left files
+            workspace.clean_up()  # a run that was killed in its last moment left files
             print(f"{workspace.output} is complete: nothing to do")
             return
         _run_job(planner, plan, engine)
@@ -140,16 +142,28 @@ def _run_engine(
         # An engine may fail after the commit, when the dataset is already complete.
         if is_complete() and not finished_before:
             return
-        if isinstance(error, RunError):
-            raise
-        raise RunError(_reason(workspace, error)) from error
+        raise _failure(plan, error) from error
 
 
-def _reason(workspace: Workspace, error: BaseException) -> str:
-    with suppress(RunError):  # the storage itself may have failed
+def _failure(plan: WorkPlan[JobT, StagesT], error: Exception) -> RunError:
+    """Returns why a run failed, in one line."""
+    workspace = plan.job.workspace
+    try:
+        workspace.check_own()
+    except LostFoldersError as lost:
+        workspace.remove_revived()
+        return lost
+    except (RunError, OSError, BeamIOError):  # the storage itself failed
+        return error if isinstance(error, RunError) else RunError(one_line(error))
+    if isinstance(error, RunError):
+        return error
+    with suppress(RunError):
         if files.exists(workspace.failure_path):
-            return files.read_bytes(workspace.failure_path).decode()
-    return one_line(error)
+            return RunError(files.read_bytes(workspace.failure_path).decode())
+    if plan.resumed:  # what it was resumed from may be the reason
+        with suppress(RunError, OSError):
+            files.write_bytes(workspace.over_budget_path, b"\n")
+    return RunError(one_line(error))
 
 
 def _summary(

@@ -25,7 +25,7 @@ from recordmill.pipelines.engines.local import JobSize
 from recordmill.pipelines.planning.text_planner import task_bytes
 from recordmill.pipelines.tensorflow_loading import load_tensorflow
 from recordmill.records.errors import RunError, UsageError
-from recordmill.transforms.dataset.workspace import read_json
+from recordmill.transforms.dataset.run_state import read_json
 from recordmill.transforms.sources.document_spec import DocumentSpec
 from recordmill.transforms.sources.source_list import SourceList
 from recordmill.transforms.sources.work_items import cut_work_items

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from recordmill.reader.record_ranges import Ints, parse_index
 from recordmill.records.errors import UsageError, one_of
+from recordmill.records.inside import check_inside
 from recordmill.records.manifest import (
     MANIFEST_PATH,
     SUCCESS_PATH,
@@ -53,7 +54,9 @@ class FinishedDataset:
 
         Raises:
           UsageError: there is no such file.
+          RunError: it lies outside of the dataset.
         """
+        check_inside(self.path, [name], follow=True)
         content = _read(self.file(name))
         if content is None:
             raise UsageError(
@@ -75,7 +78,9 @@ class FinishedDataset:
 
         Raises:
           UsageError: a shard is missing, or another file is there.
+          RunError: a shard lies outside of the dataset.
         """
+        check_inside(self.path, (shard.name.path for shard in split.shards), follow=True)
         template = self.manifest.shard_template
         inside = shard_folder(split.name, template)
         folder = self.file(inside) if inside else self.path
@@ -153,6 +158,7 @@ def open_dataset(path: str | os.PathLike[str]) -> FinishedDataset:
     Raises:
       UsageError: there is no `_SUCCESS`, or it has the checksum of another manifest, or of one that
         this release cannot read.
+      RunError: the manifest lists a file outside of the dataset.
     """
     folder = os.fspath(path)
     success = _read(_join(folder, SUCCESS_PATH))
@@ -173,6 +179,7 @@ def open_dataset(path: str | os.PathLike[str]) -> FinishedDataset:
         schema = Schema.from_json(manifest.features)
     except (ValueError, TypeError, KeyError) as error:
         raise UsageError(f"{_join(folder, MANIFEST_PATH)} cannot be used: {error}") from error
+    check_inside(folder, manifest.paths)
     return FinishedDataset(folder, manifest, schema)
 
 

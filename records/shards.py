@@ -116,6 +116,10 @@ class ShardName:
         """
         return f"_meta/index/{re.sub(r'[.]tfrecords?', '', self.path)}.idx"
 
+    def with_template(self, template: str) -> ShardName:
+        """Returns the same shard under another naming."""
+        return ShardName(self.split, self.index, self.count, template)
+
     @classmethod
     def parse(cls, file_name: str, template: str = DEFAULT_TEMPLATE) -> ShardName:
         """Reads a file name without folders.

@@ -31,11 +31,12 @@ from recordmill.pipelines.cores import usable_cores
 from recordmill.pipelines.flags import Flags
 from recordmill.pipelines.options import TEMPORARY
 from recordmill.records import manifest as m
-from recordmill.records.errors import UsageError
+from recordmill.records.errors import RunError, UsageError
+from recordmill.records.inside import check_inside
 from recordmill.records.manifest import Manifest, ShardInfo
 from recordmill.records.schema import Schema
 from recordmill.records.tfds_metadata import tfds_files
-from recordmill.transforms.dataset.workspace import MARKER
+from recordmill.transforms.dataset.run_state import MARKER
 from recordmill.transforms.storage import files
 
 _COPY_AGAIN = "copy the broken files again, or repeat the dataset's own command with --overwrite"
@@ -135,6 +136,18 @@ def _check_is_ours(dataset: str, *, has_manifest: bool) -> None:
         f"DIR must be the folder of a dataset, and {dataset} has neither {m.SUCCESS_PATH} nor "
         f"{m.MANIFEST_PATH}; {hint}"
     )
+
+
+def _is_inside(dataset: str, manifest: Manifest, report: DatasetReport) -> bool:
+    """Tells whether all files that the manifest lists lie in the dataset: others are not read."""
+    indexes = [] if manifest.compression else [s.name.index_path for s in manifest.shards]
+    metadata = [*tfds_files(manifest, description=""), m.STATISTICS_PATH]
+    try:
+        check_inside(dataset, [*manifest.paths, *indexes, *metadata], follow=True)
+    except RunError as error:
+        report.add(m.MANIFEST_PATH, str(error))
+        return False
+    return True
 
 
 def _check_counts(manifest: Manifest, report: DatasetReport) -> None:
@@ -317,6 +330,8 @@ def verify(
     manifest = _read_manifest(dataset, report)
     if manifest is None:
         return report
+    if not _is_inside(dataset, manifest, report):
+        return report
     _check_counts(manifest, report)
     _check_metadata(dataset, manifest, report)
     _check_rejects(dataset, manifest, report)
@@ -376,4 +391,10 @@ def main(arguments: list[str]) -> int:
     print(f"{options.dataset}: {report.summary()}")
     if report.defects:
         print(report.advice, file=sys.stderr)
+    elif files.exists(files.join(options.dataset, TEMPORARY, MARKER)):
+        print(
+            f"{files.join(options.dataset, TEMPORARY)} holds temporary files of a run that was "
+            "stopped, or still works: the dataset's own command removes or finishes them",
+            file=sys.stderr,
+        )
     return 1 if report.defects else 0

@@ -18,7 +18,7 @@ from recordmill.pipelines.text_inputs import text_patterns
 from recordmill.pipelines.text_options import add_input_arguments, document_spec
 from recordmill.pipelines.vocabulary import VocabRequest, write_vocabulary
 from recordmill.records.errors import UsageError
-from recordmill.transforms.dataset.workspace import check_writable
+from recordmill.transforms.dataset.writable import check_writable
 from recordmill.transforms.sources.source_checks import check_contents
 from recordmill.transforms.sources.source_list import SourceList
 from recordmill.transforms.sources.work_items import list_sources

@@ -19,7 +19,7 @@ from recordmill.pipelines.compat import dataflow_errors
 from recordmill.pipelines.engines.local import JobSize
 from recordmill.pipelines.engines.remote import RemoteEngine, SubmittedJob, given_options
 from recordmill.records.errors import UsageError
-from recordmill.transforms.dataset.workspace import check_writable
+from recordmill.transforms.dataset.writable import check_writable
 
 IMAGE_VARIABLE = "RECORDMILL_IMAGE"  # set in the image: its own name
 

@@ -15,14 +15,14 @@ of Beam, and why:
   addresses, and hand any file to anyone who asks.
 * `engines/worker.py` forks workers from one process that has loaded Beam: Beam starts each one from
   nothing, which takes seconds.
-* Beam's temporary folder is removed in any case: Beam removes it only after a success.
+* Beam's temporary folder is removed in any case, after a kill by the next run: Beam removes it
+  only after a success.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import shutil
 import sys
 import tempfile
 import threading
@@ -36,10 +36,11 @@ import grpc
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
+from recordmill.pipelines import temporary_folders
 from recordmill.pipelines.compat import (
     BEAM_WORKER_MODULE,
     BEAM_WORKER_THREAD,
-    pipeline_folder,
+    move_pipeline_folder,
     servers_on_sockets,
     without_stage_names,
     worker_environment,
@@ -163,7 +164,7 @@ class _BeamJob:
     def close(self) -> None:
         """Removes what Beam leaves of a job that failed."""
         if self._folder:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            temporary_folders.remove_folder(self._folder)
 
     def _run(self) -> None:
         try:
@@ -171,7 +172,8 @@ class _BeamJob:
             environment = worker_environment(server.command) if server else None
             runner = FnApiRunner(default_environment=environment)
             pipeline = beam.Pipeline(runner=runner, options=PipelineOptions(self._flags))
-            self._folder = pipeline_folder(pipeline)
+            self._folder = temporary_folders.make_folder()
+            move_pipeline_folder(pipeline, f"{self._folder}/pipeline")
             self._build(pipeline)
             pipeline.run().wait_until_finish()
         except BaseException as error:

@@ -26,6 +26,7 @@ import traceback
 import warnings
 from collections.abc import Mapping, Sequence
 
+from recordmill.pipelines import temporary_folders
 from recordmill.pipelines.compat import connect_by_sockets
 from recordmill.pipelines.engines import worker_client
 
@@ -40,7 +41,7 @@ class ForkServer:
         """Starts the process; it loads `modules` while the caller goes on."""
         # A socket's path may have some hundred bytes, and a batch system's TMPDIR is long.
         short = len(os.fsencode(tempfile.gettempdir())) <= _MAX_FOLDER_BYTES
-        self._folder = tempfile.mkdtemp(prefix="recordmill-", dir=None if short else "/tmp")
+        self._folder = temporary_folders.make_folder(None if short else "/tmp")
         # The process exits when this pipe is closed: then the driver has ended.
         end, self._life = os.pipe()
         self._process: subprocess.Popen[bytes] | None = None
@@ -83,7 +84,7 @@ class ForkServer:
             ):  # a parent process may have made us ignore SIGCHLD
                 os.waitpid(process, 0)
         os.close(self._life)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        temporary_folders.remove_folder(self._folder)
 
 
 def _address(folder: str) -> str:

@@ -17,10 +17,12 @@ from recordmill.pipelines.planning.estimate import Estimate, Step, show_bytes
 from recordmill.pipelines.planning.image_planner import ImagePlanner
 from recordmill.pipelines.planning.image_shards import count_tasks, cut_shards
 from recordmill.pipelines.progress import resident_bytes
+from recordmill.pipelines.temporary_folders import prefix
 from recordmill.records.errors import UsageError
 from recordmill.records.manifest import ShardInfo
 from recordmill.transforms.dataset.job import SplitSpec
-from recordmill.transforms.dataset.workspace import Workspace, read_json, write_json
+from recordmill.transforms.dataset.shard_writer import ShardDescription
+from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.images.build import ImageShardBuilder
 from recordmill.transforms.images.job import ImageJob, passed_over_json
 from recordmill.transforms.images.reference_files import write_references
@@ -76,7 +78,7 @@ def _measure(job: ImageJob, lines: list[str], folder: str) -> _ImageSample:
     copies = len(job.variants("train"))
     split = ImageSplit("train", len(lines), copies, (0, len(lines) * copies))
     write_references(folder, 0, 0, lines)
-    write_json(job.shard_plan_path, ImageShardPlan((split,)).to_json())
+    job.write_shard_plan(ImageShardPlan((split,)))
     builder = ImageShardBuilder(job, 1)
     # Processor time does not depend on other processes; waiting for remote storage must count.
     local = files.is_local(ImageReference.from_line(lines[0]).image.path)
@@ -87,16 +89,17 @@ def _measure(job: ImageJob, lines: list[str], folder: str) -> _ImageSample:
     finally:
         builder.close()
     seconds = clock() - began
-    content = read_json(job.workspace.done_path(job.shard_name("train", 0, 1)))
-    statistics = ImageStatistics.from_json(content["statistics"])
-    return _ImageSample(ShardInfo(**content["shard"]), statistics, seconds, len(lines) * copies)
+    path = job.workspace.done_path(job.shard_name("train", 0, 1))
+    done = job.workspace.need_state(path, ShardDescription.from_json)
+    statistics = ImageStatistics.from_json(done.statistics)
+    return _ImageSample(done.info, statistics, seconds, len(lines) * copies)
 
 
 def _measure_sample(job: ImageJob, lines: list[str], *, augmented: bool) -> _ImageSample:
     """Builds a sample as an augmented split would be built, or as another."""
     job = replace(job, augment_splits=("train",) if augmented else ())
     lines = lines[: max(_WARM_IMAGES, _SAMPLE_RECORDS // len(job.variants("train")))]
-    with tempfile.TemporaryDirectory(prefix="recordmill-plan-") as folder:
+    with tempfile.TemporaryDirectory(prefix=prefix()) as folder:
         # The first run would also measure the compiling and loading of code.
         _measure(job, lines[:_WARM_IMAGES], files.join(folder, "warm"))
         sample = _measure(job, lines, files.join(folder, "job"))

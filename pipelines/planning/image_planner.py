@@ -46,7 +46,6 @@ from recordmill.transforms.dataset.job import SplitSpec
 from recordmill.transforms.dataset.labels import LABELS_PATH, first_fraction
 from recordmill.transforms.dataset.rejects import write_rejects
 from recordmill.transforms.dataset.splits import choose_splits
-from recordmill.transforms.dataset.workspace import write_json
 from recordmill.transforms.images.channel_statistics import statistics_tasks
 from recordmill.transforms.images.job import ImageJob
 from recordmill.transforms.images.label_map import LABEL_MAP_PATH
@@ -222,7 +221,8 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
         """Writes references by split in order of their hash, and the shard plan."""
         job, rejects = self.job, inventory.rejects
         record_bytes = [array("q") for _ in job.splits]
-        writers = [ReferenceWriter(job.workspace.work, split) for split in range(len(job.splits))]
+        inputs = job.workspace.inputs_folder
+        writers = [ReferenceWriter(inputs, split) for split in range(len(job.splits))]
         for image in self.assign_splits(inventory):
             record_bytes[image.split].append(image.record_bytes)
             writers[image.split].add(image.line)
@@ -241,7 +241,7 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
             tuple(splits), rejects.counts, rejected_file, inventory.passed_over,
             inventory.passed_over_kinds,
         )  # fmt: skip
-        write_json(job.shard_plan_path, plan.to_json())
+        job.write_shard_plan(plan)
         return ImageStages(tasks, parts, statistics_tasks(job))
 
     def assign_splits(self, inventory: ImageInventory) -> Iterator[AssignedImage]:
@@ -276,7 +276,8 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
     def build(self, pipeline: beam.Pipeline, plan: WorkPlan[ImageJob, ImageStages]) -> object:
         """Applies the stages of `transforms/images/stages.py`."""
         job, stages = plan.job, plan.stages
-        waiting = 0 if files.exists(job.statistics_path) else stages.statistics_tasks
+        known = stages.statistics_tasks and job.read_figures() is not None
+        waiting = 0 if known else stages.statistics_tasks
         if waiting:
             load_tensorflow()
         return build_images(

@@ -1,7 +1,7 @@
 """Phase 1: find out in seconds whether a job can run, and write its work plan.
 
 Nothing is written before every check has passed. The plan of a killed run is resumed where it is
-for the same bytes.
+for the same bytes. A plan that is damaged, or that lacks files, counts as none.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from typing import Any
 
@@ -23,16 +25,13 @@ from recordmill.pipelines.planning.work_plan import (
     WorkPlan,
 )
 from recordmill.records import manifest as m
-from recordmill.records.errors import UsageError
+from recordmill.records.errors import RunError, UsageError
 from recordmill.records.tfds_metadata import name_and_version
 from recordmill.transforms.dataset.commit import CommitSpec
 from recordmill.transforms.dataset.job import Job
-from recordmill.transforms.dataset.workspace import (
-    Workspace,
-    check_writable,
-    read_manifest,
-    write_json,
-)
+from recordmill.transforms.dataset.run_state import is_own, new_token
+from recordmill.transforms.dataset.workspace import Workspace, read_manifest, remove_damaged
+from recordmill.transforms.dataset.writable import check_writable
 from recordmill.transforms.storage import files
 
 _METADATA = ("features.json", "dataset_info.json", m.STATISTICS_PATH)
@@ -47,19 +46,55 @@ class _State:
       stages: the stage plan, as JSON.
       commit: what the manifest will say.
       modified: see `Inventory`.
+      run: the token of the plan.
+      written: a digest of names and sizes of what else the plan wrote.
+      rejected: number -> bytes of the files of rejects that planning wrote.
     """
 
     fingerprint: str
     stages: dict[str, Any]
     commit: CommitSpec
     modified: str
+    run: str
+    written: str
+    rejected: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def read(cls, workspace: Workspace) -> _State | None:
-        content = workspace.read_plan()
-        if content is None:
+        """Returns the plan at a workspace; None where there is none that can be resumed."""
+        try:
+            content = json.loads(files.read_bytes(workspace.plan_path))
+            state = cls(**content | {"commit": CommitSpec(**content["commit"])})
+            at = replace(workspace, token=state.run)
+            whole = state.written == _digest_of_plan(at)
+            rejects = [at.holds_rejects(int(n), size) for n, size in state.rejected.items()]
+            return state if whole and all(rejects) and _is_claimed_by(at) else None
+        except (FileNotFoundError, NotADirectoryError, ValueError, TypeError, KeyError):
             return None
-        return cls(**content | {"commit": CommitSpec(**content["commit"])})
+
+
+def _is_claimed_by(workspace: Workspace) -> bool:
+    return all(is_own(folder, workspace.token) for folder in workspace.folders)
+
+
+def _digest_of_plan(workspace: Workspace) -> str:
+    """Returns a digest of names and sizes of the files that planning wrote before the plan.
+
+    It reads none of them: a power loss shows in their sizes, and who reads one checks it.
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    for path, size in sorted(_planned_files(workspace)):
+        digest.update(f"{path[len(workspace.work) :]}\t{size}\n".encode())
+    return digest.hexdigest()
+
+
+def _planned_files(workspace: Workspace) -> Iterator[tuple[str, int]]:
+    inputs = files.list_files(workspace.inputs_folder)
+    yield from inputs.items()
+    of_images = any(path.endswith("/images-000000.jsonl") for path in inputs)
+    for name in ("shards.json",) if of_images else ("vocab.txt",):  # a text job's shards come later
+        path = files.join(workspace.work, name)
+        yield path, files.size(path)
 
 
 def plan_job(
@@ -80,7 +115,7 @@ def plan_job(
     with planner.inspect() as inventory:
         job = planner.job  # which may have learned labels and splits from the input
         workspace = job.workspace
-        old = read_manifest(workspace.output)
+        old, damage = _old_manifest(workspace.output)
         commit = _commit_spec(planner, inventory, replaces=old is not None)
         if old and old.fingerprint != commit.fingerprint and not job.overwrite:
             raise UsageError(
@@ -90,22 +125,58 @@ def plan_job(
             )
         state = _State.read(workspace)
         if state and _is_resumed(job, inventory, state, commit.fingerprint):
+            job = replace(job, workspace=replace(workspace, token=state.run))
             stages = planner.stages_type(**state.stages)
             return WorkPlan(job, state.commit, stages, inventory.input_bytes, resumed=True)
         if not job.overwrite:
+            if damage:
+                raise damage
             if old and workspace.is_complete(commit.fingerprint):
                 check_whole(workspace.output, old)
                 return None
             _refuse_other_run(workspace, state, commit)
-        _begin(planner, old)
+        planner.job = replace(job, workspace=replace(workspace, token=new_token()))
+        _begin(planner, old, damaged=damage is not None)
         try:
             stages = planner.write(inventory, workers=workers)
+            _write_plan(planner.job, inventory, asdict(stages), commit)
         except UsageError:
-            workspace.abandon()
+            planner.job.workspace.abandon()
             raise
-        begun = _State(commit.fingerprint, asdict(stages), commit, inventory.modified)
-        write_json(workspace.plan_path, asdict(begun))
-        return WorkPlan(job, commit, stages, inventory.input_bytes)
+        return WorkPlan(planner.job, commit, stages, inventory.input_bytes)
+
+
+def _old_manifest(output: str) -> tuple[m.Manifest | None, RunError | None]:
+    """Returns the manifest of the dataset that is there, or why it cannot be read.
+
+    Raises:
+      RunError: `_SUCCESS` vouches for a manifest that this release cannot read.
+    """
+    try:
+        return read_manifest(output), None
+    except RunError as error:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            success = files.read_bytes(files.join(output, m.SUCCESS_PATH))
+            if m.check_success(success, files.read_bytes(files.join(output, m.MANIFEST_PATH))):
+                raise
+        return None, RunError(f"{error}; start anew with --overwrite")
+
+
+def _write_plan(job: Job, inventory: Inventory, stages: dict[str, Any], commit: CommitSpec) -> None:
+    """Writes the plan, behind everything that belongs to it.
+
+    Raises:
+      RunError: another run has begun at this output meanwhile.
+    """
+    workspace = job.workspace
+    rejects = files.list_files(workspace.rejected_folder)
+    numbers = {p.rpartition("-")[2].removesuffix(".jsonl"): size for p, size in rejects.items()}
+    state = _State(
+        commit.fingerprint, stages, commit, inventory.modified, workspace.token,
+        _digest_of_plan(workspace), numbers,
+    )  # fmt: skip
+    workspace.check_own()
+    workspace.write_state(workspace.plan_path, asdict(state))
 
 
 def _is_resumed(job: Job, inventory: Inventory, state: _State, fingerprint: str) -> bool:
@@ -150,18 +221,28 @@ def _refuse_other_run(workspace: Workspace, state: _State | None, commit: Commit
         )
 
 
-def _begin(planner: Planner[JobT, StagesT, InventoryT], old: m.Manifest | None) -> None:
-    """Makes the workspace ready for a new run: empty temporary folders, claimed by a marker."""
-    workspace = planner.job.workspace
+def _begin(
+    planner: Planner[JobT, StagesT, InventoryT], old: m.Manifest | None, *, damaged: bool
+) -> None:
+    """Makes the workspace ready for a new run: empty temporary folders, claimed by a marker.
+
+    Args:
+      planner: of the job.
+      old: the manifest of the dataset that is there.
+      damaged: there is one that cannot be read.
+    """
+    job, workspace = planner.job, planner.job.workspace
     check_writable(workspace.output, "--output")
+    names = [*_METADATA, *planner.metadata]
+    if damaged:
+        remove_damaged(workspace.output, names, [job.shard_template])
     if workspace.is_claimed:
-        workspace.discard_run(published=old is None)
+        workspace.discard_run(published=old is None, template=job.shard_template)
     else:
-        names = [*_METADATA, *planner.metadata, *(split.name for split in planner.job.splits)]
+        splits = [split.name for split in job.splits]
         listed = {*old.paths, m.SUCCESS_PATH} if old else set()
-        workspace.check_free([m.SUCCESS_PATH, *names], listed)
-        splits = [split.name for split in planner.job.splits]
-        workspace.check_no_shards(splits, planner.job.shard_template, listed)
+        workspace.check_free([m.SUCCESS_PATH, *names, *splits], listed)
+        workspace.check_no_shards(splits, job.shard_template, listed)
     workspace.claim()
 
 

@@ -18,12 +18,14 @@ from recordmill.pipelines.planning.text_planner import (
     task_bytes,
 )
 from recordmill.pipelines.progress import resident_bytes
+from recordmill.pipelines.temporary_folders import prefix
 from recordmill.pipelines.text_options import TextRequest
 from recordmill.records.errors import UsageError
 from recordmill.records.shards import ShardName
 from recordmill.transforms.dataset.job import ShardSpec, SplitSpec
 from recordmill.transforms.dataset.shard_counts import count_shards
-from recordmill.transforms.dataset.workspace import Workspace, read_json
+from recordmill.transforms.dataset.shard_writer import ShardDescription
+from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.sources.blocks import BROKEN_STREAM
 from recordmill.transforms.sources.source_list import SourceList
 from recordmill.transforms.sources.work_items import SourceRange, cut_work_items
@@ -142,6 +144,7 @@ def _measure(job: TextJob, vocabulary: bytes, parts: list[SourceRange], folder: 
     shard = TextShardBuilder(job, tree).build(0, 0)
     times.append(time.process_time())
     runs = files.list_files(files.join(work, "runs-0"))
+    done = job.workspace.done_path(ShardName("train", 0, 1))
     return _TextSample(
         sum(part.size for part in parts),
         sum(size for path, size in runs.items() if path.endswith(".bin")),
@@ -149,7 +152,7 @@ def _measure(job: TextJob, vocabulary: bytes, parts: list[SourceRange], folder: 
         shard.records,
         summarize_examples(
             shard.records,
-            read_json(job.workspace.done_path(ShardName("train", 0, 1)))["statistics"],
+            job.workspace.need_state(done, ShardDescription.from_json).statistics,
             padded_length=job.objective.padded_length,
         ),
         *(after - before for before, after in pairwise(times)),
@@ -160,7 +163,7 @@ def _sampled(job: TextJob, inventory: TextInventory) -> tuple[_TextSample, float
     """Returns what was measured, and the seconds that reading it took."""
     splittable = job.documents.splittable
     wanted = min(_SAMPLE_BYTES, max(_SAMPLE_COPIED_BYTES // job.objective.copies, _WARM_BYTES))
-    with tempfile.TemporaryDirectory(prefix="recordmill-plan-") as folder:
+    with tempfile.TemporaryDirectory(prefix=prefix()) as folder:
         parts, seconds = _take_sample(inventory.files, folder, wanted, splittable=splittable)
         parts = [part for part in parts if part.size]
         if not parts:

@@ -19,7 +19,7 @@ from recordmill.pipelines.text_options import TextRequest
 from recordmill.records.errors import UsageError
 from recordmill.transforms.dataset.labels import LABELS_PATH
 from recordmill.transforms.dataset.shard_counts import count_shards
-from recordmill.transforms.dataset.workspace import read_json, reason
+from recordmill.transforms.dataset.writable import reason
 from recordmill.transforms.sources.delimited_records import read_first_row
 from recordmill.transforms.sources.document_spec import DocumentSpec
 from recordmill.transforms.sources.source_checks import check_contents
@@ -28,6 +28,7 @@ from recordmill.transforms.sources.work_items import cut_work_items, list_source
 from recordmill.transforms.sources.work_plan import write_work_items
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.globs import matches_output
+from recordmill.transforms.text.descriptions import ShardPlan
 from recordmill.transforms.text.job import TextJob
 from recordmill.transforms.text.merge_tree import MAX_FAN_IN, MergeTree, choose_merge_tree
 from recordmill.transforms.text.stages import build_text
@@ -195,7 +196,7 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
             inventory.files, target_bytes=target, splittable=job.documents.splittable,
             delimiter=job.documents.delimiter, quotes=job.documents.quotes,
         )  # fmt: skip
-        count = write_work_items(job.workspace.work, tasks)
+        count = write_work_items(job.workspace.inputs_folder, tasks)
         return choose_run_tree(job, count, input_bytes)
 
     def config(self) -> dict[str, list[str]]:
@@ -217,13 +218,13 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
             done = files.count(files.join(job.workspace.work, f"runs-{level}"), ".json")
             name = "regroup" if level else "read"
             yield Phase(name, done, tree.run_count(level), plan.input_bytes)
-        if not files.exists(job.shard_plan_path):
+        planned = job.workspace.read_state(job.shard_plan_path, ShardPlan.from_json)
+        if planned is None:
             yield Phase("plan shards", 0, 1)
             return
-        splits = read_json(job.shard_plan_path)["splits"]
         done = files.count(files.join(job.workspace.staging, "done"), ".json")
-        expected = sum(int(split["expected_bytes"]) for split in splits)
-        yield Phase("write", done, sum(int(split["shards"]) for split in splits), expected)
+        expected = sum(split.expected_bytes for split in planned.splits)
+        yield Phase("write", done, sum(split.shards for split in planned.splits), expected)
 
     def summary(self, counts: dict[str, Any]) -> str:
         """Returns one line of what became of the documents."""

@@ -85,3 +85,40 @@ def test_every_exit_status_is_documented() -> None:
     assert {"0", "1", "2", "129", "130", "141", "143"} == set(statuses)
     text = page.read_text(encoding="utf-8").partition("## Rejects")[0]
     assert [status for status in statuses if not re.search(rf"\b{status}\b", text)] == []
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("arguments", [["--version"], ["verify", "--help"], ["doctor"]])
+def test_a_full_standard_output_is_one_line(unbuffered: str, arguments: list[str]) -> None:
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "recordmill.pipelines", *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
+        )
+    if unbuffered and "--help" in arguments and not ended.stderr:
+        return  # argparse itself ignores that its help cannot be written
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines()[-1].startswith(
+        "recordmill: standard output cannot be written: No space left on device; "
+    )
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_closed_standard_output_is_none() -> None:
+    line = f"exec {sys.executable} -m recordmill.pipelines --version >&-"
+    ended = subprocess.run(["bash", "-c", line], stderr=subprocess.PIPE, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_too_little_memory_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(_: list[str]) -> int:
+        raise MemoryError
+
+    monkeypatch.setattr(command_line, "_run", fail)
+    assert command_line.main(["verify"]) == 1
+    assert capsys.readouterr().err.startswith("recordmill: not enough memory; see the limits")

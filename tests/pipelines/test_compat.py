@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import logging
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -74,12 +75,12 @@ def test_beams_workers_connect_by_the_channel_factory() -> None:
     assert list(parameters) == ["target", "options"]
 
 
-def test_beam_makes_a_folder_for_each_pipeline() -> None:
+def test_beam_makes_a_folder_for_each_pipeline(tmp_path: Path) -> None:
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([]))
-    folder = compat.pipeline_folder(pipeline)
-    assert "beam" in folder
-    compat_folder = pipeline.local_tempdir
-    assert folder == compat_folder
+    compat.move_pipeline_folder(pipeline, str(tmp_path / "moved"))
+    assert (tmp_path / "moved").is_dir()
+    pipeline.run().wait_until_finish()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_beams_flags_can_be_added_to_a_parser() -> None:

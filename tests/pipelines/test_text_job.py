@@ -269,7 +269,7 @@ def test_truncated_gz_ends_the_run(
     error = capsys.readouterr().err.splitlines()[-1]
     assert "broken_file 1" in error
     assert "--max_rejected" in error
-    rejected = list((tmp_path / "ds/_tmp/rejected").glob("*.jsonl"))
+    rejected = list((tmp_path / "ds/_tmp/rejected").rglob("*.jsonl"))
     assert json.loads(rejected[0].read_text())["source"] == "cut.txt.gz"
     assert not (tmp_path / "ds/_SUCCESS").exists()
 

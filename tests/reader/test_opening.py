@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from recordmill.reader import load
-from recordmill.records.errors import UsageError
+from recordmill.records.errors import RunError, UsageError
 from recordmill.records.manifest import success_bytes
 from recordmill.records.schema import Feature, Schema
 
@@ -65,6 +66,40 @@ def test_files_of_a_split_must_be_its_shards(uneven: Path, tmp_path: Path) -> No
     (copy / "train/train-00002-of-00007.tfrecords").unlink()
     with pytest.raises(UsageError, match=r"lacks train-00002-of-00007.tfrecords; put"):
         load(copy, "train", batch_size=4)
+
+
+@pytest.mark.parametrize("name", ["../secret.txt", "/etc/passwd", "linked/secret.txt"])
+def test_a_manifest_that_lists_a_file_outside_is_refused(
+    uneven: Path, tmp_path: Path, name: str
+) -> None:
+    copy = copy_of(uneven, tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    (copy / "linked").symlink_to(tmp_path / "elsewhere")
+    path = copy / "_meta/manifest.json"
+    content = json.loads(path.read_bytes())
+    content["files"][name] = 0
+    path.write_text(json.dumps(content))
+    (copy / "_SUCCESS").write_bytes(success_bytes(path.read_bytes()))
+    with pytest.raises(RunError, match=r"a manifest that lists .*, which is not inside of it"):
+        load(copy, "train", batch_size=4)
+
+
+@pytest.mark.parametrize("folder", ["train", "_meta/index/train"])
+def test_a_shard_that_is_a_link_out_of_the_dataset_is_refused(
+    uneven: Path, tmp_path: Path, folder: str
+) -> None:
+    copy = copy_of(uneven, tmp_path)
+    (shard, *_) = sorted((copy / folder).iterdir())
+    outside = shard.rename(tmp_path / "outside")
+    shard.symlink_to(outside)
+    with pytest.raises(RunError, match="which is not inside of it"):
+        load(copy, "train", batch_size=4)
+    shard.unlink()
+    outside.rename(copy / "moved")
+    shard.symlink_to(copy / "moved")
+    assert load(copy, "train", batch_size=4)
+    (tmp_path / "link").symlink_to(copy)
+    assert load(tmp_path / "link", "train", batch_size=4)
 
 
 def test_an_index_of_another_shard_is_refused(uneven: Path, tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ killed.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from pathlib import PurePath
 from typing import Any
 
 import apache_beam as beam
@@ -24,6 +24,8 @@ from recordmill.records.tfds_metadata import tfds_files
 from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.dataset.first_rejects import first_rejects
 from recordmill.transforms.dataset.job import Job, JobSummary
+from recordmill.transforms.dataset.run_state import parse_state
+from recordmill.transforms.dataset.shard_writer import ShardDescription
 from recordmill.transforms.dataset.statistics_warnings import find_warnings
 from recordmill.transforms.dataset.workspace import Workspace, read_manifest, remove_dataset
 from recordmill.transforms.storage import files
@@ -77,11 +79,16 @@ def _read_finished(job: Job) -> _FinishedShards:
     descriptions = files.read_many(map(workspace.done_path, names))
     try:
         for name, content in zip(names, descriptions, strict=True):
-            done = json.loads(content)
-            shards.append(ShardInfo(**done["shard"]))
-            if "index" in done:
-                indexes[name.index_path] = _StagedFile(workspace.index_path(name), *done["index"])
-            statistics.add(name.split, shards[-1].records, done["statistics"])
+            done = parse_state(content, workspace.token, ShardDescription.from_json)
+            if done is None or done.info.name != name:
+                raise RunError(
+                    f"{workspace.done_path(name)} is damaged or of another run; run the same "
+                    "command again"
+                )
+            shards.append(done.info)
+            if done.index:
+                indexes[name.index_path] = _StagedFile(workspace.index_path(name), *done.index)
+            statistics.add(name.split, shards[-1].records, done.statistics)
     except FileNotFoundError as error:
         raise RunError(f"{error.filename} is missing; run the same command again") from error
     return _FinishedShards(shards, indexes, statistics.summarize())
@@ -102,7 +109,7 @@ def _unpublished(output: str, staged: dict[str, _StagedFile]) -> dict[str, str]:
         if sizes[path] != file.size:
             raise RunError(
                 f"{path} must have {file.size} bytes, and has {sizes[path]}; check the "
-                "storage and start anew with --overwrite"
+                "storage and run the same command again"
             )
         if is_staged:
             waiting[target] = path
@@ -140,6 +147,7 @@ def commit(job: Job, spec: CommitSpec, records: int) -> Manifest:
     workspace = job.workspace
     if not files.exists(workspace.plan_path) and files.exists(workspace.success_path):
         return _committed(workspace)  # a second commit of the same run
+    workspace.check_own()
     finished = _read_finished(job)
     in_shards = sum(shard.records for shard in finished.shards)
     if in_shards != records:
@@ -184,6 +192,8 @@ def _remove_replaced(workspace: Workspace, spec: CommitSpec) -> None:
         old = read_manifest(workspace.output)
         if old:
             remove_dataset(workspace.output, old)
+            # The mark must not survive a power loss that brings the old dataset back.
+            files.sync_folders([workspace.output])
         files.write_bytes(removed, b"\n")
 
 
@@ -222,8 +232,10 @@ def _write_metadata(
     for path, data in written.items():
         files.write_bytes(files.join(workspace.output, path), data, workspace.partial_folder)
     # What `_SUCCESS` promises must be on the disk before it is.
-    folders = {path.rpartition("/")[0] for path in manifest.paths}
+    folders = {str(folder) for path in manifest.paths for folder in PurePath(path).parents}
     files.sync_folders(files.join(workspace.output, folder) for folder in sorted(folders))
+    files.sync_folders([files.join(workspace.output, "..")])  # which has the output's own name
+    workspace.check_own()
     files.write_bytes(workspace.success_path, m.success_bytes(content), workspace.partial_folder)
     files.sync_folders([workspace.output])
     return manifest

@@ -12,6 +12,7 @@ from contextlib import suppress
 from recordmill.records.errors import RunError
 from recordmill.transforms.dataset.job import Job
 from recordmill.transforms.dataset.rejects import REASONS
+from recordmill.transforms.dataset.run_state import DamagedStateError
 from recordmill.transforms.storage import files
 
 _MOST_REJECT_BYTES = 1 << 16
@@ -37,8 +38,9 @@ class OverBudgetError(RunError):
 def fail(job: Job, error: RunError) -> None:
     """Writes the reason to the file that the launching process reads, and raises it."""
     with suppress(RunError, OSError):  # the storage may be what failed
+        job.workspace.check_own()  # a folder that was deleted meanwhile must not come back
         files.write_bytes(job.workspace.failure_path, str(error).encode())
-        if isinstance(error, OverBudgetError):
+        if isinstance(error, OverBudgetError | DamagedStateError):
             files.write_bytes(job.workspace.over_budget_path, b"\n")
     raise error
 

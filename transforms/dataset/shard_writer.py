@@ -6,9 +6,9 @@ The description is written last: if it exists, the shard is whole.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import IO, Any
 
 import google_crc32c
@@ -20,8 +20,10 @@ from recordmill.records.errors import RunError
 from recordmill.records.manifest import ShardInfo
 from recordmill.records.shards import ShardName
 from recordmill.transforms.dataset.job import Job
-from recordmill.transforms.dataset.workspace import read_json, write_json
+from recordmill.transforms.dataset.rejects import RejectFile
 from recordmill.transforms.storage import files
+
+_RejectsOf = Callable[[dict[str, Any]], Iterable[RejectFile]]
 
 
 class _Compressor:
@@ -87,10 +89,63 @@ class ShardWriter:
         return content
 
 
-def finished_shard(job: Job, name: ShardName) -> ShardInfo | None:
-    """Returns the description of a finished shard, None if it is not finished."""
-    done = job.workspace.done_path(name)
-    return ShardInfo(**read_json(done)["shard"]) if files.exists(done) else None
+@dataclass(frozen=True, slots=True)
+class ShardDescription:
+    """What a finished shard says of itself.
+
+    Attributes:
+      info: its entry in the manifest.
+      index: bytes and crc32c of its index; None where it has none.
+      statistics: of its records, as the job keeps them.
+    """
+
+    info: ShardInfo
+    index: tuple[int, int] | None
+    statistics: dict[str, Any]
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> ShardDescription:
+        """Reads what `write_shard` wrote.
+
+        Raises:
+          ValueError, TypeError, KeyError: it is something else.
+        """
+        index = None
+        if "index" in content:
+            size, crc32c = content["index"]
+            index = int(size), int(crc32c)
+        return cls(ShardInfo(**content["shard"]), index, dict(content["statistics"]))
+
+
+def read_description(job: Job, name: ShardName) -> ShardDescription | None:
+    """Returns what a finished shard says of itself; None where it says nothing."""
+    found = job.workspace.read_state(job.workspace.done_path(name), ShardDescription.from_json)
+    return found if found and found.info.name == name else None
+
+
+def finished_shard(
+    job: Job, name: ShardName, rejected: _RejectsOf | None = None
+) -> ShardInfo | None:
+    """Returns what a finished shard says of itself, None where it is not finished.
+
+    A shard whose file, index or rejects are not there in their sizes is not finished, whatever its
+    description says.
+
+    Args:
+      job: whose shard it is.
+      name: of the shard.
+      rejected: the files of rejects that its statistics name; None where they name none.
+    """
+    found = read_description(job, name)
+    if found is None:
+        return None
+    workspace = job.workspace
+    whole = workspace.holds(workspace.shard_path(name), name.path, found.info.file_bytes)
+    if whole and found.index:
+        whole = workspace.holds(workspace.index_path(name), name.index_path, found.index[0])
+    lists = rejected(found.statistics) if rejected else ()
+    whole = whole and all(workspace.holds_rejects(each.number, each.size_bytes) for each in lists)
+    return found.info if whole else None
 
 
 def write_shard(
@@ -104,9 +159,10 @@ def write_shard(
       fill: adds the records; returns the statistics of the shard.
 
     Raises:
-      RunError: the storage does not hold what was written.
+      RunError: the storage does not hold what was written, or the run lost its folders.
     """
     path, partial = job.workspace.shard_path(name), job.workspace.partial_folder
+    job.workspace.check_own()
     with ExitStack() as stack:
         handle = stack.enter_context(files.writing(path, partial))
         index = None
@@ -115,6 +171,7 @@ def write_shard(
         writer = ShardWriter(handle, index, job.compression)
         statistics = fill(writer)
         content = writer.close(name)
+        job.workspace.check_own()
     info = ShardInfo(**content["shard"])
     size = files.size(path)
     if size != info.file_bytes:
@@ -122,5 +179,5 @@ def write_shard(
             f"{path} has {size} bytes where {info.file_bytes} were written; check the storage and "
             "run the same command again"
         )
-    write_json(job.workspace.done_path(name), content | {"statistics": statistics})
+    job.workspace.write_state(job.workspace.done_path(name), content | {"statistics": statistics})
     return info

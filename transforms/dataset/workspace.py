@@ -5,27 +5,43 @@
     <work>/              the plan and intermediate files; the same folder unless --temp_dir is given
 
 A run claims both temporary folders with a marker before it writes to them, so that a later run may
-delete them. The plan is written last in phase 1: if it exists, the run can be resumed.
+delete them. The plan is written last in phase 1: where it is, the run can be resumed. Marker, plan
+and every description carry the token of the plan; shards lie in a folder of this name.
 """
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Any
-
-from apache_beam.io.filesystem import BeamIOError
+from typing import Any, TypeVar
 
 from recordmill.records import manifest as m
 from recordmill.records.errors import RunError, UsageError
-from recordmill.records.manifest import Manifest, ShardInfo
-from recordmill.records.shards import ShardName, is_shard_file, shard_folder
+from recordmill.records.inside import check_inside
+from recordmill.records.manifest import Manifest
+from recordmill.records.shards import DEFAULT_TEMPLATE, ShardName, is_shard_file, shard_folder
+from recordmill.transforms.dataset.run_state import (
+    DamagedStateError,
+    LostFoldersError,
+    Marker,
+    check_claimable,
+    is_own,
+    read_state,
+    remove_claimed,
+    write_state,
+)
+from recordmill.transforms.dataset.writable import check_writable
 from recordmill.transforms.storage import files
 
-MARKER = "of_recordmill"  # in a folder of temporary files: it may be deleted
+# What workers make in the temporary folders.
+_OWN_FOLDERS = {
+    "done", "index", "inputs", "partial", "parts", "rejected", "runs-", "shards", "statistics",
+    "transform", "transform-temp",
+}  # fmt: skip
+
+ContentT = TypeVar("ContentT")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,11 +52,13 @@ class Workspace:
       output: the dataset.
       work: where the plan and intermediate files lie until the end.
       staging: where finished shards wait, on the output's own file system.
+      token: of the plan; "" before there is one, and where nobody else writes.
     """
 
     output: str
     work: str
     staging: str
+    token: str = ""
 
     @property
     def absolute_output(self) -> str:
@@ -51,6 +69,11 @@ class Workspace:
     def plan_path(self) -> str:
         """The file of the plan, which is written last: if it exists, it is whole."""
         return files.join(self.work, "plan.json")
+
+    @property
+    def inputs_folder(self) -> str:
+        """Where the plan keeps the input: work items, or references of images."""
+        return files.join(self.work, "inputs", self.token) if self.token else self.work
 
     @property
     def partial_folder(self) -> str:
@@ -69,7 +92,7 @@ class Workspace:
 
     @property
     def over_budget_path(self) -> str:
-        """The file that marks a run that ended over the budget of rejects."""
+        """A mark that --overwrite begins anew: too many rejects, or state that is damaged."""
         return files.join(self.staging, "over_budget")
 
     @property
@@ -84,7 +107,11 @@ class Workspace:
 
     def rejected_path(self, number: int) -> str:
         """The rejects of one work item."""
-        return files.join(self.rejected_folder, f"rejected-{number:06d}.jsonl")
+        return self._own(self.rejected_folder, f"rejected-{number:06d}.jsonl")
+
+    def _own(self, folder: str, name: str) -> str:
+        """Returns a path that no other run has: what lies there is published as it is."""
+        return files.join(folder, self.token, name) if self.token else files.join(folder, name)
 
     def done_path(self, name: ShardName) -> str:
         """The description of a finished shard."""
@@ -92,11 +119,12 @@ class Workspace:
 
     def index_path(self, name: ShardName) -> str:
         """The index of a finished shard, until it is published."""
-        return files.join(self.staging, "index", name.index_path.removeprefix("_meta/index/"))
+        folder = files.join(self.staging, "index")
+        return self._own(folder, name.index_path.removeprefix("_meta/index/"))
 
     def shard_path(self, name: ShardName) -> str:
         """A finished shard, until it is published."""
-        return files.join(self.staging, "shards", name.path)
+        return self._own(files.join(self.staging, "shards"), name.path)
 
     @property
     def folders(self) -> list[str]:
@@ -106,32 +134,82 @@ class Workspace:
     @property
     def is_claimed(self) -> bool:
         """Whether the staging folder belongs to a run of recordmill, and may be deleted."""
-        return files.exists(files.join(self.staging, MARKER))
+        return Marker.read(self.staging) is not None
 
     def is_complete(self, fingerprint: str) -> bool:
-        """Returns whether the dataset at the output is finished and has this fingerprint."""
-        manifest = read_manifest(self.output)
-        return (
-            manifest is not None
-            and manifest.fingerprint == fingerprint
-            and files.exists(self.success_path)
-        )
+        """Tells whether the dataset at the output is finished and has this fingerprint."""
+        try:
+            content = files.read_bytes(files.join(self.output, m.MANIFEST_PATH))
+            success = files.read_bytes(self.success_path)
+            finished = m.check_success(success, content)
+            return finished and Manifest.from_bytes(content).fingerprint == fingerprint
+        except (FileNotFoundError, NotADirectoryError, ValueError, TypeError, KeyError):
+            return False
 
-    def read_plan(self) -> dict[str, Any] | None:
-        """Returns the content of the plan, None if there is none."""
-        return dict(read_json(self.plan_path)) if files.exists(self.plan_path) else None
+    def write_state(self, path: str, content: Mapping[str, Any]) -> None:
+        """Writes a file of state with the token of this run."""
+        write_state(path, self.token, content)
+
+    def read_state(self, path: str, parse: Callable[[dict[str, Any]], ContentT]) -> ContentT | None:
+        """Returns what a file of state says, None where it is missing, damaged or another run's."""
+        return read_state(path, self.token, parse)
+
+    def need_state(self, path: str, parse: Callable[[dict[str, Any]], ContentT]) -> ContentT:
+        """Returns what a file of state says that cannot be made anew.
+
+        Raises:
+          DamagedStateError: it is missing, damaged or of another run.
+        """
+        content = self.read_state(path, parse)
+        if content is None:
+            raise DamagedStateError(
+                f"{path} is missing, damaged or of another run; start anew with --overwrite"
+            )
+        return content
+
+    def check_own(self) -> None:
+        """Checks that the temporary folders are still those of this run.
+
+        Raises:
+          LostFoldersError: they were deleted, or another run has begun at this output.
+        """
+        if not self.token:
+            return
+        for folder in self.folders:
+            if not is_own(folder, self.token):
+                there = Marker.read(folder) is not None
+                what = "now belongs to another run" if there else "was deleted while the run worked"
+                raise LostFoldersError(
+                    f"{folder} {what}; see that nothing else writes there, and run the same "
+                    "command again"
+                )
+
+    def holds(self, path: str, target: str, size: int) -> bool:
+        """Tells whether a finished file is there with its size: staged, or published already.
+
+        Args:
+          path: where it waits.
+          target: where it will be, relative to the output.
+          size: in bytes.
+        """
+        found = files.size(path)
+        return size == (found if found >= 0 else files.size(files.join(self.output, target)))
+
+    def holds_rejects(self, number: int, size: int) -> bool:
+        """Tells the same of the rejects of a work item; one without rejects has no file."""
+        path = self.rejected_path(number)
+        return not size or self.holds(path, f"{m.REJECTED_PATH}/{path.rpartition('/')[2]}", size)
 
     def other_work(self) -> str:
         """Returns the work folder of an unfinished run for this output, if it is another one.
 
-        Such a run was begun with another --temp_dir. Returns "" if there is none.
+        That is so where the run was begun with another --temp_dir; else "". A folder that has not
+        the same token as the staging folder is not of that run, whatever the marker says.
         """
-        marker = files.join(self.staging, MARKER)
-        if not files.exists(marker):
+        marker = Marker.read(self.staging)
+        if marker is None or not marker.work or marker.work == self.work:
             return ""
-        work = files.read_bytes(marker).decode().strip()
-        elsewhere = work not in ("", self.work) and files.exists(files.join(work, "plan.json"))
-        return work if elsewhere else ""
+        return marker.work if is_own(marker.work, marker.token) else ""
 
     def check_free(self, names: Iterable[str], listed: set[str]) -> None:
         """Checks that nothing but our own files lies where the run will write.
@@ -151,11 +229,6 @@ class Workspace:
                 raise UsageError(
                     f"{path} already holds {len(foreign)} files that no dataset of recordmill "
                     f"lists, such as {foreign[0]}; move them away or choose another --output"
-                )
-        for folder in self.folders:
-            if files.list_files(folder) and not files.exists(files.join(folder, MARKER)):
-                raise UsageError(
-                    f"{folder} is needed for temporary files, and holds others; move them"
                 )
 
     def check_no_shards(self, splits: Iterable[str], template: str, listed: set[str]) -> None:
@@ -183,45 +256,65 @@ class Workspace:
         """Makes the temporary folders anew, empty but for the marker.
 
         Raises:
-          UsageError: a folder cannot be written to.
+          UsageError: a folder cannot be written to, or holds files of others.
         """
         for folder in self.folders:
-            files.delete_folder(folder)
+            check_claimable(folder)
+        for folder in self.folders:
+            remove_claimed(folder)
             flag = "--temp_dir" if folder == self.work != self.staging else "--output"
             check_writable(folder, flag)
-            files.write_bytes(files.join(folder, MARKER), f"{self.work}\n".encode())
+            Marker(self.work, self.token).write(folder)
 
-    def discard_run(self, *, published: bool) -> None:
-        """Removes the files of an unfinished run outside of the temporary folders of this run.
+    def discard_run(self, *, published: bool, template: str) -> None:
+        """Removes what an unfinished run left outside of the temporary folders of this one.
 
         Args:
-          published: whether the shards in the data folders are of that run: there is no manifest.
+          published: there is no manifest, so the shards in the data folders are of that run.
+          template: of the paths of its shards.
         """
         work = self.other_work()
         if work:
-            files.delete_folder(work)
-        if not published:
-            return
-        done = files.list_files(files.join(self.staging, "done"))
-        names = [ShardInfo(**read_json(path)["shard"]).name for path in done]
-        paths = [path for name in names for path in (name.path, name.index_path)]
-        rejected = files.list_files(files.join(self.output, m.REJECTED_PATH))
-        files.delete_quietly([*(files.join(self.output, path) for path in paths), *rejected])
-        if files.is_local(self.output):
-            _remove_empty(files.join(self.output, shard_folder(n.split, n.template)) for n in names)
+            remove_claimed(work)
+        if published:
+            done = files.list_files(files.join(self.staging, "done"))
+            names = [name for path in done if (name := _name_of_description(path, template))]
+            paths = [path for name in names for path in (name.path, name.index_path)]
+            rejected = files.list_files(files.join(self.output, m.REJECTED_PATH))
+            paths += [path[len(self.output) :].lstrip("/") for path in rejected]
+            _delete_inside(self.output, paths, named_by="an unfinished run")
 
     def abandon(self) -> None:
-        """Removes the files that planning wrote, and the output's folder if it is empty then."""
-        for folder in self.folders:
-            files.delete_folder(folder)
+        """Removes what planning wrote, and the output's folder where nothing else is in it."""
+        self.clean_up()
         if files.is_local(self.output):
             _remove_empty([self.output])
 
+    def remove_revived(self) -> None:
+        """Removes temporary folders that were deleted and that workers have made once more."""
+        for folder in self.folders:
+            if files.is_local(folder) and os.path.isdir(folder) and not Marker.read(folder):
+                names = {name.rstrip("0123456789") for name in os.listdir(folder)}
+                if names <= _OWN_FOLDERS:
+                    files.delete_folder(folder)
+
     def clean_up(self) -> None:
-        """Removes all temporary files, the plan first: no run must resume from the other files."""
-        files.delete_quietly([self.plan_path])
-        files.delete_folder(self.work)
-        files.delete_folder(self.staging)
+        """Removes all temporary files; the plan first, so that no run resumes from the rest."""
+        if is_own(self.work, self.token) or (not self.token and Marker.read(self.work)):
+            files.delete_quietly([self.plan_path])
+        for folder in (self.work, self.staging):
+            marker = Marker.read(folder)
+            if not (self.token and marker and marker.token != self.token):
+                remove_claimed(folder)
+
+
+def _name_of_description(path: str, template: str) -> ShardName | None:
+    """Returns the shard that a description is of, by its file name alone: it may be damaged."""
+    try:
+        stem = path.rpartition("/")[2].removesuffix(".json")
+        return ShardName.parse(stem, "{SPLIT}-{SHARD_X_OF_Y}").with_template(template)
+    except ValueError:
+        return None
 
 
 def read_manifest(output: str) -> Manifest | None:
@@ -239,36 +332,6 @@ def read_manifest(output: str) -> Manifest | None:
         raise RunError(f"{path} cannot be read: {error}") from error
 
 
-def check_inside(output: str, paths: Iterable[str]) -> None:
-    """Checks that paths which a file names lie inside the dataset, links resolved.
-
-    A manifest may come from somebody else: what it lists must not make us touch other files.
-
-    Args:
-      output: the dataset.
-      paths: relative to it.
-
-    Raises:
-      RunError: names the first path that lies elsewhere.
-    """
-    root = os.path.realpath(output) if files.is_local(output) else output
-    folders: dict[str, bool] = {}
-    for path in paths:
-        folder, _, name = path.rpartition("/")
-        if folder not in folders:
-            parts = folder.split("/")
-            inside = not path.startswith("/") and "://" not in path and ".." not in parts
-            if inside and files.is_local(output):
-                real = os.path.realpath(os.path.join(root, folder))
-                inside = real == root or real.startswith(f"{root.rstrip('/')}/")
-            folders[folder] = inside
-        if not folders[folder] or name in ("", ".", ".."):
-            raise RunError(
-                f"{output} has a manifest that lists {path!r}, which is not inside of the "
-                "dataset; it is damaged or was tampered with: remove the dataset by hand"
-            )
-
-
 def remove_dataset(output: str, manifest: Manifest) -> None:
     """Deletes exactly what the manifest lists, `_SUCCESS` first.
 
@@ -276,11 +339,44 @@ def remove_dataset(output: str, manifest: Manifest) -> None:
       RunError: the manifest lists a path outside of the dataset; nothing is deleted then.
     """
     check_inside(output, manifest.paths)
-    files.delete_quietly([files.join(output, m.SUCCESS_PATH)])
-    files.delete_quietly([files.join(output, path) for path in manifest.paths])
-    files.delete_quietly([files.join(output, m.MANIFEST_PATH)])
+    _delete_inside(output, [m.SUCCESS_PATH])
+    _delete_inside(output, manifest.paths)
+    _delete_inside(output, [m.MANIFEST_PATH])
+
+
+def remove_damaged(output: str, names: Iterable[str], templates: Iterable[str]) -> None:
+    """Deletes a dataset whose manifest cannot be read: what only a dataset of ours has.
+
+    Args:
+      output: the dataset.
+      names: of metadata, relative to it.
+      templates: of the paths of shards, beside the usual one.
+    """
+    known = {m.SUCCESS_PATH, m.MANIFEST_PATH, *names}
+    patterns = {DEFAULT_TEMPLATE, *templates}
+    paths = []
+    for path in files.list_files(output):
+        name = path[len(output) :].lstrip("/")
+        ours = name in known or name.startswith(("_meta/index/", f"{m.REJECTED_PATH}/"))
+        if ours or any(_is_shard_path(name, template) for template in patterns):
+            paths.append(name)
+    _delete_inside(output, sorted(paths, key=lambda name: name != m.SUCCESS_PATH))
+
+
+def _is_shard_path(path: str, template: str) -> bool:
+    try:
+        return ShardName.parse(path.rpartition("/")[2], template).path == path
+    except ValueError:
+        return False
+
+
+def _delete_inside(output: str, paths: Iterable[str], *, named_by: str = "a manifest") -> None:
+    """Deletes files of a dataset, and the folders that are empty then."""
+    paths = list(paths)
+    check_inside(output, paths, named_by=named_by)
+    files.delete_quietly(files.join(output, path) for path in paths)
     if files.is_local(output):
-        folders = {str(folder) for path in manifest.paths for folder in PurePath(path).parents}
+        folders = {str(folder) for path in paths for folder in PurePath(path).parents}
         _remove_empty(
             files.join(output, folder) for folder in sorted(folders - {"."}, reverse=True)
         )
@@ -290,35 +386,3 @@ def _remove_empty(folders: Iterable[str]) -> None:
     for folder in dict.fromkeys(folders):
         if os.path.isdir(folder) and not os.listdir(folder):
             os.rmdir(folder)
-
-
-def reason(error: Exception) -> str:
-    """Returns the message of an error of a file system, without its number and path."""
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return str(error)
-
-
-def check_writable(folder: str, flag: str = "--output") -> None:
-    """Writes and deletes a small file.
-
-    Raises:
-      UsageError: the folder cannot be written to.
-    """
-    probe = files.join(folder, f".recordmill-probe-{os.getpid()}")
-    try:
-        files.make_folder(folder)
-        files.write_bytes(probe, b"x")
-        files.delete_quietly([probe])
-    except (OSError, BeamIOError, ValueError) as error:
-        raise UsageError(f"{flag} {folder} cannot be written: {reason(error)}") from error
-
-
-def read_json(path: str) -> Any:
-    """Reads a JSON file of the run."""
-    return json.loads(files.read_bytes(path))
-
-
-def write_json(path: str, content: Any) -> None:
-    """Writes a JSON file of the run, whole or not at all."""
-    files.write_bytes(path, json.dumps(content, sort_keys=True).encode())

@@ -7,6 +7,7 @@ joined. A worker holds one image at a time, and the records of some megabytes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from tempfile import SpooledTemporaryFile
 from typing import Any, NamedTuple
 
@@ -18,10 +19,17 @@ from recordmill.records.codec.encoding import encode_batch
 from recordmill.records.codec.framing import Bytes, scan_records
 from recordmill.records.errors import RunError
 from recordmill.records.hashing import fingerprint64
+from recordmill.records.manifest import ShardInfo
+from recordmill.records.shards import ShardName
 from recordmill.transforms.dataset.error_budget import fail
-from recordmill.transforms.dataset.rejects import Reject, write_rejects
-from recordmill.transforms.dataset.shard_writer import ShardWriter, finished_shard, write_shard
-from recordmill.transforms.dataset.workspace import read_json, write_json
+from recordmill.transforms.dataset.rejects import Reject, RejectFile, write_rejects
+from recordmill.transforms.dataset.run_state import DamagedStateError
+from recordmill.transforms.dataset.shard_writer import (
+    ShardWriter,
+    finished_shard,
+    read_description,
+    write_shard,
+)
 from recordmill.transforms.images.columns import Prepared
 from recordmill.transforms.images.decoding import ImageRejectedError
 from recordmill.transforms.images.job import ImageJob
@@ -77,22 +85,47 @@ class ImageShardBuilder:
     def build(self, task: int) -> BuiltPart:
         """Writes a shard or a part, unless it is already written."""
         position = self._position(task)
+        name = self._shard_name(position)
+        if self._parts > 1:
+            return BuiltPart(position, self._build_part(task, position, name))
+        if not self._finished(name):
+            write_shard(
+                self._job, name, lambda writer: self._fill(task, position, writer.add).to_json()
+            )
+        found = read_description(self._job, name)
+        if found is None:
+            raise RunError(f"the description of {name.path} is gone; run the same command again")
+        return BuiltPart(position, ImageStatistics.from_json(found.statistics))
+
+    def _build_part(self, task: int, position: PartPosition, name: ShardName) -> ImageStatistics:
+        """Writes a part, unless it, or its shard, is already written; returns its statistics."""
+        workspace, path = self._job.workspace, self._job.part_path(task)
+        done = workspace.read_state(f"{path}.json", _Part.from_json)
+        if done is not None:
+            lists = done.statistics.rejected_files
+            whole = all(workspace.holds_rejects(each.number, each.size_bytes) for each in lists)
+            # The parts of a finished shard are deleted.
+            if whole and (files.size(f"{path}.bin") == done.size or self._finished(name)):
+                return done.statistics
+        workspace.check_own()
+        size = 0
+
+        def add(data: Bytes, _: Int64s) -> None:
+            nonlocal size
+            handle.write(data.data)
+            size += len(data)
+
+        with files.writing(f"{path}.bin") as handle:
+            statistics = self._fill(task, position, add)
+        workspace.write_state(f"{path}.json", _Part(size, statistics).to_json())
+        return statistics
+
+    def _shard_name(self, position: PartPosition) -> ShardName:
         split = self._splits[position.split]
-        if self._parts == 1:
-            name = self._job.shard_name(split.name, position.shard, split.num_shards)
-            if not finished_shard(self._job, name):
-                write_shard(
-                    self._job, name, lambda writer: self._fill(task, position, writer.add).to_json()
-                )
-            content = read_json(self._job.workspace.done_path(name))["statistics"]
-        else:
-            path = self._job.part_path(task)
-            if not files.exists(f"{path}.json"):
-                with files.writing(f"{path}.bin") as handle:
-                    statistics = self._fill(task, position, lambda data, _: handle.write(data.data))
-                write_json(f"{path}.json", statistics.to_json())
-            content = read_json(f"{path}.json")
-        return BuiltPart(position, ImageStatistics.from_json(content))
+        return self._job.shard_name(split.name, position.shard, split.num_shards)
+
+    def _finished(self, name: ShardName) -> ShardInfo | None:
+        return finished_shard(self._job, name, _rejected_files)
 
     def _position(self, task: int) -> PartPosition:
         """Returns the part that a task builds: tasks are numbered by split, shard and part."""
@@ -107,7 +140,7 @@ class ImageShardBuilder:
         """Makes the records of a part, and writes the rejects among its images."""
         split = self._splits[position.split]
         slots = split.part_slots(position.shard, position.part, self._parts)
-        references = ReferenceFiles(self._job.workspace.work, position.split)
+        references = ReferenceFiles(self._job.workspace.inputs_folder, position.split)
         variants = self._job.variants(split.name)
         statistics = ImageStatistics()
         batch: list[Prepared] = []
@@ -171,44 +204,70 @@ class ImageShardBuilder:
 
     def join(self, split: int, shard: int) -> int:
         """Joins the parts of a shard, unless it is already written; returns its records."""
-        name = self._job.shard_name(self._splits[split].name, shard, self._splits[split].num_shards)
-        info = finished_shard(self._job, name)
+        name = self._shard_name(PartPosition(split, shard, 0))
+        info = self._finished(name)
         if info is None:
             shards_before = sum(before.num_shards for before in self._splits[:split]) + shard
             first = shards_before * self._parts
             paths = [self._job.part_path(first + part) for part in range(self._parts)]
             try:
-                info = write_shard(self._job, name, lambda writer: _join(paths, writer))
+                info = write_shard(self._job, name, lambda writer: self._join(paths, writer))
             except FileNotFoundError:
                 # Another copy of this task may have joined and removed the parts meanwhile.
-                info = finished_shard(self._job, name)
+                info = self._finished(name)
                 if info is None:
                     raise
             files.delete_quietly(f"{path}.bin" for path in paths)
         return info.records
 
+    def _join(self, paths: Iterable[str], writer: ShardWriter) -> dict[str, Any]:
+        """Copies the records of parts into a shard; returns the sum of their statistics."""
+        statistics = ImageStatistics()
+        for path in paths:
+            part = self._job.workspace.read_state(f"{path}.json", _Part.from_json)
+            if part is None:
+                raise RunError(f"{path}.json is missing or damaged; run the same command again")
+            statistics.merge(part.statistics)
+            _copy_records(f"{path}.bin", writer)
+        return statistics.to_json()
 
-def _join(paths: Iterable[str], writer: ShardWriter) -> dict[str, Any]:
-    """Copies the records of parts into a shard; returns the sum of their statistics as JSON."""
-    statistics = ImageStatistics()
-    for path in paths:
-        statistics.merge(ImageStatistics.from_json(read_json(f"{path}.json")))
-        carried = b""
-        with files.open_read(f"{path}.bin") as handle:
-            while block := handle.read(_BLOCK_BYTES):
-                data = np.frombuffer(carried + block, np.uint8)
-                offsets, used, problem = scan_records(data)
-                if problem:
-                    raise RunError(
-                        f"{path}.bin is damaged: {problem}; check the storage and start anew with "
-                        "--overwrite"
-                    )
-                if used:
-                    writer.add(data[:used], offsets)
-                carried = data[used:].tobytes()
-        if carried:
-            raise RunError(f"{path}.bin is cut short; start anew with --overwrite")
-    return statistics.to_json()
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The description of a part: the bytes of its file, and its statistics."""
+
+    size: int
+    statistics: ImageStatistics
+
+    def to_json(self) -> dict[str, Any]:
+        return {"size": self.size, "statistics": self.statistics.to_json()}
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> _Part:
+        return cls(int(content["size"]), ImageStatistics.from_json(content["statistics"]))
+
+
+def _rejected_files(statistics: dict[str, Any]) -> list[RejectFile]:
+    return ImageStatistics.from_json(statistics).rejected_files
+
+
+def _copy_records(path: str, writer: ShardWriter) -> None:
+    """Copies the records of a part into a shard."""
+    carried = b""
+    with files.open_read(path) as handle:
+        while block := handle.read(_BLOCK_BYTES):
+            data = np.frombuffer(carried + block, np.uint8)
+            offsets, used, problem = scan_records(data)
+            if problem:
+                raise DamagedStateError(
+                    f"{path} is damaged: {problem}; check the storage and start anew with "
+                    "--overwrite"
+                )
+            if used:
+                writer.add(data[:used], offsets)
+            carried = data[used:].tobytes()
+    if carried:
+        raise DamagedStateError(f"{path} is cut short; start anew with --overwrite")
 
 
 class _BuildImageShardDoFn(beam.DoFn):

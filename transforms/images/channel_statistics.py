@@ -22,7 +22,6 @@ from PIL import Image
 from recordmill.records.arrays import Int64s
 from recordmill.records.errors import RunError
 from recordmill.transforms.dataset.error_budget import fail
-from recordmill.transforms.dataset.workspace import read_json, write_json
 from recordmill.transforms.images.decoding import ImageRejectedError
 from recordmill.transforms.images.job import ImageJob
 from recordmill.transforms.images.preparing import untouched
@@ -55,7 +54,7 @@ def _count(job: ImageJob, task: int, reader: ImageReader) -> dict[str, Any]:
     spec = job.images
     images, labels = 0, []
     sums = np.zeros((spec.channels, _LEVELS), np.int64)
-    references = ReferenceFiles(job.workspace.work, 0)
+    references = ReferenceFiles(job.workspace.inputs_folder, 0)
     for rank in range(task * _TASK_IMAGES, min((task + 1) * _TASK_IMAGES, _count_images(job))):
         reference = references.read(rank, 0)
         try:
@@ -66,6 +65,10 @@ def _count(job: ImageJob, task: int, reader: ImageReader) -> dict[str, Any]:
         sums += channel_histograms(image)
         labels += names
     return {"images": images, "histograms": sums.ravel().tolist(), "labels": labels}
+
+
+def _parse_row(content: dict[str, Any]) -> dict[str, Any]:
+    return {name: content[name] for name in ("images", "histograms", "labels")}
 
 
 class _CountDoFn(beam.DoFn):
@@ -80,12 +83,16 @@ class _CountDoFn(beam.DoFn):
     def teardown(self) -> None:
         self._reader.close()
 
+    def _count(self, path: str, task: int) -> dict[str, Any]:
+        self._job.workspace.check_own()
+        row = _count(self._job, task, self._reader)
+        self._job.workspace.write_state(path, row)
+        return row
+
     def process(self, task: int) -> Iterator[pa.RecordBatch]:
         path = self._job.statistics_row_path(task)
         try:
-            if not files.exists(path):
-                write_json(path, _count(self._job, task, self._reader))
-            row = read_json(path)
+            row = self._job.workspace.read_state(path, _parse_row) or self._count(path, task)
         except RunError as error:
             fail(self._job, error)
         values = {
@@ -198,5 +205,5 @@ def _write_figures(_: None, job: ImageJob) -> int:
     figures: dict[str, Any] = {"channel_images": int(outputs["images"][0])}
     for name in ("mean", "std"):  # the shortest decimals that give the graph's very float32 again
         figures[f"channel_{name}"] = [float(str(value)) for value in outputs[name][0].numpy()]
-    write_json(job.statistics_path, figures)
+    job.write_figures(figures)
     return 0

@@ -13,7 +13,6 @@ from recordmill.transforms.dataset.content_sample import shared_contents
 from recordmill.transforms.dataset.error_budget import check_budget
 from recordmill.transforms.dataset.job import Job, JobStatistics, JobSummary
 from recordmill.transforms.dataset.labels import LABELS_PATH, labels_file
-from recordmill.transforms.dataset.workspace import read_json
 from recordmill.transforms.images.examples import ImageSpec
 from recordmill.transforms.images.label_map import LABEL_MAP_PATH, label_map
 from recordmill.transforms.images.mask_classes import class_name
@@ -72,7 +71,28 @@ class ImageJob(Job):
 
     def read_shard_plan(self) -> ImageShardPlan:
         """Reads the shard plan that planning wrote."""
-        return ImageShardPlan.from_json(read_json(self.shard_plan_path))
+        return self.workspace.need_state(self.shard_plan_path, ImageShardPlan.from_json)
+
+    def write_shard_plan(self, plan: ImageShardPlan) -> None:
+        """Writes the shard plan."""
+        self.workspace.write_state(self.shard_plan_path, plan.to_json())
+
+    def write_figures(self, figures: dict[str, Any]) -> None:
+        """Writes mean and deviation of channels, and of which files the transform graph is."""
+        sizes = files.list_files(self.transform_folder)
+        graph = {path[len(self.transform_folder) :]: size for path, size in sizes.items()}
+        self.workspace.write_state(self.statistics_path, {"figures": figures, "graph": graph})
+
+    def read_figures(self) -> dict[str, Any] | None:
+        """Returns mean and deviation of channels, None where the statistics are not complete."""
+        found = self.workspace.read_state(
+            self.statistics_path, lambda c: (dict(c["figures"]), dict(c["graph"]))
+        )
+        if found is None:
+            return None
+        sizes = files.list_files(self.transform_folder)
+        graph = {path[len(self.transform_folder) :]: size for path, size in sizes.items()}
+        return found[0] if graph == found[1] else None
 
     def statistics(self) -> JobStatistics:
         """Returns the object that adds up the statistics of the shards."""
@@ -171,7 +191,12 @@ class _ImageJobStatistics(JobStatistics):
         if images.labels and images.task == "detection" and images.format in _LABEL_MAP_FORMATS:
             extra_files[LABEL_MAP_PATH] = label_map(images.labels)
         if self._job.statistics_images != 0:
-            statistics[plan.splits[0].name] |= read_json(self._job.statistics_path)
+            figures = self._job.read_figures()
+            if figures is None:
+                raise RunError(
+                    f"{self._job.statistics_path} is missing or damaged; run the same command again"
+                )
+            statistics[plan.splits[0].name] |= figures
             extra_files |= _files_below(self._job.transform_folder, TRANSFORM_PATH)
         return JobSummary(
             statistics=statistics,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from recordmill.transforms.dataset.run_state import DamagedStateError
 from recordmill.transforms.images.references import ImageReference
 from recordmill.transforms.storage import files
 
@@ -60,9 +61,18 @@ class ReferenceFiles:
         self._held: dict[int, tuple[int, list[bytes]]] = {}
 
     def read(self, rank: int, copy: int) -> ImageReference:
-        """Returns the reference of a rank, from the file held for this copy where it is in it."""
+        """Returns the reference of a rank, from the file held for this copy where it is in it.
+
+        Raises:
+          DamagedStateError: the file is missing or damaged.
+        """
         number, row = divmod(rank, ROWS_PER_FILE)
-        if self._held.get(copy, (-1, []))[0] != number:
-            content = files.read_bytes(_path(self._work, self._split, number))
-            self._held[copy] = (number, content.split(b"\n"))
-        return ImageReference.from_line(self._held[copy][1][row].decode())
+        path = _path(self._work, self._split, number)
+        try:
+            if self._held.get(copy, (-1, []))[0] != number:
+                self._held[copy] = (number, files.read_bytes(path).split(b"\n"))
+            return ImageReference.from_line(self._held[copy][1][row].decode())
+        except (FileNotFoundError, ValueError, TypeError, LookupError) as error:
+            raise DamagedStateError(
+                f"{path} is missing or damaged; start anew with --overwrite"
+            ) from error

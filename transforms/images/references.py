@@ -99,6 +99,7 @@ class StoredBytes:
       offset, size: of the stored bytes; `size` -1 where it is not known before opening.
       shape: `(height, width, channels)` for "idx".
       crc32: of the unpacked member for "zip", from the archive's central directory; else None.
+      modified_ns: when the file to open was last changed; 0 where that is unknown.
     """
 
     path: str
@@ -107,6 +108,7 @@ class StoredBytes:
     size: int = -1
     shape: tuple[int, ...] = ()
     crc32: int | None = None
+    modified_ns: int = 0
 
 
 class ReferenceLines(NamedTuple):
@@ -114,7 +116,8 @@ class ReferenceLines(NamedTuple):
 
     Attributes:
       line: what `ImageReference.from_line` reads.
-      without_paths: the same with empty paths, so that moving the input does not change it.
+      without_paths: the same with empty paths and without times, so that moving the input does not
+        change it.
     """
 
     line: str
@@ -162,12 +165,13 @@ class ImageReference:
         return orjson.dumps(_sparse(self)).decode()
 
     def to_lines(self) -> ReferenceLines:
-        """Returns `to_line`, and the same line without the paths of the image and its mask."""
+        """Returns `to_line`, and the same line without paths and times of the image and mask."""
         content = _sparse(self)
         line = orjson.dumps(content).decode()
         for stored in (content["image"], content.get("mask")):
             if stored:
                 stored["path"] = ""
+                stored.pop("modified_ns", None)
         return ReferenceLines(line, orjson.dumps(content))
 
     @classmethod

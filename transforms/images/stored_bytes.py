@@ -16,6 +16,7 @@ from apache_beam.io.filesystem import BeamIOError
 
 from recordmill.records.errors import RunError
 from recordmill.transforms.images.references import StoredBytes
+from recordmill.transforms.sources.changes import check_opened, check_stamp
 from recordmill.transforms.storage import files
 
 _UNPACK_SLACK = 1 << 16  # of an idx file beyond its pixels: its header
@@ -77,18 +78,18 @@ class ImageReader:
         """Returns the bytes of the image's file, or for "idx" of its pixels, `[h, w, c] uint8`.
 
         Raises:
-          UnreadableBytesError: they are missing, cut short, damaged or too many.
-          RunError: the machine or the storage fails.
+          UnreadableBytesError: they are not there, cut short, damaged or too many.
+          InputChangedError: the file is another one than was listed.
         """
         self._check_size(stored.size)
         try:
             if stored.storage == "file":
-                return self._whole(stored.path)
-            if stored.storage == "zip":
-                return self._zip_member(stored)
-            if stored.storage == "range":
-                return self._range(stored.path, stored.offset, stored.size)
-            return self._pixels(stored)
+                return self._whole(stored)
+            try:
+                return self._part(stored)
+            finally:  # whatever is wrong with the bytes: another archive is the reason
+                if handle := self._open.get(stored.path):
+                    check_opened(stored.path, handle, -1, stored.modified_ns)
         except BeamIOError as error:
             raise UnreadableBytesError(str(error)) from error
         except OSError as error:
@@ -101,14 +102,27 @@ class ImageReader:
         except (EOFError, zlib.error) as error:
             raise UnreadableBytesError(getattr(error, "strerror", None) or str(error)) from error
 
-    def _whole(self, path: str) -> bytes:
+    def _whole(self, stored: StoredBytes) -> bytes:
+        path = stored.path
         if not files.is_local(path):
             data = files.read_bytes(path, 0, self._limits.image_bytes + 1)
             self._check_size(len(data))
+            if stored.modified_ns:
+                check_stamp(path, (len(data), 0), stored.size, stored.modified_ns)
             return data
         with files.open_read(path) as handle:
             self._check_size(os.fstat(handle.fileno()).st_size)
-            return handle.read()
+            data = handle.read()
+            # Behind the reading: what changed before or meanwhile shows now.
+            check_opened(path, handle, stored.size, stored.modified_ns)
+            return data
+
+    def _part(self, stored: StoredBytes) -> bytes:
+        if stored.storage == "zip":
+            return self._zip_member(stored)
+        if stored.storage == "range":
+            return self._range(stored.path, stored.offset, stored.size)
+        return self._pixels(stored)
 
     def _handle(self, path: str) -> IO[bytes]:
         handle = self._open.pop(path, None)
@@ -148,18 +162,20 @@ class ImageReader:
 
     def _pixels(self, stored: StoredBytes) -> bytes:
         if stored.path.endswith(".gz"):
-            data = self._unpack(stored.path)[stored.offset : stored.offset + stored.size]
+            data = self._unpack(stored)[stored.offset : stored.offset + stored.size]
         else:
             data = self._range(stored.path, stored.offset, stored.size)
         if len(data) < stored.size:
             raise UnreadableBytesError(f"{stored.path} ends within it; it changed or was cut")
         return data
 
-    def _unpack(self, path: str) -> bytes:
+    def _unpack(self, stored: StoredBytes) -> bytes:
+        path = stored.path
         if self._unpacked[0] != path:
             self._unpacked = ("", b"")
             with files.open_read(path) as handle:
                 stream = gzip.GzipFile(fileobj=cast(Any, handle))
+                check_opened(path, handle, -1, stored.modified_ns)
                 self._unpacked = (path, stream.read(self._limits.unpacked_bytes + _UNPACK_SLACK))
         return self._unpacked[1]
 

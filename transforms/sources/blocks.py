@@ -11,6 +11,7 @@ from typing import IO
 
 from backports import zstd
 
+from recordmill.transforms.sources.changes import check_opened
 from recordmill.transforms.sources.content import binary_format
 from recordmill.transforms.sources.document_spec import DocumentLimits, DocumentSpec
 from recordmill.transforms.sources.lines import split_lines
@@ -55,11 +56,13 @@ def read_blocks(
     Raises:
       BrokenFileError: the compressed file is damaged; everything before the damage was yielded.
       NotTextError: the file has the signature of a picture, an archive or another binary format.
+      InputChangedError: it is another file than was planned.
     """
     decoder = None
     if not spec.is_utf8:
         decoder = codecs.getincrementaldecoder(spec.encoding)(_MARK_UNDECODABLE)
     with files.open_read(source.path, start) as raw:
+        check_opened(source.path, raw, source.size, source.modified_ns)
         stream = files.open_decompressed(raw, source.compression)
         damage: Exception | None = None
         ended = False

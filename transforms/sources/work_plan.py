@@ -11,6 +11,7 @@ from itertools import chain, islice
 
 import orjson
 
+from recordmill.transforms.dataset.run_state import DamagedStateError
 from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.storage import files
 
@@ -38,12 +39,21 @@ def write_work_items(work: str, items: Iterable[Sequence[SourceRange]]) -> int:
 
 
 def read_work_item(work: str, number: int) -> list[SourceRange]:
-    """Returns the input ranges of one work item."""
+    """Returns the input ranges of one work item.
+
+    Raises:
+      DamagedStateError: they are missing or damaged.
+    """
     path = _items_path(work, number)
-    begins = orjson.loads(files.read_bytes(f"{path}.json"))
-    begin, end = begins[number % _ITEMS_PER_FILE :][:2]
-    line = files.read_bytes(f"{path}.jsonl", begin, end - begin)
-    return [SourceRange(**source) for source in orjson.loads(line)]
+    try:
+        begins = orjson.loads(files.read_bytes(f"{path}.json"))
+        begin, end = begins[number % _ITEMS_PER_FILE :][:2]
+        line = files.read_bytes(f"{path}.jsonl", begin, end - begin)
+        return [SourceRange(**source) for source in orjson.loads(line)]
+    except (FileNotFoundError, ValueError, TypeError) as error:
+        raise DamagedStateError(
+            f"{path}.jsonl is missing or damaged; start anew with --overwrite"
+        ) from error
 
 
 def _items_path(work: str, number: int) -> str:

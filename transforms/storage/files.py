@@ -100,6 +100,21 @@ def open_read(path: str, offset: int = 0) -> IO[bytes]:
     return handle
 
 
+def stamp(handle: IO[bytes]) -> tuple[int, int]:
+    """Returns the size of an open file and when it was last changed, in ns; 0 where unknown."""
+    known: tuple[int, int] | None = getattr(handle, "stamp", None)
+    if known is not None:
+        return known
+    try:
+        status = os.fstat(handle.fileno())
+    except (OSError, AttributeError):  # of a service
+        at = handle.tell()
+        size = handle.seek(0, os.SEEK_END)
+        handle.seek(at)
+        return size, 0
+    return status.st_size, status.st_mtime_ns
+
+
 def read_bytes(path: str, offset: int = 0, size: int = -1) -> bytes:
     """Returns `size` bytes from `offset` on, fewer at the file's end; -1 means all the rest."""
     if not is_local(path):
@@ -238,9 +253,9 @@ def make_folder(path: str) -> None:
 
 
 def sync_folders(paths: Iterable[str]) -> None:
-    """Makes renames in folders of this machine survive a power loss."""
+    """Makes renames in folders of this machine survive a power loss, where they can be read."""
     for path in dict.fromkeys(paths):
-        if is_local(path) and os.path.isdir(path):
+        if is_local(path) and os.path.isdir(path) and os.access(path, os.R_OK):
             folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 os.fsync(folder)
@@ -331,12 +346,24 @@ def count(folder: str, extension: str) -> int:
     return sum(path.endswith(extension) for path in list_files(folder))
 
 
-def delete_folder(folder: str) -> None:
-    """Deletes a folder with all that is in it."""
-    if is_local(folder):
-        shutil.rmtree(folder, ignore_errors=True)
-    else:
-        delete_quietly(list_files(folder))
+def delete_folder(folder: str, *, last: str = "") -> None:
+    """Deletes a folder with all that is in it; links are deleted, and not followed.
+
+    Args:
+      folder: it may be missing.
+      last: a file directly in it that stays until everything else is deleted.
+    """
+    if not is_local(folder):
+        delete_quietly(path for path in list_files(folder) if path != last)
+        delete_quietly([last] if last else [])
+        return
+    if last and os.path.isdir(folder) and not os.path.islink(folder):
+        for entry in os.scandir(folder):
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path, ignore_errors=True)
+            elif entry.path != last:
+                delete_quietly([entry.path])
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def open_decompressed(handle: IO[bytes], compression: str) -> IO[bytes]:

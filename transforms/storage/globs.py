@@ -148,9 +148,9 @@ class Finder:
         count = simple.index(False) if endless else len(parts) - 1
         prune = [re.compile(FileSystem.translate_pattern(part)).match for part in parts[:count]]
         whole = re.compile(FileSystem.translate_pattern(pattern)).match
-        for file in self._walk(root or "/", prune, endless=endless):
-            if whole(file.path):
-                yield file
+        for found in _below(self._walk(root or "/", prune, endless=endless)):
+            if whole(found.path):
+                yield found
 
     def _walk(
         self,
@@ -159,8 +159,11 @@ class Finder:
         *,
         endless: bool,
         above: tuple[tuple[int, int], ...] = (),
-    ) -> Iterator[FoundFile]:
-        """Yields all files below a folder in order of path; `prune` chooses the folders to open."""
+    ) -> Iterator[FoundFile | Iterator[Any]]:
+        """Yields the files of a folder, and what this yields of a folder below, in order of path.
+
+        `prune` tells which folders to open.
+        """
         status = os.stat(folder)
         here = (status.st_dev, status.st_ino)
         if here in above:
@@ -172,9 +175,7 @@ class Finder:
                 continue
             name = key[:-1]
             if prune[0](name) if prune else endless:
-                yield from self._walk(
-                    f"{base}/{name}", prune[1:], endless=endless, above=(*above, here)
-                )
+                yield self._walk(f"{base}/{name}", prune[1:], endless=endless, above=(*above, here))
 
     def _scan(self, folder: str) -> Iterator[tuple[str, str, tuple[int, int]]]:
         """Yields a folder's own files and folders; a folder's key ends in "/", as its files' paths
@@ -194,6 +195,19 @@ class Finder:
                     yield entry.name, "file", (status.st_size, status.st_mtime_ns)
                 elif self.follow_links or not entry.is_symlink():
                     yield f"{entry.name}/", "folder", (0, 0)
+
+
+def _below(walk: Iterator[FoundFile | Iterator[Any]]) -> Iterator[FoundFile]:
+    """Yields all files of nested walks in order, however deep they are."""
+    walks = [walk]
+    while walks:
+        for item in walks[-1]:
+            if not isinstance(item, FoundFile):
+                walks.append(item)
+                break
+            yield item
+        else:
+            walks.pop()
 
 
 def _of_metadata(item: Any) -> FoundFile:

@@ -159,6 +159,7 @@ class _ObjectReader(io.BufferedIOBase):
         self._path = path
         self._generation = blob.generation  # so that bytes of a later version are not mixed in
         self._size = int(blob.size)
+        self.stamp = self._size, int(blob.updated.timestamp() * 10**9) if blob.updated else 0
         self._at = 0
         self._ahead = _LEAST_AHEAD_BYTES
         self._held_at, self._held = 0, b""

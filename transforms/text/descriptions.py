@@ -1,7 +1,7 @@
 """The small JSON files of a text job, which describe run files and shards.
 
-Stages exchange only numbers; a stage reads the descriptions that the stage before wrote. If a
-description exists, its work item is done.
+Stages exchange numbers only; a stage reads what the one before wrote from these files. A file that
+is there, and has the token of the run, says that its work is done.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ def run_files_to_json(runs: Sequence[RunFileInfo]) -> dict[str, Any]:
     return {"runs": [run.to_json() for run in runs]}
 
 
-def run_files_from_json(content: Mapping[str, Any]) -> tuple[RunFileInfo, ...]:
-    """Returns the run files of a description, of scatter or of regroup."""
-    return tuple(RunFileInfo.from_json(run) for run in content["runs"])
+def run_files_from_json(content: Mapping[str, Any], folder: str) -> tuple[RunFileInfo, ...]:
+    """Returns the run files of a description in a folder, of scatter or of regroup."""
+    return tuple(RunFileInfo.from_json(run, folder) for run in content["runs"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,11 +63,11 @@ class ScatterResult:
         }
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> ScatterResult:
-        """Reads what `to_json` returned."""
+    def from_json(cls, content: Mapping[str, Any], folder: str) -> ScatterResult:
+        """Reads what `to_json` returned, from a description in a folder."""
         size, crc32c = content["rejected_file"]
         return cls(
-            runs=run_files_from_json(content),
+            runs=run_files_from_json(content, folder),
             chunks=tuple(content["chunks"]),
             tokens=tuple(content["tokens"]),
             documents_read=content["documents_read"],
@@ -110,6 +110,7 @@ class ShardPlan:
       rejected_files: work item -> bytes and crc32c of its list of rejects, where it has one.
       classes: the names of class 0, 1, …; () for no classes.
       shared_contents: what splits have in common, for `statistics.json`.
+      sums: bytes and crc32c of the file of sums, which lies beside.
     """
 
     splits: tuple[PlannedSplit, ...]
@@ -119,6 +120,7 @@ class ShardPlan:
     rejected_files: dict[int, tuple[int, int]]
     classes: tuple[str, ...] = ()
     shared_contents: tuple[dict[str, Any], ...] = ()
+    sums: tuple[int, int] = (0, 0)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the content of `shards.json`."""
@@ -132,11 +134,13 @@ class ShardPlan:
             "rejected_files": {str(k): list(v) for k, v in self.rejected_files.items()},
             "classes": list(self.classes),
             "shared_contents": list(self.shared_contents),
+            "sums": list(self.sums),
         }
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> ShardPlan:
         """Reads what `to_json` returned."""
+        sums_bytes, sums_crc32c = content["sums"]
         return cls(
             splits=tuple(PlannedSplit(**split) for split in content["splits"]),
             documents_read=content["totals"]["documents_read"],
@@ -148,4 +152,5 @@ class ShardPlan:
             },
             classes=tuple(content.get("classes", ())),
             shared_contents=tuple(content.get("shared_contents", ())),
+            sums=(sums_bytes, sums_crc32c),
         )

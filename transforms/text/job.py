@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from recordmill.records.arrays import Int64s
-from recordmill.records.errors import UsageError, one_of
+from recordmill.records.errors import RunError, UsageError, one_of
 from recordmill.records.schema import Schema
 from recordmill.records.text_formats import RECORD_TYPES
 from recordmill.transforms.dataset.job import Job, JobStatistics, JobSummary
 from recordmill.transforms.dataset.labels import LABELS_PATH, labels_file
-from recordmill.transforms.dataset.workspace import read_json
+from recordmill.transforms.dataset.run_state import DamagedStateError
 from recordmill.transforms.sources.document_spec import DocumentSpec
 from recordmill.transforms.sources.row_fields import RowSpec
 from recordmill.transforms.storage import files
 from recordmill.transforms.text.classification import ClassifyObjective, ClassifySpec
-from recordmill.transforms.text.descriptions import ShardPlan, run_files_from_json
+from recordmill.transforms.text.descriptions import ScatterResult, ShardPlan, run_files_from_json
 from recordmill.transforms.text.examples import Objective
 from recordmill.transforms.text.masking import MaskSpec
 from recordmill.transforms.text.objectives import BertObjective, MlmObjective, MlmTokensObjective
 from recordmill.transforms.text.pairing import PairSpec
-from recordmill.transforms.text.run_files import RunFile, read_run_file
+from recordmill.transforms.text.run_files import (
+    DamagedRunFileError,
+    RunFile,
+    RunFileInfo,
+    read_run_file,
+)
 from recordmill.transforms.text.tokenization import Vocabulary
 from recordmill.transforms.text.windows import WindowSpec
 
@@ -156,12 +162,25 @@ class TextJob(Job):
 
     def load_objective(self, classes: tuple[str, ...] = ()) -> Objective:
         """Reads the vocabulary that the planner wrote beside the run files."""
-        vocabulary = Vocabulary.from_bytes(files.read_bytes(self.vocabulary_path), "vocab.txt")
-        return self.objective.bind(vocabulary, self.seed, self.documents.row, classes)
+        return self.objective.bind(self.load_vocabulary(), self.seed, self.documents.row, classes)
 
     def planned_classes(self) -> tuple[str, ...]:
         """Returns the names of class 0, 1, …; known when shards are planned, () for no classes."""
-        return ShardPlan.from_json(read_json(self.shard_plan_path)).classes
+        return self.read_shard_plan().classes
+
+    def load_vocabulary(self) -> Vocabulary:
+        """Reads the vocabulary alone.
+
+        Raises:
+          DamagedStateError: it is missing or damaged.
+        """
+        path = self.vocabulary_path
+        try:
+            return Vocabulary.from_bytes(files.read_bytes(path), "vocab.txt")
+        except (FileNotFoundError, UsageError) as error:
+            raise DamagedStateError(
+                f"{path} is missing or damaged; start anew with --overwrite"
+            ) from error
 
     def schema(self) -> Schema:
         """Returns the schema of the records."""
@@ -169,12 +188,16 @@ class TextJob(Job):
 
     def planned_splits(self) -> list[tuple[str, int]]:
         """Returns what `plan_shards` decided."""
-        splits = ShardPlan.from_json(read_json(self.shard_plan_path)).splits
+        splits = self.read_shard_plan().splits
         return [(split.name, split.shards) for split in splits]
 
     def statistics(self) -> JobStatistics:
         """Returns the object that adds up the statistics of the shards."""
-        return _TextStatistics(self, ShardPlan.from_json(read_json(self.shard_plan_path)))
+        return _TextStatistics(self, self.read_shard_plan())
+
+    def read_shard_plan(self) -> ShardPlan:
+        """Reads what `plan_shards` decided."""
+        return self.workspace.need_state(self.shard_plan_path, ShardPlan.from_json)
 
     @property
     def vocabulary_path(self) -> str:
@@ -193,6 +216,31 @@ class TextJob(Job):
     def description_path(self, level: int, number: int) -> str:
         """The description of the run files of a work item, written once they are whole."""
         return self.run_path(level, number) + ".json"
+
+    def dropped_path(self, level: int) -> str:
+        """A mark that the run files of a level were merged and deleted."""
+        return files.join(self.workspace.work, f"runs-{level}", "dropped")
+
+    def read_scatter_result(self, number: int) -> ScatterResult | None:
+        """Returns what a work item of scatter did, None where it is not done."""
+        path = self.description_path(0, number)
+        folder = path.rpartition("/")[0]
+        return self.workspace.read_state(path, lambda c: ScatterResult.from_json(c, folder))
+
+    def read_run_infos(self, level: int, number: int) -> tuple[RunFileInfo, ...] | None:
+        """Returns the run files of a work item, None where it is not done."""
+        path = self.description_path(level, number)
+        folder = path.rpartition("/")[0]
+        return self.workspace.read_state(path, lambda c: run_files_from_json(c, folder))
+
+    def holds_run_files(self, level: int, runs: Iterable[RunFileInfo]) -> bool:
+        """Tells whether run files are there in their sizes, or were merged and deleted."""
+        missing = [run for run in runs if files.size(run.path) != run.size]
+        return not missing or self.is_dropped(level)
+
+    def is_dropped(self, level: int) -> bool:
+        """Tells whether the run files of a level were merged and deleted."""
+        return self.workspace.read_state(self.dropped_path(level), dict) is not None
 
 
 class _TextStatistics(JobStatistics):
@@ -293,6 +341,25 @@ def add_counts(total: Int64s, more: Int64s) -> Int64s:
 def read_run_files(
     job: TextJob, level: int, number: int, *, histograms: bool = True
 ) -> list[RunFile]:
-    """Reads the tails of the run files of a work item: mostly one, more from a huge file."""
-    infos = run_files_from_json(read_json(job.description_path(level, number)))
-    return [read_run_file(info, histograms=histograms) for info in infos]
+    """Reads the tails of the run files of a work item: mostly one, more from a huge file.
+
+    Raises:
+      RunError: one is missing, damaged or of another run; the next run makes it anew.
+    """
+    path = job.description_path(level, number)
+    infos = job.read_run_infos(level, number)
+    if infos is None:
+        raise RunError(f"{path} is missing or damaged; run the same command again")
+    runs = []
+    for info in infos:
+        try:
+            runs.append(read_run_file(info, token=job.workspace.token, histograms=histograms))
+        except DamagedRunFileError as error:
+            # What was merged of it may be gone too: then the levels below are done again.
+            marks = (job.dropped_path(below) for below in range(level + 1))
+            files.delete_quietly([job.description_path(level, number), *marks])
+            raise RunError(
+                f"{info.path} cannot be used: {error}; run the same command again, which makes it "
+                "anew"
+            ) from error
+    return runs

@@ -10,7 +10,6 @@ import numpy as np
 from recordmill.records.arrays import Int64s
 from recordmill.records.errors import RunError
 from recordmill.transforms.dataset.error_budget import fail
-from recordmill.transforms.dataset.workspace import write_json
 from recordmill.transforms.storage import files
 from recordmill.transforms.text.chunk_records import decode_chunks, id_words
 from recordmill.transforms.text.descriptions import run_files_to_json
@@ -22,7 +21,6 @@ from recordmill.transforms.text.run_files import (
     RunFileReader,
     write_run_file,
 )
-from recordmill.transforms.text.tokenization import Vocabulary
 
 
 def _histogram(runs: list[RunFile], split: int, low: int, high: int) -> tuple[Int64s, Int64s]:
@@ -35,18 +33,18 @@ def _histogram(runs: list[RunFile], split: int, low: int, high: int) -> tuple[In
 
 
 def regroup(job: TextJob, tree: MergeTree, level: int, number: int) -> None:
-    """Writes run file `number` of a level and its description, unless they exist already."""
-    description = job.description_path(level, number)
-    if files.exists(description):
+    """Writes run file `number` of a level, and its description, unless they are there."""
+    done = job.read_run_infos(level, number)
+    if done is not None and job.holds_run_files(level, done):
         return
+    job.workspace.check_own()
     low, high = tree.hash_range(level, number)
     runs = [
         run
         for source in tree.inputs(level, number)
         for run in read_run_files(job, level - 1, source)
     ]
-    vocabulary = Vocabulary.from_bytes(files.read_bytes(job.vocabulary_path), "vocab.txt")
-    words_per_id = id_words(len(vocabulary))
+    words_per_id = id_words(len(job.load_vocabulary()))
     splits = []
     for split in range(len(job.splits)):
         slices = [RunFileReader(run, split).read(low, high) for run in runs]
@@ -56,9 +54,10 @@ def regroup(job: TextJob, tree: MergeTree, level: int, number: int) -> None:
         )
     histograms = [_histogram(runs, split, low, high) for split in range(len(job.splits))]
     run = write_run_file(
-        job.run_path(level, number) + ".bin", splits, histograms, words_per_id=words_per_id
-    )
-    write_json(description, run_files_to_json([run]))
+        job.run_path(level, number) + ".bin", splits, histograms, words_per_id=words_per_id,
+        token=job.workspace.token,
+    )  # fmt: skip
+    job.workspace.write_state(job.description_path(level, number), run_files_to_json([run]))
 
 
 class _RegroupDoFn(beam.DoFn):
@@ -113,5 +112,6 @@ def _next_level(finished: int, job: TextJob, level: int, runs: int) -> range:
 
 def drop_runs(job: TextJob, level: int) -> None:
     """Deletes the run files of a level that has been merged; their descriptions stay."""
+    job.workspace.write_state(job.dropped_path(level), {})
     paths = files.list_files(files.join(job.workspace.work, f"runs-{level}"))
     files.delete_quietly(path for path in paths if path.endswith(".bin"))

@@ -4,12 +4,14 @@ A work item of scatter writes one run file. Hashes are uniform, so a range of th
 sample of what the work item read, and the same range of all run files is a random sample of the
 corpus. `chunk_records.py` has the records. The tail follows the records of all splits: for each
 split a sparse index (hash and offset of a record every 16 KiB) and a histogram of expected output
-bytes by hash, from which the shard plan cuts shards of equal size.
+bytes by hash, from which the shard plan cuts shards of equal size; and the token of the run,
+without which the file is not used.
 """
 
 from __future__ import annotations
 
 import io
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +21,7 @@ import numpy.typing as npt
 
 from recordmill.records.arrays import Int64s
 from recordmill.records.hashing import U64
+from recordmill.records.inside import check_inside
 from recordmill.transforms.storage import files
 from recordmill.transforms.text.chunk_records import Words, encode_chunks
 from recordmill.transforms.text.chunks import Chunks
@@ -28,6 +31,10 @@ CELL_BITS = 18
 INDEX_EVERY_BYTES = 1 << 14
 _WORD_BYTES = 2
 _SPOOL_BYTES = 1 << 19
+
+
+class DamagedRunFileError(Exception):
+    """A run file is missing, cut, damaged or of another run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +52,31 @@ class RunFileInfo:
     tail_bytes: int
     splits: int
 
+    @property
+    def size(self) -> int:
+        """The bytes of the file."""
+        return self.tail_offset + self.tail_bytes
+
     def to_json(self) -> dict[str, Any]:
-        """Returns the form in which descriptions hold it."""
+        """Returns the form in which descriptions hold it: they lie in the folder of the file."""
         tail = [self.tail_offset, self.tail_bytes]
-        return {"path": self.path, "tail": tail, "splits": self.splits}
+        return {"name": self.path.rpartition("/")[2], "tail": tail, "splits": self.splits}
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> RunFileInfo:
-        """Reads what `to_json` returned."""
-        offset, size = content["tail"]
-        return cls(content["path"], offset, size, content["splits"])
+    def from_json(cls, content: Mapping[str, Any], folder: str) -> RunFileInfo:
+        """Reads what `to_json` returned.
+
+        Args:
+          content: the JSON.
+          folder: of the description.
+
+        Raises:
+          ValueError, TypeError, KeyError: it is something else.
+          RunError: it names a file outside of the folder.
+        """
+        offset, size = map(int, content["tail"])
+        check_inside(folder, [content["name"]], named_by="a description", follow=True)
+        return cls(files.join(folder, content["name"]), offset, size, int(content["splits"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +138,7 @@ def write_run_file(
     *,
     words_per_id: int,
     index_every_bytes: int = INDEX_EVERY_BYTES,
+    token: str = "",
 ) -> RunFileInfo:
     """Writes chunks of each split with the histogram of their expected output bytes.
 
@@ -125,11 +148,12 @@ def write_run_file(
       histograms: of each split, from `histogram`.
       words_per_id: uint16 per id, from `id_words`.
       index_every_bytes: the sparse index names a record in so many bytes.
+      token: of the run.
 
     Returns:
       What `read_run_file` needs.
     """
-    tail: dict[str, npt.NDArray[Any]] = {}
+    tail: dict[str, npt.NDArray[Any]] = {"run": np.frombuffer(token.encode(), np.uint8)}
     offset = 0
     with files.writing(path) as handle:
         for number, (chunks, cells) in enumerate(zip(splits, histograms, strict=True)):
@@ -159,22 +183,33 @@ def _entries(offsets: Int64s, every_bytes: int) -> Int64s:
     return np.flatnonzero(np.concatenate([[True], blocks[1:] != blocks[:-1]]))
 
 
-def read_run_file(info: RunFileInfo, *, histograms: bool = True) -> RunFile:
-    """Reads the tail of a run file; building shards needs no histograms."""
+def read_run_file(info: RunFileInfo, *, token: str = "", histograms: bool = True) -> RunFile:
+    """Reads the tail of a run file; building shards needs no histograms.
+
+    Raises:
+      DamagedRunFileError: it cannot be used; the message says why.
+    """
     nothing = np.zeros(0, np.int64)
-    data = files.read_bytes(info.path, info.tail_offset, info.tail_bytes)
-    with np.load(io.BytesIO(data)) as tail:
-        splits = [
-            RunFileSplit(
-                int(tail[f"bounds_{i}"][0]),
-                int(tail[f"bounds_{i}"][1]),
-                tail[f"entry_hashes_{i}"],
-                tail[f"entry_offsets_{i}"],
-                tail[f"cells_{i}"] if histograms else nothing,
-                tail[f"output_bytes_{i}"] if histograms else nothing,
-            )
-            for i in range(info.splits)
-        ]
+    try:
+        data = files.read_bytes(info.path, info.tail_offset, info.tail_bytes)
+        with np.load(io.BytesIO(data)) as tail:
+            if tail["run"].tobytes().decode() != token:
+                raise DamagedRunFileError("it is of another run")
+            splits = [
+                RunFileSplit(
+                    int(tail[f"bounds_{i}"][0]),
+                    int(tail[f"bounds_{i}"][1]),
+                    tail[f"entry_hashes_{i}"],
+                    tail[f"entry_offsets_{i}"],
+                    tail[f"cells_{i}"] if histograms else nothing,
+                    tail[f"output_bytes_{i}"] if histograms else nothing,
+                )
+                for i in range(info.splits)
+            ]
+    except FileNotFoundError as error:
+        raise DamagedRunFileError("it is missing") from error
+    except (ValueError, KeyError, IndexError, EOFError, zipfile.BadZipFile) as error:
+        raise DamagedRunFileError("it is damaged") from error
     return RunFile(info.path, splits)
 
 

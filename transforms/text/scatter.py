@@ -23,13 +23,12 @@ from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.dataset.labels import check_class_count
 from recordmill.transforms.dataset.rejects import write_rejects
 from recordmill.transforms.dataset.splits import choose_splits
-from recordmill.transforms.dataset.workspace import read_json, write_json
+from recordmill.transforms.sources.changes import reading
 from recordmill.transforms.sources.document_batch import DocumentBatch
 from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentLimits
 from recordmill.transforms.sources.documents import read_documents
 from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.sources.work_plan import read_work_item
-from recordmill.transforms.storage import files
 from recordmill.transforms.text.chunk_fields import ChunkFields
 from recordmill.transforms.text.chunk_records import id_words
 from recordmill.transforms.text.chunks import ChunkCutter, Chunks, concatenate, select
@@ -97,11 +96,12 @@ class Scatterer:
         self._key_seed = seed_for(job.seed, "pieces")
 
     def run(self, number: int) -> ScatterResult:
-        """Runs work item `number` unless it is done; returns its description."""
-        description = self._job.description_path(0, number)
-        if files.exists(description):
-            return ScatterResult.from_json(read_json(description))
-        sources = read_work_item(self._job.workspace.work, number)
+        """Does work item `number` unless it is done; returns its description."""
+        workspace = self._job.workspace
+        done = self._job.read_scatter_result(number)
+        if done is not None and self._is_whole(number, done):
+            return done
+        sources = read_work_item(workspace.inputs_folder, number)
         # A file that cannot be cut may hold more text than a work item should: it becomes several
         # run files.
         text_bytes = sum(source.text_bytes for source in sources)
@@ -111,7 +111,8 @@ class Scatterer:
         with SpooledTemporaryFile(max_size=_SPOOL_BYTES) as rejects:
             progress = _Progress(number, most_tokens, [[] for _ in self._shares], rejects)
             for source in sources:
-                self._read(source, cutter, progress)
+                with reading(source.path, source.size, source.modified_ns):
+                    self._read(source, cutter, progress)
             self._write_run(progress)
             rejected_file = self._write_rejects(progress)
         result = ScatterResult(
@@ -125,11 +126,17 @@ class Scatterer:
             labels=tuple(sorted(progress.labels)),
             contents=self._contents(progress),
         )
-        write_json(description, result.to_json())
+        workspace.write_state(self._job.description_path(0, number), result.to_json())
         return result
 
+    def _is_whole(self, number: int, result: ScatterResult) -> bool:
+        """Tells whether what a finished work item wrote is still there."""
+        rejects = self._job.workspace.holds_rejects(number, result.rejected_file[0])
+        return rejects and self._job.holds_run_files(0, result.runs)
+
     def _write_run(self, progress: _Progress) -> None:
-        """Writes the held chunks as one run file, and clears them."""
+        """Writes what is held as one run file, and clears it."""
+        self._job.workspace.check_own()
         id_type = np.uint16 if self._words_per_id == 1 else np.int32
         splits = []
         for split, parts in enumerate(progress.parts):
@@ -142,8 +149,9 @@ class Scatterer:
             for objective, chunks in zip(self._objectives, splits, strict=True)
         ]
         path = f"{self._job.run_path(0, progress.number)}-{len(progress.runs)}.bin"
+        token = self._job.workspace.token
         progress.runs.append(
-            write_run_file(path, splits, histograms, words_per_id=self._words_per_id)
+            write_run_file(path, splits, histograms, words_per_id=self._words_per_id, token=token)
         )
         progress.held_tokens = 0
 

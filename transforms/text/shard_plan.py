@@ -11,10 +11,11 @@ from __future__ import annotations
 import io
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import apache_beam as beam
+import google_crc32c
 import numpy as np
 
 from recordmill.records.arrays import Int64s
@@ -22,8 +23,8 @@ from recordmill.records.errors import RunError
 from recordmill.transforms.dataset.content_sample import ContentSample, shared_contents
 from recordmill.transforms.dataset.error_budget import check_budget, fail
 from recordmill.transforms.dataset.labels import check_class_count, class_names, first_fraction
+from recordmill.transforms.dataset.run_state import DamagedStateError
 from recordmill.transforms.dataset.shard_counts import count_shards
-from recordmill.transforms.dataset.workspace import read_json, write_json
 from recordmill.transforms.storage import files
 from recordmill.transforms.text.descriptions import PlannedSplit, ScatterResult, ShardPlan
 from recordmill.transforms.text.job import TextJob, read_run_files
@@ -97,22 +98,36 @@ def plan_shards(job: TextJob, tree: MergeTree) -> list[SplitShards]:
     Raises:
       RunError: too many rejects, nothing to write, or fewer chunks than shards.
     """
-    if not files.exists(job.shard_plan_path):
+    known = job.workspace.read_state(job.shard_plan_path, ShardPlan.from_json)
+    if known is None or _read_sums(job, known) is None:
         totals = _Totals(len(job.splits))
         for number in range(tree.tasks):
-            totals.add(number, ScatterResult.from_json(read_json(job.description_path(0, number))))
+            result = job.read_scatter_result(number)
+            if result is None:
+                raise RunError(
+                    f"{job.description_path(0, number)} is missing or damaged; run the same "
+                    "command again"
+                )
+            totals.add(number, result)
         check_budget(job, accepted=totals.documents_read, reasons=totals.rejected)
         histograms = _sum_histograms(job, tree)
         plan = _decide(job, totals, [int(row.sum()) for row in histograms])
-        _write_sums(job, histograms)
-        write_json(job.shard_plan_path, plan.to_json())
+        plan = replace(plan, sums=_write_sums(job, histograms))
+        job.workspace.write_state(job.shard_plan_path, plan.to_json())
     return read_shard_plan(job)
 
 
 def read_shard_plan(job: TextJob) -> list[SplitShards]:
-    """Reads the decision of `plan_shards`."""
-    plan = ShardPlan.from_json(read_json(job.shard_plan_path))
-    with np.load(io.BytesIO(files.read_bytes(_sums_path(job)))) as sums:
+    """Reads what `plan_shards` decided.
+
+    Raises:
+      DamagedStateError: it is missing or damaged.
+    """
+    plan = job.read_shard_plan()
+    content = _read_sums(job, plan)
+    if content is None:
+        raise DamagedStateError(f"{_sums_path(job)} is damaged; start anew with --overwrite")
+    with np.load(io.BytesIO(content)) as sums:
         return [
             SplitShards(
                 split.name, split.shards, split.chunks, split.tokens,
@@ -120,6 +135,15 @@ def read_shard_plan(job: TextJob) -> list[SplitShards]:
             )
             for i, split in enumerate(plan.splits)
         ]  # fmt: skip
+
+
+def _read_sums(job: TextJob, plan: ShardPlan) -> bytes | None:
+    """Returns the file of sums that a shard plan goes with, None where it is not there."""
+    try:
+        content = files.read_bytes(_sums_path(job))
+    except FileNotFoundError:
+        return None
+    return content if (len(content), google_crc32c.value(content)) == plan.sums else None
 
 
 class _Totals:
@@ -161,15 +185,20 @@ def _sum_histograms(job: TextJob, tree: MergeTree) -> Int64s:
     return sums
 
 
-def _write_sums(job: TextJob, histograms: Int64s) -> None:
-    """Writes the cells that are not empty, and the sum of bytes up to and with each."""
+def _write_sums(job: TextJob, histograms: Int64s) -> tuple[int, int]:
+    """Writes the cells that are not empty, and the sum of bytes up to and with each.
+
+    Returns the size and crc32c of the file.
+    """
     arrays: dict[str, Any] = {}
     for i, row in enumerate(histograms):
         cells = np.flatnonzero(row)
         arrays |= {f"cells_{i}": cells, f"sums_{i}": np.cumsum(row[cells])}
     packed = io.BytesIO()
     np.savez(packed, **arrays)
-    files.write_bytes(_sums_path(job), packed.getvalue())
+    content = packed.getvalue()
+    files.write_bytes(_sums_path(job), content)
+    return len(content), google_crc32c.value(content)
 
 
 def _decide(job: TextJob, totals: _Totals, split_bytes: list[int]) -> ShardPlan:

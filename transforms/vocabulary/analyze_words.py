@@ -21,7 +21,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from recordmill.records.arrays import Bytes, Int64s
 from recordmill.transforms.dataset.rejects import Reject
-from recordmill.transforms.dataset.workspace import write_json
+from recordmill.transforms.dataset.run_state import write_json
 from recordmill.transforms.sources.document_spec import DocumentSpec
 from recordmill.transforms.sources.documents import read_documents
 from recordmill.transforms.sources.work_plan import read_work_item

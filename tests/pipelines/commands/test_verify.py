@@ -66,6 +66,31 @@ def swap(one: Path, other: Path) -> None:
     other.write_bytes(content)
 
 
+def test_a_file_outside_of_the_dataset_is_named_and_not_read(copy: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret.jsonl").write_text("no JSON")
+    edit_manifest(copy, lambda content: content["files"].update({"../secret.jsonl": 7}))
+    (line,) = verify(str(copy)).lines()
+    assert "_meta/manifest.json: " in line
+    assert "lists '../secret.jsonl', which is not inside of it" in line
+
+
+def test_a_shard_that_is_a_link_is_named(copy: Path, tmp_path: Path) -> None:
+    outside = (copy / SHARD).rename(tmp_path / "outside")
+    (copy / SHARD).symlink_to(outside)
+    (line,) = verify(str(copy)).lines()
+    assert f"lists {SHARD!r}, which is not inside of it" in line
+
+
+def test_temporary_files_beside_a_whole_dataset_are_told(
+    copy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (copy / "_tmp").mkdir()
+    (copy / "_tmp/of_recordmill").write_text("{}")
+    assert main(["verify", str(copy)]) == 0
+    error = capsys.readouterr().err
+    assert error.startswith(f"{copy}/_tmp holds temporary files of a run that was stopped")
+
+
 def test_a_whole_dataset(bert_dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", str(bert_dataset)]) == 0
     manifest = Manifest.from_bytes((bert_dataset / MANIFEST).read_bytes())

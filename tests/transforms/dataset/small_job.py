@@ -13,8 +13,9 @@ from recordmill.records.schema import Schema
 from recordmill.records.shards import ShardName
 from recordmill.transforms.dataset.commit import CommitSpec
 from recordmill.transforms.dataset.job import Job, JobStatistics, JobSummary
+from recordmill.transforms.dataset.run_state import Marker, write_json
 from recordmill.transforms.dataset.shard_writer import ShardWriter, write_shard
-from recordmill.transforms.dataset.workspace import Workspace, write_json
+from recordmill.transforms.dataset.workspace import Workspace
 
 from ...reader.small_datasets import NUMBERS, numbers
 
@@ -56,11 +57,15 @@ class _Sums(JobStatistics):
         )
 
 
-def small_job(output: Path, plan: Plan = PLAN) -> SmallJob:
+def small_job(output: Path, plan: Plan = PLAN, token: str = "") -> SmallJob:
     """A planned job: its shards are to be built."""
     temporary = output / "_tmp"
-    workspace = Workspace(output=str(output), work=f"{temporary}/work", staging=str(temporary))
+    workspace = Workspace(
+        output=str(output), work=f"{temporary}/work", staging=str(temporary), token=token
+    )
     job = SmallJob(workspace=workspace, plan=plan)
+    for folder in workspace.folders:
+        Marker(workspace.work, workspace.token).write(folder)
     write_json(workspace.plan_path, {})
     return job
 

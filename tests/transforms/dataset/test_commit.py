@@ -127,7 +127,7 @@ class TestRefused:
         records = build_all(job)
         [path] = tmp_path.rglob("train-00001-of-00002.tfrecords")
         path.write_bytes(path.read_bytes()[:kept])
-        self.refused(job, records, f"bytes, and has {kept}; check the storage and start anew")
+        self.refused(job, records, f"bytes, and has {kept}; check the storage and run the same")
 
     def test_shard_that_is_gone(self, tmp_path: Path) -> None:
         job = small_job(tmp_path / "ds")

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from recordmill.records.errors import RunError, UsageError
+from recordmill.records.inside import check_inside
 from recordmill.records.manifest import Manifest
 from recordmill.transforms.dataset.commit import commit
 from recordmill.transforms.dataset.workspace import (
     Workspace,
-    check_inside,
     read_manifest,
     remove_dataset,
 )
@@ -48,7 +48,7 @@ def test_a_manifest_cannot_name_files_outside_of_its_dataset(
     (folder / "linked").symlink_to(folder.parent, target_is_directory=True)
     before = contents(folder.parent)
     tampered = replace(manifest, files={**manifest.files, path: 0})
-    with pytest.raises(RunError, match="which is not inside of the dataset"):
+    with pytest.raises(RunError, match="which is not inside of it"):
         remove_dataset(str(folder), tampered)
     assert contents(folder.parent) == before
 

@@ -17,7 +17,8 @@ from PIL import Image
 from recordmill.records.codec.framing import scan_records
 from recordmill.records.shards import ShardName
 from recordmill.transforms.dataset.job import SplitSpec
-from recordmill.transforms.dataset.workspace import Workspace, read_json, write_json
+from recordmill.transforms.dataset.run_state import read_json
+from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.images.build import BuildImageShards
 from recordmill.transforms.images.channel_statistics import AnalyzeImages
 from recordmill.transforms.images.encoding import EncodeSpec
@@ -55,7 +56,7 @@ def job(tmp_path: Path) -> ImageJob:
     writer.add(broken.to_line())
     writer.close()
     split = ImageSplit("train", len(VALUES) + 1, 1, (0, 3, 6))
-    write_json(job.shard_plan_path, ImageShardPlan((split,)).to_json())
+    job.write_shard_plan(ImageShardPlan((split,)))
     return job
 
 
@@ -98,6 +99,23 @@ class TestBuildImageShards:
         build(other, parts=3)
         assert shards(other) == whole
 
+    @pytest.mark.parametrize("lost", ["shard", "index", "description", "rejects"])
+    def test_parts_of_a_shard_that_is_lost_are_built_again(self, job: ImageJob, lost: str) -> None:
+        build(job, parts=3)
+        whole = shards(job)
+        name = ShardName("train", 1, 2)
+        path = {
+            "shard": job.workspace.shard_path(name),
+            "index": job.workspace.index_path(name),
+            "description": job.workspace.done_path(name),
+            "rejects": job.workspace.rejected_path(6),
+        }[lost]
+        assert Path(path).stat().st_size
+        Path(path).write_bytes(b"")
+        build(job, parts=3)
+        assert shards(job) == whole
+        assert Path(path).stat().st_size
+
     def test_finished_shards_are_not_built_again(self, job: ImageJob) -> None:
         build(job, parts=1)
         for path in Path(job.workspace.output).parent.glob("*.png"):
@@ -110,7 +128,8 @@ class TestAnalyzeImages:
         pytest.importorskip("tensorflow_transform")
         with test_pipeline.TestPipeline() as pipeline:
             assert_that(pipeline | beam.Create([0]) | AnalyzeImages(job), equal_to([0]))
-        figures: dict[str, Any] = read_json(job.statistics_path)
+        figures: dict[str, Any] | None = job.read_figures()
+        assert figures is not None
         reds = np.array(VALUES, np.float64)
         assert figures["channel_images"] == len(VALUES)  # the broken one is skipped
         assert figures["channel_mean"] == [32.0, 100.0, 64.0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -110,3 +111,17 @@ def test_roots_and_relative_names() -> None:
 )
 def test_an_output_inside_the_input_is_noticed(pattern: str, output: str, wanted: bool) -> None:
     assert matches_output(pattern, output) is wanted
+
+
+def test_folders_may_be_deeper_than_pythons_stack(tmp_path: Path) -> None:
+    depth, here = 1500, os.open(tmp_path, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir("d", dir_fd=here)
+        below = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(os.open("a.txt", os.O_CREAT | os.O_WRONLY, dir_fd=here))
+    os.close(here)
+    (found,) = Finder().find(f"{tmp_path}/**")
+    assert found.path == f"{tmp_path}{'/d' * depth}/a.txt"
+    subprocess.run(["rm", "-rf", str(tmp_path / "d")], check=True)  # as pytest cannot

@@ -108,7 +108,9 @@ def test_ranges_of_a_run_on_disk(tmp_path: Path, monkeypatch, local, every, word
         path, [chunks_of(rows) for rows in splits], histograms, words_per_id=words_per_id,
         index_every_bytes=every,
     )  # fmt: skip
-    run = read_run_file(RunFileInfo.from_json(json.loads(json.dumps(info.to_json()))))
+    run = read_run_file(
+        RunFileInfo.from_json(json.loads(json.dumps(info.to_json())), f"{tmp_path}/folder")
+    )
     monkeypatch.setattr(files, "is_local", lambda _: local)
     step = MAX_HASH // 50
     for split, rows in enumerate(splits):

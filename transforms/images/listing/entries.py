@@ -32,7 +32,7 @@ class Entry(NamedTuple):
 
     Attributes:
       name: its path below the input root; a member's begins with its archive's.
-      path, storage, offset, size, shape, crc32: as in `StoredBytes`.
+      path, storage, offset, size, shape, crc32, modified_ns: as in `StoredBytes`.
       inner: where in `name` the folders begin that may be labels or splits: 0, or for members
         behind the archive's name.
     """
@@ -45,11 +45,15 @@ class Entry(NamedTuple):
     inner: int = 0
     shape: tuple[int, ...] = ()
     crc32: int | None = None
+    modified_ns: int = 0
 
     @property
     def stored(self) -> StoredBytes:
-        """The location of its bytes."""
-        return StoredBytes(self.path, self.storage, self.offset, self.size, self.shape, self.crc32)
+        """Where its bytes are."""
+        return StoredBytes(
+            self.path, self.storage, self.offset, self.size, self.shape, self.crc32,
+            self.modified_ns,
+        )  # fmt: skip
 
     @property
     def folders(self) -> list[str]:

@@ -9,6 +9,7 @@ import gzip
 import re
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 
 from recordmill.records.errors import UsageError
 from recordmill.transforms.images.listing.entries import Entry, Listing
@@ -59,7 +60,10 @@ def idx_images(spec: SourceSpec, listing: Listing) -> Iterator[ImageReference | 
                 listing.pass_over("no_image_extension", name)
             continue
         listing.on_file(*file)
-        yield from _file_images(name, file.path, spec, listing)
+        for item in _file_images(name, file.path, spec, listing):
+            if isinstance(item, ImageReference):
+                item = replace(item, image=replace(item.image, modified_ns=file.modified_ns))
+            yield item
 
 
 def _file_images(

@@ -94,9 +94,12 @@ def find_entries(
         else:
             listing.on_file(*file)
             if archive:
-                yield from archive_members(name, file.path, listing)
+                for item in archive_members(name, file.path, listing):
+                    if isinstance(item, Entry):
+                        item = item._replace(modified_ns=file.modified_ns)
+                    yield item
             else:
-                yield Entry(name, file.path, size=file.size)
+                yield Entry(name, file.path, size=file.size, modified_ns=file.modified_ns)
 
 
 def _matches(pattern: str, listing: Listing, shown: str) -> Iterator[FoundFile]:

@@ -207,7 +207,7 @@ def _named_entry(name: str, path: str, listing: Listing) -> Entry | None:
     except OSError:
         return None
     listing.on_file(path, status.st_size, status.st_mtime_ns)
-    return Entry(name, path, size=status.st_size)
+    return Entry(name, path, size=status.st_size, modified_ns=status.st_mtime_ns)
 
 
 def _with_extension(path: str, name: str) -> tuple[str, str]:

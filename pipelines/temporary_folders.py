@@ -1,0 +1,80 @@
+"""Folders in TMPDIR: what a process makes there, and what killed ones have left.
+
+A folder's name has the process, which holds a lock on it: process numbers repeat, and those of
+another container mean nothing here, but the lock is gone when the process is.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterable
+from contextlib import suppress
+
+_NAME = re.compile(r"recordmill-(\d+)-\w+")
+_held: dict[str, int] = {}  # folder -> descriptor, which holds the lock
+
+
+def prefix() -> str:
+    """Returns the beginning of the names of this process's folders."""
+    return f"recordmill-{os.getpid()}-"
+
+
+def make_folder(base: str | None = None) -> str:
+    """Makes a folder that only this user can enter, in `base` or in TMPDIR."""
+    folder = tempfile.mkdtemp(prefix=prefix(), dir=base)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    with suppress(OSError):  # the file system may have no locks
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    _held[folder] = descriptor
+    return folder
+
+
+def remove_folder(folder: str) -> None:
+    """Removes a folder of this process with all that is in it."""
+    shutil.rmtree(folder, ignore_errors=True)
+    descriptor = _held.pop(folder, None)
+    if descriptor is not None:
+        with suppress(OSError):
+            os.close(descriptor)
+
+
+def remove_leftovers(bases: Iterable[str] = ()) -> None:
+    """Removes folders of this user's processes that were killed.
+
+    Args:
+      bases: where to look; TMPDIR if there are none.
+    """
+    for base in dict.fromkeys(bases or (tempfile.gettempdir(),)):
+        with suppress(OSError):
+            for entry in list(os.scandir(base)):
+                found = _NAME.fullmatch(entry.name)
+                if found and not _is_alive(int(found[1])):
+                    _remove_abandoned(entry.path)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
+
+
+def _remove_abandoned(folder: str) -> None:
+    """Removes a folder of this user that nobody holds."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            status = os.fstat(descriptor)
+            if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os.close(descriptor)
