@@ -8,7 +8,7 @@ of Beam, and why:
   would be seen only after the job.
 * `_worker_failures_end` ends the job when a worker dies: Beam raises that error in a thread of its
   own only, and the job would wait for ever.
-* `_standard_error_to` collects in a file what workers and Beam's threads print: when a run is cut
+* `standard_error_to` collects in a file what workers and Beam's threads print: when a run is cut
   short, each of them prints a page about its lost connection.
 * `_worker_environment` gives each worker one thread, and no module of the current folder.
 * `servers_on_sockets` lets only this user's processes connect: Beam's servers listen on all network
@@ -23,11 +23,10 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -45,6 +44,7 @@ from recordmill.pipelines.compat import (
     worker_environment,
 )
 from recordmill.pipelines.cores import usable_cores
+from recordmill.pipelines.engines.standard_streams import standard_error_to
 from recordmill.pipelines.engines.worker import ForkServer
 from recordmill.records.errors import RunError
 from recordmill.transforms.storage import files
@@ -104,24 +104,6 @@ def _worker_environment() -> Iterator[None]:
     finally:
         os.environ.clear()
         os.environ.update(before)
-
-
-@contextmanager
-def _standard_error_to(path: str) -> Iterator[None]:
-    """Sends what workers and Beam's threads print to a file; our own lines go where they did."""
-    sys.stderr.flush()
-    terminal = os.dup(2)
-    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    os.dup2(log, 2)
-    os.close(log)
-    before, sys.stderr = sys.stderr, os.fdopen(terminal, "w", buffering=1)
-    try:
-        yield
-    finally:
-        ours, sys.stderr = sys.stderr, before
-        os.dup2(terminal, 2)
-        with suppress(OSError):  # the terminal may be closed
-            ours.close()
 
 
 def start_fork_server(modules: tuple[str, ...] = ()) -> ForkServer:
@@ -234,7 +216,7 @@ def run_local(
     # Beam logs each error of a worker with its traceback; our one line says it all.
     logging.getLogger("apache_beam").setLevel(logging.CRITICAL + 1)
     log_file: AbstractContextManager[None] = (
-        _standard_error_to(log) if workers > 1 else nullcontext()
+        standard_error_to(log) if workers > 1 else nullcontext()
     )
     sockets = servers_on_sockets(server.folder) if server else nullcontext()
     with _worker_failures_end(job):

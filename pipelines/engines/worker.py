@@ -28,6 +28,7 @@ from collections.abc import Mapping, Sequence
 
 from recordmill.pipelines.compat import connect_by_sockets
 from recordmill.pipelines.engines import worker_client
+from recordmill.pipelines.engines.standard_streams import unfailing
 
 _MAX_REQUEST_BYTES = 1 << 22
 _MAX_FOLDER_BYTES = 60
@@ -146,6 +147,7 @@ def _work(connection: socket.socket, folder: str) -> None:
         request += more
     os.dup2(out, 1)
     os.dup2(err, 2)
+    sys.stdout, sys.stderr = unfailing(sys.stdout), unfailing(sys.stderr)
     os.environ.clear()
     os.environ.update(json.loads(request))
     threading.Thread(target=_watch, args=(connection,), name="watch_client", daemon=True).start()
