@@ -25,6 +25,7 @@ import os
 import shutil
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -52,6 +53,7 @@ from recordmill.transforms.storage import files
 PIPELINE_THREAD = "pipeline"
 _SMALL_INPUT_BYTES = 16_000_000
 _SIGNALS_EVERY_SECONDS = 0.2
+_DEATH_SECONDS = 0.5
 
 # For workers: the current folder is not on their path, and each has one thread.
 ENVIRONMENT = {
@@ -142,6 +144,18 @@ class _BeamJob:
         self.errors.append(error)
         self._ended.set()
 
+    def describe_death(self, error: BaseException | None) -> str:
+        """Returns one line for the death of a worker, which Beam has noticed by an error."""
+        why = f"a worker died: {error}"
+        if self._fork_server:
+            until = time.monotonic() + _DEATH_SECONDS
+            # The end of a worker's connection is seen before the end of the process behind it.
+            while (reason := self._fork_server.failure()) is None and time.monotonic() < until:
+                time.sleep(0.02)
+            if reason:
+                why = f"the process that workers are forked from died: {reason}"
+        return f"{why}; finished work is kept, run the same command again to go on"
+
     def close(self) -> None:
         """Removes what Beam leaves of a job that failed."""
         if self._folder:
@@ -168,12 +182,7 @@ def _worker_failures_end(job: _BeamJob) -> Iterator[None]:
 
     def on_thread_error(args: threading.ExceptHookArgs) -> None:
         if args.thread is not None and args.thread.name == BEAM_WORKER_THREAD:
-            job.fail(
-                WorkerDiedError(
-                    f"a worker died: {args.exc_value}; finished work is kept, run the same command "
-                    "again to go on"
-                )
-            )
+            job.fail(WorkerDiedError(job.describe_death(args.exc_value)))
         elif not isinstance(args.exc_value, grpc.RpcError):
             previous(args)
 
