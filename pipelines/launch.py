@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from contextlib import suppress
@@ -126,11 +125,3 @@ def _summary(
     if plan.job.warnings != "none":
         for warning in statistics["warnings"]:
             print(f"recordmill: warning: {warning['text']}", file=sys.stderr)
-
-
-def exit_now(status: int) -> None:
-    """Ends the process without waiting for threads of an engine, which would never end."""
-    with suppress(OSError):  # the terminal may be closed
-        sys.stdout.flush()
-        sys.stderr.flush()
-    os._exit(status)

@@ -11,6 +11,7 @@ of Beam, and why:
 * `standard_error_to` collects in a file what workers and Beam's threads print: when a run is cut
   short, each of them prints a page about its lost connection.
 * `_worker_environment` gives each worker one thread, and no module of the current folder.
+* `Watchdog` ends a job in which nothing happens any more, such as on a dead network disk.
 * `servers_on_sockets` lets only this user's processes connect: Beam's servers listen on all network
   addresses, and hand any file to anyone who asks.
 * `engines/worker.py` forks workers from one process that has loaded Beam: Beam starts each one from
@@ -46,6 +47,7 @@ from recordmill.pipelines.compat import (
 )
 from recordmill.pipelines.cores import usable_cores
 from recordmill.pipelines.engines.standard_streams import standard_error_to
+from recordmill.pipelines.engines.watchdog import Watchdog
 from recordmill.pipelines.engines.worker import ForkServer
 from recordmill.records.errors import RunError
 from recordmill.transforms.storage import files
@@ -205,6 +207,7 @@ def run_local(
     workers: int,
     log: str,
     fork_server: ForkServer | None = None,
+    watchdog: Watchdog | None = None,
 ) -> None:
     """Builds a pipeline and runs it to its end.
 
@@ -214,8 +217,10 @@ def run_local(
       workers: the number of processes; 1 is this one.
       log: the file for what worker processes print.
       fork_server: the process that workers are forked from, where it is running already.
+      watchdog: what may end the job meanwhile.
 
     Raises:
+      StalledError: by the watchdog.
       WorkerDiedError: a worker process was killed or crashed. The runner's threads still wait for
         it: the caller should end the process.
       Exception: what the pipeline raised.
@@ -230,7 +235,10 @@ def run_local(
     sockets = servers_on_sockets(server.folder) if server else nullcontext()
     with _worker_failures_end(job):
         try:
-            with _worker_environment(), log_file, sockets:
+            watched = (
+                watchdog.job(job.fail, server and server.folder) if watchdog else nullcontext()
+            )
+            with _worker_environment(), log_file, sockets, watched:
                 job.run()
         finally:
             if server:
@@ -254,14 +262,17 @@ class LocalEngine:
     Attributes:
       flags: Beam's own options.
       processes: the number of workers; 0: as many as the input is worth.
+      stall_seconds: how long nothing may happen before a run is ended; 0: for ever.
     """
 
     flags: tuple[str, ...] = ()
     processes: int = 0
+    stall_seconds: float = 0.0
     wait: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         self._fork_server: ForkServer | None = None
+        self._watchdog: Watchdog | None = None
 
     @property
     def workers(self) -> int:
@@ -276,10 +287,23 @@ class LocalEngine:
         """Loads meanwhile what workers need."""
         self._fork_server = start_fork_server(modules) if self.workers > 1 else None
         try:
-            yield
+            with self._watched():
+                yield
         finally:
             if self._fork_server:
                 self._fork_server.close()
+
+    @contextmanager
+    def _watched(self) -> Iterator[Watchdog | None]:
+        """Watches what runs meanwhile, if nobody does yet; call it after the last fork."""
+        if self._watchdog or not self.stall_seconds:
+            yield self._watchdog
+            return
+        with Watchdog(self.stall_seconds) as self._watchdog:
+            try:
+                yield self._watchdog
+            finally:
+                self._watchdog = None
 
     def run(
         self,
@@ -301,4 +325,8 @@ class LocalEngine:
             folder = tempfile.gettempdir()
         log = files.join(folder, f"recordmill-workers-{os.getpid()}.log")
         workers = self.processes or size.processes
-        run_local(build, self.flags, workers=workers, log=log, fork_server=self._fork_server)
+        server = self._fork_server or (start_fork_server() if workers > 1 else None)
+        with self._watched() as watchdog:
+            run_local(
+                build, self.flags, workers=workers, log=log, fork_server=server, watchdog=watchdog
+            )

@@ -1,4 +1,4 @@
-"""Standard output and error that never fail.
+"""Standard output and error that never fail, and an end that does not wait.
 
 Beam prints a worker's error before it reports it. On a full disk, where the log lies too, that
 print fails: the report would never be sent, and the job would wait for ever.
@@ -35,6 +35,13 @@ class _UnfailingStream:
 def unfailing(stream: TextIO) -> TextIO:
     """Returns a stream that writes to another one, and drops what this one refuses."""
     return cast(TextIO, _UnfailingStream(stream))
+
+
+def exit_now(status: int) -> None:
+    """Ends the process without waiting for threads of an engine, which would never end."""
+    for stream in (sys.stdout, sys.stderr):
+        unfailing(stream).flush()  # the terminal may be closed
+    os._exit(status)
 
 
 @contextmanager

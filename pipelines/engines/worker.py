@@ -27,6 +27,7 @@ from collections.abc import Mapping, Sequence
 
 from recordmill.pipelines.compat import connect_by_sockets
 from recordmill.pipelines.engines import worker_client
+from recordmill.pipelines.engines.call_stacks import answer_with_calls
 from recordmill.pipelines.engines.standard_streams import unfailing
 
 _MAX_REQUEST_BYTES = 1 << 22
@@ -203,6 +204,7 @@ def _work(connection: socket.socket, folder: str) -> None:
     from apache_beam.runners.worker import sdk_worker_main
 
     connect_by_sockets(folder)
+    answer_with_calls(folder)
     sdk_worker_main.main(sys.argv[:1])
     connection.sendall(b"0")
     # Everything is written and closed; taking a loaded interpreter apart takes half a second.
