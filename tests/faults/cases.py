@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import select
 import signal
@@ -19,6 +20,12 @@ from typing import Any
 _MOST_BYTES = 2_000_000_000  # of memory, for each process
 _SHOWN_CHARACTERS = 400
 _POLL_SECONDS = 0.5
+# Of errors that nobody expected: no file, no position, no field.
+_PYTHONS_WORDS = re.compile(
+    r"not supported between|object is not|object cannot be|has no attribute|unhashable|NoneType|"
+    r"index out of range|invalid literal for|unsupported operand|__init__\(\)|"
+    r"indices must be|must be str, not|positional argument|cannot convert float|too large to conv"
+)
 
 
 class NotHeldError(AssertionError):
@@ -127,6 +134,8 @@ def is_clean(shown: Shown, *, reports: bool = False) -> None:
     tail = shown.text[-_SHOWN_CHARACTERS:]
     hold("Traceback (most recent call last)" not in shown.text, f"a traceback: {tail}")
     hold(shown.status in (0, 1, 2), f"exit status {shown.status}: {tail}")
+    raw = _PYTHONS_WORDS.search(shown.text)
+    hold(not (shown.status and raw), f"Python's words, which tell a user nothing: {tail}")
     if shown.status and not (reports and shown.text.strip()):
         ours = shown.last_line.startswith("recordmill: ") and len(shown.last_line) < 4000
         hold(ours, f"no line of ours at the end: {tail}")

@@ -112,6 +112,7 @@ def test_only() -> None:
         Shown(1, "killed\n"),
         Shown(1, ""),
         Shown(3, "recordmill: why\n"),
+        Shown(1, "recordmill: '<' not supported between instances of 'str' and 'int'\n"),
         Shown(-9, ""),
     ],
 )
