@@ -233,11 +233,11 @@ def run_local(
         standard_error_to(log) if workers > 1 else nullcontext()
     )
     sockets = servers_on_sockets(server.folder) if server else nullcontext()
+    watched: AbstractContextManager[None] = (
+        watchdog.job(job.fail, server.folder if server else None) if watchdog else nullcontext()
+    )
     with _worker_failures_end(job):
         try:
-            watched = (
-                watchdog.job(job.fail, server and server.folder) if watchdog else nullcontext()
-            )
             with _worker_environment(), log_file, sockets, watched:
                 job.run()
         finally:
