@@ -77,7 +77,7 @@ lock:
 	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info[:2] == (3, 11) else "the image has Python 3.11; set PYTHON=")'
 	rm -rf build/lock && $(PYTHON) -m venv build/lock
 	build/lock/bin/pip --disable-pip-version-check install --quiet --dry-run --ignore-installed --report build/lock/report.json '.[gcp]'
-	build/lock/bin/python templates/write_lock.py build/lock/report.json > build/lock/requirements.lock
+	build/lock/bin/python .ci/write_lock.py build/lock/report.json > build/lock/requirements.lock
 	mv build/lock/requirements.lock requirements.lock
 	rm -rf build/lock
 

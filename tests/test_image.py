@@ -67,7 +67,7 @@ def test_the_lock_is_written_from_a_report_of_pip(tmp_path: Path) -> None:
 
     packages = [package("B_c", {"sha256": "f" * 64}), package("a", {"sha256": "0" * 64})]
     report = tmp_path / "report.json"
-    line = [sys.executable, str(ROOT / "templates/write_lock.py"), str(report)]
+    line = [sys.executable, str(ROOT / ".ci/write_lock.py"), str(report)]
     report.write_text(json.dumps({"install": [*packages, package("recordmill", {})]}))
     shown = subprocess.run(line, check=True, capture_output=True, text=True).stdout
     zeros, fs = "0" * 64, "f" * 64
