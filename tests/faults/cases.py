@@ -8,6 +8,7 @@ import re
 import resource
 import select
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -240,9 +241,18 @@ def try_cases(
             if pipe in ready or each.is_late:
                 del running[pipe]
                 result = each.end()
+                _unmount_below(folder)
                 if result.outcome != "not held":
                     remove_tree(folder)
                 yield result
+
+
+def _unmount_below(folder: Path) -> None:
+    """Unmounts the disks that a case left which was ended."""
+    with suppress(OSError):
+        for line in Path("/proc/mounts").read_text().splitlines():
+            if line.split()[1].startswith(f"{folder.resolve()}/"):
+                subprocess.run(["umount", "--lazy", line.split()[1]], capture_output=True)
 
 
 def remove_tree(folder: Path) -> None:
