@@ -9,6 +9,8 @@
 # (the reader and `recordmill vocab`), Google's clients 0.3, tensorflow-text 0.2, numba with LLVM
 # 0.2, Arrow 0.15, Beam 0.1; Beam's boot program and Dataflow's launcher 0.03 GB; recordmill 1 MB.
 
+# Tags move. Who wants the same bytes again names the bases by digest, which `docker buildx imagetools
+# inspect python:3.11-slim` prints: --build-arg PYTHON_IMAGE=python@sha256:…, and so the other two.
 ARG PYTHON_IMAGE=python:3.11-slim
 ARG BEAM_IMAGE=apache/beam_python3.11_sdk:2.77.0
 ARG LAUNCHER_IMAGE
@@ -21,7 +23,7 @@ WORKDIR /build
 RUN python3 -m venv /opt/recordmill
 ENV PATH=/opt/recordmill/bin:$PATH
 COPY requirements.lock .
-RUN pip install --no-cache-dir --no-deps --requirement requirements.lock
+RUN pip install --no-cache-dir --no-deps --require-hashes --requirement requirements.lock
 COPY setup.py pyproject.toml README.md ./
 COPY records records
 COPY reader reader

@@ -7,13 +7,14 @@ FOLDERS := records reader transforms pipelines
 TEST_PROCESSES ?= 2
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help install demo test lint types docs unit benchmark clean lock image template
+.PHONY: help install demo test lint types docs unit faults benchmark clean lock image template
 
 help:
 	@echo "make demo   set up .venv, make a vocabulary and a masked dataset, verify and read it"
 	@echo "make test   set up .venv, lint, types, documentation, all tests (TEST_PROCESSES=2 at once)"
 	@echo "make docs   build the documentation into build/site"
 	@echo "make image IMAGE=… | make template IMAGE=… BUCKET=gs://…   for Dataflow, see templates/README.md"
+	@echo "make faults   try some 2,000 faults and print what held (under an hour; as root some more)"
 	@echo "make benchmark   compare with other tools, side by side (long)"
 
 $(BIN)/python:
@@ -62,6 +63,11 @@ unit: build/dev.stamp
 	@echo "== tests, in $(TEST_PROCESSES) processes"
 	$(BIN)/python -m pytest --numprocesses=$(TEST_PROCESSES) --dist=loadgroup --no-loadscope-reorder
 
+# FAULTS="--only='kill at random' --minutes=10 --seed=7"
+faults: build/dev.stamp
+	@echo "== faults: kills, full disks, power loss, hostile input, damage, other users (under an hour)"
+	$(BIN)/python -m tests.faults $(FAULTS)
+
 benchmark: build/dev.stamp
 	$(PIP) install --quiet datasets sentencepiece
 	$(BIN)/python benchmarks/text.py
@@ -70,18 +76,20 @@ benchmark: build/dev.stamp
 lock:
 	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info[:2] == (3, 11) else "the image has Python 3.11; set PYTHON=")'
 	rm -rf build/lock && $(PYTHON) -m venv build/lock
-	build/lock/bin/pip --disable-pip-version-check install --quiet '.[gcp]'
-	echo '# What the image has, exactly: Python 3.11 on Linux x86_64. Made by `make lock`.' > requirements.lock
-	build/lock/bin/pip --disable-pip-version-check freeze --all --exclude pip --exclude recordmill >> requirements.lock
+	build/lock/bin/pip --disable-pip-version-check install --quiet --dry-run --ignore-installed --report build/lock/report.json '.[gcp]'
+	build/lock/bin/python .ci/write_lock.py build/lock/report.json > build/lock/requirements.lock
+	mv build/lock/requirements.lock requirements.lock
 	rm -rf build/lock
 
 DOCKER ?= docker
+# Bases by digest, another user: IMAGE_ARGS='--build-arg PYTHON_IMAGE=python@sha256:… --build-arg RUN_AS=recordmill'
+IMAGE_ARGS ?=
 
 image:
 	@test -n '$(IMAGE)' || { echo 'make image needs IMAGE=<registry>/<project>/recordmill:<version>'; exit 2; }
 	@test -n '$(LAUNCHER_IMAGE)' || { echo 'make image needs LAUNCHER_IMAGE=<registry>/…/python311-template-launcher-base, see Dockerfile'; exit 2; }
 	for template in text images; do \
-		$(DOCKER) build --build-arg LAUNCHER_IMAGE='$(LAUNCHER_IMAGE)' --build-arg TEMPLATE=$$template --build-arg IMAGE='$(IMAGE)'-$$template \
+		$(DOCKER) build $(IMAGE_ARGS) --build-arg LAUNCHER_IMAGE='$(LAUNCHER_IMAGE)' --build-arg TEMPLATE=$$template --build-arg IMAGE='$(IMAGE)'-$$template \
 			--tag '$(IMAGE)'-$$template . || exit 1; \
 	done
 

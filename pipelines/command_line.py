@@ -131,7 +131,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     except RunError as error:
         _print_error(error)
-        return _end(1)
+        return _end(1, at_once=error.leaves_threads)
     except BrokenPipeError:
         return _end(_BROKEN_PIPE_STATUS)
     except OutputError as error:
@@ -223,10 +223,10 @@ def _print_error(error: object) -> None:
         print(f"recordmill: {error}", file=sys.stderr)
 
 
-def _end(status: int) -> int:
+def _end(status: int, *, at_once: bool = False) -> int:
     """Returns the status, or exits at once where threads of an engine still wait for workers."""
-    if any(thread.name in _ENGINE_THREADS for thread in threading.enumerate()):
-        from recordmill.pipelines.launch import exit_now
+    if at_once or any(thread.name in _ENGINE_THREADS for thread in threading.enumerate()):
+        from recordmill.pipelines.engines.standard_streams import exit_now
 
         exit_now(status)
     return status

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -152,6 +151,7 @@ def _failure(plan: WorkPlan[JobT, StagesT], error: Exception) -> RunError:
         workspace.check_own()
     except LostFoldersError as lost:
         workspace.remove_revived()
+        lost.leaves_threads = getattr(error, "leaves_threads", False)
         return lost
     except (RunError, OSError, BeamIOError):  # the storage itself failed
         return error if isinstance(error, RunError) else RunError(one_line(error))
@@ -194,11 +194,3 @@ def _summary(
     if plan.job.warnings != "none":
         for warning in statistics["warnings"]:
             print(f"recordmill: warning: {warning['text']}", file=sys.stderr)
-
-
-def exit_now(status: int) -> None:
-    """Ends the process without waiting for threads of an engine, which would never end."""
-    with suppress(OSError):  # the terminal may be closed
-        sys.stdout.flush()
-        sys.stderr.flush()
-    os._exit(status)

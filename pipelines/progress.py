@@ -21,6 +21,7 @@ from recordmill.pipelines.planning.work_plan import Phase
 from recordmill.records.errors import RunError
 from recordmill.transforms.storage import files
 
+PROGRESS_THREAD = "progress"
 _POLL_SECONDS = 0.5
 _REMOTE_POLLS = 10  # listing object storage costs requests: it is done at each tenth poll
 _LINES_EVERY_SECONDS = 30.0
@@ -86,7 +87,7 @@ class Progress:
 
     def __post_init__(self) -> None:
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="progress", daemon=True)
+        self._thread = threading.Thread(target=self._watch, name=PROGRESS_THREAD, daemon=True)
         self._bar: _Bar | None = None
         self._phase = ""
         self._began = self._printed_at = self.clock()

@@ -9,7 +9,14 @@ class UsageError(ValueError):
 
 
 class RunError(RuntimeError):
-    """The run cannot go on: rejects over the budget, a full disk, a broken file: exit status 1."""
+    """The run cannot go on: rejects over the budget, a full disk, a broken file: exit status 1.
+
+    Attributes:
+      leaves_threads: whether threads are left that may never end, so that a process must not wait
+        for them at its exit.
+    """
+
+    leaves_threads = False
 
 
 def one_of(name: str, value: str, valid: Iterable[str]) -> str:

@@ -7,6 +7,7 @@ stands in for one, and programs of a line for Beam's boot and Dataflow's launche
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -25,13 +26,12 @@ from .conftest import bert_text, make_documents, make_vocabulary
 
 ROOT = Path(__file__).parents[1]
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+_LOCK_LINES = (ROOT / "requirements.lock").read_text(encoding="utf-8").replace("\\\n", "")
+_PINNED = re.compile(r"(?P<name>[^=]+)==(?P<version>\S+) +--hash=sha256:[0-9a-f]{64}")
 LOCK = {
-    canonicalize_name(name): pinned
-    for name, _, pinned in (
-        line.partition("==")
-        for line in (ROOT / "requirements.lock").read_text(encoding="utf-8").splitlines()
-        if not line.startswith("#")
-    )
+    canonicalize_name(pinned["name"]): pinned["version"]
+    for pinned in map(_PINNED.fullmatch, _LOCK_LINES.splitlines())
+    if pinned
 }
 PYTHON = {"python_version": "3.11", "python_full_version": "3.11.0"}
 
@@ -49,10 +49,34 @@ def needed(package: str, extras: set[str]) -> list[Requirement]:
 
 def test_lock_is_exact() -> None:
     assert len(LOCK) > 100
+    lines = [line for line in _LOCK_LINES.splitlines() if not line.startswith("#")]
+    assert len(lines) == len(LOCK), "a line without version or hash"
+    assert "--require-hashes" in DOCKERFILE
     for name, pinned in LOCK.items():
         assert re.fullmatch(r"[a-z0-9-]+", name)
         assert re.fullmatch(r"[0-9][0-9A-Za-z.+!]*", pinned), name
     assert not {"recordmill", "pytest", "ruff", "mypy", "hypothesis"} & set(LOCK)
+
+
+def test_the_lock_is_written_from_a_report_of_pip(tmp_path: Path) -> None:
+    def package(name: str, hashes: dict[str, str]) -> dict[str, object]:
+        return {
+            "metadata": {"name": name, "version": "1.2"},
+            "download_info": {"archive_info": {"hashes": hashes}},
+        }
+
+    packages = [package("B_c", {"sha256": "f" * 64}), package("a", {"sha256": "0" * 64})]
+    report = tmp_path / "report.json"
+    line = [sys.executable, str(ROOT / ".ci/write_lock.py"), str(report)]
+    report.write_text(json.dumps({"install": [*packages, package("recordmill", {})]}))
+    shown = subprocess.run(line, check=True, capture_output=True, text=True).stdout
+    zeros, fs = "0" * 64, "f" * 64
+    assert shown.splitlines()[1:] == [
+        "a==1.2 \\", f"    --hash=sha256:{zeros}", "b-c==1.2 \\", f"    --hash=sha256:{fs}",
+    ]  # fmt: skip
+    report.write_text(json.dumps({"install": [package("other", {})]}))
+    failed = subprocess.run(line, capture_output=True, text=True)
+    assert "pip reports no sha256 of other==1.2" in failed.stderr
 
 
 def test_lock_holds_what_the_package_requires() -> None:

@@ -25,6 +25,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "max_rejected": "--max_rejected=0.001",
         "runner": "--runner=flink",
         "direct_num_workers": "--direct_num_workers=4",
+        "stall_timeout": "--stall_timeout=1800",
         "wait": "--no_wait",
         "input_format": "--input_format=jsonl",
         "documents": "--documents=file",

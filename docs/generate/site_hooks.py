@@ -21,6 +21,7 @@ REPOSITORY_PAGES = {
     "ARCHITECTURE.md": "architecture.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "security.md",
     "templates/README.md": "guides/templates.md",
     "README.md": "index.md",
 }

@@ -24,6 +24,7 @@ from recordmill.records.errors import UsageError
 Engine = LocalEngine | RemoteEngine
 
 _LOCAL = ("direct", "DirectRunner", "FnApiRunner")
+STALL_SECONDS = 600.0
 _EMBEDDED_FLINK = ("[local]", "[auto]")
 
 
@@ -38,6 +39,11 @@ def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--direct_num_workers", type=int, default=0,
         help="Processes of the direct runner; 0 means one for a small input, else one per core.",
+    )  # fmt: skip
+    group.add_argument(
+        "--stall_timeout", type=float, default=STALL_SECONDS, metavar="SECONDS",
+        help="End a run of this machine, and print where each process stands, when none of them "
+        "has computed, read or written anything for that long; 0: wait for ever.",
     )  # fmt: skip
     group.add_argument(
         "--wait", "--no_wait", action=BooleanFlag, default=True,
@@ -72,12 +78,14 @@ class EngineFlags:
     Attributes:
       runner: as in --runner.
       direct_num_workers: as in --direct_num_workers, at least 0.
+      stall_timeout: as in --stall_timeout, seconds, at least 0.
       wait: wait for the end of the job.
       beam: all flags of the command line that are not ours.
     """
 
     runner: str
     direct_num_workers: int
+    stall_timeout: float
     wait: bool
     beam: list[str]
 
@@ -102,7 +110,11 @@ def parse_arguments(
         raise UsageError(
             f"--direct_num_workers must be at least 0, got {options.direct_num_workers}"
         )
-    engine = EngineFlags(options.runner, options.direct_num_workers, options.wait, flags)
+    if not options.stall_timeout >= 0:
+        raise UsageError(f"--stall_timeout must be at least 0, got {options.stall_timeout}")
+    engine = EngineFlags(
+        options.runner, options.direct_num_workers, options.stall_timeout, options.wait, flags
+    )
     return options, engine
 
 
@@ -171,7 +183,12 @@ def choose_engine(flags: EngineFlags) -> Engine:
                 "--direct_running_mode has no meaning here, where several workers are always "
                 "processes; leave it out, and see --direct_num_workers"
             )
-        return LocalEngine(tuple(flags.beam), flags.direct_num_workers)
+        return LocalEngine(tuple(flags.beam), flags.direct_num_workers, flags.stall_timeout)
+    if flags.stall_timeout != STALL_SECONDS:
+        raise UsageError(
+            f"--stall_timeout has no meaning for --runner={flags.runner}, which watches its "
+            "workers itself; leave it out"
+        )
     name = flags.runner.lower().removesuffix("runner")
     if name in _REMOTE:
         return _REMOTE[name](flags.beam, wait=flags.wait)

@@ -8,9 +8,10 @@ of Beam, and why:
   would be seen only after the job.
 * `_worker_failures_end` ends the job when a worker dies: Beam raises that error in a thread of its
   own only, and the job would wait for ever.
-* `_standard_error_to` collects in a file what workers and Beam's threads print: when a run is cut
+* `standard_error_to` collects in a file what workers and Beam's threads print: when a run is cut
   short, each of them prints a page about its lost connection.
 * `_worker_environment` gives each worker one thread, and no module of the current folder.
+* `Watchdog` ends a job in which nothing happens any more, such as on a dead network disk.
 * `servers_on_sockets` lets only this user's processes connect: Beam's servers listen on all network
   addresses, and hand any file to anyone who asks.
 * `engines/worker.py` forks workers from one process that has loaded Beam: Beam starts each one from
@@ -23,11 +24,11 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -46,6 +47,8 @@ from recordmill.pipelines.compat import (
     worker_environment,
 )
 from recordmill.pipelines.cores import usable_cores
+from recordmill.pipelines.engines.standard_streams import standard_error_to
+from recordmill.pipelines.engines.watchdog import Watchdog
 from recordmill.pipelines.engines.worker import ForkServer
 from recordmill.records.errors import RunError
 from recordmill.transforms.storage import files
@@ -53,6 +56,7 @@ from recordmill.transforms.storage import files
 PIPELINE_THREAD = "pipeline"
 _SMALL_INPUT_BYTES = 16_000_000
 _SIGNALS_EVERY_SECONDS = 0.2
+_DEATH_SECONDS = 0.5
 
 # For workers: the current folder is not on their path, and each has one thread.
 ENVIRONMENT = {
@@ -107,24 +111,6 @@ def _worker_environment() -> Iterator[None]:
         os.environ.update(before)
 
 
-@contextmanager
-def _standard_error_to(path: str) -> Iterator[None]:
-    """Sends what workers and Beam's threads print to a file; our own lines go where they did."""
-    sys.stderr.flush()
-    terminal = os.dup(2)
-    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    os.dup2(log, 2)
-    os.close(log)
-    before, sys.stderr = sys.stderr, os.fdopen(terminal, "w", buffering=1)
-    try:
-        yield
-    finally:
-        ours, sys.stderr = sys.stderr, before
-        os.dup2(terminal, 2)
-        with suppress(OSError):  # the terminal may be closed
-            ours.close()
-
-
 def start_fork_server(modules: tuple[str, ...] = ()) -> ForkServer:
     """Starts the process that workers are forked from; it loads Beam and `modules` meanwhile."""
     return ForkServer((BEAM_WORKER_MODULE, *modules), _missing_environment())
@@ -161,6 +147,18 @@ class _BeamJob:
         self.errors.append(error)
         self._ended.set()
 
+    def describe_death(self, error: BaseException | None) -> str:
+        """Returns one line for the death of a worker, which Beam has noticed by an error."""
+        why = f"a worker died: {error}"
+        if self._fork_server:
+            until = time.monotonic() + _DEATH_SECONDS
+            # The end of a worker's connection is seen before the end of the process behind it.
+            while (reason := self._fork_server.failure()) is None and time.monotonic() < until:
+                time.sleep(0.02)
+            if reason:
+                why = f"the process that workers are forked from died: {reason}"
+        return f"{why}; finished work is kept, run the same command again to go on"
+
     def close(self) -> None:
         """Removes what Beam leaves of a job that failed."""
         if self._folder:
@@ -188,12 +186,7 @@ def _worker_failures_end(job: _BeamJob) -> Iterator[None]:
 
     def on_thread_error(args: threading.ExceptHookArgs) -> None:
         if args.thread is not None and args.thread.name == BEAM_WORKER_THREAD:
-            job.fail(
-                WorkerDiedError(
-                    f"a worker died: {args.exc_value}; finished work is kept, run the same command "
-                    "again to go on"
-                )
-            )
+            job.fail(WorkerDiedError(job.describe_death(args.exc_value)))
         elif not isinstance(args.exc_value, grpc.RpcError):
             previous(args)
 
@@ -216,6 +209,7 @@ def run_local(
     workers: int,
     log: str,
     fork_server: ForkServer | None = None,
+    watchdog: Watchdog | None = None,
 ) -> None:
     """Builds a pipeline and runs it to its end.
 
@@ -225,8 +219,10 @@ def run_local(
       workers: the number of processes; 1 is this one.
       log: the file for what worker processes print.
       fork_server: the process that workers are forked from, where it is running already.
+      watchdog: what may end the job meanwhile.
 
     Raises:
+      StalledError: by the watchdog.
       WorkerDiedError: a worker process was killed or crashed. The runner's threads still wait for
         it: the caller should end the process.
       Exception: what the pipeline raised.
@@ -236,12 +232,15 @@ def run_local(
     # Beam logs each error of a worker with its traceback; our one line says it all.
     logging.getLogger("apache_beam").setLevel(logging.CRITICAL + 1)
     log_file: AbstractContextManager[None] = (
-        _standard_error_to(log) if workers > 1 else nullcontext()
+        standard_error_to(log) if workers > 1 else nullcontext()
     )
     sockets = servers_on_sockets(server.folder) if server else nullcontext()
+    watched: AbstractContextManager[None] = (
+        watchdog.job(job.fail, server.folder if server else None) if watchdog else nullcontext()
+    )
     with _worker_failures_end(job):
         try:
-            with _worker_environment(), log_file, sockets:
+            with _worker_environment(), log_file, sockets, watched:
                 job.run()
         finally:
             if server:
@@ -265,14 +264,17 @@ class LocalEngine:
     Attributes:
       flags: Beam's own options.
       processes: the number of workers; 0: as many as the input is worth.
+      stall_seconds: how long nothing may happen before a run is ended; 0: for ever.
     """
 
     flags: tuple[str, ...] = ()
     processes: int = 0
+    stall_seconds: float = 0.0
     wait: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         self._fork_server: ForkServer | None = None
+        self._watchdog: Watchdog | None = None
 
     @property
     def workers(self) -> int:
@@ -287,10 +289,23 @@ class LocalEngine:
         """Loads meanwhile what workers need."""
         self._fork_server = start_fork_server(modules) if self.workers > 1 else None
         try:
-            yield
+            with self._watched():
+                yield
         finally:
             if self._fork_server:
                 self._fork_server.close()
+
+    @contextmanager
+    def _watched(self) -> Iterator[Watchdog | None]:
+        """Watches what runs meanwhile, if nobody does yet; call it after the last fork."""
+        if self._watchdog or not self.stall_seconds:
+            yield self._watchdog
+            return
+        with Watchdog(self.stall_seconds) as self._watchdog:
+            try:
+                yield self._watchdog
+            finally:
+                self._watchdog = None
 
     def run(
         self,
@@ -312,4 +327,8 @@ class LocalEngine:
             folder = tempfile.gettempdir()
         log = files.join(folder, f"recordmill-workers-{os.getpid()}.log")
         workers = self.processes or size.processes
-        run_local(build, self.flags, workers=workers, log=log, fork_server=self._fork_server)
+        server = self._fork_server or (start_fork_server() if workers > 1 else None)
+        with self._watched() as watchdog:
+            run_local(
+                build, self.flags, workers=workers, log=log, fork_server=server, watchdog=watchdog
+            )

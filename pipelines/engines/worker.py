@@ -22,13 +22,14 @@ import subprocess
 import sys
 import tempfile
 import threading
-import traceback
 import warnings
 from collections.abc import Mapping, Sequence
 
 from recordmill.pipelines import temporary_folders
 from recordmill.pipelines.compat import connect_by_sockets
 from recordmill.pipelines.engines import worker_client
+from recordmill.pipelines.engines.call_stacks import answer_with_calls
+from recordmill.pipelines.engines.standard_streams import unfailing
 
 _MAX_REQUEST_BYTES = 1 << 22
 _MAX_FOLDER_BYTES = 60
@@ -45,15 +46,24 @@ class ForkServer:
         # The process exits when this pipe is closed: then the driver has ended.
         end, self._life = os.pipe()
         self._process: subprocess.Popen[bytes] | None = None
-        if _may_fork():
-            self._pid = _start_process(self._folder, modules, environment, (end, self._life))
-        else:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__, self._folder, *modules],
-                stdin=end,
-                env={**os.environ, **environment},
-            )
-            self._pid = self._process.pid
+        self._status: int | None = None
+        # It listens before there is a process: a client waits in the queue while modules are
+        # loaded, and is refused as soon as the process has died.
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+            listener.bind(_address(self._folder))
+            listener.listen(128)
+            if _may_fork():
+                pipe = (end, self._life)
+                self._pid = _start_process(listener, self._folder, modules, environment, pipe)
+            else:
+                number = listener.fileno()
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", __name__, str(number), self._folder, *modules],
+                    stdin=end,
+                    env={**os.environ, **environment},
+                    pass_fds=[number],
+                )
+                self._pid = self._process.pid
         os.close(end)
 
     @property
@@ -69,22 +79,52 @@ class ForkServer:
         words = [*program, _address(self._folder), str(os.getpid())]
         return f"exec {shlex.join(words)}"
 
+    def failure(self) -> str | None:
+        """Returns why the process has ended, in one line; None while it runs."""
+        if not self._has_ended():
+            return None
+        try:
+            with open(_failure_path(self._folder), encoding="utf-8") as handle:
+                return handle.read()
+        except OSError:
+            status = self._status or 0
+            return f"signal {-status} killed it" if status < 0 else f"its exit status is {status}"
+
     def close(self) -> None:
         """Ends the process and all its workers."""
-        process, self._pid = self._pid, 0
-        if not process:
+        if not self._pid:
             return
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process, signal.SIGKILL)
-        if self._process:
-            self._process.wait()
-        else:
-            with contextlib.suppress(
-                ChildProcessError
-            ):  # a parent process may have made us ignore SIGCHLD
-                os.waitpid(process, 0)
+        if not self._has_ended():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
+            self._wait()
+        self._pid = 0
         os.close(self._life)
         temporary_folders.remove_folder(self._folder)
+
+    def _has_ended(self) -> bool:
+        if self._status is None:
+            self._wait(os.WNOHANG)
+        return self._status is not None
+
+    def _wait(self, options: int = 0) -> None:
+        if self._process:
+            self._status = self._process.poll() if options else self._process.wait()
+            return
+        try:
+            process, status = os.waitpid(self._pid, options)
+        except ChildProcessError:  # a parent process may have made us ignore SIGCHLD
+            with contextlib.suppress(ProcessLookupError):
+                if options:
+                    os.kill(self._pid, 0)
+                    return
+            process, status = self._pid, 0
+        if process:
+            self._status = os.waitstatus_to_exitcode(status)
+
+
+def _failure_path(folder: str) -> str:
+    return os.path.join(folder, "failure")
 
 
 def _address(folder: str) -> str:
@@ -105,7 +145,11 @@ def _fork() -> int:
 
 
 def _start_process(
-    folder: str, modules: Sequence[str], environment: Mapping[str, str], pipe: tuple[int, int]
+    listener: socket.socket,
+    folder: str,
+    modules: Sequence[str],
+    environment: Mapping[str, str],
+    pipe: tuple[int, int],
 ) -> int:
     sys.stdout.flush()
     sys.stderr.flush()
@@ -121,10 +165,17 @@ def _start_process(
             del sys.path[0]
         os.dup2(end, 0)
         os.environ.update(environment)
-        main(folder, modules)
-    except BaseException:
-        traceback.print_exc()
+        main(listener, folder, modules)
+    except BaseException as error:
+        _report(folder, error)
     os._exit(1)
+
+
+def _report(folder: str, error: BaseException) -> None:
+    """Leaves for the driver why the fork server cannot go on."""
+    reason = " ".join(f"{type(error).__name__}: {error}".split())
+    with contextlib.suppress(OSError), open(_failure_path(folder), "w", encoding="utf-8") as handle:
+        handle.write(reason)
 
 
 def _watch(connection: socket.socket) -> None:
@@ -147,30 +198,31 @@ def _work(connection: socket.socket, folder: str) -> None:
         request += more
     os.dup2(out, 1)
     os.dup2(err, 2)
+    sys.stdout, sys.stderr = unfailing(sys.stdout), unfailing(sys.stderr)
     os.environ.clear()
     os.environ.update(json.loads(request))
     threading.Thread(target=_watch, args=(connection,), name="watch_client", daemon=True).start()
     from apache_beam.runners.worker import sdk_worker_main
 
     connect_by_sockets(folder)
+    answer_with_calls(folder)
     sdk_worker_main.main(sys.argv[:1])
     connection.sendall(b"0")
     # Everything is written and closed; taking a loaded interpreter apart takes half a second.
     os._exit(0)
 
 
-def main(folder: str, modules: Sequence[str]) -> None:
-    """Loads modules, then forks a worker for each connection."""
+def main(listener: socket.socket, folder: str, modules: Sequence[str]) -> None:
+    """Loads modules, then forks a worker for each connection.
+
+    Args:
+      listener: the socket on which clients ask for workers.
+      folder: the folder of all sockets.
+      modules: what workers need.
+    """
     worker_client.ignore_termination_signals()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, worker_client.STOP_SIGNALS)  # blocked at the fork
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # only its client asks how a worker ended
-    # A client that connects before the modules are loaded waits in the queue.
-    address = _address(folder)
-    partial = f"{address}.partial"
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(partial)
-    listener.listen(128)
-    os.rename(partial, address)
     for module in modules:
         importlib.import_module(module)
     if "recordmill.records.codec.jit" in sys.modules:
@@ -190,4 +242,8 @@ def main(folder: str, modules: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2:])
+    try:
+        main(socket.socket(fileno=int(sys.argv[1])), sys.argv[2], sys.argv[3:])
+    except BaseException as error:
+        _report(sys.argv[2], error)
+        os._exit(1)

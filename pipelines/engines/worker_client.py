@@ -9,10 +9,8 @@ import select
 import signal
 import socket
 import sys
-import time
 
 _WATCH_EVERY_SECONDS = 0.5
-_CONNECT_SECONDS = 60.0
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -22,29 +20,24 @@ def ignore_termination_signals() -> None:
         signal.signal(each, signal.SIG_IGN)
 
 
-def _connect(address: str, driver: int) -> socket.socket:
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    until = time.monotonic() + _CONNECT_SECONDS
-    while True:
-        try:
-            connection.connect(address)
-            return connection
-        except (FileNotFoundError, ConnectionRefusedError):
-            if os.getppid() != driver:
-                sys.exit(1)
-            if time.monotonic() > until:
-                raise
-            time.sleep(0.01)
-
-
 def main(address: str, driver: int) -> int:
-    """Returns 0 when the worker has finished its work, 1 when it or the driver has died.
+    """Returns 0 when the worker has finished, 1 when it, the fork server or the driver has died.
 
     The driver names its own process id: asked for the parent, this program could get another one,
     because the driver may be gone before this program is loaded.
     """
     ignore_termination_signals()
-    connection = _connect(address, driver)
+    if os.getppid() != driver:
+        return 1
+    try:
+        return _ask(address, driver)
+    except OSError:  # the fork server has died
+        return 1
+
+
+def _ask(address: str, driver: int) -> int:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.connect(address)
     request = json.dumps(dict(os.environ)).encode() + b"\n"
     sent = socket.send_fds(connection, [request], [1, 2])
     connection.sendall(request[sent:])

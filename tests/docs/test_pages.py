@@ -29,7 +29,9 @@ _FOREIGN = {
     "--worker-machine-type", "--disable-public-ips", "--network", "--service-account-email",
     "--dataflow-kms-key", "--number_of_execution_retries", "--build-arg", "--parts",
 }  # fmt: skip
-_EXAMPLES = ("examples/flink/cluster.py", "examples/train_multiworker.py")
+_EXAMPLES = (
+    "examples/flink/cluster.py", "examples/train_multiworker.py", "tests/faults/__main__.py",
+)  # fmt: skip
 
 
 def names(page: Path) -> str:

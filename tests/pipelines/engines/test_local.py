@@ -113,3 +113,80 @@ def test_files_of_this_user_are_not_handed_out() -> None:
                 stub.ResolveArtifacts(messages.ResolveArtifactsRequest())
         server.stop(None)
     assert "Method not found" in error.value.details()
+
+
+# In a process of its own: a job that fails leaves threads of Beam's that wait for workers.
+_FORK_SERVER_DIES = """
+import os, signal, sys, threading, time
+import apache_beam as beam
+from recordmill.pipelines.engines.local import WorkerDiedError, run_local, start_fork_server
+
+how, log = sys.argv[1:]
+if how.startswith("new"):  # as where the driver has threads: it is not forked
+    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+module = ("no_such_module",) if how.endswith("import") else ()
+server = start_fork_server(module)
+if how.endswith("kill"):
+    os.kill(server._pid, signal.SIGKILL)
+began = time.monotonic()
+try:
+    build = lambda p: p | beam.Create([0, 1]) | beam.Map(str)
+    run_local(build, [], workers=2, log=log, fork_server=server)
+except WorkerDiedError as error:
+    print(time.monotonic() - began, error, sep="|", flush=True)
+    print(os.path.exists(server.folder))
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [
+        ("fork import", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("new import", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("fork kill", "signal 9 killed it"),
+        ("new kill", "signal 9 killed it"),
+    ],
+)
+def test_the_death_of_the_fork_server_is_told_at_once(
+    tmp_path: Path, how: str, reason: str
+) -> None:
+    program = [sys.executable, "-c", _FORK_SERVER_DIES, how, str(tmp_path / "log")]
+    shown = subprocess.run(program, timeout=120, capture_output=True, text=True)
+    told, left = shown.stdout.splitlines()
+    seconds, line = told.split("|")
+    assert line == (
+        f"the process that workers are forked from died: {reason}; finished work is kept, run the "
+        "same command again to go on"
+    )
+    assert float(seconds) < 20
+    assert left == "False"
+    assert "Traceback" not in shown.stderr
+    assert not (tmp_path / "log").read_text()
+
+
+def test_a_fork_server_that_dies_after_its_forks_ends_no_job(tmp_path: Path) -> None:
+    program = [sys.executable, "-c", _FORK_SERVER_DIES_LATE, str(tmp_path)]
+    shown = subprocess.run(program, timeout=120, capture_output=True, text=True)
+    assert shown.stdout == "done\n", shown.stderr
+
+
+_FORK_SERVER_DIES_LATE = """
+import os, signal, sys
+import apache_beam as beam
+from recordmill.pipelines.engines.local import run_local, start_fork_server
+
+def kill(number, server):
+    import os, signal, time
+    time.sleep(1)  # both workers are there
+    try:
+        os.kill(server, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    time.sleep(0.5)
+
+server = start_fork_server()
+build = lambda p: p | beam.Create([0, 1]) | beam.Map(kill, server._pid)
+run_local(build, [], workers=2, log=sys.argv[1] + "/log", fork_server=server)
+print("done")
+"""

@@ -1,0 +1,261 @@
+"""Input from a stranger: mutated files of every format, hostile names, files that are no files."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+import os
+import random
+import socket
+import tarfile
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from ..pictures import drawn, encoded
+from .cases import Case, UntriedError, hold, run_main
+from .mutations import mutated, mutated_json
+from .workshop import Workshop, accounts
+
+_ANY_SHARE = "--max_rejected=1"
+_SENTENCES = "The cat sat on the mat. It was happy. Then 3 dogs came by, and 9 birds left.\n"
+_NAMES = (
+    "a\nb", "a\rb", "tab\tb", "two  words", "-rf", "--output=x", "%s%n", "$(touch hacked)", "`id`",
+    "a;b", "a|b", "a&b", "a'b", 'a"b', "a\\b", "[a]", "a*b", "a?b", "{a,b}", "~", "#a", "\u2028",
+    "\u202egpj", "\U0001f600", "\udcff\udcfe", "e\u0301", "x" * 240, "nul\x01", "..a", "CON", "a:b",
+    "gs:", "=1+1", "a,b", "train", "_tmp", "_SUCCESS", "a.tfrecord",
+)  # fmt: skip
+
+
+def _table(separator: str) -> bytes:
+    rows = [separator.join(("text", "label"))]
+    rows += [separator.join((f'"Line {i}, with a ""quote"" in it."', str(i % 3))) for i in range(9)]
+    return "\n".join(rows).encode()
+
+
+def _json_lines() -> bytes:
+    rows = ({"text": f"{_SENTENCES} {i}", "id": i, "more": [1, {"a": None}]} for i in range(9))
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+_TEXTS: dict[str, tuple[str, Callable[[], bytes], int]] = {
+    "plain text": (".txt", lambda: (_SENTENCES * 9).encode(), 50),
+    "JSON lines": (".jsonl", _json_lines, 120),
+    "JSON": (".json", lambda: json.dumps([{"text": _SENTENCES}] * 5).encode(), 60),
+    "CSV": (".csv", lambda: _table(","), 100),
+    "TSV": (".tsv", lambda: _table("\t"), 40),
+    "gzip": (".txt.gz", lambda: gzip.compress(_SENTENCES.encode() * 50, mtime=0), 30),
+    "bzip2": (".txt.bz2", lambda: bz2.compress(_SENTENCES.encode() * 50), 20),
+    "xz": (".csv.xz", lambda: lzma.compress(_table(",") * 20), 30),
+}
+
+
+def _text_case(workshop: Workshop, form: str, seed: int) -> Callable[[Path], None]:
+    extension, make, _ = _TEXTS[form]
+
+    def check(folder: Path) -> None:
+        rng = random.Random(f"{form}{seed}")
+        (folder / "in").mkdir()
+        (folder / "in" / f"fuzzed{extension}").write_bytes(mutated(make(), rng))
+        (folder / "in" / f"whole{extension}").write_bytes(make())
+        line = workshop.arguments("text", folder / "ds", _ANY_SHARE)
+        line[1] = f"--input={folder}/in/*"
+        accounts(folder, run_main(folder, line), folder / "ds")
+
+    return check
+
+
+_IMAGES = {"jpg": "JPEG", "png": "PNG", "gif": "GIF", "bmp": "BMP", "webp": "WEBP", "tif": "TIFF"}
+
+
+def _image_case(workshop: Workshop, extension: str, seed: int) -> Callable[[Path], None]:
+    def check(folder: Path) -> None:
+        rng = random.Random(f"{extension}{seed}")
+        (folder / "in" / "a").mkdir(parents=True)
+        mode = rng.choice(("RGB", "L", "P", "1"))
+        picture = drawn().convert(mode if extension in ("png", "gif", "bmp", "tif") else "RGB")
+        whole = encoded(picture, _IMAGES[extension])
+        for number in range(3):
+            path = folder / "in" / "a" / f"{number}.{extension}"
+            path.write_bytes(mutated(whole, rng) if number == 1 else whole)
+        line = workshop.arguments("images", folder / "ds", _ANY_SHARE)
+        line[1] = f"--input={folder}/in/a/*"
+        accounts(folder, run_main(folder, [*line, "--label_folder=-1"]), folder / "ds")
+
+    return check
+
+
+_XML = """<?xml version="1.0" encoding="UTF-8"?>
+<annotation><filename>0.jpg</filename><size><width>48</width><height>32</height><depth>3</depth>
+</size><object><name>cat</name><truncated>0</truncated><bndbox><xmin>4</xmin><ymin>5</ymin>
+<xmax>20</xmax><ymax>25</ymax></bndbox></object></annotation>"""
+_COCO = {
+    "images": [{"id": i, "file_name": f"{i}.jpg", "width": 48, "height": 32} for i in range(3)],
+    "annotations": [
+        {"id": 9, "image_id": 0, "category_id": 1, "bbox": [4, 5, 16, 20], "area": 320,
+         "iscrowd": 0, "segmentation": [[4, 5, 20, 5, 20, 25]]},
+        {"id": 10, "image_id": 1, "category_id": 1, "bbox": [4, 5, 16, 20], "iscrowd": 1,
+         "segmentation": {"size": [32, 48], "counts": [100, 10000, 36]}},
+    ],
+    "categories": [{"id": 1, "name": "cat", "supercategory": "animal"}],
+}  # fmt: skip
+_ANNOTATIONS: dict[str, tuple[int, tuple[str, ...]]] = {
+    "VOC XML": (100, ("--task=detection", "--layout=voc", "--annotations={folder}/xml")),
+    "COCO JSON": (120, ("--task=detection", "--annotations={folder}/coco.json")),
+    "COCO masks": (60, ("--task=segmentation", "--annotations={folder}/coco.json")),
+    "table of images": (80, ("--annotations={folder}/labels.csv",)),
+    "YOLO": (50, ("--task=detection", "--layout=yolo")),
+}
+
+
+def _annotation_case(workshop: Workshop, form: str, seed: int) -> Callable[[Path], None]:
+    def check(folder: Path) -> None:
+        rng = random.Random(f"{form}{seed}")
+        images = folder / "in" / "images"
+        images.mkdir(parents=True)
+        for number in range(3):
+            (images / f"{number}.jpg").write_bytes(encoded(drawn(seed=number), "JPEG"))
+        if form == "VOC XML":
+            (folder / "xml").mkdir()
+            (folder / "xml" / "0.xml").write_bytes(mutated(_XML.encode(), rng))
+        elif form.startswith("COCO"):
+            plain = json.dumps(_COCO).encode()
+            wrong = mutated(plain, rng) if seed % 4 == 0 else mutated_json(_COCO, rng)
+            (folder / "coco.json").write_bytes(wrong)
+        elif form == "YOLO":
+            (folder / "in" / "labels").mkdir()
+            row = b"0 0.5 0.5 0.25 0.25\n1 0.1 0.1 0.1 0.1 0.2 0.2\n"
+            (folder / "in" / "labels" / "0.txt").write_bytes(mutated(row, rng))
+            (folder / "in" / "classes.txt").write_text("cat\ndog\n")
+        else:
+            table = b"filename,label\n0.jpg,cat\n1.jpg,dog\n2.jpg,cat\n"
+            (folder / "labels.csv").write_bytes(mutated(table, rng))
+        flags = [flag.format(folder=folder) for flag in _ANNOTATIONS[form][1]]
+        line = workshop.arguments("images", folder / "ds", _ANY_SHARE, *flags)
+        line[1] = f"--input={folder / 'in' if form == 'YOLO' else images}"
+        accounts(folder, run_main(folder, line), folder / "ds")
+
+    return check
+
+
+def _archive(form: str) -> bytes:
+    out = io.BytesIO()
+    pictures = {f"{'ab'[i % 2]}/{i}.png": encoded(drawn(8, 8, i), "PNG") for i in range(6)}
+    if form == "zip":
+        with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, data in pictures.items():
+                archive.writestr(name, data)
+    else:
+        with tarfile.open(fileobj=out, mode="w") as tar:
+            for name, data in pictures.items():
+                entry = tarfile.TarInfo(name)
+                entry.size = len(data)
+                tar.addfile(entry, io.BytesIO(data))
+    return out.getvalue()
+
+
+def _archive_case(workshop: Workshop, form: str, seed: int) -> Callable[[Path], None]:
+    def check(folder: Path) -> None:
+        data = mutated(_archive(form), random.Random(f"{form}{seed}"))
+        (folder / f"fuzzed.{form}").write_bytes(data)
+        (folder / f"whole.{form}").write_bytes(_archive(form))
+        line = workshop.arguments("images", folder / "ds", _ANY_SHARE)
+        line[1] = f"--input={folder}/*.{form}"
+        accounts(folder, run_main(folder, line), folder / "ds")
+
+    return check
+
+
+def _name_case(workshop: Workshop, job: str, name: str) -> Callable[[Path], None]:
+    def check(folder: Path) -> None:
+        source = folder / "in" / name
+        source.mkdir(parents=True)
+        data = _SENTENCES.encode() * 5 if job == "text" else encoded(drawn(), "JPEG")
+        path = source / f"{name}{'.txt' if job == 'text' else '.jpg'}"
+        path.write_bytes(data)
+        line = workshop.arguments(job, folder / "ds", _ANY_SHARE)
+        line[1] = f"--input={folder}/in"
+        accounts(folder, run_main(folder, line), folder / "ds")
+        hold(path.read_bytes() == data, "the input has changed")
+        hold(not (folder / "hacked").exists(), "a name was run as a command")
+
+    return check
+
+
+def _no_file(path: Path, what: str) -> None:
+    if what == "fifo":
+        os.mkfifo(path)
+    elif what == "socket":
+        with socket.socket(socket.AF_UNIX) as each:
+            os.chdir(path.parent)
+            each.bind(path.name)
+    elif what == "device":
+        try:
+            os.mknod(path, 0o20600, os.makedev(1, 5))  # /dev/zero
+        except PermissionError as error:
+            raise UntriedError("a device cannot be made") from error
+    elif what == "folder":
+        path.mkdir()
+    elif what == "loop of links":
+        path.symlink_to(path)
+    elif what == "link to nothing":
+        path.symlink_to("nowhere")
+    elif what == "link to /proc/self/mem":
+        path.symlink_to("/proc/self/mem")
+    elif what == "link to the outside":
+        (path.parent.parent / "secret").write_bytes(b"SECRET " * 40)
+        path.symlink_to(path.parent.parent / "secret")
+
+
+_NO_FILES = (
+    "fifo", "socket", "device", "folder", "loop of links", "link to nothing",
+    "link to /proc/self/mem", "link to the outside",
+)  # fmt: skip
+
+
+def _no_file_case(workshop: Workshop, job: str, what: str, named: bool) -> Callable[[Path], None]:
+    extension = ".txt" if job == "text" else ".jpg"
+
+    def check(folder: Path) -> None:
+        (folder / "in").mkdir()
+        whole = _SENTENCES.encode() * 5 if job == "text" else encoded(drawn(), "JPEG")
+        (folder / "in" / f"whole{extension}").write_bytes(whole)
+        path = folder / "in" / f"odd{extension}"
+        _no_file(path, what)
+        os.chdir(folder)
+        flags = () if job == "text" else ("--labels=none",)
+        line = workshop.arguments(job, folder / "ds", _ANY_SHARE, *flags)
+        line[1] = f"--input={path}" if named else f"--input={folder}/in/*{extension}"
+        accounts(folder, run_main(folder, line), folder / "ds")
+        written = [p for p in folder.joinpath("ds").rglob("*") if p.is_file()]
+        hold(not any(b"SECRET" in p.read_bytes() for p in written), "a file of the outside is read")
+
+    return check
+
+
+def inputs(workshop: Workshop, seed: int) -> Iterator[Case]:
+    """Yields all cases of this module."""
+    for form, (_, _, count) in _TEXTS.items():
+        for n in range(count):
+            yield Case(f"fuzzed {form}", str(n), _text_case(workshop, form, seed + n))
+    for extension in _IMAGES:
+        for n in range(45):
+            check = _image_case(workshop, extension, seed + n)
+            yield Case("fuzzed images", f"{extension}-{n}", check)
+    for form, (count, _) in _ANNOTATIONS.items():
+        for n in range(count):
+            yield Case(f"fuzzed {form}", str(n), _annotation_case(workshop, form, seed + n))
+    for form in ("zip", "tar"):
+        for n in range(70):
+            yield Case("fuzzed archives", f"{form}-{n}", _archive_case(workshop, form, seed + n))
+    for job in ("text", "images"):
+        for n, name in enumerate(_NAMES):
+            yield Case("hostile names", f"{job}-{n}", _name_case(workshop, job, name))
+        for what in _NO_FILES:
+            for named in (False, True):
+                check = _no_file_case(workshop, job, what, named)
+                label = f"{job}-{what.replace(' ', '_')}-{'named' if named else 'globbed'}"
+                yield Case("files that are no files", label, check)

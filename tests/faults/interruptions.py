@@ -1,0 +1,241 @@
+"""Kills, full disks, power losses and changing inputs, at each step that changes the disk."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from ..pipelines.full_disk import fill, small_disk
+from .cases import Case, Shown, UntriedError, hold, is_clean, run_forked
+from .shim import Shim, kill, lose, lose_power
+from .workshop import Workshop, accounts
+
+_FULL_DISK_SECONDS = 30
+
+
+def run_shimmed(
+    workshop: Workshop,
+    job: str,
+    folder: Path,
+    output: Path,
+    after: int,
+    act: Callable[[Shim], None],
+    *,
+    source: Path | None = None,
+    at_end: Callable[[Shim], None] | None = None,
+) -> Shown:
+    """Runs a job in which something happens after a step."""
+
+    def call() -> int:
+        from recordmill.pipelines.command_line import main
+
+        shim = Shim(output.parent, after, act)
+        shim.install()
+        status = main(workshop.arguments(job, output, source=source))
+        if at_end:
+            at_end(shim)
+        (folder / "steps").write_text(str(shim.steps))
+        return status
+
+    return run_forked(folder, call)
+
+
+def count_steps(workshop: Workshop, job: str) -> int:
+    """Returns how many steps of an undisturbed run change the disk."""
+    folder = workshop.root / f"{job}-steps"
+    folder.mkdir()
+    shown = run_shimmed(workshop, job, folder, folder / "ds", 0, lambda _: None)
+    hold(shown.status == 0, shown.text)
+    return int((folder / "steps").read_text())
+
+
+def _killed(workshop: Workshop, job: str, step: int) -> Callable[[Path], None]:
+    def check(folder: Path) -> None:
+        output = folder / "out" / "ds"
+        output.parent.mkdir()
+        shown = run_shimmed(workshop, job, folder, output, step, kill)
+        hold(shown.status in (0, -signal.SIGKILL), shown.text)
+        workshop.finishes(job, folder, output)
+        left = [name for name in os.listdir(output.parent) if name != "ds"]
+        hold(not left, f"stray beside the output: {left}")
+
+    return check
+
+
+def _powerless(workshop: Workshop, job: str, step: int, lost: str) -> Callable[[Path], None]:
+    def check(folder: Path) -> None:
+        output = folder / "out" / "ds"
+        output.parent.mkdir()
+        run_shimmed(workshop, job, folder, output, step, lose_power(lost))
+        workshop.finishes(job, folder, output)
+
+    return check
+
+
+def _powerless_when_done(workshop: Workshop, job: str, lost: str) -> Callable[[Path], None]:
+    def check(folder: Path) -> None:
+        output = folder / "out" / "ds"
+        output.parent.mkdir()
+        shown = run_shimmed(
+            workshop, job, folder, output, 0, kill, at_end=lambda shim: lose(shim, lost)
+        )
+        hold(shown.status == 0, shown.text)
+        workshop.is_whole(job, output)  # exit status 0 is a promise: nothing may be lost
+
+    return check
+
+
+def _on_a_full_disk(workshop: Workshop, job: str, step: int) -> Callable[[Path], None]:
+    def check(folder: Path) -> None:
+        with small_disk("8m") as disk:
+            if disk is None:
+                raise UntriedError("a file system in memory cannot be mounted")
+            output = disk / "out" / "ds"
+            output.parent.mkdir()
+            began = time.monotonic()
+            shown = run_shimmed(workshop, job, folder, output, step, lambda _: _fill(disk))
+            seconds = time.monotonic() - began
+            is_clean(shown)
+            if shown.status:
+                hold("space" in shown.last_line, f"not a word of space: {shown.last_line}")
+            hold(seconds < _FULL_DISK_SECONDS, f"it took {seconds:.0f} s")
+            _fill_end(disk)
+            workshop.finishes(job, folder, output)
+
+    return check
+
+
+def _fill(disk: Path) -> None:
+    # In a process of its own: in this one the shim would count its steps.
+    child = os.fork()
+    if not child:
+        with suppress(BaseException):
+            descriptor = os.open(disk / "filler", os.O_WRONLY | os.O_CREAT)
+            for size in (1 << 20, 1 << 12, 1):
+                with suppress(OSError):
+                    while True:
+                        os.write(descriptor, b"x" * size)
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
+def _fill_end(disk: Path) -> None:
+    (disk / "filler").unlink(missing_ok=True)
+
+
+def _beside_another_writer(workshop: Workshop, job: str, seed: int) -> Callable[[Path], None]:
+    """Another process takes all room at a random moment, and all that is given back."""
+
+    def check(folder: Path) -> None:
+        with small_disk("8m") as disk:
+            if disk is None:
+                raise UntriedError("a file system in memory cannot be mounted")
+            output = disk / "ds"
+            with open(folder / "shown", "wb") as shown:
+                line = [sys.executable, "-m", "recordmill.pipelines", *_two(workshop, job, output)]
+                process = subprocess.Popen(line, stdout=shown, stderr=shown)
+            time.sleep(random.Random(seed).uniform(1.0, 6.0))
+            until = time.monotonic() + 2 * _FULL_DISK_SECONDS
+            while process.poll() is None and time.monotonic() < until:
+                fill(disk)
+                time.sleep(0.05)
+            hold(process.poll() is not None, "the run hangs on a full disk")
+            is_clean(Shown(process.returncode, (folder / "shown").read_text()))
+            _fill_end(disk)
+            workshop.finishes(job, folder, output)
+
+    return check
+
+
+def _two(workshop: Workshop, job: str, output: Path) -> list[str]:
+    arguments = workshop.arguments(job, output)
+    return [a.replace("--direct_num_workers=1", "--direct_num_workers=2") for a in arguments]
+
+
+def _killed_at_random(workshop: Workshop, job: str, seed: int) -> Callable[[Path], None]:
+    """Kills the driver, or a process that it has started, of a run with two workers."""
+
+    def check(folder: Path) -> None:
+        rng = random.Random(f"{job}{seed}")
+        output = folder / "ds"
+        line = [sys.executable, "-m", "recordmill.pipelines", *_two(workshop, job, output)]
+        with open(folder / "shown", "wb") as shown:
+            process = subprocess.Popen(line, stdout=shown, stderr=shown)
+        time.sleep(rng.uniform(0.5, 8.0))
+        with suppress(psutil.Error):
+            others = psutil.Process(process.pid).children(recursive=True)
+            victim = rng.choice([psutil.Process(process.pid), *others])
+            victim.kill()
+        process.wait()
+        text = (folder / "shown").read_text()
+        if process.returncode != -signal.SIGKILL:
+            is_clean(Shown(process.returncode, text))
+        workshop.finishes(job, folder, output)
+
+    return check
+
+
+def _change(path: Path, how: str) -> None:
+    if how == "vanishes":
+        path.unlink()
+    elif how == "is cut":
+        os.truncate(path, path.stat().st_size // 2)
+    elif how == "grows":
+        with open(path, "ab") as handle:
+            handle.write(b"one more line\n" * 20)
+    else:
+        path.write_bytes(path.read_bytes()[::-1])
+
+
+def _while_the_input_changes(
+    workshop: Workshop, job: str, step: int, how: str
+) -> Callable[[Path], None]:
+    def check(folder: Path) -> None:
+        import shutil
+
+        source, output = folder / "in", folder / "out" / "ds"
+        shutil.copytree(workshop.input(job), source)
+        output.parent.mkdir()
+        victim = sorted(source.rglob("*.txt" if job == "text" else "*.jpg"))[-1]
+        shown = run_shimmed(
+            workshop, job, folder, output, step, lambda _: _change(victim, how), source=source
+        )
+        accounts(folder, shown, output)
+
+    return check
+
+
+def interruptions(workshop: Workshop, seed: int, all_steps: dict[str, int]) -> Iterator[Case]:
+    """Yields all cases of this module, for jobs of so many steps that change the disk."""
+    rng = random.Random(seed)
+    for job, steps in all_steps.items():
+        for step in range(1, steps + 1):
+            yield Case(f"kill after each step, {job}", str(step), _killed(workshop, job, step))
+        for step in sorted(rng.sample(range(1, steps + 1), min(40, steps))):
+            for lost in ("contents", "names"):
+                check = _powerless(workshop, job, step, lost)
+                yield Case(f"power loss, {job}", f"{lost}-{step}", check)
+            full = _on_a_full_disk(workshop, job, step)
+            yield Case(f"full disk, {job}", str(step), full, 90)
+        for lost in ("contents", "names"):
+            check = _powerless_when_done(workshop, job, lost)
+            yield Case(f"power loss, {job}", f"{lost}-done", check)
+        for number in range(10):
+            check = _beside_another_writer(workshop, job, seed + number)
+            yield Case(f"full disk by another process, {job}", str(number), check, 180)
+        for number in range(50):
+            check = _killed_at_random(workshop, job, seed + number)
+            yield Case(f"kill at random, {job}", str(number), check, 180)
+        for how in ("vanishes", "is cut", "grows", "is replaced"):
+            for step in sorted(rng.sample(range(1, steps + 1), min(8, steps))):
+                changing = _while_the_input_changes(workshop, job, step, how)
+                yield Case(f"input changes, {job}", f"{how}-{step}", changing)
