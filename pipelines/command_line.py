@@ -1,4 +1,4 @@
-"""The command line: `recordmill text | images | vocab | plan | bench | verify | doctor`.
+"""The command line: `recordmill COMMAND`, with a module of `commands/` for each command.
 
 Exit status 0: done; 1: the run failed or went over the error budget; 2: wrong usage; 129, 130, 143:
 stopped by a signal (130 by Ctrl-C); 141: the reader of the output has closed it. Errors that a user

@@ -162,6 +162,9 @@ def commit(job: Job, spec: CommitSpec, records: int) -> Manifest:
     for shard in finished.shards:
         path = workspace.shard_path(shard.name)
         staged[shard.name.path] = _StagedFile(path, shard.file_bytes, shard.crc32c)
+    # After a power loss, marker and descriptions say whose the published files are.
+    state = [workspace.done_folder, workspace.work, workspace.staging, workspace.output]
+    files.sync_folders([*state, files.join(workspace.output, "..")])
     _publish(workspace.output, staged)
     return _write_metadata(job, spec, finished, checksums, statistics)
 

@@ -113,9 +113,14 @@ class Workspace:
         """Returns a path that no other run has: what lies there is published as it is."""
         return files.join(folder, self.token, name) if self.token else files.join(folder, name)
 
+    @property
+    def done_folder(self) -> str:
+        """The folder of the descriptions of finished shards."""
+        return files.join(self.staging, "done")
+
     def done_path(self, name: ShardName) -> str:
         """The description of a finished shard."""
-        return files.join(self.staging, "done", f"{name.stem}.json")
+        return files.join(self.done_folder, f"{name.stem}.json")
 
     def index_path(self, name: ShardName) -> str:
         """The index of a finished shard, until it is published."""
@@ -277,7 +282,7 @@ class Workspace:
         if work:
             remove_claimed(work)
         if published:
-            done = files.list_files(files.join(self.staging, "done"))
+            done = files.list_files(self.done_folder)
             names = [name for path in done if (name := _name_of_description(path, template))]
             paths = [path for name in names for path in (name.path, name.index_path)]
             rejected = files.list_files(files.join(self.output, m.REJECTED_PATH))

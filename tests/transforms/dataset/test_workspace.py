@@ -109,3 +109,7 @@ def test_a_file_is_on_the_disk_before_it_has_its_name(
     for folder in ("train", "test", "_meta", "_meta/index/train"):
         assert f"{tmp_path}/ds/{folder}" in before
     assert after == [f"{tmp_path}/ds"]
+    # What a run after a power loss must know: whose the published shards are.
+    first = next(i for i, (_, to) in enumerate(events) if to.startswith(f"{tmp_path}/ds/train"))
+    known = {path for event, path in events[:first] if event == "sync"}
+    assert {f"{tmp_path}/ds", f"{tmp_path}/ds/_tmp", f"{tmp_path}/ds/_tmp/done"} <= known
