@@ -25,6 +25,7 @@ REASONS = {
     "line_too_long": "the record is longer than 64 MiB",
     "broken_file": "the file ends too early or is damaged; what came before is used",
     # text and images
+    "outside_input": "a link or an annotation leads outside of the input; see --allow_outside",
     "unreadable_file": "the file, or the archive that it is in, cannot be opened or read",
     # images, while they are listed
     "no_label": "the image has no label or annotation",

@@ -57,13 +57,17 @@ class SourceList:
             self.first[kind] = source
         if self._files <= _MOST_LISTED_SOURCES:
             self._names[name] = size
-        return source.path, name, kind, source.compression, size, source.modified_ns, source.split
+        return (
+            source.path, name, kind, source.compression, size, source.modified_ns, source.split,
+            source.outside,
+        )  # fmt: skip
 
     def __iter__(self) -> Iterator[SourceRange]:
-        for path, name, kind, compression, size, modified_ns, split in self._rows:
+        for path, name, kind, compression, size, modified_ns, split, outside in self._rows:
             yield SourceRange(
-                path, name, kind, compression, size, modified_ns=modified_ns, split=split
-            )
+                path, name, kind, compression, size, modified_ns=modified_ns, split=split,
+                outside=outside,
+            )  # fmt: skip
 
     def summary(self) -> dict[str, Any]:
         """Returns number, bytes and checksum of the inputs, and their names where they are few."""

@@ -30,6 +30,7 @@ from backports import zstd
 from recordmill.records.errors import RunError
 from recordmill.transforms.storage.beam_storage import BeamStorage
 from recordmill.transforms.storage.google_storage import GoogleStorage
+from recordmill.transforms.storage.regular_files import open_regular
 from recordmill.transforms.storage.storage_errors import reporting
 
 _WRITE_BYTES = 1 << 22
@@ -87,10 +88,14 @@ def is_local(path: str) -> bool:
 
 
 def open_read(path: str, offset: int = 0) -> IO[bytes]:
-    """Opens a file for reading its bytes as they are, from `offset` on."""
+    """Opens a file for reading its bytes as they are, from `offset` on.
+
+    Raises:
+      NotRegularError: it is a local fifo, device or the like; nothing blocks.
+    """
     handle: IO[bytes]
     if is_local(path):
-        handle = open(path, "rb")  # noqa: SIM115
+        handle = open_regular(path)
     else:
         with reporting("read", path):
             handle = _storage(path).open_read(path)
@@ -104,7 +109,7 @@ def read_bytes(path: str, offset: int = 0, size: int = -1) -> bytes:
     if not is_local(path):
         with reporting("read", path):
             return _storage(path).read(path, offset, size)
-    with open(path, "rb") as handle:
+    with open_regular(path) as handle:
         handle.seek(offset)
         return handle.read(size)
 

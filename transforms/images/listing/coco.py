@@ -41,6 +41,7 @@ _SPLIT_WORD = re.compile(
 class _JsonImage(NamedTuple):
     """An image of the JSON: its file name, annotations as JSON, path, split, id, and file.
 
+    `is_below` tells whether the path is below a folder that goes with the JSON's own.
     `has_regions` tells whether objects of the file have pixels: then an image without any object
     is background.
     """
@@ -52,6 +53,7 @@ class _JsonImage(NamedTuple):
     source_id: str
     file: str
     has_regions: bool
+    is_below: bool = False
 
 
 def coco_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
@@ -75,7 +77,7 @@ def coco_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
         named = [_JsonImage(*content) for content in contents.get("json_image", ())]
         if not images:
             for item in named:
-                yield from without_image(item.name, item.path, listing)
+                yield from without_image(item.name, item.path, listing, inside=item.is_below)
             return
         if not named:
             detail = f"{' and '.join(paths)} {'do' if len(paths) > 1 else 'does'} not name it"
@@ -223,8 +225,9 @@ def _annotation_rows(path: str, spec: SourceSpec, split: str) -> Iterator[Row]:
         annotations = orjson.dumps(by_image.pop(item["id"])).decode()
         name = item["file_name"]
         image_row = _JsonImage(
-            name, annotations, resolver.path(name), split, str(item["id"]), file, has_regions
-        )
+            name, annotations, resolver.path(name), split, str(item["id"]), file, has_regions,
+            resolver.is_below(resolver.path(name)),
+        )  # fmt: skip
         yield resolver.name(name), "json_image", tuple(image_row)
 
 

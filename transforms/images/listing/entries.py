@@ -8,9 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from recordmill.records.errors import UsageError
 from recordmill.transforms.images.references import Storage, StoredBytes
 from recordmill.transforms.images.stored_bytes import DEFAULT_LIMITS, ReadLimits
 from recordmill.transforms.storage import files
+from recordmill.transforms.storage.boundary import Boundary, leaves
 
 # Why files are passed over, which are no rejects.
 FILTERS = {
@@ -20,6 +22,7 @@ FILTERS = {
     "no_mask_suffix": "files among the masks without --mask_suffix",
     "not_defective": "images that DAGM's Labels.txt marks as free of defects",
     "not_in_input": "rows and annotations of images that the globs do not match",
+    "not_regular": "fifos, sockets, devices and files of the kernel",
     "in_no_set": "images that no list in Pascal VOC's ImageSets names",
 }
 
@@ -67,6 +70,7 @@ class Listing:
         first of their names.
       scratch: a local folder for temporary files.
       limits: what readers of the listed images can hold; larger inputs are refused here.
+      boundary: what links and annotations may name; None: anything.
     """
 
     on_file: Callable[[str, int, int], None] = lambda path, size, modified: None
@@ -74,6 +78,24 @@ class Listing:
     passed_over: dict[str, tuple[int, str]] = field(default_factory=dict)
     scratch: str = ""
     limits: ReadLimits = DEFAULT_LIMITS
+    boundary: Boundary | None = None
+
+    def holds(self, path: str) -> bool:
+        """Tells whether a path lies inside of the input, links resolved."""
+        return self.boundary is None or self.boundary.holds(path)
+
+    def check_inside(self, path: str, folder: str = "") -> None:
+        """Checks a file of annotations that was found by its name.
+
+        Args:
+          path: of the file.
+          folder: the input's, where it is not that of a flag.
+
+        Raises:
+          UsageError: it is a link that leads outside of the input.
+        """
+        if not self.holds(path) and not (folder and Boundary([folder]).holds(path)):
+            raise UsageError(f"{path} must lie in the input: {leaves(path)}")
 
     def pass_over(self, reason: str, name: str, number: int = 1) -> None:
         """Counts files that are passed over.
