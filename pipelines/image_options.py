@@ -14,6 +14,7 @@ from recordmill.pipelines.annotation_options import (
 )
 from recordmill.pipelines.image_flags import check_flags, given_flags
 from recordmill.pipelines.options import (
+    add_boundary_argument,
     add_budget_argument,
     add_output_arguments,
     input_patterns,
@@ -97,6 +98,7 @@ def add_source_arguments(parser: argparse.ArgumentParser) -> None:
         help="DAGM: leave out the images that Labels.txt marks as free of defects.",
     )  # fmt: skip
     add_annotation_arguments(group)
+    add_boundary_argument(group)
     add_budget_argument(group)
 
 
@@ -281,6 +283,7 @@ def _source_spec(options: Any) -> SourceSpec:
         split_from=options.split_from,
         split_by=options.split_by,
         only_defective=options.only_defective,
+        allow_outside=tuple(options.allow_outside or ()),
         **annotation_options(options),
     )
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from recordmill.pipelines.arguments import BooleanFlag
 from recordmill.pipelines.options import (
+    add_boundary_argument,
     add_budget_argument,
     add_output_arguments,
     job_options,
@@ -17,7 +18,13 @@ from recordmill.pipelines.options import (
 from recordmill.pipelines.text_checks import check_effects
 from recordmill.pipelines.text_inputs import split_patterns, split_shares, with_bert_flags
 from recordmill.records.text_formats import RECORD_TYPES
-from recordmill.transforms.sources.document_spec import DOCUMENTS, HEADERS, SPLITTERS, DocumentSpec
+from recordmill.transforms.sources.document_spec import (
+    DOCUMENTS,
+    HEADERS,
+    SPLITTERS,
+    USUAL_COMPRESSION_RATIO,
+    DocumentSpec,
+)
 from recordmill.transforms.text.job import OBJECTIVES, ObjectiveSpec, TextJob
 from recordmill.transforms.text.masking import MaskSpec
 from recordmill.transforms.text.pairing import PairSpec
@@ -60,6 +67,12 @@ def add_input_arguments(parser: argparse.ArgumentParser) -> None:
         "--encoding_errors", default="strict", choices=("strict", "replace"),
         help="strict rejects lines with invalid bytes, replace puts U+FFFD instead of the bytes.",
     )  # fmt: skip
+    group.add_argument(
+        "--max_compression_ratio", type=int, default=USUAL_COMPRESSION_RATIO, metavar="N",
+        help="A compressed file that unpacks to more than 64 MiB and more than N times its size is "
+        "read up to there, and rejected.",
+    )  # fmt: skip
+    add_boundary_argument(group)
     add_budget_argument(group)
     group.add_argument(
         "--do_lower_case", action=BooleanFlag, default=True,
@@ -188,6 +201,7 @@ class TextRequest:
       splits: for each glob the split that its files are for, "" for any.
       input_format: as in --input_format.
       vocab_file: the path of the vocabulary.
+      allow_outside: folders beyond those of the globs that links may lead to.
     """
 
     job: TextJob
@@ -195,6 +209,7 @@ class TextRequest:
     splits: list[str]
     input_format: str
     vocab_file: str
+    allow_outside: tuple[str, ...] = ()
 
 
 def document_spec(options: Any, splitter: str, split_by: str = "") -> DocumentSpec:
@@ -209,6 +224,7 @@ def document_spec(options: Any, splitter: str, split_by: str = "") -> DocumentSp
         options.documents, splitter, options.encoding, options.encoding_errors,
         options.text_field, split_by, options.header, tuple(name.strip() for name in columns),
         "\t" if named in ("tab", "\\t") else named,
+        max_compression_ratio=options.max_compression_ratio,
     )  # fmt: skip
 
 
@@ -275,4 +291,7 @@ def text_request(options: Any) -> TextRequest:
         lower_case=options.do_lower_case,
         dupe_splits=_dupe_splits(options),
     )
-    return TextRequest(job, patterns, splits, options.input_format, options.vocab_file)
+    return TextRequest(
+        job, patterns, splits, options.input_format, options.vocab_file,
+        tuple(options.allow_outside or ()),
+    )  # fmt: skip

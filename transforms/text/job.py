@@ -14,7 +14,7 @@ from recordmill.records.schema import Schema
 from recordmill.records.text_formats import RECORD_TYPES
 from recordmill.transforms.dataset.job import Job, JobStatistics, JobSummary
 from recordmill.transforms.dataset.workspace import read_json
-from recordmill.transforms.sources.document_spec import DocumentSpec
+from recordmill.transforms.sources.document_spec import USUAL_COMPRESSION_RATIO, DocumentSpec
 from recordmill.transforms.storage import files
 from recordmill.transforms.text.descriptions import ShardPlan, run_files_from_json
 from recordmill.transforms.text.masking import MaskSpec
@@ -114,6 +114,8 @@ class TextJob(Job):
     def fingerprint_options(self) -> dict[str, Any]:
         """Returns the options that decide the bytes of shards."""
         options = Job.fingerprint_options(self)
+        if self.documents.max_compression_ratio == USUAL_COMPRESSION_RATIO:
+            del options["documents"]["max_compression_ratio"]  # nor this
         if self.objective.record_type == "sequence_example":
             del options["objective"]["record_type"]  # datasets of earlier releases have none
         return options

@@ -32,6 +32,7 @@ from recordmill.transforms.storage import files
 from recordmill.transforms.storage.external_sort import Row
 
 _SAMPLES = 20
+_MOST_BYTES = 1 << 34  # of a JSON file; orjson itself takes fewer
 _SAMPLED_BOXES = 1000
 _SPLIT_WORD = re.compile(
     r"(?:^|[^a-z])(train|training|val|valid|validation|dev|test|testing)(?![a-z])"
@@ -160,7 +161,7 @@ def _split_of(path: str) -> str:
 
 def _load(path: str) -> dict[str, Any]:
     try:
-        content = orjson.loads(files.read_bytes(path))
+        content = orjson.loads(files.read_limited(path, _MOST_BYTES))
     except (OSError, BeamIOError) as error:
         raise UsageError(
             f"--annotations {path} cannot be read: {getattr(error, 'strerror', None) or error}"

@@ -24,6 +24,7 @@ from recordmill.transforms.storage import files
 from recordmill.transforms.storage.boundary import leaves
 from recordmill.transforms.storage.globs import relative
 
+_MOST_BYTES = 1 << 26  # of Labels.txt
 _CLASS_AND_SPLIT = re.compile(r"(?:^|/)(Class\d+)/(?:\1/)?(Train|Test)/[^/]+$", re.IGNORECASE)
 _IN_LABEL = re.compile(r"/(Train|Test)/Label/[^/]+$", re.IGNORECASE)
 
@@ -122,7 +123,7 @@ def _read_labels(folder: str, listing: Listing) -> _Labels:
     path = f"{folder}/Label/Labels.txt"
     listing.check_inside(path)
     try:
-        text = files.read_bytes(path).decode()
+        text = files.read_limited(path, _MOST_BYTES).decode()
     except (OSError, BeamIOError, UnicodeDecodeError) as error:
         raise UsageError(
             f"--layout=dagm needs {path}, which cannot be read: "

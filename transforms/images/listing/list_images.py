@@ -37,6 +37,8 @@ __all__ = [
     "list_images", "read_labels",
 ]  # fmt: skip
 
+_MOST_BYTES = 1 << 26  # of a file of labels
+
 
 def list_images(spec: SourceSpec, listing: Listing | None = None) -> Iterator[Listed]:
     """Yields every image of the input, in order of name for each archive or folder, and rejects.
@@ -133,7 +135,7 @@ def read_labels(path: str) -> tuple[str, ...]:
       UsageError: it cannot be read or is empty.
     """
     try:
-        text = files.read_bytes(path).decode("utf-8-sig")
+        text = files.read_limited(path, _MOST_BYTES).decode("utf-8-sig")
         # Not splitlines, which would make two labels of one with a rarer separator in it.
         lines = text.replace("\r\n", "\n").split("\n")
     except (OSError, ValueError) as error:

@@ -36,6 +36,8 @@ from recordmill.transforms.storage.globs import OUTSIDE, FoundFile
 _SIDES = ("xmin", "ymin", "xmax", "ymax")
 _USUAL_EXTENSIONS = (".jpg", ".jpeg", ".png")
 _READERS = 16
+_MOST_BYTES = 1 << 26  # of the annotations of one image
+_MOST_SET_BYTES = 1 << 30
 _SETS = ("train", "val", "test")
 
 
@@ -200,7 +202,7 @@ def read_ahead(found: Iterable[tuple[str, FoundFile]]) -> Iterator[AnnotationFil
 
 def _try_read(path: str) -> tuple[bytes, str]:
     try:
-        return files.read_bytes(path), ""
+        return files.read_limited(path, _MOST_BYTES), ""
     except (OSError, BeamIOError) as error:
         return b"", getattr(error, "strerror", None) or str(error)
 
@@ -215,7 +217,7 @@ def _read_sets(annotations: str, listing: Listing) -> dict[str, str]:
             continue
         listing.check_inside(path, folder)
         listing.report_file(path)
-        for line in files.read_bytes(path).decode(errors="replace").split():
+        for line in files.read_limited(path, _MOST_SET_BYTES).decode(errors="replace").split():
             if splits.setdefault(line, name) != name:
                 raise UsageError(
                     f"{path} must name other images than {splits[line]}.txt; both name {line}"

@@ -27,6 +27,8 @@ from recordmill.transforms.storage.globs import FoundFile
 _NAME_FILES = ("data.yaml", "data.yml", "dataset.yaml", "classes.txt", "obj.names")
 _LINE = re.compile(r"(?:-|(\d+)\s*:)\s*(.*)")
 
+_MOST_BYTES = 1 << 26  # of the names of classes
+
 
 def yolo_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
     """Yields images with the objects of the text file of the same name; without one they have none.
@@ -92,7 +94,11 @@ def class_names(spec: SourceSpec, listing: Listing | None = None) -> list[str]:
                 if listing:
                     listing.check_inside(path)
                     listing.report_file(path)
-                text = files.read_bytes(path).decode("utf-8-sig", errors="replace")
+                try:
+                    data = files.read_limited(path, _MOST_BYTES)
+                except OSError as error:
+                    raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+                text = data.decode("utf-8-sig", errors="replace")
                 is_yaml = path.endswith((".yaml", ".yml"))
                 return _yaml_names(text, path) if is_yaml else _lines(text)
     return []
