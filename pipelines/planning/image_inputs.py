@@ -62,7 +62,7 @@ class RejectLog:
         """Counts and writes a reject."""
         self.counts[item.reason] += 1
         self.first[item.reason] = min(item.source, self.first.get(item.reason, item.source))
-        reject = Reject(item.source, 0, "list", item.reason, item.detail)
+        reject = Reject(item.source, item.position, "list", item.reason, item.detail)
         self.lines.write(reject.to_line().encode())
 
 

@@ -15,7 +15,7 @@ import apache_beam as beam
 from apache_beam.io.filesystem import BeamIOError
 
 from recordmill.pipelines.planning.work_plan import Inventory, Phase, Planner, WorkPlan
-from recordmill.pipelines.text_checks import check_case, check_formats
+from recordmill.pipelines.text_checks import check_case, check_formats, check_ratio
 from recordmill.pipelines.text_options import TextRequest
 from recordmill.records.errors import UsageError
 from recordmill.transforms.dataset.shard_counts import count_shards
@@ -168,6 +168,7 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
         ) as sources:
             report_passed_over(passed_over)
             check_formats(spec, sources.formats, len(job.splits))
+            check_ratio(spec, is_compressed=sources.is_compressed)
             check_contents(sources, spec)
             flags = (
                 ("--text_field", spec.text_field), ("--split_by", spec.split_by),

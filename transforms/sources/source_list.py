@@ -24,6 +24,7 @@ class SourceList:
       text_bytes: of all, guessed for compressed files.
       split_bytes: the same by the split that files are for.
       formats: that occur.
+      is_compressed: whether any file is.
       first: format -> the first file of it that is not empty.
     """
 
@@ -31,6 +32,7 @@ class SourceList:
         self.text_bytes = 0
         self.split_bytes: Counter[str] = Counter()
         self.formats: set[str] = set()
+        self.is_compressed = False
         self.first: dict[str, SourceRange] = {}
         self._files = 0
         self._bytes = 0
@@ -53,6 +55,7 @@ class SourceList:
         self.text_bytes += source.text_bytes
         self.split_bytes[source.split] += source.text_bytes
         self.formats.add(kind)
+        self.is_compressed |= bool(source.compression)
         if size and kind not in self.first:
             self.first[kind] = source
         if self._files <= _MOST_LISTED_SOURCES:

@@ -30,7 +30,7 @@ def stem(name: str) -> str:
 
 def reject_row(reject: ListedReject) -> Row:
     """Returns the row that carries a reject through a join."""
-    return reject.source, "reject", (reject.source, reject.reason, reject.detail)
+    return reject.source, "reject", (reject.source, reject.reason, reject.detail, reject.position)
 
 
 def image_rows(
