@@ -23,7 +23,7 @@ from recordmill.pipelines.options import (
 )
 from recordmill.records.errors import UsageError, one_of
 from recordmill.transforms.images.augmentation import OPERATIONS, AugmentationSpec
-from recordmill.transforms.images.decoding import DecodeSpec
+from recordmill.transforms.images.decoding import USUAL_SCANS, DecodeSpec
 from recordmill.transforms.images.encoding import ENCODINGS, EncodeSpec
 from recordmill.transforms.images.examples import FORMATS, TASKS, ImageSpec
 from recordmill.transforms.images.geometry import MODES, RESAMPLING, TransformSpec, parse_size
@@ -206,6 +206,10 @@ def _add_pixel_arguments(group: Any) -> None:
         help="Trust images that are kept byte for byte, instead of decoding each once.",
     )  # fmt: skip
     group.add_argument("--max_pixels", type=int, help="Images of more pixels are rejected.")
+    group.add_argument(
+        "--max_scans", type=int, default=USUAL_SCANS, metavar="N",
+        help="Progressive JPEGs of more scans are rejected; usual ones have ten.",
+    )  # fmt: skip
 
 
 def _add_statistics_arguments(group: Any) -> None:
@@ -342,6 +346,7 @@ def _image_spec(options: Any) -> ImageSpec:
             gif=options.gif,
             check=not options.no_check,
             wrong_extension=options.wrong_extension,
+            max_scans=options.max_scans,
             **limits,
         ),
         transform=TransformSpec(

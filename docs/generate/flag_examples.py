@@ -68,6 +68,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
     "images": {
         "input": "--input='photos/*/*.jpg'",
         "layout": "--layout=coco",
+        "max_scans": "--max_scans=20",
         "annotations": "--annotations=instances_train2017.json",
         "masks": "--masks='masks/*.png'",
         "mask_suffix": "--mask_suffix=_mask",

@@ -110,7 +110,7 @@ def find_entries(
     """
     for name, file in find_files(patterns, listing, flag=flag):
         if file.size == OUTSIDE and file.path.endswith("/"):
-            yield outside_reject(name, file.path.rstrip("/"))
+            yield outside_reject(name.rstrip("/"), file.path.rstrip("/"))
             continue
         archive = is_archive(file.path)
         if not archive and not has_image_extension(file.path):
