@@ -40,9 +40,11 @@ _clients: dict[int, Any] = {}
 
 @dataclass
 class Patience:
-    """How long a request is repeated while its failure may pass, in seconds.
+    """How long a request may take, and how long it is repeated while its failure may pass, in
+    seconds.
 
     Attributes:
+      request: without a byte of an answer; then the request has failed, and may be repeated.
       first, most: the mean pause doubles from half of the first to half of the longest.
       total: after that the failure is reported.
     """
@@ -50,6 +52,7 @@ class Patience:
     first: float = 1.0
     most: float = 60.0
     total: float = 300.0
+    request: float = 60.0
 
 
 patience = Patience()
@@ -113,7 +116,11 @@ def _blob(path: str) -> Any:
 def _find(path: str) -> Any:
     """Returns what is known of an object, None where there is none."""
     bucket, name = _names(path)
-    return _client().bucket(bucket).get_blob(name, retry=_retry()) if name else None
+    return (
+        _client().bucket(bucket).get_blob(name, retry=_retry(), timeout=patience.request)
+        if name
+        else None
+    )
 
 
 def _download(blob: Any, begin: int, size: int, generation: int | None = None) -> bytes:
@@ -129,6 +136,7 @@ def _download(blob: Any, begin: int, size: int, generation: int | None = None) -
             checksum="auto" if whole else None,
             if_generation_match=generation,
             retry=_retry(),
+            timeout=patience.request,
         )
     except RequestRangeNotSatisfiable:
         return b""
@@ -236,13 +244,16 @@ class GoogleStorage:
             ignore_flush=True,
             content_type=_MIME,
             retry=_retry(),
+            timeout=patience.request,
         )
         return handle
 
     def write(self, path: str, data: bytes) -> None:
         """Writes a file, whole or not at all."""
         # One request with length and checksum: the object appears whole or not at all.
-        _blob(path).upload_from_string(data, content_type=_MIME, retry=_retry())
+        _blob(path).upload_from_string(
+            data, content_type=_MIME, retry=_retry(), timeout=patience.request
+        )
 
     def size(self, path: str) -> int:
         """Returns the bytes of a file, -1 where there is none."""
@@ -253,7 +264,11 @@ class GoogleStorage:
         """Yields path and size of every file below a folder."""
         bucket, prefix = _names(f"{folder.rstrip('/')}/")
         found = _client().list_blobs(
-            bucket, prefix=prefix, fields="items(name,size),nextPageToken", retry=_retry()
+            bucket,
+            prefix=prefix,
+            fields="items(name,size),nextPageToken",
+            retry=_retry(),
+            timeout=patience.request,
         )
         for blob in found:
             yield f"gs://{bucket}/{blob.name}", int(blob.size)
@@ -274,12 +289,13 @@ class GoogleStorage:
 
 def _delete(path: str) -> None:
     bucket, name = _names(path)
-    _client().bucket(bucket).delete_blob(name)
+    _client().bucket(bucket).delete_blob(name, timeout=patience.request)
 
 
 def _copy(pair: tuple[str, str]) -> None:
     source, (bucket, name) = _blob(pair[0]), _names(pair[1])
-    source.bucket.copy_blob(source, _client().bucket(bucket), name)
+    target = _client().bucket(bucket)
+    source.bucket.copy_blob(source, target, name, timeout=patience.request)
 
 
 def _in_batches(items: Sequence[Item], request: Callable[[Item], None]) -> list[Item]:
