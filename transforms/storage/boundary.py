@@ -31,20 +31,30 @@ class Boundary:
             (os.path.realpath(path or "/") if files.is_local(path) else path).rstrip("/") + "/"
             for path in paths
         )
-        self._folder = lru_cache(_KEPT_FOLDERS)(os.path.realpath)
+        self._holds_folder = lru_cache(_KEPT_FOLDERS)(self._resolves_inside)
 
-    def holds(self, path: str) -> bool:
-        """Tells whether a file lies inside, wherever its name leads."""
+    def holds(self, path: str, *, is_link: bool | None = None) -> bool:
+        """Tells whether a file lies inside, wherever its name leads.
+
+        Args:
+          path: of the file.
+          is_link: whether it is a link itself, where that is known.
+        """
         if not files.is_local(path):
             return self._has(path)
         folder, _, name = path.rpartition("/")
         try:
-            if name in ("", ".", "..") or os.path.islink(path):
-                return self._has(os.path.realpath(path))
-            above = self._folder(folder or ("/" if path.startswith("/") else "."))
+            if is_link is None:
+                is_link = os.path.islink(path)
+            is_plain = not is_link and name not in ("", ".", "..")
+            if is_plain and self._holds_folder(folder or ("/" if path[:1] == "/" else ".")):
+                return True
+            return self._resolves_inside(path)
         except ValueError:
             return True  # with a NUL byte it is no path: whoever opens it says so
-        return self._has(f"{above.rstrip('/')}/{name}")
+
+    def _resolves_inside(self, path: str) -> bool:
+        return self._has(os.path.realpath(path))
 
     def _has(self, path: str) -> bool:
         if "/../" in f"{path}/":  # of a remote path, which some storage may resolve

@@ -80,9 +80,9 @@ class Listing:
     limits: ReadLimits = DEFAULT_LIMITS
     boundary: Boundary | None = None
 
-    def holds(self, path: str) -> bool:
-        """Tells whether a path lies inside of the input, links resolved."""
-        return self.boundary is None or self.boundary.holds(path)
+    def holds(self, path: str, *, is_link: bool | None = None) -> bool:
+        """Tells whether a path lies inside of the input; see `Boundary.holds`."""
+        return self.boundary is None or self.boundary.holds(path, is_link=is_link)
 
     def check_inside(self, path: str, folder: str = "") -> None:
         """Checks a file of annotations that was found by its name.
