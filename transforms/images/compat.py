@@ -62,7 +62,7 @@ def next_tar_member(archive: tarfile.TarFile) -> tuple[tarfile.TarInfo | None, i
     """
     member = archive.next()
     archive.members = []  # type: ignore[attr-defined]
-    return member, archive.offset  # type: ignore[attr-defined]
+    return member, archive.offset
 
 
 def stated_zip_members(handle: IO[bytes]) -> int:
