@@ -130,6 +130,7 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
                 reasons = ", ".join(f"{reason} {n}" for reason, n in rejects.counts.items())
                 raise UsageError(
                     f"--input {' '.join(spec.patterns)} gives no image that can be used: {reasons}"
+                    + "; see --allow_outside" * ("outside_input" in rejects.counts)
                 )
             names = label_names(spec, summary.labels)
             if images.task == "segmentation":
