@@ -192,11 +192,13 @@ class ListedReject:
       source: its name below the input root.
       reason: a key of `rejects.REASONS`.
       detail: the values found, one line.
+      position: in bytes from the file's beginning.
     """
 
     source: str
     reason: str
     detail: str = ""
+    position: int = 0
 
 
 _PLAIN_TYPES = (str, int, bool, float)  # listings of millions of images spend time in `_sparse`

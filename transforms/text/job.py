@@ -15,7 +15,7 @@ from recordmill.records.text_formats import RECORD_TYPES
 from recordmill.transforms.dataset.job import Job, JobStatistics, JobSummary
 from recordmill.transforms.dataset.labels import LABELS_PATH, labels_file
 from recordmill.transforms.dataset.workspace import read_json
-from recordmill.transforms.sources.document_spec import DocumentSpec
+from recordmill.transforms.sources.document_spec import USUAL_COMPRESSION_RATIO, DocumentSpec
 from recordmill.transforms.sources.row_fields import RowSpec
 from recordmill.transforms.storage import files
 from recordmill.transforms.text.classification import ClassifyObjective, ClassifySpec
@@ -144,6 +144,8 @@ class TextJob(Job):
         """Returns the options that decide the bytes of shards."""
         options = Job.fingerprint_options(self)
         # Datasets of earlier releases do not have these.
+        if self.documents.max_compression_ratio == USUAL_COMPRESSION_RATIO:
+            del options["documents"]["max_compression_ratio"]
         if self.objective.record_type == "sequence_example":
             del options["objective"]["record_type"]
         if self.objective.name != "classify":

@@ -32,6 +32,7 @@ from recordmill.transforms.storage import files
 from recordmill.transforms.storage.external_sort import Row
 
 _SAMPLES = 20
+_MOST_BYTES = 1 << 34  # of a JSON file; orjson itself takes fewer
 _SAMPLED_BOXES = 1000
 _SPLIT_WORD = re.compile(
     r"(?:^|[^a-z])(train|training|val|valid|validation|dev|test|testing)(?![a-z])"
@@ -41,6 +42,7 @@ _SPLIT_WORD = re.compile(
 class _JsonImage(NamedTuple):
     """An image of the JSON: its file name, annotations as JSON, path, split, id, and file.
 
+    `is_below` is true if the path is below a folder that goes with the JSON's own.
     `has_regions` is true if objects of the file have pixels: then an image without any object
     is background.
     """
@@ -52,6 +54,7 @@ class _JsonImage(NamedTuple):
     source_id: str
     file: str
     has_regions: bool
+    is_below: bool = False
 
 
 def coco_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
@@ -75,7 +78,7 @@ def coco_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
         named = [_JsonImage(*content) for content in contents.get("json_image", ())]
         if not images:
             for item in named:
-                yield from without_image(item.name, item.path, listing)
+                yield from without_image(item.name, item.path, listing, inside=item.is_below)
             return
         if not named:
             detail = f"{' and '.join(paths)} {'do' if len(paths) > 1 else 'does'} not name it"
@@ -159,7 +162,7 @@ def _split_of(path: str) -> str:
 
 def _load(path: str) -> dict[str, Any]:
     try:
-        content = orjson.loads(files.read_bytes(path))
+        content = orjson.loads(files.read_limited(path, _MOST_BYTES))
     except (OSError, BeamIOError) as error:
         raise UsageError(
             f"--annotations {path} cannot be read: {getattr(error, 'strerror', None) or error}"
@@ -224,8 +227,9 @@ def _annotation_rows(path: str, spec: SourceSpec, split: str) -> Iterator[Row]:
         annotations = orjson.dumps(by_image.pop(item["id"])).decode()
         name = item["file_name"]
         image_row = _JsonImage(
-            name, annotations, resolver.path(name), split, str(item["id"]), file, has_regions
-        )
+            name, annotations, resolver.path(name), split, str(item["id"]), file, has_regions,
+            resolver.is_below(resolver.path(name)),
+        )  # fmt: skip
         yield resolver.name(name), "json_image", tuple(image_row)
 
 

@@ -22,9 +22,12 @@ from recordmill.transforms.images.listing.voc import AnnotationFile, read_ahead
 from recordmill.transforms.images.references import ImageObject, ListedReject, Region
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.external_sort import Row
+from recordmill.transforms.storage.globs import FoundFile
 
 _NAME_FILES = ("data.yaml", "data.yml", "dataset.yaml", "classes.txt", "obj.names")
 _LINE = re.compile(r"(?:-|(\d+)\s*:)\s*(.*)")
+
+_MOST_BYTES = 1 << 26  # of the names of classes
 
 
 def yolo_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
@@ -38,11 +41,11 @@ def yolo_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
     """
     names = class_names(spec, listing)
 
-    def texts() -> Iterator[tuple[str, str]]:
-        for name, file in find_files(spec.patterns, Listing()):
+    def texts() -> Iterator[tuple[str, FoundFile]]:
+        for name, file in find_files(spec.patterns, Listing(boundary=listing.boundary)):
             if _is_label_file(name):
                 listing.on_file(*file)
-                yield name, file.path
+                yield name, file
 
     listing.is_annotation = _is_label_file
 
@@ -68,7 +71,8 @@ def yolo_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
         try:
             objects = _objects(annotations[0], names) if annotations else ()
         except ValueError as error:
-            yield ListedReject(image.name, "bad_row", f"{annotations[0].name}: {error}")
+            first = annotations[0]
+            yield ListedReject(image.name, first.reason, f"{first.name}: {error}")
             return
         labels = tuple(sorted({item.label for item in objects}))
         split = next(filter(is_split_name, image.folders), "") if not spec.split_from else ""
@@ -91,8 +95,13 @@ def class_names(spec: SourceSpec, listing: Listing | None = None) -> list[str]:
         for path in (files.join(folder, name) for name in _NAME_FILES):
             if files.exists(path):
                 if listing:
+                    listing.check_inside(path)
                     listing.report_file(path)
-                text = files.read_bytes(path).decode("utf-8-sig", errors="replace")
+                try:
+                    data = files.read_limited(path, _MOST_BYTES)
+                except OSError as error:
+                    raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+                text = data.decode("utf-8-sig", errors="replace")
                 is_yaml = path.endswith((".yaml", ".yml"))
                 return _yaml_names(text, path) if is_yaml else _lines(text)
     return []
