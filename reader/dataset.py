@@ -16,6 +16,7 @@ from recordmill.records.manifest import (
     ShardInfo,
     check_success,
 )
+from recordmill.records.manifest_checks import shard_defects
 from recordmill.records.schema import Schema
 from recordmill.records.shards import is_shard_file, shard_folder
 
@@ -179,8 +180,13 @@ def open_dataset(path: str | os.PathLike[str]) -> FinishedDataset:
     try:
         manifest = Manifest.from_bytes(content)
         schema = Schema.from_json(manifest.features)
-    except (ValueError, TypeError, KeyError) as error:
+    except ValueError as error:
         raise UsageError(f"{_join(folder, MANIFEST_PATH)} cannot be used: {error}") from error
+    if defect := next(shard_defects(manifest), ""):
+        raise UsageError(
+            f"{_join(folder, MANIFEST_PATH)} cannot be used: {defect}; see all by `recordmill "
+            "verify`, and copy or write the dataset anew"
+        )
     return FinishedDataset(folder, manifest, schema)
 
 
