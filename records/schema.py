@@ -47,6 +47,8 @@ class Feature:
     classes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if not self.name or not self.name.isprintable():
+            raise ValueError(f"a feature's name must be printable text, got {self.name!r:.80}")
         if any(dimension is not None and dimension < 0 for dimension in self.shape):
             raise ValueError(f"{self.name}: dimensions must be 0 or more, got {self.shape}")
         if (self.values or 0) > _MOST_VALUES:

@@ -8,16 +8,35 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from PIL import Image
 
+from recordmill.records.typed_json import Count, Uint32
 from recordmill.transforms.dataset.rejects import RejectFile
+from recordmill.transforms.dataset.workspace import typed_statistics
 from recordmill.transforms.images.columns import Prepared
 from recordmill.transforms.images.content_sample import ContentSample
 from recordmill.transforms.images.mask_classes import NO_CLASS, class_name
 from recordmill.transforms.images.masks import Mask
+
+
+class _OlderDescription(TypedDict):
+    counts: dict[str, Count]
+    classes: dict[str, Count]
+    mask_images: dict[str, Count]
+    mask_pixels: dict[str, Count]
+    pixels: dict[str, Count]
+    sides: dict[str, tuple[Count, Count]]
+    rejected: dict[str, Count]
+    rejected_files: list[tuple[Count, Count, Uint32]]
+
+
+class _Description(_OlderDescription, total=False):
+    """The statistics of a shard or part, on disk."""
+
+    contents: tuple[Count, str, str, dict[str, tuple[Count, str]]]
 
 
 @dataclass(slots=True)
@@ -107,7 +126,12 @@ class ImageStatistics:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> ImageStatistics:
-        """Reads what `to_json` returned."""
+        """Reads what `to_json` returned.
+
+        Raises:
+          RunError: it is something else.
+        """
+        content = typed_statistics(content, _Description)
         return cls(
             counts=Counter(content["counts"]),
             classes=Counter(content["classes"]),

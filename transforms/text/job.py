@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -12,11 +12,12 @@ from recordmill.records.arrays import Int64s
 from recordmill.records.errors import UsageError, one_of
 from recordmill.records.schema import Schema
 from recordmill.records.text_formats import RECORD_TYPES
+from recordmill.records.typed_json import Count
 from recordmill.transforms.dataset.job import Job, JobStatistics, JobSummary
-from recordmill.transforms.dataset.workspace import read_json
+from recordmill.transforms.dataset.workspace import typed_statistics
 from recordmill.transforms.sources.document_spec import DocumentSpec
 from recordmill.transforms.storage import files
-from recordmill.transforms.text.descriptions import ShardPlan, run_files_from_json
+from recordmill.transforms.text.descriptions import ShardPlan, load_run_files, load_shard_plan
 from recordmill.transforms.text.masking import MaskSpec
 from recordmill.transforms.text.objectives import (
     BertObjective,
@@ -129,12 +130,12 @@ class TextJob(Job):
 
     def planned_splits(self) -> list[tuple[str, int]]:
         """Returns what `plan_shards` decided."""
-        splits = ShardPlan.from_json(read_json(self.shard_plan_path)).splits
+        splits = load_shard_plan(self.shard_plan_path).splits
         return [(split.name, split.shards) for split in splits]
 
     def statistics(self) -> JobStatistics:
         """Returns what adds up the shards at the end."""
-        return _TextStatistics(self, ShardPlan.from_json(read_json(self.shard_plan_path)))
+        return _TextStatistics(self, load_shard_plan(self.shard_plan_path))
 
     @property
     def vocabulary_path(self) -> str:
@@ -155,6 +156,11 @@ class TextJob(Job):
         return self.run_path(level, number) + ".json"
 
 
+class _ShardStatistics(TypedDict):
+    counts: dict[str, Count]
+    lengths: list[Count]
+
+
 class _TextStatistics(JobStatistics):
     """Adds up lengths and draws by split; the shard plan has the numbers of documents."""
 
@@ -168,6 +174,7 @@ class _TextStatistics(JobStatistics):
         self._lengths: dict[str, Int64s] = {}
 
     def add(self, split: str, records: int, found: dict[str, Any]) -> None:
+        found = typed_statistics(found, _ShardStatistics)
         self._examples[split] += records
         self._counts.setdefault(split, Counter()).update(found["counts"])
         before = self._lengths.get(split, np.zeros(0, np.int64))
@@ -241,5 +248,5 @@ def read_run_files(
     job: TextJob, level: int, number: int, *, histograms: bool = True
 ) -> list[RunFile]:
     """Reads the tails of the run files of a work item: mostly one, more from a huge file."""
-    infos = run_files_from_json(read_json(job.description_path(level, number)))
+    infos = load_run_files(job.description_path(level, number))
     return [read_run_file(info, histograms=histograms) for info in infos]
