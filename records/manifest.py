@@ -10,7 +10,9 @@ import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from typing import Annotated, Any
+
+import msgspec
 
 from recordmill.records.paths import is_inside
 from recordmill.records.shards import DEFAULT_TEMPLATE, ShardName
@@ -24,7 +26,7 @@ SUCCESS_PATH = "_SUCCESS"
 FORMAT_VERSION = 1
 DEFAULT_VERSION = "1.0.0"
 
-Compression = Literal["", "GZIP", "ZLIB"]
+Compression = Annotated[str, msgspec.Meta(pattern="^(GZIP|ZLIB)?$")]
 
 
 def to_json(content: Any) -> bytes:
@@ -111,7 +113,7 @@ class Manifest:
         Raises:
           ValueError: the bytes are no manifest, or one of a later release.
         """
-        content = decode(data, dict[str, Any] | list[Any] | str | float | None)
+        content: Any = decode(data, object)
         if not isinstance(content, dict) or "format_version" not in content:
             raise FormatError("not a recordmill manifest")
         release = content["format_version"]

@@ -272,14 +272,13 @@ def _load_with_nan(data: bytes, kind: type[_Kinds]) -> _Kinds:
     parts = ("images", "annotations", "categories")
     if not isinstance(content, dict) or not all(isinstance(content.get(p), list) for p in parts):
         raise FormatError("a list of images, annotations or categories is missing")
+    values: dict[str, Any] = {"categories": convert(content["categories"], list[_Category])}
     if kind is _Categories:
-        categories = convert(content["categories"], list[_Category])
-        return kind(categories=categories, images=msgspec.Raw(), annotations=msgspec.Raw())
-    return kind(
-        images=convert(content["images"], list[_Image]),
-        categories=convert(content["categories"], list[_Category]),
-        annotations=[msgspec.Raw(json.dumps(item)) for item in content["annotations"]],
-    )
+        values |= {"images": msgspec.Raw(), "annotations": msgspec.Raw()}
+    else:
+        values["images"] = convert(content["images"], list[_Image])
+        values["annotations"] = [msgspec.Raw(json.dumps(item)) for item in content["annotations"]]
+    return kind(**values)
 
 
 def _by_id(categories: Sequence[_Category], path: str) -> dict[Any, str]:
@@ -334,11 +333,11 @@ def _annotation_rows(path: str, spec: SourceSpec, split: str) -> Iterator[Row]:
         input_root(spec.patterns), path.rpartition("/")[0] or ".", names[:_SAMPLES],
         image_folders(path),
     )  # fmt: skip
-    for item in content.images:
-        annotations = b"[%b]" % b",".join(by_image.pop(item.id))
-        name = item.file_name
+    for named in content.images:
+        annotations = b"[%b]" % b",".join(by_image.pop(named.id))
+        name = named.file_name
         image_row = _JsonImage(
-            name, annotations.decode(errors="replace"), resolver.path(name), split, str(item.id),
+            name, annotations.decode(errors="replace"), resolver.path(name), split, str(named.id),
             file, has_regions,
         )  # fmt: skip
         yield resolver.name(name), "json_image", tuple(image_row)
