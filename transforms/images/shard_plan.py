@@ -25,7 +25,7 @@ from recordmill.transforms.images.references import ImageReference
 _TOLERANCE = 0.05  # how much shards may differ in bytes
 
 
-class _SplitDescription(TypedDict):
+class _ImageSplitDescription(TypedDict):
     name: str
     images: Count
     copies: Annotated[int, msgspec.Meta(ge=1, le=MAX_INT64)]
@@ -33,7 +33,7 @@ class _SplitDescription(TypedDict):
 
 
 class _OlderPlanDescription(TypedDict):
-    splits: list[_SplitDescription]
+    splits: list[_ImageSplitDescription]
     rejected: dict[str, Count]
     rejected_file: tuple[Count, Count, Uint32] | None
     passed_over: dict[str, Count]

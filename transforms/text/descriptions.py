@@ -40,7 +40,7 @@ class ScatterDescription(RunFilesDescription):
     rejected_file: tuple[Count, Uint32]
 
 
-class _SplitDescription(TypedDict):
+class _TextSplitDescription(TypedDict):
     name: str
     shards: Count
     chunks: Count
@@ -56,7 +56,7 @@ class _DocumentTotals(TypedDict):
 class ShardPlanDescription(TypedDict):
     """`shards.json` of a text job."""
 
-    splits: list[_SplitDescription]
+    splits: list[_TextSplitDescription]
     totals: _DocumentTotals
     rejected: dict[str, Count]
     rejected_files: dict[str, tuple[Count, Uint32]]

@@ -85,7 +85,7 @@ class _Owner(msgspec.Struct, gc=False):
     image_id: _Id | None = None
 
 
-class _Kind(msgspec.Struct, gc=False):
+class _ObjectHeader(msgspec.Struct, gc=False):
     """Whose an annotation is, of what, and its region as it is written."""
 
     image_id: _Id | None = None
@@ -107,7 +107,7 @@ class _Annotation(msgspec.Struct, gc=False):
     iscrowd: bool | int | float | str | None = None
 
 
-_read_kind = msgspec.json.Decoder(_Kind).decode
+_read_kind = msgspec.json.Decoder(_ObjectHeader).decode
 _read_owner = msgspec.json.Decoder(_Owner).decode
 _read_annotation = msgspec.json.Decoder(_Annotation).decode
 _read_annotations = msgspec.json.Decoder(list[tuple[str, _Annotation]]).decode
