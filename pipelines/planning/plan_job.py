@@ -23,13 +23,15 @@ from recordmill.pipelines.planning.work_plan import (
     WorkPlan,
 )
 from recordmill.records import manifest as m
-from recordmill.records.errors import UsageError
+from recordmill.records.errors import RunError, UsageError
 from recordmill.records.tfds_metadata import name_and_version
+from recordmill.records.typed_json import FormatError, convert
 from recordmill.transforms.dataset.commit import CommitSpec
 from recordmill.transforms.dataset.job import Job
 from recordmill.transforms.dataset.workspace import (
     Workspace,
     check_writable,
+    damaged,
     read_manifest,
     write_json,
 )
@@ -55,11 +57,25 @@ class _State:
     modified: str
 
     @classmethod
-    def read(cls, workspace: Workspace) -> _State | None:
-        content = workspace.read_plan()
-        if content is None:
-            return None
-        return cls(**content | {"commit": CommitSpec(**content["commit"])})
+    def read(cls, workspace: Workspace, *, overwrite: bool) -> _State | None:
+        """Returns the state of the run at the output, None where there is none.
+
+        Args:
+          workspace: of the run.
+          overwrite: take a file that cannot be used for none.
+
+        Raises:
+          RunError: the file is cut, or not of this kind.
+        """
+        try:
+            content = workspace.read_plan()
+            return None if content is None else convert(content, cls)
+        except (RunError, FormatError) as error:
+            if overwrite:
+                return None
+            if isinstance(error, RunError):
+                raise
+            raise damaged(workspace.plan_path, error) from error
 
 
 def plan_job(
@@ -88,9 +104,12 @@ def plan_job(
                 f"({describe_difference(old, commit)}); choose another --output, or --overwrite to "
                 "replace it"
             )
-        state = _State.read(workspace)
+        state = _State.read(workspace, overwrite=job.overwrite)
         if state and _is_resumed(job, inventory, state, commit.fingerprint):
-            stages = planner.stages_type(**state.stages)
+            try:
+                stages = convert(state.stages, planner.stages_type)
+            except FormatError as error:
+                raise damaged(workspace.plan_path, error) from error
             return WorkPlan(job, state.commit, stages, inventory.input_bytes, resumed=True)
         if not job.overwrite:
             if old and workspace.is_complete(commit.fingerprint):

@@ -8,7 +8,6 @@ killed.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -25,7 +24,13 @@ from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.dataset.first_rejects import first_rejects
 from recordmill.transforms.dataset.job import Job, JobSummary
 from recordmill.transforms.dataset.statistics_warnings import find_warnings
-from recordmill.transforms.dataset.workspace import Workspace, read_manifest, remove_dataset
+from recordmill.transforms.dataset.workspace import (
+    ShardDescription,
+    Workspace,
+    parse_json,
+    read_manifest,
+    remove_dataset,
+)
 from recordmill.transforms.storage import files
 
 
@@ -77,11 +82,12 @@ def _read_finished(job: Job) -> _FinishedShards:
     descriptions = files.read_many(map(workspace.done_path, names))
     try:
         for name, content in zip(names, descriptions, strict=True):
-            done = json.loads(content)
-            shards.append(ShardInfo(**done["shard"]))
-            if "index" in done:
-                indexes[name.index_path] = _StagedFile(workspace.index_path(name), *done["index"])
-            statistics.add(name.split, shards[-1].records, done["statistics"])
+            path = workspace.done_path(name)
+            done: ShardDescription = parse_json(content, path, ShardDescription)
+            shards.append(done.shard)
+            if done.index is not None:
+                indexes[name.index_path] = _StagedFile(workspace.index_path(name), *done.index)
+            statistics.add(name.split, shards[-1].records, done.statistics)
     except FileNotFoundError as error:
         raise RunError(f"{error.filename} is missing; run the same command again") from error
     return _FinishedShards(shards, indexes, statistics.summarize())

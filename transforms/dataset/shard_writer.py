@@ -20,7 +20,7 @@ from recordmill.records.errors import RunError
 from recordmill.records.manifest import ShardInfo
 from recordmill.records.shards import ShardName
 from recordmill.transforms.dataset.job import Job
-from recordmill.transforms.dataset.workspace import read_json, write_json
+from recordmill.transforms.dataset.workspace import ShardDescription, read_json, write_json
 from recordmill.transforms.storage import files
 
 
@@ -90,7 +90,10 @@ class ShardWriter:
 def finished_shard(job: Job, name: ShardName) -> ShardInfo | None:
     """Returns the description of a finished shard, None if it is not finished."""
     done = job.workspace.done_path(name)
-    return ShardInfo(**read_json(done)["shard"]) if files.exists(done) else None
+    if not files.exists(done):
+        return None
+    info: ShardInfo = read_json(done, ShardDescription).shard
+    return info
 
 
 def write_shard(

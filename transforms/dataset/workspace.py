@@ -23,6 +23,7 @@ from recordmill.records import manifest as m
 from recordmill.records.errors import RunError, UsageError
 from recordmill.records.manifest import Manifest, ShardInfo
 from recordmill.records.shards import ShardName, is_shard_file, shard_folder
+from recordmill.records.typed_json import Count, FormatError, Uint32, convert, decode
 from recordmill.transforms.storage import files
 
 MARKER = "of_recordmill"  # in a folder of temporary files: it may be deleted
@@ -119,7 +120,10 @@ class Workspace:
 
     def read_plan(self) -> dict[str, Any] | None:
         """Returns the content of the plan, None if there is none."""
-        return dict(read_json(self.plan_path)) if files.exists(self.plan_path) else None
+        if not files.exists(self.plan_path):
+            return None
+        plan: dict[str, Any] = read_json(self.plan_path, dict[str, Any])
+        return plan
 
     def other_work(self) -> str:
         """Returns the work folder of an unfinished run for this output, if it is another one.
@@ -203,7 +207,7 @@ class Workspace:
         if not published:
             return
         done = files.list_files(files.join(self.staging, "done"))
-        names = [ShardInfo(**read_json(path)["shard"]).name for path in done]
+        names = [read_json(path, ShardDescription).shard.name for path in done]
         paths = [path for name in names for path in (name.path, name.index_path)]
         rejected = files.list_files(files.join(self.output, m.REJECTED_PATH))
         files.delete_quietly([*(files.join(self.output, path) for path in paths), *rejected])
@@ -235,7 +239,7 @@ def read_manifest(output: str) -> Manifest | None:
         return None
     try:
         return Manifest.from_bytes(files.read_bytes(path))
-    except (ValueError, TypeError, KeyError) as error:
+    except ValueError as error:
         raise RunError(f"{path} cannot be read: {error}") from error
 
 
@@ -314,9 +318,68 @@ def check_writable(folder: str, flag: str = "--output") -> None:
         raise UsageError(f"{flag} {folder} cannot be written: {reason(error)}") from error
 
 
-def read_json(path: str) -> Any:
-    """Reads a JSON file of the run."""
-    return json.loads(files.read_bytes(path))
+@dataclass(frozen=True)
+class ShardDescription:
+    """What a file says of a finished shard.
+
+    Attributes:
+      shard: as the manifest will list it.
+      statistics: of the kind of job.
+      index: bytes and crc32c of its index, None where it has none.
+    """
+
+    shard: ShardInfo
+    statistics: dict[str, Any]
+    index: tuple[Count, Uint32] | None = None
+
+
+def read_json(path: str, kind: Any = object) -> Any:
+    """Reads a JSON file of the run.
+
+    Args:
+      path: of the file.
+      kind: the type of its content, as msgspec takes it.
+
+    Raises:
+      RunError: it is cut, or of another type.
+    """
+    return parse_json(files.read_bytes(path), path, kind)
+
+
+def parse_json(content: bytes, path: str, kind: Any = object) -> Any:
+    """Reads the bytes of a JSON file of the run, as `read_json` does."""
+    try:
+        return decode(content, kind)
+    except FormatError as error:
+        raise damaged(path, error) from error
+
+
+def typed_statistics(content: Any, kind: Any) -> Any:
+    """Returns the statistics of a shard, as its description has them, as values of some kind.
+
+    Raises:
+      RunError: they are of another kind.
+    """
+    try:
+        return convert(content, kind)
+    except FormatError as error:
+        raise wrong_statistics(error) from error
+
+
+def wrong_statistics(error: Exception) -> RunError:
+    """Returns the error of statistics of a shard that are not what the run wrote."""
+    return RunError(
+        f"the statistics of a shard are not what this run wrote: {error}; check the storage and "
+        "start anew with --overwrite"
+    )
+
+
+def damaged(path: str, error: Exception) -> RunError:
+    """Returns the error of a file of the run that is not what the run wrote."""
+    return RunError(
+        f"{path} is a file of this run, and is not what it wrote: {error}; check the storage and "
+        "start anew with --overwrite"
+    )
 
 
 def write_json(path: str, content: Any) -> None:

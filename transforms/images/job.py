@@ -18,7 +18,7 @@ from recordmill.transforms.images.decoding import USUAL_SCANS
 from recordmill.transforms.images.examples import ImageSpec
 from recordmill.transforms.images.label_map import LABEL_MAP_PATH, label_map
 from recordmill.transforms.images.mask_classes import class_name
-from recordmill.transforms.images.shard_plan import ImageShardPlan
+from recordmill.transforms.images.shard_plan import ImagePlanDescription, ImageShardPlan
 from recordmill.transforms.images.statistics import ImageStatistics
 from recordmill.transforms.storage import files
 
@@ -80,7 +80,7 @@ class ImageJob(Job):
 
     def read_shard_plan(self) -> ImageShardPlan:
         """Reads the shard plan that planning wrote."""
-        return ImageShardPlan.from_json(read_json(self.shard_plan_path))
+        return ImageShardPlan.from_json(read_json(self.shard_plan_path, ImagePlanDescription))
 
     def statistics(self) -> JobStatistics:
         """Returns the object that adds up the statistics of the shards."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from recordmill.transforms.dataset.workspace import damaged
 from recordmill.transforms.images.references import ImageReference
 from recordmill.transforms.storage import files
 
@@ -60,9 +61,16 @@ class ReferenceFiles:
         self._held: dict[int, tuple[int, list[bytes]]] = {}
 
     def read(self, rank: int, copy: int) -> ImageReference:
-        """Returns the reference of a rank, from the file held for this copy where it is in it."""
+        """Returns the reference of a rank, from the file held for this copy where it is in it.
+
+        Raises:
+          RunError: the file is not what the plan wrote.
+        """
         number, row = divmod(rank, ROWS_PER_FILE)
         if self._held.get(copy, (-1, []))[0] != number:
             content = files.read_bytes(_path(self._work, self._split, number))
             self._held[copy] = (number, content.split(b"\n"))
-        return ImageReference.from_line(self._held[copy][1][row].decode())
+        try:
+            return ImageReference.from_line(self._held[copy][1][row].decode())
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+            raise damaged(_path(self._work, self._split, number), error) from error

@@ -17,6 +17,7 @@ import orjson
 from apache_beam.io.filesystem import BeamIOError
 
 from recordmill.records.errors import UsageError
+from recordmill.transforms.sources.blocks import BROKEN_STREAM
 from recordmill.transforms.sources.document_spec import READ_LIMITS, USUAL_COMPRESSION_RATIO
 from recordmill.transforms.sources.work_items import COMPRESSION_OF_EXTENSION, FORMAT_OF_EXTENSION
 from recordmill.transforms.storage import files
@@ -87,7 +88,7 @@ def _open(path: str) -> Iterator[io.TextIOWrapper]:
             yield io.TextIOWrapper(
                 cast(Any, stream), encoding="utf-8-sig", errors="surrogateescape", newline=""
             )
-    except (OSError, BeamIOError, EOFError) as error:
+    except (OSError, BeamIOError, *BROKEN_STREAM) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise UsageError(f"--annotations {path} cannot be read: {reason}") from error
 
@@ -113,9 +114,14 @@ def _lines(text: io.TextIOWrapper, path: str) -> Iterator[str]:
 
 
 def _header(reader: Any, path: str) -> list[str]:
-    for fields in reader:
-        if fields:
-            return [name.strip() for name in fields]
+    try:
+        for fields in reader:
+            if fields:
+                return [name.strip() for name in fields]
+    except csv.Error as error:
+        raise UsageError(
+            f"--annotations {path} must begin with a line of column names; it is no table: {error}"
+        ) from error
     raise UsageError(f"--annotations {path} must begin with a line of column names; it is empty")
 
 

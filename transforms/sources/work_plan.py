@@ -11,6 +11,8 @@ from itertools import chain, islice
 
 import orjson
 
+from recordmill.records.typed_json import Count
+from recordmill.transforms.dataset.workspace import damaged, parse_json, read_json
 from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.storage import files
 
@@ -38,12 +40,20 @@ def write_work_items(work: str, items: Iterable[Sequence[SourceRange]]) -> int:
 
 
 def read_work_item(work: str, number: int) -> list[SourceRange]:
-    """Returns the input ranges of one work item."""
+    """Returns the input ranges of one work item.
+
+    Raises:
+      RunError: the files of the plan are not what was written.
+    """
     path = _items_path(work, number)
-    begins = orjson.loads(files.read_bytes(f"{path}.json"))
-    begin, end = begins[number % _ITEMS_PER_FILE :][:2]
-    line = files.read_bytes(f"{path}.jsonl", begin, end - begin)
-    return [SourceRange(**source) for source in orjson.loads(line)]
+    begins = read_json(f"{path}.json", list[Count])
+    try:
+        begin, end = begins[number % _ITEMS_PER_FILE :][:2]
+        line = files.read_bytes(f"{path}.jsonl", begin, end - begin)
+    except ValueError as error:
+        raise damaged(f"{path}.json", error) from error
+    sources: list[SourceRange] = parse_json(line, f"{path}.jsonl", list[SourceRange])
+    return sources
 
 
 def _items_path(work: str, number: int) -> str:

@@ -8,10 +8,69 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
+from recordmill.records.typed_json import Count, Uint32
 from recordmill.transforms.dataset.content_sample import ContentSample
+from recordmill.transforms.dataset.workspace import damaged, read_json
 from recordmill.transforms.text.run_files import RunFileInfo
+
+
+class RunFileDescription(TypedDict):
+    """A run file, as descriptions on disk have it."""
+
+    path: str
+    tail: tuple[Count, Count]
+    splits: Count
+
+
+class RunFilesDescription(TypedDict):
+    """The description of a work item of regroup, on disk; that of scatter has more."""
+
+    runs: list[RunFileDescription]
+
+
+class _OlderScatterDescription(RunFilesDescription):
+    chunks: list[Count]
+    tokens: list[Count]
+    documents_read: Count
+    documents_used: Count
+    rejected: dict[str, Count]
+    rejected_file: tuple[Count, Uint32]
+
+
+class ScatterDescription(_OlderScatterDescription, total=False):
+    """The description of a work item of scatter, on disk."""
+
+    labels: list[str]
+    contents: dict[str, list[Any]]
+
+
+class _TextSplitDescription(TypedDict):
+    name: str
+    shards: Count
+    chunks: Count
+    tokens: Count
+    expected_bytes: Count
+
+
+class _DocumentTotals(TypedDict):
+    documents_read: Count
+    documents_used: Count
+
+
+class _OlderPlanDescription(TypedDict):
+    splits: list[_TextSplitDescription]
+    totals: _DocumentTotals
+    rejected: dict[str, Count]
+    rejected_files: dict[str, tuple[Count, Uint32]]
+
+
+class ShardPlanDescription(_OlderPlanDescription, total=False):
+    """`shards.json` of a text job."""
+
+    classes: list[str]
+    shared_contents: list[dict[str, Any]]
 
 
 def run_files_to_json(runs: Sequence[RunFileInfo]) -> dict[str, Any]:
@@ -149,3 +208,37 @@ class ShardPlan:
             classes=tuple(content.get("classes", ())),
             shared_contents=tuple(content.get("shared_contents", ())),
         )
+
+
+def load_run_files(path: str) -> tuple[RunFileInfo, ...]:
+    """Reads the run files of a description, of scatter or of regroup.
+
+    Raises:
+      RunError: it is cut, or of wrong types.
+    """
+    return run_files_from_json(read_json(path, RunFilesDescription))
+
+
+def load_scatter_result(path: str) -> ScatterResult:
+    """Reads the description of a work item of scatter.
+
+    Raises:
+      RunError: it is cut, or of wrong types.
+    """
+    content = read_json(path, ScatterDescription)
+    try:
+        return ScatterResult.from_json(content)
+    except ValueError as error:  # the samples of contents
+        raise damaged(path, error) from error
+
+
+def load_shard_plan(path: str) -> ShardPlan:
+    """Reads `shards.json`.
+
+    Raises:
+      RunError: it is cut, or of wrong types.
+    """
+    try:
+        return ShardPlan.from_json(read_json(path, ShardPlanDescription))
+    except ValueError as error:  # the number of a work item
+        raise damaged(path, error) from error

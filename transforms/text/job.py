@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -12,14 +12,15 @@ from recordmill.records.arrays import Int64s
 from recordmill.records.errors import UsageError, one_of
 from recordmill.records.schema import Schema
 from recordmill.records.text_formats import RECORD_TYPES
+from recordmill.records.typed_json import Count
 from recordmill.transforms.dataset.job import Job, JobStatistics, JobSummary
 from recordmill.transforms.dataset.labels import LABELS_PATH, labels_file
-from recordmill.transforms.dataset.workspace import read_json
+from recordmill.transforms.dataset.workspace import typed_statistics
 from recordmill.transforms.sources.document_spec import USUAL_COMPRESSION_RATIO, DocumentSpec
 from recordmill.transforms.sources.row_fields import RowSpec
 from recordmill.transforms.storage import files
 from recordmill.transforms.text.classification import ClassifyObjective, ClassifySpec
-from recordmill.transforms.text.descriptions import ShardPlan, run_files_from_json
+from recordmill.transforms.text.descriptions import ShardPlan, load_run_files, load_shard_plan
 from recordmill.transforms.text.examples import Objective
 from recordmill.transforms.text.masking import MaskSpec
 from recordmill.transforms.text.objectives import BertObjective, MlmObjective, MlmTokensObjective
@@ -163,7 +164,7 @@ class TextJob(Job):
 
     def planned_classes(self) -> tuple[str, ...]:
         """Returns the names of class 0, 1, …; known when shards are planned, () for no classes."""
-        return ShardPlan.from_json(read_json(self.shard_plan_path)).classes
+        return load_shard_plan(self.shard_plan_path).classes
 
     def schema(self) -> Schema:
         """Returns the schema of the records."""
@@ -171,12 +172,12 @@ class TextJob(Job):
 
     def planned_splits(self) -> list[tuple[str, int]]:
         """Returns what `plan_shards` decided."""
-        splits = ShardPlan.from_json(read_json(self.shard_plan_path)).splits
+        splits = load_shard_plan(self.shard_plan_path).splits
         return [(split.name, split.shards) for split in splits]
 
     def statistics(self) -> JobStatistics:
         """Returns the object that adds up the statistics of the shards."""
-        return _TextStatistics(self, ShardPlan.from_json(read_json(self.shard_plan_path)))
+        return _TextStatistics(self, load_shard_plan(self.shard_plan_path))
 
     @property
     def vocabulary_path(self) -> str:
@@ -197,6 +198,17 @@ class TextJob(Job):
         return self.run_path(level, number) + ".json"
 
 
+class _OlderStatistics(TypedDict):
+    counts: dict[str, Count]
+    lengths: list[Count]
+
+
+class _ShardStatistics(_OlderStatistics, total=False):
+    """The statistics of a shard, on disk."""
+
+    classes: dict[str, Count]
+
+
 class _TextStatistics(JobStatistics):
     """Adds up lengths and draws by split; the shard plan has the numbers of documents."""
 
@@ -211,6 +223,7 @@ class _TextStatistics(JobStatistics):
         self._lengths: dict[str, Int64s] = {}
 
     def add(self, split: str, records: int, statistics: dict[str, Any]) -> None:
+        statistics = typed_statistics(statistics, _ShardStatistics)
         self._examples[split] += records
         self._counts.setdefault(split, Counter()).update(statistics["counts"])
         self._classes.setdefault(split, Counter()).update(statistics.get("classes", {}))
@@ -296,5 +309,5 @@ def read_run_files(
     job: TextJob, level: int, number: int, *, histograms: bool = True
 ) -> list[RunFile]:
     """Reads the tails of the run files of a work item: mostly one, more from a huge file."""
-    infos = run_files_from_json(read_json(job.description_path(level, number)))
+    infos = load_run_files(job.description_path(level, number))
     return [read_run_file(info, histograms=histograms) for info in infos]

@@ -23,7 +23,7 @@ from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.dataset.labels import check_class_count
 from recordmill.transforms.dataset.rejects import write_rejects
 from recordmill.transforms.dataset.splits import choose_splits
-from recordmill.transforms.dataset.workspace import read_json, write_json
+from recordmill.transforms.dataset.workspace import write_json
 from recordmill.transforms.sources.document_batch import DocumentBatch
 from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentLimits
 from recordmill.transforms.sources.documents import read_documents
@@ -33,7 +33,7 @@ from recordmill.transforms.storage import files
 from recordmill.transforms.text.chunk_fields import ChunkFields
 from recordmill.transforms.text.chunk_records import id_words
 from recordmill.transforms.text.chunks import ChunkCutter, Chunks, concatenate, select
-from recordmill.transforms.text.descriptions import ScatterResult
+from recordmill.transforms.text.descriptions import ScatterResult, load_scatter_result
 from recordmill.transforms.text.examples import Objective
 from recordmill.transforms.text.job import TextJob
 from recordmill.transforms.text.run_files import RunFileInfo, histogram, write_run_file
@@ -100,7 +100,7 @@ class Scatterer:
         """Runs work item `number` unless it is done; returns its description."""
         description = self._job.description_path(0, number)
         if files.exists(description):
-            return ScatterResult.from_json(read_json(description))
+            return load_scatter_result(description)
         sources = read_work_item(self._job.workspace.work, number)
         # A file that cannot be cut may hold more text than a work item should: it becomes several
         # run files.

@@ -23,9 +23,15 @@ from recordmill.transforms.dataset.content_sample import ContentSample, shared_c
 from recordmill.transforms.dataset.error_budget import check_budget, fail
 from recordmill.transforms.dataset.labels import check_class_count, class_names, first_fraction
 from recordmill.transforms.dataset.shard_counts import count_shards
-from recordmill.transforms.dataset.workspace import read_json, write_json
+from recordmill.transforms.dataset.workspace import write_json
 from recordmill.transforms.storage import files
-from recordmill.transforms.text.descriptions import PlannedSplit, ScatterResult, ShardPlan
+from recordmill.transforms.text.descriptions import (
+    PlannedSplit,
+    ScatterResult,
+    ShardPlan,
+    load_scatter_result,
+    load_shard_plan,
+)
 from recordmill.transforms.text.job import TextJob, read_run_files
 from recordmill.transforms.text.merge_tree import MergeTree
 from recordmill.transforms.text.regroup import drop_runs
@@ -100,7 +106,7 @@ def plan_shards(job: TextJob, tree: MergeTree) -> list[SplitShards]:
     if not files.exists(job.shard_plan_path):
         totals = _Totals(len(job.splits))
         for number in range(tree.tasks):
-            totals.add(number, ScatterResult.from_json(read_json(job.description_path(0, number))))
+            totals.add(number, load_scatter_result(job.description_path(0, number)))
         check_budget(job, accepted=totals.documents_read, reasons=totals.rejected)
         histograms = _sum_histograms(job, tree)
         plan = _decide(job, totals, [int(row.sum()) for row in histograms])
@@ -111,7 +117,7 @@ def plan_shards(job: TextJob, tree: MergeTree) -> list[SplitShards]:
 
 def read_shard_plan(job: TextJob) -> list[SplitShards]:
     """Reads the decision of `plan_shards`."""
-    plan = ShardPlan.from_json(read_json(job.shard_plan_path))
+    plan = load_shard_plan(job.shard_plan_path)
     with np.load(io.BytesIO(files.read_bytes(_sums_path(job)))) as sums:
         return [
             SplitShards(

@@ -132,7 +132,7 @@ def _read_labels(folder: str, listing: Listing) -> _Labels:
     listing.report_file(path)
     rows: dict[str, tuple[str, str]] = {}
     problems = []
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         fields = [field.strip() for field in line.split("\t")]
         if len(fields) >= 5 and "." in fields[2] and not any(fields[5:]):
             _, flag, name, _, mask = fields[:5]

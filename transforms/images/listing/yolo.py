@@ -160,7 +160,12 @@ def _key(name: str, folder: str) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    return [line.strip() for line in text.splitlines() if line.strip()]
+    return [line.strip() for line in _split(text) if line.strip()]
+
+
+def _split(text: str) -> list[str]:
+    """Returns lines; not splitlines, which makes two names of one with a rarer separator in it."""
+    return text.replace("\r\n", "\n").split("\n")
 
 
 def _yaml_names(text: str, path: str) -> list[str]:
@@ -169,7 +174,7 @@ def _yaml_names(text: str, path: str) -> list[str]:
     Raises:
       UsageError: it is none of these.
     """
-    lines = [re.sub(r"\s+#.*", "", line).rstrip() for line in text.splitlines()]
+    lines = [re.sub(r"\s+#.*", "", line).rstrip() for line in _split(text)]
     start = next((i for i, line in enumerate(lines) if re.match(r"names\s*:", line)), None)
     names: list[str] = []
     if start is not None:
@@ -180,7 +185,7 @@ def _yaml_names(text: str, path: str) -> list[str]:
         else:
             for line in filter(None, rest):
                 item = _LINE.fullmatch(line)
-                if item is None or (item[1] and int(item[1]) != len(names)):
+                if item is None or (item[1] and item[1].lstrip("0") != str(len(names) or "")):
                     break
                 names.append(item[2].strip("'\""))
     if not names or len(set(names)) != len(names):
@@ -194,6 +199,9 @@ def _yaml_names(text: str, path: str) -> list[str]:
 def _inline_list(text: str) -> list[str]:
     inner = text[1 : text.index("]")] if "]" in text else ""
     try:
-        return [str(name) for name in orjson.loads(f"[{inner}]")]
+        values = orjson.loads(f"[{inner}]")
+        if all(type(value) in (str, int, float, bool) for value in values):
+            return [str(value) for value in values]
+        return []
     except ValueError:
         return [name.strip().strip("'\"") for name in inner.split(",") if name.strip()]
