@@ -65,6 +65,7 @@ setup(
     install_requires=[
         "google-crc32c>=1.5,<2",
         "lazy-loader>=0.4,<1",
+        "msgspec>=0.19,<1",
         "numpy>=1.26,<3",
         "tensorflow>=2.20,<2.22",
     ],

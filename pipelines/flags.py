@@ -78,6 +78,8 @@ class TextInputFlags(InputFlags):
     columns: str | None
     delimiter: str | None
     quoting: str
+    max_compression_ratio: int
+    allow_outside: list[str] | None
     encoding: str
     encoding_errors: str
     do_lower_case: bool
@@ -127,6 +129,7 @@ class ImageFlags(JobFlags):
     # Input.
     layout: str
     annotations: list[str] | None
+    allow_outside: list[str] | None
     masks: str
     mask_suffix: str
     labels: str
@@ -166,6 +169,7 @@ class ImageFlags(JobFlags):
     wrong_extension: Literal["accept", "reject"]
     no_check: bool
     max_pixels: int | None
+    max_scans: int
     # Statistics and augmentation.
     statistics: Literal["none", "sample", "full"]
     statistics_sample: int | None

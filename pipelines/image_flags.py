@@ -91,6 +91,7 @@ _RULES = {
 # Flag -> the layouts that it says something of.
 _LAYOUTS = {
     "gif": ("coco", "dagm", "flat", "folders", "pairs", "severstal", "table", "voc", "yolo"),
+    "max_scans": ("coco", "dagm", "flat", "folders", "pairs", "severstal", "table", "voc", "yolo"),
     "max_pixels": ("coco", "dagm", "flat", "folders", "pairs", "severstal", "table", "voc", "yolo"),
     "no_check": ("coco", "dagm", "flat", "folders", "pairs", "severstal", "table", "voc", "yolo"),
     "label_folder": ("folders", "table"),

@@ -17,6 +17,7 @@ from recordmill.pipelines.compat import FlagGroup
 from recordmill.pipelines.flags import ImageFlags
 from recordmill.pipelines.image_flags import check_flags
 from recordmill.pipelines.options import (
+    add_boundary_argument,
     add_budget_argument,
     add_output_arguments,
     input_patterns,
@@ -27,7 +28,7 @@ from recordmill.records.errors import UsageError, one_of
 from recordmill.transforms.dataset.labels import read_labels
 from recordmill.transforms.images.augmentation import OPERATIONS, AugmentationSpec
 from recordmill.transforms.images.compat import MAX_PIXELS
-from recordmill.transforms.images.decoding import DecodeSpec
+from recordmill.transforms.images.decoding import USUAL_SCANS, DecodeSpec
 from recordmill.transforms.images.encoding import ENCODINGS, EncodeSpec
 from recordmill.transforms.images.examples import FORMATS, TASKS, ImageSpec
 from recordmill.transforms.images.geometry import MODES, RESAMPLING, TransformSpec, parse_size
@@ -101,6 +102,7 @@ def add_source_arguments(parser: argparse.ArgumentParser) -> None:
         help="DAGM: leave out the images that Labels.txt marks as free of defects.",
     )  # fmt: skip
     add_annotation_arguments(group)
+    add_boundary_argument(group)
     add_budget_argument(group)
 
 
@@ -185,6 +187,10 @@ def _add_pixel_arguments(group: FlagGroup) -> None:
         help="Trust images that are kept byte for byte, instead of decoding each once.",
     )  # fmt: skip
     group.add_argument("--max_pixels", type=int, help="Images of more pixels are rejected.")
+    group.add_argument(
+        "--max_scans", type=int, default=USUAL_SCANS, metavar="N",
+        help="Progressive JPEGs of more scans are rejected; usual ones have ten.",
+    )  # fmt: skip
 
 
 def _add_statistics_arguments(group: FlagGroup) -> None:
@@ -272,6 +278,7 @@ def _source_spec(options: ImageFlags) -> SourceSpec:
         label_pattern=options.label_pattern,
         box_format=options.box_format,
         box_units=options.box_units,
+        allow_outside=tuple(options.allow_outside or ()),
     )
 
 
@@ -315,6 +322,7 @@ def _image_spec(options: ImageFlags) -> ImageSpec:
             check=not options.no_check,
             max_pixels=MAX_PIXELS if options.max_pixels is None else options.max_pixels,
             wrong_extension=options.wrong_extension,
+            max_scans=options.max_scans,
         ),
         transform=TransformSpec(
             parse_size(options.image_size) if options.image_size else None,

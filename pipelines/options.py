@@ -32,6 +32,15 @@ def add_budget_argument(group: FlagGroup) -> None:
     )  # fmt: skip
 
 
+def add_boundary_argument(group: FlagGroup) -> None:
+    """Adds the flag for files outside of the input."""
+    group.add_argument(
+        "--allow_outside", action="append", metavar="PATH",
+        help="A folder outside of the input that links and annotations may name too; may be given "
+        "several times. Unset: what leads outside is rejected.",
+    )  # fmt: skip
+
+
 def add_output_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags for the output folder, its splits and its shards."""
     group = parser.add_argument_group("output")

@@ -11,7 +11,7 @@ from collections.abc import Set
 from recordmill.pipelines.flags import TextFlags, TextInputFlags
 from recordmill.pipelines.options import parse_splits
 from recordmill.records.errors import UsageError
-from recordmill.transforms.sources.document_spec import DocumentSpec
+from recordmill.transforms.sources.document_spec import USUAL_COMPRESSION_RATIO, DocumentSpec
 from recordmill.transforms.text.tokenization import Vocabulary
 
 _WINDOWS = ("mlm", "mlm_tokens")
@@ -171,6 +171,16 @@ def check_formats(spec: DocumentSpec, formats: Set[str], num_splits: int) -> Non
             f"--text_field={spec.text_field} is for JSON, CSV and TSV, and the input is "
             f"{_listed(formats)}; leave it out, or name the format with --input_format"
         )
+
+
+def check_ratio(spec: DocumentSpec, *, is_compressed: bool) -> None:
+    """Refuses --max_compression_ratio where nothing is compressed.
+
+    Raises:
+      UsageError: it was given all the same.
+    """
+    if spec.max_compression_ratio != USUAL_COMPRESSION_RATIO and not is_compressed:
+        raise _no_effect("max_compression_ratio", "where no file is compressed")
 
 
 def _listed(formats: Set[str]) -> str:

@@ -9,6 +9,7 @@ from recordmill.pipelines.arguments import BooleanFlag
 from recordmill.pipelines.compat import FlagGroup
 from recordmill.pipelines.flags import TextFlags, TextInputFlags
 from recordmill.pipelines.options import (
+    add_boundary_argument,
     add_budget_argument,
     add_output_arguments,
     job_options,
@@ -24,6 +25,7 @@ from recordmill.transforms.sources.document_spec import (
     HEADERS,
     QUOTINGS,
     SPLITTERS,
+    USUAL_COMPRESSION_RATIO,
     DocumentSpec,
 )
 from recordmill.transforms.text.classification import ClassifySpec
@@ -70,6 +72,12 @@ def add_input_arguments(parser: argparse.ArgumentParser) -> None:
         "--encoding_errors", default="strict", choices=("strict", "replace"),
         help="strict rejects lines with invalid bytes, replace puts U+FFFD instead of the bytes.",
     )  # fmt: skip
+    group.add_argument(
+        "--max_compression_ratio", type=int, default=USUAL_COMPRESSION_RATIO, metavar="N",
+        help="A compressed file that unpacks to more than 64 MiB and more than N times its size is "
+        "read up to there, and rejected.",
+    )  # fmt: skip
+    add_boundary_argument(group)
     add_budget_argument(group)
     group.add_argument(
         "--do_lower_case", action=BooleanFlag, default=True,
@@ -212,6 +220,7 @@ class TextRequest:
       input_format: as in --input_format.
       vocab_file: the path of the vocabulary.
       check_case: as in --check_case.
+      allow_outside: folders beyond those of the globs that links may lead to.
     """
 
     job: TextJob
@@ -220,6 +229,7 @@ class TextRequest:
     input_format: str
     vocab_file: str
     check_case: bool = True
+    allow_outside: tuple[str, ...] = ()
 
 
 def document_spec(
@@ -240,6 +250,7 @@ def document_spec(
         documents, splitter, options.encoding, options.encoding_errors,
         options.text_field, split_by, options.header, tuple(name.strip() for name in columns),
         "\t" if named in ("tab", "\\t") else named, quoting=options.quoting,
+        max_compression_ratio=options.max_compression_ratio,
     )  # fmt: skip
 
 
@@ -313,5 +324,6 @@ def text_request(namespace: argparse.Namespace) -> TextRequest:
         dupe_splits=_dupe_splits(options),
     )
     return TextRequest(
-        job, patterns, splits, options.input_format, options.vocab_file, options.check_case
-    )
+        job, patterns, splits, options.input_format, options.vocab_file, options.check_case,
+        tuple(options.allow_outside or ()),
+    )  # fmt: skip

@@ -64,6 +64,7 @@ class VocabRequest:
       lower_case: as in --do_lower_case.
       max_rejected: the share of inputs that may be rejected, in [0, 1].
       learn: the vocabulary wanted.
+      allow_outside: folders beyond those of the globs that links may lead to.
 
     Raises:
       UsageError: a value is not valid.
@@ -76,6 +77,7 @@ class VocabRequest:
     lower_case: bool
     max_rejected: float
     learn: LearnSpec
+    allow_outside: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 <= self.max_rejected <= 1:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+import google_crc32c
+
 from recordmill.reader.record_ranges import Ints, parse_index
 from recordmill.records.errors import UsageError, one_of
 from recordmill.records.inside import check_inside
@@ -15,6 +17,7 @@ from recordmill.records.manifest import (
     ShardInfo,
     check_success,
 )
+from recordmill.records.manifest_checks import shard_defects
 from recordmill.records.schema import Schema
 from recordmill.records.shards import is_shard_file, shard_folder
 
@@ -55,6 +58,7 @@ class FinishedDataset:
         Raises:
           UsageError: there is no such file.
           RunError: it lies outside of the dataset.
+          UsageError: there is no such file, or it has not the checksum of the manifest.
         """
         check_inside(self.path, [name], follow=True)
         content = _read(self.file(name))
@@ -63,12 +67,18 @@ class FinishedDataset:
                 f"{self.path} must hold {name}, which the manifest lists, and does not; copy the "
                 "dataset again, whole"
             )
+        expected = self.manifest.files.get(name)
+        if expected is not None and google_crc32c.value(content) != expected:
+            raise UsageError(
+                f"{self.file(name)} must have the checksum of the manifest, and has another; copy "
+                "it again, and check the dataset with `recordmill verify`"
+            )
         return content
 
     def index(self, shard: ShardInfo) -> Ints:
         """Returns the byte offset of each record of a shard, `[num_records] int64`."""
         name = shard.name.index_path
-        return parse_index(self.read(name), shard.records, 1, name)
+        return parse_index(self.read(name), shard.records, 1, name, record_bytes=shard.record_bytes)
 
     def check_files(self, split: Split) -> None:
         """Checks that a split's folder holds its shards and nothing else.
@@ -177,9 +187,14 @@ def open_dataset(path: str | os.PathLike[str]) -> FinishedDataset:
     try:
         manifest = Manifest.from_bytes(content)
         schema = Schema.from_json(manifest.features)
-    except (ValueError, TypeError, KeyError) as error:
+    except ValueError as error:
         raise UsageError(f"{_join(folder, MANIFEST_PATH)} cannot be used: {error}") from error
     check_inside(folder, manifest.paths)
+    if defect := next(shard_defects(manifest), ""):
+        raise UsageError(
+            f"{_join(folder, MANIFEST_PATH)} cannot be used: {defect}; see all by `recordmill "
+            "verify`, and copy or write the dataset anew"
+        )
     return FinishedDataset(folder, manifest, schema)
 
 

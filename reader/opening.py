@@ -12,6 +12,7 @@ from recordmill.reader.options import OnError, ReaderOptions
 from recordmill.reader.order import Order
 from recordmill.reader.record_ranges import RecordOffsets, RecordRange, without
 from recordmill.reader.selection import Part, parse_selection
+from recordmill.reader.shard_guard import ShardGuard
 from recordmill.reader.source import RecordSource
 from recordmill.reader.workers import Worker
 from recordmill.records.errors import UsageError
@@ -61,6 +62,7 @@ def open_split(path: str | os.PathLike[str], split: str, options: ReaderOptions)
     parts = parse_selection(split, dataset.split_records, dataset.path)
     shards, record_ranges = _record_ranges(dataset, parts)
     paths = _local_paths(dataset, shards, options)
+    guard = ShardGuard(dataset, shards, paths, check_sizes=options.on_error == "fail")
     skipped, record_ranges = _skip_unreadable(
         dataset, shards, paths, record_ranges, options.on_error
     )
@@ -68,6 +70,7 @@ def open_split(path: str | os.PathLike[str], split: str, options: ReaderOptions)
     source = RecordSource(
         tuple(paths), dataset.manifest.compression,
         _record_offsets(dataset, shards, every_record=bool(skipped)), dataset.schema, record_bytes,
+        guard,
     )  # fmt: skip
     order = _make_order(source, record_ranges, worker, options)
     if not order.steps_per_epoch:
@@ -128,7 +131,8 @@ def _skip_unreadable(
     from recordmill.reader.damage import scan_shards
 
     compression = dataset.manifest.compression
-    by_shard = scan_shards(paths, compression, lambda i: dataset.index(shards[i]))
+    sizes = [shard.record_bytes for shard in shards]
+    by_shard = scan_shards(paths, compression, lambda i: dataset.index(shards[i]), sizes)
     unreadable = [record for records in by_shard for record in records]
     if on_error == "skip_shard":
         corrupt = {i for i, records in enumerate(by_shard) if records}
@@ -153,8 +157,9 @@ def _record_offsets(
     records = [shard.records for shard in shards]
     limit = {"most": sum(records)} if every_record else {}
     return RecordOffsets(
-        dataset.read, [shard.name.index_path for shard in shards], records, **limit
-    )
+        dataset.read, [shard.name.index_path for shard in shards], records,
+        [shard.record_bytes for shard in shards], **limit,
+    )  # fmt: skip
 
 
 def _make_order(

@@ -54,6 +54,8 @@ def build_dataset(
         count = epochs * order.steps_per_epoch - start_step
     options = tf.data.Options()
     options.deterministic = True
+    # The element that a range of records makes is called stateful, and has no state to save.
+    options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     dataset = dataset.apply(tf.data.experimental.assert_cardinality(count))
     return raise_one_line(dataset.prefetch(tf.data.AUTOTUNE).with_options(options))

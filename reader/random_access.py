@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import operator
 import os
 import struct
@@ -13,12 +12,13 @@ import numpy as np
 
 from recordmill.reader.dataset import open_dataset
 from recordmill.reader.examples import parse_record
+from recordmill.reader.framing import FOOTER_BYTES, HEADER_BYTES, masked_crc32c
 from recordmill.reader.record_ranges import RecordOffsets
 from recordmill.reader.selection import parse_selection
+from recordmill.reader.shard_files import OVERHEAD_BYTES, OpenShards
+from recordmill.reader.shard_guard import ShardGuard
 from recordmill.records.errors import RunError, UsageError
-
-_HEADER_BYTES = 12
-_FOOTER_BYTES = 4
+from recordmill.records.manifest import ShardInfo
 
 
 class RecordTable:
@@ -31,7 +31,8 @@ class RecordTable:
         """Opens a part of a split, such as "train[:10%]", of uncompressed shards.
 
         Raises:
-          UsageError: there is no such dataset or split, it is not on a local disk, or compressed.
+          UsageError: there is no such dataset or split, it is not on a local disk, or compressed,
+            or a shard or its index is not the one that the manifest describes.
         """
         dataset = open_dataset(path)
         if dataset.manifest.compression:
@@ -46,22 +47,24 @@ class RecordTable:
             )
         counts = {name: dataset.split(name).records for name in dataset.manifest.split_shards()}
         self._schema = dataset.schema
-        self._paths: list[str] = []
-        records: list[int] = []
-        index_paths: list[str] = []
+        shards: list[ShardInfo] = []
         numbers = []
         for part in parse_selection(split, counts, dataset.path):
             chosen = dataset.split(part.split)
             dataset.check_files(chosen)
-            numbers.append(sum(records) + np.arange(part.first, part.last))
-            for shard in chosen.shards:
-                self._paths.append(dataset.file(shard.name.path))
-                index_paths.append(shard.name.index_path)
-                records.append(shard.records)
+            before = sum(shard.records for shard in shards)
+            numbers.append(before + np.arange(part.first, part.last))
+            shards += chosen.shards
+        records = [shard.records for shard in shards]
+        self._paths = [dataset.file(shard.name.path) for shard in shards]
         self._numbers = np.concatenate(numbers)
         self._starts = np.cumsum([0, *records])
-        self._offsets = RecordOffsets(dataset.read, index_paths, records)
-        self._files: dict[int, mmap.mmap] = {}
+        self._guard = ShardGuard(dataset, shards, self._paths)
+        self._offsets = RecordOffsets(
+            dataset.read, [shard.name.index_path for shard in shards], records,
+            [shard.record_bytes for shard in shards],
+        )  # fmt: skip
+        self._files = OpenShards()
 
     def __len__(self) -> int:
         """Returns the number of records."""
@@ -94,42 +97,63 @@ class RecordTable:
         first = number - int(self._starts[shard])
         try:
             return parse_record(self._schema, self._read(shard, first))
-        except (ValueError, struct.error) as error:
+        except (OSError, ValueError, struct.error) as error:
+            reason = getattr(error, "strerror", None) or error
             raise RunError(
-                f"{self._paths[shard]}: record {first} cannot be read: {error}; copy the shard "
+                f"{self._paths[shard]}: record {first} cannot be read: {reason}; copy the shard "
                 "again, and check it with `recordmill verify`"
             ) from error
 
     def _read(self, shard: int, first: int) -> bytes:
-        offsets, skips = self._offsets.find(np.array([shard]), np.array([first]))
-        data = self._open(shard)
-        at = int(offsets[0])
-        for _ in range(int(skips[0])):
-            at += _HEADER_BYTES + struct.unpack_from("<Q", data, at)[0] + _FOOTER_BYTES
-        length, checksum = struct.unpack_from("<QI", data, at)
-        if _masked(data[at : at + 8]) != checksum:
-            raise ValueError("checksum of the length does not match")
-        end = at + _HEADER_BYTES + length
-        record = data[at + _HEADER_BYTES : end]
-        if (_masked(record),) != struct.unpack_from("<I", data, end):
+        """Returns a record, without framing.
+
+        Raises:
+          ValueError: it is broken, or the shard was cut.
+          RunError: the shard is gone, or has changed since the table was opened.
+        """
+        descriptor = self._open(shard)
+        bounds = self._offsets.bounds(shard, first, 1)
+        at, end = int(bounds[0]), int(bounds[1])
+        for _ in range(first % self._offsets.every):
+            at += OVERHEAD_BYTES + _length(os.pread(descriptor, HEADER_BYTES, at), end - at)
+        if self._offsets.every > 1:
+            header = os.pread(descriptor, HEADER_BYTES, at)
+            end = at + OVERHEAD_BYTES + _length(header, end - at)
+        data = os.pread(descriptor, end - at, at)
+        if OVERHEAD_BYTES + _length(data, end - at) != end - at:
+            raise ValueError("its length is not the one of the index")
+        if len(data) < end - at:
+            raise ValueError("the file ends before it")
+        record = data[HEADER_BYTES:-FOOTER_BYTES]
+        if (masked_crc32c(record),) != struct.unpack_from("<I", data, len(data) - FOOTER_BYTES):
             raise ValueError("checksum of the data does not match")
         return record
 
-    def _open(self, shard: int) -> mmap.mmap:
-        """Returns the shard's bytes, which the system reads where they are looked at."""
-        if shard not in self._files:
-            with open(self._paths[shard], "rb") as file:
-                self._files[shard] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        return self._files[shard]
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Returns what is pickled: all but open files."""
-        return {**self.__dict__, "_files": {}}
+    def _open(self, shard: int) -> int:
+        """Returns the descriptor of a shard; once it is open, its bytes stay where they are."""
+        descriptor = self._files.get(shard)
+        if descriptor is None:
+            if problem := self._guard.problem_of([shard]):
+                raise RunError(problem)
+            descriptor = self._files.open(shard, self._paths[shard])
+        return descriptor
 
 
-def _masked(data: bytes) -> int:
-    """Returns the masked crc32c of TFRecord framing."""
-    import google_crc32c
+def _length(header: bytes, room: int) -> int:
+    """Returns the length in a record's header.
 
-    crc = google_crc32c.value(data)
-    return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+    Args:
+      header: the first bytes of the record.
+      room: the bytes that it may take, framing included.
+
+    Raises:
+      ValueError: it is cut, its checksum does not match, or it is longer than it may be.
+    """
+    if len(header) < HEADER_BYTES:
+        raise ValueError("the file ends before it")
+    length, checksum = struct.unpack_from("<QI", header)
+    if masked_crc32c(header[:8]) != checksum:
+        raise ValueError("checksum of the length does not match")
+    if length > room - OVERHEAD_BYTES:
+        raise ValueError("its length is not the one of the index")
+    return int(length)

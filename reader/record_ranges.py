@@ -13,12 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from recordmill.reader.shard_files import OVERHEAD_BYTES
 from recordmill.records.errors import UsageError
 
 Ints = npt.NDArray[np.int64]
 
 _MAX_OFFSETS = 1 << 22
-_DIGITS = 20
+_DIGITS = 18  # of a number that fits into 63 bits
+_SPACE = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +59,23 @@ def without(
     return kept
 
 
-def parse_index(content: bytes, records: int, every: int, name: str) -> Ints:
+def parse_index(content: bytes, records: int, every: int, name: str, *, record_bytes: int) -> Ints:
     """Returns the byte offset of every `every`th record of an index file.
 
+    Args:
+      content: of the file.
+      records: in its shard.
+      every: which offsets to return.
+      name: of the file, for messages.
+      record_bytes: of all records of the shard, framing included.
+
     Raises:
-      UsageError: the file has not one line for each record.
+      UsageError: the file has not one line for each record, or its offsets are not those of
+        records that follow each other in so many bytes.
     """
     text = np.frombuffer(content, np.uint8)
     ends = np.flatnonzero(text == 10)
-    if len(ends) != records:
+    if len(ends) != records or (records and ends[-1] != len(text) - 1):
         raise UsageError(
             f"an index must have a line for each of the {records} records of its shard, and {name} "
             f"has {len(ends)}; see what is broken with `recordmill verify`"
@@ -74,6 +84,7 @@ def parse_index(content: bytes, records: int, every: int, name: str) -> Ints:
         return np.zeros(0, np.int64)
     begins = np.concatenate([[0], ends[:-1] + 1])[::every]
     offsets = np.zeros(len(begins), np.int64)
+    digits = np.zeros(len(begins), np.int64)
     open_ = np.ones(len(begins), bool)
     for digit in range(_DIGITS):
         at = np.minimum(begins + digit, len(text) - 1)
@@ -81,7 +92,23 @@ def parse_index(content: bytes, records: int, every: int, name: str) -> Ints:
         open_ &= (value >= 0) & (value <= 9)
         if not open_.any():
             break
+        digits += open_
         offsets = np.where(open_, offsets * 10 + value, offsets)
+    after = text[np.minimum(begins + digits, len(text) - 1)]
+    rooms = np.diff(np.append(offsets, record_bytes))
+    least = np.full(len(begins), every * OVERHEAD_BYTES)
+    least[-1] = OVERHEAD_BYTES
+    wrong = (digits == 0) | (after != _SPACE)
+    wrong[0] |= offsets[0] != 0
+    if not wrong.any():
+        wrong = rooms < least  # this line's offset, or the next one's
+    if wrong.any():
+        line = int(np.argmax(wrong)) * every
+        text_of_line = content.split(b"\n", line + 1)[line][:60].decode("ascii", "replace")
+        raise UsageError(
+            f"{name}: line {line + 1} must give the offset of a record in the {record_bytes} bytes "
+            f"of its shard, and is {text_of_line!r}; see what is broken with `recordmill verify`"
+        )
     return offsets
 
 
@@ -97,6 +124,7 @@ class RecordOffsets:
         read: Callable[[str], bytes],
         paths: Sequence[str],
         records: Sequence[int],
+        sizes: Sequence[int],
         *,
         most: int = _MAX_OFFSETS,
     ) -> None:
@@ -106,6 +134,7 @@ class RecordOffsets:
           read: returns the bytes of a file.
           paths: of the index files.
           records: in the shard of each.
+          sizes: the bytes of these records, framing included.
           most: offsets to keep.
 
         Raises:
@@ -115,12 +144,25 @@ class RecordOffsets:
         with ThreadPoolExecutor(16) as pool:
             contents = pool.map(read, paths)
             offsets = [
-                parse_index(content, count, self.every, path)
-                for content, count, path in zip(contents, records, paths, strict=True)
+                parse_index(content, count, self.every, path, record_bytes=size)
+                for content, count, path, size in zip(contents, records, paths, sizes, strict=True)
             ]
-        self._bases = np.cumsum([0, *map(len, offsets)])[:-1]
+        self._bases = np.cumsum([0, *map(len, offsets)])
         self._offsets = np.concatenate([*offsets, np.zeros(0, np.int64)])
+        self._sizes = np.array(sizes, np.int64)
 
     def find(self, shards: Ints, firsts: Ints) -> tuple[Ints, Ints]:
         """Returns the byte offset to begin at, and how many records to skip from there."""
         return self._offsets[self._bases[shards] + firsts // self.every], firsts % self.every
+
+    def bounds(self, shard: int, first: int, count: int) -> Ints:
+        """Returns where the groups of `every` records lie that hold some records of a shard.
+
+        Returns:
+          `[groups + 1] int64`: the byte offset of each group, and the end of the last one.
+        """
+        begin, end = int(self._bases[shard]), int(self._bases[shard + 1])
+        low = begin + first // self.every
+        high = min(begin + (first + count - 1) // self.every + 1, end)
+        last = self._offsets[high] if high < end else self._sizes[shard]
+        return np.append(self._offsets[low:high], last)

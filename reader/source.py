@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from recordmill.reader.record_ranges import Ints, RecordOffsets
+from recordmill.reader.shard_guard import ShardGuard
 from recordmill.records.schema import Schema
 
 
@@ -18,6 +21,7 @@ class RecordSource:
       record_offsets: of the records; None where files can only be read from the beginning.
       schema: of the records.
       record_bytes: the mean size of a record.
+      guard: notices shards that change.
     """
 
     paths: tuple[str, ...]
@@ -25,6 +29,7 @@ class RecordSource:
     record_offsets: RecordOffsets | None
     schema: Schema
     record_bytes: int
+    guard: ShardGuard
 
     @property
     def skips_records(self) -> bool:
@@ -41,3 +46,16 @@ class RecordSource:
         if self.record_offsets is None:
             return 0 * firsts, firsts
         return self.record_offsets.find(shards, firsts)
+
+    def problem_before_reading(self, shards: Ints, firsts: Ints, counts: Ints) -> str:
+        """Returns why some ranges of records must not be read, in one line, "" where they may be.
+
+        Args:
+          shards, firsts: as `find` takes them.
+          counts: `[n] int64`, records to read.
+        """
+        problem = self.guard.problem_of(np.unique(shards).tolist())
+        if problem or self.record_offsets is None:
+            return problem
+        ranges = zip(shards.tolist(), firsts.tolist(), counts.tolist(), strict=True)
+        return self.guard.wrong_length(self.record_offsets, ranges)

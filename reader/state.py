@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import reprlib
 from dataclasses import asdict, dataclass
 
 from recordmill.reader.opening import OpenedSplit
@@ -10,6 +11,7 @@ from recordmill.reader.options import ReaderOptions
 from recordmill.reader.order import ORDER_VERSION
 from recordmill.records.errors import UsageError
 from recordmill.records.hashing import fingerprint64
+from recordmill.records.typed_json import Count, FormatError, convert, decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +79,11 @@ def parse_state(state: str, identity: OrderIdentity) -> int:
       UsageError: it is not a state, or it is of another order; names the first difference.
     """
     try:
-        values = json.loads(state)
-        step = int(values.pop("step"))
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        if not isinstance(state, str):
+            raise FormatError(f"it is of type {type(state).__name__}")
+        values = decode(state.encode(errors="replace"), dict[str, object])
+        step = convert(values.pop("step", None), Count)
+    except FormatError as error:
         raise UsageError(
             f"a reader's state must be what state() returned, and is not: {error}"
         ) from error
@@ -91,8 +95,9 @@ def parse_state(state: str, identity: OrderIdentity) -> int:
             )
         if values[name] != expected:
             raise UsageError(
-                f"a state must be of the same order, and its {name} is {values[name]!r} where this "
-                f"reader has {expected!r}; open the reader as before"
+                f"a state must be of the same order, and its {name} is "
+                f"{reprlib.repr(values[name])} where this reader has {expected!r}; open the "
+                "reader as before"
             )
     return step
 

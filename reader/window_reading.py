@@ -35,6 +35,7 @@ class WindowArrays(NamedTuple):
       picks: `[num_rows] int64`, the position of each row's record in the strings of all ranges.
       keys: `[num_rows, 2] int64`, epoch and number of the record.
       steps: `[] int64`, batches to make of them; the last one can be smaller, or empty.
+      problem: `[] string`, why the window must not be read, in one line; "" where it may be.
     """
 
     read_ranges: Ints
@@ -42,6 +43,7 @@ class WindowArrays(NamedTuple):
     picks: Ints
     keys: Ints
     steps: np.int64
+    problem: bytes
 
 
 class WindowPlanner:
@@ -68,6 +70,9 @@ class WindowPlanner:
         steps = np.int64(min(order.window_steps, steps_left) - from_step)
         columns = [(r.shard, 0, 0, r.count, r.first) for r in plan.read_ranges]
         read_ranges = np.array(columns, np.int64)
+        problem = self._source.problem_before_reading(
+            read_ranges[:, _SHARD], read_ranges[:, _FIRST], read_ranges[:, _COUNT]
+        )
         stride = max(np.int64(1), read_ranges[:, _COUNT].max())
         read_ranges[:, _OFFSET], read_ranges[:, _SKIP] = self._source.find(
             read_ranges[:, _SHARD], read_ranges[:, _FIRST]
@@ -79,7 +84,7 @@ class WindowPlanner:
         numbers = np.array([r.number for r in plan.read_ranges], np.int64)[range_of_row] + within
         numbers[plan.rows == FILLER] = FILLER
         keys = np.stack([np.full_like(numbers, epoch), numbers], axis=1)
-        return WindowArrays(read_ranges, stride, picks, keys, steps)
+        return WindowArrays(read_ranges, stride, picks, keys, steps, problem.encode())
 
 
 def read_windows(
@@ -94,9 +99,12 @@ def read_windows(
     reader = _RangeReader(source, order.max_range_records)
 
     def window(number: tf.Tensor) -> tf.data.Dataset:
-        arrays = tf.numpy_function(planner, [number], [tf.int64] * 5, stateful=False)
-        shapes: tuple[list[int | None], ...] = ([None, 5], [], [None], [None, 2], [])
-        ranges, stride, picks, keys, steps = map(tf.ensure_shape, arrays, shapes)
+        kinds = [tf.int64] * 5 + [tf.string]
+        arrays = tf.numpy_function(planner, [number], kinds, stateful=False)
+        shapes: tuple[list[int | None], ...] = ([None, 5], [], [None], [None, 2], [], [])
+        ranges, stride, picks, keys, steps, problem = map(tf.ensure_shape, arrays, shapes)
+        with tf.control_dependencies(check_in_graph(tf.equal(problem, ""), problem)):
+            ranges = tf.identity(ranges)
         blocks = tf.data.Dataset.from_tensor_slices(ranges).interleave(
             in_graph(lambda read_range: reader.read(read_range, stride)),
             _RANGES_AT_ONCE,
@@ -105,7 +113,13 @@ def read_windows(
             deterministic=True,
         )
         whole = blocks.batch(tf.shape(ranges, tf.int64)[0])
-        return whole.map(in_graph(lambda x: (tf.reshape(x, [-1]), picks, keys, steps)))
+
+        def checked(x: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            after = tf.numpy_function(reader.problem_after, [ranges], tf.string, stateful=False)
+            with tf.control_dependencies(check_in_graph(tf.equal(after, ""), after)):
+                return tf.reshape(x, [-1]), picks, keys, steps
+
+        return whole.map(in_graph(checked))
 
     return tf.data.Dataset.range(planner.first, last).flat_map(in_graph(window)).prefetch(1)
 
@@ -137,7 +151,11 @@ class _RangeReader:
             records = records.skip(read_range[_SKIP])
         # Whole batches are checked, because each layer costs every record a tenth of its parsing.
         block = records.take(read_range[_COUNT]).batch(self._max_records)
-        block = block.ignore_errors().concatenate(self._nothing).take(1)
+        block = block.concatenate(self._nothing).take(1)
+        # One try: the dataset of a file that is gone fails again each time it is asked.
+        once = tf.data.Dataset.from_tensors(0)
+        once = once.map(in_graph(lambda _: tf.data.Dataset.get_single_element(block)))
+        block = once.ignore_errors().concatenate(self._nothing).take(1)
 
         def fill(records: tf.Tensor) -> tf.Tensor:
             return tf.cond(
@@ -166,9 +184,19 @@ class _RangeReader:
         with tf.control_dependencies(check_in_graph(False, message)):
             return tf.constant(True)
 
+    def problem_after(self, read_ranges: Ints) -> bytes:
+        """Returns what has happened to the shards of ranges while they were read, "" for nothing.
+
+        Args:
+          read_ranges: of a window, as in `WindowArrays`.
+        """
+        return self._source.guard.problem_of(np.unique(read_ranges[:, _SHARD]).tolist()).encode()
+
     def _describe_read_error(self, read_range: Ints) -> Any:
         """Reads a range once more, in Python, to name the record at which it ends too early."""
         shard, offset, skip, count, first = map(int, read_range)
+        if problem := self._source.guard.problem_of([shard]):
+            return problem.encode()
         path = self._source.paths[shard]
         unreadable = first_unreadable_record(
             path, self._source.compression, first=first - skip, count=skip + count, offset=offset

@@ -8,10 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
+from typing import Annotated, Any
 
+import msgspec
+
+from recordmill.records.paths import is_inside
 from recordmill.records.shards import DEFAULT_TEMPLATE, ShardName
+from recordmill.records.typed_json import Count, FormatError, Uint32, convert, decode
 
 MANIFEST_PATH = "_meta/manifest.json"
 STATISTICS_PATH = "_meta/statistics.json"
@@ -20,6 +25,8 @@ REJECTED_PATH = "_meta/rejected"
 SUCCESS_PATH = "_SUCCESS"
 FORMAT_VERSION = 1
 DEFAULT_VERSION = "1.0.0"
+
+Compression = Annotated[str, msgspec.Meta(pattern="^(GZIP|ZLIB)?$")]
 
 
 def to_json(content: Any) -> bytes:
@@ -40,12 +47,12 @@ class ShardInfo:
     """
 
     split: str
-    index: int
-    count: int
-    records: int
-    file_bytes: int
-    record_bytes: int
-    crc32c: int
+    index: Count
+    count: Count
+    records: Count
+    file_bytes: Count
+    record_bytes: Count
+    crc32c: Uint32
     template: str = DEFAULT_TEMPLATE
 
     @property
@@ -78,11 +85,11 @@ class Manifest:
     config: dict[str, Any]
     fingerprint: str
     features: list[dict[str, Any]]
-    compression: str
+    compression: Compression
     versions: dict[str, str]
     sources: dict[str, Any]
     counts: dict[str, Any]
-    files: dict[str, int]
+    files: dict[str, Uint32]
     shards: list[ShardInfo] = field(default_factory=list)
     format_version: int = FORMAT_VERSION
     version: str = DEFAULT_VERSION
@@ -106,17 +113,34 @@ class Manifest:
         Raises:
           ValueError: the bytes are no manifest, or one of a later release.
         """
-        content = json.loads(data)
+        content: Any = decode(data, object)
         if not isinstance(content, dict) or "format_version" not in content:
-            raise ValueError("not a recordmill manifest")
-        if content["format_version"] > FORMAT_VERSION:
-            raise ValueError(
-                f"written by a later recordmill (format {content['format_version']}, this one "
-                f"reads {FORMAT_VERSION}); upgrade recordmill"
+            raise FormatError("not a recordmill manifest")
+        release = content["format_version"]
+        if type(release) is not int or release < 1:
+            raise FormatError(f"format_version must be {FORMAT_VERSION}, and is {release!r:.40}")
+        if release > FORMAT_VERSION:
+            raise FormatError(
+                f"written by a later recordmill (format {release}, this one reads "
+                f"{FORMAT_VERSION}); upgrade recordmill"
             )
-        template = content.get("shard_template", DEFAULT_TEMPLATE)
-        shards = [ShardInfo(**shard, template=template) for shard in content.pop("shards")]
-        return cls(**content, shards=shards)
+        if "shards" not in content:
+            raise FormatError("shards is missing")
+        manifest = convert(content, cls)
+        template = manifest.shard_template
+        if not all(part in template for part in ("{SPLIT}", "{SHARD_X_OF_Y}")):
+            raise FormatError(
+                f"shard_template must hold {{SPLIT}} and {{SHARD_X_OF_Y}}, and is {template!r:.80}"
+            )
+        shards = [replace(shard, template=template) for shard in manifest.shards]
+        for number, shard in enumerate(shards):
+            try:
+                paths = (shard.name.path, shard.name.index_path)
+            except ValueError as error:
+                raise FormatError(f"shards[{number}]: {error}") from error
+            _check_inside(paths)
+        _check_inside(manifest.files)
+        return replace(manifest, shards=shards)
 
     @property
     def paths(self) -> list[str]:
@@ -129,6 +153,12 @@ class Manifest:
         for shard in sorted(self.shards, key=lambda shard: shard.name):
             splits.setdefault(shard.split, []).append(shard)
         return splits
+
+
+def _check_inside(paths: Iterable[str]) -> None:
+    for path in paths:
+        if not is_inside(path):
+            raise FormatError(f"it lists {path!r:.80}, which is not inside of the dataset")
 
 
 def success_bytes(manifest: bytes) -> bytes:

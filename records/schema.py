@@ -9,12 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
+from recordmill.records.typed_json import FormatError, convert
+
 DType = Literal["int64", "float32", "bytes"]
 Kind = Literal["values", "image", "pixels", "classes", "boxes", "text"]
 
 _TFDS = "tensorflow_datasets.core.features."
 _TFDS_DTYPE = {"int64": "int64", "float32": "float32", "bytes": "object"}
 OBJECTS = "objects"
+_MOST_VALUES = 1 << 31  # a message of protobuf has fewer bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,15 @@ class Feature:
     classes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if not self.name or not self.name.isprintable():
+            raise ValueError(f"a feature's name must be printable text, got {self.name!r:.80}")
+        if any(dimension is not None and dimension < 0 for dimension in self.shape):
+            raise ValueError(f"{self.name}: dimensions must be 0 or more, got {self.shape}")
+        if (self.values or 0) > _MOST_VALUES:
+            raise ValueError(
+                f"{self.name}: a record must have at most {_MOST_VALUES} values of a feature, and "
+                f"has {self.shape}"
+            )
         if None in self.shape[1:]:
             raise ValueError(f"{self.name}: only the first dimension may be None, got {self.shape}")
         if (self.kind in ("image", "pixels")) != (len(self.image_shape) == 3):
@@ -111,12 +123,15 @@ class Schema:
 
     @classmethod
     def from_json(cls, features: list[dict[str, Any]]) -> Schema:
-        """Reads what `to_json` returned."""
-        tuples: list[dict[str, Any]] = [
-            {name: tuple(v) if isinstance(v, list) else v for name, v in feature.items()}
-            for feature in features
-        ]
-        return cls(tuple(Feature(**feature) for feature in tuples))
+        """Reads what `to_json` returned.
+
+        Raises:
+          ValueError: it is something else; names the field.
+        """
+        try:
+            return cls(tuple(convert(features, list[Feature])))
+        except FormatError as error:
+            raise FormatError(f"features: {error}") from error
 
     def tfds_features(self) -> dict[str, Any]:
         """Returns the content of TFDS's `features.json`.

@@ -11,6 +11,7 @@ import logging
 import re
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from typing import Any
 
 import pytest
 
+SILENT_SECONDS = 6.0  # that a "silent" service keeps a connection open without a word
 BUCKET = "bucket"
 
 # A rule returns the fault of a request: "" for none, "429" or another status, "drop" before it is
@@ -98,6 +100,9 @@ def _handler(base: Any, cloud: Cloud) -> Any:
                 serve()
                 return
             if fault == "drop":
+                self._hang_up()
+            elif fault == "silent":
+                time.sleep(SILENT_SECONDS)
                 self._hang_up()
             elif fault.isdigit():
                 self.rfile.read(int(self.headers.get("Content-Length") or 0))

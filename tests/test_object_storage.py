@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from recordmill.records.errors import RunError
 from recordmill.transforms.dataset import commit as committing
 from recordmill.transforms.storage import files, google_storage
 
-from .cloud_storage import BUCKET, Cloud, after, breaking, cloud, once, only
+from .cloud_storage import BUCKET, SILENT_SECONDS, Cloud, after, breaking, cloud, once, only
 from .pipelines.jobs import CASES, JobCase, shard_bytes
 
 __all__ = ["cloud"]
@@ -52,6 +53,30 @@ def place(cloud: Cloud) -> Iterator[str]:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests are given up soon."""
     monkeypatch.setattr(google_storage, "patience", google_storage.Patience(0.01, 0.02, 0.1))
+
+
+OPERATIONS: dict[str, Callable[[str], object]] = {
+    "read": files.read_bytes,
+    "open": files.open_read,
+    "size": files.size,
+    "list": files.list_files,
+    "write": lambda path: files.write_bytes(path, b"x"),
+    "delete": lambda path: files.delete_quietly([path]),
+    "rename": lambda path: files.rename([path], [f"{path}-2"]),
+}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_service_that_says_nothing_is_given_up(
+    cloud: Cloud, place: str, operation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files.write_bytes(f"{place}/x", DATA)
+    quick = google_storage.Patience(0.01, 0.02, total=0.2, request=0.3)
+    monkeypatch.setattr(google_storage, "patience", quick)
+    began = time.monotonic()
+    with cloud.failing(lambda *_: "silent"), pytest.raises(RunError, match=r"timed out|timeout"):
+        OPERATIONS[operation](f"{place}/x")
+    assert time.monotonic() - began < SILENT_SECONDS - 1
 
 
 class TestFiles:

@@ -22,6 +22,8 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "extension": "--extension=tfrecord",
         "random_seed": "--random_seed=7",
         "warnings": "--warnings=error",
+        "allow_outside": "--allow_outside=/data/blobs",
+        "max_compression_ratio": "--max_compression_ratio=1000",
         "max_rejected": "--max_rejected=0.001",
         "runner": "--runner=flink",
         "direct_num_workers": "--direct_num_workers=4",
@@ -73,6 +75,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
     "images": {
         "input": "--input='photos/*/*.jpg'",
         "layout": "--layout=coco",
+        "max_scans": "--max_scans=20",
         "annotations": "--annotations=instances_train2017.json",
         "masks": "--masks='masks/*.png'",
         "mask_suffix": "--mask_suffix=_mask",

@@ -14,7 +14,7 @@ from recordmill.pipelines.arguments import Parser
 from recordmill.pipelines.flags import Flags
 from recordmill.pipelines.inspection.overview import inferred_schema
 from recordmill.pipelines.inspection.record_differences import OneSided, different_records
-from recordmill.pipelines.inspection.record_files import RecordFiles, open_records
+from recordmill.pipelines.inspection.record_files import RecordFiles, open_records, read_description
 from recordmill.pipelines.inspection.value_differences import value_differences
 from recordmill.records.errors import UsageError
 from recordmill.records.manifest import STATISTICS_PATH
@@ -67,7 +67,7 @@ def _described(records: RecordFiles) -> dict[str, Any]:
             "sources": manifest.sources,
             "counts": manifest.counts,
             "versions": manifest.versions,
-            "statistics": json.loads(files.read_bytes(path)) if files.exists(path) else {},
+            "statistics": read_description(path),
         }
     return content
 

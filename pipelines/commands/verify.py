@@ -34,8 +34,10 @@ from recordmill.records import manifest as m
 from recordmill.records.errors import RunError, UsageError
 from recordmill.records.inside import check_inside
 from recordmill.records.manifest import Manifest, ShardInfo
+from recordmill.records.manifest_checks import count_defects, shard_defects
 from recordmill.records.schema import Schema
 from recordmill.records.tfds_metadata import tfds_files
+from recordmill.records.typed_json import FormatError, decode
 from recordmill.transforms.dataset.run_state import MARKER
 from recordmill.transforms.storage import files
 
@@ -44,6 +46,8 @@ _RUN_AGAIN = "run the dataset's own command again: a run that was stopped goes o
 _REMOVE = "remove the files that the manifest does not list; the dataset itself is whole"
 _UPGRADE = "upgrade recordmill: the dataset is of a later release"
 
+_UNREADABLE = object()
+_MOST_SHOWN = 200  # characters of a value
 _SMALL_BYTES = 256_000_000  # starting a second process takes longer than reading so much in one
 
 
@@ -109,7 +113,7 @@ def _read_manifest(dataset: str, report: DatasetReport) -> Manifest | None:
     try:
         manifest = Manifest.from_bytes(content)
         Schema.from_json(manifest.features)
-    except (ValueError, TypeError, KeyError) as error:
+    except ValueError as error:
         report.add(m.MANIFEST_PATH, f"cannot be read: {error}")
         if "upgrade recordmill" in str(error):
             report.advice = _UPGRADE
@@ -152,21 +156,8 @@ def _is_inside(dataset: str, manifest: Manifest, report: DatasetReport) -> bool:
 
 def _check_counts(manifest: Manifest, report: DatasetReport) -> None:
     """Checks that the manifest agrees with itself."""
-    total = sum(shard.records for shard in manifest.shards)
-    if manifest.counts.get("examples") != total:
-        report.add(
-            m.MANIFEST_PATH,
-            f"counts.examples must be {total}, the sum over the shards, and is "
-            f"{manifest.counts.get('examples')}",
-        )
-    for split, shards in manifest.split_shards().items():
-        count = shards[0].count
-        if [(s.index, s.count) for s in shards] != [(i, count) for i in range(count)]:
-            report.add(
-                m.MANIFEST_PATH,
-                f"split {split} must list shards 0 to {count - 1} of {count} once each, and lists "
-                f"{', '.join(shard.name.stem for shard in shards)}",
-            )
+    for defect in (*count_defects(manifest), *shard_defects(manifest)):
+        report.add(m.MANIFEST_PATH, defect)
 
 
 def _check_files(dataset: str, manifest: Manifest, report: DatasetReport) -> None:
@@ -196,10 +187,10 @@ def _check_files(dataset: str, manifest: Manifest, report: DatasetReport) -> Non
 
 def _read_json(dataset: str, path: str, report: DatasetReport) -> Any:
     try:
-        return json.loads(files.read_bytes(files.join(dataset, path)))
-    except ValueError as error:
-        report.add(path, f"is not JSON: {error}")
-        return None
+        return decode(files.read_bytes(files.join(dataset, path)), object)
+    except FormatError as error:
+        report.add(path, f"cannot be read: {error}")
+        return _UNREADABLE
 
 
 def _differences(found: Any, expected: Any, path: str = "") -> Iterator[str]:
@@ -213,7 +204,15 @@ def _differences(found: Any, expected: Any, path: str = "") -> Iterator[str]:
         for i, (one, other) in enumerate(zip(found, expected, strict=True)):
             yield from _differences(one, other, f"{path}[{i}]")
     elif found != expected:
-        yield f"{path} must be {json.dumps(expected)} by the manifest, and is {json.dumps(found)}"
+        yield f"{path} must be {_shown(expected)} by the manifest, and is {_shown(found)}"
+
+
+def _shown(value: Any) -> str:
+    try:
+        text = json.dumps(value)
+    except RecursionError:
+        return "nested too deeply"
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
 
 
 def _check_metadata(dataset: str, manifest: Manifest, report: DatasetReport) -> None:
@@ -226,7 +225,7 @@ def _check_metadata(dataset: str, manifest: Manifest, report: DatasetReport) -> 
                 report.add(path, "must name the classes of the manifest's features, in order")
             continue
         found = _read_json(dataset, path, report)
-        if found is None:
+        if found is _UNREADABLE:
             continue
         expected = json.loads(content)
         if "description" in expected and isinstance(found, dict):
@@ -236,7 +235,11 @@ def _check_metadata(dataset: str, manifest: Manifest, report: DatasetReport) -> 
     if not files.exists(files.join(dataset, m.STATISTICS_PATH)):
         return
     statistics = _read_json(dataset, m.STATISTICS_PATH, report)
-    if isinstance(statistics, dict):
+    if statistics is _UNREADABLE:
+        return
+    if not isinstance(statistics, dict):
+        report.add(m.STATISTICS_PATH, f"must be an object, and is {_shown(statistics)}")
+    else:
         splits = manifest.split_shards()
         examples = {split: sum(s.records for s in shards) for split, shards in splits.items()}
         known = {
@@ -259,10 +262,13 @@ def _check_rejects(dataset: str, manifest: Manifest, report: DatasetReport) -> N
         for number, line in enumerate(files.read_bytes(files.join(dataset, path)).splitlines()):
             lines += 1
             try:
-                json.loads(line)
-            except ValueError as error:
-                report.add(path, f"line {number + 1} is not JSON: {error}")
-    expected = sum(manifest.counts.get("rejected", {}).values())
+                decode(line, dict[str, object])
+            except FormatError as error:
+                report.add(path, f"line {number + 1} cannot be read: {error}")
+    rejected = manifest.counts.get("rejected", {})
+    if not isinstance(rejected, dict) or not all(type(n) is int for n in rejected.values()):
+        return  # reported as a defect of the manifest
+    expected = sum(rejected.values())
     if complete and lines != expected:
         report.add(
             m.REJECTED_PATH,

@@ -12,7 +12,7 @@ from recordmill.pipelines.arguments import BooleanFlag, Parser
 from recordmill.pipelines.engines.choice import choose_engine, parse_arguments
 from recordmill.pipelines.flags import TextInputFlags
 from recordmill.pipelines.options import required
-from recordmill.pipelines.planning.text_planner import check_columns
+from recordmill.pipelines.planning.text_planner import check_columns, report_passed_over
 from recordmill.pipelines.text_checks import check_encoding, check_formats
 from recordmill.pipelines.text_inputs import text_patterns
 from recordmill.pipelines.text_options import add_input_arguments, document_spec
@@ -80,7 +80,7 @@ def vocab_request(options: VocabFlags) -> VocabRequest:
     documents = document_spec(options, "none")
     return VocabRequest(
         text_patterns(options), options.input_format, options.output, documents,
-        options.do_lower_case, options.max_rejected, learn,
+        options.do_lower_case, options.max_rejected, learn, tuple(options.allow_outside or ()),
     )  # fmt: skip
 
 
@@ -120,9 +120,14 @@ def main(arguments: list[str]) -> int:
     engine.check({"--input": request.patterns[0], "--output": request.output})
     began = time.monotonic()
     # The input comes first: where it is wrong, no folder is made for the output.
-    listed = list_sources(request.patterns, input_format=request.input_format)
+    passed_over: list[str] = []
+    listed = list_sources(
+        request.patterns, input_format=request.input_format, allow_outside=request.allow_outside,
+        pass_over=passed_over.append,
+    )  # fmt: skip
     with closing(SourceList(listed)) as sources:
         check_formats(request.documents, sources.formats, num_splits=1)
+        report_passed_over(passed_over)
         check_contents(sources, request.documents)
         check_columns(sources, request.documents, [("--text_field", request.documents.text_field)])
         _check_output(request.output, overwrite=options.overwrite)

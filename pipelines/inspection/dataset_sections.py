@@ -12,6 +12,7 @@ from recordmill.pipelines.inspection import plots
 from recordmill.pipelines.inspection.facts import Facts
 from recordmill.pipelines.inspection.overview import overview, readable_bytes
 from recordmill.pipelines.inspection.page import Plot, Section, Table
+from recordmill.pipelines.inspection.record_files import read_description
 from recordmill.records.manifest import REJECTED_PATH
 from recordmill.transforms.storage import files
 
@@ -91,8 +92,8 @@ def run_section(facts: Facts) -> Section:
     """Returns how the run went."""
     section = Section("run", "Run")
     path = files.join(facts.records.path, "_meta/run.json")
-    if facts.records.manifest and files.exists(path):
-        run = json.loads(files.read_bytes(path))
+    run = read_description(path) if facts.records.manifest else {}
+    if run:
         rows = [(key.replace("_", " "), json.dumps(value)) for key, value in run.items()]
         section.tables.append(Table("Run", ("What", "Value"), rows, numbers=False))
     return section

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from recordmill.pipelines.inspection.record_files import Record, RecordFiles
+from recordmill.pipelines.inspection.record_files import Record, RecordFiles, read_description
 from recordmill.pipelines.inspection.sample import SplitSample
 from recordmill.records.manifest import STATISTICS_OF_ALL, STATISTICS_PATH
 from recordmill.records.schema import Schema
@@ -37,10 +36,7 @@ class Facts:
     def statistics(self) -> dict[str, Any]:
         """The content of `statistics.json`, {} where there is none."""
         path = files.join(self.records.path, STATISTICS_PATH)
-        if not self.records.manifest or not files.exists(path):
-            return {}
-        content = json.loads(files.read_bytes(path))
-        return content if isinstance(content, dict) else {}
+        return read_description(path) if self.records.manifest else {}
 
     @cached_property
     def splits(self) -> dict[str, dict[str, Any]]:

@@ -11,13 +11,15 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import IO
+from typing import IO, Any
 
 from recordmill.reader.framing import read_record, record_length, records_of, skip_records
 from recordmill.reader.record_ranges import Ints, parse_index
 from recordmill.records.errors import RunError, UsageError, one_of
 from recordmill.records.manifest import MANIFEST_PATH, SUCCESS_PATH, Manifest
+from recordmill.records.manifest_checks import shard_defects
 from recordmill.records.schema import Schema
+from recordmill.records.typed_json import FormatError, decode
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.globs import Finder
 
@@ -39,6 +41,7 @@ class RecordFile:
       file_bytes: its size.
       records: the number of records, None where nobody has counted them.
       index: the path of its index, "" where there is none.
+      record_bytes: of all records, framing included; 0 where there is no index.
     """
 
     path: str
@@ -46,6 +49,7 @@ class RecordFile:
     file_bytes: int
     records: int | None = None
     index: str = ""
+    record_bytes: int = 0
 
     def read_from(self, first: int) -> Iterator[bytes]:
         """Yields the records from number `first` on.
@@ -69,6 +73,8 @@ class RecordFile:
                 for record in records_of(stream, most):
                     yield record
                     number += 1
+        except UsageError:  # the index; it says itself what is wrong
+            raise
         except (ValueError, EOFError, zlib.error) as error:
             raise self._broken(number, error) from error
 
@@ -103,7 +109,8 @@ class RecordFile:
         )
 
     def _offsets(self, records: int) -> Ints:
-        return parse_index(files.read_bytes(self.index), records, 1, self.index)
+        content = files.read_bytes(self.index)
+        return parse_index(content, records, 1, self.index, record_bytes=self.record_bytes)
 
     def _offset(self, first: int) -> int:
         if self.compression or not self.index or not first or self.records is None:
@@ -237,6 +244,24 @@ def _count(file: RecordFile) -> int:
     return sum(1 for _ in file.read_from(0))
 
 
+def read_description(path: str) -> dict[str, Any]:
+    """Reads a JSON file of a dataset that describes it; returns {} where there is none.
+
+    Raises:
+      UsageError: it is cut, or no object.
+    """
+    if not files.exists(path):
+        return {}
+    kind: Any = dict[str, Any]
+    try:
+        content: dict[str, Any] = decode(files.read_bytes(path), kind)
+    except FormatError as error:
+        raise UsageError(
+            f"{path} cannot be used: {error}; see what is broken with `recordmill verify`"
+        ) from error
+    return content
+
+
 def open_records(path: str) -> RecordFiles:
     """Returns the records of a dataset of ours, of a folder of TFRecords, a file or a glob.
 
@@ -253,7 +278,9 @@ def _dataset(path: str, content: bytes) -> RecordFiles:
     try:
         manifest = Manifest.from_bytes(content)
         Schema.from_json(manifest.features)
-    except (ValueError, TypeError, KeyError) as error:
+        if defect := next(shard_defects(manifest), ""):
+            raise FormatError(defect)
+    except ValueError as error:
         raise UsageError(
             f"{files.join(path, MANIFEST_PATH)} cannot be used: {error}; see what is broken with "
             "`recordmill verify`"
@@ -266,6 +293,7 @@ def _dataset(path: str, content: bytes) -> RecordFiles:
                 shard.file_bytes,
                 shard.records,
                 files.join(path, shard.name.index_path),
+                shard.record_bytes,
             )
             for shard in shards
         )

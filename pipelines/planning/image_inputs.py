@@ -72,7 +72,7 @@ class RejectLog:
         self.counts[item.reason] += 1
         if item.reason not in self.first or item.source < self.first[item.reason]:
             self.first[item.reason], self._details[item.reason] = item.source, item.detail
-        reject = Reject(item.source, 0, "list", item.reason, item.detail)
+        reject = Reject(item.source, item.position, "list", item.reason, item.detail)
         self.lines.write(reject.to_line().encode())
 
 

@@ -27,9 +27,10 @@ from recordmill.pipelines.planning.work_plan import (
 from recordmill.records import manifest as m
 from recordmill.records.errors import RunError, UsageError
 from recordmill.records.tfds_metadata import name_and_version
+from recordmill.records.typed_json import FormatError, convert, decode
 from recordmill.transforms.dataset.commit import CommitSpec
 from recordmill.transforms.dataset.job import Job
-from recordmill.transforms.dataset.run_state import is_own, new_token
+from recordmill.transforms.dataset.run_state import DamagedStateError, is_own, new_token
 from recordmill.transforms.dataset.workspace import Workspace, read_manifest, remove_damaged
 from recordmill.transforms.dataset.writable import check_writable
 from recordmill.transforms.storage import files
@@ -63,8 +64,7 @@ class _State:
     def read(cls, workspace: Workspace) -> _State | None:
         """Returns the plan at a workspace; None where there is none that can be resumed."""
         try:
-            content = json.loads(files.read_bytes(workspace.plan_path))
-            state = cls(**content | {"commit": CommitSpec(**content["commit"])})
+            state = decode(files.read_bytes(workspace.plan_path), cls)
             at = replace(workspace, token=state.run)
             whole = state.written == _digest_of_plan(at)
             rejects = [at.holds_rejects(int(n), size) for n, size in state.rejected.items()]
@@ -126,7 +126,12 @@ def plan_job(
         state = _State.read(workspace)
         if state and _is_resumed(job, inventory, state, commit.fingerprint):
             job = replace(job, workspace=replace(workspace, token=state.run))
-            stages = planner.stages_type(**state.stages)
+            try:
+                stages = convert(state.stages, planner.stages_type)
+            except FormatError as error:
+                raise DamagedStateError(
+                    f"{workspace.plan_path} is damaged: {error}; start anew with --overwrite"
+                ) from error
             return WorkPlan(job, state.commit, stages, inventory.input_bytes, resumed=True)
         if not job.overwrite:
             if damage:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import operator
+import sys
 import textwrap
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,7 +15,7 @@ import apache_beam as beam
 from apache_beam.io.filesystem import BeamIOError
 
 from recordmill.pipelines.planning.work_plan import Inventory, Phase, Planner, WorkPlan
-from recordmill.pipelines.text_checks import check_case, check_formats
+from recordmill.pipelines.text_checks import check_case, check_formats, check_ratio
 from recordmill.pipelines.text_options import TextRequest
 from recordmill.records.errors import UsageError
 from recordmill.transforms.dataset.labels import LABELS_PATH
@@ -38,6 +39,7 @@ _MIN_TASK_BYTES = 1 << 20
 _USUAL_TASK_BYTES = 1 << 25
 _MAX_TASK_BYTES = 1 << 28
 _TASKS_PER_WORKER = 8
+_MOST_VOCABULARY_BYTES = 1 << 28
 _SHOWN_COLUMNS, _SHOWN_CHARACTERS = 20, 30
 
 
@@ -56,7 +58,7 @@ def read_vocabulary(path: str) -> tuple[bytes, Vocabulary]:
       UsageError: it is missing, empty or no vocabulary.
     """
     try:
-        data = files.read_bytes(path)
+        data = files.read_limited(path, _MOST_VOCABULARY_BYTES)
     except (OSError, BeamIOError) as error:
         raise UsageError(
             f"--vocab_file {path} cannot be read: {reason(error)}; `recordmill vocab` makes one"
@@ -114,6 +116,12 @@ def check_columns(
                 )
 
 
+def report_passed_over(paths: Sequence[str]) -> None:
+    """Prints how many files of the input are passed over, because they are no regular files."""
+    if paths:
+        print(f"files passed over: not_regular {len(paths)}, such as {min(paths)}", file=sys.stderr)
+
+
 def _listed(header: list[str]) -> str:
     """Returns column names for a message: a row of text that is no header would fill the screen."""
     names = [textwrap.shorten(name, _SHOWN_CHARACTERS, placeholder="…") for name in header]
@@ -151,12 +159,21 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
                     f"--input {pattern} also matches what is written to --output {output}; "
                     "choose an output outside of the input"
                 )
+        passed_over: list[str] = []
         with closing(
             SourceList(
-                list_sources(patterns, input_format=request.input_format, splits=request.splits)
+                list_sources(
+                    patterns,
+                    input_format=request.input_format,
+                    splits=request.splits,
+                    allow_outside=request.allow_outside,
+                    pass_over=passed_over.append,
+                )
             )
         ) as sources:
+            report_passed_over(passed_over)
             check_formats(spec, sources.formats, len(job.splits))
+            check_ratio(spec, is_compressed=sources.is_compressed)
             check_contents(sources, spec)
             flags = (
                 ("--text_field", spec.text_field), ("--split_by", spec.split_by),

@@ -9,7 +9,6 @@ large to keep a number for each record.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -26,6 +25,7 @@ from recordmill.reader.record_ranges import Ints, RecordRange
 from recordmill.reader.sampling.balanced_order import BalancedOrder
 from recordmill.records.errors import UsageError
 from recordmill.records.manifest import STATISTICS_PATH
+from recordmill.records.statistics_file import read_split_statistics
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -72,7 +72,8 @@ def class_distribution(
     dataset = open_dataset(path)
     dataset.split(split)
     names = {f.name: f.classes for f in dataset.schema.features}.get(feature, ())
-    counts = json.loads(dataset.read(STATISTICS_PATH)).get(split, {}).get("classes", {})
+    content = dataset.read(STATISTICS_PATH)
+    counts = read_split_statistics(content, split, dataset.path).classes
     present = {i: counts[name] for i, name in enumerate(names) if counts.get(name)}
     if not present:
         raise UsageError(

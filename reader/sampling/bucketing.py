@@ -7,7 +7,6 @@ step number is where to go on from: what tf.data's `bucket_by_sequence_length` c
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from recordmill.reader.dataset import open_dataset
 from recordmill.reader.features import Features, in_graph
 from recordmill.records.errors import UsageError
 from recordmill.records.manifest import STATISTICS_PATH
+from recordmill.records.statistics_file import read_split_statistics
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -34,13 +34,14 @@ def stored_lengths(path: str | os.PathLike[str], split: str) -> npt.NDArray[np.i
     """
     dataset = open_dataset(path)
     dataset.split(split)
-    statistics = json.loads(dataset.read(STATISTICS_PATH)).get(split, {})
-    if "tokens_per_example" not in statistics:
+    content = dataset.read(STATISTICS_PATH)
+    lengths = read_split_statistics(content, split, dataset.path).tokens_per_example
+    if lengths is None:
         raise UsageError(
             f"{dataset.path} must have tokens_per_example in {STATISTICS_PATH}, and has none: give "
             "boundaries of your own"
         )
-    return np.array(statistics["tokens_per_example"], np.int64)
+    return np.array(lengths, np.int64)
 
 
 def bucket_boundaries(

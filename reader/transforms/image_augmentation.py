@@ -5,7 +5,6 @@ Whatever moves pixels moves masks and boxes with them. All draws come from (seed
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from recordmill.reader.transforms.image_effects import add_noise, blur, cut_out,
 from recordmill.reader.transforms.image_geometry import flip, move, turn
 from recordmill.records.errors import UsageError
 from recordmill.records.manifest import STATISTICS_PATH
+from recordmill.records.statistics_file import read_split_statistics
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -243,10 +243,12 @@ def _stored_statistics(dataset: str, split: str) -> tuple[Any, Any]:
 
     path = f"{dataset.rstrip('/')}/{STATISTICS_PATH}"
     try:
-        with tf.io.gfile.GFile(path, "r") as handle:
-            statistics = json.loads(handle.read())[split]
-        return statistics["channel_mean"], statistics["channel_std"]
-    except (tf.errors.OpError, ValueError, KeyError) as error:
+        with tf.io.gfile.GFile(path, "rb") as handle:
+            statistics = read_split_statistics(handle.read(), split, dataset.rstrip("/"))
+        if statistics.channel_mean is None or statistics.channel_std is None:
+            raise ValueError("they are not there")
+        return statistics.channel_mean, statistics.channel_std
+    except (tf.errors.OpError, ValueError) as error:
         raise UsageError(
             f"{path} must hold channel_mean and channel_std of split {split!r}, and does not: "
             "write it with --statistics=sample, or give mean and std"

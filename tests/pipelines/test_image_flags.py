@@ -43,7 +43,7 @@ ALWAYS = {
     "input", "layout", "output", "max_rejected", "overwrite", "temp_dir", "shard_size",
     "num_readers", "compression", "random_seed", "task", "format", "channels", "image_size",
     "encoding", "statistics", "augmentations", "naming", "extension", "warnings",
-    "wrong_extension",
+    "wrong_extension", "allow_outside",
 }  # fmt: skip
 
 JOBS = {
@@ -57,6 +57,7 @@ JOBS = {
     "coco": ("--input={tmp}/coco", "--annotations={tmp}/coco.json", "--task=detection"),
     "odd": ("--input={tmp}/odd",),
     "idx": ("--input={tmp}/idx",),
+    "linked": ("--input={tmp}/linked", "--max_rejected=0.9"),
 }
 CLASSES = "--mask_values=0:0,128:1,255:2"
 UNET = ("--format=unet", "--image_size=16x16", CLASSES)
@@ -107,6 +108,8 @@ EFFECTS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "gif": ("odd", ("--no_check",), "--gif=reject"),
     "no_check": ("odd", (), "--no_check"),
     "max_pixels": ("photos", (), "--max_pixels=10"),
+    "max_scans": ("odd", ("--max_rejected=0.9",), "--max_scans=5"),
+    "allow_outside": ("linked", ("--max_rejected=0.9",), "--allow_outside={tmp}/photos"),
     "augmentations": ("photos", (), "--augmentations=flip"),
     "copies": ("rotated", (), "--copies=2"),
     "augment_splits": ("rotated", (HALVES,), "--augment_splits=all"),
@@ -180,6 +183,7 @@ REFUSED: list[tuple[str, tuple[str, ...], str]] = [
     ("photos", ("--encoding=JPEG",), "--no_check"),
     ("idx", (), "--no_check"),
     ("idx", (), "--max_pixels=10"),
+    ("idx", (), "--max_scans=10"),
     ("photos", (), "--statistics_sample=9"),
     ("photos", (), "--copies=2"),
     ("photos", (), "--augment_splits=all"),
@@ -261,6 +265,10 @@ def write_odd(root: Path) -> None:
     (root / "odd/cat").mkdir(parents=True)
     (root / "odd/cat/film.gif").write_bytes(animated())
     (root / "odd/cat/still.jpg").write_bytes(encoded(drawn(), "JPEG"))
+    (root / "odd/cat/slow.jpg").write_bytes(jpeg(progressive=True))
+    (root / "linked/cat").mkdir(parents=True)
+    (root / "linked/cat/own.jpg").write_bytes(jpeg())
+    (root / "linked/cat/other.jpg").symlink_to("../../photos/cat/x/0.jpg")
     (root / "odd/cat/cut.jpg").write_bytes(jpeg(300, 200)[:-800])
     (root / "idx").mkdir()
     data = struct.pack(">IIII", 0x803, 4, 5, 6) + bytes(range(120))

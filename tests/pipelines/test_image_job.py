@@ -229,12 +229,15 @@ class TestRejects:
     ) -> None:
         rows = [f"{path},cat" for path in sorted(photos.rglob("*.jpg"))[:9]]
         (tmp_path / "table.csv").write_text("\n".join(["path,label", *rows, "/none.jpg,cat"]))
-        assert run(tmp_path / "table.csv", tmp_path / "ds") == 1
+        assert run(tmp_path / "table.csv", tmp_path / "ds") == 2
+        assert "outside_input 10; see --allow_outside" in capsys.readouterr().err
+        beyond = "--allow_outside=/"
+        assert run(tmp_path / "table.csv", tmp_path / "ds", beyond) == 1
         error = capsys.readouterr().err
         assert "1 of 10 inputs rejected (no_image 1)" in error
         assert "while running" not in error
         assert not (tmp_path / "ds/_tmp/plan.json").exists()
-        assert run(tmp_path / "table.csv", tmp_path / "ds", "--max_rejected=0.2") == 0
+        assert run(tmp_path / "table.csv", tmp_path / "ds", beyond, "--max_rejected=0.2") == 0
 
     def test_an_image_that_changes_meanwhile_ends_the_run(
         self,

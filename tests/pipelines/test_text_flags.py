@@ -5,6 +5,7 @@ The table has all flags of the parser: a new flag without a row fails.
 
 from __future__ import annotations
 
+import gzip
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,7 @@ TEXT = "--input={folder}/corpus.txt"
 JSONL = "--input={folder}/corpus.jsonl"
 CSV = "--input={folder}/corpus.csv"
 PIPES = "--input={folder}/pipes.csv"
+LINKED = "--input={folder}/linked/*.txt"
 INVALID = "--input={folder}/invalid.txt"
 
 
@@ -110,6 +112,13 @@ ROWS = (
         ((("--encoding=latin-1",), "--encoding_errors has no effect with an encoding in which"),),
     ),
     Row("--max_rejected=1", (MLM, INVALID), outcome="status"),
+    Row("--allow_outside={folder}", (MLM, LINKED, "--max_rejected=1")),
+    Row(
+        "--max_compression_ratio=2000",
+        (MLM, "--input={folder}/dense.txt.gz"),
+        (((TEXT,), "--max_compression_ratio has no effect where no file is compressed"),),
+        outcome="status",
+    ),
     Row(
         "--no-do_lower_case",
         (MLM, "--vocab_file={folder}/mixed.txt"),
@@ -261,6 +270,11 @@ def folder(shared_folder: SharedFolder) -> Path:
         lines = [" ".join(sentences) for sentences in documents]
         (folder / "corpus.txt").write_text(bert_text(documents), encoding="utf-8")
         (folder / "other.txt").write_text(bert_text(documents[:30]), encoding="utf-8")
+        (folder / "linked").mkdir()
+        (folder / "linked/own.txt").write_text(bert_text(documents[:9]), encoding="utf-8")
+        (folder / "linked/other.txt").symlink_to("../other.txt")
+        dense = b"the same words\n\n" + b" " * (70 << 20) + b"again\n"
+        (folder / "dense.txt.gz").write_bytes(gzip.compress(dense))
         (folder / "invalid.txt").write_bytes(b"\n\n".join([b"the p\xe9n of\n", *[b"one"] * 20]))
         with (folder / "corpus.jsonl").open("w", encoding="utf-8") as handle:
             for i, line in enumerate(lines):
@@ -345,6 +359,12 @@ def test_the_case_of_the_vocabulary_need_not_be_checked(runner: Runner) -> None:
     changed = runner.run(MLM, "--no-do_lower_case", "--no-check_case")
     assert changed["status"] == 0
     assert changed["bytes"] != runner.run(MLM)["bytes"]
+
+
+def test_a_file_that_unpacks_to_far_too_much_is_rejected(runner: Runner) -> None:
+    dense = "--input={folder}/dense.txt.gz"
+    assert runner.run(MLM, dense)["status"] == 1
+    assert runner.run(MLM, dense, "--max_compression_ratio=2000")["status"] == 0
 
 
 def test_warnings_decide_whether_a_run_fails(runner: Runner) -> None:

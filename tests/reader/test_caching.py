@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -187,6 +188,126 @@ def test_several_processes_share_a_folder(local: Path, tmp_path: Path) -> None:
         _, errors = process.communicate()
         assert process.returncode == 0, errors
     assert sum(sizes(tmp_path / "cache")) <= limit
+
+
+def one_shard(remote: str, folder: Path) -> Path:
+    """Fetches the first shard, releases it, and returns its copy."""
+    dataset = open_dataset(remote)
+    (path,) = ShardCache(str(folder), 1 << 20).fetch(dataset, dataset.split("train").shards[:1])
+    release()
+    return Path(path)
+
+
+def damage(entry: Path) -> None:
+    data = bytearray(entry.read_bytes())
+    data[40] ^= 1
+    entry.write_bytes(data)
+
+
+def swap_with_other(entry: Path) -> None:
+    entry.with_suffix(".other").write_bytes(entry.read_bytes()[::-1])
+    entry.with_suffix(".other").rename(entry)
+
+
+def make_link(entry: Path) -> None:
+    entry.rename(entry.with_suffix(".elsewhere"))
+    entry.symlink_to(entry.with_suffix(".elsewhere"))
+
+
+def make_pipe(entry: Path) -> None:
+    entry.unlink()
+    os.mkfifo(entry)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "change",
+    [damage, swap_with_other, make_link, make_pipe, lambda entry: os.truncate(entry, 10)],
+)
+@pytest.mark.parametrize("held", [False, True])
+def test_a_copy_that_is_wrong_is_replaced(
+    local: Path, remote: str, tmp_path: Path, change: Callable[[Path], object], held: bool
+) -> None:
+    folder = tmp_path / "cache"
+    entry = one_shard(remote, folder)
+    right = entry.read_bytes()
+    if held:
+        assert one_shard_held(remote, folder) == entry
+    change(entry)
+    assert sorted(ids(load(remote, "train", batch_size=6, cache_dir=str(folder)))) == [*range(60)]
+    assert entry.read_bytes() == right
+    assert not entry.is_symlink()
+
+
+def one_shard_held(remote: str, folder: Path) -> Path:
+    dataset = open_dataset(remote)
+    return Path(*ShardCache(str(folder), 1 << 20).fetch(dataset, dataset.split("train").shards[:1]))
+
+
+def test_a_copy_is_read_again_only_where_somebody_wrote_to_it(
+    remote: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked = []
+    check = caching.has_checksum
+    monkeypatch.setattr(caching, "has_checksum", lambda *a: checked.append(a) or check(*a))
+    entry = one_shard(remote, tmp_path / "cache")
+    inode = entry.stat().st_ino
+    assert one_shard(remote, tmp_path / "cache") == entry
+    assert not checked
+    os.utime(entry)
+    for _ in range(2):
+        assert one_shard(remote, tmp_path / "cache").stat().st_ino == inode
+    assert len(checked) == 1
+
+
+@pytest.mark.timeout(60)
+def test_what_is_not_ours_in_the_folder_stays(remote: str, tmp_path: Path) -> None:
+    folder = tmp_path / "cache"
+    entry = one_shard(remote, folder)
+    entry.unlink()
+    entry.mkdir()
+    (entry / "notes").write_bytes(b"x")
+    os.mkfifo(folder / "pipe.shard")
+    (folder / "notes.txt").write_bytes(b"x" * 2000)
+    (folder / "gone.part").symlink_to("nowhere")
+    limit = sum(shard_bytes(remote))
+    found = load(remote, "train", batch_size=6, cache_dir=str(folder), cache_bytes=limit)
+    assert sorted(ids(found)) == list(range(60))
+    assert (entry / "notes").exists()
+    assert (folder / "notes.txt").exists()
+
+
+def failing(*arguments: object, **options: object) -> None:
+    raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+
+@pytest.mark.parametrize("call", ["os.open", "Path.open", "Path.mkdir", "Path.rename"])
+def test_a_cache_that_cannot_be_written_is_gone_around(
+    remote: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    if call == "os.open":
+        (tmp_path / "cache").mkdir()
+        (tmp_path / "cache/.lock").mkdir()  # what no process can open for writing
+    else:
+        monkeypatch.setattr(caching.Path, call.removeprefix("Path."), failing)
+    with pytest.warns(RuntimeWarning, match="cache_dir .* cannot be written .*: shards that") as w:
+        found = load(remote, "train", batch_size=6, cache_dir=str(tmp_path / "cache"))
+    assert len(w) == 1
+    monkeypatch.undo()
+    assert sorted(ids(found)) == list(range(60))
+
+
+def test_a_full_disk_is_gone_around(
+    remote: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(remote: str, target: object, shard: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(caching, "_copy", full)
+    with pytest.warns(RuntimeWarning, match="cannot be written .No space left on device."):
+        found = load(remote, "train", batch_size=6, cache_dir=str(tmp_path / "cache"))
+    assert sorted(ids(found)) == list(range(60))
+    assert not list((tmp_path / "cache").glob("*.part"))
 
 
 def test_wrong_arguments(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_an_index_of_another_shard_is_refused(uneven: Path, tmp_path: Path) -> N
     copy = copy_of(uneven, tmp_path)
     index = copy / "_meta/index/train/train-00001-of-00007.idx"
     index.write_bytes(index.read_bytes()[:-4])
-    with pytest.raises(UsageError, match=r"a line for each of the 40 records .* has 39; see what"):
+    with pytest.raises(UsageError, match=r"00001-of-00007.idx must have the checksum of the"):
         load(copy, "train", batch_size=4)
     index.unlink()
     with pytest.raises(UsageError, match=r"must hold _meta/index/.*, which the manifest lists"):

@@ -20,7 +20,10 @@ def index_of(sizes: list[int]) -> bytes:
 )
 def test_offsets(shards, most) -> None:
     contents = {str(i): index_of(sizes) for i, sizes in enumerate(shards)}
-    places = RecordOffsets(contents.__getitem__, list(contents), list(map(len, shards)), most=most)
+    totals = list(map(sum, shards))
+    places = RecordOffsets(
+        contents.__getitem__, list(contents), list(map(len, shards)), totals, most=most
+    )
     assert -(-sum(map(len, shards)) // places.every) <= most
     for shard, sizes in enumerate(shards):
         offsets = np.cumsum([0, *sizes])
@@ -28,13 +31,38 @@ def test_offsets(shards, most) -> None:
             at, skip = places.find(np.array([shard]), np.array([record]))
             assert skip[0] < places.every
             assert at[0] == offsets[record - skip[0]]
+            bounds = places.bounds(shard, record, 1).tolist()
+            group = record - skip[0]
+            assert bounds == [offsets[group], offsets[min(group + places.every, len(sizes))]]
 
 
 def test_an_index_has_a_line_a_record() -> None:
-    assert parse_index(b"0 20\n20 17\n", 2, 1, "x").tolist() == [0, 20]
-    assert parse_index(b"", 0, 1, "x").tolist() == []
-    with pytest.raises(UsageError, match="for each of the 3 records of its shard, and x has 2"):
-        parse_index(b"0 20\n20 17\n", 3, 1, "x")
+    assert parse_index(b"0 20\n20 17\n", 2, 1, "x", record_bytes=37).tolist() == [0, 20]
+    assert parse_index(b"", 0, 1, "x", record_bytes=0).tolist() == []
+    for content, records in ((b"0 20\n20 17\n", 3), (b"0 20\n20 17", 2)):
+        with pytest.raises(UsageError, match=r"line for each of the . records of its shard"):
+            parse_index(content, records, 1, "x", record_bytes=37)
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (b"0 20\nx20 17\n40 20\n", 2),
+        (b"0 20\n20\n40 20\n", 2),
+        (b"0 20\n\n40 20\n", 2),
+        (b"0 20\n-20 17\n40 20\n", 2),
+        (b"1 20\n20 20\n40 20\n", 1),
+        (b"0 20\n15 20\n40 20\n", 1),
+        (b"0 20\n20 20\n20 20\n", 2),
+        (b"0 20\n20 20\n50 20\n", 3),
+        (b"0 20\n20 20\n99999999999999999999999999 20\n", 3),
+        (b"0 20\n20 20\n9223372036854775808 20\n", 3),
+        (b"0 20\n20 20\n\xff\xfe\n", 3),
+    ],
+)
+def test_a_damaged_line_is_no_offset(content: bytes, line: int) -> None:
+    with pytest.raises(UsageError, match=rf"x: line {line} must give the offset of a record"):
+        parse_index(content, 3, 1, "x", record_bytes=60)
 
 
 def test_without() -> None:

@@ -11,14 +11,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Any
+from typing import Any, TypeAlias
 
 import google_crc32c
 import numpy as np
 
 from recordmill.records.arrays import Int64s
 from recordmill.records.hashing import U64
+from recordmill.records.typed_json import Count, convert
 
+_Written: TypeAlias = tuple[Count, str, str, dict[str, tuple[Count, str]], str]
 _SAMPLED_IMAGES = 20_000  # of a dataset, about
 _HASHES = 1 << 32
 _KEPT_HASHES = 8192  # of documents, in each split
@@ -110,10 +112,14 @@ class ContentSample:
 
     @classmethod
     def from_json(cls, content: list[Any]) -> ContentSample:
-        """Reads what `to_json` returned."""
-        items, first, last, names, *limit = content
-        known = {key: (count, name) for key, (count, name) in names.items()}
-        return cls(items, first, last, known, *limit)
+        """Reads what `to_json` returned.
+
+        Raises:
+          FormatError: it is something else.
+        """
+        # Releases before the limit did not write it.
+        kind: Any = _Written
+        return cls(*convert([*content, ""] if len(content) == 4 else content, kind))
 
 
 def shared_contents(

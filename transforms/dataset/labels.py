@@ -10,6 +10,7 @@ from recordmill.transforms.storage import files
 
 LABELS_PATH = "labels.txt"
 MAX_CLASSES = 100_000
+_MOST_BYTES = 1 << 26  # of a file of labels
 _MOST_FRACTIONS = 20  # as classes
 
 
@@ -24,7 +25,7 @@ def read_labels(path: str, *, kinds: str) -> tuple[str, ...]:
       UsageError: it cannot be read or is empty.
     """
     try:
-        text = files.read_bytes(path).decode("utf-8-sig")
+        text = files.read_limited(path, _MOST_BYTES).decode("utf-8-sig")
         # Not splitlines, which would make two labels of one with a rarer separator in it.
         lines = text.replace("\r\n", "\n").split("\n")
     except (OSError, ValueError) as error:

@@ -26,6 +26,7 @@ REASONS = {
     "line_too_long": "the record is longer than 64 MiB",
     "broken_file": "the file ends too early or is damaged; what came before is used",
     # text and images
+    "outside_input": "a link or an annotation leads outside of the input; see --allow_outside",
     "unreadable_file": "the file, or the archive that it is in, cannot be opened or read",
     "no_label": "the image or row has no label or annotation",
     "unknown_label": "the label is not in --labels",
@@ -42,7 +43,8 @@ REASONS = {
     "not_an_image": "the bytes are none of JPEG, PNG, WebP, GIF, BMP, TIFF",
     "wrong_extension": "the name says one format and the bytes are of another",
     "zero_size": "the image is 0 pixels wide or high",
-    "decompression_bomb": "the image has more pixels than --max_pixels, or unpacks to far too much",
+    "decompression_bomb": "the image has more pixels than --max_pixels or scans than --max_scans, "
+    "or the file unpacks to far too much; see --max_compression_ratio",
     "truncated_image": "the file ends before the image does",
     "broken_image": "the file is damaged",
     "several_frames": "the image is animated or has pages, and --gif=reject",

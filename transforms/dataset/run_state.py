@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from recordmill.records.errors import RunError, UsageError
+from recordmill.records.typed_json import FormatError, convert
 from recordmill.transforms.dataset.writable import PROBE
 from recordmill.transforms.storage import files
 
@@ -32,6 +33,26 @@ class DamagedStateError(RunError):
 
 class LostFoldersError(RunError):
     """The temporary folders of a run were deleted, or another run has taken them."""
+
+
+def typed_statistics(content: Any, kind: Any) -> Any:
+    """Returns the statistics of a shard, as its description has them, as values of some kind.
+
+    Raises:
+      RunError: they are of another kind.
+    """
+    try:
+        return convert(content, kind)
+    except FormatError as error:
+        raise wrong_statistics(error) from error
+
+
+def wrong_statistics(error: Exception) -> RunError:
+    """Returns the error of statistics of a shard that are not what the run wrote."""
+    return RunError(
+        f"the statistics of a shard are not what this run wrote: {error}; check the storage and "
+        "start anew with --overwrite"
+    )
 
 
 def new_token() -> str:

@@ -19,6 +19,7 @@ from recordmill.records.codec.framing import Bytes, index_lines
 from recordmill.records.errors import RunError
 from recordmill.records.manifest import ShardInfo
 from recordmill.records.shards import ShardName
+from recordmill.records.typed_json import Count, Uint32, convert
 from recordmill.transforms.dataset.job import Job
 from recordmill.transforms.dataset.rejects import RejectFile
 from recordmill.transforms.storage import files
@@ -89,6 +90,15 @@ class ShardWriter:
         return content
 
 
+@dataclass(frozen=True)
+class _StoredDescription:
+    """A description as it is on disk."""
+
+    shard: ShardInfo
+    statistics: dict[str, Any]
+    index: tuple[Count, Uint32] | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class ShardDescription:
     """What a finished shard says of itself.
@@ -108,13 +118,10 @@ class ShardDescription:
         """Reads what `write_shard` wrote.
 
         Raises:
-          ValueError, TypeError, KeyError: it is something else.
+          ValueError: it is something else.
         """
-        index = None
-        if "index" in content:
-            size, crc32c = content["index"]
-            index = int(size), int(crc32c)
-        return cls(ShardInfo(**content["shard"]), index, dict(content["statistics"]))
+        stored = convert(content, _StoredDescription)
+        return cls(stored.shard, stored.index, stored.statistics)
 
 
 def read_description(job: Job, name: ShardName) -> ShardDescription | None:

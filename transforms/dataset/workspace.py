@@ -333,7 +333,7 @@ def read_manifest(output: str) -> Manifest | None:
         return None
     try:
         return Manifest.from_bytes(files.read_bytes(path))
-    except (ValueError, TypeError, KeyError) as error:
+    except ValueError as error:
         raise RunError(f"{path} cannot be read: {error}") from error
 
 

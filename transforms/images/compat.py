@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 import tarfile
-from collections.abc import Iterator
-from typing import Any, Literal
+import zipfile
+from typing import IO, Any, Literal
 
 from PIL import ExifTags, Image
 
@@ -17,6 +17,7 @@ from PIL import ExifTags, Image
 TRUNCATION_MESSAGES = ("image file is truncated", "APNG contains truncated")
 TEXT_BOMB_MESSAGE = "Decompressed data too large"
 # Where Pillow keeps the EXIF data of a PNG that it met before the pixels.
+_ENTRIES_TOTAL = 4  # of zipfile's record of a zip's end
 _PNG_EXIF_KEYS = ("exif", "Raw profile type exif")
 
 MAX_PIXELS = 178_956_970  # Pillow itself refuses more as a decompression bomb
@@ -53,11 +54,20 @@ def exif_orientation(image: Image.Image) -> Any:
         return 1
 
 
-def tar_members(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    """Yields the members of an open tar in order, in constant memory.
+def next_tar_member(archive: tarfile.TarFile) -> tuple[tarfile.TarInfo | None, int]:
+    """Returns the next member of an open tar, None where tarfile finds none, and where the header
+    behind it is.
 
     A TarFile keeps every member that it has read in its list `members`, which is emptied here.
     """
-    while (member := archive.next()) is not None:
-        archive.members = []  # type: ignore[attr-defined]
-        yield member
+    member = archive.next()
+    archive.members = []  # type: ignore[attr-defined]
+    return member, archive.offset
+
+
+def stated_zip_members(handle: IO[bytes]) -> int:
+    """Returns how many members the record at the end of a zip says that its directory has, -1 where
+    there is no such record.
+    """
+    record = zipfile._EndRecData(handle)  # type: ignore[attr-defined]
+    return int(record[_ENTRIES_TOTAL]) if record else -1

@@ -54,6 +54,8 @@ _SIGNATURES = (
     (b"MM\x00*", "TIFF"),
 )
 _SIZE_FIELDS = {"PNG": (16, ">II"), "GIF": (6, "<HH"), "BMP": (18, "<ii")}
+_SCAN = b"\xff\xda"  # the marker at the beginning of a JPEG's scan
+USUAL_SCANS = 100
 _GREY = ("1", "L", "LA", "La", "I;16", "I;16L", "I;16B", "I;16N")
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -88,6 +90,7 @@ class DecodeSpec:
       gif: of an image of several frames "first" takes the first, "reject" none.
       check: whether images that are passed through are decoded all the same, to find broken ones.
       max_pixels: more are refused before any is decoded.
+      max_scans: of a progressive JPEG; usual ones have ten, and time grows with them.
       wrong_extension: whether images whose names say another format than their bytes are used.
 
     Raises:
@@ -97,11 +100,14 @@ class DecodeSpec:
     gif: Literal["first", "reject"] = "first"
     check: bool = True
     max_pixels: int = MAX_PIXELS
+    max_scans: int = USUAL_SCANS
     wrong_extension: Literal["accept", "reject"] = "reject"
 
     def __post_init__(self) -> None:
         one_of("--gif", self.gif, ("first", "reject"))
         one_of("--wrong_extension", self.wrong_extension, ("accept", "reject"))
+        if self.max_scans < 1:
+            raise UsageError(f"--max_scans must be at least 1, got {self.max_scans}")
         if not 1 <= self.max_pixels <= MAX_PIXELS:
             raise UsageError(
                 f"--max_pixels must be from 1 to {MAX_PIXELS}, Pillow's own limit, got "
@@ -119,6 +125,7 @@ class Header:
       channels: 1 for grey, else 3.
       orientation: EXIF's, 1 to 8; 1 is upright.
       frames: their number.
+      is_portable: TensorFlow's decoders show the file as Pillow does, see `_is_portable`.
     """
 
     format: str
@@ -127,6 +134,7 @@ class Header:
     channels: int
     orientation: int = 1
     frames: int = 1
+    is_portable: bool = True
 
     @property
     def upright_size(self) -> tuple[int, int]:
@@ -279,6 +287,32 @@ def rejecting() -> Iterator[None]:
         raise ImageRejectedError(reason, f"{type(error).__name__}: {error}") from error
 
 
+def _check_scans(data: bytes, most: int) -> None:
+    """Refuses a JPEG of more scans: each of them goes over all pixels, however few its bytes are.
+
+    Raises:
+      ImageRejectedError: decompression_bomb.
+    """
+    # The marker cannot be among the pixels; in thumbnails and comments it may be.
+    if data.count(_SCAN) > most and (scans := _count_scans(data)) > most:
+        raise ImageRejectedError("decompression_bomb", f"{scans} scans, at most {most}")
+
+
+def _count_scans(data: bytes) -> int:
+    """Returns the number of scans of a JPEG, without those of images in its segments."""
+    scans, at = 0, 2
+    while 0 <= (at := data.find(b"\xff", at)) < len(data) - 3:
+        marker = data[at + 1]
+        if marker in (0x00, 0xFF) or 0xD0 <= marker <= 0xD8:  # a byte of pixels, or no segment
+            at += 1 if marker == 0xFF else 2
+            continue
+        if marker == 0xD9:  # the end of the image
+            break
+        scans += marker == _SCAN[1]
+        at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+    return scans
+
+
 def _open(data: bytes, spec: DecodeSpec) -> tuple[Any, Header]:
     """Opens an image and refuses what its header shows to be of no use."""
     if not data:
@@ -293,13 +327,30 @@ def _open(data: bytes, spec: DecodeSpec) -> tuple[Any, Header]:
         raise ImageRejectedError(
             "decompression_bomb", f"{width} x {height}, at most {spec.max_pixels}"
         )
+    if format_name == "JPEG":
+        _check_scans(data, spec.max_scans)
     frames = 1 if format_name == "JPEG" else int(getattr(image, "n_frames", 1))
     if frames > 1:
         if spec.gif == "reject":
             raise ImageRejectedError("several_frames", f"{format_name} of {frames} frames")
         image.seek(0)
     channels = 1 if image.mode in _GREY else 3
-    return image, Header(format_name, width, height, channels, _orientation(image), frames)
+    portable = _is_portable(format_name, image.mode, data)
+    header = Header(format_name, width, height, channels, _orientation(image), frames, portable)
+    return image, header
+
+
+def _is_portable(format_name: str, mode: str, data: bytes) -> bool:
+    """Tells whether TensorFlow's decoders give the pixels of these bytes that Pillow gives.
+
+    Of a BMP they take a palette's numbers for grey, and know neither other headers and bits a pixel
+    nor compression; of a WebP with alpha they refuse three channels.
+    """
+    if format_name == "BMP":
+        header_bytes, bits, compression = struct.unpack_from("<I10xHI", data, 14)
+        is_grey = bits == 8 and mode == "L"
+        return header_bytes >= 40 and compression == 0 and (is_grey or bits in (24, 32))
+    return not (format_name == "WEBP" and mode == "RGBA")
 
 
 def _orientation(image: Image.Image) -> int:

@@ -26,9 +26,10 @@ class EncodeSpec:
     """How images are written.
 
     Attributes:
-      format: "keep" writes the bytes of the source where nothing is done to the image, and else its
-        format; GIF, BMP and TIFF that are changed become PNG, and so do all GIF and TIFF, which
-        readers of images do not take. "raw" is uint8, "float" float32.
+      format: "keep" writes the bytes of the source where nothing is done to the image and
+        TensorFlow's decoders show what Pillow does; else its format; GIF, BMP and TIFF become PNG,
+        and so do all GIF and TIFF, which readers of images do not take. "raw" is uint8, "float"
+        float32.
       quality: of JPEG and WebP, 1 to 100.
       float_range: "zero_one" is x / 255, "zero_centered" x / 127.5 - 1.
 
@@ -61,7 +62,8 @@ def passes_through(header: Header, spec: EncodeSpec, *, changed: bool) -> bool:
       spec: how images are written.
       changed: whether the image is resized or augmented.
     """
-    return not changed and spec.format == "keep" and header.format in _PASSED and header.frames == 1
+    is_shown_alike = header.format in _PASSED and header.frames == 1 and header.is_portable
+    return not changed and spec.format == "keep" and is_shown_alike
 
 
 def encode_image(image: Image.Image, format: str, *, quality: int) -> bytes:  # noqa: A002

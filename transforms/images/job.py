@@ -13,6 +13,7 @@ from recordmill.transforms.dataset.content_sample import shared_contents
 from recordmill.transforms.dataset.error_budget import check_budget
 from recordmill.transforms.dataset.job import Job, JobStatistics, JobSummary
 from recordmill.transforms.dataset.labels import LABELS_PATH, labels_file
+from recordmill.transforms.images.decoding import USUAL_SCANS
 from recordmill.transforms.images.examples import ImageSpec
 from recordmill.transforms.images.label_map import LABEL_MAP_PATH, label_map
 from recordmill.transforms.images.mask_classes import class_name
@@ -54,6 +55,13 @@ class ImageJob(Job):
         if not self.images.augmentation and (self.copies > 1 or self.keep_original):
             flag = f"--copies={self.copies}" if self.copies > 1 else "--keep_original"
             raise UsageError(f"{flag} must go with --augmentations: copies would be all alike")
+
+    def fingerprint_options(self) -> dict[str, Any]:
+        """Returns the options that decide the bytes of shards."""
+        options = Job.fingerprint_options(self)
+        if self.images.decode.max_scans == USUAL_SCANS:
+            del options["images"]["decode"]["max_scans"]  # datasets of earlier releases have none
+        return options
 
     def variants(self, split: str) -> tuple[int | None, ...]:
         """Returns the copies of each image of a split; None is the untouched one."""

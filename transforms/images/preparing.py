@@ -94,7 +94,8 @@ def prepare(
         parameters = draw(
             spec.augmentation, header.upright_size, seed=spec.seed, key=key, copy=copy or 0
         )
-    to_grey = spec.channels < header.channels
+    # TensorFlow decodes no BMP to one channel.
+    to_grey = spec.channels < header.channels or (spec.channels == 1 and header.format == "BMP")
     changed = augmented or to_grey or spec.transform.size is not None
     if passes_through(header, spec.encode, changed=changed):
         written = _pass_through(opened, image_bytes, spec)

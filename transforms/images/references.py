@@ -12,6 +12,8 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
+_FARTHEST_SIDE = 1e9  # so that no product with an image's size overflows
+
 Storage = Literal["file", "range", "zip", "idx"]
 
 
@@ -78,12 +80,14 @@ def box_sides(sides: Iterable[Any]) -> tuple[float, float, float, float]:
     """Reads the four sides of a box.
 
     Raises:
-      ValueError: one is no finite number.
+      ValueError: one is no finite number, or beyond a billion.
       TypeError: one is neither number nor text.
     """
     xmin, ymin, xmax, ymax = map(float, sides)
-    if not all(map(math.isfinite, (xmin, ymin, xmax, ymax))):
-        raise ValueError("not finite")
+    if not max(map(abs, (xmin, ymin, xmax, ymax))) <= _FARTHEST_SIDE or math.isnan(
+        xmin + ymin + xmax + ymax
+    ):
+        raise ValueError("not finite, or beyond a billion")
     return xmin, ymin, xmax, ymax
 
 
@@ -196,11 +200,13 @@ class ListedReject:
       source: its name below the input root.
       reason: a key of `rejects.REASONS`.
       detail: the values found, one line.
+      position: in bytes from the file's beginning.
     """
 
     source: str
     reason: str
     detail: str = ""
+    position: int = 0
 
 
 _PLAIN_TYPES = (str, int, bool, float)  # listings of millions of images spend time in `_sparse`

@@ -11,16 +11,38 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Annotated, Any, TypedDict, cast
 
+import msgspec
 import numpy as np
 
 from recordmill.records.arrays import Int64s
+from recordmill.records.typed_json import MAX_INT64, Count, Uint32, convert
 from recordmill.transforms.dataset.rejects import RejectFile
 from recordmill.transforms.images.reference_files import ReferenceFiles
 from recordmill.transforms.images.references import ImageReference
 
 _TOLERANCE = 0.05  # how much shards may differ in bytes
+
+
+class _ImageSplitDescription(TypedDict):
+    name: str
+    images: Count
+    copies: Annotated[int, msgspec.Meta(ge=1, le=MAX_INT64)]
+    bounds: list[Count]
+
+
+class _OlderPlanDescription(TypedDict):
+    splits: list[_ImageSplitDescription]
+    rejected: dict[str, Count]
+    rejected_file: tuple[Count, Count, Uint32] | None
+    passed_over: dict[str, Count]
+
+
+class ImagePlanDescription(_OlderPlanDescription, total=False):
+    """The shard plan of an image job, on disk."""
+
+    passed_over_kinds: dict[str, tuple[Count, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +119,7 @@ class ImageShardPlan:
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> ImageShardPlan:
         """Reads what `to_json` returned."""
+        content = cast(dict[str, Any], convert(content, ImagePlanDescription))
         splits = [
             ImageSplit(**{**split, "bounds": tuple(split["bounds"])}) for split in content["splits"]
         ]

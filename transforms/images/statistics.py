@@ -8,16 +8,35 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from PIL import Image
 
+from recordmill.records.typed_json import Count, FormatError, Uint32
 from recordmill.transforms.dataset.content_sample import ContentSample
 from recordmill.transforms.dataset.rejects import RejectFile
+from recordmill.transforms.dataset.run_state import typed_statistics, wrong_statistics
 from recordmill.transforms.images.columns import Prepared
 from recordmill.transforms.images.mask_classes import NO_CLASS, class_name
 from recordmill.transforms.images.masks import Mask
+
+
+class _OlderDescription(TypedDict):
+    counts: dict[str, Count]
+    classes: dict[str, Count]
+    mask_images: dict[str, Count]
+    mask_pixels: dict[str, Count]
+    pixels: dict[str, Count]
+    sides: dict[str, tuple[Count, Count]]
+    rejected: dict[str, Count]
+    rejected_files: list[tuple[Count, Count, Uint32]]
+
+
+class _Description(_OlderDescription, total=False):
+    """The statistics of a shard or part, on disk."""
+
+    contents: list[Any]
 
 
 @dataclass(slots=True)
@@ -107,7 +126,16 @@ class ImageStatistics:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> ImageStatistics:
-        """Reads what `to_json` returned."""
+        """Reads what `to_json` returned.
+
+        Raises:
+          RunError: it is something else.
+        """
+        content = typed_statistics(content, _Description)
+        try:
+            contents = ContentSample.from_json(content.get("contents", [0, "", "", {}]))
+        except FormatError as error:
+            raise wrong_statistics(error) from error
         return cls(
             counts=Counter(content["counts"]),
             classes=Counter(content["classes"]),
@@ -117,7 +145,7 @@ class ImageStatistics:
             sides={name: list(sides) for name, sides in content["sides"].items()},
             rejected=Counter(content["rejected"]),
             rejected_files=[RejectFile(*written) for written in content["rejected_files"]],
-            contents=ContentSample.from_json(content.get("contents", [0, "", "", {}])),
+            contents=contents,
         )
 
     def summarize(self, examples: int, names: Sequence[str] = ()) -> dict[str, Any]:

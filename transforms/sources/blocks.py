@@ -13,10 +13,11 @@ from backports import zstd
 
 from recordmill.transforms.sources.changes import check_opened
 from recordmill.transforms.sources.content import binary_format
-from recordmill.transforms.sources.document_spec import DocumentLimits, DocumentSpec
+from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentLimits, DocumentSpec
 from recordmill.transforms.sources.lines import split_lines
 from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.storage import files
+from recordmill.transforms.storage.unpacking import UnpacksTooMuchError
 
 # The errors that decompressors raise if a compressed file is damaged or cut.
 BROKEN_STREAM = (EOFError, zlib.error, lzma.LZMAError, zstd.ZstdError)
@@ -34,6 +35,12 @@ class BrokenFileError(Exception):
     """A file is damaged and cannot be read further; `args[0]` is the reason."""
 
     reason = "broken_file"
+
+
+class CompressionBombError(BrokenFileError):
+    """A file unpacks to far more than its size; `args[0]` has the numbers."""
+
+    reason = "decompression_bomb"
 
 
 class NotTextError(BrokenFileError):
@@ -55,6 +62,7 @@ def read_blocks(
 
     Raises:
       BrokenFileError: the compressed file is damaged; everything before the damage was yielded.
+      CompressionBombError: it unpacks to too much; everything up to the limit was yielded.
       NotTextError: the file has the signature of a picture, an archive or another binary format.
       InputChangedError: it is another file than was planned.
     """
@@ -64,6 +72,8 @@ def read_blocks(
     with files.open_read(source.path, start) as raw:
         check_opened(source.path, raw, source.size, source.modified_ns)
         stream = files.open_decompressed(raw, source.compression)
+        most_bytes = max(spec.max_compression_ratio * source.size, READ_LIMITS.unpacked_bytes)
+        stream = files.open_decompressed(raw, source.compression, most_bytes)
         damage: Exception | None = None
         ended = False
         at_beginning = start == 0
@@ -77,6 +87,10 @@ def read_blocks(
                 block = decoder.decode(block, final=ended).encode("utf-8", "surrogatepass")
             if block:
                 yield block
+        if isinstance(damage, UnpacksTooMuchError):
+            raise CompressionBombError(
+                f"{source.size} bytes unpack to more than {most_bytes}; see --max_compression_ratio"
+            ) from damage
         if damage:
             raise BrokenFileError(f"{type(damage).__name__}: {damage}") from damage
 
@@ -99,7 +113,8 @@ def _read_block(
     except OSError as error:
         # gzip, bz2 and xz report damage as a plain OSError without a number; the disk gives one,
         # and a lost connection has a class of its own: then the work item must be repeated.
-        if error.errno is not None or type(error) not in (OSError, gzip.BadGzipFile):
+        known = (OSError, gzip.BadGzipFile, UnpacksTooMuchError)
+        if error.errno is not None or type(error) not in known:
             raise
         damage = error
     return b"".join(parts), damage

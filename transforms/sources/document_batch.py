@@ -67,20 +67,26 @@ class BatchMaker:
         detail = detail[:_DETAIL_CHARACTERS]
         self._rejects.append(Reject(self._name, position, stage, reason, detail))
 
-    def groups(self, lines: Lines, line_documents: Int64s, count: int) -> U64:
+    def groups(
+        self, lines: Lines, line_documents: Int64s, count: int, hashed_ends: Int64s | None = None
+    ) -> U64:
         """Returns groups that are equal for documents that begin alike, white space aside.
 
         Args:
           lines: of the documents.
           line_documents: `[num_lines] int64`, ascending.
           count: of documents.
+          hashed_ends: `[count] int64`: where in the buffer nothing counts any more of a document;
+            None where all of it may.
 
         Returns:
           `[count] uint64`.
         """
         hashes = np.zeros(count, np.uint64)
         if self._hashed_bytes:
-            spans = (lines.buffer, lines.starts, lines.ends)
+            if hashed_ends is None:
+                hashed_ends = np.full(count, len(lines.buffer), np.int64)
+            spans = (lines.buffer, lines.starts, lines.ends, hashed_ends)
             _hash_beginnings(spans, line_documents, self._hashed_bytes, hashes)
         return mix64(hashes)
 
@@ -163,14 +169,14 @@ class BatchMaker:
 @kernel
 def _hash_beginnings(lines: Any, line_documents: Int64s, hashed_bytes: int, hashes: U64) -> None:
     """Hashes each document's first bytes that are no white space: FNV-1a, 64 bits."""
-    buffer, starts, ends = lines
+    buffer, starts, ends, hashed_ends = lines
     budget = 0
     for i in range(starts.shape[0]):
         document = line_documents[i]
         if i == 0 or document != line_documents[i - 1]:
             hashes[document] = FNV_OFFSET
             budget = hashed_bytes
-        for at in range(starts[i], ends[i]):
+        for at in range(starts[i], min(ends[i], hashed_ends[document])):
             if budget == 0:
                 break
             if buffer[at] > 32:

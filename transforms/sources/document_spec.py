@@ -12,6 +12,8 @@ DOCUMENTS = ("blank_line", "line", "file")
 SPLITTERS = ("auto", "none", "punctuation")
 HEADERS = ("first_row", "none")
 QUOTINGS = ("csv", "none")
+# Text shrinks to a third or a tenth, logs and tables to a fiftieth.
+USUAL_COMPRESSION_RATIO = 250
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,8 @@ class DocumentSpec:
       split_names: the values that there may be, in order.
       row: what is read of a record beside its text.
       quoting: "csv": quotes enclose fields of CSV and TSV, with "none" they are characters.
+      max_compression_ratio: a compressed file that unpacks to more than so many times its size,
+        and to more than 64 MiB, is read up to there, and rejected.
 
     Raises:
       UsageError: a value is none of the valid ones, or Python does not know the encoding.
@@ -51,6 +55,7 @@ class DocumentSpec:
     split_names: tuple[str, ...] = ()
     row: RowSpec = field(default_factory=RowSpec)
     quoting: str = "csv"
+    max_compression_ratio: int = USUAL_COMPRESSION_RATIO
 
     def __post_init__(self) -> None:
         one_of("--documents", self.documents, DOCUMENTS)
@@ -70,6 +75,10 @@ class DocumentSpec:
             raise UsageError(
                 "--delimiter must be one ASCII character other than a quote and a line end, got "
                 f"{self.delimiter!r}"
+            )
+        if self.max_compression_ratio < 1:
+            raise UsageError(
+                f"--max_compression_ratio must be at least 1, got {self.max_compression_ratio}"
             )
         one_of("--encoding_errors", self.encoding_errors, ("strict", "replace"))
         try:
@@ -106,8 +115,8 @@ class DocumentSpec:
 class DocumentLimits:
     """The sizes in which documents are read; tests inject small ones.
 
-    `block_bytes` and `open_document_bytes` change memory and speed alone. The other four decide
-    what is read: a change of them changes the bytes of datasets.
+    `block_bytes` and `open_document_bytes` change memory and speed alone. The others decide what is
+    read: a change of them changes the bytes of datasets.
 
     Attributes:
       block_bytes: the bytes of one read.
@@ -115,7 +124,10 @@ class DocumentLimits:
       record_bytes: a longer record of JSONL, CSV or TSV is rejected.
       line_bytes: a longer line of plain text is cut at white space.
       paragraph_lines: a paragraph of more lines of plain text is cut.
-      hashed_bytes: of a document's beginning, for the choice of its split.
+      hashed_bytes: of a document's beginning, for the choice of its split, without white space.
+      hashed_within_bytes: of plain text, where those lie: what follows does not count, so that a
+        document that begins with gigabytes of white space or NUL bytes is not held whole.
+      unpacked_bytes: a compressed file may always unpack to so much, see `max_compression_ratio`.
     """
 
     block_bytes: int = 1 << 20
@@ -124,6 +136,8 @@ class DocumentLimits:
     line_bytes: int = 1 << 16
     paragraph_lines: int = 64
     hashed_bytes: int = 1 << 16
+    hashed_within_bytes: int = 1 << 22
+    unpacked_bytes: int = 1 << 26
 
 
 READ_LIMITS = DocumentLimits()

@@ -24,6 +24,7 @@ from recordmill.transforms.sources.json_values import (
 from recordmill.transforms.sources.plain_text import TextReader
 from recordmill.transforms.sources.record_reader import RecordReader
 from recordmill.transforms.sources.work_items import SourceRange
+from recordmill.transforms.storage.regular_files import NotRegularError
 
 
 def read_documents(
@@ -45,9 +46,13 @@ def read_documents(
       limits: sizes.
     """
     maker = BatchMaker(source, hashed_bytes=limits.hashed_bytes if groups else 0)
+    if source.outside:
+        maker.reject(0, "read", "outside_input", source.outside)
+        yield from maker.remaining()
+        return
     try:
         yield from _read(source, spec, limits, maker)
-    except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
+    except (FileNotFoundError, PermissionError, IsADirectoryError, NotRegularError) as error:
         maker.reject(0, "read", "unreadable_file", str(error))
         yield from maker.remaining()
 

@@ -22,6 +22,7 @@ from recordmill.transforms.sources.paragraphs import number_paragraphs, split_pa
 from recordmill.transforms.sources.work_items import SourceRange
 
 _BOM_BYTES = 3
+_COUNTED_LINES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,13 +199,20 @@ class TextReader:
     def _holds_hashed(self, window: _Window, first: int, end: int) -> bool:
         """Returns whether some lines hold all bytes that decide a document's group."""
         lines, left = window.lines, self._limits.hashed_bytes
-        for i in range(first, end):
+        begin = int(lines.starts[first])
+        if int(lines.ends[end - 1]) - begin >= self._limits.hashed_within_bytes:
+            return True
+        for at in range(first, end, _COUNTED_LINES):
+            chosen = slice(at, min(at + _COUNTED_LINES, end))
+            starts, ends = lines.starts[chosen], lines.ends[chosen]
+            base = int(starts[0])
+            text = lines.buffer[base : int(ends[-1])] > 32
+            before = np.concatenate([[0], np.cumsum(text, dtype=np.int32)])
+            counts = before[ends - base] - before[starts - base]
+            left -= int(counts[~window.blank[chosen]].sum())
             if left <= 0:
-                break
-            if not window.blank[i]:
-                line = lines.buffer[lines.starts[i] : lines.ends[i]]
-                left -= int(np.count_nonzero(line > 32))
-        return left <= 0
+                return True
+        return False
 
     def _batch(self, window: _Window, first: int, end: int, *, goes_on: bool) -> DocumentBatch:
         """Makes a batch of some lines of a window."""
@@ -216,7 +224,10 @@ class TextReader:
         if self._within_document:
             positions = np.concatenate([[0], positions])  # its key is known and replaces this one's
         # The group comes from the text of the file, before it is split into sentences.
-        groups = self._maker.groups(lines.select(~blank), documents[~blank], len(positions))
+        hashed_ends = positions - window.position + self._limits.hashed_within_bytes
+        groups = self._maker.groups(
+            lines.select(~blank), documents[~blank], len(positions), hashed_ends
+        )
         lines, keep = self._maker.decodable(lines, window.position, self._spec.encoding_errors)
         keep &= ~blank
         lines, line_documents = lines.select(keep), documents[keep]

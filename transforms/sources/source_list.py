@@ -24,6 +24,7 @@ class SourceList:
       text_bytes: of all, guessed for compressed files.
       split_bytes: the same by the split that files are for.
       formats: that occur.
+      is_compressed: whether any file is.
       first: format -> the first file of it that is not empty.
     """
 
@@ -31,6 +32,7 @@ class SourceList:
         self.text_bytes = 0
         self.split_bytes: Counter[str] = Counter()
         self.formats: set[str] = set()
+        self.is_compressed = False
         self.first: dict[str, SourceRange] = {}
         self._files = 0
         self._bytes = 0
@@ -53,17 +55,22 @@ class SourceList:
         self.text_bytes += source.text_bytes
         self.split_bytes[source.split] += source.text_bytes
         self.formats.add(kind)
+        self.is_compressed |= bool(source.compression)
         if size and kind not in self.first:
             self.first[kind] = source
         if self._files <= _MOST_LISTED_SOURCES:
             self._names[name] = size
-        return source.path, name, kind, source.compression, size, source.modified_ns, source.split
+        return (
+            source.path, name, kind, source.compression, size, source.modified_ns, source.split,
+            source.outside,
+        )  # fmt: skip
 
     def __iter__(self) -> Iterator[SourceRange]:
-        for path, name, kind, compression, size, modified_ns, split in self._rows:
+        for path, name, kind, compression, size, modified_ns, split, outside in self._rows:
             yield SourceRange(
-                path, name, kind, compression, size, modified_ns=modified_ns, split=split
-            )
+                path, name, kind, compression, size, modified_ns=modified_ns, split=split,
+                outside=outside,
+            )  # fmt: skip
 
     def summary(self) -> dict[str, Any]:
         """Returns number, bytes and checksum of the inputs, and their names where they are few."""

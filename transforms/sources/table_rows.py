@@ -17,6 +17,8 @@ import orjson
 from apache_beam.io.filesystem import BeamIOError
 
 from recordmill.records.errors import UsageError
+from recordmill.transforms.sources.blocks import BROKEN_STREAM
+from recordmill.transforms.sources.document_spec import READ_LIMITS, USUAL_COMPRESSION_RATIO
 from recordmill.transforms.sources.work_items import COMPRESSION_OF_EXTENSION, FORMAT_OF_EXTENSION
 from recordmill.transforms.storage import files
 
@@ -54,7 +56,7 @@ def read_rows(path: str) -> Iterator[TableRow]:
     """
     with _open(path) as text:
         if table_format(path)[0] == "jsonl":
-            yield from _jsonl_rows(text)
+            yield from _jsonl_rows(text, path)
         else:
             reader = _csv_reader(text, path)
             yield from _csv_rows(reader, _header(reader, path))
@@ -79,25 +81,47 @@ def read_columns(path: str) -> list[str]:
 def _open(path: str) -> Iterator[io.TextIOWrapper]:
     try:
         with files.open_read(path) as handle:
-            stream = files.open_decompressed(handle, table_format(path)[1])
+            compression = table_format(path)[1]
+            most_bytes = max(USUAL_COMPRESSION_RATIO * files.size(path), READ_LIMITS.unpacked_bytes)
+            stream = files.open_decompressed(handle, compression, most_bytes)
             # Bytes that are no UTF-8 become surrogates, and affect only their own row.
             yield io.TextIOWrapper(
                 cast(Any, stream), encoding="utf-8-sig", errors="surrogateescape", newline=""
             )
-    except (OSError, BeamIOError, EOFError) as error:
+    except (OSError, BeamIOError, *BROKEN_STREAM) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise UsageError(f"--annotations {path} cannot be read: {reason}") from error
 
 
 def _csv_reader(text: io.TextIOWrapper, path: str) -> Any:
     csv.field_size_limit(_LONGEST_FIELD)
-    return csv.reader(text, delimiter="\t" if table_format(path)[0] == "tsv" else ",")
+    return csv.reader(_lines(text, path), delimiter="\t" if table_format(path)[0] == "tsv" else ",")
+
+
+def _lines(text: io.TextIOWrapper, path: str) -> Iterator[str]:
+    """Yields lines with their ends.
+
+    Raises:
+      UsageError: one has no end: it would be held whole, whatever its size.
+    """
+    while line := text.readline(_LONGEST_FIELD):
+        if len(line) == _LONGEST_FIELD:
+            raise UsageError(
+                f"--annotations {path} must be a table; it has a line of more than "
+                f"{_LONGEST_FIELD >> 20} Mi characters"
+            )
+        yield line
 
 
 def _header(reader: Any, path: str) -> list[str]:
-    for fields in reader:
-        if fields:
-            return [name.strip() for name in fields]
+    try:
+        for fields in reader:
+            if fields:
+                return [name.strip() for name in fields]
+    except csv.Error as error:
+        raise UsageError(
+            f"--annotations {path} must begin with a line of column names; it is no table: {error}"
+        ) from error
     raise UsageError(f"--annotations {path} must begin with a line of column names; it is empty")
 
 
@@ -132,8 +156,8 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def _jsonl_rows(text: io.TextIOWrapper) -> Iterator[TableRow]:
-    for number, line in enumerate((line for line in text if line.strip()), 1):
+def _jsonl_rows(text: io.TextIOWrapper, path: str) -> Iterator[TableRow]:
+    for number, line in enumerate((line for line in _lines(text, path) if line.strip()), 1):
         try:
             values = orjson.loads(line.encode("utf-8", "surrogateescape"))
         except ValueError as error:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,16 +17,20 @@ from recordmill.records.errors import UsageError
 from recordmill.transforms.sources.delimited import RecordScanner, delimiter_of
 from recordmill.transforms.sources.json_values import SNIFFED_BYTES, has_object_lines
 from recordmill.transforms.storage import files
+from recordmill.transforms.storage.boundary import Boundary, leaves
 from recordmill.transforms.storage.globs import (
     BROKEN_LINK,
+    NOT_REGULAR,
+    OUTSIDE,
     Finder,
     FoundFile,
-    absolute,
+    Glob,
     common_root,
-    glob_root,
     own_files,
+    parse_glob,
     relative,
 )
+from recordmill.transforms.storage.regular_files import NotRegularError
 
 COMPRESSION_OF_EXTENSION = {".gz": "gz", ".bz2": "bz2", ".xz": "xz", ".zst": "zst"}
 FORMAT_OF_EXTENSION = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv"}
@@ -48,6 +52,7 @@ class SourceRange:
       size: of the whole file as stored.
       modified_ns: when the file was last changed; 0 where that is unknown.
       split: that its documents are for; "" where each document's is chosen.
+      outside: where a link outside of the input leads, which is rejected; "" for others.
     """
 
     path: str
@@ -59,6 +64,7 @@ class SourceRange:
     end: int = -1
     modified_ns: int = 0
     split: str = ""
+    outside: str = ""
 
     @property
     def text_bytes(self) -> int:
@@ -81,7 +87,12 @@ def _format_of(path: str, input_format: str) -> tuple[str, str]:
 
 
 def list_sources(
-    patterns: list[str], *, input_format: str = "auto", splits: Sequence[str] = ()
+    patterns: list[str],
+    *,
+    input_format: str = "auto",
+    splits: Sequence[str] = (),
+    allow_outside: Sequence[str] = (),
+    pass_over: Callable[[str], object] = lambda _: None,
 ) -> Iterator[SourceRange]:
     """Yields the files that match, in order of name; each once.
 
@@ -89,13 +100,20 @@ def list_sources(
       patterns: globs.
       input_format: of all files, or "auto".
       splits: for each pattern, the split that its files are for, "" for any; none for all any.
+      allow_outside: folders beyond those of the globs that links may lead to.
+      pass_over: called with the path of each match that is no regular file.
 
     Raises:
       UsageError: a pattern matches nothing, or only empty files; or a file is for two splits.
     """
-    root = common_root(glob_root(absolute(pattern)) for pattern in patterns)
+    globs = [own_files(parse_glob(pattern)) for pattern in patterns]
+    root = common_root(glob.root for glob in globs)
+    finder = Finder(boundary=Boundary((glob.root for glob in globs), allow_outside))
     last, last_split, found_bytes = "", "", 0
-    matches = map(_tagged_matches, patterns, splits or [""] * len(patterns))
+    matches = (
+        _tagged_matches(finder, *given)
+        for given in zip(patterns, globs, splits or [""] * len(patterns), strict=True)
+    )
     for file, split in heapq.merge(*matches):
         if file.path == last:
             if split != last_split:
@@ -105,9 +123,17 @@ def list_sources(
                 )
             continue
         last, last_split = file.path, split
-        found_bytes += file.size
+        if file.size == NOT_REGULAR:
+            pass_over(file.path)
+            continue
         name = relative(file.path, root)
         kind, compression = _format_of(file.path, input_format)
+        if file.size == OUTSIDE:
+            yield SourceRange(
+                file.path, name, kind, compression, 0, split=split, outside=leaves(file.path)
+            )
+            continue
+        found_bytes += file.size
         yield SourceRange(
             file.path, name, kind, compression, file.size, modified_ns=file.modified_ns,
             split=split,
@@ -116,17 +142,21 @@ def list_sources(
         raise UsageError(f"--input {' '.join(patterns)} matches only empty files")
 
 
-def _tagged_matches(pattern: str, split: str) -> Iterator[tuple[FoundFile, str]]:
-    return ((file, split) for file in _matches(pattern))
+def _tagged_matches(
+    finder: Finder, pattern: str, glob: Glob, split: str
+) -> Iterator[tuple[FoundFile, str]]:
+    return ((file, split) for file in _matches(finder, pattern, glob))
 
 
-def _matches(pattern: str) -> Iterator[FoundFile]:
+def _matches(finder: Finder, pattern: str, glob: Glob) -> Iterator[FoundFile]:
     matched = False
     try:
-        for file in Finder().find(own_files(absolute(pattern))):
+        for file in finder.find(glob):
             if file.size != BROKEN_LINK:
                 matched = True
                 yield file
+    except NotRegularError as error:
+        raise UsageError(f"--input {pattern} is {error.strerror}") from error
     except (BeamIOError, OSError, ValueError) as error:
         raise UsageError(f"--input {pattern} cannot be listed: {error}") from error
     if not matched:

@@ -11,6 +11,7 @@ from itertools import chain, islice
 
 import orjson
 
+from recordmill.records.typed_json import Count, convert, decode
 from recordmill.transforms.dataset.run_state import DamagedStateError
 from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.storage import files
@@ -46,10 +47,10 @@ def read_work_item(work: str, number: int) -> list[SourceRange]:
     """
     path = _items_path(work, number)
     try:
-        begins = orjson.loads(files.read_bytes(f"{path}.json"))
+        begins = decode(files.read_bytes(f"{path}.json"), list[Count])
         begin, end = begins[number % _ITEMS_PER_FILE :][:2]
         line = files.read_bytes(f"{path}.jsonl", begin, end - begin)
-        return [SourceRange(**source) for source in orjson.loads(line)]
+        return convert(orjson.loads(line), list[SourceRange])
     except (FileNotFoundError, ValueError, TypeError) as error:
         raise DamagedStateError(
             f"{path}.jsonl is missing or damaged; start anew with --overwrite"

@@ -13,6 +13,7 @@ from __future__ import annotations
 import bz2
 import errno
 import gzip
+import io
 import lzma
 import os
 import shutil
@@ -21,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from itertools import islice
-from typing import IO, Any, Protocol, TypeVar
+from typing import IO, Any, Protocol, TypeVar, cast
 
 import numpy.typing as npt
 from apache_beam.io.filesystems import FileSystems
@@ -30,7 +31,9 @@ from backports import zstd
 from recordmill.records.errors import RunError
 from recordmill.transforms.storage.beam_storage import BeamStorage
 from recordmill.transforms.storage.google_storage import GoogleStorage
+from recordmill.transforms.storage.regular_files import open_regular
 from recordmill.transforms.storage.storage_errors import reporting
+from recordmill.transforms.storage.unpacking import LimitedStream
 
 _Result = TypeVar("_Result")
 _WRITE_BYTES = 1 << 22
@@ -88,10 +91,14 @@ def is_local(path: str) -> bool:
 
 
 def open_read(path: str, offset: int = 0) -> IO[bytes]:
-    """Opens a file for reading from `offset` on, without decompression."""
+    """Opens a file for reading its bytes as they are, from `offset` on.
+
+    Raises:
+      NotRegularError: it is a local fifo, device or the like; nothing blocks.
+    """
     handle: IO[bytes]
     if is_local(path):
-        handle = open(path, "rb")  # noqa: SIM115
+        handle = open_regular(path)
     else:
         with reporting("read", path):
             handle = _storage(path).open_read(path)
@@ -120,9 +127,21 @@ def read_bytes(path: str, offset: int = 0, size: int = -1) -> bytes:
     if not is_local(path):
         with reporting("read", path):
             return _storage(path).read(path, offset, size)
-    with open(path, "rb") as handle:
+    with open_regular(path) as handle:
         handle.seek(offset)
         return handle.read(size)
+
+
+def read_limited(path: str, most_bytes: int) -> bytes:
+    """Returns a file that is small where it is what it should be.
+
+    Raises:
+      OSError: it is larger.
+    """
+    data = read_bytes(path, 0, most_bytes + 1)
+    if len(data) > most_bytes:
+        raise OSError(errno.EFBIG, f"it is larger than {most_bytes >> 20} MiB", path)
+    return data
 
 
 def read_many(paths: Iterable[str]) -> Iterator[bytes]:
@@ -366,17 +385,23 @@ def delete_folder(folder: str, *, last: str = "") -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def open_decompressed(handle: IO[bytes], compression: str) -> IO[bytes]:
+def open_decompressed(
+    handle: IO[bytes], compression: str, most_bytes: int | None = None
+) -> IO[bytes]:
     """Returns the decompressed bytes of an open file, as a stream.
 
     Args:
       handle: the file.
       compression: "", "gz", "bz2", "xz" or "zst".
+      most_bytes: a compressed file may unpack to; a read beyond raises `UnpacksTooMuchError`.
 
     Returns:
       A stream whose reads raise what `sources.blocks.BROKEN_STREAM` lists, or an OSError without
       a number, where the file is damaged, and EOFError where it was cut.
     """
+    if compression and most_bytes is not None:
+        unlimited = cast(io.BufferedIOBase, open_decompressed(handle, compression))
+        return cast(IO[bytes], LimitedStream(unlimited, most_bytes))
     if compression == "gz":
         return gzip.GzipFile(fileobj=handle)  # type: ignore[return-value]
     if compression == "bz2":

@@ -19,10 +19,14 @@ from apache_beam.io.filesystems import FileSystems
 from recordmill.records.manifest import MANIFEST_PATH, REJECTED_PATH, SUCCESS_PATH
 from recordmill.records.shards import ShardName
 from recordmill.transforms.storage import compat, files
+from recordmill.transforms.storage.boundary import Boundary
 from recordmill.transforms.storage.external_sort import HELD_BYTES, Row, sort_rows
+from recordmill.transforms.storage.regular_files import not_regular, odd_kind
 
 _WILDCARD = re.compile(r"[*?\[]")
-BROKEN_LINK = -2
+# Sizes of what is found and cannot be read: a link to nothing, one that leaves the boundary (a
+# folder's path ends in "/"), and what is no regular file.
+BROKEN_LINK, OUTSIDE, NOT_REGULAR = -2, -3, -4
 _WRITTEN = (
     SUCCESS_PATH, MANIFEST_PATH, f"{REJECTED_PATH}/rejected-000000.jsonl", "features.json",
     ShardName("train", 0, 1).path, "_tmp/plan.json",
@@ -30,26 +34,72 @@ _WRITTEN = (
 
 
 class FoundFile(NamedTuple):
-    """A file that a glob matches; a broken link has the size `BROKEN_LINK`, and no stamp."""
+    """A file that a glob matches; `BROKEN_LINK`, `OUTSIDE` and `NOT_REGULAR` are sizes without a
+    stamp.
+    """
 
     path: str
     size: int
     modified_ns: int
 
 
-def absolute(pattern: str) -> str:
-    """Returns a local glob as an absolute one, so that a file has one path; others unchanged."""
+class Glob(NamedTuple):
+    """A pattern from the root on, so that a file has one path.
+
+    Attributes:
+      root: the folder before the first wildcard, as it is.
+      rest: the pattern below it; a name as it is where `is_path`.
+      is_path: it is the path of one file, whatever characters are in it.
+    """
+
+    root: str
+    rest: str
+    is_path: bool = False
+
+    @property
+    def pattern(self) -> str:
+        """The whole pattern, or path."""
+        return f"{self.root}/{self.rest}"
+
+    def matches(self) -> Callable[[str], Any]:
+        """Returns what tells of a path whether it matches."""
+        if self.is_path:
+            return lambda path: path == self.pattern
+        if not files.is_local(self.pattern):
+            return re.compile(FileSystem.translate_pattern(self.pattern)).match
+        start, below = f"{self.root}/", re.compile(FileSystem.translate_pattern(self.rest)).match
+        return lambda path: path.startswith(start) and below(path[len(start) :])
+
+
+def parse_glob(pattern: str) -> Glob:
+    """Reads a pattern. A local path that exists as it is written is that path, and no pattern.
+
+    The same holds for its first folders, as in `set[12]/*.txt` where there is such a folder. A name
+    with `*` remains a pattern, which matches the file of that very name too.
+    """
     if not files.is_local(pattern):
-        return pattern
-    if not pattern.startswith("/") and has_wildcard(os.getcwd()):
-        return pattern if "/" in pattern else f"./{pattern}"  # where we are is no pattern
-    parts = os.path.join(os.getcwd(), pattern).split("/")
-    return "/".join(["", *(part for part in parts[:-1] if part not in ("", ".")), parts[-1]])
+        root = glob_root(pattern)
+        return Glob(root, pattern[len(root) :].lstrip("/"), not has_wildcard(pattern))
+    parts = [part for part in os.path.join(os.getcwd(), pattern).split("/") if part != "."]
+    *folders, name = [part for part in parts[:-1] if part] + parts[-1:]
+    below_here = 0 if pattern.startswith("/") else len(list(filter(None, os.getcwd().split("/"))))
+    root = ""
+    for number, part in enumerate(folders):
+        inner = f"{root}/{part}"
+        if (
+            number >= below_here
+            and has_wildcard(part)
+            and ("*" in part or not os.path.isdir(inner))
+        ):
+            return Glob(root, "/".join([*folders[number:], name]))
+        root = inner
+    is_path = not has_wildcard(name) or ("*" not in name and os.path.lexists(f"{root}/{name}"))
+    return Glob(root, name, is_path)
 
 
-def own_files(pattern: str) -> str:
-    """Returns a glob of the files in a folder if the pattern ends in "/", else the pattern."""
-    return f"{pattern}*" if pattern.endswith("/") else pattern
+def own_files(glob: Glob) -> Glob:
+    """Returns the glob of the files in a folder where a pattern ends in "/"."""
+    return glob if glob.rest.rpartition("/")[2] else Glob(glob.root, f"{glob.rest}*")
 
 
 def glob_root(pattern: str) -> str:
@@ -72,11 +122,12 @@ def relative(path: str, root: str) -> str:
 
 
 def matches_output(pattern: str, output: str) -> bool:
-    """Returns whether a glob matches files that a job writes to its output."""
-    pattern, folder = own_files(absolute(pattern)), absolute(output)
+    """Tells whether a glob matches files that a job writes to its output."""
+    glob, folder = own_files(parse_glob(pattern)), output
     if files.is_local(pattern):
-        pattern, folder = os.path.normpath(pattern), os.path.normpath(folder)
-    matches = re.compile(FileSystem.translate_pattern(pattern)).match
+        glob = glob._replace(root=os.path.normpath(glob.root or "/").rstrip("/"))
+        folder = os.path.abspath(output)
+    matches = glob.matches()
     return any(matches(files.join(folder, name)) for name in _WRITTEN)
 
 
@@ -94,39 +145,45 @@ class Finder:
       follow_links: whether links to folders are followed, but not in circles.
       scratch: a local folder for temporary files.
       held_bytes: about how much of a folder is held in memory; what is more goes through files.
+      boundary: links that lead beyond it are not followed, and found as `OUTSIDE`; None: all are.
     """
 
     skip: Callable[[str], bool] | None = None
     follow_links: bool = False
     scratch: str = ""
     held_bytes: int = HELD_BYTES
+    boundary: Boundary | None = None
 
-    def find(self, pattern: str) -> Iterator[FoundFile]:
+    def find(self, pattern: str | Glob) -> Iterator[FoundFile]:
         """Yields the files that match a glob, in order of path.
 
         Raises:
-          OSError: a folder that may hold matches cannot be read; Beam and its file systems may
-            raise more.
+          OSError: a folder that may hold matches cannot be read, or the one file that is named is
+            no regular one; Beam and its file systems may raise more.
         """
-        if not files.is_local(pattern):
-            yield from self._remote(pattern)
-        elif has_wildcard(pattern):
-            yield from self._local(pattern)
-        elif os.path.exists(pattern) and not os.path.isdir(pattern):
-            status = os.stat(pattern)
-            yield FoundFile(pattern, status.st_size, status.st_mtime_ns)
+        glob = parse_glob(pattern) if isinstance(pattern, str) else pattern
+        path = glob.pattern
+        if not files.is_local(path):
+            yield from self._remote(glob)
+        elif not glob.is_path:
+            yield from self._local(glob)
+        elif os.path.exists(path) and not os.path.isdir(path):
+            status = os.stat(path)
+            if kind := odd_kind(status):
+                raise not_regular(path, kind)
+            yield FoundFile(path, status.st_size, status.st_mtime_ns)
 
     def _sorted(self, rows: Iterable[Row]) -> Iterator[Row]:
         return sort_rows(rows, scratch=self.scratch, held_bytes=self.held_bytes)
 
-    def _remote(self, pattern: str) -> Iterator[FoundFile]:
-        if not has_wildcard(pattern):
+    def _remote(self, glob: Glob) -> Iterator[FoundFile]:
+        root, pattern = glob.root, glob.pattern
+        if glob.is_path:
             yield from map(_of_metadata, FileSystems.match([pattern])[0].metadata_list)
             return
         system = FileSystems.get_filesystem(pattern)
-        root = glob_root(pattern)
         prefix = root if system.has_dirs() else _WILDCARD.split(pattern, maxsplit=1)[0]
-        matches = re.compile(FileSystem.translate_pattern(pattern)).match
+        matches = glob.matches()
         rows = (
             (item.path, "", tuple(_of_metadata(item)))
             for item in compat.list_remote(system, prefix)
@@ -136,20 +193,20 @@ class Finder:
         for _, _, content in self._sorted(rows):
             yield FoundFile(*content)
 
-    def _local(self, pattern: str) -> Iterator[FoundFile]:
-        root = glob_root(pattern)
+    def _local(self, glob: Glob) -> Iterator[FoundFile]:
+        root = glob.root
         if not os.path.isdir(root or "/"):
             return
-        parts = pattern[len(root) :].lstrip("/").split("/")
+        parts = glob.rest.split("/")
         # Folders that cannot match are not opened; a part in which one wildcard may stand for
         # several folders ends that.
         simple = [not re.search(r"\*\*|[?\[]", part) for part in parts]
         endless = False in simple
         count = simple.index(False) if endless else len(parts) - 1
         prune = [re.compile(FileSystem.translate_pattern(part)).match for part in parts[:count]]
-        whole = re.compile(FileSystem.translate_pattern(pattern)).match
+        whole = glob.matches()
         for found in _below(self._walk(root or "/", prune, endless=endless)):
-            if whole(found.path):
+            if found.path.endswith("/") or whole(found.path):
                 yield found
 
     def _walk(
@@ -174,7 +231,10 @@ class Finder:
                 yield FoundFile(f"{base}/{key}", *content)
                 continue
             name = key[:-1]
-            if prune[0](name) if prune else endless:
+            is_wanted = prune[0](name) if prune else endless
+            if is_wanted and content[0] == OUTSIDE:
+                yield FoundFile(f"{base}/{key}", *content)
+            elif is_wanted:
                 yield self._walk(f"{base}/{name}", prune[1:], endless=endless, above=(*above, here))
 
     def _scan(self, folder: str) -> Iterator[tuple[str, str, tuple[int, int]]]:
@@ -184,17 +244,27 @@ class Finder:
             for entry in entries:
                 if self.skip and self.skip(entry.name):
                     continue
+                is_link = entry.is_symlink()
                 try:
                     status = entry.stat()
                 except OSError:
-                    if not entry.is_symlink():
+                    if not is_link:
                         raise
                     yield entry.name, "file", (BROKEN_LINK, 0)
                     continue
-                if not stat.S_ISDIR(status.st_mode):
-                    yield entry.name, "file", (status.st_size, status.st_mtime_ns)
-                elif self.follow_links or not entry.is_symlink():
-                    yield f"{entry.name}/", "folder", (0, 0)
+                is_folder = stat.S_ISDIR(status.st_mode)
+                if is_folder and is_link and not self.follow_links:
+                    continue
+                size, modified = (0, 0) if is_folder else (status.st_size, status.st_mtime_ns)
+                if is_link and self.boundary and not self.boundary.holds(entry.path):
+                    size, modified = OUTSIDE, 0
+                elif not is_folder and odd_kind(status):
+                    size, modified = NOT_REGULAR, 0
+                yield (
+                    entry.name + "/" * is_folder,
+                    "folder" if is_folder else "file",
+                    (size, modified),
+                )
 
 
 def _below(walk: Iterator[FoundFile | Iterator[Any]]) -> Iterator[FoundFile]:

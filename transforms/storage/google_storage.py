@@ -40,16 +40,19 @@ _clients: dict[int, Any] = {}
 
 @dataclass
 class Patience:
-    """How long a request is retried while its error may pass, in seconds.
+    """How long a request may take, and how long it is repeated while its failure may pass, in
+    seconds.
 
     Attributes:
-      first, most: the mean pause doubles from half of `first` up to half of `most`.
-      total: the time after which the error is raised.
+      request: without a byte of an answer; then the request has failed, and may be repeated.
+      first, most: the mean pause doubles from half of the first to half of the longest.
+      total: after that the failure is reported.
     """
 
     first: float = 1.0
     most: float = 60.0
     total: float = 300.0
+    request: float = 60.0
 
 
 patience = Patience()
@@ -117,7 +120,11 @@ def _blob(path: str) -> Any:
 def _find(path: str) -> Any:
     """Returns the metadata of an object, None if it does not exist."""
     bucket, name = _names(path)
-    return _client().bucket(bucket).get_blob(name, retry=_retry()) if name else None
+    return (
+        _client().bucket(bucket).get_blob(name, retry=_retry(), timeout=patience.request)
+        if name
+        else None
+    )
 
 
 def _download(blob: Any, begin: int, size: int, generation: int | None = None) -> bytes:
@@ -136,6 +143,7 @@ def _download(blob: Any, begin: int, size: int, generation: int | None = None) -
             checksum="auto" if whole else None,
             if_generation_match=generation,
             retry=_retry(),
+            timeout=patience.request,
         )
     except RequestRangeNotSatisfiable:
         return b""
@@ -251,13 +259,16 @@ class GoogleStorage:
             ignore_flush=True,
             content_type=_MIME,
             retry=_retry(),
+            timeout=patience.request,
         )
         return handle
 
     def write(self, path: str, data: bytes) -> None:
         """Writes a file, whole or not at all."""
         # One request with length and checksum: the object appears whole or not at all.
-        _blob(path).upload_from_string(data, content_type=_MIME, retry=_retry())
+        _blob(path).upload_from_string(
+            data, content_type=_MIME, retry=_retry(), timeout=patience.request
+        )
 
     def size(self, path: str) -> int:
         """Returns the size of a file in bytes, -1 if it does not exist."""
@@ -268,7 +279,11 @@ class GoogleStorage:
         """Yields the path and the size in bytes of every file below a folder."""
         bucket, prefix = _names(f"{folder.rstrip('/')}/")
         blobs = _client().list_blobs(
-            bucket, prefix=prefix, fields="items(name,size),nextPageToken", retry=_retry()
+            bucket,
+            prefix=prefix,
+            fields="items(name,size),nextPageToken",
+            retry=_retry(),
+            timeout=patience.request,
         )
         for blob in blobs:
             yield f"gs://{bucket}/{blob.name}", int(blob.size)
@@ -293,12 +308,13 @@ class GoogleStorage:
 
 def _delete(path: str) -> None:
     bucket, name = _names(path)
-    _client().bucket(bucket).delete_blob(name)
+    _client().bucket(bucket).delete_blob(name, timeout=patience.request)
 
 
 def _copy(pair: tuple[str, str]) -> None:
     source, (bucket, name) = _blob(pair[0]), _names(pair[1])
-    source.bucket.copy_blob(source, _client().bucket(bucket), name)
+    target = _client().bucket(bucket)
+    source.bucket.copy_blob(source, target, name, timeout=patience.request)
 
 
 def _in_batches(items: Sequence[Item], request: Callable[[Item], None]) -> list[Item]:

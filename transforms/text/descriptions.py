@@ -8,10 +8,69 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
+from recordmill.records.typed_json import Count, Uint32, convert
 from recordmill.transforms.dataset.content_sample import ContentSample
 from recordmill.transforms.text.run_files import RunFileInfo
+
+
+class RunFileDescription(TypedDict):
+    """A run file, as descriptions on disk have it."""
+
+    path: str
+    tail: tuple[Count, Count]
+    splits: Count
+
+
+class RunFilesDescription(TypedDict):
+    """The description of a work item of regroup, on disk; that of scatter has more."""
+
+    runs: list[RunFileDescription]
+
+
+class _OlderScatterDescription(RunFilesDescription):
+    chunks: list[Count]
+    tokens: list[Count]
+    documents_read: Count
+    documents_used: Count
+    rejected: dict[str, Count]
+    rejected_file: tuple[Count, Uint32]
+
+
+class ScatterDescription(_OlderScatterDescription, total=False):
+    """The description of a work item of scatter, on disk."""
+
+    labels: list[str]
+    contents: dict[str, list[Any]]
+
+
+class _TextSplitDescription(TypedDict):
+    name: str
+    shards: Count
+    chunks: Count
+    tokens: Count
+    expected_bytes: Count
+
+
+class _DocumentTotals(TypedDict):
+    documents_read: Count
+    documents_used: Count
+
+
+class _OlderPlanDescription(TypedDict):
+    splits: list[_TextSplitDescription]
+    totals: _DocumentTotals
+    rejected: dict[str, Count]
+    rejected_files: dict[str, tuple[Count, Uint32]]
+    sums: tuple[Count, Uint32]
+
+
+class ShardPlanDescription(_OlderPlanDescription, total=False):
+    """`shards.json` of a text job."""
+
+    classes: list[str]
+    shared_contents: list[dict[str, Any]]
 
 
 def run_files_to_json(runs: Sequence[RunFileInfo]) -> dict[str, Any]:
@@ -21,7 +80,8 @@ def run_files_to_json(runs: Sequence[RunFileInfo]) -> dict[str, Any]:
 
 def run_files_from_json(content: Mapping[str, Any], folder: str) -> tuple[RunFileInfo, ...]:
     """Returns the run files of a description in a folder, of scatter or of regroup."""
-    return tuple(RunFileInfo.from_json(run, folder) for run in content["runs"])
+    typed = convert(content, RunFilesDescription)
+    return tuple(RunFileInfo.from_json(run, folder) for run in typed["runs"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +124,12 @@ class ScatterResult:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any], folder: str) -> ScatterResult:
-        """Reads what `to_json` returned, from a description in a folder."""
+        """Reads what `to_json` returned, from a description in a folder.
+
+        Raises:
+          ValueError: it is of wrong types.
+        """
+        content = convert(content, ScatterDescription)
         size, crc32c = content["rejected_file"]
         return cls(
             runs=run_files_from_json(content, folder),
@@ -139,7 +204,12 @@ class ShardPlan:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> ShardPlan:
-        """Reads what `to_json` returned."""
+        """Reads what `to_json` returned.
+
+        Raises:
+          ValueError: it is of wrong types.
+        """
+        content = convert(content, ShardPlanDescription)
         sums_bytes, sums_crc32c = content["sums"]
         return cls(
             splits=tuple(PlannedSplit(**split) for split in content["splits"]),

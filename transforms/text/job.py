@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -13,10 +13,11 @@ from recordmill.records.arrays import Int64s
 from recordmill.records.errors import RunError, UsageError, one_of
 from recordmill.records.schema import Schema
 from recordmill.records.text_formats import RECORD_TYPES
+from recordmill.records.typed_json import Count
 from recordmill.transforms.dataset.job import Job, JobStatistics, JobSummary
 from recordmill.transforms.dataset.labels import LABELS_PATH, labels_file
-from recordmill.transforms.dataset.run_state import DamagedStateError
-from recordmill.transforms.sources.document_spec import DocumentSpec
+from recordmill.transforms.dataset.run_state import DamagedStateError, typed_statistics
+from recordmill.transforms.sources.document_spec import USUAL_COMPRESSION_RATIO, DocumentSpec
 from recordmill.transforms.sources.row_fields import RowSpec
 from recordmill.transforms.storage import files
 from recordmill.transforms.text.classification import ClassifyObjective, ClassifySpec
@@ -150,6 +151,8 @@ class TextJob(Job):
         """Returns the options that decide the bytes of shards."""
         options = Job.fingerprint_options(self)
         # Datasets of earlier releases do not have these.
+        if self.documents.max_compression_ratio == USUAL_COMPRESSION_RATIO:
+            del options["documents"]["max_compression_ratio"]
         if self.objective.record_type == "sequence_example":
             del options["objective"]["record_type"]
         if self.objective.name != "classify":
@@ -243,6 +246,17 @@ class TextJob(Job):
         return self.workspace.read_state(self.dropped_path(level), dict) is not None
 
 
+class _OlderStatistics(TypedDict):
+    counts: dict[str, Count]
+    lengths: list[Count]
+
+
+class _ShardStatistics(_OlderStatistics, total=False):
+    """The statistics of a shard, on disk."""
+
+    classes: dict[str, Count]
+
+
 class _TextStatistics(JobStatistics):
     """Adds up lengths and draws by split; the shard plan has the numbers of documents."""
 
@@ -257,6 +271,7 @@ class _TextStatistics(JobStatistics):
         self._lengths: dict[str, Int64s] = {}
 
     def add(self, split: str, records: int, statistics: dict[str, Any]) -> None:
+        statistics = typed_statistics(statistics, _ShardStatistics)
         self._examples[split] += records
         self._counts.setdefault(split, Counter()).update(statistics["counts"])
         self._classes.setdefault(split, Counter()).update(statistics.get("classes", {}))

@@ -26,7 +26,11 @@ from recordmill.transforms.dataset.labels import check_class_count, class_names,
 from recordmill.transforms.dataset.run_state import DamagedStateError
 from recordmill.transforms.dataset.shard_counts import count_shards
 from recordmill.transforms.storage import files
-from recordmill.transforms.text.descriptions import PlannedSplit, ScatterResult, ShardPlan
+from recordmill.transforms.text.descriptions import (
+    PlannedSplit,
+    ScatterResult,
+    ShardPlan,
+)
 from recordmill.transforms.text.job import TextJob, read_run_files
 from recordmill.transforms.text.merge_tree import MergeTree
 from recordmill.transforms.text.regroup import drop_runs

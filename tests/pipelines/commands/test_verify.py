@@ -225,7 +225,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], list[str]]] = {
         lambda ds: edit_manifest(ds, lambda content: content["shards"].pop(1)),
         [
             f"{MANIFEST}: counts.examples must be",
-            f"{MANIFEST}: split train must list shards 0 to 2 of 3 once each, and lists",
+            f"{MANIFEST}: split train must list shards 0 to 2 of 3 once each, and lacks 1",
             r"dataset_info.json: splits\[0\].numBytes",
             r"dataset_info.json: splits\[0\].shardLengths must be",
             "_meta/statistics.json: examples of train must be",
@@ -250,7 +250,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], list[str]]] = {
     ),
     "TFDS's file broken": (
         lambda ds: (ds / "features.json").write_text("{"),
-        ["features.json: is not JSON"],
+        ["features.json: cannot be read: it is cut or no JSON"],
     ),
     "TFDS's file missing": (
         lambda ds: (ds / "dataset_info.json").unlink(),

@@ -6,6 +6,7 @@ import io
 import struct
 import tarfile
 import warnings
+import zipfile
 from typing import Any
 
 import pytest
@@ -75,7 +76,20 @@ def test_members_of_a_tar_are_not_kept():
     target.seek(0)
     with tarfile.open(fileobj=target, mode="r:") as archive:
         names = []
-        for member in compat.tar_members(archive):
+        ends = []
+        while (found := compat.next_tar_member(archive))[0]:
+            member, end = found
+            ends.append(end)
             names.append(member.name)
             assert archive.members == []  # type: ignore[attr-defined]
     assert names == [f"{number}.jpg" for number in range(5)]
+    assert ends == [512 * number for number in range(1, 6)]
+
+
+def test_the_end_of_a_zip_states_its_members():
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w") as archive:
+        for number in range(5):
+            archive.writestr(f"{number}.jpg", b"")
+    assert compat.stated_zip_members(target) == 5
+    assert compat.stated_zip_members(io.BytesIO(b"none")) == -1

@@ -9,14 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from recordmill.transforms.storage.boundary import Boundary
 from recordmill.transforms.storage.globs import (
     BROKEN_LINK,
+    OUTSIDE,
     Finder,
     FoundFile,
-    absolute,
     common_root,
     glob_root,
     matches_output,
+    parse_glob,
     relative,
 )
 
@@ -101,8 +103,8 @@ def test_roots_and_relative_names() -> None:
     assert glob_root("/data/corpus/a.txt") == "/data/corpus"
     assert common_root(["/data/corpus/a", "/data/corpus/b"]) == "/data/corpus"
     assert relative("/data/corpus/a/1.txt", "/data/corpus") == "a/1.txt"
-    assert absolute("x/*.txt") == f"{os.getcwd()}/x/*.txt"
-    assert absolute("gs://bucket/x") == "gs://bucket/x"
+    assert parse_glob("x/*.txt").pattern == f"{os.getcwd()}/x/*.txt"
+    assert parse_glob("gs://bucket/x").pattern == "gs://bucket/x"
 
 
 @pytest.mark.parametrize(
@@ -125,3 +127,51 @@ def test_folders_may_be_deeper_than_pythons_stack(tmp_path: Path) -> None:
     (found,) = Finder().find(f"{tmp_path}/**")
     assert found.path == f"{tmp_path}{'/d' * depth}/a.txt"
     subprocess.run(["rm", "-rf", str(tmp_path / "d")], check=True)  # as pytest cannot
+
+
+@pytest.fixture
+def odd_names(tmp_path: Path) -> Path:
+    for name in ("set[12]/a.txt", "set1/b.txt", "f[ab].txt", "fa.txt", "q?/c.txt", "qx/d.txt"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+    (tmp_path / "*.txt").write_bytes(b"x")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("pattern", "wanted"),
+    [
+        ("set[12]/*.txt", ["set[12]/a.txt"]),
+        ("set[12]/a.txt", ["set[12]/a.txt"]),
+        ("set[1-2]/*.txt", ["set1/b.txt"]),
+        ("set[12]/**", ["set[12]/a.txt"]),
+        ("f[ab].txt", ["f[ab].txt"]),
+        ("f[a].txt", ["fa.txt"]),
+        ("q?/*", ["q?/c.txt"]),
+        ("*.txt", ["*.txt", "f[ab].txt", "fa.txt"]),
+    ],
+)
+def test_a_path_that_exists_wins_over_a_glob(
+    odd_names: Path, pattern: str, wanted: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert names(odd_names, pattern) == wanted
+    monkeypatch.chdir(odd_names)
+    relative_ones = [os.path.relpath(file.path, odd_names) for file in Finder().find(pattern)]
+    assert relative_ones == wanted
+    monkeypatch.chdir(odd_names / "set[12]")  # where we are is no pattern
+    assert [os.path.basename(file.path) for file in Finder().find("*.txt")] == ["a.txt"]
+
+
+def test_links_that_leave_the_boundary_are_marked(tree: Path) -> None:
+    root = tree / "b"
+    (root / "up").symlink_to(tree, target_is_directory=True)
+    (root / "out.txt").symlink_to(tree / "a.txt")
+    (root / "in.txt").symlink_to(root / "2.txt")
+    (root / "in").symlink_to(root / "c", target_is_directory=True)
+    finder = Finder(follow_links=True, boundary=Boundary([str(root)]))
+    found = {os.path.relpath(f.path, root): f.size for f in finder.find(f"{root}/**")}
+    assert found == {
+        "10.txt": 1, "2.txt": 0, "c/1.txt": 4, "in/1.txt": 4, "in.txt": 0, "out.txt": OUTSIDE,
+        "up": OUTSIDE,
+    }  # fmt: skip

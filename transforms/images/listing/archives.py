@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tarfile
+import struct
 import zipfile
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from recordmill.records.errors import UsageError
-from recordmill.transforms.images.compat import tar_members
+from recordmill.transforms.images.compat import stated_zip_members
 from recordmill.transforms.images.extensions import has_image_extension
 from recordmill.transforms.images.listing.entries import (
     Entry,
@@ -17,6 +17,7 @@ from recordmill.transforms.images.listing.entries import (
     is_hidden,
     printable,
 )
+from recordmill.transforms.images.listing.tar_files import DamagedTarError, read_headers
 from recordmill.transforms.images.references import ListedReject, Storage
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.external_sort import Row, cogroup
@@ -25,6 +26,11 @@ _COMPRESSED_TARS = (
     ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst", ".tzst",
 )  # fmt: skip
 _ENCRYPTED = 1
+_MOST_STATED = 1 << 16  # the end of a zip that is no zip64 counts members up to it
+_ZIP_ERRORS = (
+    zipfile.BadZipFile, EOFError, OSError, ValueError, NotImplementedError, OverflowError,
+    struct.error,
+)  # fmt: skip
 
 
 class _Member(NamedTuple):
@@ -65,8 +71,8 @@ def archive_members(name: str, path: str, listing: Listing) -> Iterator[Entry | 
     rows = _zip_rows(path) if path.lower().endswith(".zip") else _tar_rows(path)
     for member, contents in cogroup(rows, scratch=listing.scratch):
         full = f"{name}/{member}".rstrip("/")
-        for detail in contents.get("broken_archive", []):
-            yield ListedReject(full, "broken_archive", detail)
+        for position, detail in contents.get("broken_archive", []):
+            yield ListedReject(full, "broken_archive", detail, position)
         if not member:
             continue
         if not is_encodable(full):
@@ -97,21 +103,28 @@ def _plain_name(name: str) -> str:
 
 def _tar_rows(path: str) -> Iterator[Row]:
     try:
-        with files.open_read(path) as handle, tarfile.open(fileobj=handle, mode="r:") as archive:
-            for member in tar_members(archive):
+        with files.open_read(path) as handle:
+            for member in read_headers(handle):
                 if member.isdir():
                     continue
                 is_plain = member.isreg() and not member.issparse()
                 problem = "" if is_plain else "a link or sparse file"
                 content = _Member("range", member.offset_data, member.size, None, problem)
                 yield _plain_name(member.name), "member", tuple(content)
-    except (tarfile.TarError, EOFError, OSError) as error:
-        yield "", "broken_archive", f"cannot be read on as tar: {error}"
+    except DamagedTarError as error:
+        detail = f"cannot be read on as tar from byte {error.position}: {error}"
+        yield "", "broken_archive", (error.position, detail)
+    except (EOFError, OSError) as error:
+        yield "", "broken_archive", (0, f"cannot be read on as tar: {error}")
 
 
 def _zip_rows(path: str) -> Iterator[Row]:
     try:
         with files.open_read(path) as handle, zipfile.ZipFile(handle) as archive:
+            stated, found = stated_zip_members(handle), len(archive.infolist())
+            if stated not in (found, found % _MOST_STATED):
+                detail = f"its directory has {found} members, and its end says {stated}"
+                yield "", "broken_archive", (archive.start_dir, detail)
             for member in archive.infolist():
                 if member.is_dir():
                     continue
@@ -126,5 +139,5 @@ def _zip_rows(path: str) -> Iterator[Row]:
                     "zip", member.header_offset, member.compress_size, member.CRC, problem
                 )
                 yield _plain_name(member.filename), "member", tuple(content)
-    except (zipfile.BadZipFile, EOFError, OSError, ValueError) as error:
-        yield "", "broken_archive", f"cannot be read as zip: {error}"
+    except _ZIP_ERRORS as error:
+        yield "", "broken_archive", (0, f"cannot be read as zip: {error}")

@@ -1,20 +1,26 @@
 """COCO's instances JSON: boxes, polygons, run lengths, crowds; categories by id.
 
-The file is held whole while it is read, about 9 times its size, and its images are joined with the
-listed ones through a sort.
+The file is held whole while it is read, some 3 times its size, and its images are joined with the
+listed ones through a sort. Images and categories must be right; an annotation that is wrong rejects
+its image.
 """
 
 from __future__ import annotations
 
+import json
+import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeAlias, TypeVar
 
+import msgspec
 import orjson
 from apache_beam.io.filesystem import BeamIOError
 
 from recordmill.records.errors import UsageError
+from recordmill.records.typed_json import MAX_INT64, FormatError, convert, explain
 from recordmill.transforms.images.listing.boxes import Box, UnitsCheck
 from recordmill.transforms.images.listing.entries import Entry, Listing
 from recordmill.transforms.images.listing.image_files import input_root
@@ -27,20 +33,92 @@ from recordmill.transforms.images.listing.joins import (
     without_image,
 )
 from recordmill.transforms.images.listing.source_spec import SourceSpec
-from recordmill.transforms.images.references import ImageObject, ListedReject, Region
+from recordmill.transforms.images.references import (
+    ImageObject,
+    ListedReject,
+    Region,
+    box_sides,
+)
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.external_sort import Row
 
 _SAMPLES = 20
+_MOST_BYTES = 1 << 34  # of a JSON file
 _SAMPLED_BOXES = 1000
 _SPLIT_WORD = re.compile(
     r"(?:^|[^a-z])(train|training|val|valid|validation|dev|test|testing)(?![a-z])"
 )
+_Id: TypeAlias = Annotated[int, msgspec.Meta(ge=-MAX_INT64, le=MAX_INT64)] | float | str
+_Number: TypeAlias = float | str  # some tools write numbers as text
+_MOST_RUN = 1 << 53
+_EMPTY = (b"null", b"[]", b"{}", b'""', b"false", b"0")
+
+
+class _Image(msgspec.Struct, gc=False):
+    id: _Id
+    file_name: str
+
+
+class _Category(msgspec.Struct, gc=False):
+    id: _Id
+    name: str
+
+
+class _Categories(msgspec.Struct):
+    """An instances file of which only the categories are read."""
+
+    categories: list[_Category]
+    images: msgspec.Raw
+    annotations: msgspec.Raw
+
+
+class _Instances(msgspec.Struct):
+    """An instances file; each annotation is read on its own."""
+
+    images: list[_Image]
+    categories: list[_Category]
+    annotations: list[msgspec.Raw]
+
+
+class _Owner(msgspec.Struct, gc=False):
+    """Whose an annotation is."""
+
+    image_id: _Id | None = None
+
+
+class _ObjectHeader(msgspec.Struct, gc=False):
+    """Whose an annotation is, of what, and its region as it is written."""
+
+    image_id: _Id | None = None
+    category_id: _Id | None = None
+    segmentation: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _Runs(msgspec.Struct, gc=False):
+    size: tuple[float, float] | None = None
+    counts: str | list[float] | None = None
+
+
+class _Annotation(msgspec.Struct, gc=False):
+    """An object; what else COCO has in it does not matter."""
+
+    bbox: list[_Number] | None = None
+    segmentation: list[list[_Number]] | _Runs | None = None
+    area: _Number | None = None
+    iscrowd: bool | int | float | str | None = None
+
+
+_read_kind = msgspec.json.Decoder(_ObjectHeader).decode
+_read_owner = msgspec.json.Decoder(_Owner).decode
+_read_annotation = msgspec.json.Decoder(_Annotation).decode
+_read_annotations = msgspec.json.Decoder(list[tuple[str, _Annotation]]).decode
+_ERRORS = (msgspec.DecodeError, ValueError, RecursionError)
 
 
 class _JsonImage(NamedTuple):
     """An image of the JSON: its file name, annotations as JSON, path, split, id, and file.
 
+    `is_below` is true if the path is below a folder that goes with the JSON's own.
     `has_regions` is true if objects of the file have pixels: then an image without any object
     is background.
     """
@@ -52,6 +130,7 @@ class _JsonImage(NamedTuple):
     source_id: str
     file: str
     has_regions: bool
+    is_below: bool = False
 
 
 def coco_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
@@ -75,17 +154,18 @@ def coco_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
         named = [_JsonImage(*content) for content in contents.get("json_image", ())]
         if not images:
             for item in named:
-                yield from without_image(item.name, item.path, listing)
+                yield from without_image(item.name, item.path, listing, inside=item.is_below)
             return
         if not named:
             detail = f"{' and '.join(paths)} {'do' if len(paths) > 1 else 'does'} not name it"
             yield ListedReject(images[0].name, "no_label", detail)
             return
         try:
-            notes = orjson.loads(named[0].annotations)
-            objects = tuple(_object(note, is_fraction=is_fraction) for note in notes)
-        except (ValueError, TypeError, KeyError) as error:
-            yield ListedReject(images[0].name, "bad_row", f"an annotation is not COCO's: {error}")
+            notes = _read_annotations(named[0].annotations)
+            objects = tuple(_object(label, note, is_fraction=is_fraction) for label, note in notes)
+        except _ERRORS as error:
+            problem = f"an annotation is not COCO's: {explain(error)}"
+            yield ListedReject(images[0].name, "bad_row", problem)
             return
         labels = tuple(sorted({item.label for item in objects}))
         labels = () if spec.labels_from == "none" else labels
@@ -115,7 +195,7 @@ def merged_categories(paths: Sequence[str]) -> dict[Any, str]:
     """
     merged: dict[Any, str] = {}
     for path in paths:
-        for number, name in _categories(_load(path), path).items():
+        for number, name in _by_id(_load(path, _Categories).categories, path).items():
             if merged.setdefault(number, name) != name:
                 raise UsageError(
                     f"--annotations must agree on the categories; {path} has {name!r} with id "
@@ -125,7 +205,7 @@ def merged_categories(paths: Sequence[str]) -> dict[Any, str]:
         raise UsageError(
             f"--annotations {' and '.join(paths)} must have one id a category; one has two"
         )
-    return dict(sorted(merged.items()))
+    return _in_order(merged, " and ".join(paths))
 
 
 def image_folders(path: str) -> list[str]:
@@ -157,79 +237,129 @@ def _split_of(path: str) -> str:
     )
 
 
-def _load(path: str) -> dict[str, Any]:
+_Kinds = TypeVar("_Kinds", _Categories, _Instances)
+
+
+def _load(path: str, kind: type[_Kinds]) -> _Kinds:
+    """Reads an instances file.
+
+    Raises:
+      UsageError: it cannot be read, is no JSON, or an image or a category is wrong.
+    """
     try:
-        content = orjson.loads(files.read_bytes(path))
+        data = files.read_limited(path, _MOST_BYTES)
     except (OSError, BeamIOError) as error:
         raise UsageError(
             f"--annotations {path} cannot be read: {getattr(error, 'strerror', None) or error}"
         ) from error
-    except ValueError as error:
-        raise UsageError(f"--annotations {path} must be JSON; {error}") from error
-    parts = ("images", "annotations", "categories")
-    if not isinstance(content, dict) or not all(isinstance(content.get(p), list) for p in parts):
+    try:
+        try:
+            return msgspec.json.decode(data, type=kind)
+        except msgspec.ValidationError:
+            raise
+        except msgspec.DecodeError:
+            if b"NaN" not in data and b"Infinity" not in data:
+                raise
+            return _load_with_nan(data, kind)
+    except msgspec.ValidationError as error:
         raise UsageError(
             f"--annotations {path} must be COCO's instances JSON, with lists of images, "
-            "annotations and categories"
-        )
-    return content
+            f"annotations and categories: {explain(error)}"
+        ) from error
+    except _ERRORS as error:
+        raise UsageError(f"--annotations {path} must be JSON; {explain(error)}") from error
 
 
-def _categories(content: dict[str, Any], path: str) -> dict[Any, str]:
-    try:
-        pairs = sorted((item["id"], item["name"]) for item in content["categories"])
-    except (TypeError, KeyError) as error:
-        raise UsageError(f"--annotations {path} has a category without id or name") from error
-    names = [name for _, name in pairs]
-    if len(set(names)) != len(names) or len(dict(pairs)) != len(pairs):
+def _load_with_nan(data: bytes, kind: type[_Kinds]) -> _Kinds:
+    """Reads what Python writes and JSON does not allow: each NaN rejects only its image."""
+    content = json.loads(data, parse_constant=str)  # as text, which is no finite number
+    parts = ("images", "annotations", "categories")
+    if not isinstance(content, dict) or not all(isinstance(content.get(p), list) for p in parts):
+        raise FormatError("a list of images, annotations or categories is missing")
+    values: dict[str, Any] = {"categories": convert(content["categories"], list[_Category])}
+    if kind is _Categories:
+        values |= {"images": msgspec.Raw(), "annotations": msgspec.Raw()}
+    else:
+        values["images"] = convert(content["images"], list[_Image])
+        values["annotations"] = [msgspec.Raw(json.dumps(item)) for item in content["annotations"]]
+    return kind(**values)
+
+
+def _by_id(categories: Sequence[_Category], path: str) -> dict[Any, str]:
+    named = {item.id: item.name for item in categories}
+    if len(named) != len(categories) or len(set(named.values())) != len(named):
         raise UsageError(f"--annotations {path} must have one id and name a category; one is twice")
-    return dict(pairs)
+    return _in_order(named, path)
+
+
+def _in_order(categories: dict[Any, str], path: str) -> dict[Any, str]:
+    try:
+        return dict(sorted(categories.items()))
+    except TypeError as error:
+        raise UsageError(
+            f"--annotations {path} must have ids of categories that are all numbers or all text"
+        ) from error
 
 
 def _annotation_rows(path: str, spec: SourceSpec, split: str) -> Iterator[Row]:
     """Yields `(name, "json_image", _JsonImage as a tuple)`."""
-    content = _load(path)
-    categories = _categories(content, path)
+    content = _load(path, _Instances)
+    categories = {
+        number: orjson.dumps(name) for number, name in _by_id(content.categories, path).items()
+    }
     file = path.rpartition("/")[2]
-    by_image: dict[Any, list[dict[str, Any]]] = {}
-    for number, item in enumerate(content["images"]):
+    by_image: dict[Any, list[bytes]] = {image.id: [] for image in content.images}
+    if len(by_image) != len(content.images):
+        twice = Counter(image.id for image in content.images).most_common(1)[0][0]
+        raise UsageError(f"--annotations {path} must name image {twice} once")
+    has_regions = False
+    for number, item in enumerate(content.annotations):
         try:
-            if item["id"] in by_image:
-                raise UsageError(f"--annotations {path} must name image {item['id']} once")
-            by_image[item["id"]] = []
-            item["file_name"].encode()
-        except (TypeError, KeyError, AttributeError) as error:
-            raise UsageError(
-                f"--annotations {path} must give id and file_name of image {number}"
-            ) from error
-    for number, item in enumerate(content["annotations"]):
-        image, category = (
-            (item.get("image_id"), item.get("category_id")) if isinstance(item, dict) else ("", "")
-        )
+            kind = _read_kind(item)
+        except _ERRORS as error:
+            image = _owner(item)
+            if image in by_image:  # which is rejected when its annotations are read
+                by_image[image].append(b'["",0]')
+            else:
+                yield reject_row(ListedReject(f"{file}#{number}", "bad_row", explain(error)))
+            continue
+        has_regions = has_regions or not _is_empty(kind.segmentation)
+        image, category = kind.image_id, kind.category_id
         if image in by_image and category in categories:
-            item["category"] = categories[category]
-            by_image[image].append(item)
+            by_image[image].append(b"[%b,%b]" % (categories[category], bytes(item)))
             continue
         unknown = f"image {image}" if image not in by_image else f"category {category}"
         yield reject_row(ListedReject(f"{file}#{number}", "bad_row", f"there is no {unknown}"))
-    _check_units(content["annotations"], path, spec.box_units)
-    has_regions = any(i.get("segmentation") for i in content["annotations"] if isinstance(i, dict))
-    del content["annotations"]
-    names = [item["file_name"] for item in content["images"]]
+    _check_units(content.annotations, path, spec.box_units)
+    content.annotations.clear()
+    names = [image.file_name for image in content.images]
     resolver = NameResolver(
         input_root(spec.patterns), path.rpartition("/")[0] or ".", names[:_SAMPLES],
         image_folders(path),
     )  # fmt: skip
-    for item in content["images"]:
-        annotations = orjson.dumps(by_image.pop(item["id"])).decode()
-        name = item["file_name"]
+    for named in content.images:
+        annotations = b"[%b]" % b",".join(by_image.pop(named.id))
+        name = named.file_name
         image_row = _JsonImage(
-            name, annotations, resolver.path(name), split, str(item["id"]), file, has_regions
-        )
+            name, annotations.decode(errors="replace"), resolver.path(name), split, str(named.id),
+            file, has_regions, resolver.is_below(resolver.path(name)),
+        )  # fmt: skip
         yield resolver.name(name), "json_image", tuple(image_row)
 
 
-def _check_units(annotations: list[Any], path: str, units_flag: str) -> None:
+def _owner(annotation: msgspec.Raw) -> Any:
+    try:
+        return _read_owner(annotation).image_id
+    except _ERRORS:
+        return None
+
+
+def _is_empty(value: msgspec.Raw) -> bool:
+    text = bytes(value)
+    return len(text) < 16 and text.translate(None, b" \t\r\n") in _EMPTY
+
+
+def _check_units(annotations: Sequence[msgspec.Raw], path: str, units_flag: str) -> None:
     """Refuses boxes that look like fractions: COCO's are in pixels by definition.
 
     Raises:
@@ -238,42 +368,59 @@ def _check_units(annotations: list[Any], path: str, units_flag: str) -> None:
     units = UnitsCheck(path, units_flag)
     for item in islice(annotations, _SAMPLED_BOXES):
         try:
-            box = _corners(item["bbox"])
-        except (TypeError, ValueError, KeyError):
-            continue  # rejected, or without a box
-        units.add(box)
+            bbox = _read_annotation(item).bbox
+            box = _corners(bbox) if bbox else None
+        except _ERRORS:
+            continue  # rejected
+        if box:
+            units.add(box)
     units.finish()
 
 
-def _corners(bbox: Any) -> Box:
+def _corners(bbox: Sequence[_Number]) -> Box:
     x, y, width, height = map(float, bbox)
-    return x, y, x + width, y + height
+    return box_sides((x, y, x + width, y + height))
 
 
-def _object(item: dict[str, Any], *, is_fraction: bool) -> ImageObject:
-    box = None
-    if item.get("bbox"):
-        box = _corners(item["bbox"])
-    area = item.get("area")
+def _object(label: str, item: _Annotation, *, is_fraction: bool) -> ImageObject:
     return ImageObject(
-        item["category"],
-        box,
-        _region(item.get("segmentation")),
-        is_crowd=bool(item.get("iscrowd", 0)),
-        area=None if area is None else float(area),
+        label,
+        _corners(item.bbox) if item.bbox else None,
+        _region(item.segmentation),
+        is_crowd=bool(item.iscrowd),
+        area=None if item.area is None else _finite(item.area),
         is_fraction=is_fraction,
     )
 
 
-def _region(segmentation: Any) -> Region | None:
+def _finite(value: _Number) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"{value} is no finite number")
+    return number
+
+
+def _region(segmentation: list[list[_Number]] | _Runs | None) -> Region | None:
     if not segmentation:
         return None
     if isinstance(segmentation, list):
         polygons = tuple(tuple(map(float, polygon)) for polygon in segmentation)
+        if not math.isfinite(sum(map(sum, polygons))):
+            raise ValueError("a polygon has a corner that is no finite number")
         if any(len(polygon) < 6 or len(polygon) % 2 for polygon in polygons):
             raise ValueError("a polygon has fewer than three corners or half a one")
         return Region("polygons", polygons=polygons)
-    height, width = map(int, segmentation["size"])
-    counts = segmentation["counts"]
-    runs = counts if isinstance(counts, str) else tuple(map(int, counts))
+    size, counts = segmentation.size, segmentation.counts
+    if size is None and counts is None:
+        return None
+    if size is None or counts is None:
+        raise ValueError("a region of runs must have size and counts")
+    height, width = map(_whole, size)
+    runs = counts if isinstance(counts, str) else tuple(map(_whole, counts))
     return Region("coco", runs=runs, size=(height, width))
+
+
+def _whole(value: float) -> int:
+    if not abs(value) <= _MOST_RUN:
+        raise ValueError(f"{value} is no number of pixels")
+    return int(value)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from recordmill.records.errors import UsageError
 from recordmill.transforms.images.listing.entries import Listing
-from recordmill.transforms.images.listing.image_files import find_entries
+from recordmill.transforms.images.listing.image_files import find_entries, input_boundary
 from recordmill.transforms.images.listing.source_spec import SourceSpec, is_split_name
 from recordmill.transforms.images.references import ListedReject
 
@@ -85,7 +85,7 @@ def skip_common_folders(spec: SourceSpec) -> SourceSpec:
 
 def _shared_prefix(spec: SourceSpec) -> FolderPrefix:
     prefix = FolderPrefix()
-    for item in find_entries(spec.patterns, Listing()):
+    for item in find_entries(spec.patterns, Listing(boundary=input_boundary(spec))):
         if not isinstance(item, ListedReject):
             prefix.add(item.folders)
             if prefix.is_clear:

@@ -21,8 +21,10 @@ from recordmill.transforms.images.listing.joins import Listed
 from recordmill.transforms.images.listing.source_spec import SourceSpec
 from recordmill.transforms.images.references import ListedReject, StoredBytes
 from recordmill.transforms.storage import files
+from recordmill.transforms.storage.boundary import leaves
 from recordmill.transforms.storage.globs import relative
 
+_MOST_BYTES = 1 << 26  # of Labels.txt
 _CLASS_AND_SPLIT = re.compile(r"(?:^|/)(Class\d+)/(?:\1/)?(Train|Test)/[^/]+$", re.IGNORECASE)
 _IN_LABEL = re.compile(r"/(Train|Test)/Label/[^/]+$", re.IGNORECASE)
 
@@ -67,12 +69,14 @@ def dagm_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
                 if spec.only_defective and row and row[0] == "0":
                     listing.filtered["not_defective"] += 1
                 else:
-                    yield _reference(spec, item, row)
+                    yield _reference(spec, item, row, listing)
         # An image that exists and is not listed is excluded by the globs on purpose.
         root = input_root(spec.patterns)
         for name in sorted(labels.rows.keys() - names):
             path = f"{folder}/{name}"
-            if not files.exists(path):
+            if not listing.holds(path):
+                yield ListedReject(relative(path, root), "outside_input", leaves(path))
+            elif not files.exists(path):
                 yield ListedReject(relative(path, root), "no_image", "Labels.txt names it")
         for problem in labels.problems:
             source = relative(f"{folder}/Label/Labels.txt", root)
@@ -95,16 +99,21 @@ def _folder(item: Entry | ListedReject) -> str:
     return item.path.rpartition("/")[0] if isinstance(item, Entry) else ""
 
 
-def _reference(spec: SourceSpec, item: Entry, row: tuple[str, str] | None) -> Listed:
+def _reference(
+    spec: SourceSpec, item: Entry, row: tuple[str, str] | None, listing: Listing
+) -> Listed:
     if row is None:
         return ListedReject(item.name, "no_label", "Label/Labels.txt does not name it")
     flag, mask = row
+    mask_path = f"{_folder(item)}/Label/{mask}"
+    if mask != "0" and not listing.holds(mask_path):
+        return ListedReject(item.name, "outside_input", f"its mask {mask}: {leaves(mask_path)}")
     _, label, split = _CLASS_AND_SPLIT.split(item.path)[:3]
     labels: tuple[str, ...] = {"field": (flag,), "none": ()}.get(spec.labels_from, (label,))
     return spec.reference(
         item,
         labels=labels,
-        mask=None if mask == "0" else StoredBytes(f"{_folder(item)}/Label/{mask}"),
+        mask=None if mask == "0" else StoredBytes(mask_path),
         has_mask=True,
         split=split,
     )
@@ -112,8 +121,9 @@ def _reference(spec: SourceSpec, item: Entry, row: tuple[str, str] | None) -> Li
 
 def _read_labels(folder: str, listing: Listing) -> _Labels:
     path = f"{folder}/Label/Labels.txt"
+    listing.check_inside(path)
     try:
-        text = files.read_bytes(path).decode()
+        text = files.read_limited(path, _MOST_BYTES).decode()
     except (OSError, BeamIOError, UnicodeDecodeError) as error:
         raise UsageError(
             f"--layout=dagm needs {path}, which cannot be read: "
@@ -122,7 +132,7 @@ def _read_labels(folder: str, listing: Listing) -> _Labels:
     listing.report_file(path)
     rows: dict[str, tuple[str, str]] = {}
     problems = []
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         fields = [field.strip() for field in line.split("\t")]
         if len(fields) >= 5 and "." in fields[2] and not any(fields[5:]):
             _, flag, name, _, mask = fields[:5]

@@ -8,9 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from recordmill.records.errors import UsageError
 from recordmill.transforms.images.references import Storage, StoredBytes
 from recordmill.transforms.images.stored_bytes import DEFAULT_LIMITS, ReadLimits
 from recordmill.transforms.storage import files
+from recordmill.transforms.storage.boundary import Boundary, leaves
 from recordmill.transforms.storage.external_sort import HELD_BYTES
 
 # Why files are passed over, which are no rejects.
@@ -21,6 +23,7 @@ FILTERS = {
     "no_mask_suffix": "files among the masks without --mask_suffix",
     "not_defective": "images that DAGM's Labels.txt marks as free of defects",
     "not_in_input": "rows and annotations of images that the globs do not match",
+    "not_regular": "fifos, sockets, devices and files of the kernel",
     "in_no_set": "images that no list in Pascal VOC's ImageSets names",
 }
 
@@ -75,6 +78,7 @@ class Listing:
       limits: what readers of the listed images can hold; larger inputs are refused here.
       is_annotation: tells by its name whether a file below the input is one of annotations, which
         is not passed over.
+      boundary: what links and annotations may name; None: anything.
     """
 
     on_file: Callable[[str, int, int], None] = lambda path, size, modified: None
@@ -84,6 +88,24 @@ class Listing:
     held_bytes: int = HELD_BYTES
     limits: ReadLimits = DEFAULT_LIMITS
     is_annotation: Callable[[str], bool] = lambda name: False
+    boundary: Boundary | None = None
+
+    def holds(self, path: str, *, is_link: bool | None = None) -> bool:
+        """Tells whether a path lies inside of the input; see `Boundary.holds`."""
+        return self.boundary is None or self.boundary.holds(path, is_link=is_link)
+
+    def check_inside(self, path: str, folder: str = "") -> None:
+        """Checks a file of annotations that was found by its name.
+
+        Args:
+          path: of the file.
+          folder: the input's, where it is not that of a flag.
+
+        Raises:
+          UsageError: it is a link that leads outside of the input.
+        """
+        if not self.holds(path) and not (folder and Boundary([folder]).holds(path)):
+            raise UsageError(f"{path} must lie in the input: {leaves(path)}")
 
     def pass_over(self, reason: str, name: str, number: int = 1) -> None:
         """Counts files that are passed over.

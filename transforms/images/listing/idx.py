@@ -13,10 +13,11 @@ from dataclasses import replace
 
 from recordmill.records.errors import UsageError
 from recordmill.transforms.images.listing.entries import Entry, Listing
-from recordmill.transforms.images.listing.image_files import find_files
+from recordmill.transforms.images.listing.image_files import find_files, outside_reject
 from recordmill.transforms.images.listing.source_spec import SourceSpec
 from recordmill.transforms.images.references import ImageReference, ListedReject
 from recordmill.transforms.storage import files
+from recordmill.transforms.storage.globs import OUTSIDE
 
 _IMAGES = re.compile(r"images[-.]?idx[34]", re.IGNORECASE)
 _UINT8 = 8
@@ -58,6 +59,9 @@ def idx_images(spec: SourceSpec, listing: Listing) -> Iterator[ImageReference | 
         if not is_idx_images(name):
             if not re.search(r"idx1", name):
                 listing.pass_over("no_image_extension", name)
+            continue
+        if file.size == OUTSIDE:
+            yield outside_reject(name, file.path)
             continue
         listing.on_file(*file)
         for item in _file_images(name, file.path, spec, listing):
@@ -108,6 +112,7 @@ def _labels_path(path: str) -> str:
 
 
 def _labels(path: str, images: str, count: int, listing: Listing) -> Iterator[int]:
+    listing.check_inside(path)
     shape = idx_shape(path)
     if shape != (count,):
         raise UsageError(

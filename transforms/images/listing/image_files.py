@@ -18,38 +18,53 @@ from recordmill.transforms.images.listing.entries import (
     is_hidden,
     printable,
 )
+from recordmill.transforms.images.listing.source_spec import SourceSpec
 from recordmill.transforms.images.references import ListedReject
 from recordmill.transforms.storage import files
+from recordmill.transforms.storage.boundary import Boundary, leaves
 from recordmill.transforms.storage.globs import (
     BROKEN_LINK,
+    NOT_REGULAR,
+    OUTSIDE,
     Finder,
     FoundFile,
-    absolute,
+    Glob,
     common_root,
-    glob_root,
     has_wildcard,
+    parse_glob,
     relative,
 )
+from recordmill.transforms.storage.regular_files import NotRegularError
 
 
-def whole_folders(patterns: Iterable[str]) -> list[str]:
+def whole_folders(patterns: Iterable[str]) -> list[Glob]:
     """Returns the globs; a folder becomes the glob of all files below it."""
     out = []
     for pattern in patterns:
         path = pattern.rstrip("/") or "/"
-        if files.is_local(path):
-            is_folder = os.path.isdir(path)
-        else:
-            is_folder = not has_wildcard(path) and not files.exists(path)
+        if files.is_local(path) and os.path.isdir(path):
+            parts = os.path.join(os.getcwd(), path).split("/")
+            root = "/".join(["", *(part for part in parts if part not in ("", "."))]).rstrip("/")
+            out.append(Glob(root, "**"))
+            continue
+        is_folder = not (files.is_local(path) or has_wildcard(path) or files.exists(path))
         if is_folder or path != pattern:
             pattern = files.join(path, "**")
-        out.append(absolute(pattern))
+        out.append(parse_glob(pattern))
     return out
 
 
 def input_root(patterns: Iterable[str]) -> str:
     """Returns the folder that names are relative to."""
-    return common_root(glob_root(pattern) for pattern in whole_folders(patterns))
+    return common_root(glob.root for glob in whole_folders(patterns))
+
+
+def input_boundary(spec: SourceSpec) -> Boundary:
+    """Returns what links and annotations of an input may name: files in the folders of its flags,
+    and those that --allow_outside adds.
+    """
+    named = [*spec.patterns, *filter(None, (spec.masks, spec.annotations, *spec.more_annotations))]
+    return Boundary((glob.root for glob in whole_folders(named)), spec.allow_outside)
 
 
 def find_files(
@@ -57,22 +72,32 @@ def find_files(
 ) -> Iterator[tuple[str, FoundFile]]:
     """Yields `(name, file)` of each file that matches, once, in order of path.
 
-    Hidden files and folders are counted and passed over.
+    Hidden files and folders, and what is no regular file, are counted and passed over. Links that
+    leave the listing's boundary have the size `OUTSIDE`; of a folder the path ends in "/".
 
     Raises:
       UsageError: a pattern matches nothing, or cannot be listed.
     """
     patterns = list(patterns)
     globs = whole_folders(patterns)
-    root = input_root(globs)
+    root = common_root(glob.root for glob in globs)
     last = ""
     shown = [f"{flag} {pattern}" for pattern in patterns]
     for file in heapq.merge(
-        *(_matches(pattern, listing, name) for pattern, name in zip(globs, shown, strict=True))
+        *(_matches(glob, listing, name) for glob, name in zip(globs, shown, strict=True))
     ):
         if file.path != last:
             last = file.path
-            yield relative(last, root), file
+            name = relative(last, root)
+            if file.size == NOT_REGULAR:
+                listing.pass_over("not_regular", name)
+            else:
+                yield name, file
+
+
+def outside_reject(name: str, path: str) -> ListedReject:
+    """Returns the reject of a link that leads outside of the input."""
+    return ListedReject(printable(name), "outside_input", f"a link: {printable(leaves(path))}")
 
 
 def find_entries(
@@ -84,6 +109,9 @@ def find_entries(
       UsageError: a pattern matches nothing, or an archive cannot be used.
     """
     for name, file in find_files(patterns, listing, flag=flag):
+        if file.size == OUTSIDE and file.path.endswith("/"):
+            yield outside_reject(name.rstrip("/"), file.path.rstrip("/"))
+            continue
         archive = is_archive(file.path)
         if not archive and not has_image_extension(file.path):
             listing.pass_over("no_image_extension", name)
@@ -91,6 +119,8 @@ def find_entries(
             yield ListedReject(printable(name), "bad_name", "the name is not UTF-8; rename it")
         elif file.size == BROKEN_LINK:
             yield ListedReject(name, "no_image", "a link to nothing")
+        elif file.size == OUTSIDE:
+            yield outside_reject(name, file.path)
         else:
             listing.on_file(*file)
             if archive:
@@ -102,22 +132,27 @@ def find_entries(
                 yield Entry(name, file.path, size=file.size, modified_ns=file.modified_ns)
 
 
-def _matches(pattern: str, listing: Listing, shown: str) -> Iterator[FoundFile]:
+def _matches(glob: Glob, listing: Listing, shown: str) -> Iterator[FoundFile]:
     def skip(name: str) -> bool:
         hidden = is_hidden(name)
         if hidden:
             listing.pass_over("hidden", name)
         return hidden
 
-    finder = Finder(skip, follow_links=True, scratch=listing.scratch, held_bytes=listing.held_bytes)
+    finder = Finder(
+        skip, follow_links=True, scratch=listing.scratch, held_bytes=listing.held_bytes,
+        boundary=listing.boundary,
+    )  # fmt: skip
     matched = False
     try:
-        for file in finder.find(pattern):
+        for file in finder.find(glob):
             matched = True
             yield file
     except (BeamIOError, OSError, ValueError) as error:
         if isinstance(error, UsageError):
             raise
+        if isinstance(error, NotRegularError):
+            raise UsageError(f"{shown} is {error.strerror}") from error
         raise UsageError(f"{shown} cannot be listed: {error}") from error
     if not matched:
         raise UsageError(f"{shown} matches no file")

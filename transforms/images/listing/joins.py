@@ -15,6 +15,7 @@ from recordmill.transforms.images.listing.entries import Entry, Listing
 from recordmill.transforms.images.listing.image_files import find_entries
 from recordmill.transforms.images.references import ImageReference, ListedReject
 from recordmill.transforms.storage import files
+from recordmill.transforms.storage.boundary import leaves
 from recordmill.transforms.storage.external_sort import Row, cogroup
 
 Listed = ImageReference | ListedReject
@@ -29,7 +30,7 @@ def stem(name: str) -> str:
 
 def reject_row(reject: ListedReject) -> Row:
     """Returns the row that carries a reject through a join."""
-    return reject.source, "reject", (reject.source, reject.reason, reject.detail)
+    return reject.source, "reject", (reject.source, reject.reason, reject.detail, reject.position)
 
 
 def image_rows(
@@ -70,12 +71,23 @@ def join(
             yield ListedReject(other.name, "duplicate", detail)
 
 
-def without_image(source: str, path: str, listing: Listing) -> Iterator[ListedReject]:
+def without_image(
+    source: str, path: str, listing: Listing, *, inside: bool | None = None
+) -> Iterator[ListedReject]:
     """Yields a reject for the annotation of an image that is not listed.
 
-    Where the image exists, the globs exclude it on purpose: then it is only counted.
+    Where the image exists, the globs exclude it on purpose: then it is only counted. Outside of the
+    input nothing is looked for.
+
+    Args:
+      source: of the annotation, for messages.
+      path: of the image.
+      listing: what is reported; its boundary decides what is inside.
+      inside: whether the path is in a folder that flags name; None asks the boundary alone.
     """
-    if files.exists(path):
+    if not inside and not listing.holds(path):
+        yield ListedReject(source, "outside_input", leaves(path))
+    elif files.exists(path):
         listing.pass_over("not_in_input", source)
     else:
         yield ListedReject(source, "no_image", f"there is no {path}")
@@ -112,6 +124,10 @@ class NameResolver:
     def path(self, path: str) -> str:
         """Returns the whole path."""
         return _join(self._base, path)
+
+    def is_below(self, path: str) -> bool:
+        """Tells whether a whole path is below the folder that relative ones start at, by name."""
+        return path.startswith(f"{self._base.rstrip('/')}/")
 
     def name(self, path: str) -> str:
         """Returns the name below the input root; the whole path where it is not below it."""

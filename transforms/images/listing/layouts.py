@@ -18,7 +18,7 @@ from recordmill.transforms.images.listing.coco import image_folders
 from recordmill.transforms.images.listing.dagm import is_dagm
 from recordmill.transforms.images.listing.entries import Listing
 from recordmill.transforms.images.listing.idx import is_idx_images
-from recordmill.transforms.images.listing.image_files import find_files
+from recordmill.transforms.images.listing.image_files import find_files, input_boundary
 from recordmill.transforms.images.listing.severstal import is_severstal
 from recordmill.transforms.images.listing.source_spec import SourceSpec, is_split_name
 from recordmill.transforms.sources.table_rows import is_table, read_columns
@@ -71,7 +71,8 @@ def _layout_of_annotations(path: str) -> str:
 
 
 def _layout_of_files(spec: SourceSpec) -> str:
-    peeked = list(islice(find_files(spec.patterns, Listing()), _PEEKED_FILES))
+    listing = Listing(boundary=input_boundary(spec))
+    peeked = list(islice(find_files(spec.patterns, listing), _PEEKED_FILES))
     names = [name for name, _ in peeked]
     if any(is_idx_images(name) for name in names):
         return "idx"

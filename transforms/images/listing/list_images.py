@@ -19,7 +19,7 @@ from recordmill.transforms.images.listing.common_folders import skip_common_fold
 from recordmill.transforms.images.listing.dagm import dagm_images
 from recordmill.transforms.images.listing.entries import Listing
 from recordmill.transforms.images.listing.idx import idx_images
-from recordmill.transforms.images.listing.image_files import find_entries
+from recordmill.transforms.images.listing.image_files import find_entries, input_boundary
 from recordmill.transforms.images.listing.joins import Listed
 from recordmill.transforms.images.listing.layouts import detect_layout
 from recordmill.transforms.images.listing.pairs import pair_masks
@@ -51,6 +51,7 @@ def list_images(spec: SourceSpec, listing: Listing | None = None) -> Iterator[Li
     """
     listing = listing or Listing()
     spec = detect_layout(spec)
+    listing.boundary = input_boundary(spec)
     images = _LISTERS[spec.layout](spec, listing)
     if spec.masks:
         images = pair_masks(images, spec, listing)

@@ -25,6 +25,7 @@ from recordmill.transforms.sources.table_rows import TableRow, read_columns, rea
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.external_sort import Row
 
+_MOST_PIXELS = 1 << 53
 _RUNS = "EncodedPixels"
 _JOINED = "ImageId_ClassId"
 
@@ -95,7 +96,7 @@ def _table_rows(table: str) -> Iterator[Row]:
             continue
         image, label = _image_and_class(row)
         if image:
-            runs = str(row.values[_RUNS]).strip()
+            runs = str(row.values.get(_RUNS, "")).strip()
             yield image, "row", tuple(_SeverstalRow(source, image, label, runs))
         else:
             yield reject_row(ListedReject(source, "bad_row", "the row names no image"))
@@ -105,7 +106,7 @@ def _image_and_class(row: TableRow) -> tuple[str, str]:
     if _JOINED in row.values:
         image, _, label = str(row.values[_JOINED]).rpartition("_")
     else:
-        image, label = str(row.values["ImageId"]), str(row.values["ClassId"])
+        image, label = str(row.values.get("ImageId", "")), str(row.values.get("ClassId", ""))
     return image.strip(), label.strip()
 
 
@@ -120,8 +121,8 @@ def _regions(row: _SeverstalRow) -> list[tuple[str, Region]]:
     numbers = tuple(map(int, row.runs.split()))
     if len(numbers) % 2:
         raise ValueError(f"runs must be pairs of start and length, got {len(numbers)} numbers")
-    if min(numbers) < 1:
-        raise ValueError("starts and lengths of runs must be 1 or more")
+    if min(numbers) < 1 or max(numbers) > _MOST_PIXELS:
+        raise ValueError("starts and lengths of runs must be 1 or more, and pixels of an image")
     if not row.label:
         raise ValueError("there are runs, and no class")
     return [(row.label, Region("runs", runs=numbers))]

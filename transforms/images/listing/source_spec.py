@@ -65,6 +65,7 @@ class SourceSpec:
       split_from: "" uses the splits of the layout, "folder" the first folder below the root, "none"
         no splits; else a column.
       only_defective: of DAGM, images without a defect are left out.
+      allow_outside: folders beyond those of the flags that links and annotations may name.
       split_by: images share a split that have the same value of a column, or the same "folder".
 
     Raises:
@@ -91,6 +92,7 @@ class SourceSpec:
     split_from: str = ""
     split_by: str = ""
     only_defective: bool = False
+    allow_outside: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.patterns or not all(self.patterns):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -189,6 +190,7 @@ def _named_rows(spec: SourceSpec, listing: Listing) -> Iterator[Row]:
             raise UsageError(
                 f"--input must be images or tables of images, not both; {table.path} is no table"
             )
+        listing.check_inside(table.path)
         listing.on_file(*table)
         for name, tag, content in _table_rows(table.path, root, spec):
             if tag == "row" and (entry := _named_entry(name, _TableRow(*content).path, listing)):
@@ -199,12 +201,19 @@ def _named_rows(spec: SourceSpec, listing: Listing) -> Iterator[Row]:
 def _named_entry(name: str, path: str, listing: Listing) -> Entry | None:
     """Returns the image at a path that a table names, None where there is no such file."""
     if not files.is_local(path):
+        if not listing.holds(path):
+            return None
         # On an object store each look would cost a call; builders reject what is missing.
         return Entry(name, path)
-    path, name = _with_extension(path, name)
     try:
-        status = os.stat(path)
-    except OSError:
+        path, name = _with_extension(path, name)
+        status = os.lstat(path)
+        is_link = stat.S_ISLNK(status.st_mode)
+        if not listing.holds(path, is_link=is_link):
+            return None
+        if is_link:
+            status = os.stat(path)
+    except (OSError, ValueError):  # ValueError: a NUL byte
         return None
     listing.on_file(path, status.st_size, status.st_mtime_ns)
     return Entry(name, path, size=status.st_size, modified_ns=status.st_mtime_ns)

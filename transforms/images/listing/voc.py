@@ -6,7 +6,6 @@ Box coordinates are used unchanged, as the Object Detection API's and TFDS's own
 from __future__ import annotations
 
 import math
-import re
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -30,20 +29,32 @@ from recordmill.transforms.images.references import (
     box_sides,
 )
 from recordmill.transforms.storage import files
+from recordmill.transforms.storage.boundary import leaves
 from recordmill.transforms.storage.external_sort import Row
+from recordmill.transforms.storage.globs import OUTSIDE, FoundFile
 
 _SIDES = ("xmin", "ymin", "xmax", "ymax")
 _USUAL_EXTENSIONS = (".jpg", ".jpeg", ".png")
 _READERS = 16
+_MOST_BYTES = 1 << 26  # of the annotations of one image
+_MOST_SET_BYTES = 1 << 30
 _SETS = ("train", "val", "test")
 
 
 class AnnotationFile(NamedTuple):
-    """A file of annotations: its name, its content, and why it cannot be read, "" where it can."""
+    """A file of annotations.
+
+    Attributes:
+      name: below the input root.
+      data: its content.
+      problem: why it cannot be read, "" where it can.
+      reason: of the reject where it cannot.
+    """
 
     name: str
     data: bytes
     problem: str
+    reason: str = "bad_row"
 
 
 def voc_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
@@ -61,16 +72,16 @@ def voc_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
     units = UnitsCheck(spec.annotations, spec.box_units)
     root = input_root(spec.patterns) or "."
 
-    def named_paths() -> Iterator[tuple[str, str]]:
+    def xml_files() -> Iterator[tuple[str, FoundFile]]:
         for name, file in find_files([spec.annotations], listing, flag="--annotations"):
             if file.path.lower().endswith(".xml"):
                 listing.on_file(*file)
-                yield name, file.path
+                yield name, file
 
     def rows() -> Iterator[Row]:
         yield from image_rows(spec.patterns, listing, stem)
         count = 0
-        for xml in read_ahead(named_paths()):
+        for xml in read_ahead(xml_files()):
             count += 1
             yield stem(xml.name), "xml", tuple(xml)
         if not count:
@@ -97,7 +108,7 @@ def voc_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
                     raise ValueError(xml.problem)
                 objects = parse_voc(xml.data, is_fraction=spec.box_units == "fraction")
             except ValueError as error:
-                yield ListedReject(image.name, "bad_row", f"{xml.name}: {error}")
+                yield ListedReject(image.name, xml.reason, f"{xml.name}: {error}")
                 return
             for item in objects:
                 if item.box:
@@ -175,39 +186,43 @@ def _parse_xml(data: bytes) -> Element:
         raise ValueError(f"no XML: {error}") from error
 
 
-def read_ahead(named: Iterable[tuple[str, str]]) -> Iterator[AnnotationFile]:
-    """Reads files in order; those of an object store several at a time."""
+def read_ahead(found: Iterable[tuple[str, FoundFile]]) -> Iterator[AnnotationFile]:
+    """Reads files in order; those of an object store several at a time, links outside not."""
     pending: deque[tuple[str, Future[tuple[bytes, str]]]] = deque()
     with ThreadPoolExecutor(_READERS) as pool:
-        for name, path in named:
-            if files.is_local(path):
+        for name, file in found:
+            path = file.path
+            if file.size == OUTSIDE:
+                yield AnnotationFile(name, b"", leaves(path), "outside_input")
+            elif files.is_local(path):
                 yield AnnotationFile(name, *_try_read(path))
-                continue
-            pending.append((name, pool.submit(_try_read, path)))
-            if len(pending) > 2 * _READERS:
-                name, reading = pending.popleft()
-                yield AnnotationFile(name, *reading.result())
+            else:
+                pending.append((name, pool.submit(_try_read, path)))
+                if len(pending) > 2 * _READERS:
+                    name, reading = pending.popleft()
+                    yield AnnotationFile(name, *reading.result())
         for name, reading in pending:
             yield AnnotationFile(name, *reading.result())
 
 
 def _try_read(path: str) -> tuple[bytes, str]:
     try:
-        return files.read_bytes(path), ""
+        return files.read_limited(path, _MOST_BYTES), ""
     except (OSError, BeamIOError) as error:
         return b"", getattr(error, "strerror", None) or str(error)
 
 
 def _read_sets(annotations: str, listing: Listing) -> dict[str, str]:
     """Returns the split of each image that ImageSets/Main names; held, some 100 bytes a name."""
-    folder = re.sub(r"/?[*?\[].*", "", annotations).rstrip("/").rpartition("/")[0]
+    folder = input_root([annotations]).rpartition("/")[0]
     splits: dict[str, str] = {}
     for name in _SETS:
-        path = files.join(folder or ".", "ImageSets", "Main", f"{name}.txt")
+        path = files.join(folder or "/", "ImageSets", "Main", f"{name}.txt")
         if not files.exists(path):
             continue
+        listing.check_inside(path, folder)
         listing.report_file(path)
-        for line in files.read_bytes(path).decode(errors="replace").split():
+        for line in files.read_limited(path, _MOST_SET_BYTES).decode(errors="replace").split():
             if splits.setdefault(line, name) != name:
                 raise UsageError(
                     f"{path} must name other images than {splits[line]}.txt; both name {line}"

@@ -22,9 +22,12 @@ from recordmill.transforms.images.listing.voc import AnnotationFile, read_ahead
 from recordmill.transforms.images.references import ImageObject, ListedReject, Region
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.external_sort import Row
+from recordmill.transforms.storage.globs import FoundFile
 
 _NAME_FILES = ("data.yaml", "data.yml", "dataset.yaml", "classes.txt", "obj.names")
 _LINE = re.compile(r"(?:-|(\d+)\s*:)\s*(.*)")
+
+_MOST_BYTES = 1 << 26  # of the names of classes
 
 
 def yolo_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
@@ -38,11 +41,11 @@ def yolo_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
     """
     names = class_names(spec, listing)
 
-    def texts() -> Iterator[tuple[str, str]]:
-        for name, file in find_files(spec.patterns, Listing()):
+    def texts() -> Iterator[tuple[str, FoundFile]]:
+        for name, file in find_files(spec.patterns, Listing(boundary=listing.boundary)):
             if _is_label_file(name):
                 listing.on_file(*file)
-                yield name, file.path
+                yield name, file
 
     listing.is_annotation = _is_label_file
 
@@ -68,7 +71,8 @@ def yolo_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
         try:
             objects = _objects(annotations[0], names) if annotations else ()
         except ValueError as error:
-            yield ListedReject(image.name, "bad_row", f"{annotations[0].name}: {error}")
+            first = annotations[0]
+            yield ListedReject(image.name, first.reason, f"{first.name}: {error}")
             return
         labels = tuple(sorted({item.label for item in objects}))
         split = next(filter(is_split_name, image.folders), "") if not spec.split_from else ""
@@ -91,8 +95,13 @@ def class_names(spec: SourceSpec, listing: Listing | None = None) -> list[str]:
         for path in (files.join(folder, name) for name in _NAME_FILES):
             if files.exists(path):
                 if listing:
+                    listing.check_inside(path)
                     listing.report_file(path)
-                text = files.read_bytes(path).decode("utf-8-sig", errors="replace")
+                try:
+                    data = files.read_limited(path, _MOST_BYTES)
+                except OSError as error:
+                    raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+                text = data.decode("utf-8-sig", errors="replace")
                 is_yaml = path.endswith((".yaml", ".yml"))
                 return _yaml_names(text, path) if is_yaml else _lines(text)
     return []
@@ -151,7 +160,12 @@ def _key(name: str, folder: str) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    return [line.strip() for line in text.splitlines() if line.strip()]
+    return [line.strip() for line in _split(text) if line.strip()]
+
+
+def _split(text: str) -> list[str]:
+    """Returns lines; not splitlines, which makes two names of one with a rarer separator in it."""
+    return text.replace("\r\n", "\n").split("\n")
 
 
 def _yaml_names(text: str, path: str) -> list[str]:
@@ -160,7 +174,7 @@ def _yaml_names(text: str, path: str) -> list[str]:
     Raises:
       UsageError: it is none of these.
     """
-    lines = [re.sub(r"\s+#.*", "", line).rstrip() for line in text.splitlines()]
+    lines = [re.sub(r"\s+#.*", "", line).rstrip() for line in _split(text)]
     start = next((i for i, line in enumerate(lines) if re.match(r"names\s*:", line)), None)
     names: list[str] = []
     if start is not None:
@@ -171,7 +185,7 @@ def _yaml_names(text: str, path: str) -> list[str]:
         else:
             for line in filter(None, rest):
                 item = _LINE.fullmatch(line)
-                if item is None or (item[1] and int(item[1]) != len(names)):
+                if item is None or (item[1] and item[1].lstrip("0") != str(len(names) or "")):
                     break
                 names.append(item[2].strip("'\""))
     if not names or len(set(names)) != len(names):
@@ -185,6 +199,9 @@ def _yaml_names(text: str, path: str) -> list[str]:
 def _inline_list(text: str) -> list[str]:
     inner = text[1 : text.index("]")] if "]" in text else ""
     try:
-        return [str(name) for name in orjson.loads(f"[{inner}]")]
+        values = orjson.loads(f"[{inner}]")
+        if all(type(value) in (str, int, float, bool) for value in values):
+            return [str(value) for value in values]
+        return []
     except ValueError:
         return [name.strip().strip("'\"") for name in inner.split(",") if name.strip()]

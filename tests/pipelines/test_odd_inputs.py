@@ -1,0 +1,71 @@
+"""Whole commands over inputs that are no files, or lead outside: one line each, and no hang."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from recordmill.pipelines.command_line import main
+
+from ..conftest import bert_text, make_documents, make_vocabulary
+from ..pictures import jpeg
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "in/cat").mkdir(parents=True)
+    (tmp_path / "in/a.txt").write_text(bert_text(make_documents(30, seed=1)), encoding="utf-8")
+    (tmp_path / "vocab.txt").write_text("\n".join(make_vocabulary()) + "\n", encoding="utf-8")
+    (tmp_path / "in/cat/a.jpg").write_bytes(jpeg())
+    os.mkfifo(tmp_path / "fifo.txt")
+    os.mkfifo(tmp_path / "in/fifo.txt")
+    os.mkfifo(tmp_path / "in/cat/fifo.jpg")
+    return tmp_path
+
+
+def text(folder: Path, *more: str) -> int:
+    given = [f"--input={folder}/in/*.txt", f"--vocab_file={folder}/vocab.txt", *more]
+    place = [f"--output={folder}/ds", "--direct_num_workers=1", "--dupe_factor=1"]
+    return main(["text", *given, *place, "--task=mlm"])
+
+
+def test_text_passes_over_a_fifo_and_says_so(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert text(folder) == 0
+    shown = capsys.readouterr().err
+    assert f"files passed over: not_regular 1, such as {folder}/in/fifo.txt" in shown
+
+
+@pytest.mark.parametrize("flag", ["--vocab_file", "--input"])
+def test_a_flag_that_names_one_is_refused(
+    folder: Path, flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = ["text", f"--output={folder}/ds", "--task=mlm"]
+    given = {"--input": f"{folder}/in/a.txt", "--vocab_file": f"{folder}/vocab.txt"}
+    given[flag] = f"{folder}/fifo.txt"
+    assert main([*line, *(f"{name}={value}" for name, value in given.items())]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert f"{flag} {folder}/fifo.txt" in error
+    assert "a fifo, and only regular files are read" in error
+
+
+def test_images_count_it_in_the_summary(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["images", f"--input={folder}/in", f"--output={folder}/ds", "--direct_num_workers=1"]
+    assert main(line) == 0
+    assert "not_regular 2" in "".join(capsys.readouterr())
+
+
+def test_a_link_outside_is_in_the_list_of_rejects(folder: Path) -> None:
+    (folder / "secret.jpg").write_bytes(b"first bytes that nobody may see")
+    (folder / "in/cat/s.jpg").symlink_to(folder / "secret.jpg")
+    line = ["images", f"--input={folder}/in", f"--output={folder}/ds", "--direct_num_workers=1"]
+    assert main([*line, "--max_rejected=0.9"]) == 0
+    [path] = (folder / "ds/_meta/rejected").glob("*.jsonl")
+    reject = json.loads(path.read_text())
+    assert (reject["source"], reject["reason"]) == ("cat/s.jpg", "outside_input")
+    assert "first bytes" not in path.read_text()

@@ -1,0 +1,165 @@
+"""What is written shows in TensorFlow what Pillow shows of the source: over modes and formats."""
+
+from __future__ import annotations
+
+import io
+import struct
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from recordmill.transforms.images.decoding import DecodeSpec, ImageRejectedError, decode
+from recordmill.transforms.images.examples import ImageSpec
+from recordmill.transforms.images.preparing import prepare
+from recordmill.transforms.images.references import ImageReference, StoredBytes
+
+MODES = (
+    "1", "L", "P", "grey P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "HSV", "LAB", "LA", "I;16", "I",
+    "F", "RGBX",
+)  # fmt: skip
+OPTIONS: dict[str, tuple[dict[str, Any], ...]] = {
+    "JPEG": ({}, {"progressive": True}, {"subsampling": 0, "quality": 100}, {"keep_rgb": True}),
+    "PNG": ({}, {"transparency": 0}, {"bits": 2}),
+    "BMP": ({},),
+    "WEBP": ({}, {"lossless": True}),
+    "GIF": ({}, {"transparency": 0}),
+    "TIFF": ({}, {"compression": "tiff_lzw"}),
+    "MPO": ({},),
+}
+# How far TensorFlow's fast cosine transform, and another encoding with losses, may be from Pillow.
+TOLERANCE = {"JPEG": 20.0, "WEBP": 12.0}
+
+
+def picture(width: int, height: int, seed: int) -> Image.Image:
+    """A smooth colourful picture, because losses are small on it."""
+    x, y = np.meshgrid(np.arange(width), np.arange(height))
+    start = np.random.default_rng(seed).integers(0, 120, 3)
+    planes = [start[0] + 4 * x, start[1] + 4 * y, start[2] + 2 * (x + y)]
+    return Image.fromarray(np.clip(np.stack(planes, axis=-1), 0, 255).astype(np.uint8))
+
+
+def in_mode(image: Image.Image, mode: str) -> Image.Image:
+    grey = image.convert("L")
+    if mode == "P":
+        return image.quantize(11)
+    if mode == "grey P":
+        return grey.convert("P")
+    if mode == "PA":
+        return image.quantize(11).convert("PA")
+    if mode == "I;16":
+        return Image.fromarray(np.asarray(grey).astype(np.uint16) * 257 + 77)
+    if mode in ("RGBA", "LA"):
+        image.putalpha(grey)
+        return image.convert(mode)
+    if mode in ("I", "F"):
+        return grey.convert(mode)
+    return image.convert(mode)
+
+
+def variants(width: int, height: int, seed: int) -> Iterator[tuple[str, bytes]]:
+    for form, options in OPTIONS.items():
+        for mode in MODES:
+            for option in options:
+                target = io.BytesIO()
+                try:
+                    with warnings.catch_warnings():
+                        warnings.simplefilter("ignore")  # modes that Pillow will not write
+                        in_mode(picture(width, height, seed), mode).save(target, form, **option)
+                except (OSError, ValueError, TypeError, KeyError):
+                    continue  # the format has no such mode
+                yield f"{form} {mode} {option}", target.getvalue()
+    yield from bitmaps(width, height)
+
+
+def bitmap(
+    width: int, height: int, bits: int, *, compression: int = 0, rows: bytes = b"",
+    palette: bytes = b"", header: int = 40, masks: bytes = b"",
+) -> bytes:  # fmt: skip
+    if header == 12:
+        info = struct.pack("<IHHHH", 12, width, height, 1, bits)
+    else:
+        info = struct.pack(
+            "<IiiHHIIiiII", header, width, height, 1, bits, compression, len(rows), 0, 0, 0, 0
+        ) + bytes(header - 40)
+    at = 14 + len(info) + len(masks) + len(palette)
+    return struct.pack("<2sIHHI", b"BM", at + len(rows), 0, 0, at) + info + masks + palette + rows
+
+
+def bitmaps(width: int, height: int) -> Iterator[tuple[str, bytes]]:
+    """Bitmaps that Pillow does not write."""
+    random = np.random.default_rng(width * height)
+
+    def rows(bits: int) -> bytes:
+        size = (width * bits + 31) // 32 * 4
+        return random.integers(0, 256, size * height, np.uint8).tobytes()
+
+    def greys(values: Any) -> bytes:
+        return b"".join(bytes([v, v, v, 0]) for v in values)
+
+    colours = random.integers(0, 256, 1024, np.uint8).tobytes()
+    yield "24 bits", bitmap(width, height, 24, rows=rows(24))
+    yield "24 bits, top down", bitmap(width, -height, 24, rows=rows(24))
+    yield "24 bits, V4", bitmap(width, height, 24, rows=rows(24), header=108)
+    yield "24 bits, V5", bitmap(width, height, 24, rows=rows(24), header=124)
+    yield "24 bits, OS/2", bitmap(width, height, 24, rows=rows(24), header=12)
+    yield "32 bits", bitmap(width, height, 32, rows=rows(32))
+    masks = struct.pack("<III", 0xFF0000, 0xFF00, 0xFF)
+    yield "32 bits, masks", bitmap(width, height, 32, compression=3, rows=rows(32), masks=masks)
+    yield "16 bits", bitmap(width, height, 16, rows=rows(16))
+    yield "8 bits, grey", bitmap(width, height, 8, rows=rows(8), palette=greys(range(256)))
+    back = greys(range(255, -1, -1))
+    yield "8 bits, grey backwards", bitmap(width, height, 8, rows=rows(8), palette=back)
+    yield "8 bits, colours", bitmap(width, height, 8, rows=rows(8), palette=colours)
+    yield "4 bits", bitmap(width, height, 4, rows=rows(4), palette=colours[:64])
+    yield "1 bit", bitmap(width, height, 1, rows=rows(1), palette=greys((0, 255)))
+    runs = b"".join(bytes([width, 9, 0, 0]) for _ in range(height)) + b"\0\1"
+    yield "runs", bitmap(width, height, 8, compression=1, rows=runs, palette=colours)
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "channels"), [(1, 1, 3), (9, 7, 3), (33, 16, 3), (17, 8, 1)]
+)
+def test_tensorflow_shows_what_pillow_does(width: int, height: int, channels: Any) -> None:
+    tf = pytest.importorskip("tensorflow")
+    spec = ImageSpec("classification", "tfds", {}, unlabeled=True, channels=channels)
+    seen, wrong = 0, []
+    for name, data in variants(width, height, seed=width):
+        try:
+            wanted = decode(data, DecodeSpec(), channels=channels).pixels.astype(int)
+            found = prepare(
+                ImageReference("x", StoredBytes("x")), data, None, spec, key=1, copy=None
+            )
+        except ImageRejectedError:
+            continue
+        assert isinstance(found.data, bytes)
+        # TensorFlow decodes WebP to three channels alone, and so does the reader.
+        asked = 3 if found.format == "WEBP" else channels
+        shown = tf.io.decode_image(found.data, channels=asked, expand_animations=False).numpy()
+        shown = shown[:, :, :channels]
+        shown = shown.astype(int)
+        tolerance = TOLERANCE.get(found.format, 1.0)  # grey of colours is rounded
+        if shown.shape != wanted.shape or np.abs(shown - wanted).mean() > tolerance:
+            wrong.append(name)
+        seen += 1
+    assert seen > 50
+    assert not wrong
+
+
+@pytest.mark.parametrize(
+    ("name", "passed"),
+    [
+        ("24 bits", True), ("24 bits, top down", True), ("8 bits, grey", True), ("32 bits", True),
+        ("8 bits, colours", False), ("8 bits, grey backwards", False), ("1 bit", False),
+        ("4 bits", False), ("16 bits", False), ("24 bits, OS/2", False), ("32 bits, masks", False),
+    ],
+)  # fmt: skip
+def test_which_bitmaps_are_kept_byte_for_byte(name: str, passed: bool) -> None:
+    data = dict(bitmaps(9, 7))[name]
+    spec = ImageSpec("classification", "tfds", {}, unlabeled=True)
+    found = prepare(ImageReference("x", StoredBytes("x")), data, None, spec, key=1, copy=None)
+    assert (found.data == data) is passed
+    assert found.format == ("BMP" if passed else "PNG")

@@ -1,0 +1,142 @@
+"""Files of a run that are cut or of wrong types: an error of the run in one line, no traceback."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recordmill.records.errors import RunError
+from recordmill.records.manifest import ShardInfo
+from recordmill.transforms.dataset.workspace import ShardDescription, read_json
+from recordmill.transforms.images.reference_files import ReferenceFiles, write_references
+from recordmill.transforms.images.references import ImageReference, StoredBytes
+from recordmill.transforms.images.shard_plan import ImagePlanDescription, ImageShardPlan, ImageSplit
+from recordmill.transforms.images.statistics import ImageStatistics
+from recordmill.transforms.sources.work_items import SourceRange
+from recordmill.transforms.sources.work_plan import read_work_item, write_work_items
+from recordmill.transforms.text.descriptions import (
+    PlannedSplit,
+    ScatterResult,
+    ShardPlan,
+    load_run_files,
+    load_scatter_result,
+    load_shard_plan,
+)
+from recordmill.transforms.text.run_files import RunFileInfo
+
+from ..mutations import wrong_bytes, wrong_json
+
+SCATTERED = ScatterResult(
+    runs=(RunFileInfo("a/b", 100, 20, 2),), chunks=(5, 1), tokens=(50, 10), documents_read=7,
+    documents_used=6, rejected={"not_utf8": 1}, rejected_file=(90, 7),
+)  # fmt: skip
+PLAN = ShardPlan(
+    splits=(PlannedSplit("train", 2, 5, 50, 900),), documents_read=7, documents_used=6,
+    rejected={"not_utf8": 1}, rejected_files={3: (90, 7)},
+)  # fmt: skip
+IMAGES = ImageShardPlan((ImageSplit("train", 6, 1, (0, 3, 6)),), {}, None, {"mask": 2}, {})
+DONE = {
+    "shard": {
+        "split": "train", "index": 0, "count": 1, "records": 3, "file_bytes": 90,
+        "record_bytes": 90, "crc32c": 5, "template": "{SPLIT}-{SHARD_X_OF_Y}.tfrecord",
+    },
+    "index": [12, 5],
+    "statistics": {"counts": {}},
+}  # fmt: skip
+KINDS: dict[str, tuple[Any, Callable[[str], Any]]] = {
+    "scatter": (SCATTERED.to_json(), load_scatter_result),
+    "regroup": ({"runs": SCATTERED.to_json()["runs"]}, load_run_files),
+    "plan of text": (PLAN.to_json(), load_shard_plan),
+    "plan of images": (
+        IMAGES.to_json(),
+        lambda path: ImageShardPlan.from_json(read_json(path, ImagePlanDescription)),
+    ),
+    "shard": (DONE, lambda path: read_json(path, ShardDescription)),
+    "statistics": (
+        ImageStatistics().to_json(), lambda path: ImageStatistics.from_json(read_json(path)),
+    ),
+}  # fmt: skip
+
+
+def one_line(error: Exception) -> None:
+    assert "\n" not in str(error)
+    assert len(str(error)) < 1500
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [("scatter", SCATTERED), ("regroup", SCATTERED.runs), ("plan of text", PLAN),
+     ("plan of images", IMAGES)],
+)  # fmt: skip
+def test_what_was_written_is_read(tmp_path: Path, kind: str, expected: Any) -> None:
+    content, read = KINDS[kind]
+    (tmp_path / "x.json").write_text(json.dumps(content))
+    assert read(str(tmp_path / "x.json")) == expected
+
+
+def test_a_shard_says_what_it_is(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text(json.dumps(DONE))
+    found = read_json(str(tmp_path / "x.json"), ShardDescription)
+    assert found.shard == ShardInfo(**DONE["shard"])  # type: ignore[arg-type]
+    assert found.index == (12, 5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_cut_file_is_named(tmp_path: Path, kind: str) -> None:
+    content, read = KINDS[kind]
+    path = tmp_path / "x.json"
+    for data in (b"", json.dumps(content).encode()[:-9], b"[]", b"null", b"[" * 100_000):
+        path.write_bytes(data)
+        with pytest.raises(RunError, match=r"(x\.json is a file|statistics of a shard).* this run"):
+            read(str(path))
+
+
+@settings(max_examples=600)
+@given(data=st.data(), kind=st.sampled_from(sorted(KINDS)))
+def test_any_wrong_description(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, kind: str
+) -> None:
+    content, read = KINDS[kind]
+    path = tmp_path_factory.getbasetemp() / "description.json"
+    path.write_bytes(data.draw(wrong_json(json.loads(json.dumps(content)))))
+    try:
+        read(str(path))
+    except RunError as error:
+        one_line(error)
+
+
+@settings(max_examples=300)
+@given(data=st.data())
+def test_any_wrong_work_item(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    work = tmp_path_factory.getbasetemp() / "work"
+    source = SourceRange("a.txt", "a.txt", "text", "", 20)
+    write_work_items(str(work), [[source], [source, source]])
+    assert read_work_item(str(work), 1) == [source, source]
+    name = data.draw(st.sampled_from(("tasks-000000.json", "tasks-000000.jsonl")))
+    path = work / "tasks" / name
+    path.write_bytes(data.draw(wrong_bytes(path.read_bytes())))
+    for number in range(2):
+        try:
+            read_work_item(str(work), number)
+        except RunError as error:
+            one_line(error)
+
+
+@settings(max_examples=300)
+@given(data=st.data())
+def test_any_wrong_reference(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    reference = ImageReference("a.jpg", StoredBytes("b/a.jpg", "range", 5, 90), ("dog",))
+    line = data.draw(wrong_json(orjson.loads(reference.to_line()))).decode(errors="replace")
+    work = str(tmp_path_factory.getbasetemp() / "images")
+    write_references(work, 0, 0, [line])
+    try:
+        ReferenceFiles(work, 0).read(0, 0)
+    except RunError as error:
+        one_line(error)
