@@ -12,6 +12,16 @@ from collections.abc import Iterable
 from recordmill.records.errors import RunError
 
 
+def is_inside(path: str) -> bool:
+    """Tells by its text alone whether a relative path leads to a file below its folder.
+
+    >>> [is_inside(path) for path in ("train/a", "../a", "/a", "gs://b/a", "a/", "", "a//b")]
+    [True, False, False, False, False, False, False]
+    """
+    parts = path.split("/")
+    return "\0" not in path and "://" not in path and not any(p in ("", ".", "..") for p in parts)
+
+
 def check_inside(
     root: str, paths: Iterable[str], *, named_by: str = "a manifest", follow: bool = False
 ) -> None:
@@ -31,14 +41,13 @@ def check_inside(
     real_root = os.path.realpath(root) if local else root
     folders: dict[str, bool] = {}
     for path in paths:
-        folder, _, name = path.rpartition("/")
-        if folder not in folders:
-            inside = not path.startswith("/") and "://" not in path
-            inside = inside and ".." not in folder.split("/") and "\0" not in path
-            if inside and local:
-                inside = _is_below(os.path.realpath(os.path.join(real_root, folder)), real_root)
-            folders[folder] = inside
-        inside = folders[folder] and name not in ("", ".", "..") and "\0" not in name
+        inside = is_inside(path)
+        if inside and local:
+            folder = path.rpartition("/")[0]
+            if folder not in folders:
+                real = os.path.realpath(os.path.join(real_root, folder))
+                folders[folder] = _is_below(real, real_root)
+            inside = folders[folder]
         if inside and follow and local:
             whole = os.path.join(real_root, path)
             inside = not os.path.islink(whole) or _is_below(os.path.realpath(whole), real_root)

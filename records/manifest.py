@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from recordmill.records.paths import is_inside
+from recordmill.records.inside import is_inside
 from recordmill.records.shards import DEFAULT_TEMPLATE, ShardName
 from recordmill.records.typed_json import Count, FormatError, Uint32, convert, decode
 

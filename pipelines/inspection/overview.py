@@ -55,7 +55,8 @@ def inferred_schema(records: RecordFiles, count: int = 16) -> Schema:
         same = lengths[name] if len(lengths[name]) == 1 else {None}
         shape = () if same == {1} else tuple(same)
         meaning = "encoded images" if is_image(first) else ""
-        features.append(Feature(name, dtype, shape, meaning))  # type: ignore[arg-type]
+        shown = name if name.isprintable() and name else repr(name)
+        features.append(Feature(shown, dtype, shape, meaning))  # type: ignore[arg-type]
     return Schema(tuple(features))
 
 

@@ -1,10 +1,9 @@
-"""Files of a run that are cut or of wrong types: an error of the run in one line, no traceback."""
+"""Files of a run that are cut or of wrong types count as none, or end in one line."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -14,10 +13,12 @@ from hypothesis import strategies as st
 
 from recordmill.records.errors import RunError
 from recordmill.records.manifest import ShardInfo
-from recordmill.transforms.dataset.workspace import ShardDescription, read_json
+from recordmill.records.typed_json import FormatError, decode
+from recordmill.transforms.dataset.run_state import parse_state
+from recordmill.transforms.dataset.shard_writer import ShardDescription
 from recordmill.transforms.images.reference_files import ReferenceFiles, write_references
 from recordmill.transforms.images.references import ImageReference, StoredBytes
-from recordmill.transforms.images.shard_plan import ImagePlanDescription, ImageShardPlan, ImageSplit
+from recordmill.transforms.images.shard_plan import ImageShardPlan, ImageSplit
 from recordmill.transforms.images.statistics import ImageStatistics
 from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.sources.work_plan import read_work_item, write_work_items
@@ -25,9 +26,7 @@ from recordmill.transforms.text.descriptions import (
     PlannedSplit,
     ScatterResult,
     ShardPlan,
-    load_run_files,
-    load_scatter_result,
-    load_shard_plan,
+    run_files_from_json,
 )
 from recordmill.transforms.text.run_files import RunFileInfo
 
@@ -50,19 +49,23 @@ DONE = {
     "index": [12, 5],
     "statistics": {"counts": {}},
 }  # fmt: skip
-KINDS: dict[str, tuple[Any, Callable[[str], Any]]] = {
-    "scatter": (SCATTERED.to_json(), load_scatter_result),
-    "regroup": ({"runs": SCATTERED.to_json()["runs"]}, load_run_files),
-    "plan of text": (PLAN.to_json(), load_shard_plan),
-    "plan of images": (
-        IMAGES.to_json(),
-        lambda path: ImageShardPlan.from_json(read_json(path, ImagePlanDescription)),
-    ),
-    "shard": (DONE, lambda path: read_json(path, ShardDescription)),
-    "statistics": (
-        ImageStatistics().to_json(), lambda path: ImageStatistics.from_json(read_json(path)),
-    ),
-}  # fmt: skip
+TOKEN = "0123456789abcdef"
+KINDS: dict[str, tuple[Any, Callable[[dict[str, Any]], Any]]] = {
+    "scatter": (SCATTERED.to_json(), lambda c: ScatterResult.from_json(c, "a")),
+    "regroup": ({"runs": SCATTERED.to_json()["runs"]}, lambda c: run_files_from_json(c, "a")),
+    "plan of text": (PLAN.to_json(), ShardPlan.from_json),
+    "plan of images": (IMAGES.to_json(), ImageShardPlan.from_json),
+    "shard": (DONE, ShardDescription.from_json),
+}
+
+
+def read(kind: str, data: bytes) -> Any:
+    return parse_state(data, TOKEN, KINDS[kind][1])
+
+
+def stored(kind: str) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(json.dumps(KINDS[kind][0]))
+    return content | {"run": TOKEN}
 
 
 def one_line(error: Exception) -> None:
@@ -75,41 +78,39 @@ def one_line(error: Exception) -> None:
     [("scatter", SCATTERED), ("regroup", SCATTERED.runs), ("plan of text", PLAN),
      ("plan of images", IMAGES)],
 )  # fmt: skip
-def test_what_was_written_is_read(tmp_path: Path, kind: str, expected: Any) -> None:
-    content, read = KINDS[kind]
-    (tmp_path / "x.json").write_text(json.dumps(content))
-    assert read(str(tmp_path / "x.json")) == expected
+def test_what_was_written_is_read(kind: str, expected: Any) -> None:
+    assert read(kind, json.dumps(stored(kind)).encode()) == expected
 
 
-def test_a_shard_says_what_it_is(tmp_path: Path) -> None:
-    (tmp_path / "x.json").write_text(json.dumps(DONE))
-    found = read_json(str(tmp_path / "x.json"), ShardDescription)
-    assert found.shard == ShardInfo(**DONE["shard"])  # type: ignore[arg-type]
+def test_a_shard_says_what_it_is() -> None:
+    found = read("shard", json.dumps(stored("shard")).encode())
+    assert found.info == ShardInfo(**DONE["shard"])  # type: ignore[arg-type]
     assert found.index == (12, 5)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_cut_file_is_named(tmp_path: Path, kind: str) -> None:
-    content, read = KINDS[kind]
-    path = tmp_path / "x.json"
-    for data in (b"", json.dumps(content).encode()[:-9], b"[]", b"null", b"[" * 100_000):
-        path.write_bytes(data)
-        with pytest.raises(RunError, match=r"(x\.json is a file|statistics of a shard).* this run"):
-            read(str(path))
+def test_a_cut_file_counts_as_none(kind: str) -> None:
+    for data in (b"", json.dumps(stored(kind)).encode()[:-9], b"[]", b"null", b"[" * 100_000):
+        assert read(kind, data) is None
 
 
 @settings(max_examples=600)
 @given(data=st.data(), kind=st.sampled_from(sorted(KINDS)))
-def test_any_wrong_description(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, kind: str
-) -> None:
-    content, read = KINDS[kind]
-    path = tmp_path_factory.getbasetemp() / "description.json"
-    path.write_bytes(data.draw(wrong_json(json.loads(json.dumps(content)))))
+def test_any_wrong_description_is_read_or_counts_as_none(data: st.DataObject, kind: str) -> None:
+    read(kind, data.draw(wrong_json(stored(kind))))
+
+
+@settings(max_examples=300)
+@given(data=st.data())
+def test_any_wrong_statistics(data: st.DataObject) -> None:
     try:
-        read(str(path))
+        ImageStatistics.from_json(
+            decode(data.draw(wrong_json(json.loads(json.dumps(ImageStatistics().to_json())))), dict)
+        )
     except RunError as error:
         one_line(error)
+    except FormatError:
+        pass  # no JSON: what is read as state fails before
 
 
 @settings(max_examples=300)

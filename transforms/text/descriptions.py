@@ -18,7 +18,7 @@ from recordmill.transforms.text.run_files import RunFileInfo
 class RunFileDescription(TypedDict):
     """A run file, as descriptions on disk have it."""
 
-    path: str
+    name: str
     tail: tuple[Count, Count]
     splits: Count
 

@@ -82,7 +82,7 @@ VALUES = {
 def datasets(draw, *, sequence: bool):
     count = draw(st.integers(0, 5))
     names = draw(st.lists(st.text(max_size=6), min_size=1, max_size=4, unique=True))
-    names = [name.encode("utf-8", "ignore").decode() or f"name{i}" for i, name in enumerate(names)]
+    names = [name if name.isprintable() and name else f"name{i}" for i, name in enumerate(names)]
     features, rows = [], {}
     # Python's protobuf sorts a key behind those that begin with it; C++'s, like ours, before.
     names = [name for name in names if not any(n != name and n.startswith(name) for n in names)]
