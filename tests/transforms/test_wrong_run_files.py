@@ -97,7 +97,10 @@ def test_a_cut_file_counts_as_none(kind: str) -> None:
 @settings(max_examples=600)
 @given(data=st.data(), kind=st.sampled_from(sorted(KINDS)))
 def test_any_wrong_description_is_read_or_counts_as_none(data: st.DataObject, kind: str) -> None:
-    read(kind, data.draw(wrong_json(stored(kind))))
+    try:
+        read(kind, data.draw(wrong_json(stored(kind))))
+    except RunError as error:  # a path that leads outside of the run's folder
+        one_line(error)
 
 
 @settings(max_examples=300)
