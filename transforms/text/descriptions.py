@@ -59,14 +59,14 @@ class _DocumentTotals(TypedDict):
     documents_used: Count
 
 
-class _OlderPlanDescription(TypedDict):
+class _OlderShardsDescription(TypedDict):
     splits: list[_TextSplitDescription]
     totals: _DocumentTotals
     rejected: dict[str, Count]
     rejected_files: dict[str, tuple[Count, Uint32]]
 
 
-class ShardPlanDescription(_OlderPlanDescription, total=False):
+class ShardPlanDescription(_OlderShardsDescription, total=False):
     """`shards.json` of a text job."""
 
     classes: list[str]

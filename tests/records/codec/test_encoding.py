@@ -78,10 +78,13 @@ VALUES = {
 }
 
 
+_PRINTABLE = st.characters(codec="utf-8").filter(str.isprintable)  # as names of features are
+
+
 @st.composite
 def datasets(draw, *, sequence: bool):
     count = draw(st.integers(0, 5))
-    names = draw(st.lists(st.text(max_size=6), min_size=1, max_size=4, unique=True))
+    names = draw(st.lists(st.text(_PRINTABLE, max_size=6), min_size=1, max_size=4, unique=True))
     names = [name.encode("utf-8", "ignore").decode() or f"name{i}" for i, name in enumerate(names)]
     features, rows = [], {}
     # Python's protobuf sorts a key behind those that begin with it; C++'s, like ours, before.
