@@ -13,7 +13,7 @@ from recordmill.pipelines.engines.choice import choose_engine, parse_arguments
 from recordmill.pipelines.flags import TextInputFlags
 from recordmill.pipelines.options import required
 from recordmill.pipelines.planning.text_planner import check_columns, report_passed_over
-from recordmill.pipelines.text_checks import check_encoding, check_formats
+from recordmill.pipelines.text_checks import check_encoding, check_formats, check_ratio
 from recordmill.pipelines.text_inputs import text_patterns
 from recordmill.pipelines.text_options import add_input_arguments, document_spec
 from recordmill.pipelines.vocabulary import VocabRequest, write_vocabulary
@@ -126,8 +126,9 @@ def main(arguments: list[str]) -> int:
         pass_over=passed_over.append,
     )  # fmt: skip
     with closing(SourceList(listed)) as sources:
-        check_formats(request.documents, sources.formats, num_splits=1)
         report_passed_over(passed_over)
+        check_formats(request.documents, sources.formats, num_splits=1)
+        check_ratio(request.documents, is_compressed=sources.is_compressed)
         check_contents(sources, request.documents)
         check_columns(sources, request.documents, [("--text_field", request.documents.text_field)])
         _check_output(request.output, overwrite=options.overwrite)

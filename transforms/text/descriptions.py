@@ -58,7 +58,7 @@ class _DocumentTotals(TypedDict):
     documents_used: Count
 
 
-class _OlderPlanDescription(TypedDict):
+class _OlderShardsDescription(TypedDict):
     splits: list[_TextSplitDescription]
     totals: _DocumentTotals
     rejected: dict[str, Count]
@@ -66,7 +66,7 @@ class _OlderPlanDescription(TypedDict):
     sums: tuple[Count, Uint32]
 
 
-class ShardPlanDescription(_OlderPlanDescription, total=False):
+class ShardPlanDescription(_OlderShardsDescription, total=False):
     """`shards.json` of a text job."""
 
     classes: list[str]

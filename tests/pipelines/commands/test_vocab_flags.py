@@ -5,6 +5,7 @@ The table has all flags of the parser: a new flag without a row fails.
 
 from __future__ import annotations
 
+import gzip
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,8 @@ CSV = "--input={folder}/in.csv"
 JSONL = "--input={folder}/in.jsonl"
 QUOTED = "--input={folder}/quoted.tsv"
 INVALID = "--input={folder}/invalid.txt"
+LINKED = "--input={folder}/linked/*.txt"
+DENSE = "--input={folder}/dense.txt.gz"
 REJECTS = "--max_rejected=0.9"
 
 
@@ -78,6 +81,12 @@ CASES = (
         (((INVALID, "--encoding=latin-1"), "--encoding_errors has no effect with an encoding"),),
     ),
     Case(REJECTS, (INVALID,)),
+    Case("--allow_outside={folder}", (LINKED, REJECTS)),
+    Case(
+        "--max_compression_ratio=2000",
+        (DENSE,),
+        (((TEXT,), "--max_compression_ratio has no effect where no file is compressed"),),
+    ),
     Case("--no-do_lower_case"),
     Case("--output={folder}/out/elsewhere.txt"),
     Case("--overwrite", ("--output={folder}/in.csv.copy",)),
@@ -108,6 +117,12 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "quoted.tsv").write_text("text\n" + '"the water of people"\n' * 5)
     (tmp_path / "invalid.txt").write_bytes(b"the p\xe9n of all\n\n" + b"the ink of all\n\n" * 5)
     (tmp_path / "in.csv.copy").write_text("kept\n")
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked/own.txt").write_text("the own words\n\n" * 9)
+    (tmp_path / "outside.txt").write_text("other words\n\n" * 9)
+    (tmp_path / "linked/other.txt").symlink_to("../outside.txt")
+    dense = b"the same words\n\n" + b" " * (70 << 20) + b"again\n"
+    (tmp_path / "dense.txt.gz").write_bytes(gzip.compress(dense))
     return tmp_path
 
 

@@ -335,9 +335,9 @@ class TestCoco:
     def test_files_that_cannot_be_used(self, tmp_path: Path):
         for changes, message in (
             ({"images": None}, "must be COCO's instances JSON"),
-            ({"categories": [{"id": 1}]}, "has a category without id or name"),
+            ({"categories": [{"id": 1}]}, r"categories\[0\].name is missing"),
             ({"categories": [{"id": 1, "name": "a"}, {"id": 2, "name": "a"}]}, "one is twice"),
-            ({"images": [{"id": 1}]}, "must give id and file_name of image 0"),
+            ({"images": [{"id": 1}]}, r"images\[0\].file_name is missing"),
             ({"images": [{"id": 1, "file_name": "a.jpg"}] * 2}, "must name image 1 once"),
         ):
             path = self.write(tmp_path, **changes)

@@ -185,11 +185,11 @@ class TestOddFiles:
             listed(f"{tmp_path}/in", annotations=f"{tmp_path}/{name}")
 
     def test_one_that_is_the_file_of_labels_is_refused(self, tmp_path: Path):
-        from recordmill.transforms.images.listing.list_images import read_labels
+        from recordmill.transforms.dataset.labels import read_labels
 
         os.mkfifo(tmp_path / "labels.txt")
         with pytest.raises(UsageError, match="a fifo, and only regular files are read"):
-            read_labels(f"{tmp_path}/labels.txt")
+            read_labels(f"{tmp_path}/labels.txt", kinds="none")
 
     def test_one_that_a_row_names_is_rejected_when_it_is_read(self, tmp_path: Path):
         os.mkfifo(tmp_path / "f.jpg")

@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recordmill.records.errors import RunError, UsageError
-from recordmill.transforms.images.listing.list_images import SourceSpec, label_names, read_labels
+from recordmill.transforms.dataset.labels import read_labels
+from recordmill.transforms.images.listing.list_images import SourceSpec, label_names
 from recordmill.transforms.images.listing.voc import parse_voc
 from recordmill.transforms.images.listing.yolo import class_names, parse_yolo
 
@@ -303,7 +304,7 @@ def test_a_label_of_two_lines_is_refused(tmp_path: Path, way: str, character: st
         if character in "\n":
             return
         (tmp_path / "labels.txt").write_text(f"{label}\ncat\n", newline="")
-        flags = {"labels": read_labels(str(tmp_path / "labels.txt"))}
+        flags = {"labels": read_labels(str(tmp_path / "labels.txt"), kinds="none")}
     spec = SourceSpec(patterns=patterns, **flags)
     found, _ = listed(*patterns, **flags)
     occurring = {item.label for image in found.values() for item in image.objects}
