@@ -110,6 +110,7 @@ def plan_job(
 
     Raises:
       UsageError: one line: what is wrong, what to do.
+      DamagedStateError: the plan of the run that was cut short is damaged.
       RunError: the dataset is complete by its manifest, and files of it are missing or cut.
     """
     with planner.inspect() as inventory:

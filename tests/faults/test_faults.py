@@ -85,7 +85,7 @@ def test_memory_has_a_limit(tmp_path: Path) -> None:
     cases = [Case("planted", "memory", _takes_memory, 60.0)]
     (result,) = try_cases(cases, tmp_path, processes=1, until=time.monotonic() + 60)
     assert result.outcome == "not held"
-    assert re.fullmatch(r"took 2\.[2-9] GB of memory", result.why)
+    assert re.fullmatch(r"took \d+\.\d GB of memory", result.why)
 
 
 def test_no_case_begins_when_the_time_is_over(tmp_path: Path) -> None:

@@ -146,8 +146,8 @@ class Workspace:
         try:
             content = files.read_bytes(files.join(self.output, m.MANIFEST_PATH))
             success = files.read_bytes(self.success_path)
-            finished = m.check_success(success, content)
-            return finished and Manifest.from_bytes(content).fingerprint == fingerprint
+            # A power loss may leave it empty. With other bytes, the dataset is damaged.
+            return bool(success) and Manifest.from_bytes(content).fingerprint == fingerprint
         except (FileNotFoundError, NotADirectoryError, ValueError, TypeError, KeyError):
             return False
 
