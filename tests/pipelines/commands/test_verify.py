@@ -71,7 +71,7 @@ def test_a_file_outside_of_the_dataset_is_named_and_not_read(copy: Path, tmp_pat
     edit_manifest(copy, lambda content: content["files"].update({"../secret.jsonl": 7}))
     (line,) = verify(str(copy)).lines()
     assert "_meta/manifest.json: " in line
-    assert "lists '../secret.jsonl', which is not inside of it" in line
+    assert "lists '../secret.jsonl', which is not inside of the dataset" in line
 
 
 def test_a_shard_that_is_a_link_is_named(copy: Path, tmp_path: Path) -> None:
