@@ -111,7 +111,7 @@ class Manifest:
         """Reads `manifest.json`.
 
         Raises:
-          ValueError: the bytes are no manifest, or one of a later release.
+          FormatError: the bytes are no manifest, or one of a later release; a `ValueError`.
         """
         content: Any = decode(data, object)
         if not isinstance(content, dict) or "format_version" not in content:

@@ -126,7 +126,7 @@ class Schema:
         """Reads what `to_json` returned.
 
         Raises:
-          ValueError: it is something else; names the field.
+          FormatError: it is something else; names the field; a `ValueError`.
         """
         try:
             return cls(tuple(convert(features, list[Feature])))

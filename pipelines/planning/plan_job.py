@@ -91,7 +91,8 @@ def plan_job(
 
     Raises:
       UsageError: one line: what is wrong, what to do.
-      RunError: the dataset is complete by its manifest, and files of it are missing or cut.
+      RunError: the dataset is complete by its manifest, and files of it are missing or cut; or the
+        plan of an unfinished run is damaged.
     """
     with planner.inspect() as inventory:
         job = planner.job  # which may have learned labels and splits from the input

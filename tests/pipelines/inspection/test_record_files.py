@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import zlib
 from pathlib import Path
 
@@ -172,3 +173,14 @@ def test_statistics_that_are_cut_are_named(tmp_path: Path, content: str) -> None
     with pytest.raises(UsageError, match=r"s\.json cannot be used: "):
         read_description(str(tmp_path / "s.json"))
     assert read_description(str(tmp_path / "none.json")) == {}
+
+
+def test_what_is_no_regular_file_is_passed_over(tmp_path: Path) -> None:
+    written = write_numbers(tmp_path / "dataset", [5])
+    shard = Manifest.from_bytes((written / MANIFEST_PATH).read_bytes()).shards[0].name.path
+    (tmp_path / "train-a.tfrecord").write_bytes((written / shard).read_bytes())
+    (tmp_path / "b.tfrecord").symlink_to("nothing")
+    os.mkfifo(tmp_path / "c.tfrecord")
+    assert len(list(open_records(f"{tmp_path}/*.tfrecord").all_records("train"))) == 5
+    with pytest.raises(UsageError, match="a fifo, and only regular files are read"):
+        open_records(f"{tmp_path}/c.tfrecord")
