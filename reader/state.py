@@ -13,6 +13,9 @@ from recordmill.records.errors import UsageError
 from recordmill.records.hashing import fingerprint64
 from recordmill.records.typed_json import Count, FormatError, convert, decode
 
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 100  # a state may hold anything
+
 
 @dataclass(frozen=True, slots=True)
 class OrderIdentity:
@@ -96,7 +99,7 @@ def parse_state(state: str, identity: OrderIdentity) -> int:
         if values[name] != expected:
             raise UsageError(
                 f"a state must be of the same order, and its {name} is "
-                f"{reprlib.repr(values[name])} where this reader has {expected!r}; open the "
+                f"{_SHORT.repr(values[name])} where this reader has {expected!r}; open the "
                 "reader as before"
             )
     return step

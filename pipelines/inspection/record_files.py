@@ -22,6 +22,7 @@ from recordmill.records.schema import Schema
 from recordmill.records.typed_json import FormatError, decode
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.globs import Finder
+from recordmill.transforms.storage.regular_files import NotRegularError
 
 _MAX_RECORD_BYTES = 1 << 31
 _GZIP = b"\x1f\x8b"
@@ -321,7 +322,11 @@ def _paths(path: str) -> dict[str, int]:
     inside = files.list_files(path.rstrip("/") or path)
     if inside:
         return {name: size for name, size in inside.items() if "/." not in name}
-    return {file.path: file.size for file in Finder().find(path)}
+    try:
+        found = {file.path: file.size for file in Finder().find(path)}
+    except NotRegularError as error:
+        raise UsageError(f"{path} is {error.strerror}") from error
+    return {name: size for name, size in found.items() if size >= 0}  # links to nothing, fifos
 
 
 def _split_of(name: str) -> str:

@@ -129,8 +129,6 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
                 raise UsageError(
                     f"--input {' '.join(spec.patterns)} gives no image that can be used: "
                     f"{rejects.describe()}"
-                    + "; see --allow_outside"
-                    * ("outside_input" in rejects.counts)
                 )
             names = label_names(spec, summary.labels)
             if images.task == "segmentation":

@@ -230,7 +230,9 @@ class TestRejects:
         rows = [f"{path},cat" for path in sorted(photos.rglob("*.jpg"))[:9]]
         (tmp_path / "table.csv").write_text("\n".join(["path,label", *rows, "/none.jpg,cat"]))
         assert run(tmp_path / "table.csv", tmp_path / "ds") == 2
-        assert "outside_input 10; see --allow_outside" in capsys.readouterr().err
+        error = capsys.readouterr().err
+        assert "outside_input 10 (" in error
+        assert "is outside of the input; --allow_outside=" in error
         beyond = "--allow_outside=/"
         assert run(tmp_path / "table.csv", tmp_path / "ds", beyond) == 1
         error = capsys.readouterr().err

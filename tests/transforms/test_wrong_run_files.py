@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from recordmill.records.errors import RunError
 from recordmill.records.manifest import ShardInfo
 from recordmill.records.typed_json import FormatError, decode
+from recordmill.transforms.dataset.content_sample import ContentSample
 from recordmill.transforms.dataset.run_state import parse_state
 from recordmill.transforms.dataset.shard_writer import ShardDescription
 from recordmill.transforms.images.reference_files import ReferenceFiles, write_references
@@ -34,11 +35,13 @@ from ..mutations import wrong_bytes, wrong_json
 
 SCATTERED = ScatterResult(
     runs=(RunFileInfo("a/b", 100, 20, 2),), chunks=(5, 1), tokens=(50, 10), documents_read=7,
-    documents_used=6, rejected={"not_utf8": 1}, rejected_file=(90, 7),
+    documents_used=6, rejected={"not_utf8": 1}, rejected_file=(90, 7), labels=("cat", "dog"),
+    contents={"train": ContentSample(6, names={"00ff": (2, "a.txt at byte 7")}, limit="00ff")},
 )  # fmt: skip
 PLAN = ShardPlan(
     splits=(PlannedSplit("train", 2, 5, 50, 900),), documents_read=7, documents_used=6,
-    rejected={"not_utf8": 1}, rejected_files={3: (90, 7)},
+    rejected={"not_utf8": 1}, rejected_files={3: (90, 7)}, classes=("cat", "dog"),
+    shared_contents=({"splits": ["train", "test"], "shared": 2},),
 )  # fmt: skip
 IMAGES = ImageShardPlan((ImageSplit("train", 6, 1, (0, 3, 6)),), {}, None, {"mask": 2}, {})
 DONE = {
@@ -86,6 +89,16 @@ def test_a_shard_says_what_it_is() -> None:
     found = read("shard", json.dumps(stored("shard")).encode())
     assert found.info == ShardInfo(**DONE["shard"])  # type: ignore[arg-type]
     assert found.index == (12, 5)
+
+
+def test_a_sample_of_an_older_run_has_no_limit() -> None:
+    content = ImageStatistics().to_json()
+    content["contents"] = [2, "00", "ff", {"00": [1, "a.jpg"]}]
+    expected = ContentSample(2, "00", "ff", {"00": (1, "a.jpg")})
+    assert ImageStatistics.from_json(content).contents == expected
+    content["contents"] = [2, "00", "ff", {"00": [1, "a.jpg"]}, 7]
+    with pytest.raises(RunError, match="the statistics of a shard are not what this run wrote"):
+        ImageStatistics.from_json(content)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import json
+import os
 import zlib
 from pathlib import Path
 
@@ -11,9 +13,10 @@ import pytest
 
 from recordmill.pipelines.inspection.conditions import parse_condition
 from recordmill.pipelines.inspection.overview import inferred_schema
-from recordmill.pipelines.inspection.record_files import open_records
+from recordmill.pipelines.inspection.record_files import open_records, read_description
 from recordmill.reader.examples import parse_any
 from recordmill.records.errors import RunError, UsageError
+from recordmill.records.manifest import MANIFEST_PATH, Manifest
 
 from ...reader.small_datasets import NUMBERS, UNEVEN, write_numbers
 
@@ -142,3 +145,42 @@ def test_conditions(tmp_path: Path, text: str, expected: list[int]) -> None:
 def test_wrong_conditions(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message.replace("(", r"\(")):
         parse_condition(text, NUMBERS)({"id": np.array([1]), "text": [b"a"]})
+
+
+def test_an_index_of_another_shard_is_named(tmp_path: Path) -> None:
+    path = write_numbers(tmp_path, [5, 4])
+    shards = Manifest.from_bytes((path / MANIFEST_PATH).read_bytes()).shards
+    first, second = (path / shard.name.index_path for shard in shards)
+    second.write_bytes(first.read_bytes()[:-4])
+    records = open_records(str(path))
+    with pytest.raises(UsageError, match="see what is broken with `recordmill verify`"):
+        records.record("train", 7)
+
+
+def test_a_manifest_that_disagrees_with_itself_is_named(tmp_path: Path) -> None:
+    manifest = write_numbers(tmp_path, [5, 4]) / MANIFEST_PATH
+    content = json.loads(manifest.read_bytes())
+    content["shards"][1]["file_bytes"] += 1
+    manifest.write_text(json.dumps(content))
+    with pytest.raises(UsageError, match="is not compressed, so its file must have") as raised:
+        open_records(str(tmp_path))
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"train": '])
+def test_statistics_that_are_cut_are_named(tmp_path: Path, content: str) -> None:
+    (tmp_path / "s.json").write_text(content)
+    with pytest.raises(UsageError, match=r"s\.json cannot be used: "):
+        read_description(str(tmp_path / "s.json"))
+    assert read_description(str(tmp_path / "none.json")) == {}
+
+
+def test_what_is_no_regular_file_is_passed_over(tmp_path: Path) -> None:
+    written = write_numbers(tmp_path / "dataset", [5])
+    shard = Manifest.from_bytes((written / MANIFEST_PATH).read_bytes()).shards[0].name.path
+    (tmp_path / "train-a.tfrecord").write_bytes((written / shard).read_bytes())
+    (tmp_path / "b.tfrecord").symlink_to("nothing")
+    os.mkfifo(tmp_path / "c.tfrecord")
+    assert len(list(open_records(f"{tmp_path}/*.tfrecord").all_records("train"))) == 5
+    with pytest.raises(UsageError, match="a fifo, and only regular files are read"):
+        open_records(f"{tmp_path}/c.tfrecord")
