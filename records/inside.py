@@ -15,8 +15,10 @@ from recordmill.records.errors import RunError
 def is_inside(path: str) -> bool:
     """Tells by its text alone whether a relative path leads to a file below its folder.
 
-    >>> [is_inside(path) for path in ("train/a", "../a", "/a", "gs://b/a", "a/", "", "a//b")]
-    [True, False, False, False, False, False, False]
+    >>> is_inside("train/a")
+    True
+    >>> any(map(is_inside, ("../a", "/a", "gs://b/a", "a/", "", "a//b")))
+    False
     """
     parts = path.split("/")
     return "\0" not in path and "://" not in path and not any(p in ("", ".", "..") for p in parts)
