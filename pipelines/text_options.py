@@ -127,15 +127,11 @@ def _add_example_arguments(task: FlagGroup) -> None:
         help="bert: masked pairs of segments; mlm: masked windows; mlm_tokens: windows that the "
         "reader masks; classify: labelled texts or pairs of texts, as BERT's run_classifier.",
     )  # fmt: skip
+    task.add_argument("--vocab_file", default="", help="The WordPiece vocabulary, a token a line.")
     task.add_argument(
-        "--vocab_file", default="", help="The WordPiece vocabulary, one token per line."
-    )
-    task.add_argument(
-        "--max_seq_length",
-        type=int,
-        default=128,
+        "--max_seq_length", type=int, default=128,
         help="Tokens of an example, special ones included.",
-    )
+    )  # fmt: skip
     task.add_argument(
         "--dupe_factor", type=int,
         help="Copies of the text, each masked in its own way; by default 10, for mlm_tokens and "

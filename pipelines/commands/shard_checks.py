@@ -5,8 +5,12 @@ Memory is a few blocks of the file, or one record where that is larger. Worker p
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import zlib
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import google_crc32c
@@ -254,3 +258,32 @@ class _ShardCheck:
 def check_shard(task: ShardTask) -> ShardReport:
     """Reads a shard and its index; returns every defect of both."""
     return _ShardCheck(task).run()
+
+
+@contextmanager
+def _safe_path() -> Iterator[None]:
+    """Keeps worker processes from importing modules of the current folder."""
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONSAFEPATH"]
+        else:
+            os.environ["PYTHONSAFEPATH"] = before
+
+
+def check_shards(tasks: list[ShardTask], workers: int) -> Iterator[ShardReport]:
+    """Yields the report of each shard, in order.
+
+    Args:
+      tasks: one for each shard.
+      workers: the number of processes; 1 is this one.
+    """
+    if workers == 1:
+        yield from map(check_shard, tasks)
+        return
+    context = multiprocessing.get_context("spawn")
+    with _safe_path(), ProcessPoolExecutor(workers, mp_context=context) as pool:
+        yield from pool.map(check_shard, tasks)

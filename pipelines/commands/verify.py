@@ -7,12 +7,9 @@ defects; 1: some; 2: wrong usage.
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import sys
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +22,7 @@ from recordmill.pipelines.commands.shard_checks import (
     FileDefects,
     ShardReport,
     ShardTask,
-    check_shard,
+    check_shards,
 )
 from recordmill.pipelines.cores import usable_cores
 from recordmill.pipelines.flags import Flags
@@ -276,29 +273,6 @@ def _check_rejects(dataset: str, manifest: Manifest, report: DatasetReport) -> N
         )
 
 
-@contextmanager
-def _safe_path() -> Iterator[None]:
-    """Keeps worker processes from importing modules of the current folder."""
-    before = os.environ.get("PYTHONSAFEPATH")
-    os.environ["PYTHONSAFEPATH"] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["PYTHONSAFEPATH"]
-        else:
-            os.environ["PYTHONSAFEPATH"] = before
-
-
-def _check_shards(tasks: list[ShardTask], workers: int) -> Iterable[ShardReport]:
-    if workers == 1:
-        yield from map(check_shard, tasks)
-        return
-    context = multiprocessing.get_context("spawn")
-    with _safe_path(), ProcessPoolExecutor(workers, mp_context=context) as pool:
-        yield from pool.map(check_shard, tasks)
-
-
 def _workers(tasks: list[ShardTask], asked: int | None) -> int:
     if asked:
         return max(1, min(asked, len(tasks)))
@@ -347,7 +321,7 @@ def verify(
         ShardTask(dataset, shard, schema, manifest.compression, block_bytes)
         for shard in manifest.shards
     ]
-    for task, found in zip(tasks, _check_shards(tasks, _workers(tasks, workers)), strict=True):
+    for task, found in zip(tasks, check_shards(tasks, _workers(tasks, workers)), strict=True):
         other = _shard_with_content_of(found, task.shard, manifest.shards)
         if other:
             report.add(

@@ -31,6 +31,7 @@ from recordmill.transforms.sources.source_list import SourceList
 from recordmill.transforms.sources.work_items import SourceRange, cut_work_items
 from recordmill.transforms.sources.work_plan import write_work_items
 from recordmill.transforms.storage import files
+from recordmill.transforms.storage.unpacking import open_decompressed
 from recordmill.transforms.text.build import TextShardBuilder
 from recordmill.transforms.text.job import TextJob, summarize_examples
 from recordmill.transforms.text.merge_tree import MergeTree
@@ -90,7 +91,7 @@ def _sample_ranges(
 def _read_part(source: SourceRange, offset: int, size: int, *, whole_lines: bool) -> bytes:
     """Returns about `size` bytes of text, from the first line that begins behind `offset`."""
     with files.open_read(source.path, offset) as stored:
-        text = files.open_decompressed(stored, source.compression)
+        text = open_decompressed(stored, source.compression)
         data = text.read(size)
         at_end = not text.read(1)
     if whole_lines and offset:

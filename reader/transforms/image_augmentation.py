@@ -91,29 +91,15 @@ def augment_images(
       hue: the shift is drawn from `[-x, x]`, in turns of the colour circle, at most 0.5.
       min_visible: boxes of which less than this share of the area is left are dropped: by default
         0, with `augmentations` 0.1, which True is too.
-      flip_left_right, flip_up_down, min_visibility: other names of flip, vertical_flip and
-        min_visible.
+      flip_left_right, flip_up_down, min_visibility: as flip, vertical_flip, min_visible.
       zoom: the least and largest factor, instead of `scale`.
       seed: of the draws.
 
     Raises:
       UsageError: a wrong value, or two names for one thing.
     """
-    spec = make_augmentation(
-        augmentations,
-        {
-            "flip": flip, "vertical_flip": vertical_flip, "rotate": rotate,
-            "translate": translate, "scale": scale, "brightness": brightness,
-            "contrast": contrast, "saturation": saturation, "color": color, "hue": hue,
-            "rot90": rot90, "shear": shear, "blur": blur, "noise": noise, "cutout": cutout,
-            "randaugment": randaugment,
-            "min_visible": min_visible, "flip_left_right": flip_left_right,
-            "flip_up_down": flip_up_down, "min_visibility": min_visibility,
-        },
-        zoom=zoom,
-    )  # fmt: skip
-
-    return in_graph(_Augment(spec, seed))
+    given = {k: v for k, v in locals().items() if k not in ("augmentations", "zoom", "seed")}
+    return in_graph(_Augment(make_augmentation(augmentations, given, zoom=zoom), seed))
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ from recordmill.transforms.images.compat import (
     silence_pillow,
 )
 from recordmill.transforms.images.extensions import format_of_name
+from recordmill.transforms.images.stored_forms import count_scans, is_portable
 
 silence_pillow()
 
@@ -54,7 +55,6 @@ _SIGNATURES = (
     (b"MM\x00*", "TIFF"),
 )
 _SIZE_FIELDS = {"PNG": (16, ">II"), "GIF": (6, "<HH"), "BMP": (18, "<ii")}
-_SCAN = b"\xff\xda"  # the marker at the beginning of a JPEG's scan
 USUAL_SCANS = 100
 _GREY = ("1", "L", "LA", "La", "I;16", "I;16L", "I;16B", "I;16N")
 _TURNS = {
@@ -293,24 +293,9 @@ def _check_scans(data: bytes, most: int) -> None:
     Raises:
       ImageRejectedError: decompression_bomb.
     """
-    # The marker cannot be among the pixels; in thumbnails and comments it may be.
-    if data.count(_SCAN) > most and (scans := _count_scans(data)) > most:
+    scans = count_scans(data, most)
+    if scans > most:
         raise ImageRejectedError("decompression_bomb", f"{scans} scans, at most {most}")
-
-
-def _count_scans(data: bytes) -> int:
-    """Returns the number of scans of a JPEG, without those of images in its segments."""
-    scans, at = 0, 2
-    while 0 <= (at := data.find(b"\xff", at)) < len(data) - 3:
-        marker = data[at + 1]
-        if marker in (0x00, 0xFF) or 0xD0 <= marker <= 0xD8:  # a byte of pixels, or no segment
-            at += 1 if marker == 0xFF else 2
-            continue
-        if marker == 0xD9:  # the end of the image
-            break
-        scans += marker == _SCAN[1]
-        at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
-    return scans
 
 
 def _open(data: bytes, spec: DecodeSpec) -> tuple[Any, Header]:
@@ -335,22 +320,9 @@ def _open(data: bytes, spec: DecodeSpec) -> tuple[Any, Header]:
             raise ImageRejectedError("several_frames", f"{format_name} of {frames} frames")
         image.seek(0)
     channels = 1 if image.mode in _GREY else 3
-    portable = _is_portable(format_name, image.mode, data)
+    portable = is_portable(format_name, image.mode, data)
     header = Header(format_name, width, height, channels, _orientation(image), frames, portable)
     return image, header
-
-
-def _is_portable(format_name: str, mode: str, data: bytes) -> bool:
-    """Tells whether TensorFlow's decoders give the pixels of these bytes that Pillow gives.
-
-    Of a BMP they take a palette's numbers for grey, and know neither other headers and bits a pixel
-    nor compression; of a WebP with alpha they refuse three channels.
-    """
-    if format_name == "BMP":
-        header_bytes, bits, compression = struct.unpack_from("<I10xHI", data, 14)
-        is_grey = bits == 8 and mode == "L"
-        return header_bytes >= 40 and compression == 0 and (is_grey or bits in (24, 32))
-    return not (format_name == "WEBP" and mode == "RGBA")
 
 
 def _orientation(image: Image.Image) -> int:

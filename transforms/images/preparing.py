@@ -105,14 +105,13 @@ def prepare(
     counts["images_passed" if written.passed else "images_encoded"] = 1
     if written.passed and header.orientation != 1:
         counts["images_passed_unturned"] = 1
-    width, height = written.transform.output_size
     return Prepared(
         name=reference.name,
         number=fingerprint64(f"{key}/{copy or 0}".encode()) >> 1,
         data=written.data,
         format=written.format,
-        height=height,
-        width=width,
+        height=written.transform.output_size[1],
+        width=written.transform.output_size[0],
         channels=spec.channels,
         labels=_labels(reference, spec),
         objects=objects,

@@ -17,7 +17,7 @@ from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentLim
 from recordmill.transforms.sources.lines import split_lines
 from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.storage import files
-from recordmill.transforms.storage.unpacking import UnpacksTooMuchError
+from recordmill.transforms.storage.unpacking import UnpacksTooMuchError, open_decompressed
 
 # The errors that decompressors raise if a compressed file is damaged or cut.
 BROKEN_STREAM = (EOFError, zlib.error, lzma.LZMAError, zstd.ZstdError)
@@ -71,9 +71,8 @@ def read_blocks(
         decoder = codecs.getincrementaldecoder(spec.encoding)(_MARK_UNDECODABLE)
     with files.open_read(source.path, start) as raw:
         check_opened(source.path, raw, source.size, source.modified_ns)
-        stream = files.open_decompressed(raw, source.compression)
         most_bytes = max(spec.max_compression_ratio * source.size, READ_LIMITS.unpacked_bytes)
-        stream = files.open_decompressed(raw, source.compression, most_bytes)
+        stream = open_decompressed(raw, source.compression, most_bytes)
         damage: Exception | None = None
         ended = False
         at_beginning = start == 0

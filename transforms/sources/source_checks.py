@@ -13,6 +13,7 @@ from recordmill.transforms.sources.content import HEAD_BYTES, binary_format
 from recordmill.transforms.sources.document_spec import DocumentSpec
 from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.storage import files
+from recordmill.transforms.storage.unpacking import open_decompressed
 
 _MOST_LOCAL, _MOST_REMOTE = 1000, 32
 _EXTENSIONS = {"gz": "gzip", "bz2": "bzip2", "xz": "xz", "zst": "Zstandard"}
@@ -68,7 +69,7 @@ def _problem(source: SourceRange, spec: DocumentSpec) -> str:
 def _decompressed(source: SourceRange) -> bytes:
     try:
         with files.open_read(source.path) as handle:
-            return files.open_decompressed(handle, source.compression).read(HEAD_BYTES)
+            return open_decompressed(handle, source.compression).read(HEAD_BYTES)
     except (*BROKEN_STREAM, OSError):
         return b""
 

@@ -21,6 +21,7 @@ from recordmill.transforms.sources.blocks import BROKEN_STREAM
 from recordmill.transforms.sources.document_spec import READ_LIMITS, USUAL_COMPRESSION_RATIO
 from recordmill.transforms.sources.work_items import COMPRESSION_OF_EXTENSION, FORMAT_OF_EXTENSION
 from recordmill.transforms.storage import files
+from recordmill.transforms.storage.unpacking import open_decompressed
 
 _LONGEST_FIELD = 1 << 26  # characters; Python's csv module stops at 128 Ki, a mask's runs do not
 
@@ -83,7 +84,7 @@ def _open(path: str) -> Iterator[io.TextIOWrapper]:
         with files.open_read(path) as handle:
             compression = table_format(path)[1]
             most_bytes = max(USUAL_COMPRESSION_RATIO * files.size(path), READ_LIMITS.unpacked_bytes)
-            stream = files.open_decompressed(handle, compression, most_bytes)
+            stream = open_decompressed(handle, compression, most_bytes)
             # Bytes that are no UTF-8 become surrogates, and affect only their own row.
             yield io.TextIOWrapper(
                 cast(Any, stream), encoding="utf-8-sig", errors="surrogateescape", newline=""

@@ -10,11 +10,7 @@ of a service is a `RunError` of one line.
 
 from __future__ import annotations
 
-import bz2
 import errno
-import gzip
-import io
-import lzma
 import os
 import shutil
 import uuid
@@ -22,18 +18,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from itertools import islice
-from typing import IO, Any, Protocol, TypeVar, cast
+from typing import IO, Any, Protocol, TypeVar
 
 import numpy.typing as npt
 from apache_beam.io.filesystems import FileSystems
-from backports import zstd
 
 from recordmill.records.errors import RunError
 from recordmill.transforms.storage.beam_storage import BeamStorage
 from recordmill.transforms.storage.google_storage import GoogleStorage
 from recordmill.transforms.storage.regular_files import open_regular
 from recordmill.transforms.storage.storage_errors import reporting
-from recordmill.transforms.storage.unpacking import LimitedStream
 
 _Result = TypeVar("_Result")
 _WRITE_BYTES = 1 << 22
@@ -383,31 +377,3 @@ def delete_folder(folder: str, *, last: str = "") -> None:
             elif entry.path != last:
                 delete_quietly([entry.path])
     shutil.rmtree(folder, ignore_errors=True)
-
-
-def open_decompressed(
-    handle: IO[bytes], compression: str, most_bytes: int | None = None
-) -> IO[bytes]:
-    """Returns the decompressed bytes of an open file, as a stream.
-
-    Args:
-      handle: the file.
-      compression: "", "gz", "bz2", "xz" or "zst".
-      most_bytes: a compressed file may unpack to; a read beyond raises `UnpacksTooMuchError`.
-
-    Returns:
-      A stream whose reads raise what `sources.blocks.BROKEN_STREAM` lists, or an OSError without
-      a number, where the file is damaged, and EOFError where it was cut.
-    """
-    if compression and most_bytes is not None:
-        unlimited = cast(io.BufferedIOBase, open_decompressed(handle, compression))
-        return cast(IO[bytes], LimitedStream(unlimited, most_bytes))
-    if compression == "gz":
-        return gzip.GzipFile(fileobj=handle)  # type: ignore[return-value]
-    if compression == "bz2":
-        return bz2.BZ2File(handle)
-    if compression == "xz":
-        return lzma.LZMAFile(handle)
-    if compression == "zst":
-        return zstd.ZstdFile(handle)  # type: ignore[return-value]
-    return handle

@@ -1,9 +1,14 @@
-"""How much a compressed file may unpack to: some kilobytes can hold terabytes of zeros."""
+"""Compressed files as streams, and how much one may unpack to: kilobytes can hold terabytes."""
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
-from typing import Any
+import lzma
+from typing import IO, Any, cast
+
+from backports import zstd
 
 
 class UnpacksTooMuchError(OSError):
@@ -63,3 +68,31 @@ class LimitedStream(io.BufferedIOBase):
         data = self.read1(len(buffer))
         buffer[: len(data)] = data
         return len(data)
+
+
+def open_decompressed(
+    handle: IO[bytes], compression: str, most_bytes: int | None = None
+) -> IO[bytes]:
+    """Returns the decompressed bytes of an open file, as a stream.
+
+    Args:
+      handle: the file.
+      compression: "", "gz", "bz2", "xz" or "zst".
+      most_bytes: a compressed file may unpack to; a read beyond raises `UnpacksTooMuchError`.
+
+    Returns:
+      A stream whose reads raise what `sources.blocks.BROKEN_STREAM` lists, or an OSError without
+      a number, where the file is damaged, and EOFError where it was cut.
+    """
+    if compression and most_bytes is not None:
+        unlimited = cast(io.BufferedIOBase, open_decompressed(handle, compression))
+        return cast(IO[bytes], LimitedStream(unlimited, most_bytes))
+    if compression == "gz":
+        return gzip.GzipFile(fileobj=handle)  # type: ignore[return-value]
+    if compression == "bz2":
+        return bz2.BZ2File(handle)
+    if compression == "xz":
+        return lzma.LZMAFile(handle)
+    if compression == "zst":
+        return zstd.ZstdFile(handle)  # type: ignore[return-value]
+    return handle

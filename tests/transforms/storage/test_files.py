@@ -16,6 +16,7 @@ from backports import zstd
 
 from recordmill.records.errors import RunError
 from recordmill.transforms.storage import files
+from recordmill.transforms.storage.unpacking import open_decompressed
 
 
 def names(folder: Path) -> list[str]:
@@ -116,8 +117,8 @@ class TestReading:
         rng = np.random.default_rng(1)
         parts = [rng.integers(97, 105, 300_000).astype(np.uint8).tobytes(), b"end"]
         for data in (compress(parts[0] + parts[1]), compress(parts[0]) + compress(parts[1])):
-            assert files.open_decompressed(io.BytesIO(data), kind).read() == b"".join(parts)
-            stream = files.open_decompressed(io.BytesIO(data), kind)
+            assert open_decompressed(io.BytesIO(data), kind).read() == b"".join(parts)
+            stream = open_decompressed(io.BytesIO(data), kind)
             found = []
             while block := stream.read(7919):
                 found.append(block)
@@ -128,7 +129,7 @@ class TestReading:
         rng = np.random.default_rng(1)
         data = zstd.compress(rng.integers(0, 255, 300_000).astype(np.uint8).tobytes())
         with pytest.raises(EOFError, match="Compressed file ended before the end-of-stream marker"):
-            files.open_decompressed(io.BytesIO(data[:cut]), "zst").read()
+            open_decompressed(io.BytesIO(data[:cut]), "zst").read()
 
 
 def test_write_array(tmp_path: Path):

@@ -7,21 +7,33 @@ its image.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Annotated, Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple
 
 import msgspec
 import orjson
-from apache_beam.io.filesystem import BeamIOError
 
 from recordmill.records.errors import UsageError
-from recordmill.records.typed_json import MAX_INT64, FormatError, convert, explain
+from recordmill.records.typed_json import explain
 from recordmill.transforms.images.listing.boxes import Box, UnitsCheck
+from recordmill.transforms.images.listing.coco_json import (
+    ERRORS,
+    CocoAnnotation,
+    CocoCategories,
+    CocoCategory,
+    CocoInstances,
+    CocoNumber,
+    CocoRuns,
+    load,
+    read_annotation,
+    read_annotations,
+    read_kind,
+    read_owner,
+)
 from recordmill.transforms.images.listing.entries import Entry, Listing
 from recordmill.transforms.images.listing.image_files import input_root
 from recordmill.transforms.images.listing.joins import (
@@ -39,80 +51,15 @@ from recordmill.transforms.images.references import (
     Region,
     box_sides,
 )
-from recordmill.transforms.storage import files
 from recordmill.transforms.storage.external_sort import Row
 
 _SAMPLES = 20
-_MOST_BYTES = 1 << 34  # of a JSON file
 _SAMPLED_BOXES = 1000
 _SPLIT_WORD = re.compile(
     r"(?:^|[^a-z])(train|training|val|valid|validation|dev|test|testing)(?![a-z])"
 )
-_Id: TypeAlias = Annotated[int, msgspec.Meta(ge=-MAX_INT64, le=MAX_INT64)] | float | str
-_Number: TypeAlias = float | str  # some tools write numbers as text
 _MOST_RUN = 1 << 53
 _EMPTY = (b"null", b"[]", b"{}", b'""', b"false", b"0")
-
-
-class _Image(msgspec.Struct, gc=False):
-    id: _Id
-    file_name: str
-
-
-class _Category(msgspec.Struct, gc=False):
-    id: _Id
-    name: str
-
-
-class _Categories(msgspec.Struct):
-    """An instances file of which only the categories are read."""
-
-    categories: list[_Category]
-    images: msgspec.Raw
-    annotations: msgspec.Raw
-
-
-class _Instances(msgspec.Struct):
-    """An instances file; each annotation is read on its own."""
-
-    images: list[_Image]
-    categories: list[_Category]
-    annotations: list[msgspec.Raw]
-
-
-class _Owner(msgspec.Struct, gc=False):
-    """Whose an annotation is."""
-
-    image_id: _Id | None = None
-
-
-class _ObjectHeader(msgspec.Struct, gc=False):
-    """Whose an annotation is, of what, and its region as it is written."""
-
-    image_id: _Id | None = None
-    category_id: _Id | None = None
-    segmentation: msgspec.Raw = msgspec.Raw(b"null")
-
-
-class _Runs(msgspec.Struct, gc=False):
-    size: tuple[float, float] | None = None
-    counts: str | list[float] | None = None
-
-
-class _Annotation(msgspec.Struct, gc=False):
-    """An object; what else COCO has in it does not matter."""
-
-    bbox: list[_Number] | None = None
-    segmentation: list[list[_Number]] | _Runs | None = None
-    area: _Number | None = None
-    iscrowd: bool | int | float | str | None = None
-
-
-_read_kind = msgspec.json.Decoder(_ObjectHeader).decode
-_read_owner = msgspec.json.Decoder(_Owner).decode
-_read_annotation = msgspec.json.Decoder(_Annotation).decode
-_read_annotations = msgspec.json.Decoder(list[tuple[str, _Annotation]]).decode
-_ERRORS = (msgspec.DecodeError, ValueError, RecursionError)
 
 
 class _JsonImage(NamedTuple):
@@ -161,9 +108,9 @@ def coco_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
             yield ListedReject(images[0].name, "no_label", detail)
             return
         try:
-            notes = _read_annotations(named[0].annotations)
+            notes = read_annotations(named[0].annotations)
             objects = tuple(_object(label, note, is_fraction=is_fraction) for label, note in notes)
-        except _ERRORS as error:
+        except ERRORS as error:
             problem = f"an annotation is not COCO's: {explain(error)}"
             yield ListedReject(images[0].name, "bad_row", problem)
             return
@@ -195,7 +142,7 @@ def merged_categories(paths: Sequence[str]) -> dict[Any, str]:
     """
     merged: dict[Any, str] = {}
     for path in paths:
-        for number, name in _by_id(_load(path, _Categories).categories, path).items():
+        for number, name in _by_id(load(path, CocoCategories).categories, path).items():
             if merged.setdefault(number, name) != name:
                 raise UsageError(
                     f"--annotations must agree on the categories; {path} has {name!r} with id "
@@ -237,55 +184,7 @@ def _split_of(path: str) -> str:
     )
 
 
-_Kinds = TypeVar("_Kinds", _Categories, _Instances)
-
-
-def _load(path: str, kind: type[_Kinds]) -> _Kinds:
-    """Reads an instances file.
-
-    Raises:
-      UsageError: it cannot be read, is no JSON, or an image or a category is wrong.
-    """
-    try:
-        data = files.read_limited(path, _MOST_BYTES)
-    except (OSError, BeamIOError) as error:
-        raise UsageError(
-            f"--annotations {path} cannot be read: {getattr(error, 'strerror', None) or error}"
-        ) from error
-    try:
-        try:
-            return msgspec.json.decode(data, type=kind)
-        except msgspec.ValidationError:
-            raise
-        except msgspec.DecodeError:
-            if b"NaN" not in data and b"Infinity" not in data:
-                raise
-            return _load_with_nan(data, kind)
-    except msgspec.ValidationError as error:
-        raise UsageError(
-            f"--annotations {path} must be COCO's instances JSON, with lists of images, "
-            f"annotations and categories: {explain(error)}"
-        ) from error
-    except _ERRORS as error:
-        raise UsageError(f"--annotations {path} must be JSON; {explain(error)}") from error
-
-
-def _load_with_nan(data: bytes, kind: type[_Kinds]) -> _Kinds:
-    """Reads what Python writes and JSON does not allow: each NaN rejects only its image."""
-    content = json.loads(data, parse_constant=str)  # as text, which is no finite number
-    parts = ("images", "annotations", "categories")
-    if not isinstance(content, dict) or not all(isinstance(content.get(p), list) for p in parts):
-        raise FormatError("a list of images, annotations or categories is missing")
-    values: dict[str, Any] = {"categories": convert(content["categories"], list[_Category])}
-    if kind is _Categories:
-        values |= {"images": msgspec.Raw(), "annotations": msgspec.Raw()}
-    else:
-        values["images"] = convert(content["images"], list[_Image])
-        values["annotations"] = [msgspec.Raw(json.dumps(item)) for item in content["annotations"]]
-    return kind(**values)
-
-
-def _by_id(categories: Sequence[_Category], path: str) -> dict[Any, str]:
+def _by_id(categories: Sequence[CocoCategory], path: str) -> dict[Any, str]:
     named = {item.id: item.name for item in categories}
     if len(named) != len(categories) or len(set(named.values())) != len(named):
         raise UsageError(f"--annotations {path} must have one id and name a category; one is twice")
@@ -303,7 +202,7 @@ def _in_order(categories: dict[Any, str], path: str) -> dict[Any, str]:
 
 def _annotation_rows(path: str, spec: SourceSpec, split: str) -> Iterator[Row]:
     """Yields `(name, "json_image", _JsonImage as a tuple)`."""
-    content = _load(path, _Instances)
+    content = load(path, CocoInstances)
     categories = {
         number: orjson.dumps(name) for number, name in _by_id(content.categories, path).items()
     }
@@ -315,8 +214,8 @@ def _annotation_rows(path: str, spec: SourceSpec, split: str) -> Iterator[Row]:
     has_regions = False
     for number, item in enumerate(content.annotations):
         try:
-            kind = _read_kind(item)
-        except _ERRORS as error:
+            kind = read_kind(item)
+        except ERRORS as error:
             image = _owner(item)
             if image in by_image:  # which is rejected when its annotations are read
                 by_image[image].append(b'["",0]')
@@ -349,8 +248,8 @@ def _annotation_rows(path: str, spec: SourceSpec, split: str) -> Iterator[Row]:
 
 def _owner(annotation: msgspec.Raw) -> Any:
     try:
-        return _read_owner(annotation).image_id
-    except _ERRORS:
+        return read_owner(annotation).image_id
+    except ERRORS:
         return None
 
 
@@ -368,21 +267,21 @@ def _check_units(annotations: Sequence[msgspec.Raw], path: str, units_flag: str)
     units = UnitsCheck(path, units_flag)
     for item in islice(annotations, _SAMPLED_BOXES):
         try:
-            bbox = _read_annotation(item).bbox
+            bbox = read_annotation(item).bbox
             box = _corners(bbox) if bbox else None
-        except _ERRORS:
+        except ERRORS:
             continue  # rejected
         if box:
             units.add(box)
     units.finish()
 
 
-def _corners(bbox: Sequence[_Number]) -> Box:
+def _corners(bbox: Sequence[CocoNumber]) -> Box:
     x, y, width, height = map(float, bbox)
     return box_sides((x, y, x + width, y + height))
 
 
-def _object(label: str, item: _Annotation, *, is_fraction: bool) -> ImageObject:
+def _object(label: str, item: CocoAnnotation, *, is_fraction: bool) -> ImageObject:
     return ImageObject(
         label,
         _corners(item.bbox) if item.bbox else None,
@@ -393,14 +292,14 @@ def _object(label: str, item: _Annotation, *, is_fraction: bool) -> ImageObject:
     )
 
 
-def _finite(value: _Number) -> float:
+def _finite(value: CocoNumber) -> float:
     number = float(value)
     if not math.isfinite(number):
         raise ValueError(f"{value} is no finite number")
     return number
 
 
-def _region(segmentation: list[list[_Number]] | _Runs | None) -> Region | None:
+def _region(segmentation: list[list[CocoNumber]] | CocoRuns | None) -> Region | None:
     if not segmentation:
         return None
     if isinstance(segmentation, list):

@@ -61,7 +61,6 @@ def voc_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
     """Yields images with the objects of the XML file of the same name; labels are their classes.
 
     To a segmentation, an image whose file has no object is background.
-
     Where `ImageSets/Main` beside the annotations has train.txt, val.txt or test.txt, these name
     the splits, and images in none of them are counted as filtered "in_no_set".
 
@@ -91,9 +90,7 @@ def voc_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
         xml_files = [AnnotationFile(*content) for content in contents.get("xml", ())]
         if not images:
             for xml in xml_files:
-                paths = [files.join(root, stem(xml.name) + e) for e in _USUAL_EXTENSIONS]
-                path = next(filter(files.exists, paths), paths[0])
-                yield from without_image(xml.name, path, listing)
+                yield from without_image(xml.name, _image_of(xml.name, root), listing)
             return
         image = images[0]
         key = stem(image.name).rpartition("/")[2]
@@ -110,18 +107,22 @@ def voc_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
             except ValueError as error:
                 yield ListedReject(image.name, xml.reason, f"{xml.name}: {error}")
                 return
-            for item in objects:
-                if item.box:
-                    units.add(item.box)
-            labels = tuple(sorted({item.label for item in objects}))
-            labels = () if spec.labels_from == "none" else labels
+            for box in filter(None, (item.box for item in objects)):
+                units.add(box)
+            labels = () if spec.labels_from == "none" else {item.label for item in objects}
             yield spec.reference(
-                image, labels=labels, objects=objects, has_mask=not objects,
+                image, labels=tuple(sorted(labels)), objects=objects, has_mask=not objects,
                 split=sets.get(key, ""),
             )  # fmt: skip
 
     yield from join(rows(), listing, make)
     units.finish()
+
+
+def _image_of(name: str, root: str) -> str:
+    """Returns the path that the image of an XML file has, or would have."""
+    paths = [files.join(root, stem(name) + extension) for extension in _USUAL_EXTENSIONS]
+    return next(filter(files.exists, paths), paths[0])
 
 
 def parse_voc(data: bytes, *, is_fraction: bool = False) -> tuple[ImageObject, ...]:
