@@ -310,7 +310,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["--task=mlm", "--record_type=example"], "--record_type has no meaning for --task=mlm"),
     (["--split_by=book"], "--split_by needs fields"),
     (["--input={tmp}/table.csv"], "--text_field must be a column of {tmp}/table.csv: a, b"),
-    (["--task=gpt7"], "--task must be one of bert, mlm, mlm_tokens, got 'gpt7'"),
+    (["--task=gpt7"], "--task must be one of bert, classify, mlm, mlm_tokens, got 'gpt7'"),
     (["--task=bret"], "got 'bret'; did you mean 'bert'?"),
     (
         ["--do_lower_case=Falze"],
