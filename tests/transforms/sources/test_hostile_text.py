@@ -119,7 +119,7 @@ class TestListing:
         }  # fmt: skip
         [batch] = read_documents(found["b.txt"], DocumentSpec())
         assert [(r.reason, len(batch.keys)) for r in batch.rejects] == [("outside_input", 0)]
-        assert f"--allow_outside={tmp_path}" in batch.rejects[0].detail
+        assert f"--allow_outside={str(tmp_path)[:40]}" in batch.rejects[0].detail  # a detail is cut
         allowed = list_sources([f"{tmp_path}/in/*.txt"], allow_outside=[str(tmp_path)])
         assert [source.outside for source in allowed] == ["", "", ""]
         [named] = list_sources([f"{tmp_path}/in/b.txt"])  # the user knows what it is
