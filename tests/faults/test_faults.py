@@ -176,7 +176,7 @@ lose(shim, sys.argv[1])
     ],
 )
 def test_a_small_choice_holds(kind: str) -> None:
-    line = [sys.executable, "-m", "tests.faults", f"--only={kind}", "--most=4", "--processes=1"]
+    line = [sys.executable, "-m", "tests.faults", f"--only={kind}", "--most=2", "--processes=1"]
     root = Path(__file__).parents[2]
     shown = subprocess.run(line, cwd=root, capture_output=True, text=True, timeout=500)
     assert shown.returncode == 0, shown.stdout + shown.stderr

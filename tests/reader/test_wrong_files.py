@@ -51,7 +51,7 @@ def one_line(error: Exception) -> None:
     assert len(str(error)) < 1500
 
 
-@settings(max_examples=500)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_any_wrong_manifest(path: Path, manifest: dict[str, Any], data: st.DataObject) -> None:
     content = data.draw(wrong_json(manifest))
@@ -75,7 +75,7 @@ def reader(path: Path) -> Reader:
     return Reader(path, "train", batch_size=2)
 
 
-@settings(max_examples=400)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_any_wrong_state(reader: Reader, data: st.DataObject) -> None:
     whole = json.loads(reader.state())
@@ -94,7 +94,7 @@ def test_what_is_no_state(reader: Reader, state: Any) -> None:
         reader.restore(state)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(content=wrong_bytes(b"0 70\n70 70\n140 70\n"))
 def test_any_wrong_index(content: bytes) -> None:
     try:
@@ -105,7 +105,7 @@ def test_any_wrong_index(content: bytes) -> None:
         one_line(error)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(data=st.data())
 def test_any_wrong_shard(path: Path, data: st.DataObject) -> None:
     shard = path / "train/train-00001-of-00002.tfrecords"
@@ -123,7 +123,7 @@ def test_any_wrong_shard(path: Path, data: st.DataObject) -> None:
         shard.write_bytes(before)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(data=st.data())
 def test_any_wrong_record(path: Path, data: st.DataObject) -> None:
     table = RecordTable(path, "train")
@@ -133,7 +133,7 @@ def test_any_wrong_record(path: Path, data: st.DataObject) -> None:
         one_line(error)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(content=wrong_json(STATISTICS))
 def test_any_wrong_statistics(path: Path, content: bytes) -> None:
     dataset = open_dataset(path)

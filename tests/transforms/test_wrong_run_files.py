@@ -107,7 +107,7 @@ def test_a_cut_file_counts_as_none(kind: str) -> None:
         assert read(kind, data) is None
 
 
-@settings(max_examples=600)
+@settings(max_examples=100)
 @given(data=st.data(), kind=st.sampled_from(sorted(KINDS)))
 def test_any_wrong_description_is_read_or_counts_as_none(data: st.DataObject, kind: str) -> None:
     try:
@@ -116,7 +116,7 @@ def test_any_wrong_description_is_read_or_counts_as_none(data: st.DataObject, ki
         one_line(error)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(data=st.data())
 def test_any_wrong_statistics(data: st.DataObject) -> None:
     try:
@@ -129,7 +129,7 @@ def test_any_wrong_statistics(data: st.DataObject) -> None:
         pass  # no JSON: what is read as state fails before
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(data=st.data())
 def test_any_wrong_work_item(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     work = tmp_path_factory.getbasetemp() / "work"
@@ -146,7 +146,7 @@ def test_any_wrong_work_item(tmp_path_factory: pytest.TempPathFactory, data: st.
             one_line(error)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(data=st.data())
 def test_any_wrong_reference(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     reference = ImageReference("a.jpg", StoredBytes("b/a.jpg", "range", 5, 90), ("dog",))

@@ -79,8 +79,7 @@ def test_a_run_whose_workers_wait_for_a_pipe_ends_and_says_where(
     assert "Traceback" not in shown.stderr
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("function", ["work_slowly", "compute"])
+@pytest.mark.parametrize(("function", "workers"), [("work_slowly", 2), ("compute", 1)])
 def test_slow_work_is_no_stall(tmp_path: Path, function: str, workers: int) -> None:
     shown = _run(function, workers, tmp_path)
     assert (shown.returncode, shown.stdout) == (0, "done\n"), shown.stderr

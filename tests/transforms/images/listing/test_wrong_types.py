@@ -144,7 +144,7 @@ def test_numbers_as_text_are_read_as_before(images: Path) -> None:
     assert found["a.jpg"].objects[0].is_crowd
 
 
-@settings(max_examples=400)
+@settings(max_examples=150)
 @given(data=wrong_json(COCO))
 def test_any_wrong_coco(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     base = tmp_path_factory.mktemp("coco")
@@ -172,7 +172,7 @@ def test_wrong_xml_is_a_value_error(data: bytes) -> None:
     one_line(info.value)
 
 
-@settings(max_examples=400)
+@settings(max_examples=150)
 @given(data=wrong_bytes(VOC))
 def test_any_wrong_xml(data: bytes) -> None:
     try:
@@ -183,7 +183,7 @@ def test_any_wrong_xml(data: bytes) -> None:
         one_line(error)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(data=wrong_bytes(b"0 0.5 0.5 0.25 0.25\n1 0.1 0.2 0.3 0.4 0.5 0.6\n"))
 def test_any_wrong_yolo(data: bytes) -> None:
     try:
@@ -192,7 +192,7 @@ def test_any_wrong_yolo(data: bytes) -> None:
         one_line(error)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(
     data=wrong_bytes(b"path: x\nnames:\n  0: dog\n  1: cat\n")
     | wrong_bytes(b"names: [dog, 'cat', 3]\n")
@@ -241,7 +241,7 @@ def test_a_damaged_table_is_refused(tmp_path: Path, extension: str) -> None:
         one_line(info.value)
 
 
-@settings(max_examples=250)
+@settings(max_examples=100)
 @given(data=st.data(), extension=st.sampled_from(sorted(COMPRESSIONS)))
 def test_any_wrong_table(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, extension: str
@@ -250,7 +250,7 @@ def test_any_wrong_table(
     listed_table(tmp_path_factory.mktemp("table"), f"t.csv{extension}", content)
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(row=wrong_json({"path": "a.jpg", "label": "dog", "bbox": [1, 2, 3, 4]}))
 def test_any_wrong_row(tmp_path_factory: pytest.TempPathFactory, row: bytes) -> None:
     other = b'{"path": "b.jpg", "label": "cat", "bbox": [1, 2, 3, 4]}\n'
