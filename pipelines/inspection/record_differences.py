@@ -22,6 +22,7 @@ import numpy.typing as npt
 from recordmill.pipelines.inspection.record_files import RecordFile, RecordFiles
 from recordmill.reader.examples import parse_any
 from recordmill.records.errors import UsageError
+from recordmill.transforms.storage import files
 
 _PARTITIONS = 256
 _ROW = np.dtype([("digest", "V16"), ("split", "<u2"), ("number", "<u8")])
@@ -104,11 +105,11 @@ def _read_files(
     dataset: RecordFiles, twins: Counter[tuple[int, int, int]]
 ) -> Iterator[tuple[int, int, RecordFile]]:
     """Yields the split, the number of the first record and the file of all that is read."""
-    identities = {path: key for key, path in _identity(dataset)}
+    identities = {files.join(dataset.path, path): key for key, path in _identity(dataset)}
     for split, files_of_split in enumerate(dataset.splits.values()):
         first = 0
         for file in files_of_split:
-            known = next((k for p, k in identities.items() if file.path.endswith(f"/{p}")), None)
+            known = identities.get(file.path)
             if known is not None and twins[known] > 0:
                 twins[known] -= 1
             else:

@@ -65,7 +65,6 @@ class RecordFile:
                 most = self.file_bytes
                 if self.compression:
                     stream, most = _Decompressed(handle, self.compression), _MAX_RECORD_BYTES
-                if self.compression:
                     for _ in range(first):
                         if read_record(stream, most) is None:
                             return
