@@ -12,7 +12,7 @@ import numpy as np
 
 from recordmill.reader.dataset import open_dataset
 from recordmill.reader.examples import parse_record
-from recordmill.reader.framing import FOOTER_BYTES, HEADER_BYTES, masked_crc32c
+from recordmill.reader.framing import FOOTER_BYTES, HEADER_BYTES, masked_crc32c, record_length
 from recordmill.reader.record_ranges import RecordOffsets
 from recordmill.reader.selection import parse_selection
 from recordmill.reader.shard_files import OVERHEAD_BYTES, OpenShards
@@ -151,9 +151,7 @@ def _length(header: bytes, room: int) -> int:
     """
     if len(header) < HEADER_BYTES:
         raise ValueError("the file ends before it")
-    length, checksum = struct.unpack_from("<QI", header)
-    if masked_crc32c(header[:8]) != checksum:
-        raise ValueError("checksum of the length does not match")
+    length = record_length(header)
     if length > room - OVERHEAD_BYTES:
         raise ValueError("its length is not the one of the index")
-    return int(length)
+    return length
