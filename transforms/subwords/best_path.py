@@ -102,12 +102,12 @@ class Path(NamedTuple):
 
 
 @kernel
-def _offer(path: Path, target: int, score: float, begin: int, piece: int, single: bool) -> None:
+def _offer(path: Path, target: int, score: float, begin: int, piece: int) -> None:
     """Takes a way to a byte if it is the best, or the second best."""
     scores, seconds, begins, pieces = path
     if begins[target] < 0 or score > scores[target]:
         seconds[target] = -_FAR if begins[target] < 0 else scores[target]
-        scores[target] = np.float64(np.float32(score)) if single else score
+        scores[target] = score
         begins[target] = begin
         pieces[target] = piece
     elif score > seconds[target]:
@@ -148,13 +148,16 @@ def best_path(
             node = nodes[slot]
             piece = piece_of[node]
             if piece >= 0:
-                _offer(path, j + 1, piece_scores[piece] + scores[i], i, piece, single)
+                score = piece_scores[piece] + scores[i]
+                if single:
+                    score = np.float64(np.float32(score))
+                _offer(path, j + 1, score, i, piece)
                 single_char |= j + 1 - i == width
         if not single_char:
             score = unknown_score + scores[i]
             if single:
                 score = np.float64(np.float32(score))
-            _offer(path, i + width, score, i, -1, single)
+            _offer(path, i + width, score, i, -1)
         i += width
     margin = _FAR
     i = length

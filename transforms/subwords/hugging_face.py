@@ -29,8 +29,8 @@ from recordmill.transforms.subwords.quick_json import (
     prepare_json,
     unigram_json,
 )
-from recordmill.transforms.subwords.remembered import Model
 from recordmill.transforms.subwords.tokenizer import LineTokenizer, SpecialTokens
+from recordmill.transforms.subwords.word_models import Model
 
 _KINDS = {"BPE": "bpe", "Unigram": "unigram", "WordPiece": "wordpiece"}
 _MOST_IDS = 1 << 24

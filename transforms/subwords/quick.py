@@ -14,8 +14,9 @@ import numpy as np
 from recordmill.records.arrays import Bools
 from recordmill.transforms.sources.lines import Lines
 from recordmill.transforms.subwords.preparation import Preparation
-from recordmill.transforms.subwords.remembered import Model, WordMemoryTokenizer
+from recordmill.transforms.subwords.remembered import WordMemoryTokenizer
 from recordmill.transforms.subwords.tokenizer import LineTokenizer, Tokens
+from recordmill.transforms.subwords.word_models import Model
 
 
 class QuickTokenizer:
@@ -26,6 +27,7 @@ class QuickTokenizer:
       preparation: what is done to lines first.
       library: returns the library's `LineTokenizer`; it is called when a line first needs it.
       spellings: of the tokens with which a line goes to the library.
+      searches_prepared: also where it has one of them only once it is prepared.
     """
 
     def __init__(
@@ -34,14 +36,19 @@ class QuickTokenizer:
         preparation: Preparation,
         library: Callable[[], LineTokenizer],
         spellings: Sequence[str],
+        *,
+        searches_prepared: bool = False,
     ) -> None:
         self._memory = WordMemoryTokenizer(model)
         self._preparation = preparation
         self._make_library = library
         self._library: LineTokenizer | None = None
+        if searches_prepared:
+            spellings = [*spellings, *(text.replace(" ", "▁") for text in spellings)]
         longest_first = sorted(filter(None, spellings), key=len, reverse=True)
         self._pattern = re.compile(b"|".join(re.escape(text.encode()) for text in longest_first))
         self._searches = bool(longest_first)
+        self._searches_prepared = searches_prepared and self._searches
 
     def clear(self) -> None:
         """Removes all words from the memory."""
@@ -50,8 +57,10 @@ class QuickTokenizer:
     def tokenize(self, lines: Lines) -> Tokens:
         """See `LineTokenizer`."""
         slow = self._with_added_tokens(lines)
-        if not slow.any():
+        if not slow.any() and not self._searches_prepared:
             return self._memory.tokenize(self._preparation.apply(lines))
+        if self._searches_prepared:
+            slow |= self._with_added_tokens(self._preparation.apply(lines))
         if self._library is None:
             self._library = self._make_library()
         quick = self._memory.tokenize(self._preparation.apply(lines.select(~slow)))

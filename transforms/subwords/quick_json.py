@@ -16,7 +16,7 @@ from recordmill.transforms.subwords.best_path import make_pieces
 from recordmill.transforms.subwords.char_classes import char_classes, white_space
 from recordmill.transforms.subwords.merging import make_merges
 from recordmill.transforms.subwords.preparation import Preparation
-from recordmill.transforms.subwords.remembered import BPE, UNIGRAM, Model
+from recordmill.transforms.subwords.word_models import BPE, UNIGRAM, Model
 
 _NO_IDS = np.zeros(0, np.int32)
 # Normalizers that leave ASCII alone, or change each of its characters alone.

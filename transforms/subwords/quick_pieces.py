@@ -17,8 +17,8 @@ from recordmill.transforms.subwords.merging import Merges, make_merges
 from recordmill.transforms.subwords.piece_file import PieceFile
 from recordmill.transforms.subwords.preparation import Preparation
 from recordmill.transforms.subwords.quick_json import no_merges
-from recordmill.transforms.subwords.remembered import BPE, UNIGRAM, Model
 from recordmill.transforms.subwords.word_ends import MARKED_RUNS
+from recordmill.transforms.subwords.word_models import BPE, UNIGRAM, Model
 
 _MARK = "▁"
 _UNKNOWN_PENALTY = 10.0

@@ -1,7 +1,7 @@
 """Lines -> ids by a memory of words: each distinct word meets the model once.
 
 Text repeats its words. A kernel cuts lines into words (`word_ends.py`), looks each up in a bounded
-hash table, and gives new ones to the model (`merging.py`, `best_path.py`). When the table is full
+hash table, and gives new ones to the model (`word_models.py`). When the table is full
 it starts anew, which changes speed and nothing else.
 """
 
@@ -15,12 +15,18 @@ from recordmill.records.arrays import Bytes, Int32s, Int64s
 from recordmill.records.codec.jit import kernel
 from recordmill.records.hashing import FNV_OFFSET, GOLDEN, U64
 from recordmill.transforms.sources.lines import Lines
-from recordmill.transforms.subwords.best_path import Float64s, Path, Pieces, best_path
-from recordmill.transforms.subwords.merging import Merges, merge_word
+from recordmill.transforms.subwords.best_path import Float64s, Path
 from recordmill.transforms.subwords.tokenizer import Tokens
 from recordmill.transforms.subwords.word_ends import word_end
+from recordmill.transforms.subwords.word_models import (
+    BPE,
+    UNIGRAM,
+    Model,
+    Room,
+    by_merges,
+    by_path,
+)
 
-BPE, UNIGRAM = range(2)
 MAX_WORDS = 1 << 18
 _SLOTS = 2 * MAX_WORDS
 _FIRST_SLOTS = 1 << 13  # the table of short words grows: a small one stays in the caches
@@ -28,38 +34,6 @@ POOL_BYTES = 1 << 22
 _SHORT_BYTES = 15  # most words: they fit into two numbers, which are compared at once
 MAX_WORD_BYTES = 256  # a longer word is hardly met again, and is not remembered
 _ROUNDING = 2.4e-7  # twice what a sum of 32 bits may be off, relative to it
-
-
-class Model(NamedTuple):
-    """A tokenizer's model, for kernels.
-
-    Attributes:
-      kind: `BPE` or `UNIGRAM`.
-      cut: how lines are cut into words: see `word_end`.
-      classes: from `char_classes`.
-      merges: of BPE.
-      pieces: of Unigram; of BPE, the vocabulary, where `whole_words`.
-      whole_words: a word that is a token is not merged ("ignore_merges").
-      num_ids: symbols beyond are characters that no token is.
-      unknown_id: of characters without a token; -1: none.
-      byte_ids: `[256] int32`: the tokens of their bytes instead; else empty.
-      fuse: unknown tokens in a row become one.
-      fuse_words: also where they are of two words.
-      single: scores are added in 32 bits, over the line.
-    """
-
-    kind: int
-    cut: int
-    classes: Bytes
-    merges: Merges
-    pieces: Pieces
-    whole_words: bool
-    num_ids: int
-    unknown_id: int
-    byte_ids: Int32s
-    fuse: bool
-    fuse_words: bool
-    single: bool
 
 
 class Memory(NamedTuple):
@@ -85,94 +59,6 @@ class Memory(NamedTuple):
     margins: Float64s
     scores: Float64s
     used: Int64s
-
-
-class _Room(NamedTuple):
-    """Scratch for one word: symbols with their begins, the path, and what the model says."""
-
-    symbols: Int32s
-    begins: Int64s
-    path: Path
-    result: Float64s  # margin, score
-
-
-@kernel
-def _emit(
-    text: Bytes, symbol: int, begin: int, end: int, model: Model, ids: Int32s, at: int, first: int
-) -> int:
-    """Writes the id of a symbol, or what stands for an unknown one; returns the next position."""
-    if 0 <= symbol < model.num_ids:
-        ids[at] = symbol
-        return at + 1
-    if model.byte_ids.shape[0]:
-        for i in range(begin, end):
-            ids[at] = model.byte_ids[text[i]]
-            at += 1
-        return at
-    if model.unknown_id < 0 or (model.fuse and at > first and ids[at - 1] == model.unknown_id):
-        return at
-    ids[at] = model.unknown_id
-    return at + 1
-
-
-@kernel
-def _whole_word(text: Bytes, at: int, end: int, pieces: Pieces) -> int:
-    """Returns the id of a token that is the word, -1 for none."""
-    node = 0
-    mask = np.uint64(pieces.keys.shape[0] - 1)
-    for i in range(at, end):
-        key = np.uint64(node) << np.uint64(8) | np.uint64(text[i])
-        slot = (key * GOLDEN >> np.uint64(24)) & mask
-        while pieces.keys[slot] != key:
-            if pieces.keys[slot] == np.uint64(0xFFFFFFFFFFFFFFFF):
-                return -1
-            slot = (slot + np.uint64(1)) & mask
-        node = pieces.nodes[slot]
-    return pieces.piece_of[node]
-
-
-@kernel
-def _by_merges(
-    text: Bytes, at: int, end: int, model: Model, room: _Room, ids: Int32s, count: int
-) -> int:
-    if model.whole_words:
-        whole = _whole_word(text, at, end, model.pieces)
-        if whole >= 0:
-            ids[count] = whole
-            return count + 1
-    symbols, begins = room.symbols, room.begins
-    number = merge_word(text, at, end, model.merges, symbols, begins)
-    first = count
-    for i in range(number):
-        stop = begins[i + 1] if i + 1 < number else end
-        count = _emit(text, symbols[i], begins[i], stop, model, ids, count, first)
-    return count
-
-
-@kernel
-def _by_path(
-    text: Bytes, at: int, end: int, model: Model, room: _Room, ids: Int32s, count: int,
-    before: float, single: bool,
-) -> int:  # fmt: skip
-    path = room.path
-    margin = best_path(text, at, end, before, single, model.pieces, path)
-    number = 0
-    i = end - at
-    while i > 0:
-        room.begins[number] = i
-        number += 1
-        i = path.begins[i]
-    first = count
-    while number > 0:
-        number -= 1
-        i = room.begins[number]
-        piece = path.pieces[i]
-        if piece < 0:
-            margin = -1.0  # its score is not to be had from its ids
-        count = _emit(text, piece, at + path.begins[i], at + i, model, ids, count, first)
-    room.result[0] = margin
-    room.result[1] = path.scores[end - at]
-    return count
 
 
 @kernel
@@ -231,7 +117,7 @@ def _clear(memory: Memory) -> None:
 
 
 @kernel
-def _learn(text: Bytes, at: int, end: int, model: Model, memory: Memory, room: _Room) -> int:
+def _learn(text: Bytes, at: int, end: int, model: Model, memory: Memory, room: Room) -> int:
     """Gives a new word to the model and remembers it; returns its number."""
     short, long, words, pool, known, margins, scores, used = memory
     full = used[0] >= MAX_WORDS or 4 * used[0] >= 3 * short.shape[0]
@@ -239,9 +125,9 @@ def _learn(text: Bytes, at: int, end: int, model: Model, memory: Memory, room: _
         _clear(memory)
     word, first = used[0], used[2]
     if model.kind == BPE:
-        count = _by_merges(text, at, end, model, room, known, first)
+        count = by_merges(text, at, end, model, room, known, first)
     else:
-        count = _by_path(text, at, end, model, room, known, first, 0.0, False)
+        count = by_path(text, at, end, model, room, known, first, 0.0, False)
         margins[word] = room.result[0]
         scores[word] = room.result[1]
     words[word, 0] = used[1]
@@ -293,14 +179,14 @@ def _join_unknown(ids: Int32s, begin: int, first: int, count: int, unknown_id: i
 @kernel
 def _encode(
     text: Bytes, starts: Int64s, ends: Int64s, first_line: int, model: Model, memory: Memory,
-    room: _Room, ids: Int32s, splits: Int64s,
+    room: Room, ids: Int32s, splits: Int64s,
 ) -> int:  # fmt: skip
     """Fills `ids` and `splits` from a line on; returns the line at which the table should grow."""
     # Loops read arrays from local names: to take an array out of a tuple counts references.
     short, long, words, pool, known, margins, totals, used = memory
     most = short.shape[0] // 2 if short.shape[0] < _SLOTS else MAX_WORDS + 1
     cut, classes, scores = model.cut, model.classes, model.pieces.scores
-    single, by_merges = model.single, model.kind == BPE
+    single, merging = model.single, model.kind == BPE
     count = splits[first_line]
     for line in range(first_line, starts.shape[0]):
         if used[0] > most:
@@ -340,10 +226,10 @@ def _encode(
                     count += 1
                     if single:
                         before = np.float64(np.float32(scores[known[i]] + before))
-            elif by_merges:
-                count = _by_merges(text, at, stop, model, room, ids, count)
+            elif merging:
+                count = by_merges(text, at, stop, model, room, ids, count)
             else:
-                count = _by_path(text, at, stop, model, room, ids, count, before, single)
+                count = by_path(text, at, stop, model, room, ids, count, before, single)
                 before = room.result[1]
             if model.fuse_words:
                 count = _join_unknown(ids, splits[line], first, count, model.unknown_id)
@@ -387,11 +273,14 @@ class WordMemoryTokenizer:
             np.empty(of_path), np.empty(of_path), np.empty(of_path, np.int64),
             np.empty(of_path, np.int32),
         )  # fmt: skip
-        room = _Room(np.empty(most, np.int32), np.empty(most, np.int64), path, np.empty(2))
+        room = Room(np.empty(most, np.int32), np.empty(most, np.int64), path, np.empty(2))
+        # Bytes of a file cannot be written to, others can: for both, one kernel is compiled.
+        text = lines.buffer.view()
+        text.flags.writeable = False
         line = 0
         while line < len(lines):
             line = _encode(
-                lines.buffer, lines.starts, lines.ends, line, self._model, self._memory, room,
+                text, lines.starts, lines.ends, line, self._model, self._memory, room,
                 ids, splits,
             )  # fmt: skip
             if line < len(lines):

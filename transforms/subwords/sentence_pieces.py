@@ -130,7 +130,9 @@ class PieceTokenizer:
         if allow_special_tokens:
             kinds |= {piece_file.CONTROL, piece_file.UNKNOWN}
         spellings = [piece for piece, _, kind in self.file.pieces if kind in kinds]
-        return QuickTokenizer(model, preparation, lambda: lines_of, spellings)
+        return QuickTokenizer(
+            model, preparation, lambda: lines_of, spellings, searches_prepared=True
+        )
 
     def _encode_special(self, library: Any, line: str) -> list[int]:
         """Encodes the text between control symbols, which become their ids."""
