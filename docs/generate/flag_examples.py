@@ -29,6 +29,8 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "direct_num_workers": "--direct_num_workers=4",
         "stall_timeout": "--stall_timeout=1800",
         "wait": "--no_wait",
+        "progress": "--progress=json",
+        "report": "--report",
         "input_format": "--input_format=jsonl",
         "documents": "--documents=file",
         "text_field": "--text_field=content",
