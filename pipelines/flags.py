@@ -97,6 +97,10 @@ class TextFlags(TextInputFlags, JobFlags):
     label_field: str | None
     labels: str
     keep_fields: str
+    normalize: str
+    min_tokens: int
+    max_tokens: int | None
+    list_dropped: bool
     check_case: bool
     input_file: str | None
     output_file: str | None

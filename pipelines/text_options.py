@@ -6,6 +6,7 @@ import argparse
 from dataclasses import dataclass, replace
 
 from recordmill.pipelines.arguments import BooleanFlag
+from recordmill.pipelines.clean_options import add_clean_arguments, clean_spec
 from recordmill.pipelines.compat import FlagGroup
 from recordmill.pipelines.flags import TextFlags, TextInputFlags
 from recordmill.pipelines.options import (
@@ -101,6 +102,7 @@ def add_text_arguments(parser: argparse.ArgumentParser) -> None:
         help="A field whose value is the name of the split, one of --splits=train,validation.",
     )  # fmt: skip
     add_row_arguments(parser.add_argument_group("input"))
+    add_clean_arguments(parser.add_argument_group("cleaning"))
     parser.add_argument_group("input").add_argument(
         "--check_case", action=BooleanFlag, default=True,
         help="Refuse a vocabulary whose capital letters do not fit --do_lower_case.",
@@ -318,6 +320,7 @@ def text_request(namespace: argparse.Namespace) -> TextRequest:
         documents=_documents(options),
         lower_case=options.do_lower_case,
         dupe_splits=_dupe_splits(options),
+        clean=clean_spec(options, given),
     )
     return TextRequest(
         job, patterns, splits, options.input_format, options.vocab_file, options.check_case,

@@ -29,6 +29,7 @@ from recordmill.transforms.sources.work_items import cut_work_items, list_source
 from recordmill.transforms.sources.work_plan import write_work_items
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.globs import matches_output
+from recordmill.transforms.text.cleaning.unicode_forms import ftfy_version
 from recordmill.transforms.text.descriptions import ShardPlan
 from recordmill.transforms.text.job import TextJob
 from recordmill.transforms.text.merge_tree import MAX_FAN_IN, MergeTree, choose_merge_tree
@@ -186,6 +187,8 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
                 "vocabulary_size": len(vocabulary),
                 "unicode": unicodedata.unidata_version,
             }
+            if job.clean.normalize == "ftfy":
+                checksums["ftfy"] = ftfy_version()
             yield TextInventory(
                 sources.text_bytes, sources.summary(), checksums, sources.modified, sources, data
             )
@@ -245,7 +248,9 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
 
     def summary(self, counts: dict[str, Any]) -> str:
         """Returns one line of what became of the documents."""
+        dropped = counts.get("dropped", {})
         return (
             f"documents: {counts['documents_read']} read, {counts['documents_written']} written, "
             f"{counts['documents_without_tokens']} without tokens"
+            + "".join(f", {number} dropped as {reason}" for reason, number in dropped.items())
         )

@@ -21,6 +21,7 @@ from recordmill.transforms.sources.document_spec import USUAL_COMPRESSION_RATIO,
 from recordmill.transforms.sources.row_fields import RowSpec
 from recordmill.transforms.storage import files
 from recordmill.transforms.text.classification import ClassifyObjective, ClassifySpec
+from recordmill.transforms.text.cleaning.clean_spec import CleanSpec
 from recordmill.transforms.text.descriptions import ScatterResult, ShardPlan, run_files_from_json
 from recordmill.transforms.text.examples import Objective
 from recordmill.transforms.text.masking import MaskSpec
@@ -116,12 +117,14 @@ class TextJob(Job):
       lower_case: whether the tokenizer lowers text and strips accents.
       dupe_splits: the splits that get all copies of the text; others get one. None means the
         split called train, or the first one.
+      clean: which documents are dropped, and how text is normalized.
     """
 
     objective: ObjectiveSpec
     documents: DocumentSpec = field(default_factory=DocumentSpec)
     lower_case: bool = True
     dupe_splits: tuple[str, ...] | None = None
+    clean: CleanSpec = field(default_factory=CleanSpec)
 
     def __post_init__(self) -> None:
         # Not super(): a dataclass with slots is made anew, and super() knows only the first.
@@ -151,6 +154,9 @@ class TextJob(Job):
         """Returns the options that decide the bytes of shards."""
         options = Job.fingerprint_options(self)
         # Datasets of earlier releases do not have these.
+        options["clean"] = self.clean.fingerprint_options()
+        if not options["clean"]:
+            del options["clean"]
         if self.documents.max_compression_ratio == USUAL_COMPRESSION_RATIO:
             del options["documents"]["max_compression_ratio"]
         if self.objective.record_type == "sequence_example":
@@ -280,19 +286,22 @@ class _TextStatistics(JobStatistics):
 
     def summarize(self) -> JobSummary:
         read, used = self._plan.documents_read, self._plan.documents_used
+        dropped = {reason: sum(counts) for reason, counts in self._plan.dropped.items()}
         classes = self._plan.classes
         return JobSummary(
             statistics={split: self._statistics(split) for split in self._lengths},
             counts={
                 "documents_read": read,
                 "documents_written": used,
-                "documents_without_tokens": read - used,
+                "documents_without_tokens": read - used - sum(dropped.values()),
+                **({"dropped": dropped} if self._job.clean.drops else {}),
                 "rejected": self._plan.rejected,
                 "examples": self._examples.total(),
             },
             rejected_files=self._plan.rejected_files,
             extra_files={LABELS_PATH: labels_file(classes)} if classes else {},
             inputs={"shared_contents": list(self._plan.shared_contents)},
+            dropped_files=self._plan.dropped_files,
         )
 
     def _statistics(self, split: str) -> dict[str, Any]:
@@ -304,7 +313,13 @@ class _TextStatistics(JobStatistics):
                 "lengths": self._lengths[split],
             },
             padded_length=self._job.objective.padded_length,
-        ) | {"copies": self._copies[split]}
+        ) | {"copies": self._copies[split], **self._dropped(split)}
+
+    def _dropped(self, split: str) -> dict[str, Any]:
+        """Returns the documents of a split that were dropped, by reason."""
+        position = list(self._copies).index(split)
+        counts = {reason: n[position] for reason, n in self._plan.dropped.items() if n[position]}
+        return {"dropped": counts} if self._job.clean.drops else {}
 
 
 def summarize_examples(
