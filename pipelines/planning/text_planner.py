@@ -35,10 +35,10 @@ from recordmill.transforms.text.merge_tree import MAX_FAN_IN, MergeTree, choose_
 from recordmill.transforms.text.stages import build_text
 from recordmill.transforms.text.tokenization import Vocabulary
 
-_MIN_TASK_BYTES = 1 << 20
-_USUAL_TASK_BYTES = 1 << 25
-_MAX_TASK_BYTES = 1 << 28
-_TASKS_PER_WORKER = 8
+_MIN_WORK_ITEM_BYTES = 1 << 20
+_USUAL_WORK_ITEM_BYTES = 1 << 25
+_MAX_WORK_ITEM_BYTES = 1 << 28
+_WORK_ITEMS_PER_WORKER = 8
 _MOST_VOCABULARY_BYTES = 1 << 28
 _SHOWN_COLUMNS, _SHOWN_CHARACTERS = 20, 30
 
@@ -66,15 +66,15 @@ def read_vocabulary(path: str) -> tuple[bytes, Vocabulary]:
     return data, Vocabulary.from_bytes(data, path)
 
 
-def task_bytes(total: int, workers: int) -> int:
-    """Returns the size of a read task: enough of them for all workers, and runs not too many."""
-    wanted = total // (workers * _TASKS_PER_WORKER)
-    wanted = max(_MIN_TASK_BYTES, min(wanted, _USUAL_TASK_BYTES))
-    return max(wanted, min(total // MAX_FAN_IN, _MAX_TASK_BYTES))
+def work_item_bytes(total: int, workers: int) -> int:
+    """Returns the size of a work item: enough of them for all workers, and runs not too many."""
+    wanted = total // (workers * _WORK_ITEMS_PER_WORKER)
+    wanted = max(_MIN_WORK_ITEM_BYTES, min(wanted, _USUAL_WORK_ITEM_BYTES))
+    return max(wanted, min(total // MAX_FAN_IN, _MAX_WORK_ITEM_BYTES))
 
 
-def choose_run_tree(job: TextJob, tasks: int, input_bytes: int) -> MergeTree:
-    """Returns how the runs of so many read tasks are gathered."""
+def tree_for_job(job: TextJob, work_items: int, input_bytes: int) -> MergeTree:
+    """Returns the merge tree for so many work items."""
     split_bytes = [
         int(2 * input_bytes * split.share * copies)
         for split, copies in zip(job.splits, job.copies, strict=True)
@@ -83,7 +83,7 @@ def choose_run_tree(job: TextJob, tasks: int, input_bytes: int) -> MergeTree:
     # About how many ranges all shards together read from each run.
     build_reads = sum(map(operator.mul, shards, job.copies))
     run_bytes = input_bytes if job.documents.row.keep_fields else input_bytes / 2
-    return choose_merge_tree(tasks, build_reads, run_bytes)
+    return choose_merge_tree(work_items, build_reads, run_bytes)
 
 
 def check_columns(
@@ -208,13 +208,13 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
         """Cuts the input into work items and chooses how run files are gathered."""
         job, input_bytes = self.job, inventory.input_bytes
         files.write_bytes(job.vocabulary_path, inventory.vocabulary)
-        target = task_bytes(input_bytes, workers)
-        tasks = cut_work_items(
+        target = work_item_bytes(input_bytes, workers)
+        work_items = cut_work_items(
             inventory.files, target_bytes=target, splittable=job.documents.splittable,
             delimiter=job.documents.delimiter, quotes=job.documents.quotes,
         )  # fmt: skip
-        count = write_work_items(job.workspace.inputs_folder, tasks)
-        return choose_run_tree(job, count, input_bytes)
+        count = write_work_items(job.workspace.inputs_folder, work_items)
+        return tree_for_job(job, count, input_bytes)
 
     def config(self) -> dict[str, list[str]]:
         """Returns where the input was."""
