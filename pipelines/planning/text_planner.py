@@ -15,7 +15,12 @@ import apache_beam as beam
 from apache_beam.io.filesystem import BeamIOError
 
 from recordmill.pipelines.planning.work_plan import Inventory, Phase, Planner, WorkPlan
-from recordmill.pipelines.text_checks import check_case, check_formats, check_ratio
+from recordmill.pipelines.text_checks import (
+    check_case,
+    check_formats,
+    check_own_normalization,
+    check_ratio,
+)
 from recordmill.pipelines.text_options import TextRequest
 from recordmill.records.errors import UsageError
 from recordmill.transforms.dataset.labels import LABELS_PATH
@@ -29,11 +34,13 @@ from recordmill.transforms.sources.work_items import cut_work_items, list_source
 from recordmill.transforms.sources.work_plan import write_work_items
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.globs import matches_output
+from recordmill.transforms.subwords.sentence_pieces import PieceTokenizer
+from recordmill.transforms.subwords.tokenizer import Tokenizer
 from recordmill.transforms.text.descriptions import ShardPlan
 from recordmill.transforms.text.job import TextJob
 from recordmill.transforms.text.merge_tree import MAX_FAN_IN, MergeTree, choose_merge_tree
 from recordmill.transforms.text.stages import build_text
-from recordmill.transforms.text.tokenization import Vocabulary
+from recordmill.transforms.text.tokenizer_files import read_tokenizer
 
 _MIN_WORK_ITEM_BYTES = 1 << 20
 _USUAL_WORK_ITEM_BYTES = 1 << 25
@@ -51,19 +58,25 @@ class TextInventory(Inventory):
     vocabulary: bytes
 
 
-def read_vocabulary(path: str) -> tuple[bytes, Vocabulary]:
-    """Reads --vocab_file.
+def read_vocabulary(path: str) -> tuple[bytes, Tokenizer]:
+    """Reads --tokenizer, which is also --vocab_file.
+
+    Returns:
+      The content to store, and the tokenizer.
 
     Raises:
-      UsageError: it is missing, empty or no vocabulary.
+      UsageError: it is missing, empty or no tokenizer.
     """
+    return read_tokenizer(path, _read_file)
+
+
+def _read_file(path: str) -> bytes:
     try:
-        data = files.read_limited(path, _MOST_VOCABULARY_BYTES)
+        return files.read_limited(path, _MOST_VOCABULARY_BYTES)
     except (OSError, BeamIOError) as error:
         raise UsageError(
             f"--vocab_file {path} cannot be read: {reason(error)}; `recordmill vocab` makes one"
         ) from error
-    return data, Vocabulary.from_bytes(data, path)
 
 
 def work_item_bytes(total: int, workers: int) -> int:
@@ -149,6 +162,11 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
         """Lists the input and reads the vocabulary."""
         request, job = self._request, self.job
         data, vocabulary = read_vocabulary(request.vocab_file)
+        check_own_normalization(vocabulary, job)
+        if vocabulary.stored_name:
+            self.metadata = (*self.metadata, f"_meta/{vocabulary.stored_name}")
+        if isinstance(vocabulary, PieceTokenizer):
+            self.packages = (*self.packages, "sentencepiece")
         check_case(vocabulary, lower_case=job.lower_case, refuse=request.check_case)
         job.objective.bind(vocabulary, job.seed, job.documents.row)
         patterns, spec = request.patterns, job.documents
@@ -186,6 +204,8 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
                 "vocabulary_size": len(vocabulary),
                 "unicode": unicodedata.unidata_version,
             }
+            if vocabulary.stored_name:
+                checksums["tokenizer"] = vocabulary.kind
             yield TextInventory(
                 sources.text_bytes, sources.summary(), checksums, sources.modified, sources, data
             )
