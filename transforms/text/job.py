@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 import numpy as np
 
 from recordmill.records.arrays import Int64s
-from recordmill.records.errors import RunError, UsageError, one_of
+from recordmill.records.errors import UsageError, one_of
 from recordmill.records.schema import Schema
 from recordmill.records.text_formats import RECORD_TYPES
 from recordmill.records.typed_json import Count
@@ -20,20 +20,16 @@ from recordmill.transforms.dataset.run_state import DamagedStateError, typed_sta
 from recordmill.transforms.sources.document_spec import USUAL_COMPRESSION_RATIO, DocumentSpec
 from recordmill.transforms.sources.row_fields import RowSpec
 from recordmill.transforms.storage import files
+from recordmill.transforms.subwords.tokenizer import Tokenizer
 from recordmill.transforms.text.classification import ClassifyObjective, ClassifySpec
 from recordmill.transforms.text.cleaning.clean_spec import CleanSpec
 from recordmill.transforms.text.descriptions import ScatterResult, ShardPlan, run_files_from_json
-from recordmill.transforms.text.examples import Objective
+from recordmill.transforms.text.examples import Objective, check_special_tokens
 from recordmill.transforms.text.masking import MaskSpec
 from recordmill.transforms.text.objectives import BertObjective, MlmObjective, MlmTokensObjective
 from recordmill.transforms.text.pairing import PairSpec
-from recordmill.transforms.text.run_files import (
-    DamagedRunFileError,
-    RunFile,
-    RunFileInfo,
-    read_run_file,
-)
-from recordmill.transforms.text.tokenization import Vocabulary
+from recordmill.transforms.text.run_files import RunFileInfo
+from recordmill.transforms.text.tokenizer_files import load_tokenizer
 from recordmill.transforms.text.windows import WindowSpec
 
 OBJECTIVES = ("bert", "mlm", "mlm_tokens", "classify")
@@ -75,7 +71,7 @@ class ObjectiveSpec:
 
     def bind(
         self,
-        vocabulary: Vocabulary,
+        vocabulary: Tokenizer,
         seed: int,
         row: RowSpec,
         classes: tuple[str, ...] = (),
@@ -87,7 +83,11 @@ class ObjectiveSpec:
           seed: of every random choice.
           row: what is read of records beside their text.
           classes: the names of class 0, 1, …, once the input was read.
+
+        Raises:
+          UsageError: the tokenizer lacks a special token that the objective needs.
         """
+        check_special_tokens(vocabulary, self.name)
         if self.name == "bert":
             return BertObjective(
                 vocabulary, seed, self.copies, self.pair, self.mask,
@@ -118,6 +118,7 @@ class TextJob(Job):
       dupe_splits: the splits that get all copies of the text; others get one. None means the
         split called train, or the first one.
       clean: which documents are dropped, and how text is normalized.
+      allow_special_tokens: the spelling of a special token in text becomes its id.
     """
 
     objective: ObjectiveSpec
@@ -125,6 +126,7 @@ class TextJob(Job):
     lower_case: bool = True
     dupe_splits: tuple[str, ...] | None = None
     clean: CleanSpec = field(default_factory=CleanSpec)
+    allow_special_tokens: bool = False
 
     def __post_init__(self) -> None:
         # Not super(): a dataclass with slots is made anew, and super() knows only the first.
@@ -167,6 +169,8 @@ class TextJob(Job):
             del options["documents"]["row"]
         if self.documents.quotes:
             del options["documents"]["quoting"]
+        if not self.allow_special_tokens:
+            del options["allow_special_tokens"]
         return options
 
     def load_objective(self, classes: tuple[str, ...] = ()) -> Objective:
@@ -177,7 +181,7 @@ class TextJob(Job):
         """Returns the names of class 0, 1, …; known when shards are planned, () for no classes."""
         return self.read_shard_plan().classes
 
-    def load_vocabulary(self) -> Vocabulary:
+    def load_vocabulary(self) -> Tokenizer:
         """Reads the vocabulary alone.
 
         Raises:
@@ -185,7 +189,7 @@ class TextJob(Job):
         """
         path = self.vocabulary_path
         try:
-            return Vocabulary.from_bytes(files.read_bytes(path), "vocab.txt")
+            return load_tokenizer(files.read_bytes(path), "vocab.txt")
         except (FileNotFoundError, UsageError) as error:
             raise DamagedStateError(
                 f"{path} is missing or damaged; start anew with --overwrite"
@@ -299,10 +303,18 @@ class _TextStatistics(JobStatistics):
                 "examples": self._examples.total(),
             },
             rejected_files=self._plan.rejected_files,
-            extra_files={LABELS_PATH: labels_file(classes)} if classes else {},
+            extra_files=self._extra_files(classes),
             inputs={"shared_contents": list(self._plan.shared_contents)},
             dropped_files=self._plan.dropped_files,
         )
+
+    def _extra_files(self, classes: tuple[str, ...]) -> dict[str, bytes]:
+        """Returns the names of classes, and the tokenizer unless that is a vocab.txt."""
+        found = {LABELS_PATH: labels_file(classes)} if classes else {}
+        name = self._job.load_vocabulary().stored_name
+        if name:
+            found[f"_meta/{name}"] = files.read_bytes(self._job.vocabulary_path)
+        return found
 
     def _statistics(self, split: str) -> dict[str, Any]:
         return summarize_examples(
@@ -366,30 +378,3 @@ def add_counts(total: Int64s, more: Int64s) -> Int64s:
     longer = longer.copy()
     longer[: len(shorter)] += shorter
     return longer
-
-
-def read_run_files(
-    job: TextJob, level: int, number: int, *, histograms: bool = True
-) -> list[RunFile]:
-    """Reads the tails of the run files of a work item: mostly one, more from a huge file.
-
-    Raises:
-      RunError: one is missing, damaged or of another run; the next run makes it anew.
-    """
-    path = job.description_path(level, number)
-    infos = job.read_run_infos(level, number)
-    if infos is None:
-        raise RunError(f"{path} is missing or damaged; run the same command again")
-    runs = []
-    for info in infos:
-        try:
-            runs.append(read_run_file(info, token=job.workspace.token, histograms=histograms))
-        except DamagedRunFileError as error:
-            # What was merged of it may be gone too: then the levels below are done again.
-            marks = (job.dropped_path(below) for below in range(level + 1))
-            files.delete_quietly([job.description_path(level, number), *marks])
-            raise RunError(
-                f"{info.path} cannot be used: {error}; run the same command again, which makes it "
-                "anew"
-            ) from error
-    return runs

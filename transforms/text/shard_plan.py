@@ -31,7 +31,8 @@ from recordmill.transforms.text.descriptions import (
     ScatterResult,
     ShardPlan,
 )
-from recordmill.transforms.text.job import TextJob, read_run_files
+from recordmill.transforms.text.finished_runs import read_run_files
+from recordmill.transforms.text.job import TextJob
 from recordmill.transforms.text.merge_tree import MergeTree
 from recordmill.transforms.text.regroup import drop_runs
 from recordmill.transforms.text.run_files import CELL_BITS
@@ -105,7 +106,7 @@ def plan_shards(job: TextJob, tree: MergeTree) -> list[SplitShards]:
     known = job.workspace.read_state(job.shard_plan_path, ShardPlan.from_json)
     if known is None or _read_sums(job, known) is None:
         totals = _Totals(len(job.splits))
-        for number in range(tree.tasks):
+        for number in range(tree.work_items):
             result = job.read_scatter_result(number)
             if result is None:
                 raise RunError(
