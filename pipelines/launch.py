@@ -130,7 +130,7 @@ def _run_job(
     if plan.resumed:
         print(f"resuming the run that was begun in {workspace.output}", file=sys.stderr)
     progress = Progress(workspace.work, lambda: planner.phases(plan), flags.progress)
-    size = JobSize(plan.stages.tasks, plan.input_bytes, processes_for(plan.input_bytes))
+    size = JobSize(plan.stages.work_items, plan.input_bytes, processes_for(plan.input_bytes))
     with progress:
         counters = _run_engine(planner, plan, engine, size)
         if not engine.wait:
