@@ -56,6 +56,31 @@ def test_empty_files_of_a_stopped_run_are_made_anew(
         assert not (output / "_tmp").exists()
 
 
+@pytest.mark.parametrize("kind", ["shards", "index"])
+@pytest.mark.parametrize("published", [False, True])
+def test_a_flipped_bit_in_a_finished_shard_is_written_anew(
+    small: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, published: bool
+) -> None:
+    output = tmp_path / "ds"
+    if published:
+        with monkeypatch.context() as patched:
+            patched.setattr(commit.m, "success_bytes", lambda _: 1 / 0)
+            assert small.case.run(small.source, output) == 1
+        pattern = "train/*" if kind == "shards" else "_meta/index/train/*"
+    else:
+        stop_before_commit(small, output, monkeypatch)
+        pattern = f"_tmp/{kind}/*/train/*"
+    first, *_, last = (path for path in sorted(output.glob(pattern)) if path.stat().st_size)
+    for path in (first, last):
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+    assert small.case.run(small.source, output) == 0
+    assert shard_bytes(output) == small.shards
+    assert main(["verify", str(output)]) == 0
+    assert not (output / "_tmp").exists()
+
+
 @pytest.mark.parametrize("emptied", ["_SUCCESS", "_meta/manifest.json", "features.json", "all"])
 def test_overwrite_replaces_a_dataset_after_a_power_loss(
     small: Written, tmp_path: Path, emptied: str, capsys: pytest.CaptureFixture[str]
