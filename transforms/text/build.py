@@ -27,7 +27,7 @@ from recordmill.transforms.text.chunk_fields import take_fields
 from recordmill.transforms.text.chunk_records import decode_chunks, id_words
 from recordmill.transforms.text.chunks import Chunks
 from recordmill.transforms.text.examples import Objective
-from recordmill.transforms.text.job import TextJob, add_counts, read_run_files
+from recordmill.transforms.text.job import TextJob, add_counts, made_anew, read_run_files
 from recordmill.transforms.text.merge_tree import MergeTree
 from recordmill.transforms.text.run_files import RunFile, RunFileReader
 from recordmill.transforms.text.shard_plan import SplitShards, read_shard_plan
@@ -122,8 +122,9 @@ class TextShardBuilder:
                     readers[number, position] = [
                         RunFileReader(run, split, spool_bytes) for run in self._run_files(number)
                     ]
-                for reader in readers[number, position]:
-                    data = reader.read(low, high)
+                with made_anew(self._job, self._tree.levels, number):
+                    read = [reader.read(low, high) for reader in readers[number, position]]
+                for data in read:
                     if len(data):
                         slices.append(data)
                         lows.append(low)
