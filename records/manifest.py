@@ -22,6 +22,7 @@ MANIFEST_PATH = "_meta/manifest.json"
 STATISTICS_PATH = "_meta/statistics.json"
 STATISTICS_OF_ALL = ("inputs", "warnings")  # in that file beside the splits, which it is keyed by
 REJECTED_PATH = "_meta/rejected"
+DROPPED_PATH = "_meta/dropped"
 SUCCESS_PATH = "_SUCCESS"
 FORMAT_VERSION = 1
 DEFAULT_VERSION = "1.0.0"

@@ -27,7 +27,8 @@ from recordmill.transforms.text.chunk_fields import take_fields
 from recordmill.transforms.text.chunk_records import decode_chunks, id_words
 from recordmill.transforms.text.chunks import Chunks
 from recordmill.transforms.text.examples import Objective
-from recordmill.transforms.text.job import TextJob, add_counts, made_anew, read_run_files
+from recordmill.transforms.text.finished_runs import made_anew, read_run_files
+from recordmill.transforms.text.job import TextJob, add_counts
 from recordmill.transforms.text.merge_tree import MergeTree
 from recordmill.transforms.text.run_files import RunFile, RunFileReader
 from recordmill.transforms.text.shard_plan import SplitShards, read_shard_plan

@@ -14,7 +14,8 @@ from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.storage import files
 from recordmill.transforms.text.chunk_records import decode_chunks, id_words
 from recordmill.transforms.text.descriptions import run_files_to_json
-from recordmill.transforms.text.job import TextJob, made_anew, read_run_files
+from recordmill.transforms.text.finished_runs import made_anew, read_run_files
+from recordmill.transforms.text.job import TextJob
 from recordmill.transforms.text.merge_tree import MergeTree
 from recordmill.transforms.text.run_files import (
     CELL_BITS,
