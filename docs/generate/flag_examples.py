@@ -24,6 +24,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "warnings": "--warnings=error",
         "allow_outside": "--allow_outside=/data/blobs",
         "max_compression_ratio": "--max_compression_ratio=1000",
+        "max_document_bytes": "--max_document_bytes=10000000",
         "max_rejected": "--max_rejected=0.001",
         "runner": "--runner=flink",
         "direct_num_workers": "--direct_num_workers=4",

@@ -28,7 +28,7 @@ from recordmill.transforms.text.chunk_fields import take_fields
 from recordmill.transforms.text.chunk_records import decode_chunks, id_words
 from recordmill.transforms.text.chunks import Chunks
 from recordmill.transforms.text.examples import Objective
-from recordmill.transforms.text.finished_runs import read_run_files
+from recordmill.transforms.text.finished_runs import made_anew, read_run_files
 from recordmill.transforms.text.job import TextJob, add_counts
 from recordmill.transforms.text.merge_tree import MergeTree
 from recordmill.transforms.text.run_files import RunFile, RunFileReader
@@ -124,8 +124,9 @@ class TextShardBuilder:
                     readers[number, position] = [
                         RunFileReader(run, split, spool_bytes) for run in self._run_files(number)
                     ]
-                for reader in readers[number, position]:
-                    data = reader.read(low, high)
+                with made_anew(self._job, self._tree.levels, number):
+                    read = [reader.read(low, high) for reader in readers[number, position]]
+                for data in read:
                     if len(data):
                         slices.append(data)
                         lows.append(low)
