@@ -179,7 +179,6 @@ def page_help(name: str) -> str:
             if known["default"] != "false" and 0 < len(known["default"]) <= _MOST_DEFAULT:
                 text += f" [{known['default']}]"
             lines.append(f"  {shown:<{_FLAG_WIDTH}} {text}")
-    count = len({flag for flag in flags if not flag.startswith(("--no-", "--no_", "--help"))})
     more = f"; {page.more}" if page.more else ""
     return "\n".join(
         [
@@ -188,7 +187,7 @@ def page_help(name: str) -> str:
             "Example:",
             *(f"  {line}" for line in page.example),
             "",
-            f"--help-all shows all {count} flags{more}.",
+            f"--help-all shows all flags{more}.",
         ]
     )
 

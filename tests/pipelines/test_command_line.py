@@ -92,9 +92,8 @@ def test_help_of_a_job_fits_a_screen(name: str, capsys: pytest.CaptureFixture[st
     assert ended.value.code == 0
     everything = capsys.readouterr().out
     assert "--random_seed" in everything or name == "vocab"
-    (count,) = re.findall(r"all (\d+) flags", "\n".join(lines))
-    shown = set(re.findall(r"^  (--[a-z_]+)", everything, re.MULTILINE))
-    assert len(shown) == int(count)
+    assert all(flag in everything for flag in re.findall(r"^  (--[a-z_]+)", "\n".join(lines), re.M))
+    assert len(everything.splitlines()) > 2 * len(lines)
 
 
 @pytest.mark.parametrize("name", PAGES)
