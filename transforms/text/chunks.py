@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from recordmill.records.arrays import Int64s
+from recordmill.records.arrays import Bools, Int64s
 from recordmill.records.codec.jit import kernel
 from recordmill.records.codec.randomness import mix_one
 from recordmill.records.hashing import U64, combine
@@ -71,6 +71,15 @@ class Chunks:
         """The tokens of all chunks, and the words of what they carry: what memory they take."""
         fields = 0 if self.fields is None else int(self.fields.counts.sum())
         return int(self.token_counts.sum()) + fields
+
+    def are_first(self, seed: int) -> Bools:
+        """Returns `[num_chunks] bool`: those that begin their documents.
+
+        Args:
+          seed: that the chunks were cut with.
+        """
+        numbers = np.zeros(len(self), np.uint64)
+        return np.asarray(self.hashes == combine(self.documents ^ np.uint64(seed), numbers))
 
     @property
     def columns(self) -> ChunkColumns:
