@@ -115,11 +115,17 @@ class SpecialIds:
         return TokenKinds(mask_id, size, never, self.vocabulary.continues_word)
 
 
-def in_order_of_keys(keys: npt.NDArray[np.uint64]) -> Iterator[Int64s]:
-    """Yields the examples in order of their keys, which are random and stable."""
+def in_order_of_keys(keys: npt.NDArray[np.uint64], most: int = _BATCH_EXAMPLES) -> Iterator[Int64s]:
+    """Yields the examples in order of their keys, which are random and stable.
+
+    Args:
+      keys: of the examples.
+      most: examples at a time, where memory asks for fewer than usually.
+    """
     order = np.argsort(keys, kind="stable")
-    for begin in range(0, len(order), _BATCH_EXAMPLES):
-        yield order[begin : begin + _BATCH_EXAMPLES]
+    size = min(most, _BATCH_EXAMPLES)
+    for begin in range(0, len(order), size):
+        yield order[begin : begin + size]
 
 
 def v2_named(columns: dict[str, Column]) -> dict[str, Column]:

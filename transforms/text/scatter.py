@@ -31,7 +31,13 @@ from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.sources.work_plan import read_work_item
 from recordmill.transforms.text.chunk_fields import ChunkFields
 from recordmill.transforms.text.chunk_records import id_words
-from recordmill.transforms.text.chunks import ChunkCutter, Chunks, concatenate, select
+from recordmill.transforms.text.chunks import (
+    CHUNK_PURPOSE,
+    ChunkCutter,
+    Chunks,
+    concatenate,
+    select,
+)
 from recordmill.transforms.text.descriptions import ScatterResult
 from recordmill.transforms.text.examples import Objective
 from recordmill.transforms.text.job import TextJob
@@ -93,7 +99,7 @@ class Scatterer:
         self._words_per_id = id_words(len(vocabulary))
         self._shares = [split.share for split in job.splits]
         self._split_names = [split.name for split in job.splits]
-        self._key_seed = seed_for(job.seed, "pieces")
+        self._key_seed = seed_for(job.seed, CHUNK_PURPOSE)
 
     def run(self, number: int) -> ScatterResult:
         """Does work item `number` unless it is done; returns its description."""

@@ -142,7 +142,7 @@ def test_a_span_longer_than_a_row_is_the_end_of_the_row() -> None:
     keys = np.arange(50).astype(np.uint64)
     states, chosen = draw_rows(keys, spec=spec, seed=1, choice_seed=2)
     made = corrupt_rows(ids, lengths, states, chosen, spec=spec, sentinels=SENTINELS)
-    for i in range(1, 50):
+    for i in np.flatnonzero(lengths > 1).tolist():
         n = int(made.input_lengths[i]) - 1
         assert made.inputs[i, :n].tolist() == ids[i, :n].tolist()
         assert (made.inputs[i] >= 800).sum() == (made.targets[i] >= 800).sum() == 1
