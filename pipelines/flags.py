@@ -102,6 +102,7 @@ class TextFlags(TextInputFlags, JobFlags):
     output_file: str | None
     task: str
     vocab_file: str
+    allow_special_tokens: bool
     max_seq_length: int
     dupe_factor: int | None
     dupe_splits: str | None

@@ -135,7 +135,7 @@ def _run_engine(
             lambda p: planner.build(p, plan),
             folder=workspace.staging,
             failure_path=workspace.failure_path,
-            size=JobSize(plan.stages.tasks, plan.input_bytes, processes_for(plan.input_bytes)),
+            size=JobSize(plan.stages.work_items, plan.input_bytes, processes_for(plan.input_bytes)),
         )
     except Exception as error:
         # An engine may fail after the commit, when the dataset is already complete.

@@ -127,7 +127,16 @@ def _add_example_arguments(task: FlagGroup) -> None:
         help="bert: masked pairs of segments; mlm: masked windows; mlm_tokens: windows that the "
         "reader masks; classify: labelled texts or pairs of texts, as BERT's run_classifier.",
     )  # fmt: skip
-    task.add_argument("--vocab_file", default="", help="The WordPiece vocabulary, a token a line.")
+    task.add_argument(
+        "--vocab_file", "--tokenizer", default="", metavar="FILE",
+        help="BERT's vocab.txt, a Hugging Face tokenizer.json, GPT-2's encoder.json beside its "
+        "vocab.bpe, or a SentencePiece .model.",
+    )  # fmt: skip
+    task.add_argument(
+        "--allow_special_tokens", action=BooleanFlag,
+        help="Where the text spells a special token, such as <|endoftext|>, its id is written; "
+        "otherwise that is text like any other. Not of vocab.txt.",
+    )  # fmt: skip
     task.add_argument(
         "--max_seq_length", type=int, default=128,
         help="Tokens of an example, special ones included.",
@@ -318,6 +327,7 @@ def text_request(namespace: argparse.Namespace) -> TextRequest:
         documents=_documents(options),
         lower_case=options.do_lower_case,
         dupe_splits=_dupe_splits(options),
+        allow_special_tokens=options.allow_special_tokens,
     )
     return TextRequest(
         job, patterns, splits, options.input_format, options.vocab_file, options.check_case,

@@ -76,12 +76,12 @@ class JobSize:
     """How large a job is, for engines that choose their workers by it.
 
     Attributes:
-      tasks: the number of tasks of its first stage.
-      input_bytes: the bytes that these tasks read.
+      work_items: the number of work items of its first stage.
+      input_bytes: the bytes that these work items read.
       processes: the number of processes that are worth starting on one machine.
     """
 
-    tasks: int
+    work_items: int
     input_bytes: int
     processes: int
 

@@ -20,7 +20,7 @@ class StagePlan(Protocol):
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
     @property
-    def tasks(self) -> int:
+    def work_items(self) -> int:
         """The work items of the first stage."""
 
 

@@ -16,6 +16,7 @@ from recordmill.pipelines.command_line import main
 from recordmill.pipelines.commands.text import make_parser
 
 from ..conftest import SharedFolder, bert_text, make_documents, make_vocabulary
+from ..transforms.subwords import trained
 
 MLM = "--task=mlm"
 TOKENS = "--task=mlm_tokens"
@@ -122,7 +123,10 @@ ROWS = (
     Row(
         "--no-do_lower_case",
         (MLM, "--vocab_file={folder}/mixed.txt"),
-        (((MLM,), "--no-do_lower_case needs a vocabulary with capital letters"),),
+        (
+            ((MLM,), "--no-do_lower_case needs a vocabulary with capital letters"),
+            ((MLM, "--vocab_file={folder}/bpe.json"), "--no-do_lower_case has no effect with"),
+        ),
     ),
     Row(
         "--split_by=book",
@@ -160,6 +164,11 @@ ROWS = (
     Row("--random_seed=1"),
     Row("--task=bert"),
     Row("--vocab_file={folder}/mixed.txt"),
+    Row(
+        "--allow_special_tokens",
+        (MLM, "--vocab_file={folder}/bpe.json", "--input={folder}/special.txt"),
+        (((MLM,), "--allow_special_tokens has no effect with a vocab.txt"),),
+    ),
     Row("--max_seq_length=32"),
     Row(
         "--dupe_factor=2",
@@ -292,6 +301,8 @@ def folder(shared_folder: SharedFolder) -> Path:
         (folder / "pipes.csv").write_text(rows, encoding="utf-8")
         tokens = make_vocabulary()
         (folder / "plain.txt").write_text("\n".join(tokens) + "\n", encoding="utf-8")
+        (folder / "bpe.json").write_bytes(trained.byte_pairs())
+        (folder / "special.txt").write_text("the <mask> of </s> it\n" * 40, encoding="utf-8")
         (folder / "mixed.txt").write_text("\n".join([*tokens, "The"]) + "\n", encoding="utf-8")
 
     return shared_folder("text-flags", fill)

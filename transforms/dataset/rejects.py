@@ -98,7 +98,7 @@ def write_rejects(lines: IO[bytes], *, number: int, path: str, partial_folder: s
     """Copies collected lines of rejects to their file; without lines no file is written.
 
     Args:
-      lines: of all rejects of a task; it is read from its beginning.
+      lines: of all rejects of a work item; it is read from its beginning.
       number: of the task.
       path: of the file, `Job.rejected_path(number)`.
       partial_folder: where the file is until it is complete, `Job.partial_folder`.

@@ -1,7 +1,7 @@
-"""Build for images: decode, transform, encode, write; a task is a shard, or a part of one.
+"""Build for images: decode, transform, encode, write; a work item is a shard, or a part of one.
 
-Where shards are fewer than workers could share, tasks are parts of shards, whose files are then
-joined. A worker holds one image at a time, and the records of some megabytes.
+Where shards are fewer than workers could share, work items are parts of shards, whose files are
+then joined. A worker holds one image at a time, and the records of some megabytes.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ AddRecords = Callable[[Bytes, Int64s], object]
 
 
 class PartPosition(NamedTuple):
-    """The shard, and the part of it, that a task builds."""
+    """The shard, and the part of it, that a work item builds."""
 
     split: int
     shard: int
@@ -68,7 +68,7 @@ class ImageShardBuilder:
 
     Args:
       job: the job, whose shard plan is written.
-      parts: how many tasks share a shard.
+      parts: how many work items share a shard.
     """
 
     def __init__(self, job: ImageJob, parts: int) -> None:
@@ -82,24 +82,28 @@ class ImageShardBuilder:
         """Closes the archives that it reads from."""
         self._reader.close()
 
-    def build(self, task: int) -> BuiltPart:
+    def build(self, work_item: int) -> BuiltPart:
         """Writes a shard or a part, unless it is already written."""
-        position = self._position(task)
+        position = self._position(work_item)
         name = self._shard_name(position)
         if self._parts > 1:
-            return BuiltPart(position, self._build_part(task, position, name))
+            return BuiltPart(position, self._build_part(work_item, position, name))
         if not self._finished(name):
             write_shard(
-                self._job, name, lambda writer: self._fill(task, position, writer.add).to_json()
+                self._job,
+                name,
+                lambda writer: self._fill(work_item, position, writer.add).to_json(),
             )
         found = read_description(self._job, name)
         if found is None:
             raise RunError(f"the description of {name.path} is gone; run the same command again")
         return BuiltPart(position, ImageStatistics.from_json(found.statistics))
 
-    def _build_part(self, task: int, position: PartPosition, name: ShardName) -> ImageStatistics:
+    def _build_part(
+        self, work_item: int, position: PartPosition, name: ShardName
+    ) -> ImageStatistics:
         """Writes a part, unless it, or its shard, is already written; returns its statistics."""
-        workspace, path = self._job.workspace, self._job.part_path(task)
+        workspace, path = self._job.workspace, self._job.part_path(work_item)
         done = workspace.read_state(f"{path}.json", _Part.from_json)
         if done is not None:
             lists = done.statistics.rejected_files
@@ -116,7 +120,7 @@ class ImageShardBuilder:
             size += len(data)
 
         with files.writing(f"{path}.bin") as handle:
-            statistics = self._fill(task, position, add)
+            statistics = self._fill(work_item, position, add)
         workspace.write_state(f"{path}.json", _Part(size, statistics).to_json())
         return statistics
 
@@ -127,16 +131,16 @@ class ImageShardBuilder:
     def _finished(self, name: ShardName) -> ShardInfo | None:
         return finished_shard(self._job, name, _rejected_files)
 
-    def _position(self, task: int) -> PartPosition:
-        """Returns the part that a task builds: tasks are numbered by split, shard and part."""
+    def _position(self, work_item: int) -> PartPosition:
+        """Returns the part that a work item builds; they are numbered by split, shard and part."""
         for number, split in enumerate(self._splits):
-            tasks = split.num_shards * self._parts
-            if task < tasks:
-                return PartPosition(number, *divmod(task, self._parts))
-            task -= tasks
-        raise ValueError(f"the plan has no such task, {task} too many")
+            work_items = split.num_shards * self._parts
+            if work_item < work_items:
+                return PartPosition(number, *divmod(work_item, self._parts))
+            work_item -= work_items
+        raise ValueError(f"the plan has no such work item, {work_item} too many")
 
-    def _fill(self, task: int, position: PartPosition, add: AddRecords) -> ImageStatistics:
+    def _fill(self, work_item: int, position: PartPosition, add: AddRecords) -> ImageStatistics:
         """Makes the records of a part, and writes the rejects among its images."""
         split = self._splits[position.split]
         slots = split.part_slots(position.shard, position.part, self._parts)
@@ -167,7 +171,7 @@ class ImageShardBuilder:
                     batch, held_bytes = [], 0
             self._encode(batch, add)
             if statistics.rejected:
-                number = task + 1  # 0 is the file of listing's rejects
+                number = work_item + 1  # 0 is the file of listing's rejects
                 statistics.rejected_files.append(
                     write_rejects(
                         rejects,
@@ -213,7 +217,7 @@ class ImageShardBuilder:
             try:
                 info = write_shard(self._job, name, lambda writer: self._join(paths, writer))
             except FileNotFoundError:
-                # Another copy of this task may have joined and removed the parts meanwhile.
+                # Another copy of this work item may have joined and removed the parts meanwhile.
                 info = self._finished(name)
                 if info is None:
                     raise
@@ -282,9 +286,9 @@ class _BuildImageShardDoFn(beam.DoFn):
     def teardown(self) -> None:
         self._builder.close()
 
-    def process(self, task: int) -> Iterator[tuple[tuple[int, int], int]]:
+    def process(self, work_item: int) -> Iterator[tuple[tuple[int, int], int]]:
         try:
-            position, statistics = self._builder.build(task)
+            position, statistics = self._builder.build(work_item)
         except RunError as error:
             fail(self._job, error)
         for reason, count in statistics.rejected.items():
@@ -309,11 +313,11 @@ class _JoinDoFn(beam.DoFn):
 
 
 class BuildImageShards(beam.PTransform[beam.PCollection[int], beam.PCollection[int]]):
-    """Numbers of tasks -> the number of examples in each shard, once it is complete.
+    """Numbers of work items -> the number of examples in each shard, once it is complete.
 
     Memory: an image and some megabytes of records, whatever the size of the shard. Deterministic:
-    bytes depend on neither the number of parts nor which worker builds them. Repeating a task, also
-    two copies at once, changes nothing.
+    bytes depend on neither the number of parts nor which worker builds them. Repeating a work
+    item, also two copies at once, changes nothing.
     """
 
     def __init__(self, job: ImageJob, parts: int) -> None:
@@ -321,12 +325,12 @@ class BuildImageShards(beam.PTransform[beam.PCollection[int], beam.PCollection[i
         self._job = job
         self._parts = parts
 
-    def expand(self, tasks: beam.PCollection[int]) -> beam.PCollection[int]:
+    def expand(self, work_items: beam.PCollection[int]) -> beam.PCollection[int]:
         """Writes parts, and joins the parts of each shard once all are written."""
         finished_part = tuple[tuple[int, int], int]  # split and shard; 1
         build = beam.ParDo(_BuildImageShardDoFn(self._job, self._parts))
         return (
-            tasks
+            work_items
             | "BuildPart" >> build.with_output_types(finished_part)
             | "AwaitParts" >> beam.CombinePerKey(sum).with_output_types(finished_part)
             | "SpreadShards" >> beam.Reshuffle()

@@ -24,9 +24,9 @@ class DocumentSpec:
     Attributes:
       documents: in plain text, a document is a block between blank lines, a line, or a file.
       sentence_splitter: "none": a line is a sentence; "punctuation": `sentences.py`; "auto": the
-        first for text in blocks between blank lines, BERT's form, the second for all other. WHOLE_TEXT: the text of a
-        record is one line, with the line
-        ends that it has, and a line of plain text is one.
+        first for text in blocks between blank lines, BERT's form, the second for all other.
+        WHOLE_TEXT: the text of a record is one line, with the line ends that it has, and a line of
+        plain text is one.
       encoding: of the files; a BOM is dropped.
       encoding_errors: "strict" rejects a line with invalid bytes, "replace" puts U+FFFD there.
       text_field: of JSONL, CSV and TSV.

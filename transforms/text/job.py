@@ -20,9 +20,10 @@ from recordmill.transforms.dataset.run_state import DamagedStateError, typed_sta
 from recordmill.transforms.sources.document_spec import USUAL_COMPRESSION_RATIO, DocumentSpec
 from recordmill.transforms.sources.row_fields import RowSpec
 from recordmill.transforms.storage import files
+from recordmill.transforms.subwords.tokenizer import Tokenizer
 from recordmill.transforms.text.classification import ClassifyObjective, ClassifySpec
 from recordmill.transforms.text.descriptions import ScatterResult, ShardPlan, run_files_from_json
-from recordmill.transforms.text.examples import Objective
+from recordmill.transforms.text.examples import Objective, check_special_tokens
 from recordmill.transforms.text.masking import MaskSpec
 from recordmill.transforms.text.objectives import BertObjective, MlmObjective, MlmTokensObjective
 from recordmill.transforms.text.pairing import PairSpec
@@ -32,7 +33,7 @@ from recordmill.transforms.text.run_files import (
     RunFileInfo,
     read_run_file,
 )
-from recordmill.transforms.text.tokenization import Vocabulary
+from recordmill.transforms.text.tokenizer_files import load_tokenizer
 from recordmill.transforms.text.windows import WindowSpec
 
 OBJECTIVES = ("bert", "mlm", "mlm_tokens", "classify")
@@ -74,7 +75,7 @@ class ObjectiveSpec:
 
     def bind(
         self,
-        vocabulary: Vocabulary,
+        vocabulary: Tokenizer,
         seed: int,
         row: RowSpec,
         classes: tuple[str, ...] = (),
@@ -86,7 +87,11 @@ class ObjectiveSpec:
           seed: of every random choice.
           row: what is read of records beside their text.
           classes: the names of class 0, 1, …, once the input was read.
+
+        Raises:
+          UsageError: the tokenizer lacks a special token that the objective needs.
         """
+        check_special_tokens(vocabulary, self.name)
         if self.name == "bert":
             return BertObjective(
                 vocabulary, seed, self.copies, self.pair, self.mask,
@@ -116,12 +121,14 @@ class TextJob(Job):
       lower_case: whether the tokenizer lowers text and strips accents.
       dupe_splits: the splits that get all copies of the text; others get one. None means the
         split called train, or the first one.
+      allow_special_tokens: the spelling of a special token in text becomes its id.
     """
 
     objective: ObjectiveSpec
     documents: DocumentSpec = field(default_factory=DocumentSpec)
     lower_case: bool = True
     dupe_splits: tuple[str, ...] | None = None
+    allow_special_tokens: bool = False
 
     def __post_init__(self) -> None:
         # Not super(): a dataclass with slots is made anew, and super() knows only the first.
@@ -161,6 +168,8 @@ class TextJob(Job):
             del options["documents"]["row"]
         if self.documents.quotes:
             del options["documents"]["quoting"]
+        if not self.allow_special_tokens:
+            del options["allow_special_tokens"]
         return options
 
     def load_objective(self, classes: tuple[str, ...] = ()) -> Objective:
@@ -171,7 +180,7 @@ class TextJob(Job):
         """Returns the names of class 0, 1, …; known when shards are planned, () for no classes."""
         return self.read_shard_plan().classes
 
-    def load_vocabulary(self) -> Vocabulary:
+    def load_vocabulary(self) -> Tokenizer:
         """Reads the vocabulary alone.
 
         Raises:
@@ -179,7 +188,7 @@ class TextJob(Job):
         """
         path = self.vocabulary_path
         try:
-            return Vocabulary.from_bytes(files.read_bytes(path), "vocab.txt")
+            return load_tokenizer(files.read_bytes(path), "vocab.txt")
         except (FileNotFoundError, UsageError) as error:
             raise DamagedStateError(
                 f"{path} is missing or damaged; start anew with --overwrite"
@@ -291,9 +300,17 @@ class _TextStatistics(JobStatistics):
                 "examples": self._examples.total(),
             },
             rejected_files=self._plan.rejected_files,
-            extra_files={LABELS_PATH: labels_file(classes)} if classes else {},
+            extra_files=self._extra_files(classes),
             inputs={"shared_contents": list(self._plan.shared_contents)},
         )
+
+    def _extra_files(self, classes: tuple[str, ...]) -> dict[str, bytes]:
+        """Returns the names of classes, and the tokenizer unless that is a vocab.txt."""
+        found = {LABELS_PATH: labels_file(classes)} if classes else {}
+        name = self._job.load_vocabulary().stored_name
+        if name:
+            found[f"_meta/{name}"] = files.read_bytes(self._job.vocabulary_path)
+        return found
 
     def _statistics(self, split: str) -> dict[str, Any]:
         return summarize_examples(

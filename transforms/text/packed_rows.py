@@ -13,6 +13,7 @@ from recordmill.records.arrays import Bools, Int64s
 from recordmill.records.codec.encoding import Column
 from recordmill.records.hashing import U64, seed_for
 from recordmill.transforms.sources.row_fields import RowSpec
+from recordmill.transforms.subwords.tokenizer import Tokenizer
 from recordmill.transforms.text.chunks import CHUNK_PURPOSE, Chunks, CutSpec
 from recordmill.transforms.text.examples import OutputBytes, in_order_of_keys, kept_columns
 from recordmill.transforms.text.fill_in_middle import (
@@ -32,7 +33,6 @@ from recordmill.transforms.text.packing import (
     pack,
     whole_parts,
 )
-from recordmill.transforms.text.tokenization import Vocabulary
 
 CHUNK_ROWS = 32  # a chunk is worth about so many rows
 _BATCH_TOKENS = 1 << 22
@@ -71,7 +71,7 @@ class RowObjective:
       line_end_ids: between the lines of a document.
     """
 
-    vocabulary: Vocabulary
+    vocabulary: Tokenizer
     seed: int
     copies: int = 1
     packing: str = "none"

@@ -42,7 +42,6 @@ from recordmill.transforms.text.descriptions import ScatterResult
 from recordmill.transforms.text.examples import Objective
 from recordmill.transforms.text.job import TextJob
 from recordmill.transforms.text.run_files import RunFileInfo, histogram, write_run_file
-from recordmill.transforms.text.tokenization import WordPieceTokenizer
 
 _SPOOL_BYTES = 1 << 22
 
@@ -95,7 +94,9 @@ class Scatterer:
         self._objectives = job.load_objectives()
         self._objective: Objective = self._objectives[0]
         vocabulary = self._objective.vocabulary
-        self._tokenizer = WordPieceTokenizer(vocabulary, lower_case=job.lower_case)
+        self._tokenizer = vocabulary.start(
+            lower_case=job.lower_case, allow_special_tokens=job.allow_special_tokens
+        )
         self._words_per_id = id_words(len(vocabulary))
         self._shares = [split.share for split in job.splits]
         self._split_names = [split.name for split in job.splits]

@@ -105,7 +105,7 @@ def plan_shards(job: TextJob, tree: MergeTree) -> list[SplitShards]:
     known = job.workspace.read_state(job.shard_plan_path, ShardPlan.from_json)
     if known is None or _read_sums(job, known) is None:
         totals = _Totals(len(job.splits))
-        for number in range(tree.tasks):
+        for number in range(tree.work_items):
             result = job.read_scatter_result(number)
             if result is None:
                 raise RunError(

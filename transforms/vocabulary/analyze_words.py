@@ -258,10 +258,10 @@ class SketchWords(beam.PTransform[beam.PCollection[int], beam.PCollection[Totals
         super().__init__()
         self._spec = spec
 
-    def expand(self, tasks: beam.PCollection[int]) -> beam.PCollection[Totals]:
+    def expand(self, work_items: beam.PCollection[int]) -> beam.PCollection[Totals]:
         """Sums the counters of every worker."""
         # One record batch, of all counters, for each bundle.
-        read = tasks | "SketchTask" >> _read_words(self._spec, _Sketch)
+        read = work_items | "SketchWords" >> _read_words(self._spec, _Sketch)
         size = self._spec.sketch.size if self._spec.sketch else 0
         _analyze(read.batches, _columns("counters", size=size), _sum_counters, self._spec, "sketch")
         return read.totals
@@ -278,9 +278,9 @@ class CountWords(beam.PTransform[beam.PCollection[int], beam.PCollection[Totals]
         super().__init__()
         self._spec = spec
 
-    def expand(self, tasks: beam.PCollection[int]) -> beam.PCollection[Totals]:
+    def expand(self, work_items: beam.PCollection[int]) -> beam.PCollection[Totals]:
         """Sums the counts of every worker."""
-        read = tasks | "CountTask" >> _read_words(self._spec, _Counts)  # up to 65536 words
+        read = work_items | "CountWords" >> _read_words(self._spec, _Counts)  # up to 65536 words
         _analyze(read.batches, _columns("words", "counts"), _sum_words, self._spec, "counts")
         return (
             read.totals

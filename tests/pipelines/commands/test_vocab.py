@@ -53,12 +53,12 @@ def count(
     folder: Path, work: Path, *, sketch: SketchSpec | None, workers: int
 ) -> tuple[dict[str, int], dict[str, int]]:
     sources = list_sources([f"{folder}/*.txt"])
-    tasks = list(cut_work_items(sources, target_bytes=6_000, splittable=True))
-    assert len(tasks) > 3
+    work_items = list(cut_work_items(sources, target_bytes=6_000, splittable=True))
+    assert len(work_items) > 3
     work.mkdir()
-    write_work_items(str(work), tasks)
+    write_work_items(str(work), work_items)
     load_tensorflow("tensorflow_text")
-    run = vocab.CountingRun(LocalEngine(processes=workers), len(tasks), 1)
+    run = vocab.CountingRun(LocalEngine(processes=workers), len(work_items), 1)
     spec = WordCountSpec(str(work), DocumentSpec(sentence_splitter="none"), lower_case=True)
     return vocab.count_words(run, spec, sketch)
 
