@@ -97,18 +97,22 @@ class RowObjective:
         """The special ids of that; None where it is never moved."""
         return None
 
+    @property
+    def around(self) -> tuple[int, int]:
+        """Ids before and behind each document in a row; -1 for none."""
+        return -1, -1
+
+    @property
+    def _overhead(self) -> int:
+        return sum(token >= 0 for token in self.around)
+
     @cached_property
     def cut(self) -> CutSpec:
         """Chunks of whole rows; a document with a prompt is one chunk."""
+        tokens = CHUNK_ROWS * (self.row_tokens - self._overhead)
         if self.row.prompt_field:
-            return CutSpec(
-                chunk_tokens=CHUNK_ROWS * self.row_tokens, sentence_tokens=_WHOLE_TEXTS,
-                row_texts=2, end_id=self.end_id,
-            )  # fmt: skip
-        return CutSpec(
-            chunk_tokens=CHUNK_ROWS * self.row_tokens, end_id=self.end_id,
-            line_end_ids=self.line_end_ids,
-        )  # fmt: skip
+            return CutSpec(tokens, _WHOLE_TEXTS, row_texts=2, end_id=self.end_id)
+        return CutSpec(tokens, end_id=self.end_id, line_end_ids=self.line_end_ids)
 
     def count_rows(self, chunks: Chunks) -> OutputBytes:
         """Returns `[num_chunks] float64`: the rows of one copy, of packed chunks their shares."""
@@ -131,7 +135,7 @@ class RowObjective:
         for order in in_order_of_keys(packed.keys, max(1, _BATCH_TOKENS // self.row_tokens)):
             rows = fill_rows(
                 ids, packed, order, width=self.row_tokens, pad_id=self.pad_id,
-                answer_starts=answer_starts,
+                around=self.around, answer_starts=answer_starts,
             )  # fmt: skip
             first_parts = packed.splits[:-1][order]
             kept = kept_columns(chunks, packed.parts.chunks[first_parts], self.row.keep_fields)
@@ -166,7 +170,7 @@ class RowObjective:
         return cut, moved[np.argsort(parts.wholes)][cut.wholes]
 
     def _packed(self, parts: Parts) -> PackedRows:
-        return pack(parts, packing=self.packing, capacity=self.row_tokens)
+        return pack(parts, packing=self.packing, capacity=self.row_tokens, overhead=self._overhead)
 
     def _answer_starts(self, chunks: Chunks, parts: Parts) -> Int64s | None:
         """Returns where the prompt of each part ends; None without prompts."""
