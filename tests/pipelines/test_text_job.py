@@ -309,7 +309,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["--encoding=klingon"], "--encoding must be one that Python knows"),
     (["--overlap_size=3"], "--overlap_size has no meaning for --task=bert"),
     (["--task=mlm", "--overlap_size=60"], "--overlap_size must be in [0, 31]"),
-    (["--task=mlm", "--use_position_id"], "--use_position_id has no meaning for --task=mlm"),
+    (["--task=mlm", "--use_position_id"], "--use_position_id has no effect without --packing"),
     (["--task=mlm_tokens", "--dupe_factor=2"], "--dupe_factor must be 1 for --task=mlm_tokens"),
     (["--task=mlm", "--record_type=example"], "--record_type has no meaning for --task=mlm"),
     (["--split_by=book"], "--split_by needs fields"),
