@@ -6,6 +6,7 @@ import argparse
 from dataclasses import dataclass, replace
 
 from recordmill.pipelines.arguments import BooleanFlag
+from recordmill.pipelines.clean_options import add_clean_arguments, clean_spec
 from recordmill.pipelines.compat import FlagGroup
 from recordmill.pipelines.flags import TextFlags, TextInputFlags
 from recordmill.pipelines.language_options import (
@@ -88,6 +89,10 @@ def add_input_arguments(parser: argparse.ArgumentParser) -> None:
         help="A compressed file that unpacks to more than 64 MiB and more than N times its size is "
         "read up to there, and rejected.",
     )  # fmt: skip
+    group.add_argument(
+        "--max_document_bytes", type=int, default=0, metavar="N",
+        help="A document with more than N bytes of text is rejected; 0 for no limit.",
+    )  # fmt: skip
     add_boundary_argument(group)
     add_budget_argument(group)
     group.add_argument(
@@ -112,6 +117,7 @@ def add_text_arguments(parser: argparse.ArgumentParser) -> None:
         help="A field whose value is the name of the split, one of --splits=train,validation.",
     )  # fmt: skip
     add_row_arguments(parser.add_argument_group("input"))
+    add_clean_arguments(parser.add_argument_group("cleaning"))
     parser.add_argument_group("input").add_argument(
         "--check_case", action=BooleanFlag, default=True,
         help="Refuse a vocabulary whose capital letters do not fit --do_lower_case.",
@@ -274,6 +280,7 @@ def document_spec(
         options.text_field, split_by, options.header, tuple(name.strip() for name in columns),
         "\t" if named in ("tab", "\\t") else named, quoting=options.quoting,
         max_compression_ratio=options.max_compression_ratio,
+        max_document_bytes=options.max_document_bytes,
     )  # fmt: skip
 
 
@@ -363,6 +370,7 @@ def text_request(namespace: argparse.Namespace) -> TextRequest:
         documents=_documents(options),
         lower_case=options.do_lower_case,
         dupe_splits=_dupe_splits(options),
+        clean=clean_spec(options, given),
         allow_special_tokens=options.allow_special_tokens,
     )
     return TextRequest(

@@ -36,6 +36,7 @@ from recordmill.transforms.storage import files
 from recordmill.transforms.storage.globs import matches_output
 from recordmill.transforms.subwords.sentence_pieces import PieceTokenizer
 from recordmill.transforms.subwords.tokenizer import Tokenizer
+from recordmill.transforms.text.cleaning.unicode_forms import ftfy_version
 from recordmill.transforms.text.descriptions import ShardPlan
 from recordmill.transforms.text.job import TextJob
 from recordmill.transforms.text.merge_tree import MAX_FAN_IN, MergeTree, choose_merge_tree
@@ -154,6 +155,7 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
     def __init__(self, request: TextRequest) -> None:
         super().__init__(request.job)
         self._request = request
+        self.vocab_file = request.vocab_file
         if request.job.objective.name == "classify":
             self.metadata = (LABELS_PATH,)
 
@@ -204,6 +206,8 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
                 "vocabulary_size": len(vocabulary),
                 "unicode": unicodedata.unidata_version,
             }
+            if job.clean.normalize == "ftfy":
+                checksums["ftfy"] = ftfy_version()
             if vocabulary.stored_name:
                 checksums["tokenizer"] = vocabulary.kind
             yield TextInventory(
@@ -265,7 +269,9 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
 
     def summary(self, counts: dict[str, Any]) -> str:
         """Returns one line of what became of the documents."""
+        dropped = counts.get("dropped", {})
         return (
             f"documents: {counts['documents_read']} read, {counts['documents_written']} written, "
             f"{counts['documents_without_tokens']} without tokens"
+            + "".join(f", {number} dropped as {reason}" for reason, number in dropped.items())
         )
