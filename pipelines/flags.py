@@ -79,6 +79,7 @@ class TextInputFlags(InputFlags):
     delimiter: str | None
     quoting: str
     max_compression_ratio: int
+    max_document_bytes: int
     allow_outside: list[str] | None
     encoding: str
     encoding_errors: str
@@ -97,11 +98,16 @@ class TextFlags(TextInputFlags, JobFlags):
     label_field: str | None
     labels: str
     keep_fields: str
+    normalize: str
+    min_tokens: int
+    max_tokens: int | None
+    list_dropped: bool
     check_case: bool
     input_file: str | None
     output_file: str | None
     task: str
     vocab_file: str
+    allow_special_tokens: bool
     max_seq_length: int
     dupe_factor: int | None
     dupe_splits: str | None

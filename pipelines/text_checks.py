@@ -12,7 +12,8 @@ from recordmill.pipelines.flags import TextFlags, TextInputFlags
 from recordmill.pipelines.options import parse_splits
 from recordmill.records.errors import UsageError
 from recordmill.transforms.sources.document_spec import USUAL_COMPRESSION_RATIO, DocumentSpec
-from recordmill.transforms.text.tokenization import Vocabulary
+from recordmill.transforms.subwords.tokenizer import Tokenizer
+from recordmill.transforms.text.job import TextJob
 
 _WINDOWS = ("mlm", "mlm_tokens")
 _MASKED = ("bert", "mlm")
@@ -188,7 +189,7 @@ def _listed(formats: Set[str]) -> str:
     return " and ".join(sorted(names[name] for name in formats))
 
 
-def check_case(vocabulary: Vocabulary, *, lower_case: bool, refuse: bool = True) -> None:
+def check_case(vocabulary: Tokenizer, *, lower_case: bool, refuse: bool = True) -> None:
     """Checks that the vocabulary's case is that of the text once it is tokenized.
 
     Args:
@@ -217,6 +218,21 @@ def check_case(vocabulary: Vocabulary, *, lower_case: bool, refuse: bool = True)
             f"--vocab_file {source} is cased ({share:.0%} of its tokens have capital letters), and "
             "lower-cased text never uses those; give --no-do_lower_case, or --no-check_case if "
             "that is meant"
+        )
+
+
+def check_own_normalization(tokenizer: Tokenizer, job: TextJob) -> None:
+    """Refuses flags that have no effect beside the file of the tokenizer.
+
+    Raises:
+      UsageError: names the flag, and why.
+    """
+    is_vocab_file = not tokenizer.stored_name
+    if is_vocab_file and job.allow_special_tokens:
+        raise _no_effect("allow_special_tokens", "with a vocab.txt, whose [MASK] is text in text")
+    if not is_vocab_file and not job.lower_case:
+        raise _no_effect(
+            "no-do_lower_case", f"with --tokenizer {tokenizer.source}, which says that itself"
         )
 
 

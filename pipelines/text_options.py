@@ -6,6 +6,7 @@ import argparse
 from dataclasses import dataclass, replace
 
 from recordmill.pipelines.arguments import BooleanFlag
+from recordmill.pipelines.clean_options import add_clean_arguments, clean_spec
 from recordmill.pipelines.compat import FlagGroup
 from recordmill.pipelines.flags import TextFlags, TextInputFlags
 from recordmill.pipelines.options import (
@@ -77,6 +78,10 @@ def add_input_arguments(parser: argparse.ArgumentParser) -> None:
         help="A compressed file that unpacks to more than 64 MiB and more than N times its size is "
         "read up to there, and rejected.",
     )  # fmt: skip
+    group.add_argument(
+        "--max_document_bytes", type=int, default=0, metavar="N",
+        help="A document with more than N bytes of text is rejected; 0 for no limit.",
+    )  # fmt: skip
     add_boundary_argument(group)
     add_budget_argument(group)
     group.add_argument(
@@ -101,6 +106,7 @@ def add_text_arguments(parser: argparse.ArgumentParser) -> None:
         help="A field whose value is the name of the split, one of --splits=train,validation.",
     )  # fmt: skip
     add_row_arguments(parser.add_argument_group("input"))
+    add_clean_arguments(parser.add_argument_group("cleaning"))
     parser.add_argument_group("input").add_argument(
         "--check_case", action=BooleanFlag, default=True,
         help="Refuse a vocabulary whose capital letters do not fit --do_lower_case.",
@@ -127,7 +133,16 @@ def _add_example_arguments(task: FlagGroup) -> None:
         help="bert: masked pairs of segments; mlm: masked windows; mlm_tokens: windows that the "
         "reader masks; classify: labelled texts or pairs of texts, as BERT's run_classifier.",
     )  # fmt: skip
-    task.add_argument("--vocab_file", default="", help="The WordPiece vocabulary, a token a line.")
+    task.add_argument(
+        "--vocab_file", "--tokenizer", default="", metavar="FILE",
+        help="BERT's vocab.txt, a Hugging Face tokenizer.json, GPT-2's encoder.json beside its "
+        "vocab.bpe, or a SentencePiece .model.",
+    )  # fmt: skip
+    task.add_argument(
+        "--allow_special_tokens", action=BooleanFlag,
+        help="Where the text spells a special token, such as <|endoftext|>, its id is written; "
+        "otherwise that is text like any other. Not of vocab.txt.",
+    )  # fmt: skip
     task.add_argument(
         "--max_seq_length", type=int, default=128,
         help="Tokens of an example, special ones included.",
@@ -247,6 +262,7 @@ def document_spec(
         options.text_field, split_by, options.header, tuple(name.strip() for name in columns),
         "\t" if named in ("tab", "\\t") else named, quoting=options.quoting,
         max_compression_ratio=options.max_compression_ratio,
+        max_document_bytes=options.max_document_bytes,
     )  # fmt: skip
 
 
@@ -318,6 +334,8 @@ def text_request(namespace: argparse.Namespace) -> TextRequest:
         documents=_documents(options),
         lower_case=options.do_lower_case,
         dupe_splits=_dupe_splits(options),
+        clean=clean_spec(options, given),
+        allow_special_tokens=options.allow_special_tokens,
     )
     return TextRequest(
         job, patterns, splits, options.input_format, options.vocab_file, options.check_case,

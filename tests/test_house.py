@@ -23,8 +23,12 @@ ALLOWED = {
     "transforms.storage": ("records",),
     "transforms.dataset": ("records", "transforms.storage"),
     "transforms.sources": ("records", "transforms.storage", "transforms.dataset"),
+    "transforms.subwords": (
+        "records", "transforms.storage", "transforms.dataset", "transforms.sources",
+    ),
     "transforms.text": (
         "records", "transforms.storage", "transforms.dataset", "transforms.sources",
+        "transforms.subwords",
     ),
     "transforms.images": (
         "records", "transforms.storage", "transforms.dataset", "transforms.sources",
@@ -35,7 +39,7 @@ ALLOWED = {
     ),
     "transforms.vocabulary": (
         "records", "transforms.storage", "transforms.dataset", "transforms.sources",
-        "transforms.text",
+        "transforms.subwords", "transforms.text",
     ),
     "pipelines": ("records", "reader", "transforms"),
 }  # fmt: skip

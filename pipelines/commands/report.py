@@ -48,20 +48,16 @@ def make_parser() -> Parser:
     return parser
 
 
-def write_report(dataset: str, html: str, *, sample: int = 1000, vocab_file: str = "") -> int:
-    """Writes the report of a dataset.
+def make_report(dataset: str, *, sample: int = 1000, vocab_file: str = "") -> bytes:
+    """Returns the report of a dataset, as HTML.
 
     Args:
       dataset: its folder, or TFRecords of another tool.
-      html: the path of the page.
       sample: the number of records that are read.
       vocab_file: of the dataset; "" shows token ids.
 
-    Returns:
-      The size of the page, in bytes.
-
     Raises:
-      UsageError: there are no records, or the page cannot be written.
+      UsageError: there are no records.
       RunError: a record is broken.
     """
     from recordmill.pipelines.inspection.facts import Facts
@@ -72,7 +68,21 @@ def write_report(dataset: str, html: str, *, sample: int = 1000, vocab_file: str
     vocabulary = read_vocabulary(vocab_file, records)
     samples, shown = read_sample(records, sample)
     contents = read_contents(records, sample * _COMPARED_BYTES) if sample else {}
-    content = report_page(Facts(records, schema, samples, shown, vocabulary, contents)).encode()
+    return report_page(Facts(records, schema, samples, shown, vocabulary, contents)).encode()
+
+
+def write_report(dataset: str, html: str, *, sample: int = 1000, vocab_file: str = "") -> int:
+    """Writes the report of a dataset; returns its size in bytes.
+
+    Args:
+      dataset, sample, vocab_file: as of `make_report`.
+      html: the path of the page.
+
+    Raises:
+      UsageError: there are no records, or the page cannot be written.
+      RunError: a record is broken.
+    """
+    content = make_report(dataset, sample=sample, vocab_file=vocab_file)
     try:
         files.write_bytes(html, content)
     except OSError as error:

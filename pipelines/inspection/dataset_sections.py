@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from recordmill.pipelines.inspection.facts import Facts
 from recordmill.pipelines.inspection.overview import overview, readable_bytes
 from recordmill.pipelines.inspection.page import Plot, Section, Table
 from recordmill.pipelines.inspection.record_files import RecordFiles, read_description
-from recordmill.records.manifest import REJECTED_PATH
+from recordmill.records.manifest import REJECTED_PATH, RUN_PATH
 from recordmill.transforms.storage import files
 
 _SHARDS_NAMED = 24
@@ -169,12 +170,55 @@ def _is_rejects(path: str) -> bool:
 def run_section(facts: Facts) -> Section:
     """Returns how the run went."""
     section = Section("run", "Run")
-    path = files.join(facts.records.path, "_meta/run.json")
+    path = files.join(facts.records.path, RUN_PATH)
     run = read_description(path) if facts.records.manifest else {}
-    if run:
-        rows = [(key.replace("_", " "), json.dumps(value)) for key, value in run.items()]
-        section.tables.append(Table("Run", ("What", "Value"), rows, numbers=False))
+    if not run:
+        return section
+    rows = [(name, value) for name, key, show in _RUN_ROWS if (value := _shown(run.get(key), show))]
+    if run.get("resumed"):
+        section.note = "The run finished an earlier one, whose work is not in these numbers."
+    section.tables.append(Table("Run", ("What", "Value"), rows, numbers=False))
+    phases = [
+        (
+            str(phase.get("name", "")),
+            _shown(phase.get("seconds"), _seconds),
+            _shown(phase.get("bytes_per_second"), _speed),
+        )
+        for phase in run.get("phases") or ()
+        if isinstance(phase, dict)
+    ]
+    section.tables.append(Table("Durations of phases", ("Phase", "Time", "Speed"), phases))
     return section
+
+
+def _seconds(value: Any) -> str:
+    return f"{float(value):,.1f} s"
+
+
+def _speed(value: Any) -> str:
+    return f"{float(value) / 1e6:,.1f} MB/s"
+
+
+_RUN_ROWS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
+    ("Command", "command", str),
+    ("Engine", "engine", str),
+    ("Workers", "workers", str),
+    ("Began", "began", str),
+    ("Time", "seconds", _seconds),
+    ("Speed, by input", "input_bytes_per_second", _speed),
+    ("Examples a second", "examples_per_second", lambda value: f"{float(value):,.0f}"),
+    ("Input", "input_bytes", readable_bytes),
+    ("Peak memory", "peak_memory_bytes", readable_bytes),
+    ("Work items repeated", "retried_work_items", str),
+)
+
+
+def _shown(value: Any, show: Callable[[Any], str]) -> str:
+    """Returns a value as text, "" where there is none, or one that no run of ours writes."""
+    try:
+        return "" if value is None else show(value)
+    except (TypeError, ValueError):
+        return ""
 
 
 def configuration_section(facts: Facts) -> Section:

@@ -15,7 +15,12 @@ import apache_beam as beam
 from apache_beam.io.filesystem import BeamIOError
 
 from recordmill.pipelines.planning.work_plan import Inventory, Phase, Planner, WorkPlan
-from recordmill.pipelines.text_checks import check_case, check_formats, check_ratio
+from recordmill.pipelines.text_checks import (
+    check_case,
+    check_formats,
+    check_own_normalization,
+    check_ratio,
+)
 from recordmill.pipelines.text_options import TextRequest
 from recordmill.records.errors import UsageError
 from recordmill.transforms.dataset.labels import LABELS_PATH
@@ -29,16 +34,19 @@ from recordmill.transforms.sources.work_items import cut_work_items, list_source
 from recordmill.transforms.sources.work_plan import write_work_items
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.globs import matches_output
+from recordmill.transforms.subwords.sentence_pieces import PieceTokenizer
+from recordmill.transforms.subwords.tokenizer import Tokenizer
+from recordmill.transforms.text.cleaning.unicode_forms import ftfy_version
 from recordmill.transforms.text.descriptions import ShardPlan
 from recordmill.transforms.text.job import TextJob
 from recordmill.transforms.text.merge_tree import MAX_FAN_IN, MergeTree, choose_merge_tree
 from recordmill.transforms.text.stages import build_text
-from recordmill.transforms.text.tokenization import Vocabulary
+from recordmill.transforms.text.tokenizer_files import read_tokenizer
 
-_MIN_TASK_BYTES = 1 << 20
-_USUAL_TASK_BYTES = 1 << 25
-_MAX_TASK_BYTES = 1 << 28
-_TASKS_PER_WORKER = 8
+_MIN_WORK_ITEM_BYTES = 1 << 20
+_USUAL_WORK_ITEM_BYTES = 1 << 25
+_MAX_WORK_ITEM_BYTES = 1 << 28
+_WORK_ITEMS_PER_WORKER = 8
 _MOST_VOCABULARY_BYTES = 1 << 28
 _SHOWN_COLUMNS, _SHOWN_CHARACTERS = 20, 30
 
@@ -51,30 +59,36 @@ class TextInventory(Inventory):
     vocabulary: bytes
 
 
-def read_vocabulary(path: str) -> tuple[bytes, Vocabulary]:
-    """Reads --vocab_file.
+def read_vocabulary(path: str) -> tuple[bytes, Tokenizer]:
+    """Reads --tokenizer, which is also --vocab_file.
+
+    Returns:
+      The content to store, and the tokenizer.
 
     Raises:
-      UsageError: it is missing, empty or no vocabulary.
+      UsageError: it is missing, empty or no tokenizer.
     """
+    return read_tokenizer(path, _read_file)
+
+
+def _read_file(path: str) -> bytes:
     try:
-        data = files.read_limited(path, _MOST_VOCABULARY_BYTES)
+        return files.read_limited(path, _MOST_VOCABULARY_BYTES)
     except (OSError, BeamIOError) as error:
         raise UsageError(
             f"--vocab_file {path} cannot be read: {reason(error)}; `recordmill vocab` makes one"
         ) from error
-    return data, Vocabulary.from_bytes(data, path)
 
 
-def task_bytes(total: int, workers: int) -> int:
-    """Returns the size of a read task: enough of them for all workers, and runs not too many."""
-    wanted = total // (workers * _TASKS_PER_WORKER)
-    wanted = max(_MIN_TASK_BYTES, min(wanted, _USUAL_TASK_BYTES))
-    return max(wanted, min(total // MAX_FAN_IN, _MAX_TASK_BYTES))
+def work_item_bytes(total: int, workers: int) -> int:
+    """Returns the size of a work item: enough of them for all workers, and runs not too many."""
+    wanted = total // (workers * _WORK_ITEMS_PER_WORKER)
+    wanted = max(_MIN_WORK_ITEM_BYTES, min(wanted, _USUAL_WORK_ITEM_BYTES))
+    return max(wanted, min(total // MAX_FAN_IN, _MAX_WORK_ITEM_BYTES))
 
 
-def choose_run_tree(job: TextJob, tasks: int, input_bytes: int) -> MergeTree:
-    """Returns how the runs of so many read tasks are gathered."""
+def tree_for_job(job: TextJob, work_items: int, input_bytes: int) -> MergeTree:
+    """Returns the merge tree for so many work items."""
     split_bytes = [
         int(2 * input_bytes * split.share * copies)
         for split, copies in zip(job.splits, job.copies, strict=True)
@@ -83,7 +97,7 @@ def choose_run_tree(job: TextJob, tasks: int, input_bytes: int) -> MergeTree:
     # About how many ranges all shards together read from each run.
     build_reads = sum(map(operator.mul, shards, job.copies))
     run_bytes = input_bytes if job.documents.row.keep_fields else input_bytes / 2
-    return choose_merge_tree(tasks, build_reads, run_bytes)
+    return choose_merge_tree(work_items, build_reads, run_bytes)
 
 
 def check_columns(
@@ -141,6 +155,7 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
     def __init__(self, request: TextRequest) -> None:
         super().__init__(request.job)
         self._request = request
+        self.vocab_file = request.vocab_file
         if request.job.objective.name == "classify":
             self.metadata = (LABELS_PATH,)
 
@@ -149,6 +164,11 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
         """Lists the input and reads the vocabulary."""
         request, job = self._request, self.job
         data, vocabulary = read_vocabulary(request.vocab_file)
+        check_own_normalization(vocabulary, job)
+        if vocabulary.stored_name:
+            self.metadata = (*self.metadata, f"_meta/{vocabulary.stored_name}")
+        if isinstance(vocabulary, PieceTokenizer):
+            self.packages = (*self.packages, "sentencepiece")
         check_case(vocabulary, lower_case=job.lower_case, refuse=request.check_case)
         job.objective.bind(vocabulary, job.seed, job.documents.row)
         patterns, spec = request.patterns, job.documents
@@ -186,6 +206,10 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
                 "vocabulary_size": len(vocabulary),
                 "unicode": unicodedata.unidata_version,
             }
+            if job.clean.normalize == "ftfy":
+                checksums["ftfy"] = ftfy_version()
+            if vocabulary.stored_name:
+                checksums["tokenizer"] = vocabulary.kind
             yield TextInventory(
                 sources.text_bytes, sources.summary(), checksums, sources.modified, sources, data
             )
@@ -208,13 +232,13 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
         """Cuts the input into work items and chooses how run files are gathered."""
         job, input_bytes = self.job, inventory.input_bytes
         files.write_bytes(job.vocabulary_path, inventory.vocabulary)
-        target = task_bytes(input_bytes, workers)
-        tasks = cut_work_items(
+        target = work_item_bytes(input_bytes, workers)
+        work_items = cut_work_items(
             inventory.files, target_bytes=target, splittable=job.documents.splittable,
             delimiter=job.documents.delimiter, quotes=job.documents.quotes,
         )  # fmt: skip
-        count = write_work_items(job.workspace.inputs_folder, tasks)
-        return choose_run_tree(job, count, input_bytes)
+        count = write_work_items(job.workspace.inputs_folder, work_items)
+        return tree_for_job(job, count, input_bytes)
 
     def config(self) -> dict[str, list[str]]:
         """Returns where the input was."""
@@ -245,7 +269,9 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
 
     def summary(self, counts: dict[str, Any]) -> str:
         """Returns one line of what became of the documents."""
+        dropped = counts.get("dropped", {})
         return (
             f"documents: {counts['documents_read']} read, {counts['documents_written']} written, "
             f"{counts['documents_without_tokens']} without tokens"
+            + "".join(f", {number} dropped as {reason}" for reason, number in dropped.items())
         )

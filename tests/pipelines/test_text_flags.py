@@ -16,6 +16,7 @@ from recordmill.pipelines.command_line import main
 from recordmill.pipelines.commands.text import make_parser
 
 from ..conftest import SharedFolder, bert_text, make_documents, make_vocabulary
+from ..transforms.subwords import trained
 
 MLM = "--task=mlm"
 TOKENS = "--task=mlm_tokens"
@@ -41,7 +42,8 @@ class Row:
       refused: other flags with which it has none, and the message; there need not be any.
       more: what must be given with the flag.
       outcome: what changes: the "bytes" of the dataset, its "place", the "name" of its shards, the
-        exit "status", or, of "bert", what `test_bert_line.py` tests.
+        exit "status", the "list" that `test_text_cleaning.py` reads, or, of "bert", what
+        `test_bert_line.py` tests.
     """
 
     flag: str
@@ -113,6 +115,7 @@ ROWS = (
     ),
     Row("--max_rejected=1", (MLM, INVALID), outcome="status"),
     Row("--allow_outside={folder}", (MLM, LINKED, "--max_rejected=1")),
+    Row("--max_document_bytes=300", (MLM, "--max_rejected=1")),
     Row(
         "--max_compression_ratio=2000",
         (MLM, "--input={folder}/dense.txt.gz"),
@@ -122,7 +125,10 @@ ROWS = (
     Row(
         "--no-do_lower_case",
         (MLM, "--vocab_file={folder}/mixed.txt"),
-        (((MLM,), "--no-do_lower_case needs a vocabulary with capital letters"),),
+        (
+            ((MLM,), "--no-do_lower_case needs a vocabulary with capital letters"),
+            ((MLM, "--vocab_file={folder}/bpe.json"), "--no-do_lower_case has no effect with"),
+        ),
     ),
     Row(
         "--split_by=book",
@@ -160,6 +166,11 @@ ROWS = (
     Row("--random_seed=1"),
     Row("--task=bert"),
     Row("--vocab_file={folder}/mixed.txt"),
+    Row(
+        "--allow_special_tokens",
+        (MLM, "--vocab_file={folder}/bpe.json", "--input={folder}/special.txt"),
+        (((MLM,), "--allow_special_tokens has no effect with a vocab.txt"),),
+    ),
     Row("--max_seq_length=32"),
     Row(
         "--dupe_factor=2",
@@ -223,6 +234,15 @@ ROWS = (
             ((MLM, CSV), "--keep_fields must be a column of"),
         ),
     ),
+    Row("--normalize=nfkc", (MLM, "--input={folder}/wide.txt")),
+    Row("--min_tokens=20"),
+    Row("--max_tokens=100"),
+    Row(
+        "--list_dropped",
+        (MLM, "--min_tokens=20"),
+        (((MLM,), "--list_dropped has no effect where no document is dropped"),),
+        outcome="list",
+    ),
     Row(
         "--no-check_case",
         (MLM, "--no-do_lower_case"),
@@ -270,6 +290,8 @@ def folder(shared_folder: SharedFolder) -> Path:
         lines = [" ".join(sentences) for sentences in documents]
         (folder / "corpus.txt").write_text(bert_text(documents), encoding="utf-8")
         (folder / "other.txt").write_text(bert_text(documents[:30]), encoding="utf-8")
+        wide = "\n\n".join("the \uff50\uff45\uff4e of the man" for _ in range(40))
+        (folder / "wide.txt").write_text(wide, encoding="utf-8")
         (folder / "linked").mkdir()
         (folder / "linked/own.txt").write_text(bert_text(documents[:9]), encoding="utf-8")
         (folder / "linked/other.txt").symlink_to("../other.txt")
@@ -292,6 +314,8 @@ def folder(shared_folder: SharedFolder) -> Path:
         (folder / "pipes.csv").write_text(rows, encoding="utf-8")
         tokens = make_vocabulary()
         (folder / "plain.txt").write_text("\n".join(tokens) + "\n", encoding="utf-8")
+        (folder / "bpe.json").write_bytes(trained.byte_pairs())
+        (folder / "special.txt").write_text("the <mask> of </s> it\n" * 40, encoding="utf-8")
         (folder / "mixed.txt").write_text("\n".join([*tokens, "The"]) + "\n", encoding="utf-8")
 
     return shared_folder("text-flags", fill)

@@ -84,7 +84,7 @@ def shuffle_listings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 class TestSameBytes:
-    @pytest.mark.parametrize("task_bytes", [3_000, 40_000])
+    @pytest.mark.parametrize("work_item_bytes", [3_000, 40_000])
     def test_many_tasks_regrouped_blocks_and_shuffled_listing(
         self,
         reference: dict[str, bytes],
@@ -92,12 +92,16 @@ class TestSameBytes:
         vocab_file: str,
         tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch,
-        task_bytes: int,
+        work_item_bytes: int,
     ) -> None:
-        monkeypatch.setattr(text_planning, "task_bytes", lambda total, workers: task_bytes)
+        monkeypatch.setattr(
+            text_planning, "work_item_bytes", lambda total, workers: work_item_bytes
+        )
         fan_in = {"max_fan_in": 3, "fan_in": 4}
         monkeypatch.setattr(
-            text_planning, "choose_merge_tree", lambda tasks, *_: MergeTree(tasks, **fan_in)
+            text_planning,
+            "choose_merge_tree",
+            lambda work_items, *_: MergeTree(work_items, **fan_in),
         )
         listed = shuffle_listings(monkeypatch)
         assert run(f"{corpus}/*.txt", tmp_path / "ds", vocab_file) == 0

@@ -20,6 +20,7 @@ from recordmill.records.codec.encoding import Column
 from recordmill.records.codec.jit import kernel
 from recordmill.records.schema import Schema
 from recordmill.transforms.sources.row_fields import LabelSpec, RowSpec
+from recordmill.transforms.subwords.tokenizer import Ids, Tokenizer
 from recordmill.transforms.text.chunks import ChunkColumns, Chunks, CutSpec
 from recordmill.transforms.text.examples import (
     ExampleBatch,
@@ -31,7 +32,6 @@ from recordmill.transforms.text.examples import (
     with_kept_fields,
 )
 from recordmill.transforms.text.pairing import check_max_seq_length
-from recordmill.transforms.text.tokenization import Ids, Vocabulary
 
 _BYTES_AROUND = 150  # of a record: names of features, lengths, checksums
 
@@ -110,7 +110,7 @@ class ClassifyObjective:
       use_v2_feature_names: the names of Model Garden's second version.
     """
 
-    vocabulary: Vocabulary
+    vocabulary: Tokenizer
     copies: int = 1
     classify: ClassifySpec = field(default_factory=ClassifySpec)
     row: RowSpec = field(default_factory=lambda: RowSpec(LabelSpec("label")))

@@ -20,9 +20,9 @@ from recordmill.records.codec.encoding import Column
 from recordmill.records.errors import UsageError
 from recordmill.records.schema import Schema
 from recordmill.transforms.sources.kept_fields import KeptField
+from recordmill.transforms.subwords.tokenizer import Ids, Tokenizer
 from recordmill.transforms.text.chunks import Chunks, CutSpec
 from recordmill.transforms.text.masking import TokenKinds
-from recordmill.transforms.text.tokenization import Ids, Vocabulary
 
 OutputBytes = npt.NDArray[np.float64]  # `[num_chunks]`, expected
 
@@ -52,8 +52,8 @@ class Objective(Protocol):
     wants_partners: ClassVar[bool]
 
     @property
-    def vocabulary(self) -> Vocabulary:
-        """The vocabulary that ids are of."""
+    def vocabulary(self) -> Tokenizer:
+        """The tokenizer that ids are of."""
         ...
 
     @property
@@ -87,23 +87,27 @@ class Objective(Protocol):
 
 @dataclass(frozen=True)
 class SpecialIds:
-    """The special ids of a vocabulary, and what masking needs to know of the others."""
+    """The special ids of BERT's family, and what masking needs to know of the others.
 
-    vocabulary: Vocabulary
+    Raises:
+      UsageError: an id that is asked for is one that the tokenizer does not have.
+    """
 
-    @property
+    vocabulary: Tokenizer
+
+    @cached_property
     def cls(self) -> int:
         """Of [CLS]."""
-        return self.vocabulary.ids["[CLS]"]
+        return special_id(self.vocabulary, "cls_id")
 
-    @property
+    @cached_property
     def sep(self) -> int:
         """Of [SEP]."""
-        return self.vocabulary.ids["[SEP]"]
+        return special_id(self.vocabulary, "sep_id")
 
     def count_unknown(self, ids: Ids) -> int:
         """Counts the tokens that are not in the vocabulary, before any is masked."""
-        return int(np.count_nonzero(ids == self.vocabulary.ids["[UNK]"]))
+        return int(np.count_nonzero(ids == self.vocabulary.special.unknown_id))
 
     @cached_property
     def kinds(self) -> TokenKinds:
@@ -111,8 +115,50 @@ class SpecialIds:
         size = len(self.vocabulary)
         never = np.zeros(size, np.bool_)
         never[[self.cls, self.sep]] = True
-        mask_id = self.vocabulary.ids["[MASK]"]
+        mask_id = special_id(self.vocabulary, "mask_id")
         return TokenKinds(mask_id, size, never, self.vocabulary.continues_word)
+
+
+_ROLES = {
+    "pad_id": "[PAD] or <pad>", "unknown_id": "[UNK] or <unk>", "cls_id": "[CLS] or <s>",
+    "sep_id": "[SEP] or </s>", "mask_id": "[MASK] or <mask>",
+    "end_of_text_id": "<|endoftext|> or </s>",
+}  # fmt: skip
+_NEEDED = {
+    "bert": ("cls_id", "sep_id", "mask_id"),
+    "mlm": ("cls_id", "sep_id", "mask_id"),
+    "mlm_tokens": ("cls_id", "sep_id"),
+    "classify": ("cls_id", "sep_id"),
+}
+
+
+def special_id(tokenizer: Tokenizer, role: str) -> int:
+    """Returns a special id that an objective cannot do without.
+
+    Args:
+      tokenizer: to be used.
+      role: a field of `SpecialTokens`.
+
+    Raises:
+      UsageError: the tokenizer has none.
+    """
+    found: int | None = getattr(tokenizer.special, role)
+    if found is None:
+        raise UsageError(
+            f"--tokenizer {tokenizer.source} must have {_ROLES.get(role, role)} for this --task, "
+            "and has none; use another tokenizer, or another task"
+        )
+    return found
+
+
+def check_special_tokens(tokenizer: Tokenizer, objective: str) -> None:
+    """Checks that a tokenizer has the special tokens that an objective needs.
+
+    Raises:
+      UsageError: it lacks one.
+    """
+    for role in _NEEDED.get(objective, ()):
+        special_id(tokenizer, role)
 
 
 def in_order_of_keys(keys: npt.NDArray[np.uint64]) -> Iterator[Int64s]:

@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 import numpy as np
 
 from recordmill.records.arrays import Int64s
-from recordmill.records.errors import RunError, UsageError, one_of
+from recordmill.records.errors import UsageError, one_of
 from recordmill.records.schema import Schema
 from recordmill.records.text_formats import RECORD_TYPES
 from recordmill.records.typed_json import Count
@@ -20,19 +20,16 @@ from recordmill.transforms.dataset.run_state import DamagedStateError, typed_sta
 from recordmill.transforms.sources.document_spec import USUAL_COMPRESSION_RATIO, DocumentSpec
 from recordmill.transforms.sources.row_fields import RowSpec
 from recordmill.transforms.storage import files
+from recordmill.transforms.subwords.tokenizer import Tokenizer
 from recordmill.transforms.text.classification import ClassifyObjective, ClassifySpec
+from recordmill.transforms.text.cleaning.clean_spec import CleanSpec
 from recordmill.transforms.text.descriptions import ScatterResult, ShardPlan, run_files_from_json
-from recordmill.transforms.text.examples import Objective
+from recordmill.transforms.text.examples import Objective, check_special_tokens
 from recordmill.transforms.text.masking import MaskSpec
 from recordmill.transforms.text.objectives import BertObjective, MlmObjective, MlmTokensObjective
 from recordmill.transforms.text.pairing import PairSpec
-from recordmill.transforms.text.run_files import (
-    DamagedRunFileError,
-    RunFile,
-    RunFileInfo,
-    read_run_file,
-)
-from recordmill.transforms.text.tokenization import Vocabulary
+from recordmill.transforms.text.run_files import RunFileInfo
+from recordmill.transforms.text.tokenizer_files import load_tokenizer
 from recordmill.transforms.text.windows import WindowSpec
 
 OBJECTIVES = ("bert", "mlm", "mlm_tokens", "classify")
@@ -74,7 +71,7 @@ class ObjectiveSpec:
 
     def bind(
         self,
-        vocabulary: Vocabulary,
+        vocabulary: Tokenizer,
         seed: int,
         row: RowSpec,
         classes: tuple[str, ...] = (),
@@ -86,7 +83,11 @@ class ObjectiveSpec:
           seed: of every random choice.
           row: what is read of records beside their text.
           classes: the names of class 0, 1, …, once the input was read.
+
+        Raises:
+          UsageError: the tokenizer lacks a special token that the objective needs.
         """
+        check_special_tokens(vocabulary, self.name)
         if self.name == "bert":
             return BertObjective(
                 vocabulary, seed, self.copies, self.pair, self.mask,
@@ -116,12 +117,16 @@ class TextJob(Job):
       lower_case: whether the tokenizer lowers text and strips accents.
       dupe_splits: the splits that get all copies of the text; others get one. None means the
         split called train, or the first one.
+      clean: which documents are dropped, and how text is normalized.
+      allow_special_tokens: the spelling of a special token in text becomes its id.
     """
 
     objective: ObjectiveSpec
     documents: DocumentSpec = field(default_factory=DocumentSpec)
     lower_case: bool = True
     dupe_splits: tuple[str, ...] | None = None
+    clean: CleanSpec = field(default_factory=CleanSpec)
+    allow_special_tokens: bool = False
 
     def __post_init__(self) -> None:
         # Not super(): a dataclass with slots is made anew, and super() knows only the first.
@@ -151,8 +156,13 @@ class TextJob(Job):
         """Returns the options that decide the bytes of shards."""
         options = Job.fingerprint_options(self)
         # Datasets of earlier releases do not have these.
+        options["clean"] = self.clean.fingerprint_options()
+        if not options["clean"]:
+            del options["clean"]
         if self.documents.max_compression_ratio == USUAL_COMPRESSION_RATIO:
             del options["documents"]["max_compression_ratio"]
+        if not self.documents.max_document_bytes:
+            del options["documents"]["max_document_bytes"]
         if self.objective.record_type == "sequence_example":
             del options["objective"]["record_type"]
         if self.objective.name != "classify":
@@ -161,6 +171,8 @@ class TextJob(Job):
             del options["documents"]["row"]
         if self.documents.quotes:
             del options["documents"]["quoting"]
+        if not self.allow_special_tokens:
+            del options["allow_special_tokens"]
         return options
 
     def load_objective(self, classes: tuple[str, ...] = ()) -> Objective:
@@ -171,7 +183,7 @@ class TextJob(Job):
         """Returns the names of class 0, 1, …; known when shards are planned, () for no classes."""
         return self.read_shard_plan().classes
 
-    def load_vocabulary(self) -> Vocabulary:
+    def load_vocabulary(self) -> Tokenizer:
         """Reads the vocabulary alone.
 
         Raises:
@@ -179,7 +191,7 @@ class TextJob(Job):
         """
         path = self.vocabulary_path
         try:
-            return Vocabulary.from_bytes(files.read_bytes(path), "vocab.txt")
+            return load_tokenizer(files.read_bytes(path), "vocab.txt")
         except (FileNotFoundError, UsageError) as error:
             raise DamagedStateError(
                 f"{path} is missing or damaged; start anew with --overwrite"
@@ -280,20 +292,31 @@ class _TextStatistics(JobStatistics):
 
     def summarize(self) -> JobSummary:
         read, used = self._plan.documents_read, self._plan.documents_used
+        dropped = {reason: sum(counts) for reason, counts in self._plan.dropped.items()}
         classes = self._plan.classes
         return JobSummary(
             statistics={split: self._statistics(split) for split in self._lengths},
             counts={
                 "documents_read": read,
                 "documents_written": used,
-                "documents_without_tokens": read - used,
+                "documents_without_tokens": read - used - sum(dropped.values()),
+                **({"dropped": dropped} if self._job.clean.drops else {}),
                 "rejected": self._plan.rejected,
                 "examples": self._examples.total(),
             },
             rejected_files=self._plan.rejected_files,
-            extra_files={LABELS_PATH: labels_file(classes)} if classes else {},
+            extra_files=self._extra_files(classes),
             inputs={"shared_contents": list(self._plan.shared_contents)},
+            dropped_files=self._plan.dropped_files,
         )
+
+    def _extra_files(self, classes: tuple[str, ...]) -> dict[str, bytes]:
+        """Returns the names of classes, and the tokenizer unless that is a vocab.txt."""
+        found = {LABELS_PATH: labels_file(classes)} if classes else {}
+        name = self._job.load_vocabulary().stored_name
+        if name:
+            found[f"_meta/{name}"] = files.read_bytes(self._job.vocabulary_path)
+        return found
 
     def _statistics(self, split: str) -> dict[str, Any]:
         return summarize_examples(
@@ -304,7 +327,13 @@ class _TextStatistics(JobStatistics):
                 "lengths": self._lengths[split],
             },
             padded_length=self._job.objective.padded_length,
-        ) | {"copies": self._copies[split]}
+        ) | {"copies": self._copies[split], **self._dropped(split)}
+
+    def _dropped(self, split: str) -> dict[str, Any]:
+        """Returns the documents of a split that were dropped, by reason."""
+        position = list(self._copies).index(split)
+        counts = {reason: n[position] for reason, n in self._plan.dropped.items() if n[position]}
+        return {"dropped": counts} if self._job.clean.drops else {}
 
 
 def summarize_examples(
@@ -351,30 +380,3 @@ def add_counts(total: Int64s, more: Int64s) -> Int64s:
     longer = longer.copy()
     longer[: len(shorter)] += shorter
     return longer
-
-
-def read_run_files(
-    job: TextJob, level: int, number: int, *, histograms: bool = True
-) -> list[RunFile]:
-    """Reads the tails of the run files of a work item: mostly one, more from a huge file.
-
-    Raises:
-      RunError: one is missing, damaged or of another run; the next run makes it anew.
-    """
-    path = job.description_path(level, number)
-    infos = job.read_run_infos(level, number)
-    if infos is None:
-        raise RunError(f"{path} is missing or damaged; run the same command again")
-    runs = []
-    for info in infos:
-        try:
-            runs.append(read_run_file(info, token=job.workspace.token, histograms=histograms))
-        except DamagedRunFileError as error:
-            # What was merged of it may be gone too: then the levels below are done again.
-            marks = (job.dropped_path(below) for below in range(level + 1))
-            files.delete_quietly([job.description_path(level, number), *marks])
-            raise RunError(
-                f"{info.path} cannot be used: {error}; run the same command again, which makes it "
-                "anew"
-            ) from error
-    return runs

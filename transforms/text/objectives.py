@@ -20,6 +20,7 @@ from recordmill.records.errors import UsageError
 from recordmill.records.hashing import seed_for
 from recordmill.records.schema import Schema
 from recordmill.transforms.sources.kept_fields import KeptField
+from recordmill.transforms.subwords.tokenizer import Ids, Tokenizer
 from recordmill.transforms.text.chunks import Chunks, CutSpec
 from recordmill.transforms.text.examples import (
     ExampleBatch,
@@ -32,7 +33,6 @@ from recordmill.transforms.text.examples import (
 )
 from recordmill.transforms.text.masking import MaskSpec, Predictions, mask_tokens
 from recordmill.transforms.text.pairing import PairSpec, count_pairs, fill_pairs, plan_pairs
-from recordmill.transforms.text.tokenization import Ids, Vocabulary
 from recordmill.transforms.text.windows import (
     WindowSpec,
     count_windows,
@@ -68,7 +68,7 @@ def _mask_counts(ids: Ids, predictions: Predictions, mask_id: int) -> dict[str, 
     now = np.take_along_axis(ids, predictions.positions, axis=1)[real]
     before = predictions.ids[real]
     masked = int((now == mask_id).sum())
-    kept = int((now == before).sum())
+    kept = int(((now == before) & (now != mask_id)).sum())  # the text itself may have [MASK]
     return {
         "predictions": len(now),
         "predictions_masked": masked,
@@ -87,7 +87,7 @@ def _masked_example_bytes(examples: Any, tokens: Any, length: int, predictions: 
 class BertObjective:
     """Masked sentence pairs with next-sentence labels: `formats.bert`."""
 
-    vocabulary: Vocabulary
+    vocabulary: Tokenizer
     seed: int
     copies: int = 10
     pair: PairSpec = field(default_factory=PairSpec)
@@ -165,7 +165,7 @@ class BertObjective:
 class _WindowObjective:
     """The base of `mlm` and `mlm_tokens`: windows over documents or across them."""
 
-    vocabulary: Vocabulary
+    vocabulary: Tokenizer
     seed: int
     copies: int = 10
     window: WindowSpec = field(default_factory=WindowSpec)

@@ -26,7 +26,7 @@ def build_text(
     """Applies the stages of a text job; only small descriptions pass between them."""
     return (
         pipeline
-        | "WorkItems" >> beam.Create(range(tree.tasks), reshuffle=False)
+        | "WorkItems" >> beam.Create(range(tree.work_items), reshuffle=False)
         | "SpreadWorkItems" >> beam.Reshuffle()
         | "Scatter" >> ScatterDocuments(job, limits)  # work item
         | "Regroup" >> RegroupRuns(job, tree)  # run file

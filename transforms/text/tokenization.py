@@ -9,21 +9,20 @@ seconds to import.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from tokenizers.models import WordPiece
 
 from recordmill.records.arrays import Bools, Int64s
 from recordmill.records.codec.jit import kernel
 from recordmill.records.errors import UsageError
 from recordmill.transforms.sources.lines import Lines
+from recordmill.transforms.subwords.tokenizer import Ids, LineTokenizer, SpecialTokens, Tokens
 from recordmill.transforms.text.word_memory import MAX_WORD_CHARS, WordMemory
-
-Ids = npt.NDArray[np.int32]
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
@@ -89,21 +88,36 @@ class Vocabulary:
             return None
         return sum(token != token.lower() for token in words) / len(words)
 
+    @property
+    def kind(self) -> str:
+        """See `Tokenizer`."""
+        return "wordpiece"
+
+    @property
+    def stored_name(self) -> str:
+        """See `Tokenizer`: a dataset names its vocab.txt by checksum alone."""
+        return ""
+
+    @cached_property
+    def special(self) -> SpecialTokens:
+        """See `Tokenizer`."""
+        return SpecialTokens.find(self.ids)
+
     def __len__(self) -> int:
         return len(self.tokens)
+
+    def start(self, *, lower_case: bool, allow_special_tokens: bool = False) -> LineTokenizer:
+        """See `Tokenizer`; `[MASK]` in text is always text, as BERT's own tokenizer has it."""
+        return WordPieceTokenizer(self, lower_case=lower_case)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """See `Tokenizer`: spaces stand between words."""
+        return " ".join(self.tokens[i] for i in ids).replace(" ##", "")
 
 
 def _is_special(token: str) -> bool:
     """Returns whether a token represents no text, such as [unused12] and <S>."""
     return len(token) > 2 and (token[0] + token[-1]) in ("[]", "<>")
-
-
-@dataclass(frozen=True, slots=True)
-class Tokens:
-    """Ids of many lines: line i has `ids[row_splits[i]:row_splits[i + 1]]`."""
-
-    ids: Ids
-    row_splits: Int64s
 
 
 @kernel

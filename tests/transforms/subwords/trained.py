@@ -1,0 +1,91 @@
+"""Small tokenizers of every kind, trained on the spot."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+
+import sentencepiece
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+TEXT = [
+    "The quick brown fox jumps over the lazy dog, and the dog's owner doesn't mind at all.",
+    "We've seen 12,345 waters; they're    flowing\tdown to the sea's shore in 1984.",
+    "In the beginning was the word: naïve café, Straße, “quoted” – the … end!!!",
+    "def main(args):\n    return [x ** 2 for x in range(1000) if x % 7 == 0]\r\n",
+    "吾輩は猫である。名前はまだ無い。どこで生れたかとんと見当がつかぬ。",
+    "привет мир, как дела? שלום עולם مرحبا بالعالم 안녕하세요 세계 🙂🙃 e\u0301",
+    "aaaaaaa abababab ---------- ...... ======== the the the water Water WATER",
+] * 3
+
+LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+QWEN2 = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
+SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+
+
+def byte_pairs(pattern: str = "", *, size: int = 600, prefix_space: bool = False) -> bytes:
+    """A byte-level BPE: of GPT-2's pattern, or another one."""
+    model = Tokenizer(models.BPE())
+    if pattern:
+        split = pre_tokenizers.Split(Regex(pattern), "isolated")
+        model.pre_tokenizer = pre_tokenizers.Sequence(
+            [split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        )
+    else:
+        model.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space)
+    model.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    model.train_from_iterator(
+        TEXT,
+        trainers.BpeTrainer(
+            vocab_size=size, special_tokens=[*SPECIAL, "<|endoftext|>"], initial_alphabet=alphabet,
+            show_progress=False,
+        ),
+    )  # fmt: skip
+    return model.to_str().encode()
+
+
+def unigram_json(*, size: int = 400) -> bytes:
+    """A Unigram of `tokenizers`, normalized as XLM-RoBERTa and T5 are."""
+    model = Tokenizer(models.Unigram())
+    model.normalizer = normalizers.Sequence(
+        [normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")]
+    )
+    model.pre_tokenizer = pre_tokenizers.Metaspace()
+    model.decoder = decoders.Metaspace()
+    model.train_from_iterator(
+        TEXT,
+        trainers.UnigramTrainer(
+            vocab_size=size, special_tokens=SPECIAL, unk_token="<unk>", show_progress=False
+        ),
+    )
+    return model.to_str().encode()
+
+
+def word_pieces_json(*, lower_case: bool = True) -> bytes:
+    """BERT's tokenizer as `transformers` writes it."""
+    model = Tokenizer(models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=100))
+    model.normalizer = normalizers.BertNormalizer(lowercase=lower_case)
+    model.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    model.train_from_iterator(
+        TEXT, trainers.WordPieceTrainer(vocab_size=400, special_tokens=special, show_progress=False)
+    )
+    return model.to_str().encode()
+
+
+def pieces(kind: str = "unigram", *, size: int = 300, **options: object) -> bytes:
+    """A SentencePiece .model of the library's own trainer."""
+
+    def lines() -> Iterator[str]:
+        yield from (line.replace("\n", " ") for line in TEXT)
+
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=lines(), model_writer=model, vocab_size=size, model_type=kind,
+        hard_vocab_limit=False, minloglevel=9, num_threads=1, **options,
+    )  # fmt: skip
+    return model.getvalue()

@@ -1,0 +1,227 @@
+"""Hugging Face's tokenizer.json, and GPT-2's two files, which become one.
+
+What is added around text (`post_processor`), truncated or padded by such a file is the objective's
+affair, and left out: the ids are those of `encode(line, add_special_tokens=False)`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+from tokenizers import Tokenizer as LibraryModel
+
+from recordmill.records.arrays import Bools
+from recordmill.records.typed_json import FormatError, decode
+from recordmill.transforms.subwords.errors import unusable
+from recordmill.transforms.subwords.library_lines import LibraryTokenizer
+from recordmill.transforms.subwords.tokenizer import LineTokenizer, SpecialTokens
+
+_KINDS = {"BPE": "bpe", "Unigram": "unigram", "WordPiece": "wordpiece"}
+_MOST_IDS = 1 << 24
+_Id = Annotated[int, msgspec.Meta(ge=0, lt=_MOST_IDS)]
+
+
+class AddedToken(msgspec.Struct, frozen=True):
+    """A token that is found in the text before the model sees it.
+
+    Attributes:
+      special: it stands for no text of a document, unless special tokens are allowed.
+      normalized: it is looked for in the normalized text.
+    """
+
+    id: _Id
+    content: str
+    special: bool = False
+    normalized: bool = True
+
+
+class _Model(msgspec.Struct, frozen=True):
+    vocab: dict[str, _Id] | list[tuple[str, float]]
+    type: str = ""
+    dropout: float | None = None
+    continuing_subword_prefix: str | None = None
+
+
+class _File(msgspec.Struct, frozen=True):
+    """tokenizer.json, as far as it is read here; the library reads all of it."""
+
+    model: _Model
+    added_tokens: list[AddedToken] = msgspec.field(default_factory=list)
+    normalizer: dict[str, Any] | None = None
+    pre_tokenizer: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class JsonTokenizer:
+    """A tokenizer.json.
+
+    Attributes:
+      data: the file's content.
+      source: its path.
+
+    Raises:
+      UsageError: it is none, or has a model of another kind.
+    """
+
+    data: bytes
+    source: str
+    stored_name: str = "tokenizer.json"
+
+    def __post_init__(self) -> None:
+        model = self.file.model
+        if self.kind not in _KINDS.values():
+            raise unusable(self.source, f"its model is {model.type!r}, not {_listed()}")
+        if model.dropout:
+            raise unusable(self.source, "its model has dropout, which draws at random; set it to 0")
+
+    @cached_property
+    def file(self) -> _File:
+        """The content of the file."""
+        try:
+            return decode(self.data, _File)
+        except FormatError as error:
+            raise unusable(self.source, f"of a tokenizer.json, {error}") from error
+
+    @cached_property
+    def kind(self) -> str:
+        """See `Tokenizer`."""
+        model = self.file.model
+        return _KINDS.get(model.type, "" if model.type else _kind_of_old_files(model))
+
+    @cached_property
+    def ids(self) -> Mapping[str, int]:
+        """See `Tokenizer`."""
+        vocab = self.file.model.vocab
+        words = vocab if isinstance(vocab, dict) else {w: i for i, (w, _) in enumerate(vocab)}
+        return words | {token.content: token.id for token in self.file.added_tokens}
+
+    @cached_property
+    def tokens(self) -> tuple[str, ...]:
+        """See `Tokenizer`."""
+        tokens = [""] * (max(self.ids.values(), default=-1) + 1)
+        for token, token_id in self.ids.items():
+            tokens[token_id] = token
+        return tuple(tokens)
+
+    @cached_property
+    def special(self) -> SpecialTokens:
+        """See `Tokenizer`; where no token is added, those of the vocabulary are looked at."""
+        added = {token.content: token.id for token in self.file.added_tokens}
+        return SpecialTokens.find(added or self.ids)
+
+    @cached_property
+    def checksum(self) -> str:
+        """See `Tokenizer`."""
+        return hashlib.blake2b(self.data, digest_size=16).hexdigest()
+
+    @cached_property
+    def continues_word(self) -> Bools:
+        """See `Tokenizer`: in BPE and Unigram, words begin at spaces."""
+        special = {token.content for token in self.file.added_tokens}
+        if self.kind == "wordpiece":
+            prefix = self.file.model.continuing_subword_prefix or "##"
+            return np.array([token.startswith(prefix) for token in self.tokens], np.bool_)
+        starts = ("Ġ", "Ċ", "ĉ", "▁", " ")
+        return np.array([t not in special and not t.startswith(starts) for t in self.tokens])
+
+    @property
+    def share_of_capitals(self) -> float | None:
+        """None: the file says itself whether text is lower-cased."""
+        return None
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def library(self, *, allow_special_tokens: bool = False) -> Any:
+        """Returns the tokenizer of `tokenizers`.
+
+        Raises:
+          UsageError: the library cannot read the file.
+        """
+        try:
+            model = LibraryModel.from_str(self.data.decode("utf-8"))
+        except Exception as error:  # the library raises no narrower type
+            raise unusable(self.source, error) from error
+        model.no_truncation()
+        model.no_padding()
+        model.encode_special_tokens = not allow_special_tokens
+        return model
+
+    def start(self, *, lower_case: bool, allow_special_tokens: bool = False) -> LineTokenizer:
+        """See `Tokenizer`."""
+        library = self.library(allow_special_tokens=allow_special_tokens)
+
+        def encode(lines: list[str]) -> list[list[int]]:
+            encodings = library.encode_batch_fast(lines, add_special_tokens=False)
+            return [encoding.ids for encoding in encodings]
+
+        return LibraryTokenizer(encode)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """See `Tokenizer`."""
+        text: str = self.library().decode(list(ids), skip_special_tokens=False)
+        return text
+
+
+def _listed() -> str:
+    return " or ".join((", ".join(list(_KINDS)[:-1]), list(_KINDS)[-1]))
+
+
+def _kind_of_old_files(model: _Model) -> str:
+    """Returns the kind of a model without a type, by what it has."""
+    if isinstance(model.vocab, list):
+        return "unigram"
+    return "wordpiece" if model.continuing_subword_prefix == "##" else "bpe"
+
+
+def gpt2_tokenizer(encoder: bytes, merges: bytes, source: str) -> JsonTokenizer:
+    """Returns GPT-2's encoder.json and vocab.bpe as one tokenizer.json with the same ids.
+
+    Raises:
+      UsageError: they are not these files.
+    """
+    try:
+        vocab = decode(encoder, dict[str, _Id])
+    except FormatError as error:
+        raise unusable(source, f"of an encoder.json, {error}") from error
+    try:
+        lines = merges.decode("utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise unusable(source, f"its vocab.bpe must be UTF-8: {error}") from error
+    lines = lines[1:] if lines[0].startswith("#version") else lines
+    pairs = [line.rstrip("\r") for line in lines if line.strip()]
+    for pair in pairs:
+        left, space, right = pair.partition(" ")
+        if not space or not {left, right, left + right} <= vocab.keys():
+            raise unusable(source, f"its vocab.bpe merges {pair!r}, not in encoder.json")
+    added = [token for token in ("<|endoftext|>",) if token in vocab]
+    return JsonTokenizer(json.dumps(_gpt2_file(vocab, pairs, added)).encode(), source)
+
+
+def _gpt2_file(vocab: dict[str, int], merges: list[str], added: list[str]) -> dict[str, Any]:
+    return {
+        "version": "1.0",
+        "added_tokens": [
+            {
+                "id": vocab[token], "content": token, "single_word": False, "lstrip": False,
+                "rstrip": False, "normalized": False, "special": True,
+            }
+            for token in added
+        ],
+        "normalizer": None,
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True},
+        "post_processor": None,
+        "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True},
+        "model": {
+            "type": "BPE", "dropout": None, "unk_token": None,
+            "continuing_subword_prefix": "", "end_of_word_suffix": "", "fuse_unk": False,
+            "vocab": vocab, "merges": merges,
+        },
+    }  # fmt: skip

@@ -1,0 +1,143 @@
+"""SentencePiece's .model: Unigram and BPE (Kudo and Richardson 2018, arXiv:1808.06226)."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from sentencepiece import SentencePieceProcessor
+
+from recordmill.records.arrays import Bools
+from recordmill.transforms.subwords import piece_file
+from recordmill.transforms.subwords.errors import unusable
+from recordmill.transforms.subwords.library_lines import LibraryTokenizer
+from recordmill.transforms.subwords.piece_file import PieceFile, read_piece_file
+from recordmill.transforms.subwords.tokenizer import LineTokenizer, SpecialTokens
+
+_KINDS = {piece_file.UNIGRAM: "unigram", piece_file.BPE: "bpe"}
+
+
+@dataclass(frozen=True)
+class PieceTokenizer:
+    """A .model of SentencePiece.
+
+    Attributes:
+      data: the file's content.
+      source: its path.
+
+    Raises:
+      UsageError: it is none, or of another kind than Unigram and BPE.
+    """
+
+    data: bytes
+    source: str
+    stored_name: str = "spiece.model"
+
+    def __post_init__(self) -> None:
+        if self.file.model_type not in _KINDS:
+            raise unusable(self.source, "its model_type is neither unigram nor bpe")
+
+    @cached_property
+    def file(self) -> PieceFile:
+        """The content of the file."""
+        try:
+            return read_piece_file(self.data)
+        except ValueError as error:
+            raise unusable(self.source, f"of a SentencePiece model, {error}") from error
+
+    @property
+    def kind(self) -> str:
+        """See `Tokenizer`."""
+        return _KINDS[self.file.model_type]
+
+    @cached_property
+    def tokens(self) -> tuple[str, ...]:
+        """See `Tokenizer`."""
+        return tuple(piece for piece, _, _ in self.file.pieces)
+
+    @cached_property
+    def ids(self) -> Mapping[str, int]:
+        """See `Tokenizer`."""
+        return {token: i for i, token in enumerate(self.tokens)}
+
+    @cached_property
+    def special(self) -> SpecialTokens:
+        """See `Tokenizer`: by spelling, and as the model itself says it."""
+        found = SpecialTokens.find(self._special_ids)
+        library = self.library()
+        said = {
+            "pad_id": library.pad_id(), "unknown_id": library.unk_id(),
+            "begin_of_text_id": library.bos_id(), "end_of_text_id": library.eos_id(),
+        }  # fmt: skip
+        return replace(found, **{role: i for role, i in said.items() if i >= 0})
+
+    @cached_property
+    def _special_ids(self) -> dict[str, int]:
+        kinds = (piece_file.CONTROL, piece_file.UNKNOWN, piece_file.USER_DEFINED)
+        return {p: i for i, (p, _, kind) in enumerate(self.file.pieces) if kind in kinds}
+
+    @cached_property
+    def checksum(self) -> str:
+        """See `Tokenizer`."""
+        return hashlib.blake2b(self.data, digest_size=16).hexdigest()
+
+    @cached_property
+    def continues_word(self) -> Bools:
+        """See `Tokenizer`: words begin at spaces."""
+        special = self._special_ids
+        return np.array([t not in special and not t.startswith("▁") for t in self.tokens])
+
+    @property
+    def share_of_capitals(self) -> float | None:
+        """None: the model says itself whether text is lower-cased."""
+        return None
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def library(self) -> Any:
+        """Returns the processor of `sentencepiece`.
+
+        Raises:
+          UsageError: the library cannot read the file.
+        """
+        processor = SentencePieceProcessor()
+        try:
+            processor.LoadFromSerializedProto(self.data)
+        except RuntimeError as error:
+            raise unusable(self.source, error) from error
+        return processor
+
+    def start(self, *, lower_case: bool, allow_special_tokens: bool = False) -> LineTokenizer:
+        """See `Tokenizer`."""
+        library = self.library()
+        if not allow_special_tokens:
+            return LibraryTokenizer(lambda lines: library.encode(lines))
+        return LibraryTokenizer(lambda lines: [self._encode_special(library, x) for x in lines])
+
+    def _encode_special(self, library: Any, line: str) -> list[int]:
+        """Encodes the text between control symbols, which become their ids."""
+        ids: list[int] = []
+        for part in self._control.split(line):
+            if part in self._special_ids:
+                ids.append(self._special_ids[part])
+            elif part:
+                ids += library.encode(part)
+        return ids
+
+    @cached_property
+    def _control(self) -> re.Pattern[str]:
+        """Matches the control symbols; user-defined symbols are found by the library anyway."""
+        kinds = (piece_file.CONTROL, piece_file.UNKNOWN)
+        spelled = [re.escape(piece) for piece, _, kind in self.file.pieces if kind in kinds]
+        return re.compile(f"({'|'.join(sorted(spelled, key=len, reverse=True))})")
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """See `Tokenizer`."""
+        text: str = self.library().decode(list(ids))
+        return text
