@@ -160,7 +160,7 @@ def test_near_duplicates_are_dropped_too(
     assert counts(output)["documents_written"] == DOCUMENTS
 
 
-@pytest.mark.parametrize("how", ["exact", "near"])
+@pytest.mark.parametrize("how", ["exact", pytest.param("near", marks=pytest.mark.slow)])
 def test_two_workers_and_other_work_items_give_the_same_bytes(
     planted: Planted,
     finished: Callable[[str], Finished],
