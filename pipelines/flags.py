@@ -79,6 +79,7 @@ class TextInputFlags(InputFlags):
     delimiter: str | None
     quoting: str
     max_compression_ratio: int
+    max_document_bytes: int
     allow_outside: list[str] | None
     encoding: str
     encoding_errors: str

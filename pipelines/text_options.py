@@ -78,6 +78,10 @@ def add_input_arguments(parser: argparse.ArgumentParser) -> None:
         help="A compressed file that unpacks to more than 64 MiB and more than N times its size is "
         "read up to there, and rejected.",
     )  # fmt: skip
+    group.add_argument(
+        "--max_document_bytes", type=int, default=0, metavar="N",
+        help="A document with more than N bytes of text is rejected; 0 for no limit.",
+    )  # fmt: skip
     add_boundary_argument(group)
     add_budget_argument(group)
     group.add_argument(
@@ -258,6 +262,7 @@ def document_spec(
         options.text_field, split_by, options.header, tuple(name.strip() for name in columns),
         "\t" if named in ("tab", "\\t") else named, quoting=options.quoting,
         max_compression_ratio=options.max_compression_ratio,
+        max_document_bytes=options.max_document_bytes,
     )  # fmt: skip
 
 

@@ -156,6 +156,7 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
     def __init__(self, request: TextRequest) -> None:
         super().__init__(request.job)
         self._request = request
+        self.vocab_file = request.vocab_file
         if request.job.objective.name == "classify":
             self.metadata = (LABELS_PATH,)
 

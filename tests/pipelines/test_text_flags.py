@@ -115,6 +115,7 @@ ROWS = (
     ),
     Row("--max_rejected=1", (MLM, INVALID), outcome="status"),
     Row("--allow_outside={folder}", (MLM, LINKED, "--max_rejected=1")),
+    Row("--max_document_bytes=300", (MLM, "--max_rejected=1")),
     Row(
         "--max_compression_ratio=2000",
         (MLM, "--input={folder}/dense.txt.gz"),

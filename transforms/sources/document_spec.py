@@ -37,6 +37,7 @@ class DocumentSpec:
       quoting: "csv": quotes enclose fields of CSV and TSV, with "none" they are characters.
       max_compression_ratio: a compressed file that unpacks to more than so many times its size,
         and to more than 64 MiB, is read up to there, and rejected.
+      max_document_bytes: a document with more bytes of text is rejected; 0 for no limit.
 
     Raises:
       UsageError: a value is none of the valid ones, or Python does not know the encoding.
@@ -56,6 +57,7 @@ class DocumentSpec:
     row: RowSpec = field(default_factory=RowSpec)
     quoting: str = "csv"
     max_compression_ratio: int = USUAL_COMPRESSION_RATIO
+    max_document_bytes: int = 0
 
     def __post_init__(self) -> None:
         one_of("--documents", self.documents, DOCUMENTS)
@@ -79,6 +81,10 @@ class DocumentSpec:
         if self.max_compression_ratio < 1:
             raise UsageError(
                 f"--max_compression_ratio must be at least 1, got {self.max_compression_ratio}"
+            )
+        if self.max_document_bytes < 0:
+            raise UsageError(
+                f"--max_document_bytes must be at least 0, got {self.max_document_bytes}"
             )
         one_of("--encoding_errors", self.encoding_errors, ("strict", "replace"))
         try:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from recordmill.records.errors import RunError
 from recordmill.transforms.storage import files
 from recordmill.transforms.text.job import TextJob
@@ -20,16 +23,22 @@ def read_run_files(
     infos = job.read_run_infos(level, number)
     if infos is None:
         raise RunError(f"{path} is missing or damaged; run the same command again")
-    runs = []
-    for info in infos:
-        try:
-            runs.append(read_run_file(info, token=job.workspace.token, histograms=histograms))
-        except DamagedRunFileError as error:
-            # What was merged of it may be gone too: then the levels below are done again.
-            marks = (job.dropped_path(below) for below in range(level + 1))
-            files.delete_quietly([job.description_path(level, number), *marks])
-            raise RunError(
-                f"{info.path} cannot be used: {error}; run the same command again, which makes it "
-                "anew"
-            ) from error
-    return runs
+    token = job.workspace.token
+    with made_anew(job, level, number):
+        return [read_run_file(info, token=token, histograms=histograms) for info in infos]
+
+
+@contextmanager
+def made_anew(job: TextJob, level: int, number: int) -> Iterator[None]:
+    """Sees to it that the next run makes the run files of a work item anew if one is damaged.
+
+    Raises:
+      RunError: one is.
+    """
+    try:
+        yield
+    except DamagedRunFileError as error:
+        # What was merged of it may be gone too: then the levels below are done again.
+        marks = (job.dropped_path(below) for below in range(level + 1))
+        files.delete_quietly([job.description_path(level, number), *marks])
+        raise RunError(f"{error}; run the same command again, which makes it anew") from error

@@ -161,6 +161,8 @@ class TextJob(Job):
             del options["clean"]
         if self.documents.max_compression_ratio == USUAL_COMPRESSION_RATIO:
             del options["documents"]["max_compression_ratio"]
+        if not self.documents.max_document_bytes:
+            del options["documents"]["max_document_bytes"]
         if self.objective.record_type == "sequence_example":
             del options["objective"]["record_type"]
         if self.objective.name != "classify":

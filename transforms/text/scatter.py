@@ -19,6 +19,7 @@ import numpy as np
 from recordmill.records.arrays import Int64s
 from recordmill.records.errors import RunError
 from recordmill.records.hashing import seed_for
+from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.content_sample import ContentSample
 from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.dataset.labels import check_class_count
@@ -313,19 +314,19 @@ class _ScatterDoFn(beam.DoFn):
     def __init__(self, job: TextJob, limits: ScatterLimits) -> None:
         self._job = job
         self._limits = limits
-        self._documents = beam.metrics.Metrics.counter("recordmill", "documents_read")
 
     def setup(self) -> None:
         self._scatterer = Scatterer(self._job, self._limits)
 
     def process(self, number: int) -> Iterator[int]:
-        try:
-            result = self._scatterer.run(number)
-        except RunError as error:
-            fail(self._job, error)
-        self._documents.inc(result.documents_read)
-        for reason, count in result.rejected.items():
-            beam.metrics.Metrics.counter("recordmill", f"rejected_{reason}").inc(count)
+        with counters.work_item():
+            try:
+                result = self._scatterer.run(number)
+            except RunError as error:
+                fail(self._job, error)
+            counters.count("documents_read", result.documents_read)
+            counters.count("documents_written", result.documents_used)
+            counters.count_rejects(result.rejected)
         yield number
 
 
