@@ -101,6 +101,8 @@ class TextFlags(TextInputFlags, JobFlags):
     normalize: str
     min_tokens: int
     max_tokens: int | None
+    deduplicate: str
+    near_threshold: float
     list_dropped: bool
     check_case: bool
     input_file: str | None

@@ -57,6 +57,8 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "normalize": "--normalize=nfkc",
         "min_tokens": "--min_tokens=50",
         "max_tokens": "--max_tokens=100000",
+        "deduplicate": "--deduplicate=exact",
+        "near_threshold": "--near_threshold=0.9",
         "list_dropped": "--list_dropped",
         "check_case": "--no-check_case",
         "task": "--task=mlm",

@@ -241,6 +241,12 @@ ROWS = (
     Row("--normalize=nfkc", (MLM, "--input={folder}/wide.txt")),
     Row("--min_tokens=20"),
     Row("--max_tokens=100"),
+    Row("--deduplicate=exact", (MLM, "--input={folder}/wide.txt")),
+    Row(
+        "--near_threshold=0.3",
+        (MLM, "--input={folder}/similar.txt", "--deduplicate=near"),
+        (((MLM,), "--near_threshold has no effect without --deduplicate=near"),),
+    ),
     Row(
         "--list_dropped",
         (MLM, "--min_tokens=20"),
@@ -373,6 +379,9 @@ def folder(shared_folder: SharedFolder) -> Path:
         (folder / "other.txt").write_text(bert_text(documents[:30]), encoding="utf-8")
         wide = "\n\n".join("the \uff50\uff45\uff4e of the man" for _ in range(40))
         (folder / "wide.txt").write_text(wide, encoding="utf-8")
+        halves = [line[: len(line) // 2] for line in lines[:20]]
+        similar = "\n\n".join([*lines[:20], *halves])
+        (folder / "similar.txt").write_text(similar, encoding="utf-8")
         (folder / "linked").mkdir()
         (folder / "linked/own.txt").write_text(bert_text(documents[:9]), encoding="utf-8")
         (folder / "linked/other.txt").symlink_to("../other.txt")

@@ -42,6 +42,7 @@ from recordmill.transforms.text.chunks import (
 )
 from recordmill.transforms.text.cleaning.cleaner import DocumentCleaner
 from recordmill.transforms.text.cleaning.dropped import DropList, holds_dropped
+from recordmill.transforms.text.cleaning.fingerprinting import load_duplicates
 from recordmill.transforms.text.cleaning.unicode_forms import LineNormalizer
 from recordmill.transforms.text.descriptions import ScatterResult
 from recordmill.transforms.text.examples import Objective
@@ -128,7 +129,11 @@ class Scatterer:
             DropList(listed=self._job.clean.list_dropped) as drops,
         ):
             cleaner: DocumentCleaner[tuple[int, Chunks]] = DocumentCleaner(
-                self._job.clean, self._normalizer, None, self._splits, drops
+                self._job.clean,
+                self._normalizer,
+                load_duplicates(self._job, number),
+                self._splits,
+                drops,
             )
             parts: list[list[Chunks]] = [[] for _ in self._shares]
             progress = _Progress(number, most_tokens, parts, rejects, cleaner)
