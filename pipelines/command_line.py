@@ -57,6 +57,7 @@ _COMMANDS = {
 }
 
 
+_MOST_CHARACTERS = 3000  # of an error
 _BROKEN_PIPE_STATUS = 128 + 13  # as a shell reports a process that SIGPIPE has killed
 _ENGINE_THREADS = (BEAM_WORKER_THREAD, "pipeline")  # the second one is that of `engines/local.py`
 
@@ -220,7 +221,16 @@ def _discard_output() -> None:
 
 def _print_error(error: object) -> None:
     with suppress(OSError):  # the terminal may be closed
-        print(f"recordmill: {error}", file=sys.stderr)
+        print(f"recordmill: {_shortened(str(error))}", file=sys.stderr)
+
+
+def _shortened(text: str) -> str:
+    """Returns a message without its middle where it repeats what an input holds at length."""
+    left_out = len(text) - _MOST_CHARACTERS
+    if left_out <= 0:
+        return text
+    half = _MOST_CHARACTERS // 2
+    return f"{text[:half]} [… {left_out} characters …] {text[-half:]}"
 
 
 def _end(status: int, *, at_once: bool = False) -> int:

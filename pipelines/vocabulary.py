@@ -23,6 +23,7 @@ from recordmill.pipelines.engines.choice import Engine
 from recordmill.pipelines.engines.error_text import one_line
 from recordmill.pipelines.engines.local import JobSize
 from recordmill.pipelines.planning.text_planner import work_item_bytes
+from recordmill.pipelines.temporary_folders import make_folder_beside, remove_folder
 from recordmill.pipelines.tensorflow_loading import load_tensorflow
 from recordmill.records.errors import RunError, UsageError
 from recordmill.transforms.dataset.run_state import read_json
@@ -86,10 +87,19 @@ class VocabRequest:
 
 @contextmanager
 def _work_folder(output: str) -> Iterator[str]:
-    """Makes a folder beside the output, which every worker can reach, and removes it at the end."""
+    """Makes a folder beside the output, which every worker can reach, and removes it at the end.
+
+    What a killed run left beside a local output is removed first.
+    """
+    if files.is_local(output):
+        work = make_folder_beside(output)
+        try:
+            yield work
+        finally:
+            remove_folder(work)
+        return
     folder, _, name = output.rpartition("/")
-    beside = files.join(folder or ("/" if output.startswith("/") else "."), "")
-    work = f"{beside}.{name}.{uuid.uuid4().hex[:12]}.tmp"
+    work = files.join(folder, f".{name}.{uuid.uuid4().hex[:12]}.tmp")
     files.make_folder(work)
     try:
         yield work
@@ -230,8 +240,9 @@ def write_vocabulary(
         run = CountingRun(engine, count, input_bytes)
         words, characters = count_words(run, spec, sketch)
         totals = read_json(spec.totals_path)
-    _check_totals(totals, request.max_rejected)
-    chosen = choose_words(words, characters, learn)
-    tokens = learn_vocabulary(chosen, learn)
-    files.write_bytes(request.output, "".join(f"{token}\n" for token in tokens).encode())
+        _check_totals(totals, request.max_rejected)
+        chosen = choose_words(words, characters, learn)
+        tokens = learn_vocabulary(chosen, learn)
+        content = "".join(f"{token}\n" for token in tokens).encode()
+        files.write_bytes(request.output, content, partial_folder=work)
     return VocabularySummary(len(tokens), len(chosen), len(words), totals["words"])

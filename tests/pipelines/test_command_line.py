@@ -14,6 +14,8 @@ import pytest
 from recordmill.pipelines import command_line
 from recordmill.pipelines.command_line import main
 
+from ..pictures import jpeg
+
 
 @pytest.mark.parametrize("arguments", [["help"], ["--help"], ["-h"]])
 def test_help_lists_the_commands(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -29,6 +31,21 @@ def test_no_command_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.startswith("usage: recordmill COMMAND")
     assert main(["txt"]) == 2
     assert "did you mean 'text'?" in capsys.readouterr().err
+
+
+def test_an_error_that_repeats_a_long_input_is_cut(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "labels.csv"
+    table.write_text("[" * 50_000 + "filenam,label\n0.jpg,1\n")
+    (tmp_path / "0.jpg").write_bytes(jpeg(8, 8))
+    flags = [f"--input={tmp_path}", f"--annotations={table}", f"--output={tmp_path}/ds"]
+    assert main(["images", *flags, "--direct_num_workers=1", "--image_size=8"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("recordmill: --path_field must name the column of ")
+    assert line.endswith("[filenam, label")
+    assert re.search(r"\[ \[… 4\d{4} characters …\] \[", line)
+    assert len(line) < 3100
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -212,7 +212,7 @@ class TestRestart:
         assert (output / "notes.txt").read_text() == "mine"
         assert not (output / "validation").exists()
         listed = {*shard_bytes(output), *manifest(output)["files"]}
-        listed |= {"_SUCCESS", "_meta/manifest.json", "notes.txt"}
+        listed |= {"_SUCCESS", "_meta/manifest.json", "_meta/run.json", "notes.txt"}
         there = {str(p.relative_to(output)) for p in output.rglob("*") if p.is_file()}
         assert there == listed
 

@@ -24,6 +24,7 @@ REASONS = {
     "wrong_number_of_fields": "the row has more or fewer fields than the header",
     "broken_row": "the row cannot be read as CSV; see --quoting",
     "line_too_long": "the record is longer than 64 MiB",
+    "document_too_long": "the document has more text than --max_document_bytes",
     "broken_file": "the file ends too early or is damaged; what came before is used",
     # text and images
     "outside_input": "a link or an annotation leads outside of the input; see --allow_outside",

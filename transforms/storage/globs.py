@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from apache_beam.io.filesystem import FileSystem
 from apache_beam.io.filesystems import FileSystems
 
-from recordmill.records.manifest import MANIFEST_PATH, REJECTED_PATH, SUCCESS_PATH
+from recordmill.records.manifest import DROPPED_PATH, MANIFEST_PATH, REJECTED_PATH, SUCCESS_PATH
 from recordmill.records.shards import ShardName
 from recordmill.transforms.storage import compat, files
 from recordmill.transforms.storage.boundary import Boundary
@@ -28,7 +28,8 @@ _WILDCARD = re.compile(r"[*?\[]")
 # folder's path ends in "/"), and what is no regular file.
 BROKEN_LINK, OUTSIDE, NOT_REGULAR = -2, -3, -4
 _WRITTEN = (
-    SUCCESS_PATH, MANIFEST_PATH, f"{REJECTED_PATH}/rejected-000000.jsonl", "features.json",
+    SUCCESS_PATH, MANIFEST_PATH, f"{REJECTED_PATH}/rejected-000000.jsonl",
+    f"{DROPPED_PATH}/dropped-000000.jsonl.gz", "features.json",
     ShardName("train", 0, 1).path, "_tmp/plan.json",
 )  # fmt: skip
 
