@@ -7,10 +7,11 @@ rest, by the parsers themselves.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from textwrap import wrap
 
 from recordmill.pipelines.flag_table import read_table
 
-_FLAG_WIDTH = 27
+_WIDTH, _FLAG_WIDTH = 80, 27
 _MOST_DEFAULT = 16  # characters
 
 COMMAND_GROUPS = {
@@ -178,7 +179,9 @@ def page_help(name: str) -> str:
             text = meaning or ", ".join(filter(None, known["values"]))
             if known["default"] != "false" and 0 < len(known["default"]) <= _MOST_DEFAULT:
                 text += f" [{known['default']}]"
-            lines.append(f"  {shown:<{_FLAG_WIDTH}} {text}")
+            first, *more_lines = wrap(text, _WIDTH - _FLAG_WIDTH - 3)
+            lines.append(f"  {shown:<{_FLAG_WIDTH}} {first}")
+            lines += [f"  {'':<{_FLAG_WIDTH}} {line}" for line in more_lines]
     more = f"; {page.more}" if page.more else ""
     return "\n".join(
         [
