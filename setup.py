@@ -43,6 +43,7 @@ VOCAB = [
     "tensorflow-transform>=1.21,<1.22",
     "tfx-bsl>=1.21,<1.22",
 ]
+FTFY = ["ftfy>=6.3,<7"]  # --normalize=ftfy alone
 DOCS = [
     "mkdocs>=1.6,<2",
     "mkdocs-material>=9.5,<10",
@@ -61,6 +62,7 @@ setup(
     packages=PACKAGES,
     package_data={
         **{f"recordmill.{folder}": ["py.typed", "*.pyi"] for folder in FOLDERS},
+        "recordmill.pipelines": ["*.pyi", "*.json", "py.typed"],
         "recordmill.pipelines.inspection": ["*.j2"],
     },
     install_requires=[
@@ -73,12 +75,14 @@ setup(
     extras_require={
         "beam": [*BEAM, *VOCAB],
         "gcp": [*BEAM, *VOCAB, *beam("[gcp]")],
+        "ftfy": FTFY,
         "docs": [*BEAM, *VOCAB, *DOCS],  # flags and API are read from the code
         "dev": [
             *BEAM,
             *VOCAB,
             *DOCS,
             *beam("[aws,gcp]"),
+            *FTFY,
             "filelock>=3.24,<5",
             "gcp-storage-emulator>=2026.7",
             "moto[s3]>=5,<6",

@@ -24,13 +24,13 @@ from recordmill.transforms.text.scatter import ScatterDocuments
 from recordmill.transforms.text.shard_plan import PlanShards
 
 
-class CountTasks(beam.DoFn):
+class CountWorkItems(beam.DoFn):
     """Counts what passes, as any DoFn of a user's might do more."""
 
-    def process(self, task: int) -> Iterator[int]:
-        """Lets a task's number pass."""
-        beam.metrics.Metrics.counter("own", "tasks").inc()
-        yield task
+    def process(self, work_item: int) -> Iterator[int]:
+        """Lets a work item's number pass."""
+        beam.metrics.Metrics.counter("own", "work_items").inc()
+        yield work_item
 
 
 def main(arguments: list[str]) -> None:
@@ -46,9 +46,9 @@ def main(arguments: list[str]) -> None:
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
         built = (
             pipeline
-            | "Tasks" >> beam.Create(range(tree.tasks))
+            | "WorkItems" >> beam.Create(range(tree.work_items))
             | "Scatter" >> ScatterDocuments(job)
-            | "CountTasks" >> beam.ParDo(CountTasks())
+            | "CountWorkItems" >> beam.ParDo(CountWorkItems())
             | "Regroup" >> RegroupRuns(job, tree)
             | "PlanShards" >> PlanShards(job, tree)
             | "Build" >> BuildShards(job, tree)  # examples in a shard

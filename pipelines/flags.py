@@ -79,6 +79,7 @@ class TextInputFlags(InputFlags):
     delimiter: str | None
     quoting: str
     max_compression_ratio: int
+    max_document_bytes: int
     allow_outside: list[str] | None
     encoding: str
     encoding_errors: str
@@ -97,6 +98,12 @@ class TextFlags(TextInputFlags, JobFlags):
     label_field: str | None
     labels: str
     keep_fields: str
+    normalize: str
+    min_tokens: int
+    max_tokens: int | None
+    deduplicate: str
+    near_threshold: float
+    list_dropped: bool
     check_case: bool
     input_file: str | None
     output_file: str | None
@@ -120,6 +127,21 @@ class TextFlags(TextInputFlags, JobFlags):
     do_whole_word_mask: bool
     max_ngram_size: int
     replacement: str
+    # Language models.
+    format: str | None
+    packing: str | None
+    pad_id: int | None
+    eos_id: int | None
+    prompt_field: str
+    loss_mask: bool
+    fim_rate: float
+    fim_spm_rate: float
+    noise_density: float
+    mean_noise_span_length: float
+    denoisers: str
+    first_sentinel_id: int | None
+    sentence_order: bool
+    no_nsp: bool
 
 
 @dataclass(frozen=True)

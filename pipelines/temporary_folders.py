@@ -1,4 +1,4 @@
-"""Folders in TMPDIR: what a process makes there, and what killed ones have left.
+"""Folders in TMPDIR, or beside an output: what a process makes, and what killed ones have left.
 
 A folder's name has the process, which holds a lock on it: process numbers repeat, and those of
 another container mean nothing here, but the lock is gone when the process is.
@@ -12,6 +12,7 @@ import re
 import shutil
 import stat
 import tempfile
+import uuid
 from collections.abc import Iterable
 from contextlib import suppress
 
@@ -27,11 +28,35 @@ def prefix() -> str:
 def make_folder(base: str | None = None) -> str:
     """Makes a folder that only this user can enter, in `base` or in TMPDIR."""
     folder = tempfile.mkdtemp(prefix=prefix(), dir=base)
+    _hold(folder)
+    return folder
+
+
+def make_folder_beside(path: str) -> str:
+    """Makes a hidden folder for a local file that is not there yet, beside it.
+
+    Workers of other users, as a cluster may have them, can enter it where they can enter the
+    folder around it. What a killed process left beside this file is removed before.
+    """
+    folder, before = _beside(path)
+    _remove_leftovers(folder, before)
+    made = os.path.join(folder, f"{before}{prefix()}{uuid.uuid4().hex[:8]}")
+    os.mkdir(made)
+    _hold(made)
+    return made
+
+
+def _beside(path: str) -> tuple[str, str]:
+    """Returns the folder of a file, and the beginning of the names of hidden folders for it."""
+    folder, name = os.path.split(path)
+    return folder or ".", f".{name}."
+
+
+def _hold(folder: str) -> None:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     with suppress(OSError):  # the file system may have no locks
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     _held[folder] = descriptor
-    return folder
 
 
 def remove_folder(folder: str) -> None:
@@ -50,11 +75,17 @@ def remove_leftovers(bases: Iterable[str] = ()) -> None:
       bases: where to look; TMPDIR if there are none.
     """
     for base in dict.fromkeys(bases or (tempfile.gettempdir(),)):
-        with suppress(OSError):
-            for entry in list(os.scandir(base)):
-                found = _NAME.fullmatch(entry.name)
-                if found and not _is_alive(int(found[1])):
-                    _remove_abandoned(entry.path)
+        _remove_leftovers(base, "")
+
+
+def _remove_leftovers(base: str, before: str) -> None:
+    with suppress(OSError):
+        for entry in list(os.scandir(base)):
+            if not entry.name.startswith(before):
+                continue
+            found = _NAME.fullmatch(entry.name, len(before))
+            if found and not _is_alive(int(found[1])):
+                _remove_abandoned(entry.path)
 
 
 def _is_alive(process: int) -> bool:

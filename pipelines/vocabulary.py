@@ -22,7 +22,8 @@ from recordmill.pipelines.cores import usable_cores
 from recordmill.pipelines.engines.choice import Engine
 from recordmill.pipelines.engines.error_text import one_line
 from recordmill.pipelines.engines.local import JobSize
-from recordmill.pipelines.planning.text_planner import task_bytes
+from recordmill.pipelines.planning.text_planner import work_item_bytes
+from recordmill.pipelines.temporary_folders import make_folder_beside, remove_folder
 from recordmill.pipelines.tensorflow_loading import load_tensorflow
 from recordmill.records.errors import RunError, UsageError
 from recordmill.transforms.dataset.run_state import read_json
@@ -86,10 +87,19 @@ class VocabRequest:
 
 @contextmanager
 def _work_folder(output: str) -> Iterator[str]:
-    """Makes a folder beside the output, which every worker can reach, and removes it at the end."""
+    """Makes a folder beside the output, which every worker can reach, and removes it at the end.
+
+    What a killed run left beside a local output is removed first.
+    """
+    if files.is_local(output):
+        work = make_folder_beside(output)
+        try:
+            yield work
+        finally:
+            remove_folder(work)
+        return
     folder, _, name = output.rpartition("/")
-    beside = files.join(folder or ("/" if output.startswith("/") else "."), "")
-    work = f"{beside}.{name}.{uuid.uuid4().hex[:12]}.tmp"
+    work = files.join(folder, f".{name}.{uuid.uuid4().hex[:12]}.tmp")
     files.make_folder(work)
     try:
         yield work
@@ -103,16 +113,16 @@ class CountingRun:
 
     Attributes:
       engine: counts the words.
-      tasks: the number of tasks that the input is cut into.
+      work_items: the number of work items that the input is cut into.
       input_bytes: the bytes of the input.
     """
 
     engine: Engine
-    tasks: int
+    work_items: int
     input_bytes: int
 
     def over_tasks(self, work: str, transform: beam.PTransform[beam.PCollection[int], Any]) -> None:
-        """Applies a transform to the numbers of all tasks, on the engine asked for.
+        """Applies a transform to the numbers of all work items, on the engine asked for.
 
         Raises:
           RunError: a work item failed, or the engine.
@@ -121,8 +131,8 @@ class CountingRun:
         def build(pipeline: beam.Pipeline) -> object:
             return (
                 pipeline
-                | "Tasks" >> beam.Create(range(self.tasks), reshuffle=False)
-                | "SpreadTasks" >> beam.Reshuffle()
+                | "WorkItems" >> beam.Create(range(self.work_items), reshuffle=False)
+                | "SpreadWorkItems" >> beam.Reshuffle()
                 | "Words" >> transform
             )
 
@@ -132,7 +142,7 @@ class CountingRun:
                 folder=work,
                 failure_path=files.join(work, "failure.txt"),
                 size=JobSize(
-                    self.tasks,
+                    self.work_items,
                     self.input_bytes,
                     1 if self.input_bytes <= _ONE_PROCESS_BYTES else usable_cores(),
                 ),
@@ -149,7 +159,7 @@ def count_words(
     """Returns the counts of words and of characters.
 
     Args:
-      run: over the tasks that `spec.work` holds.
+      run: over the work items that `spec.work` holds.
       spec: what to count.
       sketch: where given, words that are rarer than about the `sketch.kept_words` most frequent
         ones are left out.
@@ -214,9 +224,9 @@ def write_vocabulary(
       RunError: one line: why the run failed.
     """
     input_bytes = sources.text_bytes
-    tasks = cut_work_items(
+    work_items = cut_work_items(
         sources,
-        target_bytes=task_bytes(input_bytes, engine.workers),
+        target_bytes=work_item_bytes(input_bytes, engine.workers),
         splittable=request.documents.splittable,
         delimiter=request.documents.delimiter,
         quotes=request.documents.quotes,
@@ -225,13 +235,14 @@ def write_vocabulary(
     learn = request.learn
     sketch = None if input_bytes <= ONE_PASS_BYTES else SketchSpec.for_words(learn.most_words)
     with _work_folder(request.output) as work:
-        count = write_work_items(work, tasks)
+        count = write_work_items(work, work_items)
         spec = WordCountSpec(work, request.documents, request.lower_case)
         run = CountingRun(engine, count, input_bytes)
         words, characters = count_words(run, spec, sketch)
         totals = read_json(spec.totals_path)
-    _check_totals(totals, request.max_rejected)
-    chosen = choose_words(words, characters, learn)
-    tokens = learn_vocabulary(chosen, learn)
-    files.write_bytes(request.output, "".join(f"{token}\n" for token in tokens).encode())
+        _check_totals(totals, request.max_rejected)
+        chosen = choose_words(words, characters, learn)
+        tokens = learn_vocabulary(chosen, learn)
+        content = "".join(f"{token}\n" for token in tokens).encode()
+        files.write_bytes(request.output, content, partial_folder=work)
     return VocabularySummary(len(tokens), len(chosen), len(words), totals["words"])

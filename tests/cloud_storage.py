@@ -185,13 +185,12 @@ def cloud() -> Iterator[Cloud]:
         patch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{found.port}")
         # Or else the first call looks for an account for 20 seconds.
         patch.setattr(auth._Credentials, "_credentials_init", True)
-        patch.setattr(google_storage, "_clients", {})
+        google_storage.close_clients()
         patch.setattr(google_storage, "patience", google_storage.Patience(0.01, 0.05, 2.0))
         try:
             yield found
         finally:
-            for client in google_storage._clients.values():
-                client.close()
+            google_storage.close_clients()
             gc.collect()  # Beam leaves its clients to it
             service.shutdown()
             service.server_close()

@@ -13,6 +13,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 from recordmill.transforms.dataset.rejects import REASONS
+from recordmill.transforms.text.cleaning.clean_spec import DROP_REASONS
 
 ROOT = api_reference.ROOT
 PACKAGES = ("records", "reader", "transforms", "pipelines")
@@ -42,11 +43,15 @@ def on_config(config: Any) -> Any:
 
 def _rejects_page() -> str:
     rows = "\n".join(f"| `{name}` | {meaning} |" for name, meaning in REASONS.items())
+    drops = "\n".join(f"| `{name}` | {meaning} |" for name, meaning in DROP_REASONS.items())
     return (
         "# Reject reasons\n\nWhat cannot be used is a line in `_meta/rejected/*.jsonl`, with "
         "`source`, `position`, `stage`, `reason` and `detail`, and is counted in the manifest by "
         "its reason. [Errors](../guides/errors.md) says how many rejects a run bears.\n\n"
-        f"| reason | meaning |\n|---|---|\n{rows}\n"
+        f"| reason | meaning |\n|---|---|\n{rows}\n\n"
+        "## Documents that are dropped\n\n[Cleaning](../guides/text.md#cleaning) leaves out "
+        "documents that can be used. They are no rejects, and are counted apart.\n\n"
+        f"| reason | meaning |\n|---|---|\n{drops}\n"
     )
 
 

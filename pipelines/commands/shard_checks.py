@@ -35,7 +35,7 @@ _WBITS = {"ZLIB": 15, "GZIP": 31}
 
 
 @dataclass(frozen=True, slots=True)
-class ShardTask:
+class ShardToCheck:
     """What to check a shard against.
 
     Attributes:
@@ -95,13 +95,13 @@ class ShardReport:
 class _IndexCheck:
     """Compares the lines of an index file with the records, block by block."""
 
-    def __init__(self, task: ShardTask, defects: FileDefects) -> None:
+    def __init__(self, target: ShardToCheck, defects: FileDefects) -> None:
         self._defects = defects
         self._lines = b""
         self._at = 0
         self._records = 0
-        self._wanted = not task.compression
-        path = files.join(task.dataset, task.shard.name.index_path)
+        self._wanted = not target.compression
+        path = files.join(target.dataset, target.shard.name.index_path)
         if self._wanted and files.exists(path):
             self._lines = files.read_bytes(path)
         elif self._wanted:
@@ -140,13 +140,13 @@ class _IndexCheck:
 
 
 class _ShardCheck:
-    def __init__(self, task: ShardTask) -> None:
-        self._task = task
-        name = task.shard.name
-        self._path = files.join(task.dataset, name.path)
+    def __init__(self, target: ShardToCheck) -> None:
+        self._target = target
+        name = target.shard.name
+        self._path = files.join(target.dataset, name.path)
         self.report = ShardReport(FileDefects(name.path), FileDefects(name.index_path))
-        self._index = _IndexCheck(task, self.report.index)
-        self._checker = SchemaChecker(task.schema)
+        self._index = _IndexCheck(target, self.report.index)
+        self._checker = SchemaChecker(target.schema)
         self._record_bytes = 0
         self._broken = False  # the beginning of the next record is no longer known
 
@@ -168,31 +168,31 @@ class _ShardCheck:
     def _blocks(self) -> Iterator[bytes]:
         """Yields the file's bytes as they are, and sums them up."""
         with files.open_read(self._path) as handle:
-            while block := handle.read(self._task.block_bytes):
+            while block := handle.read(self._target.block_bytes):
                 self.report.crc32c = google_crc32c.extend(self.report.crc32c, block)
                 self.report.file_bytes += len(block)
                 yield block
 
     def _framed(self) -> Iterator[bytes]:
         """Yields the bytes of the records, decompressed."""
-        if not self._task.compression:
+        if not self._target.compression:
             yield from self._blocks()
             return
-        stream = zlib.decompressobj(_WBITS[self._task.compression])
+        stream = zlib.decompressobj(_WBITS[self._target.compression])
         for block in self._blocks():
             if self._broken or stream.eof:
                 continue  # the rest is read for the checksum only
             while block and not stream.eof:
                 before = self.report.file_bytes - len(block)
                 try:
-                    yield stream.decompress(block, self._task.block_bytes)
+                    yield stream.decompress(block, self._target.block_bytes)
                 except zlib.error as error:
-                    self._defect(f"{self._task.compression} data after byte {before}: {error}")
+                    self._defect(f"{self._target.compression} data after byte {before}: {error}")
                     self._broken = True
                     break
                 block = stream.unconsumed_tail
         if not self._broken and not stream.eof:
-            self._defect(f"{self._task.compression} data is cut at byte {self.report.file_bytes}")
+            self._defect(f"{self._target.compression} data is cut at byte {self.report.file_bytes}")
             self._broken = True
 
     def _walk(self) -> None:
@@ -238,7 +238,7 @@ class _ShardCheck:
         self._record_bytes += int(offsets[-1])
 
     def _compare_sums(self) -> None:
-        expected, report = self._task.shard, self.report
+        expected, report = self._target.shard, self.report
         pairs = [("bytes", report.file_bytes, expected.file_bytes)]
         if not self._broken:
             pairs += [
@@ -255,9 +255,9 @@ class _ShardCheck:
             )
 
 
-def check_shard(task: ShardTask) -> ShardReport:
+def check_shard(target: ShardToCheck) -> ShardReport:
     """Reads a shard and its index; returns every defect of both."""
-    return _ShardCheck(task).run()
+    return _ShardCheck(target).run()
 
 
 @contextmanager
@@ -274,16 +274,16 @@ def _safe_path() -> Iterator[None]:
             os.environ["PYTHONSAFEPATH"] = before
 
 
-def check_shards(tasks: list[ShardTask], workers: int) -> Iterator[ShardReport]:
+def check_shards(targets: list[ShardToCheck], workers: int) -> Iterator[ShardReport]:
     """Yields the report of each shard, in order.
 
     Args:
-      tasks: one for each shard.
+      targets: one for each shard.
       workers: the number of processes; 1 is this one.
     """
     if workers == 1:
-        yield from map(check_shard, tasks)
+        yield from map(check_shard, targets)
         return
     context = multiprocessing.get_context("spawn")
     with _safe_path(), ProcessPoolExecutor(workers, mp_context=context) as pool:
-        yield from pool.map(check_shard, tasks)
+        yield from pool.map(check_shard, targets)

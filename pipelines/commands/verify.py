@@ -21,7 +21,7 @@ from recordmill.pipelines.commands.shard_checks import (
     BLOCK_BYTES,
     FileDefects,
     ShardReport,
-    ShardTask,
+    ShardToCheck,
     check_shards,
 )
 from recordmill.pipelines.cores import usable_cores
@@ -273,12 +273,12 @@ def _check_rejects(dataset: str, manifest: Manifest, report: DatasetReport) -> N
         )
 
 
-def _workers(tasks: list[ShardTask], asked: int | None) -> int:
+def _workers(targets: list[ShardToCheck], asked: int | None) -> int:
     if asked:
-        return max(1, min(asked, len(tasks)))
-    if sum(task.shard.file_bytes for task in tasks) < _SMALL_BYTES:
+        return max(1, min(asked, len(targets)))
+    if sum(target.shard.file_bytes for target in targets) < _SMALL_BYTES:
         return 1
-    return max(1, min(usable_cores(), len(tasks)))
+    return max(1, min(usable_cores(), len(targets)))
 
 
 def _shard_with_content_of(
@@ -317,15 +317,17 @@ def verify(
     _check_rejects(dataset, manifest, report)
     _check_files(dataset, manifest, report)
     schema = Schema.from_json(manifest.features)
-    tasks = [
-        ShardTask(dataset, shard, schema, manifest.compression, block_bytes)
+    targets = [
+        ShardToCheck(dataset, shard, schema, manifest.compression, block_bytes)
         for shard in manifest.shards
     ]
-    for task, found in zip(tasks, check_shards(tasks, _workers(tasks, workers)), strict=True):
-        other = _shard_with_content_of(found, task.shard, manifest.shards)
+    for target, found in zip(
+        targets, check_shards(targets, _workers(targets, workers)), strict=True
+    ):
+        other = _shard_with_content_of(found, target.shard, manifest.shards)
         if other:
             report.add(
-                task.shard.name.path,
+                target.shard.name.path,
                 f"holds the content of {other.name.path}: put each under its own name",
             )
         else:

@@ -1,8 +1,8 @@
 """The engine for Dataflow: check its flags before submission, and choose machines for the job.
 
 Workers run the given image, so that only the job's graph is staged and nothing is installed at
-their start. Dataflow starts a process for each core; each has one thread, since a task takes a core
-and a known amount of memory.
+their start. Dataflow starts a process for each core; each has one thread, since a work item takes
+a core and a known amount of memory.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class Machines:
 
 
 def choose_machines(size: JobSize) -> Machines:
-    """Returns machines such that each gets several tasks, and scratch space for two a core."""
-    cores = next((cores for cores in _CORES if size.tasks <= 8 * cores), _CORES[-1])
-    most = max(1, min(_USUAL_MACHINES, -(-size.tasks // cores)))
-    scratch_gb = 2 * cores * size.input_bytes / max(1, size.tasks) / 1e9
+    """Returns machines such that each gets several work items, and scratch space for two a core."""
+    cores = next((cores for cores in _CORES if size.work_items <= 8 * cores), _CORES[-1])
+    most = max(1, min(_USUAL_MACHINES, -(-size.work_items // cores)))
+    scratch_gb = 2 * cores * size.input_bytes / max(1, size.work_items) / 1e9
     disk_gb = _DISK_GB + _DISK_STEP_GB * int(-(-scratch_gb // _DISK_STEP_GB))
     return Machines(cores, most, disk_gb)
 

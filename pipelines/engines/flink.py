@@ -119,11 +119,15 @@ def _finder(cluster: FlinkCluster) -> Callable[[Any, str], SubmittedJob]:
         end = time.monotonic() + _SUBMISSION_SECONDS
         while time.monotonic() < end:
             job = find_job(cluster.url, name)
+            ended = not job and PipelineState.is_terminal(result.state)
+            if ended:
+                result.wait_until_finish()  # raises the error of the job server
+                job = find_job(cluster.url, name)
             if job:
                 where = f"{cluster.url}/#/job/running/{job}"
                 return SubmittedJob(where, partial(cancel_job, cluster.url, job))
-            if PipelineState.is_terminal(result.state):
-                result.wait_until_finish()  # raises the error of the job server
+            if ended:  # clusters forget jobs that have ended
+                return SubmittedJob(f"{cluster.url} (the job has ended)", lambda: None)
             time.sleep(0.5)
         raise RunError(f"the job did not reach {cluster.url} within {_SUBMISSION_SECONDS} s")
 

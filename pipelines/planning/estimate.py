@@ -22,17 +22,17 @@ class Step:
 
     Attributes:
       name: of the phase.
-      tasks: that may be done at once.
+      work_items: that may be done at once.
       worker_seconds: of all of them, one after the other.
     """
 
     name: str
-    tasks: int
+    work_items: int
     worker_seconds: float
 
     def seconds(self, workers: int) -> float:
-        """Returns how long so many workers take, each with one task at a time."""
-        return -(-self.tasks // workers) * self.worker_seconds / max(self.tasks, 1)
+        """Returns how long so many workers take, each with one work item at a time."""
+        return -(-self.work_items // workers) * self.worker_seconds / max(self.work_items, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Estimate:
       regroups: how often runs are gathered into fewer.
       range_reads: of parts of files.
       temporary_bytes: at most, at any time.
-      worker_bytes: the memory of a worker with one task.
+      worker_bytes: the memory of a worker with one work item.
       statistics: of the sample, as `statistics.json` would have them.
     """
 
@@ -71,7 +71,7 @@ class Estimate:
         """Yields names and values, for people.
 
         Args:
-          workers: with one task at a time each.
+          workers: with one work item at a time each.
           price: of a worker and hour, in any currency; None: no cost is shown.
         """
         yield "input", self.inputs
@@ -79,7 +79,7 @@ class Estimate:
             yield f"shards of {name}", f"{shards:,} of {show_bytes(size / shards)}"
         output = sum(size for _, _, size in self.splits)
         yield "output", f"{self.records:,.0f} records, {show_bytes(output)}"
-        yield "tasks", ", ".join(f"{step.name} {step.tasks:,}" for step in self.steps)
+        yield "work items", ", ".join(f"{step.name} {step.work_items:,}" for step in self.steps)
         yield "regroups", str(self.regroups)
         yield "temporary files", show_bytes(self.temporary_bytes)
         yield "range reads", f"{self.range_reads:,}"

@@ -15,7 +15,7 @@ from typing import Any
 from recordmill.pipelines.image_options import ImageRequest
 from recordmill.pipelines.planning.estimate import Estimate, Step, show_bytes
 from recordmill.pipelines.planning.image_planner import ImagePlanner
-from recordmill.pipelines.planning.image_shards import count_tasks, cut_shards
+from recordmill.pipelines.planning.image_shards import count_work_items, cut_shards
 from recordmill.pipelines.progress import resident_bytes
 from recordmill.pipelines.temporary_folders import prefix
 from recordmill.records.errors import UsageError
@@ -129,7 +129,7 @@ def estimate_images(request: ImageRequest, *, workers: int) -> Estimate:
             if len(lines) < _SAMPLE_IMAGES:
                 lines.append(image.line)
     splits = cut_shards(job, record_bytes)
-    tasks, parts = count_tasks(splits, workers)
+    work_items, parts = count_work_items(splits, workers)
     # Augmented images take longer, and are encoded anew: a sample of each kind.
     kinds = {split.name: split.name in job.augment_splits for split in splits}
     samples = {
@@ -139,10 +139,10 @@ def estimate_images(request: ImageRequest, *, workers: int) -> Estimate:
     slots = {split.name: split.images * split.copies for split in splits}
     split_bytes = {name: samples[kinds[name]].mean_bytes * slots[name] for name in slots}
     seconds = sum(samples[kinds[name]].mean_seconds * slots[name] for name in slots)
-    steps = [Step("write", tasks, seconds)]
+    steps = [Step("write", work_items, seconds)]
     if parts > 1:
         # Files are copied, in a time that does not count beside that of their making.
-        steps.append(Step("join", tasks // parts, 0.0))
+        steps.append(Step("join", work_items // parts, 0.0))
     images = sum(split.images for split in splits)
     listed = f"{images:,} images, {show_bytes(inventory.summary.image_bytes)}"
     return Estimate(

@@ -30,7 +30,7 @@ from recordmill.pipelines.planning.image_inputs import (
 )
 from recordmill.pipelines.planning.image_shards import (
     augmented_splits,
-    count_tasks,
+    count_work_items,
     cut_shards,
     describe_copies,
     expected_record_bytes,
@@ -46,7 +46,7 @@ from recordmill.transforms.dataset.job import SplitSpec
 from recordmill.transforms.dataset.labels import LABELS_PATH, first_fraction
 from recordmill.transforms.dataset.rejects import write_rejects
 from recordmill.transforms.dataset.splits import choose_splits
-from recordmill.transforms.images.channel_statistics import statistics_tasks
+from recordmill.transforms.images.channel_statistics import statistics_work_items
 from recordmill.transforms.images.job import ImageJob
 from recordmill.transforms.images.label_map import LABEL_MAP_PATH
 from recordmill.transforms.images.listing.list_images import (
@@ -85,14 +85,14 @@ class ImageStages:
     """The stage plan of an image job.
 
     Attributes:
-      tasks: the shards, or parts of shards, to build.
+      work_items: the shards, or parts of shards, to build.
       parts: how many of them make a shard.
-      statistics_tasks: the work items of the channel statistics; 0 where none are wanted.
+      statistics_work_items: the work items of the channel statistics; 0 where none are wanted.
     """
 
-    tasks: int
+    work_items: int
     parts: int
-    statistics_tasks: int
+    statistics_work_items: int
 
 
 class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
@@ -229,7 +229,7 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
         for writer in writers:
             writer.close()
         splits = cut_shards(job, record_bytes)
-        tasks, parts = count_tasks(splits, workers)
+        work_items, parts = count_work_items(splits, workers)
         rejected_file = None
         if rejects.counts:
             rejected_file = write_rejects(
@@ -242,7 +242,7 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
             inventory.passed_over_kinds,
         )  # fmt: skip
         job.write_shard_plan(plan)
-        return ImageStages(tasks, parts, statistics_tasks(job))
+        return ImageStages(work_items, parts, statistics_work_items(job))
 
     def assign_splits(self, inventory: ImageInventory) -> Iterator[AssignedImage]:
         """Yields the images in order of their hash, each with its split.
@@ -276,26 +276,26 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
     def build(self, pipeline: beam.Pipeline, plan: WorkPlan[ImageJob, ImageStages]) -> object:
         """Applies the stages of `transforms/images/stages.py`."""
         job, stages = plan.job, plan.stages
-        known = stages.statistics_tasks and job.read_figures() is not None
-        waiting = 0 if known else stages.statistics_tasks
+        known = stages.statistics_work_items and job.read_figures() is not None
+        waiting = 0 if known else stages.statistics_work_items
         if waiting:
             load_tensorflow()
         return build_images(
-            pipeline, job, tasks=stages.tasks, parts=stages.parts,
-            statistics_tasks=waiting, commit=plan.commit,
+            pipeline, job, work_items=stages.work_items, parts=stages.parts,
+            statistics_work_items=waiting, commit=plan.commit,
         )  # fmt: skip
 
     def phases(self, plan: WorkPlan[ImageJob, ImageStages]) -> Iterator[Phase]:
         """Yields statistics where the job has them, write, and join where shards have parts."""
         job, parts = plan.job, plan.stages.parts
-        if wanted := plan.stages.statistics_tasks:
+        if wanted := plan.stages.statistics_work_items:
             rows = files.count(files.join(job.workspace.work, "statistics"), ".json")
             yield Phase("statistics", rows, wanted)
         done = files.count(files.join(job.workspace.staging, "done"), ".json")
-        shards = plan.stages.tasks // parts
+        shards = plan.stages.work_items // parts
         if parts > 1:
             made = files.count(files.join(job.workspace.work, "parts"), ".json")
-            yield Phase("write", made, plan.stages.tasks, plan.input_bytes)
+            yield Phase("write", made, plan.stages.work_items, plan.input_bytes)
             yield Phase("join", done, shards)
         else:
             yield Phase("write", done, shards, plan.input_bytes)

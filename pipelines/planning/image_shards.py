@@ -1,4 +1,4 @@
-"""Cutting the images of each split into shards, and shards into tasks for the workers at hand."""
+"""Cut the images of each split into shards, and shards into work items for the workers at hand."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from recordmill.transforms.images.job import ImageJob
 from recordmill.transforms.images.references import ImageReference
 from recordmill.transforms.images.shard_plan import ImageSplit, choose_bounds
 
-_TASKS_PER_WORKER = 4
+_WORK_ITEMS_PER_WORKER = 4
 _MOST_WAITING = 1.15  # of the time of workers that all end at once
-_MOST_TASK_RECORDS = 10_000  # of a task that is a whole shard: what a killed worker loses
+_MOST_WORK_ITEM_RECORDS = 10_000  # of a work item that is a whole shard: what a killed worker loses
 _USUAL_SPLITS = ("train", "validation", "test")
 _FEATURE_BYTES = 300  # of a record beside its image
 # Bytes a pixel and channel, of photographs: only shard counts depend on them.
@@ -122,17 +122,17 @@ def cut_shards(job: ImageJob, record_bytes: Sequence[array[int]]) -> list[ImageS
     return splits
 
 
-def count_tasks(splits: Sequence[ImageSplit], workers: int) -> tuple[int, int]:
-    """Returns the tasks for so many workers, and how many of them share a shard.
+def count_work_items(splits: Sequence[ImageSplit], workers: int) -> tuple[int, int]:
+    """Returns the work items for so many workers, and how many of them share a shard.
 
-    Records of parts are written twice, so a task is a whole shard where then few workers wait.
+    Records of parts are written twice, so a work item is a whole shard where then few workers wait.
     """
     shards = sum(split.num_shards for split in splits)
     largest = max(int(np.diff(split.bounds).max()) for split in splits)
     rounds = -(-shards // workers)
     records = sum(split.bounds[-1] for split in splits)
     even = rounds > 1 and rounds * workers * largest <= records * _MOST_WAITING
-    if workers == 1 or (even and largest <= _MOST_TASK_RECORDS):
+    if workers == 1 or (even and largest <= _MOST_WORK_ITEM_RECORDS):
         return shards, 1
-    parts = -(-workers * _TASKS_PER_WORKER // shards)
+    parts = -(-workers * _WORK_ITEMS_PER_WORKER // shards)
     return shards * parts, parts

@@ -36,16 +36,18 @@ from recordmill.transforms.storage import files
 from recordmill.transforms.storage.globs import matches_output
 from recordmill.transforms.subwords.sentence_pieces import PieceTokenizer
 from recordmill.transforms.subwords.tokenizer import Tokenizer
+from recordmill.transforms.text.cleaning.duplicates import DuplicateFiles
+from recordmill.transforms.text.cleaning.unicode_forms import ftfy_version
 from recordmill.transforms.text.descriptions import ShardPlan
 from recordmill.transforms.text.job import TextJob
 from recordmill.transforms.text.merge_tree import MAX_FAN_IN, MergeTree, choose_merge_tree
 from recordmill.transforms.text.stages import build_text
 from recordmill.transforms.text.tokenizer_files import read_tokenizer
 
-_MIN_TASK_BYTES = 1 << 20
-_USUAL_TASK_BYTES = 1 << 25
-_MAX_TASK_BYTES = 1 << 28
-_TASKS_PER_WORKER = 8
+_MIN_WORK_ITEM_BYTES = 1 << 20
+_USUAL_WORK_ITEM_BYTES = 1 << 25
+_MAX_WORK_ITEM_BYTES = 1 << 28
+_WORK_ITEMS_PER_WORKER = 8
 _MOST_VOCABULARY_BYTES = 1 << 28
 _SHOWN_COLUMNS, _SHOWN_CHARACTERS = 20, 30
 
@@ -79,15 +81,15 @@ def _read_file(path: str) -> bytes:
         ) from error
 
 
-def task_bytes(total: int, workers: int) -> int:
-    """Returns the size of a read task: enough of them for all workers, and runs not too many."""
-    wanted = total // (workers * _TASKS_PER_WORKER)
-    wanted = max(_MIN_TASK_BYTES, min(wanted, _USUAL_TASK_BYTES))
-    return max(wanted, min(total // MAX_FAN_IN, _MAX_TASK_BYTES))
+def work_item_bytes(total: int, workers: int) -> int:
+    """Returns the size of a work item: enough of them for all workers, and runs not too many."""
+    wanted = total // (workers * _WORK_ITEMS_PER_WORKER)
+    wanted = max(_MIN_WORK_ITEM_BYTES, min(wanted, _USUAL_WORK_ITEM_BYTES))
+    return max(wanted, min(total // MAX_FAN_IN, _MAX_WORK_ITEM_BYTES))
 
 
-def choose_run_tree(job: TextJob, tasks: int, input_bytes: int) -> MergeTree:
-    """Returns how the runs of so many read tasks are gathered."""
+def tree_for_job(job: TextJob, work_items: int, input_bytes: int) -> MergeTree:
+    """Returns the merge tree for so many work items."""
     split_bytes = [
         int(2 * input_bytes * split.share * copies)
         for split, copies in zip(job.splits, job.copies, strict=True)
@@ -96,7 +98,7 @@ def choose_run_tree(job: TextJob, tasks: int, input_bytes: int) -> MergeTree:
     # About how many ranges all shards together read from each run.
     build_reads = sum(map(operator.mul, shards, job.copies))
     run_bytes = input_bytes if job.documents.row.keep_fields else input_bytes / 2
-    return choose_merge_tree(tasks, build_reads, run_bytes)
+    return choose_merge_tree(work_items, build_reads, run_bytes)
 
 
 def check_columns(
@@ -154,6 +156,7 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
     def __init__(self, request: TextRequest) -> None:
         super().__init__(request.job)
         self._request = request
+        self.vocab_file = request.vocab_file
         if request.job.objective.name == "classify":
             self.metadata = (LABELS_PATH,)
 
@@ -204,6 +207,8 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
                 "vocabulary_size": len(vocabulary),
                 "unicode": unicodedata.unidata_version,
             }
+            if job.clean.normalize == "ftfy":
+                checksums["ftfy"] = ftfy_version()
             if vocabulary.stored_name:
                 checksums["tokenizer"] = vocabulary.kind
             yield TextInventory(
@@ -228,13 +233,13 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
         """Cuts the input into work items and chooses how run files are gathered."""
         job, input_bytes = self.job, inventory.input_bytes
         files.write_bytes(job.vocabulary_path, inventory.vocabulary)
-        target = task_bytes(input_bytes, workers)
-        tasks = cut_work_items(
+        target = work_item_bytes(input_bytes, workers)
+        work_items = cut_work_items(
             inventory.files, target_bytes=target, splittable=job.documents.splittable,
             delimiter=job.documents.delimiter, quotes=job.documents.quotes,
         )  # fmt: skip
-        count = write_work_items(job.workspace.inputs_folder, tasks)
-        return choose_run_tree(job, count, input_bytes)
+        count = write_work_items(job.workspace.inputs_folder, work_items)
+        return tree_for_job(job, count, input_bytes)
 
     def config(self) -> dict[str, list[str]]:
         """Returns where the input was."""
@@ -249,8 +254,14 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
         return build_text(pipeline, plan.job, tree=plan.stages, commit=plan.commit)
 
     def phases(self, plan: WorkPlan[TextJob, MergeTree]) -> Iterator[Phase]:
-        """Yields read, regroup where there is one, and write."""
+        """Yields fingerprint and compare, where documents are compared, read, regroup, write."""
         job, tree = plan.job, plan.stages
+        if job.clean.deduplicates:
+            held = DuplicateFiles(job)
+            done = files.count(held.fingerprints_folder, ".json")
+            yield Phase("fingerprint", done, tree.work_items, plan.input_bytes)
+            done = files.count(held.parts_folder, ".json")
+            yield Phase("compare", done, held.part_count() or 1)
         for level in range(tree.levels + 1):
             done = files.count(files.join(job.workspace.work, f"runs-{level}"), ".json")
             name = "regroup" if level else "read"
@@ -265,7 +276,9 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
 
     def summary(self, counts: dict[str, Any]) -> str:
         """Returns one line of what became of the documents."""
+        dropped = counts.get("dropped", {})
         return (
             f"documents: {counts['documents_read']} read, {counts['documents_written']} written, "
             f"{counts['documents_without_tokens']} without tokens"
+            + "".join(f", {number} dropped as {reason}" for reason, number in dropped.items())
         )

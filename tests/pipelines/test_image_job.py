@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from recordmill.pipelines.command_line import main
-from recordmill.pipelines.planning.image_shards import count_tasks
+from recordmill.pipelines.planning.image_shards import count_work_items
 from recordmill.records.codec.framing import scan_records
 from recordmill.transforms.dataset.rejects import REASONS
 from recordmill.transforms.images import build as image_build
@@ -104,11 +104,11 @@ class TestWhatIsWritten:
         self, bounds: tuple[int, ...], workers: int, expected: tuple[int, int]
     ) -> None:
         splits = [ImageSplit("train", bounds[-1], 1, bounds)]
-        assert count_tasks(splits, workers) == expected
+        assert count_work_items(splits, workers) == expected
 
     def test_small_splits_do_not_even_out_large_ones(self) -> None:
         large = ImageSplit("train", 15_000, 1, (0, 5_000, 10_000, 15_000))
-        assert count_tasks([large, ImageSplit("test", 100, 1, (0, 100))], 2) == (8, 2)
+        assert count_work_items([large, ImageSplit("test", 100, 1, (0, 100))], 2) == (8, 2)
 
     def test_a_smaller_gap_gives_other_pixels(self, photos: Path, tmp_path: Path) -> None:
         for name, flags in (

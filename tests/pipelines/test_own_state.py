@@ -14,6 +14,7 @@ from recordmill.pipelines.command_line import main
 from recordmill.pipelines.planning import plan_job
 from recordmill.transforms.dataset import commit, shard_writer
 from recordmill.transforms.dataset.run_state import MARKER, Marker
+from recordmill.transforms.text.run_files import RunFileInfo
 
 from .conftest import Written
 from .jobs import manifest, shard_bytes
@@ -54,6 +55,60 @@ def test_empty_files_of_a_stopped_run_are_made_anew(
         assert small.case.run(small.source, output) == 0, (kind, damage)
         assert shard_bytes(output) == small.shards, (kind, damage)
         assert not (output / "_tmp").exists()
+
+
+@pytest.mark.parametrize("kind", ["shards", "index"])
+@pytest.mark.parametrize("published", [False, True])
+def test_a_flipped_bit_in_a_finished_shard_is_written_anew(
+    small: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, published: bool
+) -> None:
+    output = tmp_path / "ds"
+    if published:
+        with monkeypatch.context() as patched:
+            patched.setattr(commit.m, "success_bytes", lambda _: 1 / 0)
+            assert small.case.run(small.source, output) == 1
+        pattern = "train/*" if kind == "shards" else "_meta/index/train/*"
+    else:
+        stop_before_commit(small, output, monkeypatch)
+        pattern = f"_tmp/{kind}/*/train/*"
+    first, *_, last = (path for path in sorted(output.glob(pattern)) if path.stat().st_size)
+    for path in (first, last):
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+    assert small.case.run(small.source, output) == 0
+    assert shard_bytes(output) == small.shards
+    assert main(["verify", str(output)]) == 0
+    assert not (output / "_tmp").exists()
+
+
+@pytest.mark.parametrize("position", [0.0, 0.4, 0.999])
+def test_a_flipped_bit_in_a_run_file_is_made_anew(
+    small: Written,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    position: float,
+) -> None:
+    if small.case.command != "text":
+        pytest.skip("images have no run files")
+    output = tmp_path / "ds"
+    stop_before_commit(small, output, monkeypatch)
+    shutil.rmtree(output / "_tmp/done")
+    path = next(output.glob("_tmp/runs-0/*.bin"))
+    end = RunFileInfo.from_json(
+        json.loads(path.with_name("run-000000.json").read_bytes())["runs"][0], str(path.parent)
+    ).tail_offset
+    data = bytearray(path.read_bytes())
+    data[int(end * position)] ^= 1
+    path.write_bytes(data)
+    assert small.case.run(small.source, output) == 1
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line == (
+        f"recordmill: {path} is damaged; run the same command again, which makes it anew"
+    )
+    assert small.case.run(small.source, output) == 0
+    assert shard_bytes(output) == small.shards
 
 
 @pytest.mark.parametrize("emptied", ["_SUCCESS", "_meta/manifest.json", "features.json", "all"])
@@ -148,6 +203,7 @@ def test_what_a_kill_leaves_of_a_claim_is_no_obstacle(small: Written, tmp_path: 
     assert small.case.run(small.source, output) == 0
     assert shard_bytes(output) == small.shards
     listed = {*shard_bytes(output), *manifest(output)["files"], "_SUCCESS", "_meta/manifest.json"}
+    listed.add("_meta/run.json")
     assert {str(p.relative_to(output)) for p in output.rglob("*") if p.is_file()} == listed
 
 

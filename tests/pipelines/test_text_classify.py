@@ -156,9 +156,9 @@ class TestExamples:
         flags = ("--text_pair_field=other", "--keep_fields=id:int", "--splits=train:0.8,test:0.2")
         assert run(source, tmp_path / "two", vocab_file, *flags, "--num_shards=2", workers=2) == 0
         assert shard_bytes(tmp_path / "two") == shard_bytes(pairs)
-        monkeypatch.setattr(text_planner, "task_bytes", lambda *_: 4_000)
+        monkeypatch.setattr(text_planner, "work_item_bytes", lambda *_: 4_000)
         monkeypatch.setattr(
-            text_planner, "choose_merge_tree", lambda tasks, *_: MergeTree(tasks, 3, 4)
+            text_planner, "choose_merge_tree", lambda work_items, *_: MergeTree(work_items, 3, 4)
         )
         assert run(source, tmp_path / "small", vocab_file, *flags, "--num_shards=2") == 0
         assert shard_bytes(tmp_path / "small") == shard_bytes(pairs)
@@ -271,7 +271,7 @@ class TestTables:
         flags = (*flags, "--quoting=none")
         assert run(source, tmp_path / "ds", vocab_file, *flags) == 0
         assert sorted(row["id"][0] for row in rows_of(tmp_path / "ds")) == list(range(300))
-        monkeypatch.setattr(text_planner, "task_bytes", lambda *_: 700)
+        monkeypatch.setattr(text_planner, "work_item_bytes", lambda *_: 700)
         assert run(source, tmp_path / "many", vocab_file, *flags) == 0
         assert shard_bytes(tmp_path / "many") == shard_bytes(tmp_path / "ds")
 

@@ -84,7 +84,7 @@ def shuffle_listings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 class TestSameBytes:
-    @pytest.mark.parametrize("task_bytes", [3_000, 40_000])
+    @pytest.mark.parametrize("work_item_bytes", [3_000, 40_000])
     def test_many_tasks_regrouped_blocks_and_shuffled_listing(
         self,
         reference: dict[str, bytes],
@@ -92,12 +92,16 @@ class TestSameBytes:
         vocab_file: str,
         tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch,
-        task_bytes: int,
+        work_item_bytes: int,
     ) -> None:
-        monkeypatch.setattr(text_planning, "task_bytes", lambda total, workers: task_bytes)
+        monkeypatch.setattr(
+            text_planning, "work_item_bytes", lambda total, workers: work_item_bytes
+        )
         fan_in = {"max_fan_in": 3, "fan_in": 4}
         monkeypatch.setattr(
-            text_planning, "choose_merge_tree", lambda tasks, *_: MergeTree(tasks, **fan_in)
+            text_planning,
+            "choose_merge_tree",
+            lambda work_items, *_: MergeTree(work_items, **fan_in),
         )
         listed = shuffle_listings(monkeypatch)
         assert run(f"{corpus}/*.txt", tmp_path / "ds", vocab_file) == 0
@@ -305,12 +309,25 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["--encoding=klingon"], "--encoding must be one that Python knows"),
     (["--overlap_size=3"], "--overlap_size has no meaning for --task=bert"),
     (["--task=mlm", "--overlap_size=60"], "--overlap_size must be in [0, 31]"),
-    (["--task=mlm", "--use_position_id"], "--use_position_id has no meaning for --task=mlm"),
+    (["--task=gpt", "--eos_id=99999"], "--eos_id must be one of the"),
+    (
+        ["--task=t5", "--first_sentinel_id=0"],
+        "may have 3 spans, and the vocabulary has 1 sentinels",
+    ),
+    (["--task=t5", "--noise_density=1.5"], "noise_density must be in (0, 1), got 1.5"),
+    (["--task=ul2", "--denoisers=0.15:3"], "--denoisers must be DENSITY:SPAN:SHARE,"),
+    (["--task=gpt", "--dupe_factor=2"], "--dupe_factor must be 1 for --task=gpt, which has no"),
+    (
+        ["--task=gpt", "--packing=concat", "--keep_fields=a"],
+        "--keep_fields has no meaning with --p",
+    ),
+    (["--task=mlm", "--packing=concat", "--overlap_size=3"], "--overlap_size has no effect with"),
+    (["--task=mlm", "--use_position_id"], "--use_position_id has no effect without --packing"),
     (["--task=mlm_tokens", "--dupe_factor=2"], "--dupe_factor must be 1 for --task=mlm_tokens"),
     (["--task=mlm", "--record_type=example"], "--record_type has no meaning for --task=mlm"),
     (["--split_by=book"], "--split_by needs fields"),
     (["--input={tmp}/table.csv"], "--text_field must be a column of {tmp}/table.csv: a, b"),
-    (["--task=gpt7"], "--task must be one of bert, classify, mlm, mlm_tokens, got 'gpt7'"),
+    (["--task=gpt7"], "--task must be one of bert, classify, gpt, mlm, mlm_tokens, t5,"),
     (["--task=bret"], "got 'bret'; did you mean 'bert'?"),
     (
         ["--do_lower_case=Falze"],

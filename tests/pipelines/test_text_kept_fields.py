@@ -109,9 +109,9 @@ class TestWindows:
         flags = (KEPT, "--dupe_factor=2", "--splits=train:0.7,test:0.3")
         assert run(source, tmp_path / "two", vocab_file, *flags, workers=2) == 0
         assert shard_bytes(tmp_path / "two") == shard_bytes(dataset)
-        monkeypatch.setattr(text_planner, "task_bytes", lambda *_: 4_000)
+        monkeypatch.setattr(text_planner, "work_item_bytes", lambda *_: 4_000)
         monkeypatch.setattr(
-            text_planner, "choose_merge_tree", lambda tasks, *_: MergeTree(tasks, 3, 4)
+            text_planner, "choose_merge_tree", lambda work_items, *_: MergeTree(work_items, 3, 4)
         )
         assert run(source, tmp_path / "small", vocab_file, *flags) == 0
         assert shard_bytes(tmp_path / "small") == shard_bytes(dataset)

@@ -88,7 +88,7 @@ def test_the_number_of_work_items_does_not_matter(
         path.write_text("\n\n".join(map(text_of, numbers)) + "\n")
         flags.append(f"--input={split}={path}")
     assert run(tmp_path / "one", vocab_file, *flags) == 0
-    monkeypatch.setattr(text_planner, "task_bytes", lambda *_: 2_000)
+    monkeypatch.setattr(text_planner, "work_item_bytes", lambda *_: 2_000)
     assert run(tmp_path / "many", vocab_file, *flags) == 0
     assert judged(tmp_path / "one") == judged(tmp_path / "many")
     assert judged(tmp_path / "one")[0][0]["documents"] == 10

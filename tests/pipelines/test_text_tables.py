@@ -61,7 +61,7 @@ def test_a_large_table_is_cut_by_its_own_delimiter(
     (tmp_path / "a.csv").write_text(rows)
     found = []
     for size in (1 << 25, 700):
-        monkeypatch.setattr(text_planner, "task_bytes", lambda total, workers, size=size: size)
+        monkeypatch.setattr(text_planner, "work_item_bytes", lambda total, workers, size=size: size)
         output = tmp_path / f"ds-{size}"
         assert run(tmp_path / "a.csv", output, vocab_file, *HEADERLESS, "--delimiter=;") == 0
         assert documents(output) == 600

@@ -136,8 +136,8 @@ def test_any_wrong_work_item(tmp_path_factory: pytest.TempPathFactory, data: st.
     source = SourceRange("a.txt", "a.txt", "text", "", 20)
     write_work_items(str(work), [[source], [source, source]])
     assert read_work_item(str(work), 1) == [source, source]
-    name = data.draw(st.sampled_from(("tasks-000000.json", "tasks-000000.jsonl")))
-    path = work / "tasks" / name
+    name = data.draw(st.sampled_from(("items-000000.json", "items-000000.jsonl")))
+    path = work / "work-items" / name
     path.write_bytes(data.draw(wrong_bytes(path.read_bytes())))
     for number in range(2):
         try:

@@ -158,6 +158,9 @@ def commit(job: Job, spec: CommitSpec, records: int) -> Manifest:
     for number, (size, crc) in finished.summary.rejected_files.items():
         target = f"{m.REJECTED_PATH}/rejected-{number:06d}.jsonl"
         staged[target] = _StagedFile(workspace.rejected_path(number), size, crc)
+    for number, (size, crc) in finished.summary.dropped_files.items():
+        target = f"{m.DROPPED_PATH}/dropped-{number:06d}.jsonl.gz"
+        staged[target] = _StagedFile(workspace.dropped_path(number), size, crc)
     checksums = {path: file.crc32c for path, file in staged.items()}
     for shard in finished.shards:
         path = workspace.shard_path(shard.name)

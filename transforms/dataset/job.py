@@ -76,6 +76,7 @@ class JobSummary:
       rejected_files: number -> (bytes, crc32c) of each file of rejects.
       extra_files: path, relative to the dataset, -> content of what else belongs to it.
       inputs: of the inputs of all splits, for `statistics.json`.
+      dropped_files: number -> (bytes, crc32c) of each list of documents that were left out.
     """
 
     statistics: dict[str, Any]
@@ -83,6 +84,7 @@ class JobSummary:
     rejected_files: dict[int, tuple[int, int]]
     extra_files: dict[str, bytes]
     inputs: dict[str, Any] = field(default_factory=dict)
+    dropped_files: dict[int, tuple[int, int]] = field(default_factory=dict)
 
 
 class JobStatistics(ABC):

@@ -24,6 +24,7 @@ REASONS = {
     "wrong_number_of_fields": "the row has more or fewer fields than the header",
     "broken_row": "the row cannot be read as CSV; see --quoting",
     "line_too_long": "the record is longer than 64 MiB",
+    "document_too_long": "the document has more text than --max_document_bytes",
     "broken_file": "the file ends too early or is damaged; what came before is used",
     # text and images
     "outside_input": "a link or an annotation leads outside of the input; see --allow_outside",
@@ -98,7 +99,7 @@ def write_rejects(lines: IO[bytes], *, number: int, path: str, partial_folder: s
     """Copies collected lines of rejects to their file; without lines no file is written.
 
     Args:
-      lines: of all rejects of a task; it is read from its beginning.
+      lines: of all rejects of a work item; it is read from its beginning.
       number: of the task.
       path: of the file, `Job.rejected_path(number)`.
       partial_folder: where the file is until it is complete, `Job.partial_folder`.

@@ -5,10 +5,12 @@ The description is written last: if it exists, the shard is whole.
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import IO, Any
 
 import google_crc32c
@@ -22,8 +24,10 @@ from recordmill.records.shards import ShardName
 from recordmill.records.typed_json import Count, Uint32, convert
 from recordmill.transforms.dataset.job import Job
 from recordmill.transforms.dataset.rejects import RejectFile
+from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.storage import files
 
+_BLOCK_BYTES = 1 << 22
 _RejectsOf = Callable[[dict[str, Any]], Iterable[RejectFile]]
 
 
@@ -136,7 +140,8 @@ def finished_shard(
     """Returns what a finished shard says of itself, None where it is not finished.
 
     A shard whose file, index or rejects are not there in their sizes is not finished, whatever its
-    description says.
+    description says; nor is one on a disk of this machine whose bytes have another checksum, since
+    it waits there from an earlier process. Storage services check what they store.
 
     Args:
       job: whose shard it is.
@@ -147,12 +152,37 @@ def finished_shard(
     if found is None:
         return None
     workspace = job.workspace
-    whole = workspace.holds(workspace.shard_path(name), name.path, found.info.file_bytes)
+    info, path = found.info, workspace.shard_path(name)
+    whole = _is_whole(workspace, path, name.path, info.file_bytes, info.crc32c)
     if whole and found.index:
-        whole = workspace.holds(workspace.index_path(name), name.index_path, found.index[0])
+        path = workspace.index_path(name)
+        whole = _is_whole(workspace, path, name.index_path, *found.index)
     lists = rejected(found.statistics) if rejected else ()
     whole = whole and all(workspace.holds_rejects(each.number, each.size_bytes) for each in lists)
     return found.info if whole else None
+
+
+def _is_whole(workspace: Workspace, path: str, target: str, size: int, crc32c: int) -> bool:
+    """Tells whether a finished file, staged or published, has its size and its checksum."""
+    if not workspace.holds(path, target, size):
+        return False
+    if not files.is_local(path):
+        return True
+    for each in (path, files.join(workspace.output, target)):
+        with suppress(FileNotFoundError):
+            status = os.stat(each)
+            return _checksum(each, status.st_ino, status.st_mtime_ns) == crc32c
+    return False
+
+
+@lru_cache(maxsize=1024)  # each part of a shard of images asks for it
+def _checksum(path: str, _inode: int, _modified_ns: int) -> int:
+    """Returns the crc32c of a file on a disk of this machine."""
+    found = 0
+    with files.open_read(path) as handle:
+        while block := handle.read(_BLOCK_BYTES):
+            found = google_crc32c.extend(found, block)
+    return found
 
 
 def write_shard(

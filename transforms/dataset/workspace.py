@@ -37,7 +37,8 @@ from recordmill.transforms.storage import files
 
 # What workers make in the temporary folders.
 _OWN_FOLDERS = {
-    "done", "index", "inputs", "partial", "parts", "rejected", "runs-", "shards", "statistics",
+    "done", "dropped", "duplicates", "fingerprints", "index", "inputs", "partial", "parts",
+    "rejected", "runs-", "shards", "statistics",
     "transform", "transform-temp",
 }  # fmt: skip
 
@@ -108,6 +109,10 @@ class Workspace:
     def rejected_path(self, number: int) -> str:
         """The rejects of one work item."""
         return self._own(self.rejected_folder, f"rejected-{number:06d}.jsonl")
+
+    def dropped_path(self, number: int) -> str:
+        """The list of the documents that one work item dropped."""
+        return self._own(files.join(self.staging, "dropped"), f"dropped-{number:06d}.jsonl.gz")
 
     def _own(self, folder: str, name: str) -> str:
         """Returns a path that no other run has: what lies there is published as it is."""
@@ -285,8 +290,9 @@ class Workspace:
             done = files.list_files(self.done_folder)
             names = [name for path in done if (name := _name_of_description(path, template))]
             paths = [path for name in names for path in (name.path, name.index_path)]
-            rejected = files.list_files(files.join(self.output, m.REJECTED_PATH))
-            paths += [path[len(self.output) :].lstrip("/") for path in rejected]
+            for folder in (m.REJECTED_PATH, m.DROPPED_PATH):
+                lists = files.list_files(files.join(self.output, folder))
+                paths += [path[len(self.output) :].lstrip("/") for path in lists]
             _delete_inside(self.output, paths, named_by="an unfinished run")
 
     def abandon(self) -> None:
@@ -338,14 +344,14 @@ def read_manifest(output: str) -> Manifest | None:
 
 
 def remove_dataset(output: str, manifest: Manifest) -> None:
-    """Deletes exactly what the manifest lists, `_SUCCESS` first.
+    """Deletes exactly what the manifest lists, and what its run left; `_SUCCESS` first.
 
     Raises:
       RunError: the manifest lists a path outside of the dataset; nothing is deleted then.
     """
     check_inside(output, manifest.paths)
     _delete_inside(output, [m.SUCCESS_PATH])
-    _delete_inside(output, manifest.paths)
+    _delete_inside(output, [*manifest.paths, *m.RUN_PATHS])
     _delete_inside(output, [m.MANIFEST_PATH])
 
 
@@ -357,12 +363,13 @@ def remove_damaged(output: str, names: Iterable[str], templates: Iterable[str]) 
       names: of metadata, relative to it.
       templates: of the paths of shards, beside the usual one.
     """
-    known = {m.SUCCESS_PATH, m.MANIFEST_PATH, *names}
+    known = {m.SUCCESS_PATH, m.MANIFEST_PATH, *m.RUN_PATHS, *names}
     patterns = {DEFAULT_TEMPLATE, *templates}
     paths = []
     for path in files.list_files(output):
         name = path[len(output) :].lstrip("/")
-        ours = name in known or name.startswith(("_meta/index/", f"{m.REJECTED_PATH}/"))
+        folders = ("_meta/index/", f"{m.REJECTED_PATH}/", f"{m.DROPPED_PATH}/")
+        ours = name in known or name.startswith(folders)
         if ours or any(_is_shard_path(name, template) for template in patterns):
             paths.append(name)
     _delete_inside(output, sorted(paths, key=lambda name: name != m.SUCCESS_PATH))

@@ -1,7 +1,7 @@
-"""Build for images: decode, transform, encode, write; a task is a shard, or a part of one.
+"""Build for images: decode, transform, encode, write; a work item is a shard, or a part of one.
 
-Where shards are fewer than workers could share, tasks are parts of shards, whose files are then
-joined. A worker holds one image at a time, and the records of some megabytes.
+Where shards are fewer than workers could share, work items are parts of shards, whose files are
+then joined. A worker holds one image at a time, and the records of some megabytes.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from recordmill.records.errors import RunError
 from recordmill.records.hashing import fingerprint64
 from recordmill.records.manifest import ShardInfo
 from recordmill.records.shards import ShardName
+from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.dataset.rejects import Reject, RejectFile, write_rejects
 from recordmill.transforms.dataset.run_state import DamagedStateError
@@ -49,7 +50,7 @@ AddRecords = Callable[[Bytes, Int64s], object]
 
 
 class PartPosition(NamedTuple):
-    """The shard, and the part of it, that a task builds."""
+    """The shard, and the part of it, that a work item builds."""
 
     split: int
     shard: int
@@ -68,7 +69,7 @@ class ImageShardBuilder:
 
     Args:
       job: the job, whose shard plan is written.
-      parts: how many tasks share a shard.
+      parts: how many work items share a shard.
     """
 
     def __init__(self, job: ImageJob, parts: int) -> None:
@@ -82,24 +83,28 @@ class ImageShardBuilder:
         """Closes the archives that it reads from."""
         self._reader.close()
 
-    def build(self, task: int) -> BuiltPart:
+    def build(self, work_item: int) -> BuiltPart:
         """Writes a shard or a part, unless it is already written."""
-        position = self._position(task)
+        position = self._position(work_item)
         name = self._shard_name(position)
         if self._parts > 1:
-            return BuiltPart(position, self._build_part(task, position, name))
+            return BuiltPart(position, self._build_part(work_item, position, name))
         if not self._finished(name):
             write_shard(
-                self._job, name, lambda writer: self._fill(task, position, writer.add).to_json()
+                self._job,
+                name,
+                lambda writer: self._fill(work_item, position, writer.add).to_json(),
             )
         found = read_description(self._job, name)
         if found is None:
             raise RunError(f"the description of {name.path} is gone; run the same command again")
         return BuiltPart(position, ImageStatistics.from_json(found.statistics))
 
-    def _build_part(self, task: int, position: PartPosition, name: ShardName) -> ImageStatistics:
+    def _build_part(
+        self, work_item: int, position: PartPosition, name: ShardName
+    ) -> ImageStatistics:
         """Writes a part, unless it, or its shard, is already written; returns its statistics."""
-        workspace, path = self._job.workspace, self._job.part_path(task)
+        workspace, path = self._job.workspace, self._job.part_path(work_item)
         done = workspace.read_state(f"{path}.json", _Part.from_json)
         if done is not None:
             lists = done.statistics.rejected_files
@@ -116,7 +121,7 @@ class ImageShardBuilder:
             size += len(data)
 
         with files.writing(f"{path}.bin") as handle:
-            statistics = self._fill(task, position, add)
+            statistics = self._fill(work_item, position, add)
         workspace.write_state(f"{path}.json", _Part(size, statistics).to_json())
         return statistics
 
@@ -127,16 +132,16 @@ class ImageShardBuilder:
     def _finished(self, name: ShardName) -> ShardInfo | None:
         return finished_shard(self._job, name, _rejected_files)
 
-    def _position(self, task: int) -> PartPosition:
-        """Returns the part that a task builds: tasks are numbered by split, shard and part."""
+    def _position(self, work_item: int) -> PartPosition:
+        """Returns the part that a work item builds; they are numbered by split, shard and part."""
         for number, split in enumerate(self._splits):
-            tasks = split.num_shards * self._parts
-            if task < tasks:
-                return PartPosition(number, *divmod(task, self._parts))
-            task -= tasks
-        raise ValueError(f"the plan has no such task, {task} too many")
+            work_items = split.num_shards * self._parts
+            if work_item < work_items:
+                return PartPosition(number, *divmod(work_item, self._parts))
+            work_item -= work_items
+        raise ValueError(f"the plan has no such work item, {work_item} too many")
 
-    def _fill(self, task: int, position: PartPosition, add: AddRecords) -> ImageStatistics:
+    def _fill(self, work_item: int, position: PartPosition, add: AddRecords) -> ImageStatistics:
         """Makes the records of a part, and writes the rejects among its images."""
         split = self._splits[position.split]
         slots = split.part_slots(position.shard, position.part, self._parts)
@@ -167,7 +172,7 @@ class ImageShardBuilder:
                     batch, held_bytes = [], 0
             self._encode(batch, add)
             if statistics.rejected:
-                number = task + 1  # 0 is the file of listing's rejects
+                number = work_item + 1  # 0 is the file of listing's rejects
                 statistics.rejected_files.append(
                     write_rejects(
                         rejects,
@@ -202,8 +207,8 @@ class ImageShardBuilder:
             encoded = encode_batch(spec.schema, spec.columns(batch))
             add(encoded.buffer, encoded.offsets)
 
-    def join(self, split: int, shard: int) -> int:
-        """Joins the parts of a shard, unless it is already written; returns its records."""
+    def join(self, split: int, shard: int) -> ShardInfo:
+        """Joins the parts of a shard, unless it is already written; returns what it is."""
         name = self._shard_name(PartPosition(split, shard, 0))
         info = self._finished(name)
         if info is None:
@@ -213,12 +218,12 @@ class ImageShardBuilder:
             try:
                 info = write_shard(self._job, name, lambda writer: self._join(paths, writer))
             except FileNotFoundError:
-                # Another copy of this task may have joined and removed the parts meanwhile.
+                # Another copy of this work item may have joined and removed the parts meanwhile.
                 info = self._finished(name)
                 if info is None:
                     raise
             files.delete_quietly(f"{path}.bin" for path in paths)
-        return info.records
+        return info
 
     def _join(self, paths: Iterable[str], writer: ShardWriter) -> dict[str, Any]:
         """Copies the records of parts into a shard; returns the sum of their statistics."""
@@ -274,7 +279,6 @@ class _BuildImageShardDoFn(beam.DoFn):
     def __init__(self, job: ImageJob, parts: int) -> None:
         self._job = job
         self._parts = parts
-        self._images = beam.metrics.Metrics.counter("recordmill", "images_written")
 
     def setup(self) -> None:
         self._builder = ImageShardBuilder(self._job, self._parts)
@@ -282,14 +286,14 @@ class _BuildImageShardDoFn(beam.DoFn):
     def teardown(self) -> None:
         self._builder.close()
 
-    def process(self, task: int) -> Iterator[tuple[tuple[int, int], int]]:
-        try:
-            position, statistics = self._builder.build(task)
-        except RunError as error:
-            fail(self._job, error)
-        for reason, count in statistics.rejected.items():
-            beam.metrics.Metrics.counter("recordmill", f"rejected_{reason}").inc(count)
-        self._images.inc(statistics.pixels.total())
+    def process(self, work_item: int) -> Iterator[tuple[tuple[int, int], int]]:
+        with counters.work_item():
+            try:
+                position, statistics = self._builder.build(work_item)
+            except RunError as error:
+                fail(self._job, error)
+            counters.count("examples_prepared", statistics.pixels.total())
+            counters.count_rejects(statistics.rejected)
         yield (position.split, position.shard), 1
 
 
@@ -302,18 +306,22 @@ class _JoinDoFn(beam.DoFn):
         self._builder = ImageShardBuilder(self._job, self._parts)
 
     def process(self, finished: tuple[tuple[int, int], int]) -> Iterator[int]:
-        try:
-            yield self._builder.join(*finished[0])
-        except RunError as error:
-            fail(self._job, error)
+        with counters.work_item():
+            try:
+                info = self._builder.join(*finished[0])
+            except RunError as error:
+                fail(self._job, error)
+            counters.count("examples_written", info.records)
+            counters.count("bytes_written", info.file_bytes)
+        yield info.records
 
 
 class BuildImageShards(beam.PTransform[beam.PCollection[int], beam.PCollection[int]]):
-    """Numbers of tasks -> the number of examples in each shard, once it is complete.
+    """Numbers of work items -> the number of examples in each shard, once it is complete.
 
     Memory: an image and some megabytes of records, whatever the size of the shard. Deterministic:
-    bytes depend on neither the number of parts nor which worker builds them. Repeating a task, also
-    two copies at once, changes nothing.
+    bytes depend on neither the number of parts nor which worker builds them. Repeating a work
+    item, also two copies at once, changes nothing.
     """
 
     def __init__(self, job: ImageJob, parts: int) -> None:
@@ -321,12 +329,12 @@ class BuildImageShards(beam.PTransform[beam.PCollection[int], beam.PCollection[i
         self._job = job
         self._parts = parts
 
-    def expand(self, tasks: beam.PCollection[int]) -> beam.PCollection[int]:
+    def expand(self, work_items: beam.PCollection[int]) -> beam.PCollection[int]:
         """Writes parts, and joins the parts of each shard once all are written."""
         finished_part = tuple[tuple[int, int], int]  # split and shard; 1
         build = beam.ParDo(_BuildImageShardDoFn(self._job, self._parts))
         return (
-            tasks
+            work_items
             | "BuildPart" >> build.with_output_types(finished_part)
             | "AwaitParts" >> beam.CombinePerKey(sum).with_output_types(finished_part)
             | "SpreadShards" >> beam.Reshuffle()

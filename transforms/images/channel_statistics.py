@@ -21,6 +21,7 @@ from PIL import Image
 
 from recordmill.records.arrays import Int64s
 from recordmill.records.errors import RunError
+from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.images.decoding import ImageRejectedError
 from recordmill.transforms.images.job import ImageJob
@@ -31,7 +32,7 @@ from recordmill.transforms.storage import files
 
 _VOCABULARY = "labels"
 _LEVELS = 256
-_TASK_IMAGES = 128
+_WORK_ITEM_IMAGES = 128
 
 
 def channel_histograms(image: Image.Image) -> Int64s:
@@ -39,9 +40,9 @@ def channel_histograms(image: Image.Image) -> Int64s:
     return np.array(image.histogram(), np.int64).reshape(-1, _LEVELS)
 
 
-def statistics_tasks(job: ImageJob) -> int:
-    """Returns into how many tasks the images of the statistics are cut."""
-    return -(-_count_images(job) // _TASK_IMAGES)
+def statistics_work_items(job: ImageJob) -> int:
+    """Returns into how many work items the images of the statistics are cut."""
+    return -(-_count_images(job) // _WORK_ITEM_IMAGES)
 
 
 def _count_images(job: ImageJob) -> int:
@@ -49,13 +50,15 @@ def _count_images(job: ImageJob) -> int:
     return images if job.statistics_images is None else min(images, job.statistics_images)
 
 
-def _count(job: ImageJob, task: int, reader: ImageReader) -> dict[str, Any]:
-    """Returns the row of a task; images that cannot be used are skipped, the build rejects them."""
+def _count(job: ImageJob, work_item: int, reader: ImageReader) -> dict[str, Any]:
+    """Returns the row of a work item; it skips images that the build will reject."""
     spec = job.images
     images, labels = 0, []
     sums = np.zeros((spec.channels, _LEVELS), np.int64)
     references = ReferenceFiles(job.workspace.inputs_folder, 0)
-    for rank in range(task * _TASK_IMAGES, min((task + 1) * _TASK_IMAGES, _count_images(job))):
+    for rank in range(
+        work_item * _WORK_ITEM_IMAGES, min((work_item + 1) * _WORK_ITEM_IMAGES, _count_images(job))
+    ):
         reference = references.read(rank, 0)
         try:
             image, names = untouched(reference, reader.read(reference.image), spec)
@@ -72,7 +75,7 @@ def _parse_row(content: dict[str, Any]) -> dict[str, Any]:
 
 
 class _CountDoFn(beam.DoFn):
-    """Numbers of tasks -> a record batch of one row each, from a file where it is there."""
+    """Numbers of work items -> a record batch of one row each, from a file where it is there."""
 
     def __init__(self, job: ImageJob) -> None:
         self._job = job
@@ -83,18 +86,21 @@ class _CountDoFn(beam.DoFn):
     def teardown(self) -> None:
         self._reader.close()
 
-    def _count(self, path: str, task: int) -> dict[str, Any]:
+    def _count(self, path: str, work_item: int) -> dict[str, Any]:
         self._job.workspace.check_own()
-        row = _count(self._job, task, self._reader)
+        row = _count(self._job, work_item, self._reader)
         self._job.workspace.write_state(path, row)
         return row
 
-    def process(self, task: int) -> Iterator[pa.RecordBatch]:
-        path = self._job.statistics_row_path(task)
-        try:
-            row = self._job.workspace.read_state(path, _parse_row) or self._count(path, task)
-        except RunError as error:
-            fail(self._job, error)
+    def process(self, work_item: int) -> Iterator[pa.RecordBatch]:
+        path = self._job.statistics_row_path(work_item)
+        with counters.work_item():
+            try:
+                row = self._job.workspace.read_state(path, _parse_row) or self._count(
+                    path, work_item
+                )
+            except RunError as error:
+                fail(self._job, error)
         values = {
             "pixel": [0.0] * self._job.images.channels,
             "histograms": row["histograms"],
@@ -167,7 +173,7 @@ def _graph(*, labels: bool) -> Callable[[dict[str, Any]], dict[str, Any]]:
 
 
 class AnalyzeImages(beam.PTransform[beam.PCollection[int], beam.PCollection[int]]):
-    """Numbers of tasks -> 0, the examples that it adds, once the figures are written.
+    """Numbers of work items -> 0, the examples that it adds, once the figures are written.
 
     They go to `job.statistics_path`, and the transform graph to `job.transform_folder`: it takes
     `pixel`, `[n, channels] float32` in [0, 255], and gives it less the mean, by the deviation.
@@ -179,12 +185,12 @@ class AnalyzeImages(beam.PTransform[beam.PCollection[int], beam.PCollection[int]
         super().__init__()
         self._job = job
 
-    def expand(self, tasks: beam.PCollection[int]) -> beam.PCollection[int]:
+    def expand(self, work_items: beam.PCollection[int]) -> beam.PCollection[int]:
         """Adds up the rows of every worker."""
         import tensorflow_transform.beam as tft_beam
 
         job = self._job
-        rows = tasks | "CountPixels" >> beam.ParDo(_CountDoFn(job)).with_output_types(
+        rows = work_items | "CountPixels" >> beam.ParDo(_CountDoFn(job)).with_output_types(
             pa.RecordBatch  # one row
         )
         labels = bool(job.images.labels) and job.images.task != "segmentation"

@@ -111,13 +111,13 @@ class ImageJob(Job):
         """The file of the shard plan: which images go into which shard, and listing's counts."""
         return files.join(self.workspace.work, "shards.json")
 
-    def part_path(self, task: int) -> str:
+    def part_path(self, work_item: int) -> str:
         """A part of a shard, without extension, until the parts are joined."""
-        return files.join(self.workspace.work, "parts", f"part-{task:06d}")
+        return files.join(self.workspace.work, "parts", f"part-{work_item:06d}")
 
-    def statistics_row_path(self, task: int) -> str:
-        """The histograms that a task of the statistics counted."""
-        return files.join(self.workspace.work, "statistics", f"row-{task:06d}.json")
+    def statistics_row_path(self, work_item: int) -> str:
+        """The histograms that a work item of the statistics counted."""
+        return files.join(self.workspace.work, "statistics", f"row-{work_item:06d}.json")
 
     @property
     def statistics_path(self) -> str:

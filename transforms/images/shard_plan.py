@@ -3,8 +3,8 @@
 An example slot is the position of one record in a split: it holds one copy of one image. In a split
 of N images in C copies, slot t holds copy t % C of the image of rank
 (t // C + (t % C) * N // C) % N. So the copies of an image are spread evenly over the split, and any
-range of slots is a random sample of it. Shards are ranges of slots, and tasks are parts of shards,
-so neither the number of shards nor the number of workers changes the order of the records.
+range of slots is a random sample of it. Shards are ranges of slots, and work items are parts of
+shards, so neither the number of shards nor the number of workers changes the order of the records.
 """
 
 from __future__ import annotations

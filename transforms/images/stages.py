@@ -16,23 +16,23 @@ def build_images(
     pipeline: beam.Pipeline,
     job: ImageJob,
     *,
-    tasks: int,
+    work_items: int,
     parts: int,
-    statistics_tasks: int,
+    statistics_work_items: int,
     commit: CommitSpec,
 ) -> beam.PCollection[dict[str, Any]]:
     """Applies the stages of an image job; only small descriptions pass between them."""
     examples = (
         pipeline
-        | "Tasks" >> beam.Create(range(tasks), reshuffle=False)
-        | "SpreadTasks" >> beam.Reshuffle()
+        | "WorkItems" >> beam.Create(range(work_items), reshuffle=False)
+        | "SpreadWorkItems" >> beam.Reshuffle()
         | "Build" >> BuildImageShards(job, parts)  # examples in a shard
     )
-    if statistics_tasks:
+    if statistics_work_items:
         analyzed = (
             pipeline
-            | "StatisticsTasks" >> beam.Create(range(statistics_tasks), reshuffle=False)
-            | "SpreadStatisticsTasks" >> beam.Reshuffle()
+            | "StatisticsWorkItems" >> beam.Create(range(statistics_work_items), reshuffle=False)
+            | "SpreadStatisticsWorkItems" >> beam.Reshuffle()
             | "Statistics" >> AnalyzeImages(job)  # no examples: the commit awaits it
         )
         examples = (examples, analyzed) | "AwaitStatistics" >> beam.Flatten()

@@ -46,6 +46,20 @@ class DocumentBatch:
     contents: U64 = field(default_factory=lambda: np.zeros(0, np.uint64))
     positions: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
 
+    def select(self, keep: Bools) -> DocumentBatch:
+        """Returns the documents where `keep`, `[num_documents] bool`, is True; all rejects stay."""
+        lines = keep[self.line_documents]
+        numbers = np.cumsum(keep, dtype=np.int64) - 1
+        carried = self.carried
+        if carried is not None:
+            carried = [carried[i] for i in np.flatnonzero(keep).tolist()]
+        return DocumentBatch(
+            self.lines.select(lines), numbers[self.line_documents[lines]], self.keys[keep],
+            self.groups[keep], self.continues and bool(keep[0]), self.rejects,
+            None if self.splits is None else self.splits[keep], carried, self.contents[keep],
+            self.positions[keep],
+        )  # fmt: skip
+
 
 class BatchMaker:
     """Makes the batches of one source: gives documents keys and groups, and collects rejects.

@@ -10,6 +10,7 @@ from recordmill.transforms.sources.row_fields import RowSpec
 
 DOCUMENTS = ("blank_line", "line", "file")
 SPLITTERS = ("auto", "none", "punctuation")
+WHOLE_TEXT = "whole"  # is no choice of people: objectives that are not of sentences ask for it
 HEADERS = ("first_row", "none")
 QUOTINGS = ("csv", "none")
 # Text shrinks to a third or a tenth, logs and tables to a fiftieth.
@@ -24,6 +25,8 @@ class DocumentSpec:
       documents: in plain text, a document is a block between blank lines, a line, or a file.
       sentence_splitter: "none": a line is a sentence; "punctuation": `sentences.py`; "auto": the
         first for text in blocks between blank lines, BERT's form, the second for all other.
+        WHOLE_TEXT: the text of a record is one line, with the line ends that it has, and a line of
+        plain text is one.
       encoding: of the files; a BOM is dropped.
       encoding_errors: "strict" rejects a line with invalid bytes, "replace" puts U+FFFD there.
       text_field: of JSONL, CSV and TSV.
@@ -37,6 +40,7 @@ class DocumentSpec:
       quoting: "csv": quotes enclose fields of CSV and TSV, with "none" they are characters.
       max_compression_ratio: a compressed file that unpacks to more than so many times its size,
         and to more than 64 MiB, is read up to there, and rejected.
+      max_document_bytes: a document with more bytes of text is rejected; 0 for no limit.
 
     Raises:
       UsageError: a value is none of the valid ones, or Python does not know the encoding.
@@ -56,10 +60,12 @@ class DocumentSpec:
     row: RowSpec = field(default_factory=RowSpec)
     quoting: str = "csv"
     max_compression_ratio: int = USUAL_COMPRESSION_RATIO
+    max_document_bytes: int = 0
 
     def __post_init__(self) -> None:
         one_of("--documents", self.documents, DOCUMENTS)
-        one_of("--sentence_splitter", self.sentence_splitter, SPLITTERS)
+        if self.sentence_splitter != WHOLE_TEXT:
+            one_of("--sentence_splitter", self.sentence_splitter, SPLITTERS)
         one_of("--header", self.header, HEADERS)
         one_of("--quoting", self.quoting, QUOTINGS)
         if (self.header == "none") != bool(self.columns):
@@ -79,6 +85,10 @@ class DocumentSpec:
         if self.max_compression_ratio < 1:
             raise UsageError(
                 f"--max_compression_ratio must be at least 1, got {self.max_compression_ratio}"
+            )
+        if self.max_document_bytes < 0:
+            raise UsageError(
+                f"--max_document_bytes must be at least 0, got {self.max_document_bytes}"
             )
         one_of("--encoding_errors", self.encoding_errors, ("strict", "replace"))
         try:

@@ -21,6 +21,7 @@ from recordmill.transforms.sources.json_values import (
     has_object_lines,
     read_beginning,
 )
+from recordmill.transforms.sources.long_documents import without_long_documents
 from recordmill.transforms.sources.plain_text import TextReader
 from recordmill.transforms.sources.record_reader import RecordReader
 from recordmill.transforms.sources.work_items import SourceRange
@@ -37,7 +38,7 @@ def read_documents(
     """Yields the documents that begin in a range; a file that cannot be read is a reject.
 
     Memory: some blocks, the longest record, and the longest document up to
-    `limits.open_document_bytes`, whatever the size of the range.
+    `limits.open_document_bytes` and `spec.max_document_bytes`, whatever the size of the range.
 
     Args:
       source: the range.
@@ -45,6 +46,15 @@ def read_documents(
       groups: whether groups are wanted; else they are all equal, which saves a pass over the text.
       limits: sizes.
     """
+    batches = _documents_of(source, spec, groups=groups, limits=limits)
+    if spec.max_document_bytes:
+        return without_long_documents(batches, spec.max_document_bytes, source.name)
+    return batches
+
+
+def _documents_of(
+    source: SourceRange, spec: DocumentSpec, *, groups: bool, limits: DocumentLimits
+) -> Iterator[DocumentBatch]:
     maker = BatchMaker(source, hashed_bytes=limits.hashed_bytes if groups else 0)
     if source.outside:
         maker.reject(0, "read", "outside_input", source.outside)

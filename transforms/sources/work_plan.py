@@ -58,4 +58,4 @@ def read_work_item(work: str, number: int) -> list[SourceRange]:
 
 
 def _items_path(work: str, number: int) -> str:
-    return files.join(work, "tasks", f"tasks-{number // _ITEMS_PER_FILE:06d}")
+    return files.join(work, "work-items", f"items-{number // _ITEMS_PER_FILE:06d}")

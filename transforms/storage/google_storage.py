@@ -79,6 +79,12 @@ def _client() -> Any:
     return _clients[process]
 
 
+def close_clients() -> None:
+    """Closes the clients of this process; the next request makes a new one."""
+    while _clients:
+        _clients.popitem()[1].close()
+
+
 def _retry() -> Any:
     from google.api_core.retry import Retry
 

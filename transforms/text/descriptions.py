@@ -43,6 +43,8 @@ class ScatterDescription(_OlderScatterDescription, total=False):
 
     labels: list[str]
     contents: dict[str, list[Any]]
+    dropped: dict[str, list[Count]]
+    dropped_file: tuple[Count, Uint32]
 
 
 class _TextSplitDescription(TypedDict):
@@ -71,6 +73,8 @@ class ShardPlanDescription(_OlderShardsDescription, total=False):
 
     classes: list[str]
     shared_contents: list[dict[str, Any]]
+    dropped: dict[str, list[Count]]
+    dropped_files: dict[str, tuple[Count, Uint32]]
 
 
 def run_files_to_json(runs: Sequence[RunFileInfo]) -> dict[str, Any]:
@@ -96,6 +100,8 @@ class ScatterResult:
       rejected_file: bytes and crc32c of the list of rejects.
       labels: the labels that occur, sorted, where they become classes.
       contents: split -> a sample of its texts, where not their hash decides the split.
+      dropped: reason -> documents that were left out, of each split, in order.
+      dropped_file: bytes and crc32c of their list, zeros for none.
     """
 
     runs: tuple[RunFileInfo, ...]
@@ -107,6 +113,8 @@ class ScatterResult:
     rejected_file: tuple[int, int]
     labels: tuple[str, ...] = ()
     contents: dict[str, ContentSample] = field(default_factory=dict)
+    dropped: dict[str, list[int]] = field(default_factory=dict)
+    dropped_file: tuple[int, int] = (0, 0)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the content of the description."""
@@ -120,6 +128,8 @@ class ScatterResult:
             "rejected_file": list(self.rejected_file),
             "labels": list(self.labels),
             "contents": {split: sample.to_json() for split, sample in self.contents.items()},
+            "dropped": self.dropped,
+            "dropped_file": list(self.dropped_file),
         }
 
     @classmethod
@@ -144,6 +154,8 @@ class ScatterResult:
                 split: ContentSample.from_json(sample)
                 for split, sample in content.get("contents", {}).items()
             },
+            dropped=dict(content.get("dropped", {})),
+            dropped_file=content.get("dropped_file", (0, 0)),
         )
 
 
@@ -175,6 +187,8 @@ class ShardPlan:
       rejected_files: work item -> bytes and crc32c of its list of rejects, where it has one.
       classes: the names of class 0, 1, …; () for no classes.
       shared_contents: what splits have in common, for `statistics.json`.
+      dropped, dropped_files: as `rejected` and `rejected_files`, of documents that were left out;
+        of `dropped` the numbers are those of each split.
       sums: bytes and crc32c of the file of sums, which lies beside.
     """
 
@@ -185,6 +199,8 @@ class ShardPlan:
     rejected_files: dict[int, tuple[int, int]]
     classes: tuple[str, ...] = ()
     shared_contents: tuple[dict[str, Any], ...] = ()
+    dropped: dict[str, list[int]] = field(default_factory=dict)
+    dropped_files: dict[int, tuple[int, int]] = field(default_factory=dict)
     sums: tuple[int, int] = (0, 0)
 
     def to_json(self) -> dict[str, Any]:
@@ -199,6 +215,8 @@ class ShardPlan:
             "rejected_files": {str(k): list(v) for k, v in self.rejected_files.items()},
             "classes": list(self.classes),
             "shared_contents": list(self.shared_contents),
+            "dropped": dict(sorted(self.dropped.items())),
+            "dropped_files": {str(k): list(v) for k, v in self.dropped_files.items()},
             "sums": list(self.sums),
         }
 
@@ -216,11 +234,15 @@ class ShardPlan:
             documents_read=content["totals"]["documents_read"],
             documents_used=content["totals"]["documents_used"],
             rejected=dict(content["rejected"]),
-            rejected_files={
-                int(number): (size, crc32c)
-                for number, (size, crc32c) in content["rejected_files"].items()
-            },
+            rejected_files=_of_numbers(content["rejected_files"]),
             classes=tuple(content.get("classes", ())),
             shared_contents=tuple(content.get("shared_contents", ())),
+            dropped=dict(content.get("dropped", {})),
+            dropped_files=_of_numbers(content.get("dropped_files", {})),
             sums=(sums_bytes, sums_crc32c),
         )
+
+
+def _of_numbers(lists: Mapping[str, tuple[int, int]]) -> dict[int, tuple[int, int]]:
+    """Returns work item -> bytes and crc32c, as JSON has them by text."""
+    return {int(number): (size, crc32c) for number, (size, crc32c) in lists.items()}

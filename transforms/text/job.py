@@ -10,9 +10,8 @@ from typing import Any, TypedDict
 import numpy as np
 
 from recordmill.records.arrays import Int64s
-from recordmill.records.errors import RunError, UsageError, one_of
+from recordmill.records.errors import UsageError, one_of
 from recordmill.records.schema import Schema
-from recordmill.records.text_formats import RECORD_TYPES
 from recordmill.records.typed_json import Count
 from recordmill.transforms.dataset.job import Job, JobStatistics, JobSummary
 from recordmill.transforms.dataset.labels import LABELS_PATH, labels_file
@@ -21,94 +20,12 @@ from recordmill.transforms.sources.document_spec import USUAL_COMPRESSION_RATIO,
 from recordmill.transforms.sources.row_fields import RowSpec
 from recordmill.transforms.storage import files
 from recordmill.transforms.subwords.tokenizer import Tokenizer
-from recordmill.transforms.text.classification import ClassifyObjective, ClassifySpec
+from recordmill.transforms.text.cleaning.clean_spec import CleanSpec
 from recordmill.transforms.text.descriptions import ScatterResult, ShardPlan, run_files_from_json
-from recordmill.transforms.text.examples import Objective, check_special_tokens
-from recordmill.transforms.text.masking import MaskSpec
-from recordmill.transforms.text.objectives import BertObjective, MlmObjective, MlmTokensObjective
-from recordmill.transforms.text.pairing import PairSpec
-from recordmill.transforms.text.run_files import (
-    DamagedRunFileError,
-    RunFile,
-    RunFileInfo,
-    read_run_file,
-)
+from recordmill.transforms.text.examples import Objective
+from recordmill.transforms.text.objective_spec import LANGUAGE_OBJECTIVES, ObjectiveSpec
+from recordmill.transforms.text.run_files import RunFileInfo
 from recordmill.transforms.text.tokenizer_files import load_tokenizer
-from recordmill.transforms.text.windows import WindowSpec
-
-OBJECTIVES = ("bert", "mlm", "mlm_tokens", "classify")
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectiveSpec:
-    """An objective by name, with its options; `bind` gives it a vocabulary.
-
-    Raises:
-      UsageError: there is no such objective, or a value is not valid for it.
-    """
-
-    name: str
-    copies: int = 10
-    pair: PairSpec = field(default_factory=PairSpec)
-    mask: MaskSpec = field(default_factory=MaskSpec)
-    window: WindowSpec = field(default_factory=WindowSpec)
-    use_v2_feature_names: bool = False
-    use_position_id: bool = False
-    record_type: str = "sequence_example"
-    use_segment_ids: bool = False
-    classify: ClassifySpec = field(default_factory=ClassifySpec)
-
-    def __post_init__(self) -> None:
-        one_of("--task", self.name, OBJECTIVES)
-        one_of("--record_type", self.record_type, RECORD_TYPES)
-        if self.copies < 1:
-            raise UsageError(f"--dupe_factor must be at least 1, got {self.copies}")
-
-    @property
-    def padded_length(self) -> int | None:
-        """The tokens that every example is padded to; None where examples are not padded."""
-        if self.name == "bert":
-            return self.pair.max_seq_length
-        if self.name == "classify":
-            return self.classify.max_seq_length
-        return self.window.max_seq_length if self.name == "mlm" else None
-
-    def bind(
-        self,
-        vocabulary: Tokenizer,
-        seed: int,
-        row: RowSpec,
-        classes: tuple[str, ...] = (),
-    ) -> Objective:
-        """Returns the objective with its vocabulary.
-
-        Args:
-          vocabulary: that ids are of.
-          seed: of every random choice.
-          row: what is read of records beside their text.
-          classes: the names of class 0, 1, …, once the input was read.
-
-        Raises:
-          UsageError: the tokenizer lacks a special token that the objective needs.
-        """
-        check_special_tokens(vocabulary, self.name)
-        if self.name == "bert":
-            return BertObjective(
-                vocabulary, seed, self.copies, self.pair, self.mask,
-                self.use_v2_feature_names, self.use_position_id,
-            )  # fmt: skip
-        if self.name == "mlm":
-            return MlmObjective(
-                vocabulary, seed, self.copies, self.window, row.keep_fields, self.mask,
-                self.use_v2_feature_names, self.use_segment_ids,
-            )  # fmt: skip
-        if self.name == "mlm_tokens":
-            return MlmTokensObjective(
-                vocabulary, seed, self.copies, self.window, row.keep_fields, self.record_type
-            )
-        return ClassifyObjective(
-            vocabulary, self.copies, self.classify, row, classes, self.use_v2_feature_names
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +38,7 @@ class TextJob(Job):
       lower_case: whether the tokenizer lowers text and strips accents.
       dupe_splits: the splits that get all copies of the text; others get one. None means the
         split called train, or the first one.
+      clean: which documents are dropped, and how text is normalized.
       allow_special_tokens: the spelling of a special token in text becomes its id.
     """
 
@@ -128,6 +46,7 @@ class TextJob(Job):
     documents: DocumentSpec = field(default_factory=DocumentSpec)
     lower_case: bool = True
     dupe_splits: tuple[str, ...] | None = None
+    clean: CleanSpec = field(default_factory=CleanSpec)
     allow_special_tokens: bool = False
 
     def __post_init__(self) -> None:
@@ -158,14 +77,27 @@ class TextJob(Job):
         """Returns the options that decide the bytes of shards."""
         options = Job.fingerprint_options(self)
         # Datasets of earlier releases do not have these.
+        options["clean"] = self.clean.fingerprint_options()
+        if not options["clean"]:
+            del options["clean"]
         if self.documents.max_compression_ratio == USUAL_COMPRESSION_RATIO:
             del options["documents"]["max_compression_ratio"]
+        if not self.documents.max_document_bytes:
+            del options["documents"]["max_document_bytes"]
         if self.objective.record_type == "sequence_example":
             del options["objective"]["record_type"]
         if self.objective.name != "classify":
             del options["objective"]["classify"]
+        if self.objective.name not in LANGUAGE_OBJECTIVES:
+            del options["objective"]["language"]
+        if self.objective.packing == "none":
+            del options["objective"]["packing"]
+        if self.objective.pair.second_segment == "next":
+            del options["objective"]["pair"]["second_segment"]
         if self.documents.row == RowSpec():
             del options["documents"]["row"]
+        elif not self.documents.row.prompt_field:
+            del options["documents"]["row"]["prompt_field"]
         if self.documents.quotes:
             del options["documents"]["quoting"]
         if not self.allow_special_tokens:
@@ -289,19 +221,22 @@ class _TextStatistics(JobStatistics):
 
     def summarize(self) -> JobSummary:
         read, used = self._plan.documents_read, self._plan.documents_used
+        dropped = {reason: sum(counts) for reason, counts in self._plan.dropped.items()}
         classes = self._plan.classes
         return JobSummary(
             statistics={split: self._statistics(split) for split in self._lengths},
             counts={
                 "documents_read": read,
                 "documents_written": used,
-                "documents_without_tokens": read - used,
+                "documents_without_tokens": read - used - sum(dropped.values()),
+                **({"dropped": dropped} if self._job.clean.drops else {}),
                 "rejected": self._plan.rejected,
                 "examples": self._examples.total(),
             },
             rejected_files=self._plan.rejected_files,
             extra_files=self._extra_files(classes),
             inputs={"shared_contents": list(self._plan.shared_contents)},
+            dropped_files=self._plan.dropped_files,
         )
 
     def _extra_files(self, classes: tuple[str, ...]) -> dict[str, bytes]:
@@ -321,11 +256,22 @@ class _TextStatistics(JobStatistics):
                 "lengths": self._lengths[split],
             },
             padded_length=self._job.objective.padded_length,
-        ) | {"copies": self._copies[split]}
+            packed_tokens=self._job.objective.packed_tokens,
+        ) | {"copies": self._copies[split], **self._dropped(split)}
+
+    def _dropped(self, split: str) -> dict[str, Any]:
+        """Returns the documents of a split that were dropped, by reason."""
+        position = list(self._copies).index(split)
+        counts = {reason: n[position] for reason, n in self._plan.dropped.items() if n[position]}
+        return {"dropped": counts} if self._job.clean.drops else {}
 
 
 def summarize_examples(
-    examples: int, sums: dict[str, Any], *, padded_length: int | None
+    examples: int,
+    sums: dict[str, Any],
+    *,
+    padded_length: int | None,
+    packed_tokens: int | None = None,
 ) -> dict[str, Any]:
     """Returns the content of `statistics.json` for a split.
 
@@ -333,7 +279,7 @@ def summarize_examples(
       examples: the number of examples.
       sums: `counts`, name -> number, `classes`, class -> examples, and `lengths`, the examples of
         each length from 0.
-      padded_length: see `ObjectiveSpec`.
+      padded_length, packed_tokens: see `ObjectiveSpec`.
     """
     lengths, counts = np.asarray(sums["lengths"], np.int64), Counter(sums["counts"])
     tokens = int((lengths * np.arange(len(lengths))).sum())
@@ -356,6 +302,14 @@ def summarize_examples(
         statistics["random_next_rate"] = round(counts["random_next"] / max(examples, 1), 6)
     if "unknown_tokens" in counts:
         statistics["unknown_rate"] = round(counts["unknown_tokens"] / max(tokens, 1), 6)
+    if packed_tokens:
+        statistics["fill_rate"] = round(tokens / max(examples * packed_tokens, 1), 6)
+        documents = max(counts["documents_in_rows"], 1)
+        statistics["documents_cut_rate"] = round(counts["documents_cut"] / documents, 6)
+    if counts["noise_tokens"]:
+        statistics["noise_rate"] = round(counts["noise_tokens"] / max(tokens, 1), 6)
+        mean = counts["noise_tokens"] / max(counts["noise_spans"], 1)
+        statistics["mean_noise_span_length"] = round(mean, 6)
     if padded_length:
         positions = max(examples * padded_length, 1)
         statistics["padding_rate"] = round(1 - tokens / positions, 6)
@@ -368,30 +322,3 @@ def add_counts(total: Int64s, more: Int64s) -> Int64s:
     longer = longer.copy()
     longer[: len(shorter)] += shorter
     return longer
-
-
-def read_run_files(
-    job: TextJob, level: int, number: int, *, histograms: bool = True
-) -> list[RunFile]:
-    """Reads the tails of the run files of a work item: mostly one, more from a huge file.
-
-    Raises:
-      RunError: one is missing, damaged or of another run; the next run makes it anew.
-    """
-    path = job.description_path(level, number)
-    infos = job.read_run_infos(level, number)
-    if infos is None:
-        raise RunError(f"{path} is missing or damaged; run the same command again")
-    runs = []
-    for info in infos:
-        try:
-            runs.append(read_run_file(info, token=job.workspace.token, histograms=histograms))
-        except DamagedRunFileError as error:
-            # What was merged of it may be gone too: then the levels below are done again.
-            marks = (job.dropped_path(below) for below in range(level + 1))
-            files.delete_quietly([job.description_path(level, number), *marks])
-            raise RunError(
-                f"{info.path} cannot be used: {error}; run the same command again, which makes it "
-                "anew"
-            ) from error
-    return runs

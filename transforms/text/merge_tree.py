@@ -21,7 +21,7 @@ class MergeTree:
     A run is the output of one work item: mostly one run file, several of a huge file.
 
     Attributes:
-      tasks: the work items of scatter, which write the runs of level 0.
+      work_items: the work items of scatter, which write the runs of level 0.
       max_fan_in: more runs than that are regrouped before shards are built from them.
       fan_in: the number of runs that a regroup merges, a power of two.
 
@@ -29,7 +29,7 @@ class MergeTree:
       ValueError: `fan_in` is not a power of two.
     """
 
-    tasks: int
+    work_items: int
     max_fan_in: int = MAX_FAN_IN
     fan_in: int = REGROUP_FAN_IN
 
@@ -39,7 +39,7 @@ class MergeTree:
 
     def group_count(self, level: int) -> int:
         """Returns the number of groups on a level."""
-        return -(-self.tasks // self.fan_in**level)
+        return -(-self.work_items // self.fan_in**level)
 
     def run_count(self, level: int) -> int:
         """Returns the number of runs on a level."""

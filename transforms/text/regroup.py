@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 import apache_beam as beam
 import numpy as np
 
 from recordmill.records.arrays import Int64s
 from recordmill.records.errors import RunError
+from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.storage import files
 from recordmill.transforms.text.chunk_records import decode_chunks, id_words
 from recordmill.transforms.text.descriptions import run_files_to_json
-from recordmill.transforms.text.job import TextJob, read_run_files
+from recordmill.transforms.text.finished_runs import made_anew, read_run_files
+from recordmill.transforms.text.job import TextJob
 from recordmill.transforms.text.merge_tree import MergeTree
 from recordmill.transforms.text.run_files import (
     CELL_BITS,
@@ -39,20 +42,20 @@ def regroup(job: TextJob, tree: MergeTree, level: int, number: int) -> None:
         return
     job.workspace.check_own()
     low, high = tree.hash_range(level, number)
-    runs = [
-        run
-        for source in tree.inputs(level, number)
-        for run in read_run_files(job, level - 1, source)
-    ]
+    runs = {source: read_run_files(job, level - 1, source) for source in tree.inputs(level, number)}
     words_per_id = id_words(len(job.load_vocabulary()))
     splits = []
     for split in range(len(job.splits)):
-        slices = [RunFileReader(run, split).read(low, high) for run in runs]
+        slices = []
+        for source, files_of_source in runs.items():
+            with made_anew(job, level - 1, source):
+                slices += [RunFileReader(run, split).read(low, high) for run in files_of_source]
         bounds = [low] * len(slices), [high] * len(slices)
         splits.append(
             decode_chunks(slices, *bounds, words_per_id, has_fields=job.documents.row.is_carried)
         )
-    histograms = [_histogram(runs, split, low, high) for split in range(len(job.splits))]
+    all_runs = [*chain.from_iterable(runs.values())]
+    histograms = [_histogram(all_runs, split, low, high) for split in range(len(job.splits))]
     run = write_run_file(
         job.run_path(level, number) + ".bin", splits, histograms, words_per_id=words_per_id,
         token=job.workspace.token,
@@ -67,10 +70,11 @@ class _RegroupDoFn(beam.DoFn):
         self._level = level
 
     def process(self, number: int) -> Iterator[int]:
-        try:
-            regroup(self._job, self._tree, self._level, number)
-        except RunError as error:
-            fail(self._job, error)
+        with counters.work_item():
+            try:
+                regroup(self._job, self._tree, self._level, number)
+            except RunError as error:
+                fail(self._job, error)
         yield number
 
 

@@ -3,19 +3,21 @@
 A work item of scatter writes one run file. Hashes are uniform, so a range of them is a random
 sample of what the work item read, and the same range of all run files is a random sample of the
 corpus. `chunk_records.py` has the records. The tail follows the records of all splits: for each
-split a sparse index (hash and offset of a record every 16 KiB) and a histogram of expected output
-bytes by hash, from which the shard plan cuts shards of equal size; and the token of the run,
-without which the file is not used.
+split a sparse index (hash and offset of a record every 16 KiB, and the crc32c of all from there to
+the next one) and a histogram of expected output bytes by hash, from which the shard plan cuts
+shards of equal size; and the token of the run, without which the file is not used.
 """
 
 from __future__ import annotations
 
 import io
+import itertools
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
@@ -86,6 +88,7 @@ class RunFileSplit:
     Attributes:
       begin, end: its bytes in the run file.
       entry_hashes, entry_offsets: the sparse index: a record's hash and where it begins.
+      entry_checksums: crc32c of the bytes from each entry to the next one, `[entries] uint32`.
       cells, output_bytes: expected output bytes by the leading `CELL_BITS` of the hash.
     """
 
@@ -93,6 +96,7 @@ class RunFileSplit:
     end: int
     entry_hashes: U64
     entry_offsets: Int64s
+    entry_checksums: npt.NDArray[np.uint32]
     cells: Int64s
     output_bytes: Int64s
 
@@ -105,6 +109,19 @@ class RunFileSplit:
         after = np.searchsorted(self.entry_hashes, np.uint64(high), side="right")
         last = self.entry_offsets[after] if after < len(self.entry_offsets) else self.end
         return int(first), int(last)
+
+    def is_intact(self, data: bytes, begin: int) -> bool:
+        """Tells whether bytes that a `byte_range` named are those that were written.
+
+        Args:
+          data: read from the run file.
+          begin: where in it.
+        """
+        first = int(np.searchsorted(self.entry_offsets, begin))
+        last = int(np.searchsorted(self.entry_offsets, begin + len(data)))
+        bounds = [*(self.entry_offsets[first:last] - begin).tolist(), len(data)]
+        found = [google_crc32c.value(data[a:b]) for a, b in itertools.pairwise(bounds)]
+        return found == self.entry_checksums[first:last].tolist()
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +182,7 @@ def write_run_file(
                 f"bounds_{number}": np.array([offset, byte_offsets[-1]], np.int64),
                 f"entry_hashes_{number}": chunks.hashes[order][entries],
                 f"entry_offsets_{number}": byte_offsets[:-1][entries],
+                f"entry_checksums_{number}": _checksums(records, byte_offsets - offset, entries),
                 f"cells_{number}": cells[0],
                 f"output_bytes_{number}": cells[1],
             }
@@ -183,6 +201,14 @@ def _entries(offsets: Int64s, every_bytes: int) -> Int64s:
     return np.flatnonzero(np.concatenate([[True], blocks[1:] != blocks[:-1]]))
 
 
+def _checksums(records: Words, offsets: Int64s, entries: Int64s) -> npt.NDArray[np.uint32]:
+    """Returns the crc32c of the bytes from each entry to the next one, of the last to the end."""
+    data = records.view(np.uint8)
+    bounds = [*offsets[entries].tolist(), len(data)]
+    found = [google_crc32c.value(data[a:b].tobytes()) for a, b in itertools.pairwise(bounds)]
+    return np.array(found, np.uint32)
+
+
 def read_run_file(info: RunFileInfo, *, token: str = "", histograms: bool = True) -> RunFile:
     """Reads the tail of a run file; building shards needs no histograms.
 
@@ -194,22 +220,23 @@ def read_run_file(info: RunFileInfo, *, token: str = "", histograms: bool = True
         data = files.read_bytes(info.path, info.tail_offset, info.tail_bytes)
         with np.load(io.BytesIO(data)) as tail:
             if tail["run"].tobytes().decode() != token:
-                raise DamagedRunFileError("it is of another run")
+                raise DamagedRunFileError(f"{info.path} is of another run")
             splits = [
                 RunFileSplit(
                     int(tail[f"bounds_{i}"][0]),
                     int(tail[f"bounds_{i}"][1]),
                     tail[f"entry_hashes_{i}"],
                     tail[f"entry_offsets_{i}"],
+                    tail[f"entry_checksums_{i}"],
                     tail[f"cells_{i}"] if histograms else nothing,
                     tail[f"output_bytes_{i}"] if histograms else nothing,
                 )
                 for i in range(info.splits)
             ]
     except FileNotFoundError as error:
-        raise DamagedRunFileError("it is missing") from error
+        raise DamagedRunFileError(f"{info.path} is missing") from error
     except (ValueError, KeyError, IndexError, EOFError, zipfile.BadZipFile) as error:
-        raise DamagedRunFileError("it is damaged") from error
+        raise DamagedRunFileError(f"{info.path} is damaged") from error
     return RunFile(info.path, splits)
 
 
@@ -229,15 +256,25 @@ class RunFileReader:
         self._held = (0, b"")
 
     def read(self, low: int, high: int) -> Words:
-        """Returns records that include all with a hash in `[low, high]`."""
+        """Returns records that include all with a hash in `[low, high]`.
+
+        Raises:
+          DamagedRunFileError: their bytes are not those that were written.
+        """
         begin, end = self._split.byte_range(low, high)
         if begin == end:
             return np.zeros(0, np.uint16)
+        data = self._bytes(begin, end)
+        if len(data) != end - begin or not self._split.is_intact(data, begin):
+            raise DamagedRunFileError(f"{self._run.path} is damaged")
+        return np.frombuffer(data, np.uint16)
+
+    def _bytes(self, begin: int, end: int) -> bytes:
         if self._local:
-            return np.frombuffer(files.read_bytes(self._run.path, begin, end - begin), np.uint16)
+            return files.read_bytes(self._run.path, begin, end - begin)
         held_at, held = self._held
         if not held_at <= begin <= end <= held_at + len(held):
             size = max(end - begin, min(self._spool_bytes, self._split.end - begin))
             held_at, held = begin, files.read_bytes(self._run.path, begin, size)
             self._held = held_at, held
-        return np.frombuffer(held[begin - held_at : end - held_at], np.uint16)
+        return held[begin - held_at : end - held_at]

@@ -7,8 +7,9 @@ item is done. Only the numbers of work items pass to the next stage.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import compress
 from tempfile import SpooledTemporaryFile
 from typing import IO
 
@@ -18,6 +19,7 @@ import numpy as np
 from recordmill.records.arrays import Int64s
 from recordmill.records.errors import RunError
 from recordmill.records.hashing import seed_for
+from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.content_sample import ContentSample
 from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.dataset.labels import check_class_count
@@ -31,7 +33,17 @@ from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.sources.work_plan import read_work_item
 from recordmill.transforms.text.chunk_fields import ChunkFields
 from recordmill.transforms.text.chunk_records import id_words
-from recordmill.transforms.text.chunks import ChunkCutter, Chunks, concatenate, select
+from recordmill.transforms.text.chunks import (
+    CHUNK_PURPOSE,
+    ChunkCutter,
+    Chunks,
+    concatenate,
+    select,
+)
+from recordmill.transforms.text.cleaning.cleaner import DocumentCleaner
+from recordmill.transforms.text.cleaning.dropped import DropList, holds_dropped
+from recordmill.transforms.text.cleaning.fingerprinting import load_duplicates
+from recordmill.transforms.text.cleaning.unicode_forms import LineNormalizer
 from recordmill.transforms.text.descriptions import ScatterResult
 from recordmill.transforms.text.examples import Objective
 from recordmill.transforms.text.job import TextJob
@@ -69,6 +81,7 @@ class _Progress:
     most_tokens: int
     parts: list[list[Chunks]]
     rejects: IO[bytes]
+    cleaner: DocumentCleaner[tuple[int, Chunks]]
     runs: list[RunFileInfo] = field(default_factory=list)
     reasons: Counter[str] = field(default_factory=Counter)
     documents: int = 0
@@ -94,7 +107,9 @@ class Scatterer:
         self._words_per_id = id_words(len(vocabulary))
         self._shares = [split.share for split in job.splits]
         self._split_names = [split.name for split in job.splits]
-        self._key_seed = seed_for(job.seed, "pieces")
+        self._key_seed = seed_for(job.seed, CHUNK_PURPOSE)
+        form = job.clean.normalize
+        self._normalizer = LineNormalizer(form) if form != "none" else None
 
     def run(self, number: int) -> ScatterResult:
         """Does work item `number` unless it is done; returns its description."""
@@ -109,23 +124,37 @@ class Scatterer:
         limits = self._limits
         most_tokens = max(limits.min_run_tokens, min(text_bytes // 2, limits.max_run_tokens))
         cutter = ChunkCutter(self._objective.cut, self._key_seed)
-        with SpooledTemporaryFile(max_size=_SPOOL_BYTES) as rejects:
-            progress = _Progress(number, most_tokens, [[] for _ in self._shares], rejects)
+        with (
+            SpooledTemporaryFile(max_size=_SPOOL_BYTES) as rejects,
+            DropList(listed=self._job.clean.list_dropped) as drops,
+        ):
+            cleaner: DocumentCleaner[tuple[int, Chunks]] = DocumentCleaner(
+                self._job.clean,
+                self._normalizer,
+                load_duplicates(self._job, number),
+                self._splits,
+                drops,
+            )
+            parts: list[list[Chunks]] = [[] for _ in self._shares]
+            progress = _Progress(number, most_tokens, parts, rejects, cleaner)
             for source in sources:
                 with reading(source.path, source.size, source.modified_ns):
                     self._read(source, cutter, progress)
             self._write_run(progress)
             rejected_file = self._write_rejects(progress)
+            dropped_file = drops.write(workspace, number)
         result = ScatterResult(
             runs=tuple(progress.runs),
             chunks=tuple(progress.chunks[split] for split in range(len(self._shares))),
             tokens=tuple(progress.tokens[split] for split in range(len(self._shares))),
-            documents_read=progress.documents,
-            documents_used=cutter.documents,
+            documents_read=progress.documents + cleaner.num_duplicates,
+            documents_used=cutter.documents - cleaner.num_of_wrong_length,
             rejected=dict(progress.reasons),
             rejected_file=rejected_file,
             labels=tuple(sorted(progress.labels)),
             contents=self._contents(progress),
+            dropped=drops.by_reason(len(self._shares)),
+            dropped_file=dropped_file,
         )
         workspace.write_state(self._job.description_path(0, number), result.to_json())
         return result
@@ -133,7 +162,8 @@ class Scatterer:
     def _is_whole(self, number: int, result: ScatterResult) -> bool:
         """Tells whether what a finished work item wrote is still there."""
         rejects = self._job.workspace.holds_rejects(number, result.rejected_file[0])
-        return rejects and self._job.holds_run_files(0, result.runs)
+        dropped = holds_dropped(self._job.workspace, number, result.dropped_file[0])
+        return rejects and dropped and self._job.holds_run_files(0, result.runs)
 
     def _write_run(self, progress: _Progress) -> None:
         """Writes what is held as one run file, and clears it."""
@@ -175,14 +205,14 @@ class Scatterer:
             groups=len(self._shares) > 1,
             limits=self._limits.documents,
         )
-        for batch in batches:
+        for batch in progress.cleaner.documents(batches, source):
             if before:
                 self._add(before, source, cutter, progress, goes_on=batch.continues)
             before = batch
         if before:
             self._add(before, source, cutter, progress, goes_on=False)
 
-    def _add_labels(self, carried: list[tuple[str, ...]], progress: _Progress) -> None:
+    def _add_labels(self, carried: Iterable[tuple[str, ...]], progress: _Progress) -> None:
         """Collects the labels that occur, unless they are given, or are numbers to be predicted.
 
         Raises:
@@ -244,10 +274,23 @@ class Scatterer:
             fields = ChunkFields.encode(batch.carried).take(of_document)
             chunks = replace(chunks, fields=fields)
             progress.held_tokens += len(fields.words)
-            self._add_labels(batch.carried, progress)
         splits = self._splits(batch, source)
         self._sample_contents(batch, source, splits, progress)
         chosen = splits[of_document]
+        verdicts = progress.cleaner.judge(
+            batch, np.diff(tokens.row_splits), splits, source, goes_on=goes_on
+        )
+        if verdicts:
+            for number, part in verdicts.released:
+                progress.parts[number].append(part)
+            if verdicts.waits:
+                mine = of_document == len(batch.keys) - 1
+                part = _compact(_own_tokens(select(chunks, mine)), self._words_per_id)
+                progress.cleaner.hold((int(splits[-1]), part))
+            chosen = np.where(verdicts.keep[of_document], chosen, -1)
+        if batch.carried is not None:
+            kept = compress(batch.carried, verdicts.keep) if verdicts else batch.carried
+            self._add_labels(kept, progress)
         for number, parts in enumerate(progress.parts):
             mine = chosen == number
             if mine.all():
@@ -277,19 +320,19 @@ class _ScatterDoFn(beam.DoFn):
     def __init__(self, job: TextJob, limits: ScatterLimits) -> None:
         self._job = job
         self._limits = limits
-        self._documents = beam.metrics.Metrics.counter("recordmill", "documents_read")
 
     def setup(self) -> None:
         self._scatterer = Scatterer(self._job, self._limits)
 
     def process(self, number: int) -> Iterator[int]:
-        try:
-            result = self._scatterer.run(number)
-        except RunError as error:
-            fail(self._job, error)
-        self._documents.inc(result.documents_read)
-        for reason, count in result.rejected.items():
-            beam.metrics.Metrics.counter("recordmill", f"rejected_{reason}").inc(count)
+        with counters.work_item():
+            try:
+                result = self._scatterer.run(number)
+            except RunError as error:
+                fail(self._job, error)
+            counters.count("documents_read", result.documents_read)
+            counters.count("documents_written", result.documents_used)
+            counters.count_rejects(result.rejected)
         yield number
 
 

@@ -31,7 +31,8 @@ from recordmill.transforms.text.descriptions import (
     ScatterResult,
     ShardPlan,
 )
-from recordmill.transforms.text.job import TextJob, read_run_files
+from recordmill.transforms.text.finished_runs import read_run_files
+from recordmill.transforms.text.job import TextJob
 from recordmill.transforms.text.merge_tree import MergeTree
 from recordmill.transforms.text.regroup import drop_runs
 from recordmill.transforms.text.run_files import CELL_BITS
@@ -105,7 +106,7 @@ def plan_shards(job: TextJob, tree: MergeTree) -> list[SplitShards]:
     known = job.workspace.read_state(job.shard_plan_path, ShardPlan.from_json)
     if known is None or _read_sums(job, known) is None:
         totals = _Totals(len(job.splits))
-        for number in range(tree.tasks):
+        for number in range(tree.work_items):
             result = job.read_scatter_result(number)
             if result is None:
                 raise RunError(
@@ -162,6 +163,8 @@ class _Totals:
         self.labels: set[str] = set()
         self.contents: dict[str, ContentSample] = {}
         self.rejected_files: dict[int, tuple[int, int]] = {}
+        self.dropped: dict[str, list[int]] = {}
+        self.dropped_files: dict[int, tuple[int, int]] = {}
 
     def add(self, number: int, result: ScatterResult) -> None:
         for split, (chunks, tokens) in enumerate(zip(result.chunks, result.tokens, strict=True)):
@@ -177,6 +180,11 @@ class _Totals:
             known.keep_least()
         if result.rejected:
             self.rejected_files[number] = result.rejected_file
+        for reason, counts in result.dropped.items():
+            known_counts = self.dropped.get(reason, [0] * len(counts))
+            self.dropped[reason] = [a + b for a, b in zip(known_counts, counts, strict=True)]
+        if result.dropped_file[0]:
+            self.dropped_files[number] = result.dropped_file
 
 
 def _sum_histograms(job: TextJob, tree: MergeTree) -> Int64s:
@@ -211,7 +219,9 @@ def _decide(job: TextJob, totals: _Totals, split_bytes: list[int]) -> ShardPlan:
     if empty:
         raise RunError(
             f"no text for split {', '.join(empty)}: {totals.documents_read} documents read, "
-            f"{totals.documents_used} with tokens; check --documents and --splits"
+            f"{totals.documents_used} with tokens"
+            + "".join(f", {sum(n)} dropped as {reason}" for reason, n in totals.dropped.items())
+            + "; check --documents and --splits"
         )
     shards = count_shards(split_bytes, job.splits, job.shards)
     for i, spec in enumerate(job.splits):
@@ -233,6 +243,8 @@ def _decide(job: TextJob, totals: _Totals, split_bytes: list[int]) -> ShardPlan:
         rejected_files=totals.rejected_files,
         classes=_classes(job, totals.labels),
         shared_contents=tuple(shared_contents(totals.contents, "documents")),
+        dropped=totals.dropped,
+        dropped_files=totals.dropped_files,
     )
 
 

@@ -20,6 +20,7 @@ from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
 from recordmill.records.arrays import Bytes, Int64s
+from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.rejects import Reject
 from recordmill.transforms.dataset.run_state import write_json
 from recordmill.transforms.sources.document_spec import DocumentSpec
@@ -161,7 +162,6 @@ class _ReadWordsDoFn(beam.DoFn):
     def __init__(self, spec: WordCountSpec, gather: type[_Sketch | _Counts]) -> None:
         self._spec = spec
         self._gather = gather
-        self._documents = beam.metrics.Metrics.counter("recordmill", "documents_read")
 
     def setup(self) -> None:
         self._counter = WordCounter(lower_case=self._spec.lower_case)
@@ -180,7 +180,8 @@ class _ReadWordsDoFn(beam.DoFn):
                 for table in self._counter.add(batch.lines):
                     self._keep(table, totals)
         self._keep(self._counter.take(), totals)
-        self._documents.inc(totals.documents)
+        counters.count("documents_read", totals.documents)
+        counters.count_rejects(totals.rejected)
         yield beam.pvalue.TaggedOutput("totals", totals)
 
     def _keep(self, table: WordTable, totals: Totals) -> None:
@@ -258,10 +259,10 @@ class SketchWords(beam.PTransform[beam.PCollection[int], beam.PCollection[Totals
         super().__init__()
         self._spec = spec
 
-    def expand(self, tasks: beam.PCollection[int]) -> beam.PCollection[Totals]:
+    def expand(self, work_items: beam.PCollection[int]) -> beam.PCollection[Totals]:
         """Sums the counters of every worker."""
         # One record batch, of all counters, for each bundle.
-        read = tasks | "SketchTask" >> _read_words(self._spec, _Sketch)
+        read = work_items | "SketchWords" >> _read_words(self._spec, _Sketch)
         size = self._spec.sketch.size if self._spec.sketch else 0
         _analyze(read.batches, _columns("counters", size=size), _sum_counters, self._spec, "sketch")
         return read.totals
@@ -278,9 +279,9 @@ class CountWords(beam.PTransform[beam.PCollection[int], beam.PCollection[Totals]
         super().__init__()
         self._spec = spec
 
-    def expand(self, tasks: beam.PCollection[int]) -> beam.PCollection[Totals]:
+    def expand(self, work_items: beam.PCollection[int]) -> beam.PCollection[Totals]:
         """Sums the counts of every worker."""
-        read = tasks | "CountTask" >> _read_words(self._spec, _Counts)  # up to 65536 words
+        read = work_items | "CountWords" >> _read_words(self._spec, _Counts)  # up to 65536 words
         _analyze(read.batches, _columns("words", "counts"), _sum_words, self._spec, "counts")
         return (
             read.totals

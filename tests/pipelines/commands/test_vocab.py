@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import random
 import re
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -53,12 +57,12 @@ def count(
     folder: Path, work: Path, *, sketch: SketchSpec | None, workers: int
 ) -> tuple[dict[str, int], dict[str, int]]:
     sources = list_sources([f"{folder}/*.txt"])
-    tasks = list(cut_work_items(sources, target_bytes=6_000, splittable=True))
-    assert len(tasks) > 3
+    work_items = list(cut_work_items(sources, target_bytes=6_000, splittable=True))
+    assert len(work_items) > 3
     work.mkdir()
-    write_work_items(str(work), tasks)
+    write_work_items(str(work), work_items)
     load_tensorflow("tensorflow_text")
-    run = vocab.CountingRun(LocalEngine(processes=workers), len(tasks), 1)
+    run = vocab.CountingRun(LocalEngine(processes=workers), len(work_items), 1)
     spec = WordCountSpec(str(work), DocumentSpec(sentence_splitter="none"), lower_case=True)
     return vocab.count_words(run, spec, sketch)
 
@@ -83,6 +87,7 @@ def test_pruned_counts_are_all_those_above_the_threshold(awkward: Path, tmp_path
     assert not {w: n for w, n in expected.items() if n > least and w not in words}
 
 
+@pytest.mark.slow
 def test_the_file_is_the_same_for_any_workers_and_order_of_files(
     corpus: Path,
     tmp_path: Path,
@@ -103,6 +108,34 @@ def test_the_file_is_the_same_for_any_workers_and_order_of_files(
     assert vocabulary.tokens[:5] == SPECIAL_TOKENS
     assert 100 < len(vocabulary) <= 150
     assert {"the", "a", "##a", "y", "##y", "."} <= set(vocabulary.tokens)
+
+
+def test_what_a_killed_run_left_is_gone_after_the_same_command(
+    awkward: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "made"
+    command = ["vocab", f"--input={awkward}/*.txt", f"--output={folder}/vocab.txt",
+               "--direct_num_workers=1", "--vocab_size=500"]  # fmt: skip
+    kill = (
+        "import os, sys\n"
+        "from recordmill.pipelines import vocabulary\n"
+        "from recordmill.pipelines.command_line import main\n"
+        "vocabulary.learn_vocabulary = lambda *_: os.kill(os.getpid(), 9)\n"
+        "main(sys.argv[1:])\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", kill, *command])
+    assert ended.returncode == -9
+    (left,) = folder.iterdir()
+    assert any(left.iterdir())
+    others = [folder / ".vocab.txt.recordmill-notes", folder / f".other{left.name[10:]}"]
+    held = folder / f"{left.name}0"  # as of a run on another machine, whose processes are others
+    for path in (*others, held):
+        path.mkdir()
+    descriptor = os.open(held, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    assert main(command) == 0
+    assert sorted(folder.iterdir()) == sorted([folder / "vocab.txt", held, *others])
+    os.close(descriptor)
 
 
 def test_case_special_tokens_and_overwriting_have_an_effect(tmp_path: Path) -> None:

@@ -82,6 +82,7 @@ CASES = (
     ),
     Case(REJECTS, (INVALID,)),
     Case("--allow_outside={folder}", (LINKED, REJECTS)),
+    Case("--max_document_bytes=300", (REJECTS,)),
     Case(
         "--max_compression_ratio=2000",
         (DENSE,),

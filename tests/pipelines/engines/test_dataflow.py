@@ -237,7 +237,7 @@ def test_workers_see_no_local_file() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tasks", "input_bytes", "expected"),
+    ("work_items", "input_bytes", "expected"),
     [
         (1, 0, Machines(2, 1, 30)),
         (16, 16 << 20, Machines(2, 8, 40)),
@@ -247,5 +247,5 @@ def test_workers_see_no_local_file() -> None:
         (10, 10**11, Machines(2, 5, 70)),
     ],
 )
-def test_machines_suit_the_job(tasks: int, input_bytes: int, expected: Machines) -> None:
-    assert choose_machines(JobSize(tasks, input_bytes, processes=1)) == expected
+def test_machines_suit_the_job(work_items: int, input_bytes: int, expected: Machines) -> None:
+    assert choose_machines(JobSize(work_items, input_bytes, processes=1)) == expected

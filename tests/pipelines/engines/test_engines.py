@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import subprocess
+import threading
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
+from apache_beam.runners.runner import PipelineState
 
 from recordmill.pipelines.arguments import Parser
 from recordmill.pipelines.cores import usable_cores
+from recordmill.pipelines.engines import flink
 from recordmill.pipelines.engines.choice import choose_engine, parse_arguments
 from recordmill.pipelines.engines.error_text import one_line
+from recordmill.pipelines.engines.flink_cluster import FlinkCluster
 from recordmill.pipelines.engines.remote import check_shared
 from recordmill.records.errors import UsageError
 
@@ -88,3 +94,40 @@ def test_workers_elsewhere_need_shared_storage(tmp_path: Path) -> None:
 )
 def test_the_last_cause_of_a_trace_is_reported(trace: str) -> None:
     assert one_line(RuntimeError(trace)) == "ValueError: no such thing"
+
+
+class _Jobs(BaseHTTPRequestHandler):
+    """A cluster that lists no job."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b'{"jobs": []}')
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@dataclass
+class _Result:
+    """What Beam knows of a job that the cluster does not list."""
+
+    state: str
+
+    def wait_until_finish(self) -> None:
+        if self.state != PipelineState.DONE:
+            raise RuntimeError("the job server's reason")
+
+
+@pytest.mark.timeout(60)
+def test_a_job_that_ended_before_it_was_listed_is_not_waited_for() -> None:
+    with HTTPServer(("localhost", 0), _Jobs) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://localhost:{server.server_port}"
+        find = flink._finder(FlinkCluster(url, "1.19", 1, 1, 1, "", elastic=False, is_here=True))
+        job = find(_Result(PipelineState.DONE), "recordmill-1")
+        assert job.where == f"{url} (the job has ended)"
+        assert job.cancel() is None
+        with pytest.raises(RuntimeError, match="the job server's reason"):
+            find(_Result(PipelineState.FAILED), "recordmill-1")
+        server.shutdown()

@@ -112,12 +112,12 @@ def planned(kind: str, request: Any) -> dict[str, Any]:
 
     if kind == "estimate":
         estimate = estimate_text(request, workers=100)
-        tasks = {step.name: step.tasks for step in estimate.steps}
-        return {"tasks": tasks, "lines": dict(estimate.lines(100, 0.05))}
+        work_items = {step.name: step.work_items for step in estimate.steps}
+        return {"work_items": work_items, "lines": dict(estimate.lines(100, 0.05))}
     planner = ImagePlanner(request) if kind == "images" else TextPlanner(request)
     plan = plan_job(planner, workers=100)
     sources = {name: plan.commit.sources[name] for name in ("bytes", "checksum")}
-    return {"tasks": plan.stages.tasks, "sources": sources}
+    return {"work_items": plan.stages.work_items, "sources": sources}
 
 
 def main(kind: str, count: str, size: str, folder: str) -> None:

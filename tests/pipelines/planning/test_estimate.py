@@ -46,7 +46,7 @@ def test_text_as_it_was_told(
     assert number(found["output"]) == pytest.approx(sum(written.values()), rel=0.2)
     assert number(found["shards of train"]) == 3
     assert found["input"].startswith("3 files, ")
-    assert found["tasks"] == "read 1, write 4"
+    assert found["work items"] == "read 1, write 4"
     assert found["regroups"] == "0"
     assert "time of 3 workers" in found
     assert re.fullmatch(r"\d+\.\d\d for \d+\.\d worker hours", found["cost"])
@@ -87,7 +87,7 @@ def test_images_as_it_was_told(tmp_path: Path, told: Told) -> None:
     assert number(found["output"]) == sum(counts.values())
     assert counts["train"] + 2 * counts["validation"] == 120  # only train has two copies
     assert number(found["shards of train"]) == 3
-    assert found["tasks"] == f"write {len(shards)}"
+    assert found["work items"] == f"write {len(shards)}"
 
 
 @pytest.mark.parametrize(

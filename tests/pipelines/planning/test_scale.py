@@ -44,12 +44,12 @@ def plan(tmp_path: Path) -> WorkPlan:
 def test_a_thousand_files_of_a_gigabyte(plan: WorkPlan) -> None:
     found = plan("text", 1000, 10**9)
     assert found["sources"]["bytes"] == 10**12
-    assert found["tasks"] == 4000  # of 250 MB: a file is cut into equal parts
+    assert found["work_items"] == 4000  # of 250 MB: a file is cut into equal parts
 
 
 def test_a_forecast_of_a_terabyte(plan: WorkPlan) -> None:
     found = plan("estimate", 1000, 10**9)
-    assert found["tasks"]["read"] == 4000
+    assert found["work_items"]["read"] == 4000
     assert found["lines"]["input"] == "1,000 files, 1.0 TB"
     assert found["lines"]["regroups"] == "1"
 

@@ -107,9 +107,9 @@ class TestListing:
 def test_tasks_cover_every_byte_once(sizes, target, splittable, compressed):
     kind = "gz" if compressed else ""
     sources = [SourceRange(f"/{i}", f"{i}", "text", kind, size) for i, size in enumerate(sizes)]
-    tasks = list(cut_work_items(sources, target_bytes=target, splittable=splittable))
-    assert all(tasks)
-    pieces = [piece for task in tasks for piece in task]
+    work_items = list(cut_work_items(sources, target_bytes=target, splittable=splittable))
+    assert all(work_items)
+    pieces = [piece for task in work_items for piece in task]
     for source in sources:
         mine = [piece for piece in pieces if piece.name == source.name]
         if len(mine) == 1:
@@ -121,9 +121,9 @@ def test_tasks_cover_every_byte_once(sizes, target, splittable, compressed):
         assert mine[-1].end == source.size
         assert all(a.end == b.start for a, b in pairwise(mine))
         assert max(piece.text_bytes for piece in mine) <= target
-    for task in tasks:
+    for task in work_items:
         assert len(task) == 1 or sum(piece.text_bytes for piece in task) <= target
-    for before, after in pairwise(tasks):
+    for before, after in pairwise(work_items):
         assert sum(p.text_bytes for p in before) + after[0].text_bytes > target
 
 
@@ -142,8 +142,8 @@ def test_csv_ranges_begin_with_records(tmp_path: Path):
     for row in rows:
         begins.add(max(begins) + len(row) + 1)
     sources = list_sources([f"{tmp_path}/a.csv"])
-    tasks = cut_work_items(sources, target_bytes=16, splittable=True)
-    pieces = [piece for task in tasks for piece in task]
+    work_items = cut_work_items(sources, target_bytes=16, splittable=True)
+    pieces = [piece for task in work_items for piece in task]
     assert len(pieces) > 5
     assert {piece.start for piece in pieces} <= begins
     assert [piece.end for piece in pieces] == [*(p.start for p in pieces[1:]), len(data)]

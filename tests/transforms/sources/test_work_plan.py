@@ -26,9 +26,9 @@ def scattered(tree: MergeTree, level: int, number: int, hashed: int) -> list[int
 
 @pytest.mark.parametrize("fan_in", [2, 4, 8])
 @pytest.mark.parametrize("max_fan_in", [1, 3, 5])
-@pytest.mark.parametrize("tasks", [1, 2, 3, 5, 8, 9, 17, 31, 64])
-def test_every_run_is_read_once_for_every_hash(tasks, max_fan_in, fan_in):
-    tree = MergeTree(tasks, max_fan_in, fan_in)
+@pytest.mark.parametrize("work_items", [1, 2, 3, 5, 8, 9, 17, 31, 64])
+def test_every_run_is_read_once_for_every_hash(work_items, max_fan_in, fan_in):
+    tree = MergeTree(work_items, max_fan_in, fan_in)
     level = tree.levels
     for low in PROBES:
         for high in (low, min(low + 5, ALL), ALL):
@@ -37,13 +37,13 @@ def test_every_run_is_read_once_for_every_hash(tasks, max_fan_in, fan_in):
             assert all(0 <= run < tree.run_count(level) for run in runs)
             for hashed in {low, (low + high) // 2, high}:
                 found = Counter(run for r in runs for run in scattered(tree, level, r, hashed))
-                assert found == Counter(range(tasks))
+                assert found == Counter(range(work_items))
     assert len(tree.runs_to_build_from(0, 0)) <= max_fan_in
 
 
-@pytest.mark.parametrize("tasks", [1, 5, 64, 65, 1000])
-def test_a_level_covers_the_hashes_of_the_one_below(tasks):
-    tree = MergeTree(tasks, max_fan_in=4, fan_in=4)
+@pytest.mark.parametrize("work_items", [1, 5, 64, 65, 1000])
+def test_a_level_covers_the_hashes_of_the_one_below(work_items):
+    tree = MergeTree(work_items, max_fan_in=4, fan_in=4)
     for level in range(1, tree.levels + 1):
         read: Counter[int] = Counter()
         for number in range(tree.run_count(level)):
@@ -59,23 +59,23 @@ def test_a_level_covers_the_hashes_of_the_one_below(tasks):
 
 
 @pytest.mark.parametrize(
-    ("tasks", "levels"), [(1, 0), (512, 0), (513, 1), (32_768, 1), (32_769, 2)]
+    ("work_items", "levels"), [(1, 0), (512, 0), (513, 1), (32_768, 1), (32_769, 2)]
 )
-def test_levels(tasks, levels):
-    assert MergeTree(tasks).levels == levels
+def test_levels(work_items, levels):
+    assert MergeTree(work_items).levels == levels
 
 
 def test_tasks_round_trip(tmp_path: Path):
-    tasks = [
+    work_items = [
         [SourceRange(f"/in/é {i}", f"é {i}", "text", "", 10, i, -1)] * (i % 3) for i in range(600)
     ]
-    assert write_work_items(str(tmp_path), iter(tasks)) == 600
-    assert [read_work_item(str(tmp_path), number) for number in range(600)] == tasks
-    assert len(list((tmp_path / "tasks").glob("*.jsonl"))) == 3
+    assert write_work_items(str(tmp_path), iter(work_items)) == 600
+    assert [read_work_item(str(tmp_path), number) for number in range(600)] == work_items
+    assert len(list((tmp_path / "work-items").glob("*.jsonl"))) == 3
 
 
 @pytest.mark.parametrize(
-    ("tasks", "build_reads", "run_bytes", "levels"),
+    ("work_items", "build_reads", "run_bytes", "levels"),
     [
         (16, 5, 250e6, 0),  # 500 MB
         (150, 50, 2.5e9, 0),  # 5 GB
@@ -85,8 +85,8 @@ def test_tasks_round_trip(tmp_path: Path):
         (372_530, 5_000_000, 50e12, 3),  # 100 TB
     ],
 )
-def test_choose_tree(tasks: int, build_reads: float, run_bytes: float, levels: int) -> None:
-    assert choose_merge_tree(tasks, build_reads, run_bytes).levels == levels
+def test_choose_tree(work_items: int, build_reads: float, run_bytes: float, levels: int) -> None:
+    assert choose_merge_tree(work_items, build_reads, run_bytes).levels == levels
 
 
 def test_a_terabyte_needs_less_than_a_million_reads() -> None:
