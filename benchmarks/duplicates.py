@@ -252,7 +252,7 @@ def one(scratch: Path, size: int, how: str) -> None:
     workspace = Workspace(output=work, work=work, staging=work)
     job = TextJob(workspace=workspace, objective=objective, clean=CleanSpec(deduplicate=how))
     sources = list_sources([f"{scratch}/planted-{size}/*.txt"])
-    items = cut_work_items(sources, target_bytes=1 << 25, splittable=True)
+    items = cut_work_items(sources, target_bytes=1 << 24, splittable=True)
     work_items = write_work_items(workspace.inputs_folder, items)
     began = time.process_time()
     fingerprinter = Fingerprinter(job)
