@@ -58,28 +58,24 @@ def find_spans(values: Mapping[str, Any]) -> dict[int, list[int]]:
     inputs, targets = (values.get(name, ()) for name in ("inputs", "targets"))
     if isinstance(inputs, list) or isinstance(targets, list) or not len(inputs) or not len(targets):
         return {}
-    tokens = targets.tolist()
-    given = set(inputs.tolist())
-    for step in (-1, 1):
-        found: dict[int, list[int]] = {}
-        sentinel = tokens[0]
-        for token in tokens:
-            if token == sentinel and (token in given or found):
-                found[token] = []
-                sentinel += step
-            elif not found:
-                break
-            else:
-                found[next(reversed(found))].append(token)
-        shared = [token for token in inputs.tolist() if token in found]
-        stands = any(found.values()) and len(shared) < len(given)
-        if stands and shared and shared == list(found)[: len(shared)]:
-            return found
-    return {}
+    return max((_spans(inputs.tolist(), targets.tolist(), step) for step in (-1, 1)), key=len)
 
 
-def _is_row(value: Any) -> bool:
-    return isinstance(value, np.ndarray) and value.dtype.kind == "i" and len(value) >= _SHORT
+def _spans(inputs: list[int], targets: list[int], step: int) -> dict[int, list[int]]:
+    given = set(inputs)
+    found: dict[int, list[int]] = {}
+    sentinel = targets[0]
+    for token in targets:
+        if token == sentinel and (token in given or found):
+            found[token] = []
+            sentinel += step
+        elif not found:
+            return {}
+        else:
+            found[next(reversed(found))].append(token)
+    shared = [token for token in inputs if token in found]
+    stands = any(found.values()) and 0 < len(shared) < len(inputs)
+    return found if stands and shared == list(found)[: len(shared)] else {}
 
 
 def token_lines(
