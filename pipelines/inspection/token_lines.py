@@ -74,8 +74,12 @@ def _spans(inputs: list[int], targets: list[int], step: int) -> dict[int, list[i
         else:
             found[next(reversed(found))].append(token)
     shared = [token for token in inputs if token in found]
-    stands = any(found.values()) and 0 < len(shared) < len(inputs)
+    stands = len(found) > 1 and any(found.values()) and 0 < len(shared) < len(inputs)
     return found if stands and shared == list(found)[: len(shared)] else {}
+
+
+def _is_row(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind == "i" and len(value) >= _SHORT
 
 
 def token_lines(
