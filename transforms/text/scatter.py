@@ -33,9 +33,16 @@ from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.sources.work_plan import read_work_item
 from recordmill.transforms.text.chunk_fields import ChunkFields
 from recordmill.transforms.text.chunk_records import id_words
-from recordmill.transforms.text.chunks import ChunkCutter, Chunks, concatenate, select
+from recordmill.transforms.text.chunks import (
+    CHUNK_PURPOSE,
+    ChunkCutter,
+    Chunks,
+    concatenate,
+    select,
+)
 from recordmill.transforms.text.cleaning.cleaner import DocumentCleaner
 from recordmill.transforms.text.cleaning.dropped import DropList, holds_dropped
+from recordmill.transforms.text.cleaning.fingerprinting import load_duplicates
 from recordmill.transforms.text.cleaning.unicode_forms import LineNormalizer
 from recordmill.transforms.text.descriptions import ScatterResult
 from recordmill.transforms.text.examples import Objective
@@ -100,7 +107,7 @@ class Scatterer:
         self._words_per_id = id_words(len(vocabulary))
         self._shares = [split.share for split in job.splits]
         self._split_names = [split.name for split in job.splits]
-        self._key_seed = seed_for(job.seed, "pieces")
+        self._key_seed = seed_for(job.seed, CHUNK_PURPOSE)
         form = job.clean.normalize
         self._normalizer = LineNormalizer(form) if form != "none" else None
 
@@ -122,7 +129,11 @@ class Scatterer:
             DropList(listed=self._job.clean.list_dropped) as drops,
         ):
             cleaner: DocumentCleaner[tuple[int, Chunks]] = DocumentCleaner(
-                self._job.clean, self._normalizer, None, self._splits, drops
+                self._job.clean,
+                self._normalizer,
+                load_duplicates(self._job, number),
+                self._splits,
+                drops,
             )
             parts: list[list[Chunks]] = [[] for _ in self._shares]
             progress = _Progress(number, most_tokens, parts, rejects, cleaner)
