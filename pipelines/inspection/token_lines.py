@@ -95,6 +95,7 @@ def token_lines(
     """
     row = values[name]
     word = _word_of(vocabulary)
+    space = _space_of(vocabulary)
     groups = values.get(_ROWS[name], ())
     length = row_length(values, name)
     if name == "labels" and (told := _next_tokens(values)):
@@ -107,9 +108,9 @@ def token_lines(
         marks = _span_marks(values, name, vocabulary, style)
     tokens = []
     for position, token in enumerate(row[:length]):
-        text = word(token)
-        joined = text.startswith("##") and position not in marks
-        shown = marks[position](text) if position in marks else text.removeprefix("##" * joined)
+        piece = _piece(word(token), space)
+        text, joined = piece.text, piece.joined and position not in marks
+        shown = marks[position](word(token)) if position in marks else text
         group = int(groups[position]) if len(groups) > position else 0
         tokens.append(_Token(shown, group, joined))
     several = len({token.group for token in tokens}) > 1
@@ -181,7 +182,8 @@ def _span_marks(
         known = word(sentinel)
         text = known if known.startswith("<") else f"<{number}>"
         if name == "inputs":
-            words = _sentence(iter(_joined(word(token)) for token in hidden))
+            space = _space_of(vocabulary)
+            words = _sentence(iter(_piece(word(token), space) for token in hidden))
             text = f"[{text}→{words}]"
         for position in np.flatnonzero(values[name] == sentinel):
             marks[int(position)] = _shown_as(style("hidden", text))
@@ -192,8 +194,22 @@ def _shown_as(text: str) -> Callable[[str], str]:
     return lambda _: text
 
 
-def _joined(text: str) -> _Token:
-    return _Token(text.removeprefix("##"), 0, text.startswith("##"))
+def _space_of(vocabulary: Sequence[str] | None) -> str:
+    """Returns what tokens begin with that begin a word: "Ġ" of GPT-2, "▁" of SentencePiece; "" of
+    WordPiece, whose other tokens begin with ##."""
+    if vocabulary is None:
+        return ""
+    return next((sign for sign in "Ġ▁" if any(sign in text[:1] for text in vocabulary)), "")
+
+
+def _piece(text: str, space: str) -> _Token:
+    """Returns a token as it stands in a sentence."""
+    if not space:
+        return _Token(text.removeprefix("##"), 0, text.startswith("##"))
+    special = text.startswith("<") and text.endswith(">")
+    return _Token(
+        text.replace(space, "").replace("Ċ", "⏎"), 0, not special and not text.startswith(space)
+    )
 
 
 def _marks(

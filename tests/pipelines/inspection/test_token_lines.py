@@ -135,3 +135,13 @@ def test_documents_begin_where_positions_do() -> None:
         "position_ids": np.array([0, 1, 0, 1, 2, *range(3, 14)]),
     }
     assert shown(packed) == ["input_ids 1: the cat", "input_ids 2: the dog sat", ": …11"]
+
+
+def test_tokens_of_other_tokenizers_make_words() -> None:
+    vocabulary = ["<pad>", "Ġthe", "Ġca", "ts", ".", "<|endoftext|>", "Ċ"]
+    ids = {"input_ids": np.array([1, 2, 3, 4, 5, 1, 6] + [0] * 9)}
+    lines = list(token_lines(ids, "input_ids", vocabulary, Style(colors=False)))
+    assert lines[0] == ("input_ids", "the cats. <|endoftext|> the⏎")
+    pieces = [text.replace("Ġ", "▁") for text in vocabulary]
+    lines = list(token_lines(ids, "input_ids", pieces, Style(colors=False)))
+    assert lines[0][1].startswith("the cats.")
