@@ -8,7 +8,12 @@ from recordmill.pipelines.arguments import BooleanFlag
 from recordmill.pipelines.compat import FlagGroup
 from recordmill.pipelines.flags import TextFlags
 from recordmill.records.errors import UsageError
-from recordmill.transforms.text.cleaning.clean_spec import NORMALIZATIONS, CleanSpec
+from recordmill.transforms.text.cleaning.clean_spec import (
+    DEDUPLICATIONS,
+    NORMALIZATIONS,
+    USUAL_THRESHOLD,
+    CleanSpec,
+)
 
 
 def add_clean_arguments(group: FlagGroup) -> None:
@@ -27,8 +32,17 @@ def add_clean_arguments(group: FlagGroup) -> None:
         help="Drop documents with more tokens; by default none.",
     )  # fmt: skip
     group.add_argument(
+        "--deduplicate", default="none", choices=DEDUPLICATIONS,
+        help="exact: of documents with the same text, the first of the input is kept; near: of "
+        "similar ones too, found by MinHash of word 5-grams.",
+    )  # fmt: skip
+    group.add_argument(
+        "--near_threshold", type=float, default=USUAL_THRESHOLD,
+        help="--deduplicate=near: the Jaccard similarity from which documents are similar.",
+    )  # fmt: skip
+    group.add_argument(
         "--list_dropped", action=BooleanFlag,
-        help="List the dropped documents in _meta/dropped, with the reason.",
+        help="List the dropped documents in _meta/dropped, with the reason and what each repeats.",
     )  # fmt: skip
 
 
@@ -43,12 +57,16 @@ def clean_spec(options: TextFlags, given: Set[str]) -> CleanSpec:
       UsageError: one line: the rule, what was found, what to do.
     """
     spec = CleanSpec(
-        options.normalize, options.min_tokens, options.max_tokens,
-        list_dropped=options.list_dropped,
+        options.normalize, options.min_tokens, options.max_tokens, options.deduplicate,
+        options.near_threshold, options.list_dropped,
     )  # fmt: skip
     if "list_dropped" in given and not spec.drops:
         raise UsageError(
-            "--list_dropped has no effect where no document is dropped; add --min_tokens or "
-            "--max_tokens, or leave it out"
+            "--list_dropped has no effect where no document is dropped; add --min_tokens, "
+            "--max_tokens or --deduplicate, or leave it out"
+        )
+    if "near_threshold" in given and spec.deduplicate != "near":
+        raise UsageError(
+            "--near_threshold has no effect without --deduplicate=near; add it, or leave this out"
         )
     return spec

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from functools import partial
 from typing import Generic
 
@@ -32,13 +33,14 @@ from recordmill.pipelines.planning.work_plan import (
     WorkPlan,
 )
 from recordmill.pipelines.progress import Progress
+from recordmill.pipelines.run_facts import RunFacts, write_report_of, write_run
 from recordmill.pipelines.run_lock import only_run
 from recordmill.pipelines.temporary_folders import remove_leftovers
 from recordmill.records import manifest as m
 from recordmill.records.errors import RunError, UsageError
 from recordmill.transforms.dataset.run_state import LostFoldersError
 from recordmill.transforms.dataset.statistics_report import describe_statistics
-from recordmill.transforms.dataset.workspace import read_manifest
+from recordmill.transforms.dataset.workspace import Workspace, read_manifest
 from recordmill.transforms.storage import files
 
 
@@ -49,6 +51,7 @@ def plan_and_run(planner: Planner[JobT, StagesT, InventoryT], flags: EngineFlags
       UsageError: the job cannot be run as it was asked for.
       RunError: one line: why the run failed.
     """
+    started = _Start(time.monotonic(), datetime.now(timezone.utc))
     engine = choose_engine(flags)
     remove_leftovers()
     engine.check(planner.paths())
@@ -61,10 +64,15 @@ def plan_and_run(planner: Planner[JobT, StagesT, InventoryT], flags: EngineFlags
         except (OSError, ValueError, BeamIOError) as error:
             raise UsageError(f"the job cannot be planned: {one_line(error)}") from error
         if plan is None:
-            workspace.clean_up()  # a run that was killed in its last moment left files
+            # A run that was killed in its last moment left files.
+            workspace.clean_up()
+            workspace.remove_revived()
             print(f"{workspace.output} is complete: nothing to do")
+            report = files.join(workspace.output, m.REPORT_PATH)
+            if flags.report and not files.exists(report):
+                _report(planner, workspace)
             return
-        _run_job(planner, plan, engine)
+        _run_job(planner, plan, engine, flags, started)
 
 
 @dataclass(frozen=True)
@@ -87,6 +95,7 @@ class JobCommand(Generic[JobT, StagesT, InventoryT]):
         """Returns the parser of the job's own flags."""
         description = f"{self.description} Beam's own flags pass through."
         parser = Parser(prog=f"recordmill {self.name}", description=description)
+        parser.add_full_help()
         self.add_arguments(parser)
         return parser
 
@@ -102,16 +111,29 @@ class JobCommand(Generic[JobT, StagesT, InventoryT]):
         return 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """When the command was started: on a clock that only goes forward, and in UTC."""
+
+    seconds: float
+    time: datetime
+
+
 def _run_job(
-    planner: Planner[JobT, StagesT, InventoryT], plan: WorkPlan[JobT, StagesT], engine: Engine
+    planner: Planner[JobT, StagesT, InventoryT],
+    plan: WorkPlan[JobT, StagesT],
+    engine: Engine,
+    flags: EngineFlags,
+    started: _Start,
 ) -> None:
     began = time.monotonic()
     workspace = plan.job.workspace
     if plan.resumed:
         print(f"resuming the run that was begun in {workspace.output}", file=sys.stderr)
-    progress = Progress(workspace.work, lambda: planner.phases(plan))
+    progress = Progress(workspace.work, lambda: planner.phases(plan), flags.progress)
+    size = JobSize(plan.stages.work_items, plan.input_bytes, processes_for(plan.input_bytes))
     with progress:
-        _run_engine(planner, plan, engine)
+        counters = _run_engine(planner, plan, engine, size)
         if not engine.wait:
             print(f"the job is done when {workspace.output}/_SUCCESS exists")
             return
@@ -120,27 +142,57 @@ def _run_job(
                 f"the job ended, and {workspace.output} is not complete; run the same command again"
             )
         workspace.clean_up()
-    _summary(planner, plan, time.monotonic() - began, progress.peak_bytes)
+        progress.is_done = True
+    ended = time.monotonic()
+    manifest = read_manifest(workspace.output)
+    if manifest is None:
+        raise RunError(f"{workspace.output} has no manifest at the end of the run")
+    facts = RunFacts(
+        command=planner.kind,
+        engine=engine.name,
+        workers=engine.workers_for(size),
+        resumed=plan.resumed,
+        began=started.time.isoformat(timespec="seconds"),
+        plan_seconds=began - started.seconds,
+        seconds=ended - started.seconds,
+        input_bytes=plan.input_bytes,
+        counters=counters,
+    )
+    write_run(workspace, facts.to_json(progress, manifest))
+    _summary(planner, plan, manifest, ended - began, progress.peak_bytes)
+    if flags.report:
+        _report(planner, workspace)
+    workspace.remove_revived()  # where the commit has removed the folder, its worker or ours
+
+
+def _report(planner: Planner[JobT, StagesT, InventoryT], workspace: Workspace) -> None:
+    path = write_report_of(workspace, planner.vocab_file)
+    if path:
+        print(f"report: {path}")
 
 
 def _run_engine(
-    planner: Planner[JobT, StagesT, InventoryT], plan: WorkPlan[JobT, StagesT], engine: Engine
-) -> None:
+    planner: Planner[JobT, StagesT, InventoryT],
+    plan: WorkPlan[JobT, StagesT],
+    engine: Engine,
+    size: JobSize,
+) -> dict[str, int]:
+    """Runs the job; returns Beam's counters, {} where it failed after the commit."""
     workspace = plan.job.workspace
     is_complete = partial(workspace.is_complete, plan.commit.fingerprint)
     finished_before = is_complete()
     files.delete_quietly([workspace.failure_path])
     try:
-        engine.run(
+        return engine.run(
             lambda p: planner.build(p, plan),
             folder=workspace.staging,
             failure_path=workspace.failure_path,
-            size=JobSize(plan.stages.work_items, plan.input_bytes, processes_for(plan.input_bytes)),
+            size=size,
         )
     except Exception as error:
         # An engine may fail after the commit, when the dataset is already complete.
         if is_complete() and not finished_before:
-            return
+            return {}
         raise _failure(plan, error) from error
 
 
@@ -169,13 +221,11 @@ def _failure(plan: WorkPlan[JobT, StagesT], error: Exception) -> RunError:
 def _summary(
     planner: Planner[JobT, StagesT, InventoryT],
     plan: WorkPlan[JobT, StagesT],
+    manifest: m.Manifest,
     seconds: float,
     peak_bytes: int | None,
 ) -> None:
     output = plan.job.workspace.output
-    manifest = read_manifest(output)
-    if manifest is None:
-        raise RunError(f"{output} has no manifest at the end of the run")
     parts = [
         f"{name}: {sum(s.records for s in shards)} examples in {len(shards)} shards"
         for name, shards in manifest.split_shards().items()

@@ -47,7 +47,8 @@ def add_output_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--output", default="", help="The folder of the dataset, local or gs://….")
     group.add_argument(
         "--overwrite", action="store_true",
-        help="Replace the dataset in --output: exactly the files that its manifest lists.",
+        help="Replace the dataset in --output: exactly the files that its manifest lists, with "
+        "run.json and report.html in _meta.",
     )  # fmt: skip
     group.add_argument(
         "--temp_dir", help="The folder for temporary files; by default the one of the output."

@@ -1,33 +1,27 @@
-"""Show the progress of a job: phase, share, speed, time left; and measure the peak memory.
+"""Watch a job: its phases, how long each took, the peak memory; show its progress meanwhile.
 
 Progress is read from the files that finished tasks write, because engines report nothing before
-their end. A terminal shows a bar by tqdm; elsewhere a plain line is printed each half minute.
+their end. How it is shown: `progress_displays.py`.
 """
 
 from __future__ import annotations
 
-import itertools
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 import psutil
-from tqdm import tqdm
 
 from recordmill.pipelines.planning.work_plan import Phase
+from recordmill.pipelines.progress_displays import Display, Standing, choose_display
 from recordmill.records.errors import RunError
 from recordmill.transforms.storage import files
 
 PROGRESS_THREAD = "progress"
 _POLL_SECONDS = 0.5
+_FIRST_POLL_SECONDS = 0.1
 _REMOTE_POLLS = 10  # listing object storage costs requests: it is done at each tenth poll
-_LINES_EVERY_SECONDS = 30.0
-_BAR = "{desc} {percentage:3.0f}%|{bar:30}| {rate_noinv_fmt}, {remaining} left"
-_LINE = "{desc} {percentage:.0f}%  {rate_noinv_fmt}  {remaining} left"
-_STAGE = "{desc}"  # of a phase whose size says nothing
 
 
 def resident_bytes(root: int | None = None) -> int | None:
@@ -49,24 +43,12 @@ def resident_bytes(root: int | None = None) -> int | None:
     return sum(sizes) or None
 
 
-class _StandardError:
-    """Standard error as it is at the moment of a write: engines replace it while they run."""
+@dataclass(slots=True)
+class PhaseTime:
+    """What a run did in a phase: seconds, as often as it was looked at, and the bytes it moved."""
 
-    def write(self, text: str) -> int:
-        return sys.stderr.write(text)
-
-    def flush(self) -> None:
-        sys.stderr.flush()
-
-    def fileno(self) -> int:
-        return sys.stderr.fileno()
-
-
-class _Bar(tqdm):
-    """A bar without tqdm's own thread and without its lock among processes."""
-
-    monitor_interval = 0
-    _lock = threading.RLock()
+    seconds: float = 0.0
+    moved_bytes: int = 0
 
 
 @dataclass
@@ -76,23 +58,28 @@ class Progress:
     Attributes:
       work: the folder of the job's temporary files.
       phases: returns the phases of the job and how far each is.
+      display: what is shown, one of `PROGRESS_CHOICES`.
       peak_bytes: the most memory that all processes held together; None while it is unknown.
       clock: seconds, for the speed and the time between lines.
+      is_done: the run has done its work; set before the end.
+      times: phase -> what this run did in it, in order; those too short to be seen are missing.
     """
 
     work: str
     phases: Callable[[], Iterator[Phase]]
+    display: str = "auto"
     peak_bytes: int | None = None
     clock: Callable[[], float] = time.monotonic
+    is_done: bool = False
+    times: dict[str, PhaseTime] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name=PROGRESS_THREAD, daemon=True)
-        self._bar: _Bar | None = None
-        self._phase = ""
-        self._began = self._printed_at = self.clock()
+        self._display: Display | None = None
+        self._phase: Phase | None = None
+        self._began = self._phase_began = self._looked_at = self.clock()
         self._bytes_before = 0
-        self._printed = ""
 
     def __enter__(self) -> Progress:
         self._thread.start()
@@ -102,15 +89,23 @@ class Progress:
         self._stop.set()
         self._thread.join(timeout=5)
         self._measure()
-        self._close_bar()
+        if self._phase:
+            self._count(self._phase)
+        display = self._display = self._display or choose_display(self.display)
+        display.close()
+        if self.is_done:
+            display.finish(self._standing(Phase("done", 1, 1), 0))
 
     def _watch(self) -> None:
-        polls = 1 if files.is_local(self.work) else _REMOTE_POLLS
-        for turn in itertools.count(1):
-            if self._stop.wait(_POLL_SECONDS):
-                return
+        every = 1 if files.is_local(self.work) else _REMOTE_POLLS
+        turn = 0
+        # A short run is looked at more often: its phases are short too.
+        while not self._stop.wait(
+            min(_POLL_SECONDS, max(_FIRST_POLL_SECONDS, (self.clock() - self._began) / 20))
+        ):
             self._measure()
-            if turn % polls:
+            turn += 1
+            if turn % every:
                 continue
             try:
                 self.show(self._unfinished())
@@ -127,53 +122,31 @@ class Progress:
         phases = self.phases()
         return next((p for p in phases if p.done < p.total), Phase("commit", 0, 1))
 
-    def show(self, phase: Phase) -> None:
-        """Shows how far a phase is: at once on a terminal, else if the last line is old enough."""
-        done_bytes = phase.size_bytes * phase.done // max(1, phase.total)
-        if phase.name != self._phase:
-            self._close_bar()
-            self._phase, self._began, self._bytes_before = phase.name, self.clock(), done_bytes
-        if sys.stderr.isatty():
-            self._show_bar(phase, done_bytes)
-        else:
-            self._print_line(phase, done_bytes)
-
-    def _show_bar(self, phase: Phase, done_bytes: int) -> None:
-        if self._bar is None:
-            self._bar = _Bar(
-                file=_StandardError(),
-                leave=False,
-                dynamic_ncols=True,
-                desc=phase.name,
-                **self._layout(phase, _BAR),
-            )
-        self._bar.n = done_bytes
-        self._bar.refresh()
-
-    def _print_line(self, phase: Phase, done_bytes: int) -> None:
+    def _count(self, phase: Phase) -> None:
+        """Counts the time since the last look as that of a phase."""
         now = self.clock()
-        if now - self._printed_at < _LINES_EVERY_SECONDS:
-            return
-        line = tqdm.format_meter(
-            n=done_bytes,
-            elapsed=now - self._began,
-            prefix=phase.name,
-            **self._layout(phase, _LINE),
+        self.times.setdefault(phase.name, PhaseTime()).seconds += now - self._looked_at
+        self._looked_at = now
+
+    def show(self, phase: Phase) -> None:
+        """Notes how far a phase is, and shows it."""
+        done_bytes = phase.size_bytes * phase.done // max(1, phase.total)
+        is_new = self._phase is None or phase.name != self._phase.name
+        self._count(phase)
+        if is_new:
+            self._phase_began, self._bytes_before = self.clock(), done_bytes
+            self.times[phase.name].moved_bytes = phase.size_bytes - done_bytes
+        self._phase = phase
+        self._display = self._display or choose_display(self.display)
+        self._display.show(self._standing(phase, done_bytes), is_new=is_new)
+
+    def _standing(self, phase: Phase, done_bytes: int) -> Standing:
+        now = self.clock()
+        return Standing(
+            phase,
+            done_bytes,
+            self._bytes_before,
+            now - self._phase_began,
+            now - self._began,
+            self.peak_bytes,
         )
-        if line != self._printed:
-            print(line, file=sys.stderr, flush=True)
-            self._printed, self._printed_at = line, now
-
-    def _layout(self, phase: Phase, layout: str) -> dict[str, Any]:
-        return {
-            "total": phase.size_bytes or None,
-            "initial": self._bytes_before,
-            "unit": "B",
-            "unit_scale": True,
-            "bar_format": layout if phase.size_bytes else _STAGE,
-        }
-
-    def _close_bar(self) -> None:
-        if self._bar is not None:
-            self._bar.close()
-            self._bar = None

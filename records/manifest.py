@@ -24,6 +24,10 @@ STATISTICS_OF_ALL = ("inputs", "warnings")  # in that file beside the splits, wh
 REJECTED_PATH = "_meta/rejected"
 DROPPED_PATH = "_meta/dropped"
 SUCCESS_PATH = "_SUCCESS"
+RUN_PATH = "_meta/run.json"
+REPORT_PATH = "_meta/report.html"
+# Of the run, not of its result: they differ where all bytes are the same, so no manifest has them.
+RUN_PATHS = (RUN_PATH, REPORT_PATH)
 FORMAT_VERSION = 1
 DEFAULT_VERSION = "1.0.0"
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from recordmill.pipelines.arguments import Parser
 from recordmill.pipelines.flags import Flags
+from recordmill.pipelines.inspection.contents import read_contents
 from recordmill.pipelines.inspection.overview import inferred_schema
 from recordmill.pipelines.inspection.record_files import open_records
 from recordmill.pipelines.inspection.sample import read_sample
@@ -16,7 +17,7 @@ from recordmill.pipelines.inspection.vocabularies import read_vocabulary
 from recordmill.records.errors import UsageError
 from recordmill.transforms.storage import files
 
-_MASK = "[MASK]"
+_COMPARED_BYTES = 1 << 16  # of records whose contents are compared, for each that is decoded
 
 
 @dataclass(frozen=True)
@@ -40,26 +41,23 @@ def make_parser() -> Parser:
         "glob of TFRecords.")  # fmt: skip
     add("--html", default="report.html", metavar="FILE", help="The page, local or gs://….")
     add("--sample", type=int, default=1000, metavar="N", help="The number of records that are "
-        "read for what the statistics do not hold; at least the 24 that are shown.")  # fmt: skip
+        "read for what the statistics do not hold; at least the 24 that are shown. 64 kB more for "
+        "each are compared with each other; 0 compares nothing.")  # fmt: skip
     add("--vocab_file", default="", help="The vocabulary of the dataset; without it, token ids "
         "are shown.")  # fmt: skip
     return parser
 
 
-def write_report(dataset: str, html: str, *, sample: int = 1000, vocab_file: str = "") -> int:
-    """Writes the report of a dataset.
+def make_report(dataset: str, *, sample: int = 1000, vocab_file: str = "") -> bytes:
+    """Returns the report of a dataset, as HTML.
 
     Args:
       dataset: its folder, or TFRecords of another tool.
-      html: the path of the page.
       sample: the number of records that are read.
       vocab_file: of the dataset; "" shows token ids.
 
-    Returns:
-      The size of the page, in bytes.
-
     Raises:
-      UsageError: there are no records, or the page cannot be written.
+      UsageError: there are no records.
       RunError: a record is broken.
     """
     from recordmill.pipelines.inspection.facts import Facts
@@ -68,9 +66,23 @@ def write_report(dataset: str, html: str, *, sample: int = 1000, vocab_file: str
     records = open_records(dataset)
     schema = records.schema or inferred_schema(records)
     vocabulary = read_vocabulary(vocab_file, records)
-    mask_id = vocabulary.index(_MASK) if vocabulary and _MASK in vocabulary else None
-    samples, shown = read_sample(records, sample, mask_id)
-    content = report_page(Facts(records, schema, samples, shown, vocabulary)).encode()
+    samples, shown = read_sample(records, sample)
+    contents = read_contents(records, sample * _COMPARED_BYTES) if sample else {}
+    return report_page(Facts(records, schema, samples, shown, vocabulary, contents)).encode()
+
+
+def write_report(dataset: str, html: str, *, sample: int = 1000, vocab_file: str = "") -> int:
+    """Writes the report of a dataset; returns its size in bytes.
+
+    Args:
+      dataset, sample, vocab_file: as of `make_report`.
+      html: the path of the page.
+
+    Raises:
+      UsageError: there are no records, or the page cannot be written.
+      RunError: a record is broken.
+    """
+    content = make_report(dataset, sample=sample, vocab_file=vocab_file)
     try:
         files.write_bytes(html, content)
     except OSError as error:

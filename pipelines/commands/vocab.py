@@ -100,6 +100,7 @@ def make_parser() -> Parser:
         prog="recordmill vocab",
         description="Makes a WordPiece vocabulary from text. Beam's own flags pass through.",
     )
+    parser.add_full_help()
     add_vocab_arguments(parser)
     return parser
 
@@ -116,6 +117,10 @@ def main(arguments: list[str]) -> int:
     request = vocab_request(options)
     if not flags.wait:
         raise UsageError("--no_wait has no meaning for vocab, which goes on after Beam's job")
+    if flags.report:
+        raise UsageError("--report has no meaning for vocab, which writes no dataset; leave it out")
+    if flags.progress != "auto":
+        raise UsageError("--progress has no meaning for vocab, which shows none; leave it out")
     engine = choose_engine(flags)
     engine.check({"--input": request.patterns[0], "--output": request.output})
     began = time.monotonic()

@@ -19,6 +19,7 @@ from recordmill.pipelines.engines.dataflow import dataflow_engine
 from recordmill.pipelines.engines.flink import JOB_SERVER_FLAGS, flink_engine
 from recordmill.pipelines.engines.local import LocalEngine
 from recordmill.pipelines.engines.remote import RemoteEngine, find_by_name, given_options
+from recordmill.pipelines.progress_displays import PROGRESS_CHOICES
 from recordmill.records.errors import UsageError
 
 Engine = LocalEngine | RemoteEngine
@@ -48,6 +49,17 @@ def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--wait", "--no_wait", action=BooleanFlag, default=True,
         help="Wait for the job's end; --no_wait submits the job, prints where it runs, and ends.",
+    )  # fmt: skip
+    group.add_argument(
+        "--progress", default="auto", choices=PROGRESS_CHOICES,
+        help="How progress is shown on standard error: a bar, a line each half minute (log), an "
+        "object a line for machines (json), or not; auto is a bar in a terminal or notebook, else "
+        "log.",
+    )  # fmt: skip
+    group.add_argument(
+        "--report", action="store_true",
+        help="Write a page about the dataset at the end of the run: _meta/report.html, see "
+        "`recordmill report`.",
     )  # fmt: skip
 
 
@@ -80,6 +92,8 @@ class EngineFlags:
       direct_num_workers: as in --direct_num_workers, at least 0.
       stall_timeout: as in --stall_timeout, seconds, at least 0.
       wait: wait for the end of the job.
+      progress: as in --progress.
+      report: write a page about the dataset at the end.
       beam: all flags of the command line that are not ours.
     """
 
@@ -87,6 +101,8 @@ class EngineFlags:
     direct_num_workers: int
     stall_timeout: float
     wait: bool
+    progress: str
+    report: bool
     beam: list[str]
 
 
@@ -113,8 +129,14 @@ def parse_arguments(
     if not options.stall_timeout >= 0:
         raise UsageError(f"--stall_timeout must be at least 0, got {options.stall_timeout}")
     engine = EngineFlags(
-        options.runner, options.direct_num_workers, options.stall_timeout, options.wait, flags
-    )
+        options.runner, options.direct_num_workers, options.stall_timeout, options.wait,
+        options.progress, options.report, flags,
+    )  # fmt: skip
+    if engine.report and not engine.wait:
+        raise UsageError(
+            "--report is written by the process that waits for the job's end; leave out --no_wait, "
+            "or run `recordmill report` on the dataset"
+        )
     return options, engine
 
 

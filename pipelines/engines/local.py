@@ -47,6 +47,7 @@ from recordmill.pipelines.compat import (
     worker_environment,
 )
 from recordmill.pipelines.cores import usable_cores
+from recordmill.pipelines.engines.counters import read_counters
 from recordmill.pipelines.engines.standard_streams import standard_error_to
 from recordmill.pipelines.engines.watchdog import Watchdog
 from recordmill.pipelines.engines.worker import ForkServer
@@ -121,6 +122,7 @@ class _BeamJob:
 
     Attributes:
       errors: why the job failed, the first error first; empty after a success.
+      counters: Beam's counters of ours, after a success.
     """
 
     def __init__(
@@ -130,6 +132,7 @@ class _BeamJob:
         fork_server: ForkServer | None,
     ) -> None:
         self.errors: list[BaseException] = []
+        self.counters: dict[str, int] = {}
         self._build = build
         self._flags = list(flags)
         self._fork_server = fork_server
@@ -173,7 +176,9 @@ class _BeamJob:
             self._folder = temporary_folders.make_folder()
             move_pipeline_folder(pipeline, f"{self._folder}/pipeline")
             self._build(pipeline)
-            pipeline.run().wait_until_finish()
+            result = pipeline.run()
+            result.wait_until_finish()
+            self.counters = read_counters(result)
         except BaseException as error:
             self.errors.append(error)
         self._ended.set()
@@ -210,8 +215,8 @@ def run_local(
     log: str,
     fork_server: ForkServer | None = None,
     watchdog: Watchdog | None = None,
-) -> None:
-    """Builds a pipeline and runs it to its end.
+) -> dict[str, int]:
+    """Builds a pipeline and runs it to its end; returns Beam's counters of ours.
 
     Args:
       build: applies transforms to the pipeline.
@@ -248,6 +253,7 @@ def run_local(
             job.close()
     if job.errors:
         raise _without_stage_name(job.errors[0])
+    return job.counters
 
 
 def _without_stage_name(error: BaseException) -> BaseException:
@@ -270,6 +276,7 @@ class LocalEngine:
     flags: tuple[str, ...] = ()
     processes: int = 0
     stall_seconds: float = 0.0
+    name: ClassVar[str] = "direct"
     wait: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -280,6 +287,10 @@ class LocalEngine:
     def workers(self) -> int:
         """The number of workers that the input is cut for."""
         return self.processes or usable_cores()
+
+    def workers_for(self, size: JobSize) -> int:
+        """Returns the number of processes that run a job."""
+        return self.processes or size.processes
 
     def check(self, paths: Mapping[str, str]) -> None:
         """Accepts every path: all are within reach of this machine."""
@@ -314,8 +325,8 @@ class LocalEngine:
         folder: str,
         failure_path: str,
         size: JobSize,
-    ) -> None:
-        """Runs a pipeline to its end, see `run_local`.
+    ) -> dict[str, int]:
+        """Runs a pipeline to its end, see `run_local`; returns Beam's counters of ours.
 
         Args:
           build: applies transforms to the pipeline.
@@ -326,9 +337,9 @@ class LocalEngine:
         if not files.is_local(folder):
             folder = tempfile.gettempdir()
         log = files.join(folder, f"recordmill-workers-{os.getpid()}.log")
-        workers = self.processes or size.processes
+        workers = self.workers_for(size)
         server = self._fork_server or (start_fork_server() if workers > 1 else None)
         with self._watched() as watchdog:
-            run_local(
+            return run_local(
                 build, self.flags, workers=workers, log=log, fork_server=server, watchdog=watchdog
             )

@@ -21,6 +21,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineState
 
 from recordmill.pipelines.compat import BEAM_SERVER_LOGGER
+from recordmill.pipelines.engines.counters import read_counters
 from recordmill.pipelines.engines.local import JobSize
 from recordmill.records.errors import RunError, UsageError
 from recordmill.transforms.storage import files
@@ -151,6 +152,10 @@ class RemoteEngine:
                 "process; leave it out"
             )
 
+    def workers_for(self, size: JobSize) -> int:
+        """Returns the number of workers that the input is cut for; engines may scale it."""
+        return self.workers
+
     def check(self, paths: Mapping[str, str]) -> None:
         """Checks, before anything is written, that the job can run here.
 
@@ -186,8 +191,8 @@ class RemoteEngine:
         folder: str,
         failure_path: str,
         size: JobSize,
-    ) -> None:
-        """Submits a job, and waits for its end if `wait` is set.
+    ) -> dict[str, int]:
+        """Submits a job, and waits for its end if `wait` is set; returns Beam's counters then.
 
         Args:
           build: applies transforms to the pipeline.
@@ -211,8 +216,10 @@ class RemoteEngine:
             job = self.find(result, str(options.get_all_options()["job_name"]))
             try:
                 print(f"{self.name}: {job.where}", file=sys.stderr, flush=True)
-                if self.wait:
-                    self._await(result, job, failure_path)
+                if not self.wait:
+                    return {}
+                self._await(result, job, failure_path)
+                return read_counters(result)
             except KeyboardInterrupt:
                 if not self.outlives:
                     raise

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from itertools import combinations
+from typing import Any
 
 import numpy as np
 
@@ -12,12 +14,16 @@ from recordmill.pipelines.inspection import plots
 from recordmill.pipelines.inspection.facts import Facts
 from recordmill.pipelines.inspection.overview import overview, readable_bytes
 from recordmill.pipelines.inspection.page import Plot, Section, Table
-from recordmill.pipelines.inspection.record_files import read_description
-from recordmill.records.manifest import REJECTED_PATH
+from recordmill.pipelines.inspection.record_files import RecordFiles, read_description
+from recordmill.records.manifest import REJECTED_PATH, RUN_PATH
 from recordmill.transforms.storage import files
 
+_SHARDS_NAMED = 24
 _SHARDS_PLOTTED = 400
 _REJECTS_SHOWN = 3
+_REJECTS_FILES = 100
+_REJECTS_BYTES = 1 << 20
+_REJECT_LENGTH = 500
 
 
 def overview_section(facts: Facts, lines: Mapping[str, str]) -> Section:
@@ -45,6 +51,49 @@ def overview_section(facts: Facts, lines: Mapping[str, str]) -> Section:
     return section
 
 
+def contents_section(facts: Facts) -> Section:
+    """Returns which contents are there twice, in a split or in two."""
+    section = Section("contents", "Copies and leaks")
+    rows = [
+        (
+            name,
+            f"{contents.records:,}",
+            "all" if contents.whole else "a part",
+            f"{contents.copies:,}",
+            f"{contents.copies / max(1, contents.compared()):.1%}",
+            f"{contents.num_two_labels:,}",
+        )
+        for name, contents in facts.contents.items()
+        if contents.records
+    ]
+    if rows:
+        header = ("Split", "Records read", "Of the split", "Copies", "Share", "With two labels")
+        section.tables.append(Table("Copies in a split", header, rows))
+    shared = {(leak.split, leak.other): leak for leak in facts.leaks}
+    pairs = []
+    names = [name for name, contents in facts.contents.items() if contents.records]
+    for one, other in combinations(names, 2):
+        leak = shared.get((one, other)) or shared.get((other, one))
+        pairs.append(
+            (
+                f"{leak.split} in {leak.other}",
+                f"{leak.records:,}",
+                f"{leak.records / leak.compared:.1%}",
+            )
+            if leak
+            else (f"{one} and {other}", "0", "0.0%")
+        )
+    if pairs:
+        section.tables.append(
+            Table("Contents of one split in another", ("Splits", "Records", "Share"), pairs)
+        )
+    if rows:
+        section.note = (
+            "Contents are compared by hash: of images their bytes, of other records all of them."
+        )
+    return section
+
+
 def shards_section(facts: Facts) -> Section:
     """Returns the sizes of shards."""
     section = Section("shards", "Shards")
@@ -52,8 +101,20 @@ def shards_section(facts: Facts) -> Section:
         name: np.array([file.file_bytes / 1e6 for file in some])
         for name, some in facts.records.splits.items()
     }
+    rows = [
+        (name, f"{len(s):,}", *(f"{value:,.1f}" for value in (s.min(), np.median(s), s.max())))
+        for name, s in sizes.items()
+    ]
+    header = ("Split", "Shards", "Least MB", "Median MB", "Most MB")
+    section.tables.append(Table("Sizes", header, rows))
     title = "Sizes of shards"
-    if max(map(len, sizes.values())) <= _SHARDS_PLOTTED:
+    if max(map(len, sizes.values())) <= _SHARDS_NAMED:
+        bars = {
+            name: {str(number): float(size) for number, size in enumerate(some)}
+            for name, some in sizes.items()
+        }
+        svg = plots.bars(title, bars, x="number of the shard", y="MB", in_order=True)
+    elif max(map(len, sizes.values())) <= _SHARDS_PLOTTED:
         series = {name: (np.arange(len(s) + 1) - 0.5, s) for name, s in sizes.items()}
         svg = plots.histogram(title, series, x="number of the shard", y="MB")
     else:
@@ -61,6 +122,9 @@ def shards_section(facts: Facts) -> Section:
         series = {name: np.histogram(s, 60, (0, most))[::-1] for name, s in sizes.items()}
         svg = plots.histogram(title, series, x="MB", y="shards")
     section.plots.append(Plot(title, svg))
+    if facts.twin_files:
+        twins = [(", ".join(paths[:5]), f"{len(paths):,}") for paths in facts.twin_files[:20]]
+        section.tables.append(Table("The same bytes", ("Files", "Number"), twins))
     return section
 
 
@@ -74,29 +138,87 @@ def rejects_section(facts: Facts) -> Section:
     rows = [(reason, f"{count:,}") for reason, count in rejected.items()]
     if rows:
         section.tables.append(Table("Rejects", ("Reason", "Inputs"), rows))
-    examples: Counter[str] = Counter()
-    lines = []
-    for path in sorted(manifest.files):
-        if path.startswith(f"{REJECTED_PATH}/"):
-            for line in files.read_bytes(files.join(facts.records.path, path)).splitlines():
-                reason = str(json.loads(line).get("reason"))
-                examples[reason] += 1
-                if examples[reason] <= _REJECTS_SHOWN:
-                    lines.append(line.decode("utf-8", "replace"))
-    if lines:
-        section.details.append(("Some of them", "\n".join(lines)))
+        bars = {"inputs": {reason: float(count) for reason, count in rejected.items()}}
+        title = "Rejected inputs by reason"
+        section.plots.append(Plot(title, plots.bars(title, bars, y="inputs")))
+        lines = list(_rejects(facts.records, set(rejected)))
+        if lines:
+            section.details.append(("Some of them", "\n".join(lines)))
     return section
+
+
+def _rejects(records: RecordFiles, reasons: Collection[str]) -> Iterator[str]:
+    """Yields some rejects of each reason, from the beginnings of the files until all are there."""
+    manifest = records.manifest
+    examples: Counter[str] = Counter()
+    paths = [path for path in sorted(manifest.files if manifest else ()) if _is_rejects(path)]
+    for path in paths[:_REJECTS_FILES]:
+        if all(examples[reason] >= _REJECTS_SHOWN for reason in reasons):
+            return
+        content = files.read_bytes(files.join(records.path, path), 0, _REJECTS_BYTES)
+        for line in content[: content.rfind(b"\n") + 1].splitlines():
+            reason = str(json.loads(line).get("reason"))
+            examples[reason] += 1
+            if examples[reason] <= _REJECTS_SHOWN:
+                yield line.decode("utf-8", "replace")[:_REJECT_LENGTH]
+
+
+def _is_rejects(path: str) -> bool:
+    return path.startswith(f"{REJECTED_PATH}/")
 
 
 def run_section(facts: Facts) -> Section:
     """Returns how the run went."""
     section = Section("run", "Run")
-    path = files.join(facts.records.path, "_meta/run.json")
+    path = files.join(facts.records.path, RUN_PATH)
     run = read_description(path) if facts.records.manifest else {}
-    if run:
-        rows = [(key.replace("_", " "), json.dumps(value)) for key, value in run.items()]
-        section.tables.append(Table("Run", ("What", "Value"), rows, numbers=False))
+    if not run:
+        return section
+    rows = [(name, value) for name, key, show in _RUN_ROWS if (value := _shown(run.get(key), show))]
+    if run.get("resumed"):
+        section.note = "The run finished an earlier one, whose work is not in these numbers."
+    section.tables.append(Table("Run", ("What", "Value"), rows, numbers=False))
+    phases = [
+        (
+            str(phase.get("name", "")),
+            _shown(phase.get("seconds"), _seconds),
+            _shown(phase.get("bytes_per_second"), _speed),
+        )
+        for phase in run.get("phases") or ()
+        if isinstance(phase, dict)
+    ]
+    section.tables.append(Table("Durations of phases", ("Phase", "Time", "Speed"), phases))
     return section
+
+
+def _seconds(value: Any) -> str:
+    return f"{float(value):,.1f} s"
+
+
+def _speed(value: Any) -> str:
+    return f"{float(value) / 1e6:,.1f} MB/s"
+
+
+_RUN_ROWS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
+    ("Command", "command", str),
+    ("Engine", "engine", str),
+    ("Workers", "workers", str),
+    ("Began", "began", str),
+    ("Time", "seconds", _seconds),
+    ("Speed, by input", "input_bytes_per_second", _speed),
+    ("Examples a second", "examples_per_second", lambda value: f"{float(value):,.0f}"),
+    ("Input", "input_bytes", readable_bytes),
+    ("Peak memory", "peak_memory_bytes", readable_bytes),
+    ("Work items repeated", "retried_work_items", str),
+)
+
+
+def _shown(value: Any, show: Callable[[Any], str]) -> str:
+    """Returns a value as text, "" where there is none, or one that no run of ours writes."""
+    try:
+        return "" if value is None else show(value)
+    except (TypeError, ValueError):
+        return ""
 
 
 def configuration_section(facts: Facts) -> Section:

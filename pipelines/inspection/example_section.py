@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +9,7 @@ from typing import Any
 from recordmill.pipelines.inspection.example_lines import describe
 from recordmill.pipelines.inspection.facts import Facts
 from recordmill.pipelines.inspection.image_sheet import draw, drawing_of
-from recordmill.pipelines.inspection.page import Line, MarkedText, Picture, Section
+from recordmill.pipelines.inspection.page import Line, MarkedText, Picture, Section, jpeg_base64
 from recordmill.pipelines.inspection.styles import Style
 from recordmill.pipelines.inspection.token_lines import LEGEND, token_features, token_lines
 
@@ -28,16 +26,13 @@ def examples_section(facts: Facts) -> Section:
         where = f"{record.split}:{record.number}"
         drawing = drawing_of(values, facts.stored_schema, where)
         if drawing:
-            out = io.BytesIO()
-            draw(drawing, _SIDE).convert("RGB").save(out, "JPEG", quality=80)
             labels = [
                 describe(values[name], feature)
                 for name, feature in features.items()
                 if feature.kind == "classes" and name in values
             ]
             caption = " · ".join([where, *labels])
-            picture = Picture(base64.b64encode(out.getvalue()).decode(), caption)
-            section.pictures.append(picture)
+            section.pictures.append(Picture(jpeg_base64(draw(drawing, _SIDE)), caption))
         elif token_features(values):
             section.texts.append(MarkedText(where, _marked(values, facts.vocabulary)))
     if any("masked_lm_positions" in values for _, values in facts.shown):

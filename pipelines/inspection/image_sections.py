@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from recordmill.pipelines.inspection import plots
 from recordmill.pipelines.inspection.facts import Facts
-from recordmill.pipelines.inspection.page import Plot, Section, Table
+from recordmill.pipelines.inspection.page import Picture, Plot, Section, Table, jpeg_base64
+
+_DOUBTFUL = 12
 
 
 def classes_section(facts: Facts) -> Section:
@@ -19,12 +22,8 @@ def classes_section(facts: Facts) -> Section:
     }
     note = ""
     if not counts:
-        names = next((f.classes for f in facts.schema.features if f.classes), ())
         counts = {
-            name: {
-                names[number] if 0 <= number < len(names) else str(number): float(count)
-                for number, count in sample.classes.items()
-            }
+            name: {facts.class_name(number): float(n) for number, n in sample.classes.items()}
             for name, sample in facts.samples.items()
             if sample.classes
         }
@@ -40,7 +39,35 @@ def classes_section(facts: Facts) -> Section:
     labels = sorted({label for some in counts.values() for label in some})
     rows = [(label, *(f"{counts[n].get(label, 0):,.0f}" for n in counts)) for label in labels]
     section.tables.append(Table("Classes", ("Class", *counts), rows[:200]))
+    _add_doubtful(section, facts)
     return section
+
+
+def _add_doubtful(section: Section, facts: Facts) -> None:
+    """Adds the images that look least like their class, and what that is worth."""
+    check, looks = facts.label_check
+    if not check:
+        return
+    worth = (
+        f"{check.contradicted:,} of {len(looks):,} are contradicted with confidence"
+        if check.tells
+        else "too rarely to tell wrong labels from right ones: the order below helps to look, and "
+        "proves nothing"
+    )
+    section.pictures_note = (
+        f"Images that look least like their label. A simple classifier of small pictures, asked "
+        f"about images that it was not fitted to, agrees with {check.agreement:.1%} of the labels "
+        f"(the most frequent label alone would with {check.chance:.1%}): {worth}."
+    )
+    for number, likely in check.doubtful[:_DOUBTFUL]:
+        look = looks[number]
+        section.pictures.append(
+            Picture(
+                jpeg_base64(look.picture),
+                f"{look.split}:{look.number} · label {facts.class_name(look.label)}, looks like "
+                f"{facts.class_name(likely)}",
+            )
+        )
 
 
 def images_section(facts: Facts) -> Section:
@@ -52,13 +79,13 @@ def images_section(facts: Facts) -> Section:
         svg = plots.scatter(title, sizes, x="width (pixels)", y="height (pixels)")
         section.plots.append(Plot(title, svg, "of the sampled images"))
         ratios = {
-            name: np.histogram(np.log2([width / height for width, height in some]), 40, (-2, 2))[
-                ::-1
-            ]
+            name: _shares(np.log2([width / height for width, height in some]), (-2, 2))
             for name, some in sizes.items()
         }
         title = "Aspect"
-        svg = plots.histogram(title, ratios, x="log2(width / height)", y="images")
+        svg = plots.histogram(
+            title, ratios, x="log2(width / height): 0 square, 1 twice as wide", y="share of images"
+        )
         section.plots.append(Plot(title, svg))
     stored = {
         name: {f"2^{key}": float(n) for key, n in sorted(sums["log2_pixels"].items())}
@@ -71,13 +98,34 @@ def images_section(facts: Facts) -> Section:
         section.plots.append(Plot(title, svg, "of all images"))
     rows = []
     for name, sample in facts.samples.items():
-        if sample.channels:
+        sums = facts.splits.get(name, {})
+        if "channel_mean" in sums and "channel_std" in sums:
+            mean, deviation, of = sums["channel_mean"], sums["channel_std"], "all"
+        elif sample.channels:
             mean, deviation = np.mean(sample.channels, axis=0)
-            for channel, m, d in zip(("red", "green", "blue"), mean, deviation, strict=True):
-                rows.append((f"{name}, {channel}", f"{m:.3f}", f"{d:.3f}"))
+            of = f"{len(sample.channels):,} sampled"
+        else:
+            continue
+        for channel, m, d in zip(("red", "green", "blue"), mean, deviation, strict=False):
+            rows.append((f"{name}, {channel}", f"{m:.3f}", f"{d:.3f}", of))
     if rows:
-        section.tables.append(Table("Channels", ("Channel", "Mean", "Deviation"), rows))
+        section.tables.append(Table("Channels", ("Channel", "Mean", "Deviation", "Images"), rows))
+    dimensions = [
+        (f"{name}, {side}", *(f"{sums[side][key]:,.0f}" for key in ("min", "mean", "max")))
+        for name, sums in facts.splits.items()
+        for side in ("width", "height")
+        if isinstance(sums.get(side), dict)
+    ]
+    if dimensions:
+        header = ("Pixels, of all images", "Least", "Mean", "Most")
+        section.tables.append(Table("Sizes", header, dimensions))
     return section
+
+
+def _shares(values: Any, bounds: tuple[float, float]) -> tuple[Any, Any]:
+    """Returns edges and shares of a histogram; values beyond the bounds are in the outer bars."""
+    numbers, edges = np.histogram(np.clip(values, *bounds), 40, bounds)
+    return edges, numbers / max(1, numbers.sum())
 
 
 def boxes_section(facts: Facts) -> Section:
@@ -88,19 +136,22 @@ def boxes_section(facts: Facts) -> Section:
         return section
     title = "Boxes of an image"
     numbers = {
-        name: {str(n): float(count) for n, count in sorted(sample.objects.items())}
+        name: {
+            str(n): count / sample.objects.total() for n, count in sorted(sample.objects.items())
+        }
         for name, sample in samples.items()
     }
-    section.plots.append(
-        Plot(title, plots.bars(title, numbers, x="boxes", y="images", in_order=True))
-    )
+    svg = plots.bars(title, numbers, x="boxes", y="share of images", in_order=True)
+    section.plots.append(Plot(title, svg))
     title = "Side of a box"
     sides = {}
     for name, sample in samples.items():
         boxes = sample.all_boxes
         side = np.sqrt(np.maximum(np.prod(boxes[:, 2:] - boxes[:, :2], axis=1), 0))
-        sides[name] = np.histogram(side, 40, (0, 1))[::-1]
-    svg = plots.histogram(title, sides, x="square root of the share of the image", y="boxes")
+        sides[name] = _shares(side, (0, 1))
+    svg = plots.histogram(
+        title, sides, x="square root of the share of the image", y="share of boxes"
+    )
     section.plots.append(Plot(title, svg))
     for name, sample in samples.items():
         title = f"Where boxes of {name} are"

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+from PIL import Image
 
 Line = list[tuple[str, str]]  # (kind of mark or "", words)
 
@@ -52,6 +56,7 @@ class Section:
       title: its heading.
       note: a sentence below.
       tables, plots, pictures, texts: what it shows, in this order.
+      pictures_note: a sentence above the pictures.
       details: (name, text) that is folded.
     """
 
@@ -62,6 +67,7 @@ class Section:
     plots: list[Plot] = field(default_factory=list)
     pictures: list[Picture] = field(default_factory=list)
     texts: list[MarkedText] = field(default_factory=list)
+    pictures_note: str = ""
     details: list[tuple[str, str]] = field(default_factory=list)
 
     @property
@@ -70,10 +76,31 @@ class Section:
         return bool(self.tables or self.plots or self.pictures or self.texts or self.details)
 
 
+def jpeg_base64(image: Image.Image) -> str:
+    """Returns what `Picture.data` holds."""
+    out = io.BytesIO()
+    image.convert("RGB").save(out, "JPEG", quality=80)
+    return base64.b64encode(out.getvalue()).decode()
+
+
 def render(
-    *, title: str, subtitle: str, warnings: Sequence[str], sections: Sequence[Section], footer: str
+    *,
+    title: str,
+    subtitle: str,
+    warnings: Sequence[tuple[str, str]],
+    checks: str,
+    sections: Sequence[Section],
+    footer: str,
 ) -> str:
-    """Returns the page; all that comes from the dataset is escaped."""
+    """Returns the page; all that comes from the dataset is escaped.
+
+    Args:
+      title, subtitle: at the top.
+      warnings: what looks wrong, and the key of the section that shows it.
+      checks: what was looked at, for a page without warnings.
+      sections: in order; empty ones are left out.
+      footer: at the end.
+    """
     from jinja2 import Environment, PackageLoader
 
     loader = PackageLoader("recordmill.pipelines.inspection", "")
@@ -81,5 +108,11 @@ def render(
     template = environment.get_template("report.html.j2")
     shown = [section for section in sections if section.filled]
     return template.render(
-        title=title, subtitle=subtitle, warnings=warnings, sections=shown, footer=footer
+        title=title,
+        subtitle=subtitle,
+        warnings=warnings,
+        checks=checks,
+        titles={section.key: section.title for section in shown},
+        sections=shown,
+        footer=footer,
     )

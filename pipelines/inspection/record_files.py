@@ -10,8 +10,10 @@ import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import accumulate, islice
 from typing import IO, Any
+
+import numpy as np
 
 from recordmill.reader.framing import read_record, record_length, records_of, skip_records
 from recordmill.reader.record_ranges import Ints, parse_index
@@ -25,6 +27,7 @@ from recordmill.transforms.storage.globs import Finder
 from recordmill.transforms.storage.regular_files import NotRegularError
 
 _MAX_RECORD_BYTES = 1 << 31
+_MOST_FILES = 16  # of a split, that some records are read from
 _GZIP = b"\x1f\x8b"
 _SPLIT_IN_NAME = re.compile(
     r"(?:^|[-_./])(train|validation|valid|val|eval|dev|test)(?=[-_./0-9]|$)"
@@ -210,23 +213,34 @@ class RecordFiles:
                 number += 1
 
     def some_records(self, split: str, count: int) -> Iterator[Record]:
-        """Yields `count` records from all over a split, or from the first files if none knows how
-        many records there are."""
+        """Yields `count` records from all over a split, or the first ones of some files if nobody
+        knows how many records there are."""
         split_files = self.split(split)
         known = [file.records for file in split_files if file.records is not None]
         if len(known) == len(split_files):
             yield from self._spread(split, min(count, sum(known)), sum(known))
             return
+        yield from self._from_uncounted(split, count)
+
+    def _from_uncounted(self, split: str, count: int) -> Iterator[Record]:
+        """Yields the first records of files from all over a split: as many of each, and more of
+        the next ones where one has fewer. A number counts what was read before."""
+        split_files = self.split(split)
+        chosen = split_files[:: -(-len(split_files) // _MOST_FILES)]
         number = 0
-        for file in split_files:
+        for i, file in enumerate(chosen):
+            most = number + -(-(count - number) // (len(chosen) - i))
             for position, data in enumerate(file.read_from(0)):
-                if number == count:
-                    return
+                if number == most:
+                    break
                 yield Record(split, number, file.path, position, data)
                 number += 1
 
     def _spread(self, split: str, count: int, total: int) -> Iterator[Record]:
-        numbers = [i * total // count for i in range(count)]
+        if len(self.split(split)) > _MOST_FILES:
+            yield from self._spread_over_files(split, count)
+            return
+        numbers = _spread_numbers(count, total)
         first = 0
         for file in self.split(split):
             after = first + _count(file)
@@ -236,6 +250,34 @@ class RecordFiles:
                 for position, data in zip(positions, file.read_some(positions), strict=True):
                     yield Record(split, first + position, file.path, position, data)
             first = after
+
+    def _spread_over_files(self, split: str, count: int) -> Iterator[Record]:
+        """Yields records of some files from all over the split: each costs reading its index."""
+        split_files = self.split(split)
+        firsts = [0, *accumulate(_count(file) for file in split_files)]
+        filled = [i for i, file in enumerate(split_files) if _count(file)]
+        most = min(_MOST_FILES, count, len(filled))
+        chosen = [filled[i * len(filled) // most] for i in range(most)]
+        for k, i in enumerate(chosen):
+            file = split_files[i]
+            wanted = min(count * (k + 1) // most - count * k // most, _count(file))
+            # The first file begins at its first record; the others do not all begin there.
+            begin = k * _count(file) // (most * max(1, wanted))
+            positions = [begin + j * _count(file) // wanted for j in range(wanted)]
+            for position, data in zip(positions, file.read_some(positions), strict=True):
+                yield Record(split, firsts[i] + position, file.path, position, data)
+
+
+def _spread_numbers(count: int, total: int) -> list[int]:
+    """Returns ascending numbers below `total`, one of each of `count` equal parts: the first one,
+    then draws that are the same each time. Equal steps would meet what repeats in step with them.
+    """
+    draws = np.random.default_rng(0).random(count)
+    bounds = [i * total // count for i in range(count + 1)]
+    parts = zip(bounds, bounds[1:], draws, strict=False)
+    return [
+        begin + int(draw * (end - begin) * (i > 0)) for i, (begin, end, draw) in enumerate(parts)
+    ]
 
 
 def _count(file: RecordFile) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 from collections import Counter
 from collections.abc import Mapping
@@ -13,18 +12,33 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from recordmill.pipelines.inspection.contents import IMAGES, LABELS, label_of
 from recordmill.pipelines.inspection.example_lines import is_image
 from recordmill.pipelines.inspection.image_sheet import boxes_of
+from recordmill.pipelines.inspection.label_check import image_features
 from recordmill.pipelines.inspection.record_files import Record, RecordFiles
 from recordmill.pipelines.inspection.token_lines import row_length, token_features
 from recordmill.reader.examples import parse_any
 from recordmill.records.errors import RunError
 
 HEAT_CELLS = 32
-_DECODED_IMAGES = 100  # of a split; decoding is what takes time
-_IMAGES = ("image", "image/encoded")
-_LABELS = ("label", "labels", "image/class/label", "label_ids")
+_DECODED_IMAGES = 300  # of a split; decoding is what takes time
+_THUMBNAIL = 160
+_AROUND = range(-3, 4)  # positions beside a predicted one, where masks may be instead
+_NEARLY_EMPTY = 8  # a row is, with at most so small a part of its tokens
 _OBJECT_LABELS = ("objects/label", "image/object/class/label")
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What an image with one label looks like: the label, where it is, `image_features`, and a
+    small picture."""
+
+    label: int
+    split: str
+    number: int
+    features: npt.NDArray[np.float32]
+    picture: Image.Image
 
 
 @dataclass(slots=True)
@@ -36,77 +50,102 @@ class SplitSample:
       lengths: number of tokens -> records.
       row_lengths: positions in all rows, padding included.
       tokens: token id, or text -> how often it is there.
-      hidden: how often a predicted position holds [MASK], another token, or the token to predict.
+      row_bounds: the shortest and the longest row.
+      nearly_empty: rows of which at most an eighth is tokens.
+      predicted: positions to predict; `kept` of them hold the token to predict.
+      around: -3 to 3 -> the tokens that many positions after a predicted one.
       classes: class number -> records, or objects.
       objects: number of objects -> images.
       boxes: `[num_boxes, 4]`, (ymin, xmin, ymax, xmax) in [0, 1].
       sizes: (width, height) of each image whose header was read.
       channels: mean and standard deviation of each channel, in [0, 1], of each decoded image.
-      contents: digest of each record's image, or of its bytes -> the number of its first record.
-      repeated: records whose content another one before them has.
+      looks: label, record number, features and a small picture of images with one label.
     """
 
     records: int = 0
     lengths: Counter[int] = field(default_factory=Counter)
     row_lengths: int = 0
     tokens: Counter[Any] = field(default_factory=Counter)
-    hidden: Counter[str] = field(default_factory=Counter)
+    row_bounds: tuple[int, int] = (0, 0)
+    nearly_empty: int = 0
+    predicted: int = 0
+    kept: int = 0
+    around: dict[int, Counter[int]] = field(default_factory=dict)
     classes: Counter[int] = field(default_factory=Counter)
     objects: Counter[int] = field(default_factory=Counter)
     boxes: list[npt.NDArray[np.float32]] = field(default_factory=list)
     sizes: list[tuple[int, int]] = field(default_factory=list)
-    channels: list[npt.NDArray[np.float64]] = field(default_factory=list)
-    contents: dict[bytes, int] = field(default_factory=dict)
-    repeated: int = 0
+    channels: list[npt.NDArray[np.float32]] = field(default_factory=list)
+    looks: list[Look] = field(default_factory=list)
 
-    def add(self, record: Record, values: Mapping[str, Any], mask_id: int | None) -> None:
+    def add(self, record: Record, values: Mapping[str, Any]) -> None:
         """Adds a record."""
         self.records += 1
-        self._add_content(record, values)
         rows = token_features(values)
         if rows:
-            self._add_tokens(values, rows[0], mask_id)
-        for name in _LABELS:
+            self._add_tokens(values, rows[0])
+        for name in LABELS:
             if len(values.get(name, ())) and not isinstance(values[name], list):
                 if values[name].dtype.kind == "i":
                     self.classes.update(values[name].tolist())
                 break
-        self._add_image(values)
+        self._add_image(record, values)
 
-    def _add_content(self, record: Record, values: Mapping[str, Any]) -> None:
-        stored = next((values[name] for name in _IMAGES if name in values), None)
-        content = stored[0] if isinstance(stored, list) and stored else record.data
-        digest = hashlib.blake2b(content, digest_size=16).digest()
-        self.repeated += digest in self.contents
-        self.contents.setdefault(digest, record.number)
-
-    def _add_tokens(self, values: Mapping[str, Any], name: str, mask_id: int | None) -> None:
+    def _add_tokens(self, values: Mapping[str, Any], name: str) -> None:
         row = values[name]
         length = row_length(values, name)
         self.lengths[length] += 1
         self.row_lengths += len(row)
         self.tokens.update(row[:length] if isinstance(row, list) else row[:length].tolist())
+        shortest, longest = self.row_bounds
+        self.row_bounds = (min(shortest or len(row), len(row)), max(longest, len(row)))
+        self.nearly_empty += length * _NEARLY_EMPTY <= len(row)
+        if not isinstance(row, list):
+            self._add_masks(values, row)
+
+    def _add_masks(self, values: Mapping[str, Any], row: npt.NDArray[np.int64]) -> None:
         hidden = values.get("masked_lm_ids", ())
         weights = values.get("masked_lm_weights", np.ones(len(hidden)))
         positions = values.get("masked_lm_positions", ())
-        if mask_id is None or isinstance(row, list):
-            return
         for position, expected, weight in zip(positions, hidden, weights, strict=False):
-            if weight and position < len(row):
-                found = int(row[position])
-                kind = "masked" if found == mask_id else "replaced"
-                self.hidden["kept" if found == expected else kind] += 1
+            if not weight or not 0 <= position < len(row):
+                continue
+            self.predicted += 1
+            self.kept += int(row[position]) == int(expected)
+            for offset in _AROUND:
+                if 0 <= position + offset < len(row):
+                    found = self.around.setdefault(offset, Counter())
+                    found[int(row[position + offset])] += 1
 
-    def _add_image(self, values: Mapping[str, Any]) -> None:
-        stored = next((values[name] for name in _IMAGES if name in values), None)
+    def mask_token(self, mask_id: int | None) -> tuple[int | None, dict[int, float]]:
+        """Returns the id of [MASK], and its share of the tokens -3 to 3 after predicted positions.
+
+        Args:
+          mask_id: of the vocabulary; None takes the token that is on half of the positions at one
+            of these distances, as no word is.
+
+        Returns:
+          None and {} where no token is so frequent, or nothing is predicted.
+        """
+        if not self.predicted:
+            return None, {}
+        if mask_id is None:
+            best = max(self.around.values(), key=lambda some: max(some.values()))
+            mask_id, count = best.most_common(1)[0]
+            if 2 * count < self.predicted:
+                return None, {}
+        shares = {o: some[mask_id] / self.predicted for o, some in self.around.items()}
+        return mask_id, dict(sorted(shares.items()))
+
+    def _add_image(self, record: Record, values: Mapping[str, Any]) -> None:
+        stored = next((values[name] for name in IMAGES if name in values), None)
         if isinstance(stored, list) and stored and is_image(stored[0]):
             try:
                 with Image.open(io.BytesIO(stored[0])) as image:
                     self.sizes.append(image.size)
                     if len(self.channels) < _DECODED_IMAGES:
-                        image.draft("RGB", (128, 128))
-                        pixels = np.asarray(image.convert("RGB"), np.float64) / 255
-                        self.channels.append(np.stack([pixels.mean((0, 1)), pixels.std((0, 1))]))
+                        image.draft("RGB", (_THUMBNAIL, _THUMBNAIL))
+                        self._add_pixels(record, image.convert("RGB"), label_of(values))
             except Exception:
                 pass
         boxes = boxes_of(values)
@@ -115,6 +154,15 @@ class SplitSample:
                 self.classes.update(int(number) for number in values[name])
                 self.objects[len(values[name])] += 1
                 self.boxes.append(boxes)
+
+    def _add_pixels(self, record: Record, image: Image.Image, label: int | None) -> None:
+        image.thumbnail((2 * _THUMBNAIL, 2 * _THUMBNAIL), Image.Resampling.BOX)
+        pixels = np.asarray(image, np.float32) / 255
+        self.channels.append(np.stack([pixels.mean((0, 1)), pixels.std((0, 1))]))
+        if label is not None:
+            features = image_features(image)
+            image.thumbnail((_THUMBNAIL, _THUMBNAIL))
+            self.looks.append(Look(label, record.split, record.number, features, image))
 
     @property
     def all_boxes(self) -> npt.NDArray[np.float32]:
@@ -134,14 +182,13 @@ class SplitSample:
 
 
 def read_sample(
-    records: RecordFiles, count: int, mask_id: int | None
+    records: RecordFiles, count: int
 ) -> tuple[dict[str, SplitSample], list[tuple[Record, dict[str, Any]]]]:
     """Returns sums over about `count` records from all over the dataset, and 24 of them.
 
     Args:
       records: of a dataset.
       count: of the records that are read, in all splits; 0 reads the 24 alone.
-      mask_id: the id of [MASK], None where it is not known.
 
     Raises:
       RunError: a record is broken.
@@ -161,7 +208,7 @@ def read_sample(
                     f"{record.file}: record {record.position} cannot be read: {error}; see what "
                     "else is broken with `recordmill verify`"
                 ) from error
-            sample.add(record, values, mask_id)
+            sample.add(record, values)
             if i % every == 0:
                 spread.append((record, values))
             if len(spread) == 2 * SHOWN:  # so few are kept, however many there will be
@@ -181,15 +228,3 @@ def _shown_of(records: RecordFiles, split: str) -> int:
         return SHOWN
     first = max(records.splits, key=lambda name: sum(f.file_bytes for f in records.splits[name]))
     return SHOWN // 2 if split == first else SHOWN // 2 // (len(splits) - 1)
-
-
-def shared_contents(samples: Mapping[str, SplitSample]) -> list[tuple[str, str, int]]:
-    """Returns pairs of splits, and how many contents of their samples both have."""
-    names = list(samples)
-    shared = []
-    for i, one in enumerate(names):
-        for other in names[i + 1 :]:
-            both = len(samples[one].contents.keys() & samples[other].contents.keys())
-            if both:
-                shared.append((one, other, both))
-    return shared

@@ -11,7 +11,6 @@ from recordmill.pipelines.inspection import plots
 from recordmill.pipelines.inspection.facts import Facts
 from recordmill.pipelines.inspection.page import Plot, Section, Table
 
-_MEANT = {"masked": "80.0%", "replaced": "10.0%", "kept": "10.0%"}
 _MOST_FREQUENT = 30
 
 
@@ -32,7 +31,11 @@ def lengths_section(facts: Facts) -> Section:
                 series[name] = (np.arange(len(counts) + 1) - 0.5, counts)
     if series:
         binned = {name: _binned(edges, numbers) for name, (edges, numbers) in series.items()}
-        svg = plots.histogram("Tokens of an example", binned, x="tokens", y="examples")
+        shares = {
+            name: (edges, numbers / max(1, numbers.sum()))
+            for name, (edges, numbers) in binned.items()
+        }
+        svg = plots.histogram("Tokens of an example", shares, x="tokens", y="share of examples")
         section.plots.append(Plot("Tokens of an example", svg))
     fill = {
         name: 1 - sums["padding_rate"]
@@ -67,21 +70,25 @@ def masks_section(facts: Facts) -> Section:
         if "random_next_rate" in sums:
             found = _percent(sums["random_next_rate"])
             rows.append((f"{name}: random second segments", found, "50.0%"))
+    shown = {}
     for name, sample in facts.samples.items():
-        total = sum(sample.hidden.values())
-        if total:
-            rows += [
-                (
-                    f"{name}, sampled records: {kind}",
-                    _percent(sample.hidden[kind] / total),
-                    meant,
-                )
-                for kind, meant in (
-                    ("masked", "80.0%"),
-                    ("replaced", "10.0%"),
-                    ("kept", "10.0%"),
-                )
-            ]
+        mask_id, shares = sample.mask_token(facts.mask_id)
+        if mask_id is None:
+            continue
+        masked, kept = shares.get(0, 0.0), sample.kept / sample.predicted
+        rows += [
+            (f"{name}, sampled records: [MASK]", _percent(masked), "80.0%"),
+            (f"{name}, sampled records: another token", _percent(1 - masked - kept), "10.0%"),
+            (f"{name}, sampled records: kept", _percent(kept), "10.0%"),
+        ]
+        shown[name] = {f"{offset:+d}" if offset else "0": s for offset, s in shares.items()}
+    if shown:
+        title = "Where [MASK] is"
+        svg = plots.bars(
+            title, shown, x="tokens after the predicted position", y="share", in_order=True
+        )
+        note = "of the sampled records; all of it but chance belongs at 0"
+        section.plots.append(Plot(title, svg, note))
     if rows:
         section.tables.append(Table("Rates of masks", ("Rate", "Found", "Asked for"), rows))
     return section

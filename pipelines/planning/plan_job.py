@@ -35,7 +35,7 @@ from recordmill.transforms.dataset.workspace import Workspace, read_manifest, re
 from recordmill.transforms.dataset.writable import check_writable
 from recordmill.transforms.storage import files
 
-_METADATA = ("features.json", "dataset_info.json", m.STATISTICS_PATH)
+_METADATA = ("features.json", "dataset_info.json", m.STATISTICS_PATH, *m.RUN_PATHS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +246,7 @@ def _begin(
         workspace.discard_run(published=old is None, template=job.shard_template)
     else:
         splits = [split.name for split in job.splits]
-        listed = {*old.paths, m.SUCCESS_PATH} if old else set()
+        listed = {*old.paths, m.SUCCESS_PATH, *m.RUN_PATHS} if old else set()
         workspace.check_free([m.SUCCESS_PATH, *names, *splits], listed)
         workspace.check_no_shards(splits, job.shard_template, listed)
     workspace.claim()

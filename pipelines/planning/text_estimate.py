@@ -33,6 +33,14 @@ from recordmill.transforms.sources.work_plan import write_work_items
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.unpacking import open_decompressed
 from recordmill.transforms.text.build import TextShardBuilder
+from recordmill.transforms.text.cleaning.duplicates import (
+    PART_BYTES,
+    DuplicateFiles,
+    collect_duplicates,
+    compare_part,
+    count_parts,
+)
+from recordmill.transforms.text.cleaning.fingerprinting import Fingerprinter
 from recordmill.transforms.text.job import TextJob, summarize_examples
 from recordmill.transforms.text.merge_tree import MergeTree
 from recordmill.transforms.text.regroup import regroup
@@ -63,6 +71,9 @@ class _TextSample:
     scatter_seconds: float
     regroup_seconds: float
     build_seconds: float
+    hash_seconds: float
+    compare_seconds: float
+    hash_bytes: int
 
 
 def _sample_ranges(
@@ -132,6 +143,7 @@ def _measure(job: TextJob, vocabulary: bytes, parts: list[SourceRange], folder: 
     files.write_bytes(job.vocabulary_path, vocabulary)
     work_items = [parts[i::_WORK_ITEMS] for i in range(min(_WORK_ITEMS, len(parts)))]
     tree = MergeTree(write_work_items(work, work_items), max_fan_in=1, fan_in=_WORK_ITEMS)
+    compare_seconds, hash_bytes = _compare(job, tree.work_items)
     scatterer = Scatterer(job)
     times = [time.process_time()]
     for number in range(tree.work_items):
@@ -157,7 +169,30 @@ def _measure(job: TextJob, vocabulary: bytes, parts: list[SourceRange], folder: 
             padded_length=job.objective.padded_length,
         ),
         *(after - before for before, after in pairwise(times)),
+        *compare_seconds,
+        hash_bytes,
     )
+
+
+def _compare(job: TextJob, work_items: int) -> tuple[tuple[float, float], int]:
+    """Finds the duplicates of a sample, where that is asked for.
+
+    Returns:
+      The seconds that hashing and comparing took, and the bytes of all hashes.
+    """
+    if not job.clean.deduplicates:
+        return (0.0, 0.0), 0
+    began = time.process_time()
+    fingerprinter = Fingerprinter(job)
+    for item in range(work_items):
+        fingerprinter.run(item)
+    hashed = time.process_time()
+    for part in range(count_parts(job, work_items, PART_BYTES)):
+        compare_part(job, work_items, part)
+    collect_duplicates(job)
+    compared = time.process_time()
+    size = sum(files.list_files(DuplicateFiles(job).fingerprints_folder).values())
+    return (hashed - began, compared - hashed), size
 
 
 def _sampled(job: TextJob, inventory: TextInventory) -> tuple[_TextSample, float]:
@@ -210,7 +245,14 @@ def estimate_text(request: TextRequest, *, workers: int) -> Estimate:
     shards = count_shards(split_bytes, job.splits, job.shards)
     reads = tree.range_reads(sum(map(operator.mul, shards, job.copies)))
     waiting = 0.0 if files.is_local(job.workspace.work) else reads * _REMOTE_READ_SECONDS
-    steps = [Step("read", work_items, scale * (measured.scatter_seconds + read_seconds))]
+    steps = []
+    hash_bytes = scale * measured.hash_bytes
+    if job.clean.deduplicates:
+        seconds = scale * (measured.hash_seconds + read_seconds)
+        steps.append(Step("fingerprint", work_items, seconds))
+        ranges = max(1, -(-int(hash_bytes) // PART_BYTES))
+        steps.append(Step("compare", ranges, scale * measured.compare_seconds))
+    steps.append(Step("read", work_items, scale * (measured.scatter_seconds + read_seconds)))
     for level in range(1, tree.levels + 1):
         steps.append(Step("regroup", tree.run_count(level), scale * measured.regroup_seconds))
     steps.append(Step("write", sum(shards), scale * sum(parts) * measured.build_seconds + waiting))
@@ -231,7 +273,7 @@ def estimate_text(request: TextRequest, *, workers: int) -> Estimate:
         steps=tuple(steps),
         regroups=tree.levels,
         range_reads=reads,
-        temporary_bytes=run_bytes * min(2, tree.levels + 1),
+        temporary_bytes=run_bytes * min(2, tree.levels + 1) + hash_bytes,
         worker_bytes=(resident_bytes() or 0) + _MEMORY_PER_TASK_BYTE * target,
         statistics={"the sample": measured.statistics},
     )

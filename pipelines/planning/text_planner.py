@@ -36,6 +36,7 @@ from recordmill.transforms.storage import files
 from recordmill.transforms.storage.globs import matches_output
 from recordmill.transforms.subwords.sentence_pieces import PieceTokenizer
 from recordmill.transforms.subwords.tokenizer import Tokenizer
+from recordmill.transforms.text.cleaning.duplicates import DuplicateFiles
 from recordmill.transforms.text.cleaning.unicode_forms import ftfy_version
 from recordmill.transforms.text.descriptions import ShardPlan
 from recordmill.transforms.text.job import TextJob
@@ -155,6 +156,7 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
     def __init__(self, request: TextRequest) -> None:
         super().__init__(request.job)
         self._request = request
+        self.vocab_file = request.vocab_file
         if request.job.objective.name == "classify":
             self.metadata = (LABELS_PATH,)
 
@@ -252,8 +254,14 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
         return build_text(pipeline, plan.job, tree=plan.stages, commit=plan.commit)
 
     def phases(self, plan: WorkPlan[TextJob, MergeTree]) -> Iterator[Phase]:
-        """Yields read, regroup where there is one, and write."""
+        """Yields fingerprint and compare, where documents are compared, read, regroup, write."""
         job, tree = plan.job, plan.stages
+        if job.clean.deduplicates:
+            held = DuplicateFiles(job)
+            done = files.count(held.fingerprints_folder, ".json")
+            yield Phase("fingerprint", done, tree.work_items, plan.input_bytes)
+            done = files.count(held.parts_folder, ".json")
+            yield Phase("compare", done, held.part_count() or 1)
         for level in range(tree.levels + 1):
             done = files.count(files.join(job.workspace.work, f"runs-{level}"), ".json")
             name = "regroup" if level else "read"

@@ -92,6 +92,7 @@ class Planner(ABC, Generic[JobT, StagesT, InventoryT]):
       bytes_version: a change of what the bytes are made of, so that no run is finished by a release
         that makes others.
       metadata: files of its own beside those of every dataset.
+      vocab_file: the vocabulary of the dataset, "" where it has none.
     """
 
     kind: str
@@ -100,6 +101,7 @@ class Planner(ABC, Generic[JobT, StagesT, InventoryT]):
     packages: tuple[str, ...]
     bytes_version: int
     metadata: tuple[str, ...] = ()
+    vocab_file: str = ""
 
     def __init__(self, job: JobT) -> None:
         self.job = job

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from ..browser import axe, browser
 from ..conftest import SharedFolder, cluster_of
 from .clusters import build_ahead, flink, prism
 from .jobs import CASES, JobCase, shard_bytes
 
-__all__ = ["big", "flink", "prism", "small", "written"]
+__all__ = ["axe", "big", "browser", "flink", "prism", "small", "written"]
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

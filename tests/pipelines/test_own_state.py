@@ -219,6 +219,7 @@ def test_what_a_kill_leaves_of_a_claim_is_no_obstacle(small: Written, tmp_path: 
     assert small.case.run(small.source, output) == 0
     assert shard_bytes(output) == small.shards
     listed = {*shard_bytes(output), *manifest(output)["files"], "_SUCCESS", "_meta/manifest.json"}
+    listed.add("_meta/run.json")
     assert {str(p.relative_to(output)) for p in output.rglob("*") if p.is_file()} == listed
 
 

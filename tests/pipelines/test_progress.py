@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import subprocess
 import sys
 import time
+import types
 from collections.abc import Iterator
 
 import psutil
@@ -83,6 +85,98 @@ def test_a_terminal_has_one_bar_that_changes(clock: Clock, monkeypatch: pytest.M
     assert "commit" in after.getvalue()
     assert "\n" not in before.getvalue() + after.getvalue()
     assert after.getvalue().endswith("\r")  # nothing stays behind
+
+
+def test_a_terminal_without_a_size_has_a_bar_too() -> None:
+    code = """
+import itertools, sys
+from recordmill.pipelines.planning.work_plan import Phase
+from recordmill.pipelines.progress import Progress
+ticks = itertools.count()
+with Progress("nowhere", lambda: iter(()), clock=lambda: float(next(ticks))) as shown:
+    shown.show(Phase("read", 1, 4, 4_000_000))
+"""
+    terminal, other = os.openpty()  # 0 columns, as of `docker run -t` and `script`
+    process = subprocess.Popen([sys.executable, "-c", code], stderr=other, stdout=other)
+    os.close(other)
+    assert process.wait() == 0
+    text = os.read(terminal, 10_000).decode()
+    os.close(terminal)
+    assert "read  25%|" in text
+    assert max(map(len, text.split("\r"))) <= 80
+
+
+def test_json_has_an_object_for_each_phase_and_second(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    shown = Progress("nowhere", lambda: iter(()), "json", clock=clock)
+    shown.show(Phase("read", 0, 4, 8_000_000))
+    for seconds in (0.5, 2.0):
+        clock.seconds = seconds
+        shown.show(Phase("read", 1, 4, 8_000_000))
+    shown.is_done = True
+    shown.show(Phase("commit", 0, 1))
+    shown.peak_bytes = 5
+    with shown:
+        pass
+    objects = [json.loads(line) for line in sys.stderr.getvalue().splitlines()]  # type: ignore[attr-defined]
+    assert [(o["phase"], o["share"], o["seconds"]) for o in objects] == [
+        ("read", 0.0, 0.0),
+        ("read", 0.25, 2.0),
+        ("commit", 0.0, 2.0),
+        ("done", 1.0, 2.0),
+    ]
+    assert objects[1] == {
+        "phase": "read", "done": 1, "total": 4, "share": 0.25, "bytes": 2_000_000,
+        "total_bytes": 8_000_000, "bytes_per_second": 1_000_000, "seconds": 2.0,
+        "seconds_left": 6.0, "memory_bytes": None,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("choice", ["log", "none"])
+def test_a_terminal_may_have_no_bar(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, choice: str
+) -> None:
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with Progress("nowhere", lambda: iter(()), choice, clock=clock) as shown:
+        shown.show(Phase("read", 1, 4, 4_000_000))
+        clock.seconds = 40.0
+        shown.show(Phase("read", 2, 4, 4_000_000))
+    text = sys.stderr.getvalue()  # type: ignore[attr-defined]
+    assert text == ("read 50%  25.0kB/s  01:20 left\n" if choice == "log" else "")
+
+
+def test_a_notebook_has_a_bar(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    shell = types.SimpleNamespace(config={"IPKernelApp": {}})
+    kernel = types.SimpleNamespace(get_ipython=lambda: shell)
+    monkeypatch.setitem(sys.modules, "IPython", kernel)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "ipywidgets", None)  # type: ignore[arg-type]
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with watching(clock) as shown:
+        shown.show(Phase("read", 1, 4, 4_000_000))
+    assert "read  25%|" in sys.stderr.getvalue()  # type: ignore[attr-defined]
+
+
+def test_phases_have_their_times(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    shown = watching(clock)
+    for seconds, phase in (
+        (1, Phase("read", 0, 4, 4_000_000)),
+        (5, Phase("read", 3, 4, 4_000_000)),
+        (7, Phase("write", 1, 4, 8_000_000)),  # a part was done before the first look
+        (9, Phase("commit", 0, 1)),
+    ):
+        clock.seconds = seconds
+        shown.show(phase)
+    clock.seconds = 10.0
+    with shown:
+        pass
+    assert [(n, t.seconds, t.moved_bytes) for n, t in shown.times.items()] == [
+        ("read", 5.0, 4_000_000),
+        ("write", 2.0, 6_000_000),
+        ("commit", 3.0, 0),
+    ]
 
 
 def test_memory_of_descendants() -> None:

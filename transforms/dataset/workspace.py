@@ -344,14 +344,14 @@ def read_manifest(output: str) -> Manifest | None:
 
 
 def remove_dataset(output: str, manifest: Manifest) -> None:
-    """Deletes exactly what the manifest lists, `_SUCCESS` first.
+    """Deletes exactly what the manifest lists, and what its run left; `_SUCCESS` first.
 
     Raises:
       RunError: the manifest lists a path outside of the dataset; nothing is deleted then.
     """
     check_inside(output, manifest.paths)
     _delete_inside(output, [m.SUCCESS_PATH])
-    _delete_inside(output, manifest.paths)
+    _delete_inside(output, [*manifest.paths, *m.RUN_PATHS])
     _delete_inside(output, [m.MANIFEST_PATH])
 
 
@@ -363,7 +363,7 @@ def remove_damaged(output: str, names: Iterable[str], templates: Iterable[str]) 
       names: of metadata, relative to it.
       templates: of the paths of shards, beside the usual one.
     """
-    known = {m.SUCCESS_PATH, m.MANIFEST_PATH, *names}
+    known = {m.SUCCESS_PATH, m.MANIFEST_PATH, *m.RUN_PATHS, *names}
     patterns = {DEFAULT_TEMPLATE, *templates}
     paths = []
     for path in files.list_files(output):

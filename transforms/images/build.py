@@ -21,6 +21,7 @@ from recordmill.records.errors import RunError
 from recordmill.records.hashing import fingerprint64
 from recordmill.records.manifest import ShardInfo
 from recordmill.records.shards import ShardName
+from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.dataset.rejects import Reject, RejectFile, write_rejects
 from recordmill.transforms.dataset.run_state import DamagedStateError
@@ -206,8 +207,8 @@ class ImageShardBuilder:
             encoded = encode_batch(spec.schema, spec.columns(batch))
             add(encoded.buffer, encoded.offsets)
 
-    def join(self, split: int, shard: int) -> int:
-        """Joins the parts of a shard, unless it is already written; returns its records."""
+    def join(self, split: int, shard: int) -> ShardInfo:
+        """Joins the parts of a shard, unless it is already written; returns what it is."""
         name = self._shard_name(PartPosition(split, shard, 0))
         info = self._finished(name)
         if info is None:
@@ -222,7 +223,7 @@ class ImageShardBuilder:
                 if info is None:
                     raise
             files.delete_quietly(f"{path}.bin" for path in paths)
-        return info.records
+        return info
 
     def _join(self, paths: Iterable[str], writer: ShardWriter) -> dict[str, Any]:
         """Copies the records of parts into a shard; returns the sum of their statistics."""
@@ -278,7 +279,6 @@ class _BuildImageShardDoFn(beam.DoFn):
     def __init__(self, job: ImageJob, parts: int) -> None:
         self._job = job
         self._parts = parts
-        self._images = beam.metrics.Metrics.counter("recordmill", "images_written")
 
     def setup(self) -> None:
         self._builder = ImageShardBuilder(self._job, self._parts)
@@ -287,13 +287,13 @@ class _BuildImageShardDoFn(beam.DoFn):
         self._builder.close()
 
     def process(self, work_item: int) -> Iterator[tuple[tuple[int, int], int]]:
-        try:
-            position, statistics = self._builder.build(work_item)
-        except RunError as error:
-            fail(self._job, error)
-        for reason, count in statistics.rejected.items():
-            beam.metrics.Metrics.counter("recordmill", f"rejected_{reason}").inc(count)
-        self._images.inc(statistics.pixels.total())
+        with counters.work_item():
+            try:
+                position, statistics = self._builder.build(work_item)
+            except RunError as error:
+                fail(self._job, error)
+            counters.count("examples_prepared", statistics.pixels.total())
+            counters.count_rejects(statistics.rejected)
         yield (position.split, position.shard), 1
 
 
@@ -306,10 +306,14 @@ class _JoinDoFn(beam.DoFn):
         self._builder = ImageShardBuilder(self._job, self._parts)
 
     def process(self, finished: tuple[tuple[int, int], int]) -> Iterator[int]:
-        try:
-            yield self._builder.join(*finished[0])
-        except RunError as error:
-            fail(self._job, error)
+        with counters.work_item():
+            try:
+                info = self._builder.join(*finished[0])
+            except RunError as error:
+                fail(self._job, error)
+            counters.count("examples_written", info.records)
+            counters.count("bytes_written", info.file_bytes)
+        yield info.records
 
 
 class BuildImageShards(beam.PTransform[beam.PCollection[int], beam.PCollection[int]]):

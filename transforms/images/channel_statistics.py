@@ -21,6 +21,7 @@ from PIL import Image
 
 from recordmill.records.arrays import Int64s
 from recordmill.records.errors import RunError
+from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.images.decoding import ImageRejectedError
 from recordmill.transforms.images.job import ImageJob
@@ -93,10 +94,13 @@ class _CountDoFn(beam.DoFn):
 
     def process(self, work_item: int) -> Iterator[pa.RecordBatch]:
         path = self._job.statistics_row_path(work_item)
-        try:
-            row = self._job.workspace.read_state(path, _parse_row) or self._count(path, work_item)
-        except RunError as error:
-            fail(self._job, error)
+        with counters.work_item():
+            try:
+                row = self._job.workspace.read_state(path, _parse_row) or self._count(
+                    path, work_item
+                )
+            except RunError as error:
+                fail(self._job, error)
         values = {
             "pixel": [0.0] * self._job.images.channels,
             "histograms": row["histograms"],

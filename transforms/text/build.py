@@ -21,6 +21,7 @@ from recordmill.records.errors import RunError
 from recordmill.records.hashing import U64
 from recordmill.records.manifest import ShardInfo
 from recordmill.records.ranges import Range, merge_ranges
+from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.dataset.shard_writer import ShardWriter, finished_shard, write_shard
 from recordmill.transforms.text.chunk_fields import take_fields
@@ -184,18 +185,19 @@ class _BuildTextShardDoFn(beam.DoFn):
     def __init__(self, job: TextJob, tree: MergeTree) -> None:
         self._job = job
         self._tree = tree
-        self._examples = beam.metrics.Metrics.counter("recordmill", "examples_written")
         self._builder: TextShardBuilder | None = None
 
     def process(self, shard: tuple[int, int]) -> Iterator[int]:
         # Not in setup: the stage before writes the shard plan.
         if self._builder is None:
             self._builder = TextShardBuilder(self._job, self._tree)
-        try:
-            info = self._builder.build(*shard)
-        except RunError as error:
-            fail(self._job, error)
-        self._examples.inc(info.records)
+        with counters.work_item():
+            try:
+                info = self._builder.build(*shard)
+            except RunError as error:
+                fail(self._job, error)
+            counters.count("examples_written", info.records)
+            counters.count("bytes_written", info.file_bytes)
         yield info.records
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from recordmill.records.arrays import Int64s
 from recordmill.records.errors import RunError
+from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.storage import files
 from recordmill.transforms.text.chunk_records import decode_chunks, id_words
@@ -69,10 +70,11 @@ class _RegroupDoFn(beam.DoFn):
         self._level = level
 
     def process(self, number: int) -> Iterator[int]:
-        try:
-            regroup(self._job, self._tree, self._level, number)
-        except RunError as error:
-            fail(self._job, error)
+        with counters.work_item():
+            try:
+                regroup(self._job, self._tree, self._level, number)
+            except RunError as error:
+                fail(self._job, error)
         yield number
 
 

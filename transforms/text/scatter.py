@@ -19,6 +19,7 @@ import numpy as np
 from recordmill.records.arrays import Int64s
 from recordmill.records.errors import RunError
 from recordmill.records.hashing import seed_for
+from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.content_sample import ContentSample
 from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.dataset.labels import check_class_count
@@ -32,9 +33,16 @@ from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.sources.work_plan import read_work_item
 from recordmill.transforms.text.chunk_fields import ChunkFields
 from recordmill.transforms.text.chunk_records import id_words
-from recordmill.transforms.text.chunks import ChunkCutter, Chunks, concatenate, select
+from recordmill.transforms.text.chunks import (
+    CHUNK_PURPOSE,
+    ChunkCutter,
+    Chunks,
+    concatenate,
+    select,
+)
 from recordmill.transforms.text.cleaning.cleaner import DocumentCleaner
 from recordmill.transforms.text.cleaning.dropped import DropList, holds_dropped
+from recordmill.transforms.text.cleaning.fingerprinting import load_duplicates
 from recordmill.transforms.text.cleaning.unicode_forms import LineNormalizer
 from recordmill.transforms.text.descriptions import ScatterResult
 from recordmill.transforms.text.examples import Objective
@@ -99,7 +107,7 @@ class Scatterer:
         self._words_per_id = id_words(len(vocabulary))
         self._shares = [split.share for split in job.splits]
         self._split_names = [split.name for split in job.splits]
-        self._key_seed = seed_for(job.seed, "pieces")
+        self._key_seed = seed_for(job.seed, CHUNK_PURPOSE)
         form = job.clean.normalize
         self._normalizer = LineNormalizer(form) if form != "none" else None
 
@@ -121,7 +129,11 @@ class Scatterer:
             DropList(listed=self._job.clean.list_dropped) as drops,
         ):
             cleaner: DocumentCleaner[tuple[int, Chunks]] = DocumentCleaner(
-                self._job.clean, self._normalizer, None, self._splits, drops
+                self._job.clean,
+                self._normalizer,
+                load_duplicates(self._job, number),
+                self._splits,
+                drops,
             )
             parts: list[list[Chunks]] = [[] for _ in self._shares]
             progress = _Progress(number, most_tokens, parts, rejects, cleaner)
@@ -308,19 +320,19 @@ class _ScatterDoFn(beam.DoFn):
     def __init__(self, job: TextJob, limits: ScatterLimits) -> None:
         self._job = job
         self._limits = limits
-        self._documents = beam.metrics.Metrics.counter("recordmill", "documents_read")
 
     def setup(self) -> None:
         self._scatterer = Scatterer(self._job, self._limits)
 
     def process(self, number: int) -> Iterator[int]:
-        try:
-            result = self._scatterer.run(number)
-        except RunError as error:
-            fail(self._job, error)
-        self._documents.inc(result.documents_read)
-        for reason, count in result.rejected.items():
-            beam.metrics.Metrics.counter("recordmill", f"rejected_{reason}").inc(count)
+        with counters.work_item():
+            try:
+                result = self._scatterer.run(number)
+            except RunError as error:
+                fail(self._job, error)
+            counters.count("documents_read", result.documents_read)
+            counters.count("documents_written", result.documents_used)
+            counters.count_rejects(result.rejected)
         yield number
 
 

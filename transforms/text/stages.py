@@ -8,6 +8,7 @@ import apache_beam as beam
 
 from recordmill.transforms.dataset.commit import CommitDataset, CommitSpec
 from recordmill.transforms.text.build import BuildShards
+from recordmill.transforms.text.cleaning.find_duplicates import FindDuplicates
 from recordmill.transforms.text.job import TextJob
 from recordmill.transforms.text.merge_tree import MergeTree
 from recordmill.transforms.text.regroup import RegroupRuns
@@ -28,6 +29,7 @@ def build_text(
         pipeline
         | "WorkItems" >> beam.Create(range(tree.work_items), reshuffle=False)
         | "SpreadWorkItems" >> beam.Reshuffle()
+        | "FindDuplicates" >> FindDuplicates(job, tree.work_items, limits.documents)
         | "Scatter" >> ScatterDocuments(job, limits)  # work item
         | "Regroup" >> RegroupRuns(job, tree)  # run file
         | "PlanShards" >> PlanShards(job, tree)  # (split, shard)

@@ -20,6 +20,7 @@ from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
 from recordmill.records.arrays import Bytes, Int64s
+from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.rejects import Reject
 from recordmill.transforms.dataset.run_state import write_json
 from recordmill.transforms.sources.document_spec import DocumentSpec
@@ -161,7 +162,6 @@ class _ReadWordsDoFn(beam.DoFn):
     def __init__(self, spec: WordCountSpec, gather: type[_Sketch | _Counts]) -> None:
         self._spec = spec
         self._gather = gather
-        self._documents = beam.metrics.Metrics.counter("recordmill", "documents_read")
 
     def setup(self) -> None:
         self._counter = WordCounter(lower_case=self._spec.lower_case)
@@ -180,7 +180,8 @@ class _ReadWordsDoFn(beam.DoFn):
                 for table in self._counter.add(batch.lines):
                     self._keep(table, totals)
         self._keep(self._counter.take(), totals)
-        self._documents.inc(totals.documents)
+        counters.count("documents_read", totals.documents)
+        counters.count_rejects(totals.rejected)
         yield beam.pvalue.TaggedOutput("totals", totals)
 
     def _keep(self, table: WordTable, totals: Totals) -> None:

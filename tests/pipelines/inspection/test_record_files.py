@@ -43,8 +43,23 @@ def test_each_record_by_its_number(tmp_path: Path, compression: str) -> None:
 
 def test_some_records_are_from_all_over_the_split(tmp_path: Path) -> None:
     records = open_records(str(write_numbers(tmp_path, [50, 50])))
-    assert [r.number for r in records.some_records("train", 4)] == [0, 25, 50, 75]
+    chosen = [r.number for r in records.some_records("train", 4)]
+    assert chosen[0] == 0
+    assert [number // 25 for number in chosen] == [0, 1, 2, 3]
+    assert chosen == [r.number for r in records.some_records("train", 4)]
+    # Of records that alternate, steps of the same length would take more of one kind.
+    odd = sum(r.number % 2 for r in records.some_records("train", 50))
+    assert 15 <= odd <= 35
     assert [r.number for r in records.some_records("train", 1000)] == list(range(100))
+
+
+def test_some_records_of_many_files_are_from_sixteen(tmp_path: Path) -> None:
+    records = open_records(str(write_numbers(tmp_path, [0, *[7] * 40])))
+    chosen = list(records.some_records("train", 100))
+    assert len({r.file for r in chosen}) == 16
+    assert [number(r.data) for r in chosen] == [r.number for r in chosen]
+    assert chosen[0].number == 0
+    assert chosen[-1].number > 250
 
 
 def foreign(folder: Path, wrap: str = "") -> Path:

@@ -1,0 +1,26 @@
+"""Beam's counters of a run, as the engine reports them at its end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from apache_beam.metrics.metric import MetricsFilter
+
+from recordmill.transforms.dataset.counters import NAMESPACE
+
+
+def read_counters(result: Any) -> dict[str, int]:
+    """Returns counter -> value over all stages; {} where an engine reports none.
+
+    Values are those of attempts: what an engine repeats, it counts again.
+    """
+    sums: Counter[str] = Counter()
+    try:
+        found = result.metrics().query(MetricsFilter().with_namespace(NAMESPACE))
+        for each in found["counters"]:
+            value = each.committed if each.attempted is None else each.attempted
+            sums[each.key.metric.name] += int(value or 0)
+    except Exception:  # an engine that cannot count, or is gone: the dataset is complete
+        return {}
+    return dict(sorted(sums.items()))

@@ -1,0 +1,178 @@
+"""What looks wrong with a dataset: the number, why it matters, what to do, and where it shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from recordmill.pipelines.inspection.contents import Leak, SplitContents
+from recordmill.pipelines.inspection.facts import Facts
+from recordmill.pipelines.inspection.sample import SplitSample
+
+CHECKS = (
+    "padding, positions of masks, unknown tokens, copies of records and of shards, contents in two "
+    "splits or under two labels, labels against looks, classes by split, boxes, rejects"
+)
+_FEW = 100
+_MUCH_PADDING = 0.5
+_MANY_EMPTY = 0.2
+_LEAST_MASKED = 0.5
+_DOUBTFUL = 0.03  # of labels: a simple classifier is wrong about some that are right
+_SECTIONS = {
+    "padding": "lengths",
+    "random_next": "masks",
+    "unknown_tokens": "tokens",
+    "images_all_alike": "images",
+    "masks_without_object": "images",
+    "boxes_dropped": "boxes",
+    "boxes_clipped": "boxes",
+    "class_with_one_example": "classes",
+    "one_class": "classes",
+    "shared_content": "contents",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What looks wrong, in a sentence, and the section that shows it, "" for none."""
+
+    text: str
+    section: str = ""
+
+
+def find_faults(facts: Facts) -> list[Fault]:
+    """Returns what looks wrong: what the run warned of, then what the records show."""
+    found = []
+    stated = set()
+    for warning in facts.statistics.get("warnings", ()):
+        rule = str(warning.get("rule", ""))
+        stated.add((rule, str(warning.get("split", ""))))
+        found.append(Fault(str(warning.get("text", "")), _SECTIONS.get(rule, "rejects")))
+    for name, sample in facts.samples.items():
+        found += _of_rows(name, sample, stated=("padding", name) in stated)
+        found += _of_masks(name, sample, facts.mask_id)
+    found += _of_shards(facts)
+    for name, contents in facts.contents.items():
+        found += _of_copies(name, contents)
+    leaks = (leak for leak in facts.leaks if ("shared_content", leak.split) not in stated)
+    found += map(_of_leak, leaks)
+    return [*found, *_of_labels(facts), *_of_classes(facts)]
+
+
+def _of_rows(name: str, sample: SplitSample, *, stated: bool) -> Iterator[Fault]:
+    if sample.row_bounds[0] != sample.row_bounds[1] or sample.records < 2 or stated:
+        return  # rows of any length have no padding
+    tokens = sum(length * count for length, count in sample.lengths.items())
+    padding = 1 - tokens / sample.row_lengths if sample.row_lengths else 0.0
+    empty = sample.nearly_empty / sample.records
+    longest = max(sample.lengths, default=0)
+    if empty >= _MANY_EMPTY:
+        yield Fault(
+            f"{empty:.1%} of the rows of {name} are nearly all padding (at most an eighth is "
+            "tokens): they take training time and teach nothing. Use longer documents "
+            "(--documents=file), a smaller --max_seq_length, or drop short inputs",
+            "lengths",
+        )
+    elif padding > _MUCH_PADDING:
+        yield Fault(
+            f"{padding:.1%} of the positions of {name} are padding, which takes training time and "
+            f"teaches nothing: the longest row has {longest} tokens; use a smaller "
+            "--max_seq_length, or longer documents (--documents=file)",
+            "lengths",
+        )
+
+
+def _of_masks(name: str, sample: SplitSample, mask_id: int | None) -> Iterator[Fault]:
+    if sample.predicted < _FEW:
+        return
+    _, shares = sample.mask_token(mask_id)
+    here = shares.get(0, 0.0)
+    offset = max(shares, key=lambda o: shares[o]) if shares else 0
+    if offset and shares[offset] >= _LEAST_MASKED > here:
+        where = f"{abs(offset)} {'after' if offset > 0 else 'before'} them"
+        yield Fault(
+            f"The masks of {name} are shifted by {-offset:+d}: {here:.1%} of the predicted "
+            f"positions hold [MASK], and {shares[offset]:.1%} of the tokens {where} are it. The "
+            "model would learn to predict words that it sees; write masked_lm_positions as "
+            "positions in input_ids, from 0, [CLS] included",
+            "masks",
+        )
+    elif shares and here < _LEAST_MASKED and not offset:
+        yield Fault(
+            f"{here:.1%} of the predicted positions of {name} hold [MASK], where about 80 % are "
+            "meant: positions and tokens do not fit each other, or --vocab_file is another one",
+            "masks",
+        )
+    elif not shares:
+        yield Fault(
+            f"No token is on half of the predicted positions of {name}, nor beside them, where "
+            "[MASK] is meant to be on about 80 %: positions and tokens do not fit each other",
+            "masks",
+        )
+
+
+def _of_shards(facts: Facts) -> Iterator[Fault]:
+    for paths in facts.twin_files:
+        yield Fault(
+            f"{' and '.join(paths[:3])} have the same bytes: their records count twice. Write the "
+            "dataset again, or remove one of the files that were copied",
+            "shards",
+        )
+
+
+def _of_copies(name: str, contents: SplitContents) -> Iterator[Fault]:
+    if contents.copies:
+        compared = contents.compared()
+        yield Fault(
+            f"{contents.copies:,} of {compared:,} compared records of {name} "
+            f"({contents.copies / compared:.1%}) have contents that other records have too: "
+            "copies in the input, files that are there twice, or --copies without augmentation",
+            "contents",
+        )
+    if contents.two_labels:
+        pairs = ", ".join(f"{name}:{a} and {name}:{b}" for a, b in contents.two_labels)
+        yield Fault(
+            f"{contents.num_two_labels:,} records of {name} have the content of another record "
+            f"and another label ({pairs}): one of the labels is wrong",
+            "contents",
+        )
+
+
+def _of_leak(leak: Leak) -> Fault:
+    part = "" if leak.whole else ", of the part of both that was read; --sample=N reads more"
+    a, b = leak.first
+    labels = f" {leak.two_labels:,} of them have another label there." * bool(leak.two_labels)
+    return Fault(
+        f"{leak.records:,} of {leak.compared:,} compared records of {leak.split} "
+        f"({leak.records / leak.compared:.1%}) are also in {leak.other} ({leak.split}:{a} is "
+        f"{leak.other}:{b}{part}): scores on {leak.split} will be too good.{labels} Keep copies in "
+        "one split with --split_by, or let the hash of the content decide (--splits with shares)",
+        "contents",
+    )
+
+
+def _of_labels(facts: Facts) -> Iterator[Fault]:
+    check, looks = facts.label_check
+    if check and check.tells and check.contradicted >= max(3, _DOUBTFUL * len(looks)):
+        yield Fault(
+            f"{check.contradicted:,} of {len(looks):,} sampled images "
+            f"({check.contradicted / len(looks):.1%}) look like another class than their label's, "
+            f"where a simple classifier agrees with {check.agreement:.1%} of the labels: labels "
+            "may be swapped. Look at them below; --labels=FILE gives right ones",
+            "classes",
+        )
+
+
+def _of_classes(facts: Facts) -> Iterator[Fault]:
+    train = facts.splits.get("train", {}).get("classes")
+    if not train:
+        return
+    for name, sums in facts.splits.items():
+        unknown = sorted(set(sums.get("classes", ())) - set(train))
+        if unknown:
+            some = ", ".join(unknown[:3]) + (", …" if len(unknown) > 3 else "")
+            yield Fault(
+                f"{len(unknown):,} classes of {name} have no example in train ({some}): no model "
+                "can learn them. Give more examples, or another --random_seed or --splits",
+                "classes",
+            )

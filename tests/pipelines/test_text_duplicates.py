@@ -1,0 +1,263 @@
+"""Duplicates of a whole corpus: the same ones are dropped however the run goes."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recordmill.pipelines.command_line import main
+from recordmill.pipelines.planning import text_planner
+from recordmill.records.errors import RunError
+from recordmill.transforms.text.cleaning import find_duplicates, fingerprinting
+from recordmill.transforms.text.scatter import Scatterer
+
+from ..conftest import WORDS, make_vocabulary
+from .jobs import shard_bytes
+from .test_text_cleaning import counts, dropped
+
+DOCUMENTS = 240
+FILES = 4
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A corpus in some files.
+
+    Attributes:
+      folder: with the files, and the vocabulary.
+      equal: (file, number of the document in it) -> the same of the first of equal text.
+      similar: the same of documents of which nine of ten 5-grams are those of another.
+    """
+
+    folder: Path
+    equal: dict[tuple[int, int], tuple[int, int]]
+    similar: dict[tuple[int, int], tuple[int, int]]
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Planted:
+    """Each tenth document occurs again, each ninth almost, in the same file or a later one."""
+    folder = tmp_path_factory.mktemp("planted")
+    (folder / "vocab.txt").write_text("\n".join(make_vocabulary()) + "\n", encoding="utf-8")
+    rng = random.Random(5)
+    texts: list[list[list[str]]] = [[] for _ in range(FILES)]
+    equal, similar = {}, {}
+    for i in range(DOCUMENTS):
+        lines = [[rng.choice(WORDS) + rng.choice("abcdef") for _ in range(40)] for _ in range(4)]
+        home = rng.randrange(FILES)
+        first = home, len(texts[home])
+        texts[home].append([" ".join(line) for line in lines])
+        later = rng.randrange(home, FILES)
+        if i % 10 == 0:
+            equal[later, len(texts[later])] = first
+            words = [word for line in lines for word in line]
+            texts[later].append([" ".join(words[:70]), "  ".join(words[70:])])
+        elif i % 9 == 0:
+            similar[later, len(texts[later])] = first
+            lines[2][5] = "changed"
+            texts[later].append([" ".join(line) for line in lines])
+    for number, documents in enumerate(texts):
+        content = "\n\n".join("\n".join(lines) for lines in documents) + "\n"
+        (folder / f"part-{number}.txt").write_text(content, encoding="utf-8")
+    return Planted(folder, equal, similar)
+
+
+@pytest.fixture(autouse=True)
+def _small_work_items(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_planner, "_MIN_WORK_ITEM_BYTES", 1 << 14)
+
+
+def run(planted: Planted, output: Path, *flags: str, workers: int = 1) -> int:
+    plain = (
+        f"--input={planted.folder}/part-*.txt", f"--vocab_file={planted.folder}/vocab.txt",
+        f"--output={output}", "--task=mlm", "--max_seq_length=64", "--max_predictions_per_seq=10",
+        "--dupe_factor=1", "--num_shards=2", f"--direct_num_workers={workers}", "--list_dropped",
+    )  # fmt: skip
+    return main(["text", *plain, *flags])
+
+
+def positions(folder: Path) -> list[list[int]]:
+    """Of each file the positions of its documents."""
+    found = []
+    for number in range(FILES):
+        documents = (folder / f"part-{number}.txt").read_text(encoding="utf-8").split("\n\n")
+        sizes = [len(text.encode()) + 2 for text in documents]
+        found.append([sum(sizes[:i]) for i in range(len(sizes))])
+    return found
+
+
+Lines = set[tuple[str, tuple[int, int], tuple[int, int]]]
+
+
+def listed(planted: Planted, output: Path) -> Lines:
+    """What the lists say: reason, document, and what it repeats, as `Planted` has them."""
+    known = {
+        (f"part-{file}.txt", position): (file, number)
+        for file, numbers in enumerate(positions(planted.folder))
+        for number, position in enumerate(numbers)
+    }
+    lines: list[dict[str, Any]] = dropped(output)
+    return {
+        (
+            line["reason"],
+            known[line["source"], line["position"]],
+            known[line["duplicate_of"]["source"], line["duplicate_of"]["position"]],
+        )
+        for line in lines
+    }
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A finished run."""
+
+    output: Path
+    shards: dict[str, bytes]
+
+
+@pytest.fixture(scope="module")
+def finished(
+    planted: Planted, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Finished]:
+    """Returns the run of one worker for a value of --deduplicate, done once."""
+    known: dict[str, Finished] = {}
+
+    def finish(how: str) -> Finished:
+        if how not in known:
+            output = tmp_path_factory.mktemp(how) / "ds"
+            assert run(planted, output, f"--deduplicate={how}") == 0
+            known[how] = Finished(output, shard_bytes(output))
+        return known[how]
+
+    return finish
+
+
+def test_exact_duplicates_are_dropped_and_the_first_is_kept(
+    planted: Planted, finished: Callable[[str], Finished]
+) -> None:
+    output = finished("exact").output
+    wanted = {("duplicate", later, first) for later, first in planted.equal.items()}
+    assert listed(planted, output) == wanted
+    found = counts(output)
+    assert found["dropped"] == {"duplicate": len(planted.equal)}
+    assert found["documents_read"] == DOCUMENTS + len(planted.equal) + len(planted.similar)
+    assert found["documents_written"] == DOCUMENTS + len(planted.similar)
+
+
+def test_near_duplicates_are_dropped_too(
+    planted: Planted, finished: Callable[[str], Finished]
+) -> None:
+    output = finished("near").output
+    both = {**planted.equal, **planted.similar}
+    assert listed(planted, output) == {("near_duplicate", *pair) for pair in both.items()}
+    assert counts(output)["documents_written"] == DOCUMENTS
+
+
+@pytest.mark.parametrize("how", ["exact", pytest.param("near", marks=pytest.mark.slow)])
+def test_two_workers_and_other_work_items_give_the_same_bytes(
+    planted: Planted,
+    finished: Callable[[str], Finished],
+    how: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(text_planner, "_MIN_WORK_ITEM_BYTES", 1 << 15)
+    monkeypatch.setattr(find_duplicates, "PART_BYTES", 1 << 12)
+    assert run(planted, tmp_path / "ds", f"--deduplicate={how}", workers=2) == 0
+    assert shard_bytes(tmp_path / "ds") == finished(how).shards
+    assert listed(planted, tmp_path / "ds") == listed(planted, finished(how).output)
+
+
+STAGES = {
+    "fingerprint": (fingerprinting.Fingerprinter, "_write"),
+    "parts": (find_duplicates, "count_parts"),
+    "compare": (find_duplicates, "compare_part"),
+    "collect": (find_duplicates, "collect_duplicates"),
+    "scatter": (Scatterer, "_write_run"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("how", ["exact", "near"])
+def test_a_run_that_ended_in_any_stage_is_finished_to_the_same_bytes(
+    planted: Planted,
+    finished: Callable[[str], Finished],
+    how: str,
+    stage: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(find_duplicates, "PART_BYTES", 1 << 12)
+    owner, name = STAGES[stage]
+    work, calls = getattr(owner, name), Counter[str]()
+
+    def failing(*arguments: Any, **more: Any) -> Any:
+        calls["all"] += 1
+        if calls["all"] == 2 or stage in ("parts", "collect"):
+            raise RunError("the power is gone")
+        return work(*arguments, **more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, name, failing)
+        assert run(planted, tmp_path / "ds", f"--deduplicate={how}") == 1
+    assert run(planted, tmp_path / "ds", f"--deduplicate={how}") == 0
+    assert shard_bytes(tmp_path / "ds") == finished(how).shards
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["item-000001-0.rows", "parts/part-000000.rows", "clusters.rows"])
+def test_a_file_that_was_cut_meanwhile_is_made_anew(
+    planted: Planted,
+    finished: Callable[[str], Finished],
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def failing(*_: Any) -> Any:
+        raise RunError("the power is gone")
+
+    output = tmp_path / "ds"
+    with monkeypatch.context() as patched:
+        patched.setattr(Scatterer, "run", failing)
+        assert run(planted, output, "--deduplicate=near") == 1
+    (path,) = output.glob(f"_tmp/*/*/{name}")
+    path.write_bytes(path.read_bytes()[:-8])
+    assert run(planted, output, "--deduplicate=near") == 0
+    assert shard_bytes(output) == finished("near").shards
+
+
+def test_rows_to_classify_are_dropped_with_their_labels(planted: Planted, tmp_path: Path) -> None:
+    rows = [
+        {"text": text, "other": other, "label": label}
+        for text, other, label in (
+            ("the of", "and to", "a"), ("the", "of and to", "b"), ("the  of", "and to", "c"),
+            ("in a", "and to", "b"),
+        )
+    ]  # fmt: skip
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    arguments = [
+        f"--input={tmp_path}/rows.jsonl", f"--vocab_file={planted.folder}/vocab.txt",
+        "--task=classify", "--max_seq_length=16", "--text_pair_field=other",
+        "--direct_num_workers=1",
+    ]  # fmt: skip
+    output = tmp_path / "ds"
+    assert main(["text", *arguments, f"--output={output}", "--deduplicate=exact"]) == 0
+    assert counts(output)["dropped"] == {"duplicate": 1}
+    assert (output / "labels.txt").read_text().split() == ["a", "b"]
+
+
+def test_the_plan_names_the_phases_and_their_time(
+    planted: Planted, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [f"--input={planted.folder}/part-*.txt", f"--vocab_file={planted.folder}/vocab.txt"]
+    arguments += ["--task=mlm", "--dupe_factor=1", "--max_seq_length=64", "--output=none"]
+    assert main(["plan", "text", *arguments, "--deduplicate=near"]) == 0
+    assert "compare" in capsys.readouterr().out

@@ -1,0 +1,33 @@
+"""Beam's counters of a job, under the names that Flink's and Dataflow's consoles show.
+
+docs/guides/progress.md has a table of them. A work item that an engine repeats is counted again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from apache_beam.metrics import Metrics
+
+NAMESPACE = "recordmill"
+STARTED, FINISHED = "work_items_started", "work_items_finished"
+
+
+def count(name: str, amount: int = 1) -> None:
+    """Adds to a counter of the stage that works."""
+    Metrics.counter(NAMESPACE, name).inc(amount)
+
+
+def count_rejects(rejected: Mapping[str, int]) -> None:
+    """Adds rejected inputs to the counter of each reason."""
+    for reason, amount in rejected.items():
+        count(f"rejected_{reason}", amount)
+
+
+@contextmanager
+def work_item() -> Iterator[None]:
+    """Counts a work item when it begins, and when it has ended without an error."""
+    count(STARTED)
+    yield
+    count(FINISHED)

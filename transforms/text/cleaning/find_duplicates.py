@@ -1,0 +1,111 @@
+"""The stages that find duplicates, before scatter reads the documents that are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import apache_beam as beam
+
+from recordmill.records.errors import RunError
+from recordmill.transforms.dataset.error_budget import fail
+from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentLimits
+from recordmill.transforms.text.cleaning.duplicates import (
+    PART_BYTES,
+    collect_duplicates,
+    compare_part,
+    count_parts,
+)
+from recordmill.transforms.text.cleaning.fingerprinting import Fingerprinter
+from recordmill.transforms.text.job import TextJob
+
+
+class _FingerprintDoFn(beam.DoFn):
+    def __init__(self, job: TextJob, limits: DocumentLimits) -> None:
+        self._job = job
+        self._limits = limits
+
+    def setup(self) -> None:
+        self._fingerprinter = Fingerprinter(self._job, self._limits)
+
+    def process(self, item: int) -> Iterator[int]:
+        try:
+            self._fingerprinter.run(item)
+        except RunError as error:
+            fail(self._job, error)
+        yield item
+
+
+class _ListPartsDoFn(beam.DoFn):
+    def __init__(self, job: TextJob, work_items: int) -> None:
+        self._job = job
+        self._work_items = work_items
+
+    def process(self, finished: int) -> Iterator[int]:
+        del finished  # its arrival means that all hashes are written
+        try:
+            parts = count_parts(self._job, self._work_items, PART_BYTES)
+        except RunError as error:
+            fail(self._job, error)
+        yield from range(parts)
+
+
+class _ComparePartDoFn(beam.DoFn):
+    def __init__(self, job: TextJob, work_items: int) -> None:
+        self._job = job
+        self._work_items = work_items
+
+    def process(self, part: int) -> Iterator[int]:
+        try:
+            compare_part(self._job, self._work_items, part)
+        except RunError as error:
+            fail(self._job, error)
+        yield part
+
+
+class _CollectDoFn(beam.DoFn):
+    def __init__(self, job: TextJob, work_items: int) -> None:
+        self._job = job
+        self._work_items = work_items
+
+    def process(self, finished: int) -> Iterator[int]:
+        del finished  # its arrival means that all parts are compared
+        try:
+            collect_duplicates(self._job)
+        except RunError as error:
+            fail(self._job, error)
+        yield from range(self._work_items)
+
+
+class FindDuplicates(beam.PTransform[beam.PCollection[int], beam.PCollection[int]]):
+    """Numbers of work items -> the same numbers, once it is known which documents are dropped.
+
+    Where documents are not compared, the numbers pass unchanged. Hashes of documents go to files,
+    sorted; ranges of them are compared part by part. Memory: 16 MiB of hashes, and for near
+    duplicates, in one worker, 16 bytes for each document that is similar to another. Deterministic:
+    the first document in the order of the input is kept, however it is cut into work items.
+    Doing anything of it twice, or twice at once, writes the same bytes.
+    """
+
+    def __init__(self, job: TextJob, work_items: int, limits: DocumentLimits = READ_LIMITS) -> None:
+        super().__init__()
+        self._job = job
+        self._work_items = work_items
+        self._limits = limits
+
+    def expand(self, work_items: beam.PCollection[int]) -> beam.PCollection[int]:
+        """Writes hashes, compares them, and writes the dropped documents."""
+        job, count = self._job, self._work_items
+        if not job.clean.deduplicates:
+            return work_items
+        fingerprint = _FingerprintDoFn(job, self._limits)
+        return (
+            work_items
+            | "Fingerprint" >> beam.ParDo(fingerprint).with_output_types(int)
+            | "AwaitFingerprints" >> beam.CombineGlobally(beam.combiners.CountCombineFn())
+            | "ListParts" >> beam.ParDo(_ListPartsDoFn(job, count)).with_output_types(int)
+            | "SpreadParts" >> beam.Reshuffle()
+            | "Compare" >> beam.ParDo(_ComparePartDoFn(job, count)).with_output_types(int)
+            | "AwaitParts" >> beam.CombineGlobally(beam.combiners.CountCombineFn())
+            | "Collect" >> beam.ParDo(_CollectDoFn(job, count)).with_output_types(int)
+            | "SpreadKept" >> beam.Reshuffle()
+        )
