@@ -127,6 +127,21 @@ class TextFlags(TextInputFlags, JobFlags):
     do_whole_word_mask: bool
     max_ngram_size: int
     replacement: str
+    # Language models.
+    format: str | None
+    packing: str | None
+    pad_id: int | None
+    eos_id: int | None
+    prompt_field: str
+    loss_mask: bool
+    fim_rate: float
+    fim_spm_rate: float
+    noise_density: float
+    mean_noise_span_length: float
+    denoisers: str
+    first_sentinel_id: int | None
+    sentence_order: bool
+    no_nsp: bool
 
 
 @dataclass(frozen=True)

@@ -29,10 +29,14 @@ def add_row_arguments(group: FlagGroup) -> None:
         "has all labels, one a line in order of their ids: rows with others are rejected.",
     )  # fmt: skip
     group.add_argument(
+        "--prompt_field", default="", metavar="FIELD",
+        help="gpt: the field of the prompt that stands before the text; by default none.",
+    )  # fmt: skip
+    group.add_argument(
         "--keep_fields", default="", metavar="FIELD[:int|:float],…",
-        help="mlm, mlm_tokens, classify: fields of JSONL, CSV and TSV that are carried into the "
-        "records, as features of their names: text as bytes, or numbers, as id,url,year:int. By "
-        "default none.",
+        help="mlm, mlm_tokens, classify; with --packing=none gpt, t5, t5_tokens, ul2: fields of "
+        "JSONL, CSV and TSV that are carried into the records, as features of their names: text as "
+        "bytes, or numbers, as id,url,year:int. By default none.",
     )  # fmt: skip
 
 
@@ -44,7 +48,7 @@ def row_spec(options: TextFlags) -> RowSpec:
     """
     kept = parse_fields(options.keep_fields)
     if options.task != "classify":
-        return RowSpec(keep_fields=kept)
+        return RowSpec(keep_fields=kept, prompt_field=options.prompt_field)
     if options.text_pair_field == options.text_field:
         raise UsageError(
             f"--text_pair_field must be another field than --text_field={options.text_field}"

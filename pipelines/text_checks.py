@@ -9,6 +9,7 @@ import codecs
 from collections.abc import Set
 
 from recordmill.pipelines.flags import TextFlags, TextInputFlags
+from recordmill.pipelines.language_options import LANGUAGE_FLAGS, check_language_flags
 from recordmill.pipelines.options import parse_splits
 from recordmill.records.errors import UsageError
 from recordmill.transforms.sources.document_spec import USUAL_COMPRESSION_RATIO, DocumentSpec
@@ -28,10 +29,10 @@ _TASKS = {
     "allow_cross_document_examples": _WINDOWS,
     "short_seq_prob": ("bert", *_WINDOWS),
     "use_v2_feature_names": (*_MASKED, *_CLASSIFY),
-    "use_position_id": ("bert",),
-    "use_segment_ids": ("mlm",),
+    "use_position_id": ("bert", "mlm", "gpt"),
+    "use_segment_ids": ("mlm", "gpt"),
     "sentence_splitter": ("bert",),
-    "dupe_splits": _MASKED,
+    "dupe_splits": (*_MASKED, "t5", "ul2"),
     "max_predictions_per_seq": _MASKED,
     "masked_lm_prob": _MASKED,
     "do_whole_word_mask": _MASKED,
@@ -41,6 +42,7 @@ _TASKS = {
     "text_pair_field": _CLASSIFY,
     "label_field": _CLASSIFY,
     "labels": _CLASSIFY,
+    **LANGUAGE_FLAGS,
 }
 
 
@@ -64,6 +66,7 @@ def check_effects(options: TextFlags, given: Set[str]) -> None:
         )
     if task == "classify" and options.dupe_factor not in (None, 1):
         raise UsageError("--dupe_factor must be 1 for --task=classify, which writes each row once")
+    check_language_flags(options, given)
     _check_kept_fields(options)
     splits = parse_splits(options.splits, None)
     whole_words = options.do_whole_word_mask or options.max_ngram_size > 1
@@ -146,7 +149,7 @@ def check_formats(spec: DocumentSpec, formats: Set[str], num_splits: int) -> Non
         )
     for name, given in (
         ("split_by", spec.split_by), ("split_from", spec.split_from),
-        ("keep_fields", spec.row.keep_fields),
+        ("keep_fields", spec.row.keep_fields), ("prompt_field", spec.row.prompt_field),
     ):  # fmt: skip
         if given and "text" in formats:
             raise UsageError(f"--{name} needs fields: JSONL, CSV or TSV, and there is plain text")

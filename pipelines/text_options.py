@@ -9,6 +9,11 @@ from recordmill.pipelines.arguments import BooleanFlag
 from recordmill.pipelines.clean_options import add_clean_arguments, clean_spec
 from recordmill.pipelines.compat import FlagGroup
 from recordmill.pipelines.flags import TextFlags, TextInputFlags
+from recordmill.pipelines.language_options import (
+    add_language_arguments,
+    chosen_packing,
+    language_spec,
+)
 from recordmill.pipelines.options import (
     add_boundary_argument,
     add_budget_argument,
@@ -27,11 +32,17 @@ from recordmill.transforms.sources.document_spec import (
     QUOTINGS,
     SPLITTERS,
     USUAL_COMPRESSION_RATIO,
+    WHOLE_TEXT,
     DocumentSpec,
 )
 from recordmill.transforms.text.classification import ClassifySpec
-from recordmill.transforms.text.job import OBJECTIVES, ObjectiveSpec, TextJob
+from recordmill.transforms.text.job import TextJob
 from recordmill.transforms.text.masking import MaskSpec
+from recordmill.transforms.text.objective_spec import (
+    LANGUAGE_OBJECTIVES,
+    OBJECTIVES,
+    ObjectiveSpec,
+)
 from recordmill.transforms.text.pairing import PairSpec
 from recordmill.transforms.text.windows import WindowSpec
 
@@ -116,6 +127,7 @@ def add_text_arguments(parser: argparse.ArgumentParser) -> None:
     task = parser.add_argument_group("task")
     _add_example_arguments(task)
     _add_masking_arguments(task)
+    add_language_arguments(parser.add_argument_group("language models"))
 
 
 def _add_bert_arguments(group: FlagGroup) -> None:
@@ -131,7 +143,9 @@ def _add_example_arguments(task: FlagGroup) -> None:
     task.add_argument(
         "--task", default="bert", choices=OBJECTIVES,
         help="bert: masked pairs of segments; mlm: masked windows; mlm_tokens: windows that the "
-        "reader masks; classify: labelled texts or pairs of texts, as BERT's run_classifier.",
+        "reader masks; classify: labelled texts or pairs of texts, as BERT's run_classifier; gpt: "
+        "rows of documents with the next token as label; t5: spans to be filled in; t5_tokens: "
+        "rows that the reader corrupts so; ul2: a mixture of such denoisers.",
     )  # fmt: skip
     task.add_argument(
         "--vocab_file", "--tokenizer", default="", metavar="FILE",
@@ -149,8 +163,8 @@ def _add_example_arguments(task: FlagGroup) -> None:
     )  # fmt: skip
     task.add_argument(
         "--dupe_factor", type=int,
-        help="Copies of the text, each masked in its own way; by default 10, for mlm_tokens and "
-        "classify 1.",
+        help="Copies of the text, each masked or corrupted in its own way; by default 10, for "
+        "mlm_tokens, classify, gpt and t5_tokens 1.",
     )  # fmt: skip
     task.add_argument(
         "--dupe_splits", metavar="NAME,… | all",
@@ -179,11 +193,15 @@ def _add_example_arguments(task: FlagGroup) -> None:
         help="bert, mlm, classify: name the features as Model Garden's second version does.",
     )  # fmt: skip
     task.add_argument(
-        "--use_position_id", action=BooleanFlag, help="bert: write the feature position_ids too."
+        "--use_position_id",
+        action=BooleanFlag,
+        help="bert, gpt, and mlm with --packing: write the feature position_ids too.",
     )
     task.add_argument(
         "--use_segment_ids", action=BooleanFlag,
-        help="mlm: write segment_ids too, all 0, as Model Garden's loader needs them.",
+        help="mlm: write segment_ids too, all 0, as Model Garden's loader needs them. With "
+        "--packing, and for gpt: 1, 2, … by document, 0 on padding; then no label of gpt is of "
+        "another document.",
     )  # fmt: skip
     task.add_argument(
         "--record_type", choices=RECORD_TYPES,
@@ -269,7 +287,7 @@ def document_spec(
 def _documents(options: TextFlags) -> DocumentSpec:
     splitter = options.sentence_splitter
     if splitter == "auto" and options.task != "bert":
-        splitter = "none"
+        splitter = WHOLE_TEXT if options.task in LANGUAGE_OBJECTIVES else "none"
     spec = document_spec(options, splitter, options.split_by, options.documents)
     spec = replace(spec, row=row_spec(options))
     if not options.split_from:
@@ -287,6 +305,52 @@ def _dupe_splits(options: TextFlags) -> tuple[str, ...] | None:
     return tuple(name.strip() for name in options.dupe_splits.split(","))
 
 
+def _copies(options: TextFlags) -> int:
+    """Returns --dupe_factor, or what it is by default."""
+    if options.task in ("mlm_tokens", "classify"):
+        return 1
+    if options.dupe_factor is not None:
+        return options.dupe_factor
+    return 1 if options.task in ("gpt", "t5_tokens") else 10
+
+
+def _objective_spec(options: TextFlags) -> ObjectiveSpec:
+    """Returns what the flags say of examples.
+
+    Raises:
+      UsageError: one line: the rule, what was found, what to do.
+    """
+    task, length = options.task, options.max_seq_length
+    packing = chosen_packing(options)
+    mask = MaskSpec(
+        options.masked_lm_prob, options.max_predictions_per_seq, options.do_whole_word_mask,
+        options.max_ngram_size, options.replacement == "per_word",
+    )  # fmt: skip
+    window, pair, classify = WindowSpec(), PairSpec(), ClassifySpec()
+    if task == "bert":
+        second = "order" if options.sentence_order else "none" if options.no_nsp else "next"
+        pair = PairSpec(length, options.short_seq_prob, second)
+    elif task == "classify":
+        classify = ClassifySpec(length)
+    elif packing != "none" and task == "mlm":
+        window = WindowSpec(length, short_seq_prob=0.0)
+    elif task in ("mlm", "mlm_tokens"):
+        overlap = options.overlap_size
+        if overlap is None:
+            overlap = length // 4
+        least = options.min_short_seq_length
+        window = WindowSpec(
+            length, overlap, options.short_seq_prob, 2 + overlap if least is None else least,
+            options.allow_cross_document_examples,
+        )  # fmt: skip
+    return ObjectiveSpec(
+        task, _copies(options), pair, mask, window,
+        options.use_v2_feature_names, options.use_position_id,
+        options.record_type or "sequence_example", options.use_segment_ids, classify, packing,
+        language_spec(options),
+    )  # fmt: skip
+
+
 def text_request(namespace: argparse.Namespace) -> TextRequest:
     """Checks the flags of `recordmill text` and freezes them.
 
@@ -299,38 +363,10 @@ def text_request(namespace: argparse.Namespace) -> TextRequest:
     required(options, "input", "output", "vocab_file")
     patterns, splits = split_patterns(options)
     options = replace(options, splits=split_shares(options, splits))
-    task = options.task
     check_effects(options, given)
-    copies = options.dupe_factor if options.dupe_factor is not None else 10
-    overlap = options.overlap_size
-    if overlap is None:
-        overlap = 0 if task == "bert" else options.max_seq_length // 4
-    least = options.min_short_seq_length
-    length = options.max_seq_length
-    mask = MaskSpec(
-        options.masked_lm_prob, options.max_predictions_per_seq, options.do_whole_word_mask,
-        options.max_ngram_size, options.replacement == "per_word",
-    )  # fmt: skip
-    window = WindowSpec()
-    pair = PairSpec()
-    classify = ClassifySpec()
-    if task == "bert":
-        pair = PairSpec(length, options.short_seq_prob)
-    elif task == "classify":
-        classify = ClassifySpec(length)
-    else:
-        window = WindowSpec(
-            length, overlap, options.short_seq_prob, 2 + overlap if least is None else least,
-            options.allow_cross_document_examples,
-        )  # fmt: skip
-    objective_spec = ObjectiveSpec(
-        task, 1 if task in ("mlm_tokens", "classify") else copies, pair, mask, window,
-        options.use_v2_feature_names, options.use_position_id,
-        options.record_type or "sequence_example", options.use_segment_ids, classify,
-    )  # fmt: skip
     job = TextJob(
         **job_options(options, splits=options.splits, num_shards=options.num_shards),
-        objective=objective_spec,
+        objective=_objective_spec(options),
         documents=_documents(options),
         lower_case=options.do_lower_case,
         dupe_splits=_dupe_splits(options),

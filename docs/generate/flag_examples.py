@@ -81,6 +81,20 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "record_type": "--record_type=example",
         "use_segment_ids": "--use_segment_ids",
         "sentence_splitter": "--sentence_splitter=punctuation",
+        "format": "--format=maxtext",
+        "packing": "--packing=best_fit",
+        "pad_id": "--pad_id=0",
+        "eos_id": "--eos_id=50256",
+        "prompt_field": "--prompt_field=question",
+        "loss_mask": "--loss_mask",
+        "fim_rate": "--fim_rate=0.5",
+        "fim_spm_rate": "--fim_spm_rate=0.5",
+        "noise_density": "--noise_density=0.15",
+        "mean_noise_span_length": "--mean_noise_span_length=3",
+        "denoisers": "--denoisers=0.15:3:0.5,0.5:32:0.5",
+        "first_sentinel_id": "--first_sentinel_id=32099",
+        "sentence_order": "--sentence_order",
+        "no_nsp": "--no_nsp",
     },
     "images": {
         "input": "--input='photos/*/*.jpg'",
@@ -184,6 +198,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "image": "--image=recordmill:0.1.0-text",
         "json": "--json",
     },
+    "completion": {"shell": "bash"},
 }
 
 # What flags mean whose parser says nothing.

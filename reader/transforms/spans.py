@@ -7,11 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from recordmill.reader import draws
 from recordmill.reader.features import Features, Transform, in_graph
-from recordmill.reader.record_ranges import Ints
 from recordmill.reader.token_rows import (
     NAMES,
     Names,
@@ -22,6 +19,7 @@ from recordmill.reader.token_rows import (
     read_vocabulary_if_given,
 )
 from recordmill.records.errors import UsageError, one_of
+from recordmill.records.noise import NoiseCounts
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -127,54 +125,6 @@ class _SpanForm:
     decoder_pad_id: int
     label_pad_id: int
     removed: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class NoiseCounts:
-    """How many tokens of a record are noise, and in how many spans.
-
-    Attributes:
-      density: the share of tokens, in (0, 1).
-      mean_span_length: in tokens, 1 or more.
-
-    Raises:
-      UsageError: a value is beyond that.
-    """
-
-    density: float
-    mean_span_length: float
-
-    def __post_init__(self) -> None:
-        if not 0 < self.density < 1:
-            raise UsageError(f"noise_density must be in (0, 1), got {self.density}")
-        if self.mean_span_length < 1:
-            raise UsageError(
-                f"mean_noise_span_length must be 1 or more, got {self.mean_span_length}"
-            )
-
-    def up_to(self, max_length: int) -> tuple[Ints, Ints]:
-        """Returns noise tokens and noise spans of records of 0, 1, … `max_length` tokens.
-
-        `[max_length + 1] int64` each. A record of one token has no noise; T5 never has a row
-        without a token between two spans.
-        """
-        lengths = np.arange(max_length + 1)
-        most = np.maximum(lengths - 1, 1)
-        noise = np.clip(np.rint(lengths * self.density), 1, most).astype(np.int64)
-        noise = np.where(lengths > 1, noise, 0)
-        spans = np.maximum(np.rint(noise / self.mean_span_length), 1).astype(np.int64)
-        return noise, np.where(noise > 0, np.minimum(spans, lengths - noise), 0)
-
-    def most_spans(self, max_length: int) -> int:
-        """Returns the most spans of a record of up to `max_length` tokens."""
-        return int(self.up_to(max_length)[1].max())
-
-    def corrupted_lengths(self, max_length: int) -> tuple[int, int]:
-        """Returns the most tokens, end included, of input and target of such a record."""
-        noise, spans = self.up_to(max_length)
-        return int((np.arange(max_length + 1) - noise + spans).max()) + 1, int(
-            (noise + spans).max()
-        ) + 1
 
 
 class _SpanCorruption:

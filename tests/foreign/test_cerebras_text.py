@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from recordmill.transforms.text.job import OBJECTIVES
+from recordmill.transforms.text.objective_spec import OBJECTIVES
 
 from .conftest import Count, ForeignCalls, ForeignError
 from .rows import our_columns, row_keys, same_rows

@@ -111,7 +111,7 @@ def test_defaults_change_nothing(name: str) -> None:
         ("masked_lm_prob", ["0.15", ".2", "1e-2"], ["15%", "1.5.0"]),
         ("random_seed", ["7", "-1"], ["7.5", ""]),
         ("overwrite", ["true", "false"], ["yes", ""]),
-        ("task", ["bert"], ["gpt"]),
+        ("task", ["bert", "gpt"], ["gpt7"]),
     ],
 )
 def test_regexes(flag: str, taken: list[str], refused: list[str]) -> None:

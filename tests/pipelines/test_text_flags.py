@@ -21,6 +21,10 @@ from ..transforms.subwords import trained
 MLM = "--task=mlm"
 TOKENS = "--task=mlm_tokens"
 CLASSIFY = "--task=classify"
+BERT = "--task=bert"
+GPT = "--task=gpt"
+T5 = "--task=t5"
+FIM = "--vocab_file={folder}/fim.txt"
 ROWS_OF = "--input={folder}/rows.jsonl"
 SPLITS = "--splits=train:0.7,validation:0.3"
 WORDS = "--do_whole_word_mask"
@@ -250,13 +254,90 @@ ROWS = (
         outcome="list",
     ),
     Row(
+        "--format=maxtext",
+        (GPT,),
+        (
+            *for_tasks("format", *NOT_BERT, "bert", "t5_tokens"),
+            ((T5,), "--format=maxtext is for --task=gpt"),
+        ),
+    ),
+    Row("--packing=concat", (GPT,), for_tasks("packing", "bert", *UNMASKED)),
+    Row(
+        "--pad_id=9",
+        (GPT,),
+        (
+            *for_tasks("pad_id", "mlm", "t5_tokens"),
+            ((GPT, "--format=seqio"), "--pad_id has no effect with --format=seqio"),
+            ((T5,), "--pad_id has no effect with --format=seqio"),
+        ),
+    ),
+    Row("--eos_id=9", (GPT,), for_tasks("eos_id", "bert", "mlm")),
+    Row(
+        "--prompt_field=book",
+        (GPT, JSONL),
+        (
+            *for_tasks("prompt_field", "mlm", "t5"),
+            ((GPT, TEXT), "--prompt_field needs fields"),
+            ((GPT, CSV, "--text_field=book"), "--prompt_field must be another field"),
+        ),
+    ),
+    Row(
+        "--loss_mask",
+        (GPT, JSONL, "--prompt_field=book"),
+        (
+            *for_tasks("loss_mask", "mlm"),
+            ((GPT,), "--loss_mask has no effect without --prompt_field"),
+            ((GPT, JSONL, "--prompt_field=book", "--format=seqio"), "--loss_mask needs --format="),
+        ),
+    ),
+    Row(
+        "--fim_rate=0.5",
+        (GPT, FIM),
+        (
+            *for_tasks("fim_rate", "t5"),
+            ((GPT,), "--fim_rate needs a tokenizer with <fim_prefix>, <fim_suffix>"),
+        ),
+    ),
+    Row(
+        "--fim_spm_rate=0.9",
+        (GPT, FIM, "--fim_rate=0.5"),
+        (((GPT,), "--fim_spm_rate has no effect without --fim_rate"),),
+    ),
+    Row("--noise_density=0.3", (T5,), for_tasks("noise_density", "gpt", "ul2")),
+    Row("--mean_noise_span_length=5", (T5,), for_tasks("mean_noise_span_length", "gpt", "ul2")),
+    Row("--denoisers=0.15:3:1,0.5:8:1", ("--task=ul2",), for_tasks("denoisers", "gpt", "t5")),
+    Row("--first_sentinel_id=500", (T5,), for_tasks("first_sentinel_id", "gpt", "t5_tokens")),
+    Row("--sentence_order", (BERT,), for_tasks("sentence_order", "mlm", "gpt")),
+    Row(
+        "--no_nsp",
+        (BERT,),
+        (
+            *for_tasks("no_nsp", "mlm"),
+            ((BERT, "--sentence_order"), "--no_nsp has no effect with --sentence_order"),
+        ),
+    ),
+    Row(
         "--no-check_case",
         (MLM, "--no-do_lower_case"),
         (((MLM,), "--no-check_case has no effect where the case of --vocab_file"),),
         outcome="status",
     ),
-    Row("--use_position_id", ("--task=bert",), for_tasks("use_position_id", *NOT_BERT)),
-    Row("--use_segment_ids", refused=for_tasks("use_segment_ids", "bert", *UNMASKED)),
+    Row(
+        "--use_position_id",
+        ("--task=bert",),
+        (
+            *for_tasks("use_position_id", *UNMASKED, "t5"),
+            ((MLM,), "--use_position_id has no effect without --packing"),
+            ((GPT, "--format=maxtext"), "--use_position_id has no effect with --format=maxtext"),
+        ),
+    ),
+    Row(
+        "--use_segment_ids",
+        refused=(
+            *for_tasks("use_segment_ids", "bert", *UNMASKED),
+            ((GPT, "--format=seqio"), "--use_segment_ids has no effect with --format=seqio"),
+        ),
+    ),
     Row(
         "--sentence_splitter=punctuation",
         ("--task=bert",),
@@ -325,6 +406,8 @@ def folder(shared_folder: SharedFolder) -> Path:
         (folder / "plain.txt").write_text("\n".join(tokens) + "\n", encoding="utf-8")
         (folder / "bpe.json").write_bytes(trained.byte_pairs())
         (folder / "special.txt").write_text("the <mask> of </s> it\n" * 40, encoding="utf-8")
+        middles = ["<fim_prefix>", "<fim_suffix>", "<fim_middle>"]
+        (folder / "fim.txt").write_text("\n".join([*tokens, *middles]) + "\n", encoding="utf-8")
         (folder / "mixed.txt").write_text("\n".join([*tokens, "The"]) + "\n", encoding="utf-8")
 
     return shared_folder("text-flags", fill)
@@ -344,10 +427,11 @@ class Runner:
             "--input": f"{self.folder}/corpus.txt", "--vocab_file": f"{self.folder}/plain.txt",
             "--output": str(output), "--max_seq_length": "64", "--direct_num_workers": "1",
         }  # fmt: skip
-        masked = given.get("--task") not in ("mlm_tokens", "classify")
+        task = given.get("--task", "bert")
+        masked = task in ("bert", "mlm")
         if masked:
             plain |= {"--max_predictions_per_seq": "10"}
-        if masked and "--dupe_factor" not in given:
+        if task in ("bert", "mlm", "t5", "ul2") and "--dupe_factor" not in given:
             plain |= {"--dupe_factor": "1"}
         both = plain | given
         return [f"{name}={value}" if value else name for name, value in both.items()]

@@ -11,6 +11,9 @@ _MOST_NAMED = 3
 _RATES = {
     "unknown_rate": "unknown tokens",
     "padding_rate": "padding",
+    "fill_rate": "of packed rows filled",
+    "documents_cut_rate": "of documents cut",
+    "noise_rate": "tokens of noise",
     "random_next_rate": "random second segments",
     "prediction_rate": "tokens to predict",
     "cut_rate": "of examples cut to --max_seq_length",

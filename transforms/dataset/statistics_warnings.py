@@ -15,10 +15,12 @@ from recordmill.records.manifest import STATISTICS_OF_ALL
 
 MAX_RANDOM_NEXT = 0.6
 MAX_PADDING = 0.5
+MIN_FILL = 0.9
 MAX_UNKNOWN = 0.05
 MAX_EMPTY_MASKS = 0.95
 MAX_CLIPPED = 0.5
 _MOST_NAMED = 3
+_FEW_ROWS = 8  # fewer rows cannot be full
 # Reasons that reject every image of a size: which, and what to do.
 _SIZE_REASONS = {
     "decompression_bomb": (
@@ -94,15 +96,27 @@ def _of_text(split: str, sums: Mapping[str, Any]) -> Iterator[StatisticsWarning]
         if "cut_rate" in sums:
             longest = len(sums["tokens_per_example"]) - 1
             advice = f"the longest example has {longest} tokens; use a smaller --max_seq_length"
+        elif "documents_cut" in sums:
+            advice = (
+                "use --packing=best_fit, which puts several documents into a row, or a smaller "
+                "--max_seq_length"
+            )
         else:
             advice = (
                 "use a smaller --max_seq_length, longer documents (--documents=file), or "
-                "--task=mlm with --allow_cross_document_examples"
+                "--task=mlm with --packing=best_fit"
             )
         yield StatisticsWarning(
             "padding", split, padding,
             f"{padding:.1%} of the positions of {split} are padding, which takes training time and "
             f"teaches nothing: {advice}",
+        )  # fmt: skip
+    fill = sums.get("fill_rate", 1.0)
+    if fill < MIN_FILL and sums["examples"] >= _FEW_ROWS:
+        yield StatisticsWarning(
+            "fill", split, fill,
+            f"only {fill:.1%} of the packed rows of {split} are tokens, because each shard has few "
+            "documents to choose from: use fewer shards, or a smaller --max_seq_length",
         )  # fmt: skip
     unknown = sums.get("unknown_rate", 0.0)
     if unknown > MAX_UNKNOWN:

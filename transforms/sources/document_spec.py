@@ -10,6 +10,7 @@ from recordmill.transforms.sources.row_fields import RowSpec
 
 DOCUMENTS = ("blank_line", "line", "file")
 SPLITTERS = ("auto", "none", "punctuation")
+WHOLE_TEXT = "whole"  # is no choice of people: objectives that are not of sentences ask for it
 HEADERS = ("first_row", "none")
 QUOTINGS = ("csv", "none")
 # Text shrinks to a third or a tenth, logs and tables to a fiftieth.
@@ -24,6 +25,8 @@ class DocumentSpec:
       documents: in plain text, a document is a block between blank lines, a line, or a file.
       sentence_splitter: "none": a line is a sentence; "punctuation": `sentences.py`; "auto": the
         first for text in blocks between blank lines, BERT's form, the second for all other.
+        WHOLE_TEXT: the text of a record is one line, with the line ends that it has, and a line of
+        plain text is one.
       encoding: of the files; a BOM is dropped.
       encoding_errors: "strict" rejects a line with invalid bytes, "replace" puts U+FFFD there.
       text_field: of JSONL, CSV and TSV.
@@ -61,7 +64,8 @@ class DocumentSpec:
 
     def __post_init__(self) -> None:
         one_of("--documents", self.documents, DOCUMENTS)
-        one_of("--sentence_splitter", self.sentence_splitter, SPLITTERS)
+        if self.sentence_splitter != WHOLE_TEXT:
+            one_of("--sentence_splitter", self.sentence_splitter, SPLITTERS)
         one_of("--header", self.header, HEADERS)
         one_of("--quoting", self.quoting, QUOTINGS)
         if (self.header == "none") != bool(self.columns):

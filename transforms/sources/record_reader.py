@@ -11,7 +11,7 @@ from recordmill.records.arrays import Int64s
 from recordmill.records.hashing import fingerprint64
 from recordmill.transforms.sources.blocks import BrokenFileError, read_blocks, without_bom
 from recordmill.transforms.sources.document_batch import BatchMaker, DocumentBatch
-from recordmill.transforms.sources.document_spec import DocumentLimits, DocumentSpec
+from recordmill.transforms.sources.document_spec import WHOLE_TEXT, DocumentLimits, DocumentSpec
 from recordmill.transforms.sources.lines import Lines
 from recordmill.transforms.sources.row_fields import (
     RecordRejectedError,
@@ -141,7 +141,7 @@ class RecordReader:
             if row is None:
                 continue
             fields, texts = row.fields, row.texts
-            if spec.row.label is None:
+            if not (spec.row.is_example or spec.sentence_splitter == WHOLE_TEXT):
                 texts = _sentences(texts[0], by_punctuation)
             sentences += [text.encode() for text in texts]
             counts.append(len(texts))
@@ -197,9 +197,12 @@ class RecordReader:
             if split not in spec.split_names:
                 detail = f"{spec.split_from!r} is {split!r}"
                 raise RecordRejectedError("no_split", detail)
-        names = filter(None, (spec.text_field, spec.row.pair_field))
-        filled = spec.row.label is not None
-        texts = [text_field(fields, name, filled=filled) for name in names]
+        row = spec.row
+        names = filter(None, (row.prompt_field, spec.text_field, row.pair_field))
+        texts = [
+            text_field(fields, name, filled=row.is_example and name != row.prompt_field)
+            for name in names
+        ]
         return _Row(fields, texts, spec.row.carried(fields))
 
 

@@ -46,11 +46,19 @@ class RowSpec:
       label: where given, a record is one example: its texts are not cut into sentences.
       pair_field: the field of a second text, "" for none.
       keep_fields: the fields that are carried along.
+      prompt_field: the field of a prompt, "" for none; a record is then one example, whose texts
+        are the prompt, which may be empty, and the text.
     """
 
     label: LabelSpec | None = None
     pair_field: str = ""
     keep_fields: tuple[KeptField, ...] = ()
+    prompt_field: str = ""
+
+    @property
+    def is_example(self) -> bool:
+        """Whether a record is one example, whose texts are not cut into sentences."""
+        return self.label is not None or bool(self.prompt_field)
 
     @property
     def is_carried(self) -> bool:
@@ -62,6 +70,7 @@ class RowSpec:
         """Flag -> field, "" where none is asked for."""
         return [
             ("--text_pair_field", self.pair_field),
+            ("--prompt_field", self.prompt_field),
             ("--label_field", self.label.name if self.label else ""),
             *(("--keep_fields", kept.name) for kept in self.keep_fields),
         ]

@@ -14,12 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from recordmill.records.arrays import Int64s
+from recordmill.records.arrays import Bools, Int64s
 from recordmill.records.codec.jit import kernel
 from recordmill.records.codec.randomness import mix_one
 from recordmill.records.hashing import U64, combine
 from recordmill.transforms.sources.document_batch import DocumentBatch
 from recordmill.transforms.text.chunk_fields import ChunkFields, joined_fields, take_fields
+from recordmill.transforms.text.document_ends import insert_ends, insert_line_ends
 from recordmill.transforms.text.tokenization import Ids, Tokens
 
 
@@ -72,6 +73,15 @@ class Chunks:
         fields = 0 if self.fields is None else int(self.fields.counts.sum())
         return int(self.token_counts.sum()) + fields
 
+    def are_first(self, seed: int) -> Bools:
+        """Returns `[num_chunks] bool`: those that begin their documents.
+
+        Args:
+          seed: that the chunks were cut with.
+        """
+        numbers = np.zeros(len(self), np.uint64)
+        return np.asarray(self.hashes == combine(self.documents ^ np.uint64(seed), numbers))
+
     @property
     def columns(self) -> ChunkColumns:
         """The arrays for kernels, without the ids."""
@@ -79,6 +89,9 @@ class Chunks:
             self.hashes, self.documents, self.token_starts, self.token_counts,
             self.sentence_splits, self.sentence_lengths,
         )  # fmt: skip
+
+
+CHUNK_PURPOSE = "pieces"  # of the seed that hashes of chunks are made with
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +104,17 @@ class CutSpec:
       row_texts: where not 0, a document is a row of so many texts and becomes one chunk; what its
         texts have behind `sentence_tokens` is left out.
       overlap_tokens: what a chunk repeats of the one before, where sentences do not matter.
+      end_id: behind the tokens of each document that has any, where sentences do not matter or
+        documents are rows; None for nothing.
+      line_end_ids: between the lines of a document, where sentences do not matter.
     """
 
     chunk_tokens: int
     sentence_tokens: int = 0
     overlap_tokens: int = 0
     row_texts: int = 0
+    end_id: int | None = None
+    line_end_ids: tuple[int, ...] = ()
 
 
 @kernel
@@ -149,6 +167,7 @@ class ChunkCutter:
         self._carry_ids = np.zeros(0, np.int32)
         self._carry_lengths = np.zeros(0, np.int32)
         self._next_number = 0
+        self._is_open = False  # the document that goes on has lines
         self.documents = 0  # that have tokens, so far
 
     def cut(self, batch: DocumentBatch, tokens: Tokens, *, goes_on: bool) -> tuple[Chunks, Int64s]:
@@ -164,6 +183,8 @@ class ChunkCutter:
             return self._cut_rows(batch, tokens, line_lengths)
         line_documents = batch.line_documents
         ids = tokens.ids
+        if self._spec.line_end_ids:
+            ids, line_lengths = self._with_line_ends(batch, tokens, line_lengths, goes_on=goes_on)
         first = 0
         if batch.continues:
             first = self._next_number
@@ -175,7 +196,29 @@ class ChunkCutter:
             return self._cut_at_sentences(
                 batch, ids, line_lengths, line_documents, first, goes_on=goes_on
             )
-        return self._cut_at_tokens(batch, ids, line_lengths, line_documents, first, goes_on=goes_on)
+        counts = np.bincount(
+            line_documents, weights=line_lengths, minlength=len(batch.keys)
+        ).astype(np.int64)
+        if self._spec.end_id is not None:
+            ids, counts = insert_ends(ids, counts, self._spec.end_id, goes_on=goes_on)
+        return self._cut_at_tokens(batch, ids, counts, first, goes_on=goes_on)
+
+    def _with_line_ends(
+        self, batch: DocumentBatch, tokens: Tokens, line_lengths: Int64s, *, goes_on: bool
+    ) -> tuple[Ids, Int64s]:
+        """Returns ids and lengths of lines with a line end before each that follows another."""
+        documents = batch.line_documents
+        follows = np.zeros(len(documents), np.bool_)
+        follows[1:] = documents[1:] == documents[:-1]
+        if len(documents):
+            follows[0] = self._is_open and batch.continues and documents[0] == 0
+        last = len(batch.keys) - 1
+        of_last = bool(len(documents)) and documents[-1] == last
+        stays_open = self._is_open and batch.continues and last == 0
+        self._is_open = goes_on and (of_last or stays_open)
+        line_ends = np.array(self._spec.line_end_ids, np.int32)
+        ids = insert_line_ends(tokens.ids, tokens.row_splits[:-1][follows], line_ends)
+        return ids, line_lengths + len(line_ends) * follows
 
     def _cut_rows(
         self, batch: DocumentBatch, tokens: Tokens, line_lengths: Int64s
@@ -184,17 +227,24 @@ class ChunkCutter:
         lengths = np.minimum(line_lengths, self._spec.sentence_tokens)
         begins = np.cumsum(lengths) - lengths
         index = np.repeat(tokens.row_splits[:-1] - begins, lengths) + np.arange(lengths.sum())
-        rows = len(batch.keys)
-        counts = lengths.reshape(rows, self._spec.row_texts).sum(axis=1)
-        of_document = np.arange(rows)
+        ids = tokens.ids[index]
+        lengths = lengths.reshape(len(batch.keys), self._spec.row_texts)
+        counts = lengths.sum(axis=1)
+        of_document = np.arange(len(batch.keys))
+        if self._spec.end_id is not None:
+            ids, with_ends = insert_ends(ids, counts, self._spec.end_id, goes_on=False)
+            of_document = np.flatnonzero(counts)
+            lengths[:, -1] += with_ends - counts
+            lengths, counts = lengths[of_document], with_ends[of_document]
+        rows = len(of_document)
         chunks = Chunks(
             self._hashes(batch, of_document, np.zeros(rows, np.int64)),
-            batch.keys,
+            batch.keys[of_document],
             np.cumsum(counts) - counts,
             counts,
             np.arange(rows + 1, dtype=np.int64) * self._spec.row_texts,
-            lengths.astype(np.int32),
-            tokens.ids[index],
+            lengths.reshape(-1).astype(np.int32),
+            ids,
         )
         return chunks, of_document
 
@@ -253,17 +303,13 @@ class ChunkCutter:
         self,
         batch: DocumentBatch,
         ids: Ids,
-        line_lengths: Int64s,
-        line_documents: Int64s,
+        counts: Int64s,
         first: int,
         *,
         goes_on: bool,
     ) -> tuple[Chunks, Int64s]:
         spec = self._spec
         step = spec.chunk_tokens - spec.overlap_tokens
-        counts = np.bincount(
-            line_documents, weights=line_lengths, minlength=len(batch.keys)
-        ).astype(np.int64)
         starts = np.cumsum(counts) - counts
         # A chunk must have more tokens than the overlap; the first of a document may have any.
         chunks = np.maximum(-(-(counts - spec.overlap_tokens) // step), counts > 0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -49,7 +49,10 @@ class ExampleBatch:
 class Objective(Protocol):
     """A text objective, ready to work: vocabulary and options are bound."""
 
-    wants_partners: ClassVar[bool]
+    @property
+    def wants_partners(self) -> bool:
+        """Whether its examples need chunks of other documents."""
+        ...
 
     @property
     def vocabulary(self) -> Tokenizer:
@@ -122,7 +125,7 @@ class SpecialIds:
 _ROLES = {
     "pad_id": "[PAD] or <pad>", "unknown_id": "[UNK] or <unk>", "cls_id": "[CLS] or <s>",
     "sep_id": "[SEP] or </s>", "mask_id": "[MASK] or <mask>",
-    "end_of_text_id": "<|endoftext|> or </s>",
+    "end_of_text_id": "<|endoftext|> or </s>, or --eos_id,",
 }  # fmt: skip
 _NEEDED = {
     "bert": ("cls_id", "sep_id", "mask_id"),
@@ -161,11 +164,17 @@ def check_special_tokens(tokenizer: Tokenizer, objective: str) -> None:
         special_id(tokenizer, role)
 
 
-def in_order_of_keys(keys: npt.NDArray[np.uint64]) -> Iterator[Int64s]:
-    """Yields the examples in order of their keys, which are random and stable."""
+def in_order_of_keys(keys: npt.NDArray[np.uint64], most: int = _BATCH_EXAMPLES) -> Iterator[Int64s]:
+    """Yields the examples in order of their keys, which are random and stable.
+
+    Args:
+      keys: of the examples.
+      most: examples at a time, where memory asks for fewer than usually.
+    """
     order = np.argsort(keys, kind="stable")
-    for begin in range(0, len(order), _BATCH_EXAMPLES):
-        yield order[begin : begin + _BATCH_EXAMPLES]
+    size = min(most, _BATCH_EXAMPLES)
+    for begin in range(0, len(order), size):
+        yield order[begin : begin + size]
 
 
 def v2_named(columns: dict[str, Column]) -> dict[str, Column]:

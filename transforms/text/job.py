@@ -12,7 +12,6 @@ import numpy as np
 from recordmill.records.arrays import Int64s
 from recordmill.records.errors import UsageError, one_of
 from recordmill.records.schema import Schema
-from recordmill.records.text_formats import RECORD_TYPES
 from recordmill.records.typed_json import Count
 from recordmill.transforms.dataset.job import Job, JobStatistics, JobSummary
 from recordmill.transforms.dataset.labels import LABELS_PATH, labels_file
@@ -21,90 +20,12 @@ from recordmill.transforms.sources.document_spec import USUAL_COMPRESSION_RATIO,
 from recordmill.transforms.sources.row_fields import RowSpec
 from recordmill.transforms.storage import files
 from recordmill.transforms.subwords.tokenizer import Tokenizer
-from recordmill.transforms.text.classification import ClassifyObjective, ClassifySpec
 from recordmill.transforms.text.cleaning.clean_spec import CleanSpec
 from recordmill.transforms.text.descriptions import ScatterResult, ShardPlan, run_files_from_json
-from recordmill.transforms.text.examples import Objective, check_special_tokens
-from recordmill.transforms.text.masking import MaskSpec
-from recordmill.transforms.text.objectives import BertObjective, MlmObjective, MlmTokensObjective
-from recordmill.transforms.text.pairing import PairSpec
+from recordmill.transforms.text.examples import Objective
+from recordmill.transforms.text.objective_spec import LANGUAGE_OBJECTIVES, ObjectiveSpec
 from recordmill.transforms.text.run_files import RunFileInfo
 from recordmill.transforms.text.tokenizer_files import load_tokenizer
-from recordmill.transforms.text.windows import WindowSpec
-
-OBJECTIVES = ("bert", "mlm", "mlm_tokens", "classify")
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectiveSpec:
-    """An objective by name, with its options; `bind` gives it a vocabulary.
-
-    Raises:
-      UsageError: there is no such objective, or a value is not valid for it.
-    """
-
-    name: str
-    copies: int = 10
-    pair: PairSpec = field(default_factory=PairSpec)
-    mask: MaskSpec = field(default_factory=MaskSpec)
-    window: WindowSpec = field(default_factory=WindowSpec)
-    use_v2_feature_names: bool = False
-    use_position_id: bool = False
-    record_type: str = "sequence_example"
-    use_segment_ids: bool = False
-    classify: ClassifySpec = field(default_factory=ClassifySpec)
-
-    def __post_init__(self) -> None:
-        one_of("--task", self.name, OBJECTIVES)
-        one_of("--record_type", self.record_type, RECORD_TYPES)
-        if self.copies < 1:
-            raise UsageError(f"--dupe_factor must be at least 1, got {self.copies}")
-
-    @property
-    def padded_length(self) -> int | None:
-        """The tokens that every example is padded to; None where examples are not padded."""
-        if self.name == "bert":
-            return self.pair.max_seq_length
-        if self.name == "classify":
-            return self.classify.max_seq_length
-        return self.window.max_seq_length if self.name == "mlm" else None
-
-    def bind(
-        self,
-        vocabulary: Tokenizer,
-        seed: int,
-        row: RowSpec,
-        classes: tuple[str, ...] = (),
-    ) -> Objective:
-        """Returns the objective with its vocabulary.
-
-        Args:
-          vocabulary: that ids are of.
-          seed: of every random choice.
-          row: what is read of records beside their text.
-          classes: the names of class 0, 1, …, once the input was read.
-
-        Raises:
-          UsageError: the tokenizer lacks a special token that the objective needs.
-        """
-        check_special_tokens(vocabulary, self.name)
-        if self.name == "bert":
-            return BertObjective(
-                vocabulary, seed, self.copies, self.pair, self.mask,
-                self.use_v2_feature_names, self.use_position_id,
-            )  # fmt: skip
-        if self.name == "mlm":
-            return MlmObjective(
-                vocabulary, seed, self.copies, self.window, row.keep_fields, self.mask,
-                self.use_v2_feature_names, self.use_segment_ids,
-            )  # fmt: skip
-        if self.name == "mlm_tokens":
-            return MlmTokensObjective(
-                vocabulary, seed, self.copies, self.window, row.keep_fields, self.record_type
-            )
-        return ClassifyObjective(
-            vocabulary, self.copies, self.classify, row, classes, self.use_v2_feature_names
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,8 +88,16 @@ class TextJob(Job):
             del options["objective"]["record_type"]
         if self.objective.name != "classify":
             del options["objective"]["classify"]
+        if self.objective.name not in LANGUAGE_OBJECTIVES:
+            del options["objective"]["language"]
+        if self.objective.packing == "none":
+            del options["objective"]["packing"]
+        if self.objective.pair.second_segment == "next":
+            del options["objective"]["pair"]["second_segment"]
         if self.documents.row == RowSpec():
             del options["documents"]["row"]
+        elif not self.documents.row.prompt_field:
+            del options["documents"]["row"]["prompt_field"]
         if self.documents.quotes:
             del options["documents"]["quoting"]
         if not self.allow_special_tokens:
@@ -327,6 +256,7 @@ class _TextStatistics(JobStatistics):
                 "lengths": self._lengths[split],
             },
             padded_length=self._job.objective.padded_length,
+            packed_tokens=self._job.objective.packed_tokens,
         ) | {"copies": self._copies[split], **self._dropped(split)}
 
     def _dropped(self, split: str) -> dict[str, Any]:
@@ -337,7 +267,11 @@ class _TextStatistics(JobStatistics):
 
 
 def summarize_examples(
-    examples: int, sums: dict[str, Any], *, padded_length: int | None
+    examples: int,
+    sums: dict[str, Any],
+    *,
+    padded_length: int | None,
+    packed_tokens: int | None = None,
 ) -> dict[str, Any]:
     """Returns the content of `statistics.json` for a split.
 
@@ -345,7 +279,7 @@ def summarize_examples(
       examples: the number of examples.
       sums: `counts`, name -> number, `classes`, class -> examples, and `lengths`, the examples of
         each length from 0.
-      padded_length: see `ObjectiveSpec`.
+      padded_length, packed_tokens: see `ObjectiveSpec`.
     """
     lengths, counts = np.asarray(sums["lengths"], np.int64), Counter(sums["counts"])
     tokens = int((lengths * np.arange(len(lengths))).sum())
@@ -368,6 +302,14 @@ def summarize_examples(
         statistics["random_next_rate"] = round(counts["random_next"] / max(examples, 1), 6)
     if "unknown_tokens" in counts:
         statistics["unknown_rate"] = round(counts["unknown_tokens"] / max(tokens, 1), 6)
+    if packed_tokens:
+        statistics["fill_rate"] = round(tokens / max(examples * packed_tokens, 1), 6)
+        documents = max(counts["documents_in_rows"], 1)
+        statistics["documents_cut_rate"] = round(counts["documents_cut"] / documents, 6)
+    if counts["noise_tokens"]:
+        statistics["noise_rate"] = round(counts["noise_tokens"] / max(tokens, 1), 6)
+        mean = counts["noise_tokens"] / max(counts["noise_spans"], 1)
+        statistics["mean_noise_span_length"] = round(mean, 6)
     if padded_length:
         positions = max(examples * padded_length, 1)
         statistics["padding_rate"] = round(1 - tokens / positions, 6)

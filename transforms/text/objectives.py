@@ -5,7 +5,7 @@ Everything else (reading, scatter, shards, restart) is the same for all objectiv
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
@@ -14,9 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from recordmill.records import text_formats as formats
-from recordmill.records.arrays import Int64s
+from recordmill.records.arrays import Bools, Int64s
 from recordmill.records.codec.encoding import Column, Strings
-from recordmill.records.errors import UsageError
 from recordmill.records.hashing import seed_for
 from recordmill.records.schema import Schema
 from recordmill.transforms.sources.kept_fields import KeptField
@@ -31,7 +30,13 @@ from recordmill.transforms.text.examples import (
     v2_named,
     with_kept_fields,
 )
-from recordmill.transforms.text.masking import MaskSpec, Predictions, mask_tokens
+from recordmill.transforms.text.masked_columns import (
+    check_predictions,
+    mask_columns,
+    mask_counts,
+    masked_example_bytes,
+)
+from recordmill.transforms.text.masking import MaskSpec, mask_tokens
 from recordmill.transforms.text.pairing import PairSpec, count_pairs, fill_pairs, plan_pairs
 from recordmill.transforms.text.windows import (
     WindowSpec,
@@ -43,44 +48,11 @@ from recordmill.transforms.text.windows import (
 
 _CHUNK_EXAMPLES = 32  # a chunk is worth about so many examples
 
-
-def _check_predictions(spec: MaskSpec, max_seq_length: int) -> None:
-    if spec.max_predictions_per_seq >= max_seq_length:
-        raise UsageError(
-            f"--max_predictions_per_seq must be below --max_seq_length={max_seq_length}, got "
-            f"{spec.max_predictions_per_seq}"
-        )
-
-
-def _mask_columns(ids: Ids, lengths: Ids, predictions: Predictions) -> dict[str, Column]:
-    real = np.arange(ids.shape[1], dtype=np.int32) < lengths[:, None]
-    return {
-        "input_ids": ids,
-        "input_mask": real,
-        "masked_lm_positions": predictions.positions,
-        "masked_lm_ids": predictions.ids,
-        "masked_lm_weights": predictions.weights,
-    }
-
-
-def _mask_counts(ids: Ids, predictions: Predictions, mask_id: int) -> dict[str, int]:
-    real = predictions.weights > 0
-    now = np.take_along_axis(ids, predictions.positions, axis=1)[real]
-    before = predictions.ids[real]
-    masked = int((now == mask_id).sum())
-    kept = int(((now == before) & (now != mask_id)).sum())  # the text itself may have [MASK]
-    return {
-        "predictions": len(now),
-        "predictions_masked": masked,
-        "predictions_kept": kept,
-        "predictions_replaced": len(now) - masked - kept,
-    }
-
-
-def _masked_example_bytes(examples: Any, tokens: Any, length: int, predictions: int) -> OutputBytes:
-    """Bytes of examples: a value of padding takes one byte, an id of a token mostly two."""
-    per_example = 3 * length + 7 * predictions + 190
-    return np.asarray(examples * float(per_example) + tokens, np.float64)
+_LABEL_COUNTS: dict[str, Callable[[Bools], dict[str, int]]] = {
+    "next": lambda label: {"random_next": int(label.sum())},
+    "order": lambda label: {"swapped_segments": int(label.sum())},
+    "none": lambda _: {},
+}
 
 
 @dataclass(frozen=True)
@@ -95,10 +67,13 @@ class BertObjective:
     use_v2_feature_names: bool = False
     use_position_id: bool = False
 
-    wants_partners: ClassVar[bool] = True
+    @property
+    def wants_partners(self) -> bool:
+        """Whether second segments are drawn from other documents."""
+        return self.pair.second_segment == "next"
 
     def __post_init__(self) -> None:
-        _check_predictions(self.mask, self.pair.max_seq_length)
+        check_predictions(self.mask, self.pair.max_seq_length)
 
     @cached_property
     def schema(self) -> Schema:
@@ -108,6 +83,7 @@ class BertObjective:
             max_predictions_per_seq=self.mask.max_predictions_per_seq,
             use_v2_feature_names=self.use_v2_feature_names,
             use_position_id=self.use_position_id,
+            second_segment=self.pair.second_segment,
         )
 
     @property
@@ -128,7 +104,7 @@ class BertObjective:
         )
         length = self.pair.max_seq_length * (2 if self.use_position_id else 1)
         tokens = np.minimum(counts * self.pair.max_seq_length, chunks.token_counts * self.copies)
-        return _masked_example_bytes(counts, tokens, length, self.mask.max_predictions_per_seq)
+        return masked_example_bytes(counts, tokens, length, self.mask.max_predictions_per_seq)
 
     def examples(self, chunks: Chunks, chosen: Int64s, copies: Int64s) -> Iterator[ExampleBatch]:
         """See `Objective`."""
@@ -145,19 +121,18 @@ class BertObjective:
                 ids, lengths, pairs.keys[order], kinds=kinds, spec=self.mask,
                 seed=seed_for(self.seed, "masks"),
             )  # fmt: skip
-            random = pairs.is_random[order]
-            columns = _mask_columns(ids, lengths, predictions) | {
-                "segment_ids": segments,
-                "next_sentence_labels": random[:, None].astype(np.int32),
-            }
+            label = pairs.labels[order]
+            columns = mask_columns(ids, lengths, predictions) | {"segment_ids": segments}
+            if self.pair.second_segment != "none":
+                columns["next_sentence_labels"] = label[:, None].astype(np.int32)
             if self.use_position_id:
                 columns["position_ids"] = np.tile(
                     np.arange(ids.shape[1], dtype=np.int32), (len(ids), 1)
                 )
             if self.use_v2_feature_names:
                 columns = v2_named(columns)
-            counts = _mask_counts(ids, predictions, kinds.mask_id)
-            counts |= {"random_next": int(random.sum()), "unknown_tokens": unknown}
+            counts = mask_counts(ids, predictions, kinds.mask_id)
+            counts |= _LABEL_COUNTS[self.pair.second_segment](label) | {"unknown_tokens": unknown}
             yield ExampleBatch(columns, lengths, counts)
 
 
@@ -227,7 +202,7 @@ class MlmObjective(_WindowObjective):
     use_segment_ids: bool = False
 
     def __post_init__(self) -> None:
-        _check_predictions(self.mask, self.window.max_seq_length)
+        check_predictions(self.mask, self.window.max_seq_length)
 
     @cached_property
     def schema(self) -> Schema:
@@ -245,7 +220,7 @@ class MlmObjective(_WindowObjective):
         length, predictions = self.window.max_seq_length, self.mask.max_predictions_per_seq
         rows = 3 if self.use_segment_ids else 2  # of the three that the sum below has
         tokens = chunks.token_counts * self.copies
-        own = _masked_example_bytes(
+        own = masked_example_bytes(
             self._counts(chunks), tokens, rows * length // 3 + 1, predictions
         )
         return own + self._kept_bytes(chunks)
@@ -258,8 +233,8 @@ class MlmObjective(_WindowObjective):
             predictions = mask_tokens(
                 ids, lengths, keys, kinds=kinds, spec=self.mask, seed=seed_for(self.seed, "masks")
             )
-            counts = _mask_counts(ids, predictions, kinds.mask_id) | {"unknown_tokens": unknown}
-            columns = _mask_columns(ids, lengths, predictions)
+            counts = mask_counts(ids, predictions, kinds.mask_id) | {"unknown_tokens": unknown}
+            columns = mask_columns(ids, lengths, predictions)
             if self.use_segment_ids:
                 columns["segment_ids"] = np.zeros(ids.shape, np.int32)
             if self.use_v2_feature_names:

@@ -13,17 +13,18 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from recordmill.records.arrays import Int64s
+from recordmill.records.arrays import Bools, Int64s
 from recordmill.records.codec.jit import kernel
 from recordmill.records.codec.randomness import Generator, next_below, next_unit, start
-from recordmill.records.errors import UsageError
+from recordmill.records.errors import UsageError, one_of
 from recordmill.records.hashing import U64
 from recordmill.transforms.text.chunks import ChunkColumns, Chunks, instance_key
 from recordmill.transforms.text.tokenization import Ids
 
 MAX_SEQ_LENGTH = 1 << 20
+SECOND_SEGMENTS = ("next", "order", "none")  # what the label of a pair says
+_NEXT, _ORDER, _ = range(len(SECOND_SEGMENTS))
 _PARTNER_TRIES = 10  # as in BERT
 
 
@@ -44,6 +45,9 @@ class PairSpec:
     Attributes:
       max_seq_length: of an example, with [CLS] and two [SEP].
       short_seq_prob: the share of chunks whose target length is drawn below the maximum, in [0, 1].
+      second_segment: one of SECOND_SEGMENTS. "next": half of the second segments are random, as
+        BERT has them; "order": half of the pairs are swapped (Lan et al. 2020, arXiv:1909.11942);
+        "none": the second segment is always the one that follows.
 
     Raises:
       UsageError: a value is not valid.
@@ -51,9 +55,11 @@ class PairSpec:
 
     max_seq_length: int = 128
     short_seq_prob: float = 0.1
+    second_segment: str = "next"
 
     def __post_init__(self) -> None:
         check_max_seq_length(self.max_seq_length)
+        one_of("second_segment", self.second_segment, SECOND_SEGMENTS)
         if not 0 <= self.short_seq_prob <= 1:
             raise UsageError(f"--short_seq_prob must be in [0, 1], got {self.short_seq_prob}")
 
@@ -70,15 +76,15 @@ class PairColumns(NamedTuple):
     a_lengths: Int64s
     b_starts: Int64s
     b_lengths: Int64s
-    is_random: npt.NDArray[np.bool_]
+    labels: Bools
     keys: U64
 
     @classmethod
     def empty(cls, size: int) -> PairColumns:
         """Returns arrays for `size` pairs, to be filled."""
         a_starts, a_lengths, b_starts, b_lengths = np.empty((4, size), np.int64)
-        is_random, keys = np.empty(size, np.bool_), np.empty(size, np.uint64)
-        return cls(a_starts, a_lengths, b_starts, b_lengths, is_random, keys)
+        labels, keys = np.empty(size, np.bool_), np.empty(size, np.uint64)
+        return cls(a_starts, a_lengths, b_starts, b_lengths, labels, keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +93,7 @@ class Pairs:
 
     Attributes:
       a_starts, a_lengths, b_starts, b_lengths: `[num_pairs] int64`, in the tokens of the chunks.
-      is_random: `[num_pairs] bool`: the second segment is of another document.
+      labels: `[num_pairs] bool`: the second segment is of another document, or they are swapped.
       keys: `[num_pairs] uint64`: order and masks follow from it.
     """
 
@@ -95,7 +101,7 @@ class Pairs:
     a_lengths: Int64s
     b_starts: Int64s
     b_lengths: Int64s
-    is_random: npt.NDArray[np.bool_]
+    labels: Bools
     keys: U64
 
     def __len__(self) -> int:
@@ -105,7 +111,7 @@ class Pairs:
     def columns(self) -> PairColumns:
         """The arrays, for kernels."""
         return PairColumns(
-            self.a_starts, self.a_lengths, self.b_starts, self.b_lengths, self.is_random, self.keys
+            self.a_starts, self.a_lengths, self.b_starts, self.b_lengths, self.labels, self.keys
         )
 
 
@@ -115,6 +121,7 @@ class _PairOptions(NamedTuple):
     segment_tokens: int
     short_seq_prob: float
     seed: np.uint64
+    second: int  # segment: its place in SECOND_SEGMENTS
 
 
 class _Draft(NamedTuple):
@@ -154,7 +161,9 @@ def _draw_target(rng: Generator, chunk_hash: np.uint64, copy: int, options: _Pai
 
 
 @kernel
-def _draw_instance(rng: Generator, lengths: Ids, first: int, end: int, target: int) -> _Draft:
+def _draw_instance(
+    rng: Generator, lengths: Ids, first: int, end: int, target: int, second: int
+) -> _Draft:
     """Gathers sentences of `[first, end)` up to `target` tokens, and cuts them in two."""
     sentence = first
     gathered = 0
@@ -168,6 +177,10 @@ def _draw_instance(rng: Generator, lengths: Ids, first: int, end: int, target: i
     a_tokens = 0
     for i in range(first, first + a_sentences):
         a_tokens += lengths[i]
+    if second != _NEXT:
+        if count == 1 and gathered > 1:  # a sentence alone is cut, so that it has an order
+            a_tokens = 1 + next_below(rng, gathered - 1)
+        return _Draft(a_tokens, gathered - a_tokens, False, count, gathered)
     if count == 1 or next_unit(rng) < 0.5:
         # What the random segment displaces is used again.
         return _Draft(a_tokens, gathered - a_tokens, True, a_sentences, a_tokens)
@@ -237,7 +250,9 @@ def _count_pairs(
         sentence, end = splits[chunk], splits[chunk + 1]
         count = 0
         while sentence < end:
-            sentence += _draw_instance(rng, lengths, sentence, end, target).used_sentences
+            sentence += _draw_instance(
+                rng, lengths, sentence, end, target, options.second
+            ).used_sentences
             count += 1
         counts[k] = count
 
@@ -247,7 +262,7 @@ def _plan_pairs(
     chunks: ChunkColumns, chosen: Int64s, copies: Int64s, options: _PairOptions, pairs: PairColumns
 ) -> None:
     hashes, documents, token_starts, _, splits, lengths = chunks
-    a_starts, a_lengths, b_starts, b_lengths, is_random, keys = pairs
+    a_starts, a_lengths, b_starts, b_lengths, labels, keys = pairs
     # Second segments have draws of their own, so that `_count_pairs` does without them.
     rng, second_rng = np.empty(1, np.uint64), np.empty(1, np.uint64)
     row = 0
@@ -257,7 +272,7 @@ def _plan_pairs(
         sentence, end, token = splits[chunk], splits[chunk + 1], token_starts[chunk]
         number = 0
         while sentence < end:
-            draft = _draw_instance(rng, lengths, sentence, end, target)
+            draft = _draw_instance(rng, lengths, sentence, end, target, options.second)
             # Keys count within the chunk, so they do not depend on other chunks.
             key = instance_key(hashes[chunk], copy, number)
             start(second_rng, options.seed, key, 1)
@@ -271,15 +286,26 @@ def _plan_pairs(
                     target - draft.a_tokens,
                 )  # fmt: skip
                 b_start = token_starts[partner] + skipped
+            label = partner >= 0
             drawn = _Spans(token, draft.a_tokens, b_start, b_tokens)
+            if options.second == _ORDER and b_tokens > 0 and next_unit(second_rng) < 0.5:
+                label = True
+                drawn = _Spans(b_start, b_tokens, token, draft.a_tokens)
             spans = _trim(second_rng, drawn, options.segment_tokens)
             a_starts[row], a_lengths[row] = spans.a_start, spans.a_tokens
             b_starts[row], b_lengths[row] = spans.b_start, spans.b_tokens
-            is_random[row], keys[row] = partner >= 0, key
+            labels[row], keys[row] = label, key
             sentence += draft.used_sentences
             token += draft.used_tokens
             number += 1
             row += 1
+
+
+def _options(spec: PairSpec, seed: int) -> _PairOptions:
+    return _PairOptions(
+        spec.segment_tokens, spec.short_seq_prob, np.uint64(seed),
+        SECOND_SEGMENTS.index(spec.second_segment),
+    )  # fmt: skip
 
 
 def _count(chunks: Chunks, chosen: Int64s, copies: Int64s, options: _PairOptions) -> Int64s:
@@ -290,8 +316,8 @@ def _count(chunks: Chunks, chosen: Int64s, copies: Int64s, options: _PairOptions
 
 def count_pairs(chunks: Chunks, copy: int, *, spec: PairSpec, seed: int) -> Int64s:
     """Returns `[num_chunks] int64`: the number of instances that `plan_pairs` will give."""
-    options = _PairOptions(spec.segment_tokens, spec.short_seq_prob, np.uint64(seed))
-    return _count(chunks, np.arange(len(chunks)), np.full(len(chunks), copy, np.int64), options)
+    copies = np.full(len(chunks), copy, np.int64)
+    return _count(chunks, np.arange(len(chunks)), copies, _options(spec, seed))
 
 
 def plan_pairs(
@@ -310,7 +336,7 @@ def plan_pairs(
       Where no other document can be found, the second segment stays a true continuation; a chunk of
       one sentence then has an empty second segment.
     """
-    options = _PairOptions(spec.segment_tokens, spec.short_seq_prob, np.uint64(seed))
+    options = _options(spec, seed)
     pairs = PairColumns.empty(int(_count(chunks, chosen, copies, options).sum()))
     _plan_pairs(chunks.columns, chosen, copies, options, pairs)
     return Pairs(*pairs)

@@ -33,7 +33,13 @@ from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.sources.work_plan import read_work_item
 from recordmill.transforms.text.chunk_fields import ChunkFields
 from recordmill.transforms.text.chunk_records import id_words
-from recordmill.transforms.text.chunks import ChunkCutter, Chunks, concatenate, select
+from recordmill.transforms.text.chunks import (
+    CHUNK_PURPOSE,
+    ChunkCutter,
+    Chunks,
+    concatenate,
+    select,
+)
 from recordmill.transforms.text.cleaning.cleaner import DocumentCleaner
 from recordmill.transforms.text.cleaning.dropped import DropList, holds_dropped
 from recordmill.transforms.text.cleaning.fingerprinting import load_duplicates
@@ -101,7 +107,7 @@ class Scatterer:
         self._words_per_id = id_words(len(vocabulary))
         self._shares = [split.share for split in job.splits]
         self._split_names = [split.name for split in job.splits]
-        self._key_seed = seed_for(job.seed, "pieces")
+        self._key_seed = seed_for(job.seed, CHUNK_PURPOSE)
         form = job.clean.normalize
         self._normalizer = LineNormalizer(form) if form != "none" else None
 

@@ -20,7 +20,7 @@ CLS, SEP, SEED = 1, 2, 99
 class Instance:
     a: list[int]
     b: list[int]
-    is_random: bool
+    labels: bool
     key: int
 
 
@@ -48,12 +48,12 @@ def instances_of_document(
             tokens_b = [token for sentence in gathered[a_end:] for token in sentence]
             key = mix64(hashes[chunk] ^ mix64(len(instances) + (copy << 32)))
             own = SplitMix64(SEED, key, 1)
-            is_random = False
+            labels = False
             if len(gathered) == 1 or rng.unit() < 0.5:
                 i -= len(gathered) - a_end
                 partner = find_partner(own, documents, chunk)
                 if partner is not None:
-                    is_random = True
+                    labels = True
                     wanted = target - len(tokens_a)
                     tokens_b = []
                     for sentence in texts[partner][own.below(len(texts[partner])) :]:
@@ -61,7 +61,7 @@ def instances_of_document(
                         if len(tokens_b) >= wanted:
                             break
             truncate(own, tokens_a, tokens_b, most)
-            instances.append(Instance(tokens_a, tokens_b, is_random, key))
+            instances.append(Instance(tokens_a, tokens_b, labels, key))
             gathered = []
         i += 1
     return instances
@@ -119,7 +119,7 @@ def pair(texts, documents, hashes, chosen, copies, spec):
         padding = [0] * (spec.max_seq_length - length)
         assert ids[row].tolist() == [CLS, *a, SEP, *b, SEP, *padding]
         assert segments[row].tolist() == [0] * (len(a) + 2) + [1] * (len(b) + 1) + padding
-        found.append(Instance(a, b, bool(pairs.is_random[row]), int(pairs.keys[row])))
+        found.append(Instance(a, b, bool(pairs.labels[row]), int(pairs.keys[row])))
     return found
 
 
@@ -172,13 +172,13 @@ class TestProperties:
             own = {document_of[token] for token in instance.a}
             assert len(own) == 1
             assert instance.a == [*range(instance.a[0], instance.a[-1] + 1)]
-            if instance.is_random:
+            if instance.labels:
                 assert {document_of[token] for token in instance.b}.isdisjoint(own)
             elif instance.b:
                 assert {document_of[token] for token in instance.b} == own
                 assert instance.b[0] > instance.a[-1]
         assert len({instance.key for instance in found}) == len(found)
-        share = np.mean([instance.is_random for instance in found])
+        share = np.mean([instance.labels for instance in found])
         assert 0.5 < share < 0.62  # half, and all chunks of one sentence
 
     def test_no_text_of_a_chunk_is_lost_but_by_truncation(self):
@@ -189,7 +189,7 @@ class TestProperties:
             used = [
                 token
                 for instance in found
-                for token in instance.a + (instance.b if not instance.is_random else [])
+                for token in instance.a + (instance.b if not instance.labels else [])
             ]
             assert used == [token for sentence in text for token in sentence]
 
@@ -224,14 +224,14 @@ class TestProperties:
         partners = pair(texts, list(range(3000)), hashes, range(3000), [0] * 3000, spec)
         # A target above 61 takes two sentences of 61 tokens, and is cut where that is too much.
         assert {len(instance.a) for instance in partners} == {61}
-        assert all(instance.is_random for instance in partners)
+        assert all(instance.labels for instance in partners)
 
     def test_one_document_has_true_continuations_only(self):
         texts, _, hashes = self.corpus(20)
         found = pair(texts, [5] * 20, hashes, range(20), [0] * 20, self.SPEC)
-        assert not any(instance.is_random for instance in found)
+        assert not any(instance.labels for instance in found)
         alone = pair([[[10, 11]]], [1], [3], [0], [0], self.SPEC)
-        assert [(i.a, i.b, i.is_random) for i in alone] == [([10, 11], [], False)]
+        assert [(i.a, i.b, i.labels) for i in alone] == [([10, 11], [], False)]
 
     def test_nothing_chosen(self):
         texts, documents, hashes = self.corpus(6)

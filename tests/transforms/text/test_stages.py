@@ -25,8 +25,9 @@ from recordmill.transforms.text.build import BuildShards
 from recordmill.transforms.text.chunk_records import decode_chunks
 from recordmill.transforms.text.descriptions import ShardPlan
 from recordmill.transforms.text.finished_runs import read_run_files
-from recordmill.transforms.text.job import ObjectiveSpec, TextJob
+from recordmill.transforms.text.job import TextJob
 from recordmill.transforms.text.merge_tree import MergeTree
+from recordmill.transforms.text.objective_spec import ObjectiveSpec
 from recordmill.transforms.text.regroup import RegroupRuns
 from recordmill.transforms.text.run_files import MAX_HASH, RunFileReader
 from recordmill.transforms.text.scatter import ScatterDocuments

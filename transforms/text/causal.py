@@ -1,0 +1,191 @@
+"""Causal language models: rows of documents, in which each token is to be predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from recordmill.records import text_formats as formats
+from recordmill.records.arrays import Bools, Int32s, Int64s
+from recordmill.records.codec.encoding import Column, Ragged
+from recordmill.records.errors import UsageError, one_of
+from recordmill.records.schema import Schema
+from recordmill.transforms.text.chunks import Chunks
+from recordmill.transforms.text.examples import (
+    ExampleBatch,
+    OutputBytes,
+    SpecialIds,
+    with_kept_fields,
+)
+from recordmill.transforms.text.fill_in_middle import FIM_TOKENS, FimIds, FimSpec
+from recordmill.transforms.text.packed_rows import RowObjective
+from recordmill.transforms.text.packing import FilledRows
+from recordmill.transforms.text.pairing import check_max_seq_length
+
+_BYTES_AROUND = 100  # of a record: names of features, lengths, checksums
+
+
+@dataclass(frozen=True, slots=True)
+class CausalSpec:
+    """How rows become examples.
+
+    Attributes:
+      max_seq_length: of an example.
+      form: one of CAUSAL_FORMATS.
+      fim: how often the middle of a document is moved to its end.
+      loss_mask: prompts have no labels.
+      use_segment_ids, use_position_id: of "cerebras": write segment_ids and position_ids.
+
+    Raises:
+      UsageError: a value is not valid.
+    """
+
+    max_seq_length: int = 128
+    form: str = "cerebras"
+    fim: FimSpec = field(default_factory=FimSpec)
+    loss_mask: bool = False
+    use_segment_ids: bool = False
+    use_position_id: bool = False
+
+    def __post_init__(self) -> None:
+        check_max_seq_length(self.max_seq_length)
+        one_of("--format", self.form, formats.CAUSAL_FORMATS)
+        if self.fim.rate and self.loss_mask:
+            raise UsageError(
+                "--fim_rate moves parts of documents, and --loss_mask needs them in their order; "
+                "give one of them"
+            )
+
+    @property
+    def row_tokens(self) -> int:
+        """The tokens of a row: with those of an example the label of the last."""
+        return self.max_seq_length + (self.form != "seqio")
+
+    @property
+    def labels_cross(self) -> bool:
+        """Whether the last token of a document has the first of the next as its label."""
+        return self.form == "cerebras" and not self.use_segment_ids
+
+
+@dataclass(frozen=True)
+class CausalObjective(RowObjective):
+    """Rows of documents with the next token as label: `formats.causal`."""
+
+    causal: CausalSpec = field(default_factory=CausalSpec)
+    middle_ids: FimIds | None = None
+
+    def __post_init__(self) -> None:
+        _ = self.schema  # a kept field may have the name of a feature
+
+    @property
+    def row_tokens(self) -> int:
+        """The most tokens of a row."""
+        return self.causal.row_tokens
+
+    @property
+    def fim(self) -> FimSpec:
+        """How often the middle of a document is moved."""
+        return self.causal.fim
+
+    @property
+    def fim_ids(self) -> FimIds | None:
+        """The special ids of that."""
+        return self.middle_ids if self.causal.fim.rate else None
+
+    @cached_property
+    def schema(self) -> Schema:
+        """The records' features."""
+        spec = self.causal
+        schema = formats.causal(
+            max_seq_length=spec.max_seq_length,
+            form=spec.form,
+            use_segment_ids=spec.use_segment_ids,
+            use_position_id=spec.use_position_id,
+            loss_mask=spec.loss_mask,
+        )
+        return with_kept_fields(schema, self.row.keep_fields, "gpt")
+
+    @cached_property
+    def _ids(self) -> SpecialIds:
+        return SpecialIds(self.vocabulary)
+
+    def estimate_output_bytes(self, chunks: Chunks) -> OutputBytes:
+        """A position takes a byte in each feature, and an id of a token mostly one more."""
+        spec = self.causal
+        rows = self.count_rows(chunks)
+        tokens = chunks.token_counts * (1 + self.causal.fim.rate * FIM_TOKENS / self.row_tokens)
+        if spec.form == "seqio":
+            own = tokens * 2.3 + rows * _BYTES_AROUND
+        else:
+            features = 6 if spec.form == "maxtext" else 3
+            features += spec.use_segment_ids + spec.use_position_id
+            own = rows * (features * spec.max_seq_length + _BYTES_AROUND) + tokens * 2.6
+        return np.asarray((own + rows * self.kept_bytes(chunks)) * self.copies, np.float64)
+
+    def examples(self, chunks: Chunks, chosen: Int64s, copies: Int64s) -> Iterator[ExampleBatch]:
+        """See `Objective`."""
+        for batch in self.row_batches(chunks, chosen, copies):
+            rows = batch.rows
+            columns, labelled = causal_columns(rows, self.causal, self.pad_id)
+            counts = batch.counts | {"unknown_tokens": self._ids.count_unknown(rows.ids)}
+            if self.causal.loss_mask:
+                counts["labels"] = int(labelled.sum())
+            yield ExampleBatch(columns | batch.kept, rows.lengths, counts)
+
+
+def causal_columns(
+    rows: FilledRows, spec: CausalSpec, pad_id: int
+) -> tuple[dict[str, Column], Bools]:
+    """Returns the features of rows, and `[num_rows, max_seq_length] bool`: what has a label.
+
+    As `recordmill.reader.transforms`' `causal_labels` makes them of the same rows.
+
+    Args:
+      rows: of `row_tokens` tokens at most.
+      spec: which features.
+      pad_id: where there is no token, or no label.
+    """
+    if spec.form == "seqio":
+        real = np.arange(rows.ids.shape[1], dtype=np.int32) < rows.lengths[:, None]
+        return {"targets": ragged(rows.ids, rows.lengths)}, real
+    columns = np.arange(spec.max_seq_length, dtype=np.int32)
+    labelled = columns < rows.lengths[:, None] - 1
+    if not spec.labels_cross:
+        labelled &= rows.segments[:, 1:] == rows.segments[:, :-1]
+    if spec.loss_mask:
+        labelled &= rows.answers[:, 1:]
+    inputs = rows.ids[:, :-1]
+    labels = np.where(labelled, rows.ids[:, 1:], np.int32(pad_id))
+    segments, positions = rows.segments[:, :-1], rows.positions[:, :-1]
+    if spec.form == "maxtext":
+        return {
+            "inputs": inputs,
+            "inputs_segmentation": segments,
+            "inputs_position": positions,
+            "targets": labels,
+            "targets_segmentation": np.where(labelled, segments, 0),
+            "targets_position": np.where(labelled, positions, 0),
+        }, labelled
+    made: dict[str, Column] = {"input_ids": inputs, "input_mask": labelled, "labels": labels}
+    if spec.loss_mask:  # prompts are there to be read, and only not to be predicted
+        all_labels = columns < rows.lengths[:, None] - 1
+        made["labels"] = np.where(all_labels, rows.ids[:, 1:], np.int32(pad_id))
+    if spec.use_segment_ids:
+        made["segment_ids"] = segments
+    if spec.use_position_id:
+        made["position_ids"] = positions
+    return made, labelled
+
+
+def ragged(ids: Int32s, lengths: Int32s) -> Ragged:
+    """Returns rows without what is behind their tokens.
+
+    Args:
+      ids: `[num_rows, width] int32`.
+      lengths: `[num_rows] int32`.
+    """
+    real = np.arange(ids.shape[1], dtype=np.int32) < lengths[:, None]
+    return Ragged(ids[real], np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))

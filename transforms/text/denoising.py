@@ -1,0 +1,212 @@
+"""Encoder-decoder models: rows of documents with spans to be filled, as T5 and UL2 have them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from recordmill.records import text_formats as formats
+from recordmill.records.arrays import Int32s, Int64s
+from recordmill.records.codec.encoding import Column
+from recordmill.records.errors import UsageError, one_of
+from recordmill.records.hashing import U64, seed_for
+from recordmill.records.schema import Schema
+from recordmill.transforms.text.causal import ragged
+from recordmill.transforms.text.chunks import Chunks
+from recordmill.transforms.text.corruption import (
+    Corrupted,
+    CorruptionSpec,
+    corrupt_rows,
+    draw_rows,
+)
+from recordmill.transforms.text.examples import (
+    ExampleBatch,
+    OutputBytes,
+    SpecialIds,
+    with_kept_fields,
+)
+from recordmill.transforms.text.packed_rows import RowObjective
+
+_BYTES_AROUND = 100  # of a record: names of features, lengths, checksums
+
+
+@dataclass(frozen=True)
+class CorruptionObjective(RowObjective):
+    """Rows with spans of noise: `formats.corrupted`.
+
+    Attributes:
+      task: "t5" or "ul2".
+      corruption: how rows are corrupted.
+      form: one of CORRUPTION_FORMATS.
+      row_end_id: behind inputs and targets.
+      start_id: of decoder inputs.
+      sentinel_ids: of the first span of a row, the second, …
+
+    Raises:
+      UsageError: there are too few sentinels.
+    """
+
+    task: str = "t5"
+    corruption: CorruptionSpec = field(default_factory=CorruptionSpec)
+    form: str = "seqio"
+    row_end_id: int = 1
+    start_id: int = 0
+    sentinel_ids: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        one_of("--format", self.form, formats.CORRUPTION_FORMATS)
+        most = self.corruption.most_spans
+        if len(self.sentinel_ids) < most:
+            raise UsageError(
+                f"rows of --max_seq_length={self.corruption.inputs_length} may have {most} spans, "
+                f"and the vocabulary has {len(self.sentinel_ids)} sentinels; use a smaller one, a "
+                "higher --mean_noise_span_length, or --first_sentinel_id"
+            )
+        _ = self.schema  # a kept field may have the name of a feature
+
+    @property
+    def row_tokens(self) -> int:
+        """The most tokens of a row, before it is corrupted."""
+        return self.corruption.raw_length
+
+    @cached_property
+    def schema(self) -> Schema:
+        """The records' features."""
+        schema = formats.corrupted(
+            inputs_length=self.corruption.inputs_length,
+            targets_length=self.corruption.targets_length,
+            form=self.form,
+        )
+        return with_kept_fields(schema, self.row.keep_fields, self.task)
+
+    @cached_property
+    def _ids(self) -> SpecialIds:
+        return SpecialIds(self.vocabulary)
+
+    @cached_property
+    def _sentinels(self) -> Int32s:
+        return np.array(self.sentinel_ids, np.int32)
+
+    def estimate_output_bytes(self, chunks: Chunks) -> OutputBytes:
+        """An id takes two bytes or three; padding takes one in each feature."""
+        rows = self.count_rows(chunks)
+        spec = self.corruption
+        own = chunks.token_counts * 2.8 + rows * _BYTES_AROUND
+        if self.form == "cerebras":
+            own += rows * (2 * spec.inputs_length + 8 * spec.targets_length + _BYTES_AROUND)
+        return np.asarray((own + rows * self.kept_bytes(chunks)) * self.copies, np.float64)
+
+    def examples(self, chunks: Chunks, chosen: Int64s, copies: Int64s) -> Iterator[ExampleBatch]:
+        """See `Objective`."""
+        for batch in self.row_batches(chunks, chosen, copies):
+            rows = batch.rows
+            made, denoisers = self._corrupt(rows.ids, rows.lengths, batch.keys)
+            counts = batch.counts | {
+                "unknown_tokens": self._ids.count_unknown(rows.ids),
+                "noise_tokens": made.noise_tokens,
+                "noise_spans": made.noise_spans,
+            }
+            if len(self.corruption.denoisers) > 1:
+                for number, count in enumerate(np.bincount(denoisers).tolist()):
+                    counts[f"denoiser_{number}_examples"] = count
+            columns = corrupted_columns(
+                made, form=self.form, end_id=self.row_end_id, start_id=self.start_id,
+                pad_id=self.pad_id,
+            )  # fmt: skip
+            yield ExampleBatch(columns | batch.kept, rows.lengths, counts)
+
+    def _corrupt(self, ids: Int32s, lengths: Int32s, keys: U64) -> tuple[Corrupted, Int64s]:
+        spec = self.corruption
+        states, denoisers = draw_rows(
+            keys, spec=spec, seed=seed_for(self.seed, "spans"),
+            choice_seed=seed_for(self.seed, "denoisers"),
+        )  # fmt: skip
+        made = corrupt_rows(ids, lengths, states, denoisers, spec=spec, sentinels=self._sentinels)
+        return made, denoisers
+
+
+def corrupted_columns(
+    made: Corrupted, *, form: str, end_id: int, start_id: int, pad_id: int
+) -> dict[str, Column]:
+    """Returns the features of corrupted rows, as the reader's `corrupt_spans` names them.
+
+    Args:
+      made: from `corrupt_rows`.
+      form: one of CORRUPTION_FORMATS. As in Cerebras' Model Zoo, its inputs have no end.
+      end_id: behind targets, and behind the inputs of "seqio".
+      start_id: of decoder inputs.
+      pad_id: behind the tokens.
+    """
+    targets, target_lengths = _with_end(made.targets, made.target_lengths, end_id, pad_id)
+    if form == "seqio":
+        inputs, input_lengths = _with_end(made.inputs, made.input_lengths, end_id, pad_id)
+        return {"inputs": ragged(inputs, input_lengths), "targets": ragged(targets, target_lengths)}
+    real_inputs = _real(made.inputs, made.input_lengths)
+    real_targets = _real(targets, target_lengths)
+    shifted = np.concatenate(
+        [np.full((len(targets), 1), start_id, np.int32), targets[:, :-1]], axis=1
+    )
+    scales = np.float32(1) / target_lengths.astype(np.float32)
+    return {
+        "encoder_input_ids": np.where(real_inputs, made.inputs, np.int32(pad_id)),
+        "encoder_mask": ~real_inputs,
+        "encoder_input_length": made.input_lengths,
+        "decoder_input_ids": np.where(real_targets, shifted, np.int32(pad_id)),
+        "decoder_mask": ~real_targets,
+        "decoder_input_length": target_lengths,
+        "labels": targets,
+        "loss_scale": np.tile(scales[:, None], (1, targets.shape[1])),
+    }
+
+
+def _real(ids: Int32s, lengths: Int32s) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+    return np.arange(ids.shape[1], dtype=np.int32) < lengths[:, None]
+
+
+def _with_end(ids: Int32s, lengths: Int32s, end_id: int, pad_id: int) -> tuple[Int32s, Int32s]:
+    """Returns rows with an end behind their tokens, and their lengths then."""
+    columns = np.arange(ids.shape[1], dtype=np.int32)
+    ended = np.where(columns < lengths[:, None], ids, np.int32(pad_id))
+    ended[np.arange(len(ids)), lengths] = end_id
+    return ended, lengths + np.int32(1)
+
+
+@dataclass(frozen=True)
+class CorruptionTokensObjective(RowObjective):
+    """Unmasked rows, which the reader corrupts: `formats.corruption_tokens`."""
+
+    corruption: CorruptionSpec = field(default_factory=CorruptionSpec)
+
+    def __post_init__(self) -> None:
+        _ = self.schema  # a kept field may have the name of a feature
+
+    @property
+    def row_tokens(self) -> int:
+        """The most tokens of a row."""
+        return self.corruption.raw_length
+
+    @cached_property
+    def schema(self) -> Schema:
+        """The records' features."""
+        return with_kept_fields(formats.corruption_tokens(), self.row.keep_fields, "t5_tokens")
+
+    @cached_property
+    def _ids(self) -> SpecialIds:
+        return SpecialIds(self.vocabulary)
+
+    def estimate_output_bytes(self, chunks: Chunks) -> OutputBytes:
+        """An id takes two bytes or three."""
+        rows = self.count_rows(chunks)
+        own = chunks.token_counts * 2.3 + rows * (_BYTES_AROUND + self.kept_bytes(chunks))
+        return np.asarray(own * self.copies, np.float64)
+
+    def examples(self, chunks: Chunks, chosen: Int64s, copies: Int64s) -> Iterator[ExampleBatch]:
+        """See `Objective`."""
+        for batch in self.row_batches(chunks, chosen, copies):
+            rows = batch.rows
+            counts = batch.counts | {"unknown_tokens": self._ids.count_unknown(rows.ids)}
+            columns: dict[str, Column] = {"targets": ragged(rows.ids, rows.lengths)}
+            yield ExampleBatch(columns | batch.kept, rows.lengths, counts)
