@@ -265,6 +265,23 @@ def test_the_plan_names_the_phases_and_their_time(
     assert "compare" in capsys.readouterr().out
 
 
+def test_prompt_and_answer_are_told_apart(planted: Planted, tmp_path: Path) -> None:
+    """The same words, of which another share is the prompt, are another example."""
+    rows = [("the of", "and to"), ("the", "of and to"), (" the  of", "and to"), ("", "the of")]
+    lines = [json.dumps({"prompt": prompt, "text": text}) + "\n" for prompt, text in rows]
+    (tmp_path / "rows.jsonl").write_text("".join(lines))
+    output = tmp_path / "ds"
+    arguments = [
+        f"--input={tmp_path}/rows.jsonl", f"--vocab_file={planted.folder}/vocab.txt",
+        "--task=gpt", "--prompt_field=prompt", "--max_seq_length=16", "--direct_num_workers=1",
+        "--deduplicate=exact", "--max_tokens=4", "--min_tokens=3", "--list_dropped",
+    ]  # fmt: skip
+    assert main(["text", *arguments, f"--output={output}"]) == 0
+    assert Counter(line["reason"] for line in dropped(output)) == counts(output)["dropped"]
+    assert counts(output)["dropped"]["duplicate"] == 1
+    assert counts(output)["documents_read"] == 4
+
+
 def test_progress_shows_the_phases_in_order(
     planted: Planted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
