@@ -7,11 +7,12 @@ FOLDERS := records reader transforms pipelines
 TEST_PROCESSES ?= 2
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help install demo test lint types docs unit faults benchmark clean lock image template
+.PHONY: help install demo test lint types docs unit slow faults benchmark clean lock image template
 
 help:
 	@echo "make demo   set up .venv, make a vocabulary and a masked dataset, verify and read it"
-	@echo "make test   set up .venv, lint, types, documentation, all tests (TEST_PROCESSES=2 at once)"
+	@echo "make test   set up .venv, lint, types, documentation, tests (TEST_PROCESSES=2 at once)"
+	@echo "make slow   the tests that take long: clusters, kills, trainings, readers of others"
 	@echo "make docs   build the documentation into build/site"
 	@echo "make image IMAGE=… | make template IMAGE=… BUCKET=gs://…   for Dataflow, see templates/README.md"
 	@echo "make faults   try some 2,000 faults and print what held (under an hour; as root some more)"
@@ -58,10 +59,16 @@ docs: build/dev.stamp
 	@echo "== documentation"
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
-# Groups of tests go to processes in the order that tests/conftest.py gives them, the slow ones first.
+# Groups of tests go to processes in the order that tests/conftest.py gives them.
+PYTEST = $(BIN)/python -m pytest --numprocesses=$(TEST_PROCESSES) --dist=loadgroup --no-loadscope-reorder
+
 unit: build/dev.stamp
-	@echo "== tests, in $(TEST_PROCESSES) processes"
-	$(BIN)/python -m pytest --numprocesses=$(TEST_PROCESSES) --dist=loadgroup --no-loadscope-reorder
+	@echo "== tests, in $(TEST_PROCESSES) processes; 'make slow' has the ones that take long"
+	$(PYTEST) -m 'not slow'
+
+slow: build/dev.stamp
+	@echo "== tests that take long, in $(TEST_PROCESSES) processes"
+	$(PYTEST) -m slow
 
 # FAULTS="--only='kill at random' --minutes=10 --seed=7"
 faults: build/dev.stamp

@@ -87,7 +87,7 @@ def text_job() -> None:
     recordmill(
         "text", text, f"--output={DEMO}/dataset", f"--vocab_file={vocabulary}", "--task=bert",
         "--documents=file", "--max_seq_length=128", "--dupe_factor=5", "--num_shards=4",
-        "--splits=train:0.9,validation:0.1",
+        "--splits=train:0.9,validation:0.1", "--report",
     )  # fmt: skip
     recordmill("verify", f"{DEMO}/dataset")
     show_batch()
@@ -99,7 +99,7 @@ def image_job() -> None:
     recordmill(
         "images", f"--input={DEMO}/pictures", f"--output={DEMO}/surfaces", "--task=segmentation",
         "--channels=1", "--image_size=128x128", "--num_shards=2",
-        "--augmentations=flip,rotate(20),brightness", "--copies=2", "--keep_original",
+        "--augmentations=flip,rotate(20),brightness", "--copies=2", "--keep_original", "--report",
     )  # fmt: skip
     recordmill("verify", f"{DEMO}/surfaces")
     show_pictures()
@@ -109,3 +109,5 @@ if __name__ == "__main__":
     print(f"everything is written to {DEMO.absolute()}")
     text_job()
     image_job()
+    reports = " and ".join(f"{DEMO}/{name}/_meta/report.html" for name in ("dataset", "surfaces"))
+    print(f"\nwhat is in the two datasets, as pages for a browser: {reports}")

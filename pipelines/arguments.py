@@ -118,6 +118,10 @@ class Parser(OneLineParser):
         # So that every flag without a value takes `=true` and `=false`, wherever it is added.
         self.register("action", "store_true", BooleanFlag)
 
+    def add_full_help(self) -> None:
+        """Adds `--help-all`, for commands whose `--help` shows the most used flags alone."""
+        self.add_argument("--help-all", action="help", dest="help", help="Show all flags.")
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parses arguments, in which boolean flags may have a value, as absl takes them.
 

@@ -19,6 +19,7 @@ from importlib import import_module
 from importlib.metadata import version
 
 from recordmill.pipelines.compat import BEAM_WORKER_THREAD
+from recordmill.pipelines.help_pages import COMMANDS, PAGES, main_help, page_help
 from recordmill.records.errors import RunError, UsageError, one_of
 
 
@@ -43,20 +44,6 @@ def _command(name: str) -> Callable[[list[str]], int]:
     return main
 
 
-_COMMANDS = {
-    "text": "raw text to tokenized, masked, sharded TFRecords",
-    "images": "images, with labels, boxes or masks, to sharded TFRecords",
-    "vocab": "a WordPiece vocabulary from text",
-    "plan": "estimate what text or images does, takes and costs; write nothing",
-    "bench": "measure the reading speed of a dataset, and where the time goes",
-    "inspect": "show what a dataset is, and some of its records",
-    "report": "write a page about a dataset: sizes, classes, masks, boxes, examples",
-    "diff": "show what two datasets differ in",
-    "verify": "check every record, count and checksum of a dataset",
-    "doctor": "report what is installed, here and where jobs run, and what will not work",
-}
-
-
 _MOST_CHARACTERS = 3000  # of an error
 _BROKEN_PIPE_STATUS = 128 + 13  # as a shell reports a process that SIGPIPE has killed
 _ENGINE_THREADS = (BEAM_WORKER_THREAD, "pipeline")  # the second one is that of `engines/local.py`
@@ -68,22 +55,25 @@ _NO_MEMORY = (
 )
 
 
-def _help() -> str:
-    lines = [f"  {name:<8} {what}" for name, what in _COMMANDS.items()]
-    usage = "usage: recordmill COMMAND [flags]   (recordmill COMMAND --help, recordmill --version)"
-    return f"{usage}\n\n" + "\n".join(lines)
+def _asks_for_page(arguments: list[str]) -> bool:
+    """Tells whether a command line asks for the short help of a command that has one."""
+    own = arguments[1 : arguments.index("--") if "--" in arguments else None]
+    return arguments[0] in PAGES and bool({"-h", "--help"} & set(own))
 
 
 def _run(arguments: list[str]) -> int:
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:], "--help"]
     if not arguments or arguments[0] in ("-h", "--help"):
-        print(_help())
+        print(main_help())
         return 0 if arguments else 2
     if arguments[0] == "--version":
         print(f"recordmill {version('recordmill')}")
         return 0
-    one_of("the command", arguments[0], _COMMANDS)
+    one_of("the command", arguments[0], COMMANDS)
+    if _asks_for_page(arguments):
+        print(page_help(arguments[0]))
+        return 0
     with _loading():
         command = _command(arguments[0])
     return command(arguments[1:])

@@ -95,6 +95,7 @@ class JobCommand(Generic[JobT, StagesT, InventoryT]):
         """Returns the parser of the job's own flags."""
         description = f"{self.description} Beam's own flags pass through."
         parser = Parser(prog=f"recordmill {self.name}", description=description)
+        parser.add_full_help()
         self.add_arguments(parser)
         return parser
 

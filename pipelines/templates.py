@@ -18,6 +18,7 @@ from typing import Any
 
 from recordmill.pipelines.arguments import Parser, is_boolean
 from recordmill.pipelines.compat import grouped_actions
+from recordmill.pipelines.flag_table import TABLE_PATH, make_table, table_bytes
 from recordmill.pipelines.image_options import add_image_arguments
 from recordmill.pipelines.options import required
 from recordmill.pipelines.text_options import add_text_arguments
@@ -204,6 +205,8 @@ def main(arguments: list[str] | None = None) -> int:
                 path = str(Path(options.folder) / name / "metadata.json")
                 files.write_bytes(path, to_json(metadata(name)))
             print(path)
+        if not options.image:
+            TABLE_PATH.write_bytes(table_bytes(make_table()))
     except UsageError as error:
         print(f"recordmill: {error}", file=sys.stderr)
         return 2

@@ -152,7 +152,7 @@ def test_wheel_contents(tmp_path: Path) -> None:
         f"recordmill/{path.relative_to(ROOT)}"
         for folder in FOLDERS
         for path in (ROOT / folder).rglob("*")
-        if path.suffix in (".py", ".pyi", ".j2") or path.name == "py.typed"
+        if path.suffix in (".py", ".pyi", ".j2", ".json") or path.name == "py.typed"
     }
     assert names == wanted
 

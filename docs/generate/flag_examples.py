@@ -198,6 +198,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "image": "--image=recordmill:0.1.0-text",
         "json": "--json",
     },
+    "completion": {"shell": "bash"},
 }
 
 # What flags mean whose parser says nothing.

@@ -18,6 +18,7 @@ from recordmill.pipelines.engines.choice import add_engine_arguments
 COMMANDS = {
     "text": [], "images": [], "vocab": [], "plan text": ["text"], "plan images": ["images"],
     "bench": [], "inspect": [], "report": [], "diff": [], "verify": [], "doctor": [],
+    "completion": [],
 }  # fmt: skip
 _PLAN_GROUP = "plan"
 _ENGINE_COMMANDS = ("text", "images", "vocab", "plan")

@@ -100,6 +100,7 @@ def make_parser() -> Parser:
         prog="recordmill vocab",
         description="Makes a WordPiece vocabulary from text. Beam's own flags pass through.",
     )
+    parser.add_full_help()
     add_vocab_arguments(parser)
     return parser
 

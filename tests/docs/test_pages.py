@@ -103,7 +103,7 @@ def test_api_pages_have_every_public_name(package: str) -> None:
 @pytest.mark.parametrize("command", flag_reference.COMMANDS)
 def test_every_flag_has_a_meaning_and_an_example(command: str) -> None:
     page = flag_reference.page(command.split()[0])
-    assert page.count("\n| `") >= 2
+    assert page.count("\n| `") >= 1
 
 
 def test_defaults_are_those_of_the_parser() -> None:

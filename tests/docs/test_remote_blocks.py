@@ -67,6 +67,7 @@ def stand_ins(
         yield make_stand_ins(tmp_path, flink, service, monkeypatch)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("buckets")
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
 def test_remote(block: Block, workplace: Path, stand_ins: StandIns) -> None:

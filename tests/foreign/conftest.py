@@ -211,3 +211,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if readings:
         terminalreporter.section("foreign readers")
         terminalreporter.write_line(to_text(readings))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the tests of this folder: each starts processes that import all of another project."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.slow)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from importlib.metadata import version
@@ -11,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from recordmill.pipelines import command_line
+from recordmill.pipelines import command_line, commands
 from recordmill.pipelines.command_line import main
+from recordmill.pipelines.flag_table import read_table
+from recordmill.pipelines.help_pages import COMMANDS, PAGES
 
 from ..pictures import jpeg
 
@@ -68,12 +71,45 @@ def test_plan_of_what(capsys: pytest.CaptureFixture[str]) -> None:
     assert "must be one of images, text, got 'txt'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["text", "images", "vocab", "bench", "verify", "doctor"])
+@pytest.mark.parametrize("name", ["bench", "verify", "doctor", "inspect", "completion"])
 def test_help_of_a_command(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["help", name])
     assert ended.value.code == 0
     assert capsys.readouterr().out.startswith(f"usage: recordmill {name} ")
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_help_of_a_job_fits_a_screen(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["help", name], [name, "--help"], [name, "--input=x", "-h"]):
+        assert main(arguments) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[0].startswith(f"usage: recordmill {name} --input=")
+        assert 24 <= len(lines) <= 40
+        assert not [line for line in lines if len(line) > 80]
+    with pytest.raises(SystemExit) as ended:
+        main([name, "--help-all"])
+    assert ended.value.code == 0
+    everything = capsys.readouterr().out
+    assert "--random_seed" in everything or name == "vocab"
+    assert all(flag in everything for flag in re.findall(r"^  (--[a-z_]+)", "\n".join(lines), re.M))
+    assert len(everything.splitlines()) > 2 * len(lines)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_example_of_a_help_page_parses(name: str) -> None:
+    words = shlex.split(" ".join(PAGES[name].example).replace("\\", ""))
+    assert words[:2] == ["recordmill", name]
+    assert {word.partition("=")[0] for word in words[2:]} <= read_table()[name].keys()
+
+
+def test_help_fits_a_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--help"])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 30
+    assert not [line for line in lines if len(line) > 80]
+    modules = {path.stem for path in Path(commands.__path__[0]).glob("*.py")}
+    assert COMMANDS.keys() <= modules
 
 
 def test_the_package_is_the_command() -> None:
@@ -83,7 +119,13 @@ def test_the_package_is_the_command() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status"), [(["--help"], 141), (["--version"], 141), (["text", "--help"], 0)]
+    ("arguments", "status"),
+    [
+        (["--help"], 141),
+        (["--version"], 141),
+        (["text", "--help"], 141),
+        (["text", "--help-all"], 0),
+    ],
 )
 def test_a_reader_that_closes_the_output(arguments: list[str], status: int) -> None:
     read, write = os.pipe()

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from apache_beam.io.filesystems import FileSystems
 
 from recordmill.pipelines.command_line import main
 from recordmill.transforms.dataset import commit
@@ -161,21 +160,21 @@ class TestRestart:
         capsys: pytest.CaptureFixture[str],
     ) -> None:
         output = tmp_path / "ds"
-        rename = FileSystems.rename
+        rename = os.rename
 
-        def failing(sources: list[str], targets: list[str]) -> None:
-            if targets[0].endswith("train-00002-of-00005.tfrecords"):
+        def failing(source: str, target: str) -> None:
+            if target.endswith("train-00002-of-00005.tfrecords"):
                 raise OSError(5, "Input/output error")
-            rename(sources, targets)
+            rename(source, target)
 
-        monkeypatch.setattr(FileSystems, "rename", failing)
+        monkeypatch.setattr(os, "rename", failing)
         assert small.case.run(small.source, output) == 1
         error = capsys.readouterr().err.splitlines()[-1]
         assert error.startswith("recordmill: cannot rename")
         assert "Input/output error" in error
         assert not (output / "_SUCCESS").exists()
         assert not list(output.glob("train*"))
-        monkeypatch.setattr(FileSystems, "rename", rename)
+        monkeypatch.setattr(os, "rename", rename)
         assert small.case.run(small.source, output) == 0
         assert shard_bytes(output) == small.shards
 

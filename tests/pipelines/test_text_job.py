@@ -316,7 +316,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     ),
     (["--task=t5", "--noise_density=1.5"], "noise_density must be in (0, 1), got 1.5"),
     (["--task=ul2", "--denoisers=0.15:3"], "--denoisers must be DENSITY:SPAN:SHARE,"),
-    (["--task=gpt", "--dupe_factor=2"], "--dupe_factor must be 1 for --task=gpt, which"),
+    (["--task=gpt", "--dupe_factor=2"], "--dupe_factor must be 1 for --task=gpt, which has no"),
     (
         ["--task=gpt", "--packing=concat", "--keep_fields=a"],
         "--keep_fields has no meaning with --p",

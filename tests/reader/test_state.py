@@ -16,6 +16,7 @@ from recordmill.records.errors import UsageError
 from .small_datasets import ids
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("stop", "shuffle"), [(47, True), (150, True), (109, False)])
 def test_four_workers_stop_and_six_go_on(many: Path, stop: int, shuffle: bool) -> None:
     more = {"shuffle": shuffle, "epochs": 3, "seed": 5, "window_records": 600}

@@ -8,8 +8,6 @@ from __future__ import annotations
 import errno
 import os
 
-from apache_beam.io.filesystem import BeamIOError
-
 from recordmill.records.errors import UsageError
 from recordmill.transforms.storage import files
 
@@ -38,7 +36,7 @@ def check_writable(folder: str, flag: str = "--output") -> None:
             files.delete_quietly(files.join(folder, name) for name in names)
         if not _writes_unnamed(folder):
             _write_probe(folder)
-    except (OSError, BeamIOError, ValueError) as error:
+    except (OSError, ValueError) as error:
         raise UsageError(f"{flag} {folder} cannot be written: {reason(error)}") from error
 
 

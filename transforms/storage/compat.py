@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from apache_beam.io.filesystems import FileSystems
-
 
 def beam_options() -> Any:
     """Returns the options that Beam's file systems were given, None if they were given none."""
+    from apache_beam.io.filesystems import FileSystems
+
     return FileSystems._pipeline_options
 
 

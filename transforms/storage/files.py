@@ -21,11 +21,8 @@ from itertools import islice
 from typing import IO, Any, Protocol, TypeVar
 
 import numpy.typing as npt
-from apache_beam.io.filesystems import FileSystems
 
 from recordmill.records.errors import RunError
-from recordmill.transforms.storage.beam_storage import BeamStorage
-from recordmill.transforms.storage.google_storage import GoogleStorage
 from recordmill.transforms.storage.regular_files import open_regular
 from recordmill.transforms.storage.storage_errors import reporting
 
@@ -71,6 +68,10 @@ class Storage(Protocol):
 
 
 def _storage(path: str) -> Storage:
+    # Late, because they load Beam: a second or more, which commands that look at local files lack.
+    from recordmill.transforms.storage.beam_storage import BeamStorage
+    from recordmill.transforms.storage.google_storage import GoogleStorage
+
     return GoogleStorage() if path.startswith("gs://") else BeamStorage(path)
 
 
@@ -284,7 +285,8 @@ def rename(sources: list[str], targets: list[str]) -> None:
     """
     try:
         if is_local(sources[0]):
-            FileSystems.rename(sources, targets)
+            for source, target in zip(sources, targets, strict=True):
+                os.rename(source, target)
         else:
             with reporting(f"renamed to {targets[0]}", sources[0]):
                 _storage(sources[0]).rename(sources, targets)

@@ -13,9 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from apache_beam.io.filesystem import FileSystem
-from apache_beam.io.filesystems import FileSystems
-
 from recordmill.records.manifest import DROPPED_PATH, MANIFEST_PATH, REJECTED_PATH, SUCCESS_PATH
 from recordmill.records.shards import ShardName
 from recordmill.transforms.storage import compat, files
@@ -32,6 +29,14 @@ _WRITTEN = (
     f"{DROPPED_PATH}/dropped-000000.jsonl.gz", "features.json",
     ShardName("train", 0, 1).path, "_tmp/plan.json",
 )  # fmt: skip
+
+
+def _translated(pattern: str) -> Callable[[str], Any]:
+    """Returns the test of a glob, as Beam reads it on every storage."""
+    # Late, because it loads Beam: a second or more, which who names a folder lacks.
+    from apache_beam.io.filesystem import FileSystem
+
+    return re.compile(FileSystem.translate_pattern(pattern)).match
 
 
 class FoundFile(NamedTuple):
@@ -67,8 +72,8 @@ class Glob(NamedTuple):
         if self.is_path:
             return lambda path: path == self.pattern
         if not files.is_local(self.pattern):
-            return re.compile(FileSystem.translate_pattern(self.pattern)).match
-        start, below = f"{self.root}/", re.compile(FileSystem.translate_pattern(self.rest)).match
+            return _translated(self.pattern)
+        start, below = f"{self.root}/", _translated(self.rest)
         return lambda path: path.startswith(start) and below(path[len(start) :])
 
 
@@ -178,6 +183,8 @@ class Finder:
         return sort_rows(rows, scratch=self.scratch, held_bytes=self.held_bytes)
 
     def _remote(self, glob: Glob) -> Iterator[FoundFile]:
+        from apache_beam.io.filesystems import FileSystems
+
         root, pattern = glob.root, glob.pattern
         if glob.is_path:
             yield from map(_of_metadata, FileSystems.match([pattern])[0].metadata_list)
@@ -204,7 +211,7 @@ class Finder:
         simple = [not re.search(r"\*\*|[?\[]", part) for part in parts]
         endless = False in simple
         count = simple.index(False) if endless else len(parts) - 1
-        prune = [re.compile(FileSystem.translate_pattern(part)).match for part in parts[:count]]
+        prune = [_translated(part) for part in parts[:count]]
         whole = glob.matches()
         for found in _below(self._walk(root or "/", prune, endless=endless)):
             if found.path.endswith("/") or whole(found.path):

@@ -21,10 +21,20 @@ from recordmill.records.arrays import Bools
 from recordmill.records.typed_json import FormatError, decode
 from recordmill.transforms.subwords.errors import unusable
 from recordmill.transforms.subwords.library_lines import LibraryTokenizer
+from recordmill.transforms.subwords.quick import QuickTokenizer
+from recordmill.transforms.subwords.quick_json import (
+    bpe_json,
+    cut_json,
+    library_normalizer,
+    prepare_json,
+    unigram_json,
+)
 from recordmill.transforms.subwords.tokenizer import LineTokenizer, SpecialTokens
+from recordmill.transforms.subwords.word_models import Model
 
 _KINDS = {"BPE": "bpe", "Unigram": "unigram", "WordPiece": "wordpiece"}
 _MOST_IDS = 1 << 24
+_NEVER_IN_TEXT = "\U0010fffe\U0010ffff"  # these are no characters
 _Id = Annotated[int, msgspec.Meta(ge=0, lt=_MOST_IDS)]
 
 
@@ -139,14 +149,20 @@ class JsonTokenizer:
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def library(self, *, allow_special_tokens: bool = False) -> Any:
+    def library(self, *, allow_special_tokens: bool = True) -> Any:
         """Returns the tokenizer of `tokenizers`.
+
+        Args:
+          allow_special_tokens: it finds special tokens in text.
 
         Raises:
           UsageError: the library cannot read the file.
         """
+        text = self.data.decode("utf-8")
+        if self.kind == "unigram" and not allow_special_tokens:
+            text = _without_special_pieces(json.loads(text))
         try:
-            model = LibraryModel.from_str(self.data.decode("utf-8"))
+            model = LibraryModel.from_str(text)
         except Exception as error:  # the library raises no narrower type
             raise unusable(self.source, error) from error
         model.no_truncation()
@@ -157,17 +173,59 @@ class JsonTokenizer:
     def start(self, *, lower_case: bool, allow_special_tokens: bool = False) -> LineTokenizer:
         """See `Tokenizer`."""
         library = self.library(allow_special_tokens=allow_special_tokens)
+        return self._quick(library, allow_special_tokens) or _library_lines(library)
 
-        def encode(lines: list[str]) -> list[list[int]]:
-            encodings = library.encode_batch_fast(lines, add_special_tokens=False)
-            return [encoding.ids for encoding in encodings]
+    def _quick(self, library: Any, allow_special_tokens: bool) -> LineTokenizer | None:
+        """Returns the tokenizer whose kernels do most lines, None where they cannot."""
+        added = [t for t in self.file.added_tokens if allow_special_tokens or not t.special]
+        if self.file.normalizer and any(token.normalized for token in added):
+            return None
+        prepared = prepare_json(self.file.normalizer, library_normalizer(library))
+        cut = cut_json(self.file.pre_tokenizer, prepared) if prepared else None
+        if cut is None:
+            return None
+        pattern, preparation, by_bytes = cut
+        content = json.loads(self.data)["model"]
+        model: Model | None = None
+        if self.kind == "bpe":
+            model = bpe_json(content, pattern, by_bytes=by_bytes)
+        elif self.kind == "unigram" and not by_bytes:
+            model = unigram_json(content, pattern, self._special_pieces)
+        if model is None:
+            return None
+        spellings = [token.content for token in added]
+        return QuickTokenizer(model, preparation, lambda: _library_lines(library), spellings)
 
-        return LibraryTokenizer(encode)
+    @cached_property
+    def _special_pieces(self) -> frozenset[str]:
+        return frozenset(token.content for token in self.file.added_tokens if token.special)
 
     def decode(self, ids: Iterable[int]) -> str:
         """See `Tokenizer`."""
         text: str = self.library().decode(list(ids), skip_special_tokens=False)
         return text
+
+
+def _library_lines(library: Any) -> LineTokenizer:
+    def encode(lines: list[str]) -> list[list[int]]:
+        encodings = library.encode_batch_fast(lines, add_special_tokens=False)
+        return [encoding.ids for encoding in encodings]
+
+    return LibraryTokenizer(encode)
+
+
+def _without_special_pieces(content: dict[str, Any]) -> str:
+    """Returns a Unigram that finds no special token in text.
+
+    The library's own switch does not reach the model, of whose pieces special tokens are the best.
+    """
+    special = {token["content"] for token in content["added_tokens"] if token.get("special")}
+    content["added_tokens"] = [t for t in content["added_tokens"] if not t.get("special")]
+    content["model"]["vocab"] = [
+        (_NEVER_IN_TEXT + piece if piece in special else piece, score)
+        for piece, score in content["model"]["vocab"]
+    ]
+    return json.dumps(content)
 
 
 def _listed() -> str:

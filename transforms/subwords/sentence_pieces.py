@@ -17,6 +17,8 @@ from recordmill.transforms.subwords import piece_file
 from recordmill.transforms.subwords.errors import unusable
 from recordmill.transforms.subwords.library_lines import LibraryTokenizer
 from recordmill.transforms.subwords.piece_file import PieceFile, read_piece_file
+from recordmill.transforms.subwords.quick import QuickTokenizer
+from recordmill.transforms.subwords.quick_pieces import model_of_pieces, prepare_pieces
 from recordmill.transforms.subwords.tokenizer import LineTokenizer, SpecialTokens
 
 _KINDS = {piece_file.UNIGRAM: "unigram", piece_file.BPE: "bpe"}
@@ -116,9 +118,21 @@ class PieceTokenizer:
     def start(self, *, lower_case: bool, allow_special_tokens: bool = False) -> LineTokenizer:
         """See `Tokenizer`."""
         library = self.library()
-        if not allow_special_tokens:
-            return LibraryTokenizer(lambda lines: library.encode(lines))
-        return LibraryTokenizer(lambda lines: [self._encode_special(library, x) for x in lines])
+        lines_of = LibraryTokenizer(
+            (lambda lines: [self._encode_special(library, line) for line in lines])
+            if allow_special_tokens
+            else library.encode
+        )
+        preparation, model = prepare_pieces(self.file, library), model_of_pieces(self.file)
+        if preparation is None or model is None:
+            return lines_of
+        kinds = {piece_file.USER_DEFINED}
+        if allow_special_tokens:
+            kinds |= {piece_file.CONTROL, piece_file.UNKNOWN}
+        spellings = [piece for piece, _, kind in self.file.pieces if kind in kinds]
+        return QuickTokenizer(
+            model, preparation, lambda: lines_of, spellings, searches_prepared=True
+        )
 
     def _encode_special(self, library: Any, line: str) -> list[int]:
         """Encodes the text between control symbols, which become their ids."""

@@ -87,4 +87,7 @@ def _is_encoder(data: bytes) -> bool:
         content = json.loads(data)
     except ValueError:
         return False
-    return isinstance(content, dict) and "model" not in content and bool(content)
+    # "model" is a token of GPT-2's too.
+    return (
+        isinstance(content, dict) and bool(content) and not isinstance(content.get("model"), dict)
+    )

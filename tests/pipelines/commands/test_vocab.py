@@ -87,6 +87,7 @@ def test_pruned_counts_are_all_those_above_the_threshold(awkward: Path, tmp_path
     assert not {w: n for w, n in expected.items() if n > least and w not in words}
 
 
+@pytest.mark.slow
 def test_the_file_is_the_same_for_any_workers_and_order_of_files(
     corpus: Path,
     tmp_path: Path,

@@ -79,6 +79,7 @@ def test_a_run_whose_workers_wait_for_a_pipe_ends_and_says_where(
     assert "Traceback" not in shown.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("function", "workers"), [("work_slowly", 2), ("compute", 1)])
 def test_slow_work_is_no_stall(tmp_path: Path, function: str, workers: int) -> None:
     shown = _run(function, workers, tmp_path)

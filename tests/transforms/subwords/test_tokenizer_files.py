@@ -99,7 +99,13 @@ def test_special_tokens_in_text_of_json(files: dict[str, bytes], name: str) -> N
     library.encode_special_tokens = True
     as_text = library.encode(line, add_special_tokens=False).ids
     assert as_text != allowed
-    assert ids_of(tokenizer, [line, "x"])[0] == as_text
+    found = ids_of(tokenizer, [line, "x"])[0]
+    if tokenizer.kind == "unigram":  # the library finds <s> among the pieces all the same
+        special = {tokenizer.ids[token] for token in trained.SPECIAL}
+        assert special & set(as_text)
+        assert special & set(found) <= {tokenizer.special.unknown_id}
+    else:
+        assert found == as_text
     assert ids_of(tokenizer, [line, "x"], allow_special_tokens=True)[0] == allowed
 
 

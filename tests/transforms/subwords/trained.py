@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Iterator
 
 import sentencepiece
@@ -48,13 +49,16 @@ def byte_pairs(pattern: str = "", *, size: int = 600, prefix_space: bool = False
     return model.to_str().encode()
 
 
-def unigram_json(*, size: int = 400) -> bytes:
+def unigram_json(*, size: int = 400, whitespace: bool = False) -> bytes:
     """A Unigram of `tokenizers`, normalized as XLM-RoBERTa and T5 are."""
     model = Tokenizer(models.Unigram())
     model.normalizer = normalizers.Sequence(
         [normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")]
     )
     model.pre_tokenizer = pre_tokenizers.Metaspace()
+    if whitespace:
+        split = pre_tokenizers.WhitespaceSplit()
+        model.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.Metaspace()])
     model.decoder = decoders.Metaspace()
     model.train_from_iterator(
         TEXT,
@@ -89,3 +93,32 @@ def pieces(kind: str = "unigram", *, size: int = 300, **options: object) -> byte
         hard_vocab_limit=False, minloglevel=9, num_threads=1, **options,
     )  # fmt: skip
     return model.getvalue()
+
+
+def ignoring_merges() -> bytes:
+    """A byte-level BPE in which words that are tokens are not merged, as Llama 3."""
+    content = json.loads(byte_pairs(LLAMA3))
+    for word in ("Ġzebra", "quagga"):  # no merges lead to these
+        content["model"]["vocab"][word] = len(content["model"]["vocab"])
+    content["model"]["ignore_merges"] = True
+    return json.dumps(content).encode()
+
+
+def marked_byte_pairs() -> bytes:
+    """A BPE of characters with bytes for unknown ones, as Llama 2 and Mistral."""
+    model = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
+    model.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+    )
+    trained_by = Tokenizer(models.BPE(unk_token="<unk>"))
+    trained_by.pre_tokenizer = pre_tokenizers.Metaspace()
+    octets = [f"<0x{byte:02X}>" for byte in range(256)]
+    trainer = trainers.BpeTrainer(vocab_size=700, special_tokens=SPECIAL, show_progress=False)
+    trained_by.train_from_iterator([line.replace("の", "") for line in TEXT], trainer)
+    learned = json.loads(trained_by.to_str())["model"]
+    content = json.loads(model.to_str())
+    vocab = learned["vocab"]
+    for octet in octets:
+        vocab[octet] = len(vocab)
+    content["model"] |= {"vocab": vocab, "merges": learned["merges"]}
+    return json.dumps(content).encode()

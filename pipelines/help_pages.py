@@ -1,0 +1,200 @@
+"""Help that fits a screen: the commands, and the most used flags of text, images and vocab.
+
+Defaults and choices come from `flag_table.json`, so nothing else is loaded. `--help-all` shows the
+rest, by the parsers themselves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from textwrap import wrap
+
+from recordmill.pipelines.flag_table import read_table
+
+_WIDTH, _FLAG_WIDTH = 80, 27
+_MOST_DEFAULT = 16  # characters
+
+COMMAND_GROUPS = {
+    "Make a dataset": {
+        "text": "raw text to tokenized, masked, sharded TFRecords",
+        "images": "images, with labels, boxes or masks, to sharded TFRecords",
+        "vocab": "a WordPiece vocabulary from text",
+        "plan": "estimate what text or images does, takes and costs; write nothing",
+    },
+    "Look into one": {
+        "inspect": "show what a dataset is, and some of its records",
+        "report": "write a page about a dataset: sizes, classes, masks, examples",
+        "diff": "show what two datasets differ in",
+        "verify": "check every record, count and checksum of a dataset",
+        "bench": "measure the reading speed of a dataset, and where the time goes",
+    },
+    "Set up": {
+        "doctor": "report what is installed, and what will not work",
+        "completion": "print what completes commands and flags in bash, zsh or fish",
+    },
+}
+COMMANDS = {name: what for group in COMMAND_GROUPS.values() for name, what in group.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class HelpPage:
+    """The short help of a command.
+
+    Attributes:
+      usage: behind `recordmill`.
+      groups: title -> ((flag with its value, meaning), …).
+      example: a command line; each item is a line of it.
+      more: what the last line adds.
+    """
+
+    usage: str
+    groups: dict[str, tuple[tuple[str, str], ...]]
+    example: tuple[str, ...]
+    more: str = ""
+
+
+_RUN = (
+    ("--runner=NAME", "this machine, or flink, dataflow, prism"),
+    ("--direct_num_workers=N", "processes; 0: as many as the input is worth"),
+    ("--progress=HOW", ""),
+    ("--report", "end with a page about the dataset"),
+)
+_OUTPUT = (
+    ("--output=DIR", "the folder of the dataset, local or gs://…"),
+    ("--overwrite", "replace the dataset that is there"),
+    ("--splits=NAME:SHARE,…", "such as train:0.9,validation:0.1"),
+    ("--num_shards=N", "of the first split; or --shard_size=200MB"),
+    ("--compression=KIND", ""),
+    ("--max_rejected=SHARE", "of inputs; the run fails above it"),
+)
+PAGES = {
+    "text": HelpPage(
+        "text --input=GLOB --output=DIR --vocab_file=FILE [flags]",
+        {
+            "Input": (
+                ("--input=GLOB", "files, local or gs://…; train=GLOB names a split"),
+                ("--input_format=FORMAT", ""),
+                ("--documents=WHAT", ""),
+                ("--text_field=NAME", "of JSONL, CSV and TSV"),
+                ("--do_lower_case", "and strip accents; must fit the vocabulary"),
+            ),
+            "Examples": (
+                ("--task=TASK", ""),
+                ("--vocab_file=FILE", "the vocabulary; `recordmill vocab` makes one"),
+                ("--max_seq_length=N", "tokens of an example"),
+                ("--dupe_factor=N", "copies of the text, each masked in its own way"),
+                ("--masked_lm_prob=SHARE", "of tokens that are masked"),
+                ("--max_predictions_per_seq=N", "masked tokens of an example, at most"),
+            ),
+            "Output": _OUTPUT,
+            "Run": _RUN,
+        },
+        (
+            "recordmill text --input='wiki/*.txt.gz' --output=gs://bucket/wiki \\",
+            "  --vocab_file=vocab.txt --splits=train:0.99,validation:0.01",
+        ),
+        "recordmill plan text: an estimate",
+    ),
+    "images": HelpPage(
+        "images --input=FOLDER --output=DIR [flags]",
+        {
+            "Input": (
+                ("--input=GLOB", "images, folders, archives or idx files"),
+                ("--layout=LAYOUT", "how they are arranged: coco, yolo, voc…"),
+                ("--annotations=FILE", "a table, COCO's .json, Pascal VOC's folder"),
+                ("--masks=GLOB", "mask images, paired with images by name"),
+                ("--label_field=NAME", "the column of labels of a table"),
+            ),
+            "Records": (
+                ("--task=TASK", "or detection, segmentation"),
+                ("--format=NAME", "whose features: tfds, imagenet, unet…"),
+                ("--image_size=224x224", "unset keeps all sizes"),
+                ("--resize=HOW", ""),
+                ("--encoding=FORMAT", ""),
+                ("--augmentations=LIST", "such as flip,rotate(20),brightness"),
+                ("--copies=N", "augmented copies of each image"),
+            ),
+            "Output": _OUTPUT,
+            "Run": _RUN,
+        },
+        (
+            "recordmill images --input=photos --output=ds --image_size=224x224 \\",
+            "  --resize=crop --splits=train:0.9,validation:0.1",
+        ),
+        "recordmill plan images: an estimate",
+    ),
+    "vocab": HelpPage(
+        "vocab --input=GLOB --output=FILE [flags]",
+        {
+            "Input": (
+                ("--input=GLOB", "files, local or gs://…"),
+                ("--input_format=FORMAT", ""),
+                ("--text_field=NAME", "of JSONL, CSV and TSV"),
+                ("--do_lower_case", "and strip accents"),
+            ),
+            "Vocabulary": (
+                ("--output=FILE", "local or gs://…"),
+                ("--overwrite", "replace the file that is there"),
+                ("--vocab_size=N", "tokens, at most, special ones included"),
+                ("--special_tokens=TOKEN,…", "the first of the file"),
+                ("--min_count=N", "rarer parts of words are no tokens"),
+                ("--max_unique_chars=N", "single characters; Chinese needs more"),
+            ),
+            "Run": _RUN[:2],
+        },
+        ("recordmill vocab --input='wiki/*.txt.gz' --output=vocab.txt",),
+    ),
+}
+
+
+def main_help() -> str:
+    """Returns the help of `recordmill`."""
+    lines = ["usage: recordmill COMMAND [flags]", ""]
+    lines.append("Raw text and images to sharded TFRecords for training, and what is in them.")
+    for title, commands in COMMAND_GROUPS.items():
+        lines += ["", f"{title}:", *(f"  {name:<11} {what}" for name, what in commands.items())]
+    return "\n".join(
+        [
+            *lines,
+            "",
+            "Example:",
+            "  recordmill vocab --input='wiki/*.txt' --output=vocab.txt",
+            "  recordmill text --input='wiki/*.txt' --output=ds --vocab_file=vocab.txt",
+            "  recordmill inspect ds --vocab_file=vocab.txt",
+            "",
+            "recordmill COMMAND --help shows its flags, recordmill --version the version.",
+            "Exit status: 0 done, 1 failed, 2 wrong usage, 130 stopped by Ctrl-C.",
+        ]
+    )
+
+
+def page_help(name: str) -> str:
+    """Returns the short help of a command that has one."""
+    page, flags = PAGES[name], read_table()[name]
+    lines = [f"usage: recordmill {page.usage}", "", f"{_sentence(name)}"]
+    for title, rows in page.groups.items():
+        lines += ["", f"{title}:"]
+        for shown, meaning in rows:
+            known = flags[shown.partition("=")[0]]
+            text = meaning or ", ".join(filter(None, known["values"]))
+            if known["default"] != "false" and 0 < len(known["default"]) <= _MOST_DEFAULT:
+                text += f" [{known['default']}]"
+            first, *more_lines = wrap(text, _WIDTH - _FLAG_WIDTH - 3)
+            lines.append(f"  {shown:<{_FLAG_WIDTH}} {first}")
+            lines += [f"  {'':<{_FLAG_WIDTH}} {line}" for line in more_lines]
+    more = f"; {page.more}" if page.more else ""
+    return "\n".join(
+        [
+            *lines,
+            "",
+            "Example:",
+            *(f"  {line}" for line in page.example),
+            "",
+            f"--help-all shows all flags{more}.",
+        ]
+    )
+
+
+def _sentence(name: str) -> str:
+    text = COMMANDS[name]
+    return f"{text[0].upper()}{text[1:]}."

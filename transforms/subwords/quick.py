@@ -1,0 +1,97 @@
+"""A tokenizer whose kernels do most lines, and whose library does the others: the same ids.
+
+The library gets the lines that contain the spelling of an added token, which it finds before it
+cuts words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from recordmill.records.arrays import Bools
+from recordmill.transforms.sources.lines import Lines
+from recordmill.transforms.subwords.preparation import Preparation
+from recordmill.transforms.subwords.remembered import WordMemoryTokenizer
+from recordmill.transforms.subwords.tokenizer import LineTokenizer, Tokens
+from recordmill.transforms.subwords.word_models import Model
+
+
+class QuickTokenizer:
+    """A `LineTokenizer`.
+
+    Args:
+      model: of the tokenizer.
+      preparation: what is done to lines first.
+      library: returns the library's `LineTokenizer`; it is called when a line first needs it.
+      spellings: of the tokens with which a line goes to the library.
+      searches_prepared: also where it has one of them only once it is prepared.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        preparation: Preparation,
+        library: Callable[[], LineTokenizer],
+        spellings: Sequence[str],
+        *,
+        searches_prepared: bool = False,
+    ) -> None:
+        self._memory = WordMemoryTokenizer(model)
+        self._preparation = preparation
+        self._make_library = library
+        self._library: LineTokenizer | None = None
+        if searches_prepared:
+            spellings = [*spellings, *(text.replace(" ", "▁") for text in spellings)]
+        longest_first = sorted(filter(None, spellings), key=len, reverse=True)
+        self._pattern = re.compile(b"|".join(re.escape(text.encode()) for text in longest_first))
+        self._searches = bool(longest_first)
+        self._searches_prepared = searches_prepared and self._searches
+
+    def clear(self) -> None:
+        """Removes all words from the memory."""
+        self._memory.clear()
+
+    def tokenize(self, lines: Lines) -> Tokens:
+        """See `LineTokenizer`."""
+        slow = self._with_added_tokens(lines)
+        if not slow.any() and not self._searches_prepared:
+            return self._memory.tokenize(self._preparation.apply(lines))
+        if self._searches_prepared:
+            slow |= self._with_added_tokens(self._preparation.apply(lines))
+        if self._library is None:
+            self._library = self._make_library()
+        quick = self._memory.tokenize(self._preparation.apply(lines.select(~slow)))
+        return _merge(quick, self._library.tokenize(lines.select(slow)), slow)
+
+    def _with_added_tokens(self, lines: Lines) -> Bools:
+        """Returns `[num_lines] bool`: lines that may contain an added token."""
+        found = np.zeros(len(lines), np.bool_)
+        if not self._searches or not len(lines):
+            return found
+        if (np.diff(lines.starts) < 0).any():
+            for i in range(len(lines)):
+                found[i] = self._pattern.search(lines[i]) is not None
+            return found
+        begin, end = int(lines.starts[0]), int(lines.ends.max())
+        data = memoryview(lines.buffer)[begin:end]  # type: ignore[arg-type]
+        for match in self._pattern.finditer(data):
+            # A match over the end of a line may hide another: both its lines count.
+            places = np.array([match.start(), match.end() - 1]) + begin
+            found[np.maximum(np.searchsorted(lines.starts, places, side="right") - 1, 0)] = True
+        return found
+
+
+def _merge(first: Tokens, second: Tokens, is_second: Bools) -> Tokens:
+    """Returns the tokens of lines of which some are in `first` and some in `second`, in order."""
+    sizes = np.empty(len(is_second), np.int64)
+    begins = np.empty(len(is_second), np.int64)
+    both = ((first, ~is_second, 0), (second, is_second, len(first.ids)))
+    for tokens, mine, offset in both:
+        sizes[mine] = np.diff(tokens.row_splits)
+        begins[mine] = tokens.row_splits[:-1] + offset
+    splits = np.concatenate([[0], np.cumsum(sizes)])
+    index = np.repeat(begins - splits[:-1], sizes) + np.arange(splits[-1])
+    return Tokens(np.concatenate([first.ids, second.ids])[index], splits)

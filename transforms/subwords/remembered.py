@@ -1,0 +1,290 @@
+"""Lines -> ids by a memory of words: each distinct word meets the model once.
+
+Text repeats its words. A kernel cuts lines into words (`word_ends.py`), looks each up in a bounded
+hash table, and gives new ones to the model (`word_models.py`). When the table is full
+it starts anew, which changes speed and nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from recordmill.records.arrays import Bytes, Int32s, Int64s
+from recordmill.records.codec.jit import kernel
+from recordmill.records.hashing import FNV_OFFSET, GOLDEN, U64
+from recordmill.transforms.sources.lines import Lines
+from recordmill.transforms.subwords.best_path import Float64s, Path
+from recordmill.transforms.subwords.tokenizer import Tokens
+from recordmill.transforms.subwords.word_ends import word_end
+from recordmill.transforms.subwords.word_models import (
+    BPE,
+    UNIGRAM,
+    Model,
+    Room,
+    by_merges,
+    by_path,
+)
+
+MAX_WORDS = 1 << 18
+_SLOTS = 2 * MAX_WORDS
+_FIRST_SLOTS = 1 << 13  # the table of short words grows: a small one stays in the caches
+POOL_BYTES = 1 << 22
+_SHORT_BYTES = 15  # most words: they fit into two numbers, which are compared at once
+MAX_WORD_BYTES = 256  # a longer word is hardly met again, and is not remembered
+_ROUNDING = 2.4e-7  # twice what a sum of 32 bits may be off, relative to it
+
+
+class Memory(NamedTuple):
+    """The words met so far.
+
+    Attributes:
+      short: `[slots, 4] uint64`, a hash table of words of at most 15 bytes: the key in two
+        numbers, its first two ids, and its number and how many ids it has.
+      long: `[slots] int32`, a hash table of others: the number of a word, -1 for none.
+      words: `[MAX_WORDS, 4] int64`: start and bytes in `pool`, start and number in `ids`.
+      pool: `[POOL_BYTES] uint8`.
+      ids: `[POOL_BYTES] int32`.
+      margins: `[MAX_WORDS] float64`: see `best_path`; negative: never trust it.
+      scores: `[MAX_WORDS] float64`: of the word's best path.
+      used: `[3] int64`: words, bytes of the pool, ids.
+    """
+
+    short: U64
+    long: Int32s
+    words: Int64s
+    pool: Bytes
+    ids: Int32s
+    margins: Float64s
+    scores: Float64s
+    used: Int64s
+
+
+@kernel
+def _pack(text: Bytes, at: int, end: int) -> tuple[np.uint64, np.uint64]:
+    """Returns a word of at most 15 bytes as a key of two numbers, of which the second is not 0."""
+    low, high = np.uint64(0), np.uint64(end - at) << np.uint64(56)
+    shift = np.uint64(0)
+    for i in range(at, min(end, at + 8)):
+        low |= np.uint64(text[i]) << shift
+        shift += np.uint64(8)
+    shift = np.uint64(0)
+    for i in range(at + 8, end):
+        high |= np.uint64(text[i]) << shift
+        shift += np.uint64(8)
+    return low, high
+
+
+@kernel
+def _probe(short: U64, low: np.uint64, high: np.uint64) -> np.int64:
+    """Returns the slot of a key, or the free one where it belongs."""
+    mask = np.int64(short.shape[0] - 1)
+    hashed = (low ^ (high >> np.uint64(40)) ^ (high * GOLDEN)) * GOLDEN
+    slot = np.int64(hashed >> np.uint64(36)) & mask
+    while short[slot, 1] != 0 and (short[slot, 0] != low or short[slot, 1] != high):
+        slot = (slot + 1) & mask
+    return slot
+
+
+@kernel
+def _probe_long(
+    text: Bytes, at: int, end: int, long: Int32s, words: Int64s, pool: Bytes
+) -> np.int64:
+    """Returns the slot of a word of 16 bytes or more, or the free one where it belongs."""
+    hashed = FNV_OFFSET
+    for i in range(at, end):
+        hashed = (hashed ^ np.uint64(text[i])) * GOLDEN
+    slot = np.int64((hashed ^ (hashed >> np.uint64(29))) & np.uint64(_SLOTS - 1))
+    while long[slot] >= 0:
+        begin = words[long[slot], 0]
+        same = words[long[slot], 1] == end - at
+        i = 0
+        while same and i < end - at:
+            same = pool[begin + i] == text[at + i]
+            i += 1
+        if same:
+            break
+        slot = (slot + 1) & (_SLOTS - 1)
+    return slot
+
+
+@kernel
+def _clear(memory: Memory) -> None:
+    memory.short[:] = 0
+    memory.long[:] = -1
+    memory.used[:] = 0
+
+
+@kernel
+def _learn(text: Bytes, at: int, end: int, model: Model, memory: Memory, room: Room) -> int:
+    """Gives a new word to the model and remembers it; returns its number."""
+    short, long, words, pool, known, margins, scores, used = memory
+    full = used[0] >= MAX_WORDS or 4 * used[0] >= 3 * short.shape[0]
+    if full or used[1] + end - at > POOL_BYTES or used[2] + end - at > POOL_BYTES:
+        _clear(memory)
+    word, first = used[0], used[2]
+    if model.kind == BPE:
+        count = by_merges(text, at, end, model, room, known, first)
+    else:
+        count = by_path(text, at, end, model, room, known, first, 0.0, False)
+        margins[word] = room.result[0]
+        scores[word] = room.result[1]
+    words[word, 0] = used[1]
+    words[word, 1] = end - at
+    words[word, 2] = first
+    words[word, 3] = count - first
+    used[0] += 1
+    used[2] = count
+    if end - at > _SHORT_BYTES:
+        long[_probe_long(text, at, end, long, words, pool)] = word
+        pool[used[1] : used[1] + end - at] = text[at:end]
+        used[1] += end - at
+        return word
+    low, high = _pack(text, at, end)
+    slot = _probe(short, low, high)
+    short[slot, 0] = low
+    short[slot, 1] = high
+    if count > first:
+        short[slot, 2] = np.uint64(known[first])
+    if count > first + 1:
+        short[slot, 2] |= np.uint64(known[first + 1]) << np.uint64(32)
+    short[slot, 3] = np.uint64(word) << np.uint64(16) | np.uint64(count - first)
+    return word
+
+
+@kernel
+def _copy_short(old: U64, new: U64) -> None:
+    for i in range(old.shape[0]):
+        if old[i, 1] != 0:
+            new[_probe(new, old[i, 0], old[i, 1])] = old[i]
+
+
+@kernel
+def _is_fragile(before: float, size: int, margin: float, score: float) -> bool:
+    """Tells whether what stands before a word may decide how it is segmented."""
+    return margin <= (size + 4) * _ROUNDING * (abs(before) + abs(score) + 20.0)
+
+
+@kernel
+def _join_unknown(ids: Int32s, begin: int, first: int, count: int, unknown_id: int) -> int:
+    """Removes the first token of a word where it and the token before it are unknown."""
+    if not begin < first < count or ids[first] != unknown_id or ids[first - 1] != unknown_id:
+        return count
+    for i in range(first, count - 1):
+        ids[i] = ids[i + 1]
+    return count - 1
+
+
+@kernel
+def _encode(
+    text: Bytes, starts: Int64s, ends: Int64s, first_line: int, model: Model, memory: Memory,
+    room: Room, ids: Int32s, splits: Int64s,
+) -> int:  # fmt: skip
+    """Fills `ids` and `splits` from a line on; returns the line at which the table should grow."""
+    # Loops read arrays from local names: to take an array out of a tuple counts references.
+    short, long, words, pool, known, margins, totals, used = memory
+    most = short.shape[0] // 2 if short.shape[0] < _SLOTS else MAX_WORDS + 1
+    cut, classes, scores = model.cut, model.classes, model.pieces.scores
+    single, merging = model.single, model.kind == BPE
+    count = splits[first_line]
+    for line in range(first_line, starts.shape[0]):
+        if used[0] > most:
+            return line
+        at, end = starts[line], ends[line]
+        splits[line] = count
+        before = np.float64(0.0)
+        while at < end:
+            stop = word_end(text, at, end, cut, classes)
+            first = count
+            word = -1
+            if stop - at <= _SHORT_BYTES:
+                low, high = _pack(text, at, stop)
+                slot = _probe(short, low, high)
+                if short[slot, 1] != 0:
+                    number = np.int64(short[slot, 3])
+                    word = number >> 16
+                    if number & 0xFFFF <= 2 and not single:
+                        pair = short[slot, 2]
+                        ids[count] = np.int32(pair & np.uint64(0x7FFFFFFF))
+                        ids[count + 1] = np.int32(pair >> np.uint64(32))
+                        count += number & 0xFFFF
+                        at = stop
+                        if model.fuse_words:
+                            count = _join_unknown(ids, splits[line], first, count, model.unknown_id)
+                        continue
+            elif stop - at <= MAX_WORD_BYTES:
+                word = long[_probe_long(text, at, stop, long, words, pool)]
+            if word < 0 and stop - at <= MAX_WORD_BYTES:
+                word = _learn(text, at, stop, model, memory, room)
+            if single and word >= 0 and _is_fragile(before, stop - at, margins[word], totals[word]):
+                word = -1
+            if word >= 0:
+                begin = words[word, 2]
+                for i in range(begin, begin + words[word, 3]):
+                    ids[count] = known[i]
+                    count += 1
+                    if single:
+                        before = np.float64(np.float32(scores[known[i]] + before))
+            elif merging:
+                count = by_merges(text, at, stop, model, room, ids, count)
+            else:
+                count = by_path(text, at, stop, model, room, ids, count, before, single)
+                before = room.result[1]
+            if model.fuse_words:
+                count = _join_unknown(ids, splits[line], first, count, model.unknown_id)
+            at = stop
+        splits[line + 1] = count
+    return starts.shape[0]
+
+
+class WordMemoryTokenizer:
+    """A `LineTokenizer` of a model and a memory of words: 40 MB, of which new ones are not touched.
+
+    Args:
+      model: of the tokenizer; lines must be normalized as it wants them.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._memory = Memory(
+            short=np.zeros((_FIRST_SLOTS, 4), np.uint64),
+            long=np.full(_SLOTS, -1, np.int32),
+            words=np.empty((MAX_WORDS, 4), np.int64),
+            pool=np.empty(POOL_BYTES, np.uint8),
+            ids=np.empty(POOL_BYTES, np.int32),
+            margins=np.empty(MAX_WORDS, np.float64),
+            scores=np.empty(MAX_WORDS, np.float64),
+            used=np.zeros(3, np.int64),
+        )
+
+    def clear(self) -> None:
+        """Removes all words."""
+        _clear(self._memory)
+
+    def tokenize(self, lines: Lines) -> Tokens:
+        """See `LineTokenizer`."""
+        lengths = lines.ends - lines.starts
+        most = int(lengths.max(initial=0)) + 1
+        ids = np.empty(int(lengths.sum()) + 2, np.int32)
+        splits = np.zeros(len(lines) + 1, np.int64)
+        of_path = most if self._model.kind == UNIGRAM else 1
+        path = Path(
+            np.empty(of_path), np.empty(of_path), np.empty(of_path, np.int64),
+            np.empty(of_path, np.int32),
+        )  # fmt: skip
+        room = Room(np.empty(most, np.int32), np.empty(most, np.int64), path, np.empty(2))
+        # Bytes of a file cannot be written to, others can: for both, one kernel is compiled.
+        text = lines.buffer.view()
+        text.flags.writeable = False
+        line = 0
+        while line < len(lines):
+            line = _encode(
+                text, lines.starts, lines.ends, line, self._model, self._memory, room,
+                ids, splits,
+            )  # fmt: skip
+            if line < len(lines):
+                larger = np.zeros((2 * len(self._memory.short), 4), np.uint64)
+                _copy_short(self._memory.short, larger)
+                self._memory = self._memory._replace(short=larger)
+        return Tokens(ids[: splits[-1]].copy(), splits)
