@@ -24,7 +24,14 @@ _ROWS = {
     "inputs": "inputs_segmentation",
     "targets": "targets_segmentation",
     "labels": "",
+    "encoder_input_ids": "",
     "decoder_input_ids": "",
+}
+# Features of rows -> the feature that is 1 on their padding, in Cerebras' form of T5.
+_PADDING = {
+    "encoder_input_ids": "encoder_mask",
+    "decoder_input_ids": "decoder_mask",
+    "labels": "decoder_mask",
 }
 _LENGTHS = ("input_mask", "attention_mask")
 _SHORT = 16  # a feature with fewer values, such as a class of `labels`, is no row of tokens
@@ -134,6 +141,14 @@ def _word_of(vocabulary: Sequence[str] | None) -> Callable[[Any], str]:
 def row_length(values: Mapping[str, Any], name: str) -> int:
     """Returns the number of tokens in a row, without the padding at its end."""
     row, groups = values[name], values.get(_ROWS[name], ())
+    padding = values.get(_PADDING.get(name, ""), ())
+    if len(padding) and len(padding) == len(row):
+        return int(np.count_nonzero(np.asarray(padding) == 0))
+    if name in ("input_ids", "labels") and "labels" in values and "input_mask" in values:
+        # Of causal models the mask is 1 where there is a label, so the last token has none.
+        labelled = np.flatnonzero(values["input_mask"])
+        last = int(labelled[-1]) + 1 if len(labelled) else 0
+        return min(last + 1, len(row)) if name == "input_ids" else last
     for mask in _LENGTHS:
         if name.startswith("input") and len(values.get(mask, ())) == len(row):
             # Ones of a mask of the loss begin after the prompt: the last one ends the row.
