@@ -121,8 +121,12 @@ def _origin(manifest: Manifest) -> Iterator[tuple[str, str]]:
     if inputs:
         yield "input", ", ".join(map(str, inputs[:3])) + (", …" if len(inputs) > 3 else "")
     if "vocabulary_size" in config:
-        yield "tokenizer", f"WordPiece, {config['vocabulary_size']:,} tokens"
+        kind = str(config.get("tokenizer") or "WordPiece")
+        yield "tokenizer", f"{kind}, {config['vocabulary_size']:,} tokens"
     yield "seed", str(config.get("seed"))
     yield "made with", ", ".join(f"{k} {v}" for k, v in sorted(manifest.versions.items()))
     rejected = manifest.counts.get("rejected") or {}
     yield "rejected", ", ".join(f"{k} {v:,}" for k, v in rejected.items()) or "nothing"
+    dropped = manifest.counts.get("dropped") or {}
+    if dropped:
+        yield "dropped", ", ".join(f"{k} {v:,}" for k, v in dropped.items())

@@ -17,9 +17,9 @@ def read_vocabulary(path: str, records: RecordFiles) -> Sequence[str] | None:
     """
     if not path:
         return None
-    from recordmill.transforms.text.tokenization import Vocabulary
+    from recordmill.transforms.text.tokenizer_files import read_tokenizer
 
-    vocabulary = Vocabulary.from_bytes(_read(path), path)
+    _, vocabulary = read_tokenizer(path, _read)
     written = records.manifest.config.get("vocabulary_blake2b") if records.manifest else None
     if written not in (None, vocabulary.checksum):
         raise UsageError(

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from recordmill.pipelines import launch
 from recordmill.pipelines.command_line import main
 from recordmill.pipelines.planning import text_planner
 from recordmill.records.errors import RunError
@@ -80,7 +81,8 @@ def run(planted: Planted, output: Path, *flags: str, workers: int = 1) -> int:
         f"--output={output}", "--task=mlm", "--max_seq_length=64", "--max_predictions_per_seq=10",
         "--dupe_factor=1", "--num_shards=2", f"--direct_num_workers={workers}", "--list_dropped",
     )  # fmt: skip
-    return main(["text", *plain, *flags])
+    names = {flag.partition("=")[0] for flag in flags}
+    return main(["text", *(f for f in plain if f.partition("=")[0] not in names), *flags])
 
 
 def positions(folder: Path) -> list[list[int]]:
@@ -261,3 +263,63 @@ def test_the_plan_names_the_phases_and_their_time(
     arguments += ["--task=mlm", "--dupe_factor=1", "--max_seq_length=64", "--output=none"]
     assert main(["plan", "text", *arguments, "--deduplicate=near"]) == 0
     assert "compare" in capsys.readouterr().out
+
+
+def test_progress_shows_the_phases_in_order(
+    planted: Planted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What `recordmill text` shows while it hashes, while it compares, and when it reads."""
+    shown: list[list[tuple[str, bool]]] = []
+    phases: list[Callable[[], Any]] = []
+
+    class Watched(launch.Progress):
+        def __enter__(self) -> Watched:
+            phases.append(self.phases)
+            super().__enter__()
+            return self
+
+    def watching(owner: Any, name: str) -> None:
+        work = getattr(owner, name)
+
+        def watched(*arguments: Any, **more: Any) -> Any:
+            shown.append([(phase.name, phase.done < phase.total) for phase in phases[0]()])
+            return work(*arguments, **more)
+
+        monkeypatch.setattr(owner, name, watched)
+
+    monkeypatch.setattr(launch, "Progress", Watched)
+    watching(fingerprinting.Fingerprinter, "_write")
+    watching(find_duplicates, "compare_part")
+    watching(Scatterer, "_write_run")
+    assert run(planted, tmp_path / "ds", "--deduplicate=exact") == 0
+    unfinished = [next(name for name, waits in each if waits) for each in shown]
+    assert list(dict.fromkeys(unfinished)) == ["fingerprint", "compare", "read"]
+
+
+@pytest.mark.parametrize("how", ["exact", "near"])
+def test_documents_that_are_read_in_parts_are_compared_as_a_whole(
+    planted: Planted, how: str, tmp_path: Path
+) -> None:
+    """Of three documents of 3 MB, the second differs at its end alone, or in all its words."""
+    lines = [" ".join(f"{WORDS[i % 40]}{i % 997}" for i in range(n, n + 60)) for n in range(9000)]
+    other = (
+        [*lines[:-1], "another end"]
+        if how == "exact"
+        else ["x".join(line.split(" ")) for line in lines]
+    )
+    texts = ["\n".join(each) for each in (lines, other, ["between"], lines)]
+    (tmp_path / "long.txt").write_text("\n\n".join(texts) + "\n", encoding="utf-8")
+    output = tmp_path / "ds"
+    assert run(planted, output, f"--input={tmp_path}/long.txt", f"--deduplicate={how}") == 0
+    (line,) = dropped(output)
+    assert line["position"] == sum(len(text) + 2 for text in texts[:3])
+    assert line["duplicate_of"] == {"source": "long.txt", "position": 0}
+    assert counts(output)["documents_written"] == 3
+
+
+def test_inspect_says_how_many_were_dropped(
+    planted: Planted, finished: Callable[[str], Finished], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["inspect", str(finished("exact").output)]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"dropped duplicate {len(planted.equal)}" in shown
