@@ -126,6 +126,7 @@ class BarDisplay(Display):
         return _Bar(
             file=_StandardError(),
             leave=False,
+            ncols=_columns(),
             desc=standing.phase.name,
             **_layout(standing, _BAR, _STAGE_BAR),
         )

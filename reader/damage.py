@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from recordmill.reader.byte_offset_dataset import open_records
 from recordmill.reader.record_ranges import Ints
+from recordmill.reader.remote_shards import unreadable_in
 from recordmill.reader.shard_files import (
     OVERHEAD_BYTES,
     WrongLength,
@@ -110,11 +111,14 @@ def unreadable_records(
       RunError: the shard is gone.
     """
     bounds = np.append(offsets, size)
+    if not compression and not is_local(path):
+        found = unreadable_in(path, bounds)
+        return [UnreadableRecord(path, record, int(offsets[record]), why) for record, why in found]
     unreadable: list[UnreadableRecord] = []
     record = 0
     while record < len(offsets):
         begin = 0 if compression else int(offsets[record])
-        wrong = None if compression or not is_local(path) else _wrong_length(path, bounds[record:])
+        wrong = None if compression else _wrong_length(path, bounds[record:])
         count = wrong.record if wrong else len(offsets) - record
         first = first_unreadable_record(path, compression, first=record, count=count, offset=begin)
         if not first and wrong:

@@ -112,8 +112,7 @@ class RecordTable:
           RunError: the shard is gone, or has changed since the table was opened.
         """
         descriptor = self._open(shard)
-        bounds = self._offsets.bounds(shard, first, 1)
-        at, end = int(bounds[0]), int(bounds[1])
+        at, end = self._offsets.group(shard, first)
         for _ in range(first % self._offsets.every):
             at += OVERHEAD_BYTES + _length(os.pread(descriptor, HEADER_BYTES, at), end - at)
         if self._offsets.every > 1:

@@ -155,6 +155,13 @@ class RecordOffsets:
         """Returns the byte offset to begin at, and how many records to skip from there."""
         return self._offsets[self._bases[shards] + firsts // self.every], firsts % self.every
 
+    def group(self, shard: int, record: int) -> tuple[int, int]:
+        """Returns where the group of `every` records begins and ends that holds a record."""
+        at = int(self._bases[shard]) + record // self.every
+        is_last = at + 1 == self._bases[shard + 1]
+        end = self._sizes[shard] if is_last else self._offsets[at + 1]
+        return int(self._offsets[at]), int(end)
+
     def bounds(self, shard: int, first: int, count: int) -> Ints:
         """Returns where the groups of `every` records lie that hold some records of a shard.
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from recordmill.reader.record_ranges import Ints, RecordOffsets
+from recordmill.reader.shard_files import is_local
 from recordmill.reader.shard_guard import ShardGuard
 from recordmill.records.schema import Schema
 
@@ -35,6 +36,11 @@ class RecordSource:
     def skips_records(self) -> bool:
         """True where a read range may begin behind the byte at which reading begins."""
         return self.record_offsets is None or self.record_offsets.every > 1
+
+    @property
+    def is_remote(self) -> bool:
+        """True where some uncompressed shards are not on a local disk; see `remote_shards.py`."""
+        return self.record_offsets is not None and not all(map(is_local, self.paths))
 
     def find(self, shards: Ints, firsts: Ints) -> tuple[Ints, Ints]:
         """Returns the bytes to begin at, and the records to skip from there, `[n] int64` each.

@@ -18,10 +18,16 @@ from recordmill.reader.features import in_graph
 from recordmill.reader.one_line_errors import check_in_graph
 from recordmill.reader.order import FILLER, Order
 from recordmill.reader.record_ranges import Ints
+from recordmill.reader.remote_shards import cut_records, read_bytes
 from recordmill.reader.source import RecordSource
+from recordmill.records.errors import RunError
 
 _RANGES_AT_ONCE = 8
 _SMALL_BUFFER_BYTES = 1 << 16
+_UNREADABLE = (
+    "every record must be readable, and one is not: {}; copy the shard again, or read without it "
+    "by on_error='skip_record'"
+)
 _SHARD, _OFFSET, _SKIP, _COUNT, _FIRST = range(5)  # columns of WindowArrays.read_ranges
 
 
@@ -143,6 +149,9 @@ class _RangeReader:
           read_range: `[5] int64`, a row of `WindowArrays.read_ranges`.
           stride: `[] int64`.
         """
+        if self._source.is_remote:
+            once = tf.data.Dataset.from_tensors(read_range)
+            return once.map(in_graph(lambda each: self._read_remote(each, stride)))
         records = records_from(
             self._paths[read_range[_SHARD]], self._source.compression, read_range[_OFFSET],
             self._buffer_bytes,
@@ -165,6 +174,31 @@ class _RangeReader:
             )
 
         return block.map(fill)
+
+    def _read_remote(self, read_range: tf.Tensor, stride: tf.Tensor) -> tf.Tensor:
+        """Returns `[stride] string`; an error where a record cannot be read."""
+        kinds = [tf.string, tf.string]
+        arrays = tf.numpy_function(self._cut_remote, [read_range], kinds, stateful=False)
+        records, problem = tf.ensure_shape(arrays[0], [None]), tf.ensure_shape(arrays[1], [])
+        with tf.control_dependencies(check_in_graph(tf.equal(problem, ""), problem)):
+            missing = stride - tf.size(records, tf.int64)
+            return tf.pad(records, [[0, missing]], constant_values="")
+
+    def _cut_remote(self, read_range: Ints) -> tuple[Any, bytes]:
+        """Returns the records of a range, and why one cannot be read, b"" where all can."""
+        shard, _, skip, count, first = map(int, read_range)
+        path, offsets = self._source.paths[shard], self._source.record_offsets
+        assert offsets is not None  # what is compressed is read by TensorFlow
+        bounds = offsets.bounds(shard, first, count)
+        try:
+            data = read_bytes(path, int(bounds[0]), int(bounds[-1]))
+        except RunError as error:
+            return np.array([], object), str(error).encode()
+        records, problem = cut_records(data, skip=skip, count=count)
+        if problem:
+            named = f"{path}: record {first + len(records)}: {problem}"
+            return np.array([], object), _UNREADABLE.format(named).encode()
+        return np.array(records, object), b""
 
     def _fill_up(self, records: tf.Tensor, read_range: tf.Tensor, stride: tf.Tensor) -> tf.Tensor:
         """Returns the records and empty strings; an error where the range ended too early."""
@@ -201,7 +235,4 @@ class _RangeReader:
         unreadable = first_unreadable_record(
             path, self._source.compression, first=first - skip, count=skip + count, offset=offset
         )
-        return (
-            f"every record must be readable, and one is not: {unreadable or path}; copy the shard "
-            "again, or read without it by on_error='skip_record'"
-        ).encode()
+        return _UNREADABLE.format(unreadable or path).encode()

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from recordmill.transforms.storage import files, google_storage
 
 from .cloud_storage import BUCKET, SILENT_SECONDS, Cloud, after, breaking, cloud, once, only
 from .pipelines.jobs import CASES, JobCase, shard_bytes
+from .reader.small_datasets import write_numbers
 
 __all__ = ["cloud"]
 
@@ -407,3 +409,21 @@ class TestJobs:
         assert main([stored.case.command, *output_none]) == 2
         line = capsys.readouterr().err.splitlines()[-1]
         assert line.endswith("cannot be written: no such file or bucket")
+
+
+def test_a_dataset_on_gs_is_inspected_and_reported(
+    cloud: Cloud, place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    local = write_numbers(tmp_path / "ds", [5, 7], validation=[3])
+    for path in (path for path in local.rglob("*") if path.is_file()):
+        files.write_bytes(f"{place}/{path.relative_to(local)}", path.read_bytes())
+    assert main(["inspect", place, "--record=train:9", "--record=validation:2"]) == 0
+    shown = capsys.readouterr().out
+    assert "12 records, 2 shards" in shown
+    assert '"record 9"' in shown
+    assert '"record 14"' in shown
+    assert main(["inspect", place, "--where=id==11"]) == 0
+    assert '"record 11"' in capsys.readouterr().out
+    assert main(["report", place, f"--html={place}/page.html"]) == 0
+    assert b"Copies and leaks" in files.read_bytes(f"{place}/page.html")
+    assert main(["diff", place, str(local)]) == 0

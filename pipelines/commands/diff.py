@@ -6,19 +6,24 @@ Exit status 0: in nothing; 1: in something, or a record is broken; 2: wrong usag
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from recordmill.pipelines.arguments import Parser
 from recordmill.pipelines.flags import Flags
+from recordmill.pipelines.inspection.example_lines import example_lines
 from recordmill.pipelines.inspection.overview import inferred_schema
 from recordmill.pipelines.inspection.record_differences import OneSided, different_records
 from recordmill.pipelines.inspection.record_files import RecordFiles, open_records, read_description
+from recordmill.pipelines.inspection.styles import Style
 from recordmill.pipelines.inspection.value_differences import value_differences
+from recordmill.reader.examples import parse_any
 from recordmill.records.errors import UsageError
 from recordmill.records.manifest import STATISTICS_PATH
 from recordmill.transforms.storage import files
+
+_LINE = 160
 
 
 @dataclass(frozen=True)
@@ -72,17 +77,32 @@ def _described(records: RecordFiles) -> dict[str, Any]:
     return content
 
 
-def _lines(values: list[tuple[str, str, str]], records: Mapping[str, Any] | None) -> Iterator[str]:
+def _lines(
+    values: list[tuple[str, str, str]],
+    records: Mapping[str, Any] | None,
+    datasets: Sequence[RecordFiles],
+) -> Iterator[str]:
     width = max((len(path) for path, _, _ in values), default=0)
     for path, one, other in values:
         yield f"{path:<{width}}  {one}  ->  {other}"
     if records:
-        for side in ("only_in_a", "only_in_b"):
+        for side, dataset in zip(("only_in_a", "only_in_b"), datasets, strict=True):
             found = records[side]
             if found["count"]:
                 some = ", ".join(found["examples"])
                 yield f"{found['count']:,} records {side.replace('_', ' ')}, such as {some}"
+                for name in found["examples"]:
+                    yield from _sample(dataset, name)
         yield f"{records['in_both']:,} records in both"
+
+
+def _sample(dataset: RecordFiles, name: str) -> Iterator[str]:
+    """Yields the lines of a record, each cut to what fits a wide terminal."""
+    split, _, number = name.rpartition(":")
+    record = dataset.record(split, int(number))
+    values, plain = parse_any(record.data), Style(colors=False)
+    for line in example_lines(record, values, dataset.schema, None, plain):
+        yield "  " + (line if len(line) <= _LINE else f"{line[:_LINE]}…")
 
 
 def _side(found: OneSided) -> dict[str, Any]:
@@ -110,5 +130,5 @@ def main(arguments: list[str]) -> int:
         named = [{"path": path, "a": a, "b": b} for path, a, b in values]
         print(json.dumps({"values": named, "records": records}, indent=1, ensure_ascii=False))
     else:
-        print("\n".join(_lines(values, records)) or "no difference")
+        print("\n".join(_lines(values, records, (first, second))) or "no difference")
     return int(differ)

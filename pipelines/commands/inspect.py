@@ -19,7 +19,7 @@ from recordmill.pipelines.inspection.example_lines import example_json, example_
 from recordmill.pipelines.inspection.overview import inferred_schema, overview, overview_lines
 from recordmill.pipelines.inspection.record_files import Record, RecordFiles, open_records
 from recordmill.pipelines.inspection.styles import COLOR_CHOICES, style_for
-from recordmill.pipelines.inspection.token_lines import LEGEND
+from recordmill.pipelines.inspection.token_lines import LEGEND, LEGEND_SPANS, find_spans
 from recordmill.pipelines.inspection.vocabularies import read_vocabulary
 from recordmill.reader.examples import parse_any
 from recordmill.records.errors import RunError, UsageError
@@ -176,6 +176,8 @@ def main(arguments: list[str]) -> int:
         print("\n" + "\n".join(example_lines(record, values, schema, vocabulary, style)))
     if any("masked_lm_positions" in values for _, values in shown):
         print(f"\n{LEGEND}" + ("" if vocabulary else "; --vocab_file shows words instead of ids"))
+    if any(find_spans(values) for _, values in shown):
+        print(f"\n{LEGEND_SPANS}")
     if drawn:
         print(f"\n{options.images}: {drawn} image{'s' * (drawn != 1)}")
     if not shown and (options.key or options.where):

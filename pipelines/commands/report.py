@@ -17,7 +17,8 @@ from recordmill.pipelines.inspection.vocabularies import read_vocabulary
 from recordmill.records.errors import UsageError
 from recordmill.transforms.storage import files
 
-_COMPARED_BYTES = 1 << 16  # of records whose contents are compared, for each that is decoded
+# Whose contents are compared, for each record that is decoded.
+_COMPARED_BYTES, _COMPARED_RECORDS = 1 << 16, 100
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,8 @@ def make_parser() -> Parser:
         "glob of TFRecords.")  # fmt: skip
     add("--html", default="report.html", metavar="FILE", help="The page, local or gs://….")
     add("--sample", type=int, default=1000, metavar="N", help="The number of records that are "
-        "read for what the statistics do not hold; at least the 24 that are shown. 64 kB more for "
-        "each are compared with each other; 0 compares nothing.")  # fmt: skip
+        "read for what the statistics do not hold; at least the 24 that are shown. 100 more for "
+        "each, of 64 kB at most, are compared with each other; 0 compares nothing.")  # fmt: skip
     add("--vocab_file", "--tokenizer", default="", metavar="FILE", help="The vocabulary of the "
         "dataset; without it, token ids are shown.")  # fmt: skip
     return parser
@@ -67,7 +68,8 @@ def make_report(dataset: str, *, sample: int = 1000, vocab_file: str = "") -> by
     schema = records.schema or inferred_schema(records)
     vocabulary = read_vocabulary(vocab_file, records)
     samples, shown = read_sample(records, sample)
-    contents = read_contents(records, sample * _COMPARED_BYTES) if sample else {}
+    compared = (sample * _COMPARED_BYTES, sample * _COMPARED_RECORDS)
+    contents = read_contents(records, *compared) if sample else {}
     return report_page(Facts(records, schema, samples, shown, vocabulary, contents)).encode()
 
 

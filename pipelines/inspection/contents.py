@@ -8,7 +8,7 @@ records are read, the share of copies is that of all of them.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
@@ -112,55 +112,67 @@ class Leak:
     whole: bool
 
 
-def read_contents(records: RecordFiles, most_bytes: int) -> dict[str, SplitContents]:
+def read_contents(
+    records: RecordFiles, most_bytes: int, most_records: int
+) -> dict[str, SplitContents]:
     """Returns the contents of each split.
 
     Args:
       records: of a dataset.
-      most_bytes: that are read; every split gets the same part, as a leak into a small split shows
-        best where all of that split is read.
+      most_bytes, most_records: that are read; every split gets the same part, as a leak into a
+        small split shows best where all of that split is read.
 
     Raises:
       RunError: a record is broken.
     """
     found = {name: SplitContents() for name in records.splits}
-    left = most_bytes
     by_size = sorted(
         records.splits, key=lambda name: sum(f.file_bytes for f in records.split(name))
     )
     for i, name in enumerate(by_size):
-        part = left // (len(by_size) - i)
-        left -= _read_split(records, name, part, found[name])
+        splits_left = len(by_size) - i
+        read = _read_split(
+            records.split(name), most_bytes // splits_left, most_records // splits_left, found[name]
+        )
+        most_bytes -= read
+        most_records -= found[name].records
     return found
 
 
-def _read_split(records: RecordFiles, name: str, most: int, found: SplitContents) -> int:
-    split = records.split(name)
-    total = sum(file.file_bytes for file in split)
-    found.whole = total <= most
-    step = 1 if found.whole else max(1, len(split) // _FILES)
-    each = most // max(1, len(split[::step]))
-    read, first = 0, 0 if split else None
+def _read_split(
+    split: Sequence[RecordFile], most_bytes: int, most_records: int, found: SplitContents
+) -> int:
+    """Adds the records of a split, or the first ones of some files; returns their bytes."""
+    known = sum(file.records or 0 for file in split)
+    whole = sum(file.file_bytes for file in split) <= most_bytes and known <= most_records
+    step = 1 if whole else -(-len(split) // _FILES)
+    chosen = range(0, len(split), step)
+    read, first = 0, 0
+    counted = True
     for i, file in enumerate(split):
         position = -1
-        if i % step == 0 and (found.whole or each):
-            found.files.append((file.path, first))
-            for position, data in enumerate(_head(file, None if found.whole else each)):
+        if i in chosen:
+            files_left = len(range(i, len(split), step))
+            bytes_left = None if whole else (most_bytes - read) // files_left
+            records_left = (most_records - found.records) // files_left
+            found.files.append((file.path, first if counted else None))
+            ended = True
+            begin = read
+            for position, data in enumerate(file.read_from(0)):
+                if position == records_left or (
+                    bytes_left is not None and read - begin >= bytes_left
+                ):
+                    ended, position = False, position - 1
+                    break
                 digest, label = _content(data, file)
                 found.add(digest, position, label)
                 read += len(data)
-        known = position + 1 if found.whole else file.records
-        first = None if first is None or known is None else first + known
-    return min(read, most)
-
-
-def _head(file: RecordFile, most: int | None) -> Iterator[bytes]:
-    read = 0
-    for data in file.read_from(0):
-        yield data
-        read += len(data)
-        if most is not None and read >= most:
-            return
+            found.whole &= ended
+        else:
+            found.whole, ended = False, False
+        counted &= ended or file.records is not None
+        first += file.records if file.records is not None else position + 1
+    return read
 
 
 def _content(data: bytes, file: RecordFile) -> tuple[bytes, int | None]:

@@ -11,7 +11,13 @@ from recordmill.pipelines.inspection.facts import Facts
 from recordmill.pipelines.inspection.image_sheet import draw, drawing_of
 from recordmill.pipelines.inspection.page import Line, MarkedText, Picture, Section, jpeg_base64
 from recordmill.pipelines.inspection.styles import Style
-from recordmill.pipelines.inspection.token_lines import LEGEND, token_features, token_lines
+from recordmill.pipelines.inspection.token_lines import (
+    LEGEND,
+    LEGEND_SPANS,
+    find_spans,
+    token_features,
+    token_lines,
+)
 
 _SIDE = 240
 _MARK = re.compile("\x1b\\[([0-9;]+)m(.*?)\x1b\\[0m", re.DOTALL)
@@ -37,6 +43,8 @@ def examples_section(facts: Facts) -> Section:
             section.texts.append(MarkedText(where, _marked(values, facts.vocabulary)))
     if any("masked_lm_positions" in values for _, values in facts.shown):
         section.note = LEGEND
+    elif any(find_spans(values) for _, values in facts.shown):
+        section.note = LEGEND_SPANS
     return section
 
 

@@ -128,3 +128,6 @@ def _origin(manifest: Manifest) -> Iterator[tuple[str, str]]:
     yield "made with", ", ".join(f"{k} {v}" for k, v in sorted(manifest.versions.items()))
     rejected = manifest.counts.get("rejected") or {}
     yield "rejected", ", ".join(f"{k} {v:,}" for k, v in rejected.items()) or "nothing"
+    dropped = manifest.counts.get("dropped") or {}
+    if dropped:
+        yield "dropped", ", ".join(f"{k} {v:,}" for k, v in dropped.items())

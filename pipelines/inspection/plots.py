@@ -95,7 +95,7 @@ def bars(
         at = np.arange(len(labels)) + (i - (len(series) - 1) / 2) * width
         heights = [numbers.get(label, 0) for label in labels]
         axes.bar(at, heights, width, color=SERIES[i % len(SERIES)], label=name)
-    turned = sum(map(len, labels)) > 60
+    turned = sum(len(_short(label)) + 2 for label in labels) > 50
     axes.set_xticks(np.arange(len(labels)), [_short(label) for label in labels])
     axes.tick_params(axis="x", rotation=60 if turned else 0)
     _legend(axes, series)

@@ -11,6 +11,7 @@ import numpy as np
 
 from recordmill.pipelines.inspection.styles import Style
 
+LEGEND_SPANS = "[<0>→words] is sentinel 0, and the words of the targets that it stands for"
 LEGEND = (
     "[MASK→word] hides word, [other→word] replaces it, [word] is predicted and kept; "
     "…n is n times padding"
@@ -23,7 +24,14 @@ _ROWS = {
     "inputs": "inputs_segmentation",
     "targets": "targets_segmentation",
     "labels": "",
+    "encoder_input_ids": "",
     "decoder_input_ids": "",
+}
+# Features of rows -> the feature that is 1 on their padding, in Cerebras' form of T5.
+_PADDING = {
+    "encoder_input_ids": "encoder_mask",
+    "decoder_input_ids": "decoder_mask",
+    "labels": "decoder_mask",
 }
 _LENGTHS = ("input_mask", "attention_mask")
 _SHORT = 16  # a feature with fewer values, such as a class of `labels`, is no row of tokens
@@ -38,13 +46,43 @@ class _Token:
 
 def token_features(values: Mapping[str, Any]) -> list[str]:
     """Returns the names of the features that are rows of tokens."""
+    spans = ("inputs", "targets") if find_spans(values) else ()
     return [
         name
         for name in _ROWS
         if name in values
-        and (isinstance(values[name], list) or _is_row(values[name]))
+        and (isinstance(values[name], list) or _is_row(values[name]) or name in spans)
         and np.ndim(values[name]) == 1
     ]
+
+
+def find_spans(values: Mapping[str, Any]) -> dict[int, list[int]]:
+    """Returns each sentinel of a record of T5, and the tokens of the targets that it stands for.
+
+    Targets begin with a sentinel, which is in the inputs once; the next ones count down from it, or
+    up, in both rows. {} where the rows of a record are not so.
+    """
+    inputs, targets = (values.get(name, ()) for name in ("inputs", "targets"))
+    if isinstance(inputs, list) or isinstance(targets, list) or not len(inputs) or not len(targets):
+        return {}
+    return max((_spans(inputs.tolist(), targets.tolist(), step) for step in (-1, 1)), key=len)
+
+
+def _spans(inputs: list[int], targets: list[int], step: int) -> dict[int, list[int]]:
+    given = set(inputs)
+    found: dict[int, list[int]] = {}
+    sentinel = targets[0]
+    for token in targets:
+        if token == sentinel and (token in given or found):
+            found[token] = []
+            sentinel += step
+        elif not found:
+            return {}
+        else:
+            found[next(reversed(found))].append(token)
+    shared = [token for token in inputs if token in found]
+    stands = len(found) > 1 and any(found.values()) and 0 < len(shared) < len(inputs)
+    return found if stands and shared == list(found)[: len(shared)] else {}
 
 
 def _is_row(value: Any) -> bool:
@@ -64,14 +102,22 @@ def token_lines(
     """
     row = values[name]
     word = _word_of(vocabulary)
+    space = _space_of(vocabulary)
     groups = values.get(_ROWS[name], ())
     length = row_length(values, name)
+    if name == "labels" and (told := _next_tokens(values)):
+        yield name, told
+        return
+    if len(groups) != len(row):
+        groups = _documents(values, len(row))
     marks = _marks(values, word, style) if name in ("input_ids", "input_word_ids") else {}
+    if name in ("inputs", "targets"):
+        marks = _span_marks(values, name, vocabulary, style)
     tokens = []
     for position, token in enumerate(row[:length]):
-        text = word(token)
-        joined = text.startswith("##") and position not in marks
-        shown = marks[position](text) if position in marks else text.removeprefix("##" * joined)
+        piece = _piece(word(token), space)
+        text, joined = piece.text, piece.joined and position not in marks
+        shown = marks[position](word(token)) if position in marks else text
         group = int(groups[position]) if len(groups) > position else 0
         tokens.append(_Token(shown, group, joined))
     several = len({token.group for token in tokens}) > 1
@@ -95,14 +141,90 @@ def _word_of(vocabulary: Sequence[str] | None) -> Callable[[Any], str]:
 def row_length(values: Mapping[str, Any], name: str) -> int:
     """Returns the number of tokens in a row, without the padding at its end."""
     row, groups = values[name], values.get(_ROWS[name], ())
+    padding = values.get(_PADDING.get(name, ""), ())
+    if len(padding) and len(padding) == len(row):
+        return int(np.count_nonzero(np.asarray(padding) == 0))
+    if name == "input_ids" and len(values.get("labels", ())) == len(row):
+        # Of causal models the mask may be 1 where there is a label: the last token has none.
+        last = _last(values.get("input_mask", ()))
+        if 0 < last < len(row) and values["labels"][last - 1] == row[last] != row[-1]:
+            return last + 1
     for mask in _LENGTHS:
         if name.startswith("input") and len(values.get(mask, ())) == len(row):
-            return int(np.count_nonzero(values[mask]))
+            # Ones of a mask of the loss begin after the prompt: the last one ends the row.
+            return _last(values[mask])
     if name.endswith(("puts", "gets")) and len(groups) == len(row):
-        return int(np.count_nonzero(groups))
+        return _last(groups)
     if isinstance(row, list):
         return len(row)
-    return int(np.flatnonzero(row)[-1]) + 1 if np.any(row) else 0
+    return _last(row)
+
+
+def _last(row: Any) -> int:
+    """Returns the number of values up to the last one that is not 0."""
+    filled = np.flatnonzero(row)
+    return int(filled[-1]) + 1 if len(filled) else 0
+
+
+def _documents(values: Mapping[str, Any], length: int) -> Any:
+    """Returns the number of each token's document where positions begin again, () elsewhere."""
+    positions = values.get("position_ids", ())
+    if len(positions) != length or isinstance(positions, list):
+        return ()
+    begins = np.diff(positions, prepend=-1) < 0
+    return 1 + np.cumsum(begins) if begins.any() else ()
+
+
+def _next_tokens(values: Mapping[str, Any]) -> str:
+    """Returns, in words, that labels are the next tokens; "" where they are something else."""
+    row, labels = values.get("input_ids", ()), values["labels"]
+    if len(row) != len(labels) or isinstance(row, list) or len(row) < 2:
+        return ""
+    mask = values.get("input_mask", values.get("attention_mask", np.ones(len(row))))
+    counted = (np.asarray(mask) != 0) & (labels >= 0)
+    if not counted[:-1].any() or np.any((labels[:-1] != row[1:]) & counted[:-1]):
+        return ""
+    return f"the next token, at {int(counted.sum())} of {len(row)} positions"
+
+
+def _span_marks(
+    values: Mapping[str, Any], name: str, vocabulary: Sequence[str] | None, style: Style
+) -> dict[int, Callable[[str], str]]:
+    """Returns what shows the sentinels of a row: those of inputs with the words they stand for."""
+    word = _word_of(vocabulary)
+    marks = {}
+    for number, (sentinel, hidden) in enumerate(find_spans(values).items()):
+        known = word(sentinel)
+        text = known if known.startswith("<") else f"<{number}>"
+        if name == "inputs":
+            space = _space_of(vocabulary)
+            words = _sentence(iter(_piece(word(token), space) for token in hidden))
+            text = f"[{text}→{words}]"
+        for position in np.flatnonzero(values[name] == sentinel):
+            marks[int(position)] = _shown_as(style("hidden", text))
+    return marks
+
+
+def _shown_as(text: str) -> Callable[[str], str]:
+    return lambda _: text
+
+
+def _space_of(vocabulary: Sequence[str] | None) -> str:
+    """Returns what tokens begin with that begin a word: "Ġ" of GPT-2, "▁" of SentencePiece; "" of
+    WordPiece, whose other tokens begin with ##."""
+    if vocabulary is None:
+        return ""
+    return next((sign for sign in "Ġ▁" if any(sign in text[:1] for text in vocabulary)), "")
+
+
+def _piece(text: str, space: str) -> _Token:
+    """Returns a token as it stands in a sentence."""
+    if not space:
+        return _Token(text.removeprefix("##"), 0, text.startswith("##"))
+    special = text.startswith("<") and text.endswith(">")
+    return _Token(
+        text.replace(space, "").replace("Ċ", "⏎"), 0, not special and not text.startswith(space)
+    )
 
 
 def _marks(

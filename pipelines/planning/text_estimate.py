@@ -68,12 +68,12 @@ class _TextSample:
     output_bytes: int
     records: int
     statistics: dict[str, Any]
+    hash_bytes: int
+    hash_seconds: float
+    compare_seconds: float
     scatter_seconds: float
     regroup_seconds: float
     build_seconds: float
-    hash_seconds: float
-    compare_seconds: float
-    hash_bytes: int
 
 
 def _sample_ranges(
@@ -143,7 +143,7 @@ def _measure(job: TextJob, vocabulary: bytes, parts: list[SourceRange], folder: 
     files.write_bytes(job.vocabulary_path, vocabulary)
     work_items = [parts[i::_WORK_ITEMS] for i in range(min(_WORK_ITEMS, len(parts)))]
     tree = MergeTree(write_work_items(work, work_items), max_fan_in=1, fan_in=_WORK_ITEMS)
-    compare_seconds, hash_bytes = _compare(job, tree.work_items)
+    hash_bytes, *compare_seconds = _compare(job, tree.work_items)
     scatterer = Scatterer(job)
     times = [time.process_time()]
     for number in range(tree.work_items):
@@ -168,20 +168,20 @@ def _measure(job: TextJob, vocabulary: bytes, parts: list[SourceRange], folder: 
             job.workspace.need_state(done, ShardDescription.from_json).statistics,
             padded_length=job.objective.padded_length,
         ),
-        *(after - before for before, after in pairwise(times)),
-        *compare_seconds,
         hash_bytes,
+        *compare_seconds,
+        *(after - before for before, after in pairwise(times)),
     )
 
 
-def _compare(job: TextJob, work_items: int) -> tuple[tuple[float, float], int]:
+def _compare(job: TextJob, work_items: int) -> tuple[int, float, float]:
     """Finds the duplicates of a sample, where that is asked for.
 
     Returns:
-      The seconds that hashing and comparing took, and the bytes of all hashes.
+      The bytes of all hashes, and the seconds that hashing and comparing took.
     """
     if not job.clean.deduplicates:
-        return (0.0, 0.0), 0
+        return 0, 0.0, 0.0
     began = time.process_time()
     fingerprinter = Fingerprinter(job)
     for item in range(work_items):
@@ -192,7 +192,7 @@ def _compare(job: TextJob, work_items: int) -> tuple[tuple[float, float], int]:
     collect_duplicates(job)
     compared = time.process_time()
     size = sum(files.list_files(DuplicateFiles(job).fingerprints_folder).values())
-    return (hashed - began, compared - hashed), size
+    return size, hashed - began, compared - hashed
 
 
 def _sampled(job: TextJob, inventory: TextInventory) -> tuple[_TextSample, float]:

@@ -6,13 +6,18 @@ fails then, with the name of what changed.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import blake2b
 from typing import Any
 
 import numba
 from llvmlite import binding, ir
+from numba.core.caching import IndexDataCacheFile
 from numba.extending import intrinsic
+
+_CHECKSUM_BYTES = 16
 
 
 @contextmanager
@@ -27,6 +32,53 @@ def cache_folder(path: str) -> Iterator[None]:
         yield
     finally:
         numba.config.CACHE_DIR = before
+
+
+class _CheckedFile(IndexDataCacheFile):  # type: ignore[misc]
+    """numba's cache of a function with a checksum behind each part: what is damaged is not there.
+
+    Without, an empty file, as a power loss leaves it, ends every run by an error of pickle, and a
+    flipped bit is run as machine code.
+    """
+
+    def _dump(self, content: Any) -> bytes:
+        data: bytes = super()._dump(content)
+        return data + _checksum(data)
+
+    def _load_index(self) -> dict[Any, Any]:
+        try:
+            with open(self._index_path, "rb") as file:
+                pickle.load(file)  # the version, which numba compares
+                if _is_whole(file.read()):
+                    index: dict[Any, Any] = super()._load_index()
+                    return index
+        except FileNotFoundError:
+            pass
+        except Exception:  # whatever pickle makes of it
+            pass
+        return {}
+
+    def _load_data(self, name: str) -> Any:
+        with open(self._data_path(name), "rb") as file:
+            if not _is_whole(file.read()):
+                raise OSError(f"{name} is damaged")  # as numba takes a missing file
+        return super()._load_data(name)
+
+
+def _checksum(data: bytes) -> bytes:
+    return blake2b(data, digest_size=_CHECKSUM_BYTES).digest()
+
+
+def _is_whole(data: bytes) -> bool:
+    return _checksum(data[:-_CHECKSUM_BYTES]) == data[-_CHECKSUM_BYTES:]
+
+
+def check_cached_code(function: Any) -> None:
+    """Makes a function that was decorated with `cache=True` use no damaged files of its cache."""
+    cache = function._cache
+    checked = _CheckedFile.__new__(_CheckedFile)
+    checked.__dict__.update(cache._cache_file.__dict__)
+    cache._cache_file = checked
 
 
 def load_compiler() -> None:

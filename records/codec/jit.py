@@ -83,6 +83,7 @@ def kernel(function: _Function) -> _Function:
         if _CACHE_FOLDER:
             with compat.cache_folder(_CACHE_FOLDER):
                 cached: _Function = numba.njit(cache=True, nogil=True)(function)
+                compat.check_cached_code(cached)
                 return cached
     compiled: _Function = numba.njit(nogil=True)(function)  # in every process anew
     return compiled

@@ -19,6 +19,7 @@ from importlib import import_module
 from pathlib import Path
 
 from .cases import Case, Result, try_cases
+from .disks import disks
 from .inputs import inputs
 from .interruptions import count_steps, interruptions
 from .stored import stored
@@ -40,6 +41,7 @@ def all_cases(workshop: Workshop, seed: int) -> list[Case]:
     steps = {job: count_steps(workshop, job) for job in ("text", "images")}
     cases = [
         *interruptions(workshop, seed, steps),
+        *disks(workshop, seed, steps),
         *inputs(workshop, seed),
         *stored(workshop, seed, steps),
         *users(workshop),

@@ -232,7 +232,7 @@ def interruptions(workshop: Workshop, seed: int, all_steps: dict[str, int]) -> I
         for number in range(10):
             check = _beside_another_writer(workshop, job, seed + number)
             yield Case(f"full disk by another process, {job}", str(number), check, 180)
-        for number in range(50):
+        for number in range(100):
             check = _killed_at_random(workshop, job, seed + number)
             yield Case(f"kill at random, {job}", str(number), check, 180)
         for how in ("vanishes", "is cut", "grows", "is replaced"):

@@ -159,12 +159,30 @@ lose(shim, sys.argv[1])
 
 
 @pytest.mark.slow
+def test_a_run_that_syncs_nothing_loses_its_dataset_on_a_mounted_disk() -> None:
+    program = (
+        "import os, sys\n"
+        "os.fsync = os.fdatasync = lambda _: None\n"
+        "from tests.faults.__main__ import main\n"
+        "sys.exit(main(['--only=power loss of a mounted disk, text/done', '--processes=1']))\n"
+    )
+    root = Path(__file__).parents[2]
+    line = [sys.executable, "-c", program]
+    shown = subprocess.run(line, cwd=root, capture_output=True, text=True, timeout=300).stdout
+    if "not tried: " in shown:
+        pytest.skip(shown.splitlines()[0])
+    assert "NOT HELD" in shown
+    assert re.search(r"other bytes than undisturbed|stray or missing files", shown)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
     [
         "kill after each step, text",
         "kill after each step, images",
-        "power loss",
+        "power loss, text",
+        "power loss of a mounted disk",
         "full disk, text",
         "fuzzed JSON lines",
         "fuzzed images",

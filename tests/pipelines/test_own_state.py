@@ -82,6 +82,22 @@ def test_a_flipped_bit_in_a_finished_shard_is_written_anew(
     assert not (output / "_tmp").exists()
 
 
+def test_wrong_statistics_of_a_finished_shard_do_not_stop_overwrite(
+    small: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "ds"
+    stop_before_commit(small, output, monkeypatch)
+    for path in output.glob("_tmp/done/*"):
+        content = json.loads(path.read_bytes())
+        key = "lengths" if small.case.command == "text" else "sides"
+        content["statistics"][key] = [["a", -1]]
+        path.write_text(json.dumps(content))
+    if small.case.command == "text":  # nothing looks at them before the commit
+        assert small.case.run(small.source, output) == 1
+    assert small.case.run(small.source, output, *small.flags, "--overwrite") == 0
+    assert shard_bytes(output) == small.shards
+
+
 @pytest.mark.parametrize("position", [0.0, 0.4, 0.999])
 def test_a_flipped_bit_in_a_run_file_is_made_anew(
     small: Written,

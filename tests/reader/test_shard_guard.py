@@ -93,6 +93,61 @@ def test_a_length_is_compared_where_offsets_are_sparse(
         table[37]
 
 
+def copy_to_ram(source: Path, folder: str) -> str:
+    """Copies a dataset to a file system that is not a local disk."""
+    for file in source.rglob("*"):
+        if file.is_file():
+            name = f"{folder}/{file.relative_to(source)}"
+            tf.io.gfile.makedirs(name.rpartition("/")[0])
+            with tf.io.gfile.GFile(name, "wb") as handle:
+                handle.write(file.read_bytes())
+    return folder
+
+
+# As above: a segmentation fault.
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("length", [2**62, 2**64 - 1, 2**40])
+def test_a_length_beyond_a_remote_file_is_named(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int, sparse: bool
+) -> None:
+    if sparse:
+        monkeypatch.setattr("recordmill.reader.record_ranges.RecordOffsets.__init__.__kwdefaults__",
+                            {"most": 20})  # fmt: skip
+    whole = copy_to_ram(path, f"ram://whole/{tmp_path.name}-{length}-{sparse}")
+    here = ids(load(path, "train", batch_size=7, seed=3))
+    assert ids(load(whole, "train", batch_size=7, seed=3)) == here
+    set_length(path, 17, length)
+    folder = copy_to_ram(path, f"ram://lengths/{tmp_path.name}-{length}-{sparse}")
+    line = f"{SHARD}: record 17: its length of {length} bytes is not the one of the index; copy"
+    with pytest.raises(RunError, match=line) as info:
+        ids(Reader(folder, "train", batch_size=5))
+    assert "\n" not in str(info.value)
+    kept = Reader(folder, "train", batch_size=4, on_error="skip_record", remainder="keep")
+    assert [(bad.record, bad.offset) for bad in kept.skipped] == [(17, offsets(path)[17])]
+    assert sorted(ids(kept)) == [i for i in range(60) if i != 37]
+
+
+@pytest.mark.parametrize("damage", ["length", "data", "cut", "gone"])
+def test_damage_of_a_remote_shard_is_named(path: Path, tmp_path: Path, damage: str) -> None:
+    folder = copy_to_ram(path, f"ram://damage/{tmp_path.name}-{damage}")
+    reader = Reader(folder, "train", batch_size=5)
+    data = bytearray((path / SHARD).read_bytes())
+    at = offsets(path)[17]
+    tf.io.gfile.remove(f"{folder}/{SHARD}")  # writing to it would append
+    if damage != "gone":
+        data[at + (2 if damage == "length" else 14)] ^= 1
+        with tf.io.gfile.GFile(f"{folder}/{SHARD}", "wb") as handle:
+            handle.write(bytes(data[: at + 9] if damage == "cut" else data))
+    line = {
+        "length": "record 17: the checksum of the length does not match",
+        "data": "record 17: the checksum of the data does not match",
+        "cut": "record 17: the file ends inside a record",
+        "gone": f"{SHARD} cannot be read: ",
+    }[damage]
+    with pytest.raises(RunError, match=line):
+        ids(reader)
+
+
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_a_dataset_written_over_an_open_one_gives_no_foreign_records(
     path: Path, other: Path, shuffle: bool

@@ -39,7 +39,7 @@ def typed_statistics(content: Any, kind: Any) -> Any:
     """Returns the statistics of a shard, as its description has them, as values of some kind.
 
     Raises:
-      RunError: they are of another kind.
+      DamagedStateError: they are of another kind.
     """
     try:
         return convert(content, kind)
@@ -47,9 +47,9 @@ def typed_statistics(content: Any, kind: Any) -> Any:
         raise wrong_statistics(error) from error
 
 
-def wrong_statistics(error: Exception) -> RunError:
+def wrong_statistics(error: Exception) -> DamagedStateError:
     """Returns the error of statistics of a shard that are not what the run wrote."""
-    return RunError(
+    return DamagedStateError(
         f"the statistics of a shard are not what this run wrote: {error}; check the storage and "
         "start anew with --overwrite"
     )

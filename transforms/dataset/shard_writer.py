@@ -24,6 +24,7 @@ from recordmill.records.shards import ShardName
 from recordmill.records.typed_json import Count, Uint32, convert
 from recordmill.transforms.dataset.job import Job
 from recordmill.transforms.dataset.rejects import RejectFile
+from recordmill.transforms.dataset.run_state import DamagedStateError
 from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.storage import files
 
@@ -157,7 +158,10 @@ def finished_shard(
     if whole and found.index:
         path = workspace.index_path(name)
         whole = _is_whole(workspace, path, name.index_path, *found.index)
-    lists = rejected(found.statistics) if rejected else ()
+    try:
+        lists = rejected(found.statistics) if rejected else ()
+    except DamagedStateError:
+        return None
     whole = whole and all(workspace.holds_rejects(each.number, each.size_bytes) for each in lists)
     return found.info if whole else None
 

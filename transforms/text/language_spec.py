@@ -92,7 +92,8 @@ def _fim_ids(tokenizer: Tokenizer, end_id: int) -> FimIds:
     """
     for spellings in _FIM_SPELLINGS:
         if all(token in tokenizer.ids for token in spellings):
-            return FimIds(*(tokenizer.ids[token] for token in spellings), end_id)
+            prefix, suffix, middle = (tokenizer.ids[token] for token in spellings)
+            return FimIds(prefix, suffix, middle, end_id)
     raise UsageError(
         f"--fim_rate needs a tokenizer with {', '.join(_FIM_SPELLINGS[0])}, and {tokenizer.source} "
         "lacks them; add them to it, or leave --fim_rate out"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -60,6 +61,10 @@ def test_records_that_only_one_has(tmp_path: Path, capsys: pytest.CaptureFixture
         "only_in_b": {"count": 2, "examples": found["records"]["only_in_b"]["examples"]},
         "in_both": 23,
     }
+    assert main(["diff", str(one), str(other), "--examples=1"]) == 1
+    shown = capsys.readouterr().out
+    assert "2 records only in a, such as train:1" in shown
+    assert re.search(r'    text +"record 1[01]"', shown)
     by_key = diff(capsys, one, other, "--key=text", "--examples=10")[1]["records"]
     assert (by_key["only_in_a"]["count"], by_key["in_both"]) == (2, 23)
     assert diff(capsys, one, other, "--no-records") == (0, {"values": [], "records": None})

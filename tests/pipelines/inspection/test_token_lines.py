@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from recordmill.pipelines.inspection.styles import Style
-from recordmill.pipelines.inspection.token_lines import token_features, token_lines
+from recordmill.pipelines.inspection.token_lines import find_spans, token_features, token_lines
 
 VOCABULARY = [
     "[PAD]",
@@ -87,3 +87,87 @@ def test_documents_of_a_packed_row() -> None:
 
 def test_a_few_labels_are_no_tokens() -> None:
     assert token_features({"labels": np.array([3, 4])}) == []
+
+
+SPANS = {
+    "inputs": np.array([4, 5, 99, 9, 98, 1]),  # the cat <0> on <1> [CLS]
+    "targets": np.array([99, 6, 7, 98, 4, 10, 97, 1]),  # <0> sat ##ting <1> the mat <2> [CLS]
+}
+
+
+def test_sentinels_of_t5_show_what_they_stand_for() -> None:
+    assert shown(SPANS) == [
+        "inputs: the cat [<0>→satting] on [<1>→the mat] [CLS]",
+        "targets: <0> satting <1> the mat <2> [CLS]",
+    ]
+    assert shown(SPANS, words=False)[0] == "inputs: 4 5 [<0>→6 7] 9 [<1>→4 10] 1"
+    assert "\x1b[1;33m[<0>→satting]\x1b[0m" in shown(SPANS, colors=True)[0]
+
+
+def test_sentinels_may_count_up_and_rows_may_have_none() -> None:
+    up = {"inputs": np.array([4, 50, 9, 51]), "targets": np.array([50, 6, 51, 10, 52])}
+    assert find_spans(up) == {50: [6], 51: [10], 52: []}
+    assert find_spans(SPANS) == {99: [6, 7], 98: [4, 10], 97: [1]}
+    for other in (
+        {"inputs": np.array([4, 5, 6]), "targets": np.array([7, 8, 9])},
+        {"inputs": np.array([4, 5, 6]), "targets": np.array([4, 5, 6])},  # shifted by nothing
+        {"inputs": np.array([98, 4, 99]), "targets": np.array([99, 6, 98, 7])},  # another order
+        {"inputs": [b"a"], "targets": [b"b"]},
+        {"inputs": np.array([4])},
+    ):
+        assert find_spans(other) == {}, other
+
+
+def test_labels_of_causal_rows_are_told_in_words() -> None:
+    ids = row("the", "cat", "sat", "on", "the", "mat")
+    labels = np.append(ids[1:], 0)
+    mask = np.array([0, 0, 1, 1, 1, 1] + [0] * 10)  # of the loss: not of the prompt
+    lines = shown({"input_ids": ids, "labels": labels, "input_mask": mask})
+    assert lines == ["input_ids: the cat sat on the mat", ": …10",
+                     "labels: the next token, at 4 of 16 positions"]  # fmt: skip
+    others = shown({"input_ids": ids, "labels": ids})
+    assert others[2] == "labels: the cat sat on the mat"
+
+
+def test_documents_begin_where_positions_do() -> None:
+    packed = {
+        "input_ids": row("the", "cat", "the", "dog", "sat"),
+        "position_ids": np.array([0, 1, 0, 1, 2, *range(3, 14)]),
+    }
+    assert shown(packed) == ["input_ids 1: the cat", "input_ids 2: the dog sat", ": …11"]
+
+
+def test_tokens_of_other_tokenizers_make_words() -> None:
+    vocabulary = ["<pad>", "Ġthe", "Ġca", "ts", ".", "<|endoftext|>", "Ċ"]
+    ids = {"input_ids": np.array([1, 2, 3, 4, 5, 1, 6] + [0] * 9)}
+    lines = list(token_lines(ids, "input_ids", vocabulary, Style(colors=False)))
+    assert lines[0] == ("input_ids", "the cats. <|endoftext|> the⏎")
+    pieces = [text.replace("Ġ", "▁") for text in vocabulary]
+    lines = list(token_lines(ids, "input_ids", pieces, Style(colors=False)))
+    assert lines[0][1].startswith("the cats.")
+
+
+def test_rows_of_causal_models_end_behind_their_last_label() -> None:
+    """Whatever the padding is: GPT-2's is the end of text, and no 0."""
+    pad = VOCABULARY.index("[SEP]")
+    ids = np.array([4, 5, 6, *[pad] * 13])
+    labels = np.array([5, 6, *[pad] * 14])
+    mask = np.array([1, 1] + [0] * 14)
+    assert shown({"input_ids": ids, "input_mask": mask, "labels": labels}) == [
+        "input_ids: the cat sat", ": …13", "labels: the next token, at 2 of 16 positions",
+    ]  # fmt: skip
+
+
+def test_rows_of_cerebras_t5_end_where_their_masks_begin() -> None:
+    pad = VOCABULARY.index("[SEP]")
+    values = {
+        "encoder_input_ids": np.array([4, 5, *[pad] * 14]),
+        "encoder_mask": np.array([0, 0] + [1] * 14),
+        "decoder_input_ids": np.array([0, 6, 9, *[pad] * 13]),
+        "decoder_mask": np.array([0] * 3 + [1] * 13),
+        "labels": np.array([6, 9, pad, *[pad] * 13]),
+    }
+    assert shown(values) == [
+        "labels: sat on [SEP]", ": …13", "encoder_input_ids: the cat", ": …14",
+        "decoder_input_ids: [PAD] sat on", ": …13",
+    ]  # fmt: skip

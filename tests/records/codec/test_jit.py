@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,6 +53,39 @@ def test_the_digest_covers_every_module_with_kernels() -> None:
         if "\n@kernel\n" in path.read_text(encoding="utf-8")
     }
     assert kernels <= set(folders)
+
+
+def add_one(value: int) -> int:
+    return value + 1
+
+
+@pytest.mark.parametrize("kind", ["nbi", "nbc"])
+@pytest.mark.parametrize("damage", ["empty", "cut", "flipped", "other"])
+def test_damaged_machine_code_is_compiled_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, damage: str
+) -> None:
+    monkeypatch.setattr(jit, "_CACHE_FOLDER", str(tmp_path))
+
+    def compiled() -> tuple[int, int]:
+        function: Any = jit.kernel(add_one)
+        assert function(1) == 2
+        return sum(function.stats.cache_hits.values()), sum(function.stats.cache_misses.values())
+
+    assert compiled() == (0, 1)
+    assert compiled() == (1, 0)
+    (path,) = tmp_path.rglob(f"*.{kind}")
+    data = path.read_bytes()
+    half = len(data) // 2
+    path.write_bytes(
+        {
+            "empty": b"",
+            "cut": data[:half],
+            "flipped": data[:half] + bytes([data[half] ^ 1]) + data[half + 1 :],
+            "other": b"\x80\x04K\x01.",
+        }[damage]
+    )
+    assert compiled() == (0, 1)
+    assert compiled() == (1, 0)
 
 
 def test_machine_code_lies_in_a_folder_of_mode_0700(tmp_path: Path) -> None:

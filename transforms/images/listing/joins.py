@@ -114,6 +114,7 @@ class NameResolver:
         folders: Sequence[str] = (),
     ) -> None:
         self._root = _absolute(root)
+        self._below_root = self._root.rstrip("/") + "/"
         relative = [path for path in samples if not path.startswith("/") and "://" not in path]
         bases = dict.fromkeys((self._root, _absolute(table_folder), *map(_absolute, folders)))
         candidates = ((base, path) for base in bases for path in relative if len(bases) > 1)
@@ -131,8 +132,11 @@ class NameResolver:
 
     def name(self, path: str) -> str:
         """Returns the name below the input root; the whole path where it is not below it."""
-        whole = self.path(path)
-        return whole.removeprefix(self._root.rstrip("/") + "/")
+        return self.name_of(self.path(path))
+
+    def name_of(self, whole: str) -> str:
+        """Returns the same of a path that `path` has returned."""
+        return whole.removeprefix(self._below_root)
 
 
 def _absolute(path: str) -> str:

@@ -252,7 +252,7 @@ def _table_rows(table: str, root: str, spec: SourceSpec) -> Iterator[Row]:
             raise
         except ValueError as error:
             annotation = _TableRow(source, path, str(error))
-        yield resolver.name(given), "row", tuple(annotation)
+        yield resolver.name_of(path), "row", tuple(annotation)
     units.finish()
 
 
@@ -317,7 +317,9 @@ def _image_of_boxes(spec: SourceSpec, image: Entry, rows: list[_TableRow]) -> Li
 
 
 def _with_fields(image: Listed, row: _TableRow) -> Listed:
-    return replace(image, fields=row.fields) if isinstance(image, ImageReference) else image
+    if not row.fields or not isinstance(image, ImageReference):
+        return image
+    return replace(image, fields=row.fields)
 
 
 def _are_numbers(labels: tuple[str, ...]) -> bool:

@@ -28,7 +28,9 @@ from recordmill.transforms.text.cleaning.minhash import SKETCH_WORDS, most_diffe
 from recordmill.transforms.text.cleaning.sorted_rows import file_bytes, read_rows, write_rows
 from recordmill.transforms.text.job import TextJob
 
-PART_BYTES = 1 << 24  # of rows that a worker compares at a time
+PART_BYTES = 1 << 24  # of rows that a worker compares at a time, at least
+_MOST_PART_BYTES = 1 << 28
+_USUAL_PARTS = 1024  # each reads from all files: beyond 16 GB of rows, parts grow first
 _PAIR = 2
 
 
@@ -128,6 +130,11 @@ class DuplicateFiles:
 def count_parts(job: TextJob, work_items: int, part_bytes: int) -> int:
     """Returns into how many ranges all hashes are cut, once all are written; the number is kept.
 
+    Args:
+      job: of the corpus.
+      work_items: their number.
+      part_bytes: of the rows of a range, at least, where there are so many.
+
     Raises:
       RunError: the hashes of a work item are missing.
     """
@@ -137,7 +144,9 @@ def count_parts(job: TextJob, work_items: int, part_bytes: int) -> int:
         rows = 0
         for item in range(work_items):
             rows += sum(_need(held, item)["rows"])
-        known = max(1, -(-rows * held.width * 8 // part_bytes))
+        size = rows * held.width * 8
+        part_bytes = max(part_bytes, min(size // _USUAL_PARTS, _MOST_PART_BYTES))
+        known = max(1, -(-size // part_bytes))
         job.workspace.write_state(held.parts_path, {"parts": known})
     return known
 
@@ -153,7 +162,7 @@ def _need(held: DuplicateFiles, item: int) -> FingerprintState:
 def compare_part(job: TextJob, work_items: int, part: int) -> None:
     """Writes the pairs of one range of hashes, unless they are there.
 
-    Memory: the rows of the range, 16 MiB of them, in a few copies.
+    Memory: the rows of the range in a few copies: 16 MiB, and up to 256 MiB beyond 16 GB of rows.
 
     Raises:
       RunError: the hashes of a work item are missing or cut; the next run makes them anew.

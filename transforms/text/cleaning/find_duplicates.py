@@ -80,7 +80,7 @@ class FindDuplicates(beam.PTransform[beam.PCollection[int], beam.PCollection[int
     """Numbers of work items -> the same numbers, once it is known which documents are dropped.
 
     Where documents are not compared, the numbers pass unchanged. Hashes of documents go to files,
-    sorted; ranges of them are compared part by part. Memory: 16 MiB of hashes, and for near
+    sorted; ranges of them are compared part by part. Memory: 32 MiB of hashes, and for near
     duplicates, in one worker, 16 bytes for each document that is similar to another. Deterministic:
     the first document in the order of the input is kept, however it is cut into work items.
     Doing anything of it twice, or twice at once, writes the same bytes.

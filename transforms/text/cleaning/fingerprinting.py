@@ -30,7 +30,7 @@ from recordmill.transforms.text.cleaning.sorted_rows import file_bytes, write_ro
 from recordmill.transforms.text.cleaning.unicode_forms import LineNormalizer
 from recordmill.transforms.text.job import TextJob
 
-HELD_BYTES = 1 << 24  # of rows, before they go to a file
+HELD_BYTES = 1 << 25  # of rows, before they go to a file
 _SPOOL_BYTES = 1 << 22
 _BLOCK_POSITIONS = 4096  # that are read at a time
 _POSITION_BYTES = 16  # the number of the source in the work item, and the position in its file
@@ -52,7 +52,7 @@ class Fingerprinter:
     def run(self, item: int) -> int:
         """Does a work item unless it is done; returns the number of its documents.
 
-        Memory: 16 MiB of rows and a block of text, whatever the size of the work item.
+        Memory: 32 MiB of rows and a block of text, whatever the size of the work item.
         """
         held = self._files
         done = held.fingerprint_state(item)
@@ -93,7 +93,7 @@ class Fingerprinter:
     def _hasher(self) -> ExactHasher | MinHasher:
         if self._job.clean.deduplicate == "near":
             return MinHasher(self._job.clean.near_threshold)
-        return ExactHasher(keeps_lines=self._job.documents.row.label is not None)
+        return ExactHasher(keeps_lines=self._job.documents.row.is_example)
 
     def _is_whole(self, item: int, state: FingerprintState) -> bool:
         """Tells whether what a finished work item wrote is still there."""

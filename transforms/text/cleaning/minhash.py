@@ -30,6 +30,7 @@ MOST_HASHES = 112
 SKETCH_WORDS = 4  # of 64 bits: two for each hash
 _LEAST_RECALL = 0.9
 _WORDS_BEFORE = 4  # of a 5-gram
+_FACTORS = GOLDEN + np.arange(0, 2 * _WORDS_BEFORE, 2, dtype=np.uint64)
 _NO_HASH = np.uint32(0xFFFFFFFF)
 _SKETCH_FACTOR = np.uint32(0x9E3779B1)
 _LOW_BITS = np.uint64(0x5555555555555555)
@@ -83,29 +84,12 @@ def _kind(buffer: Bytes, at: int, end: int) -> tuple[int, int]:
 
 
 @kernel
-def _lower_mins(mins: U32, document: int, ngram: np.uint64, odd: U32, more: U32) -> None:
+def _lower_mins(mins: U32, ngram: np.uint64, odd: U32, more: U32) -> None:
     low, high = np.uint32(ngram), np.uint32(ngram >> np.uint64(32))
-    row = mins[document]
     for j in range(odd.shape[0]):
         # Each product of 32 bits alone: so the loop becomes vector code.
         value = np.uint32(np.uint32(low * odd[j]) + np.uint32(high * more[j]))
-        row[j] = min(row[j], value)
-
-
-@kernel
-def _add_word(
-    word: np.uint64, document: int, words: U64, counts: Int64s, mins: U32, odd: U32, more: U32
-) -> None:
-    word = mix_one(word)
-    if counts[document] >= _WORDS_BEFORE:
-        ngram = word
-        for k in range(_WORDS_BEFORE):
-            ngram += words[document, k] * (GOLDEN + np.uint64(2 * k))
-        _lower_mins(mins, document, mix_one(ngram), odd, more)
-    for k in range(_WORDS_BEFORE - 1):
-        words[document, _WORDS_BEFORE - 1 - k] = words[document, _WORDS_BEFORE - 2 - k]
-    words[document, 0] = word
-    counts[document] += 1
+        mins[j] = min(mins[j], value)
 
 
 @kernel
@@ -115,32 +99,45 @@ def _sign(
 ) -> None:  # fmt: skip
     for i in range(starts.shape[0]):
         d = documents[i]
+        last, second, third, fourth = words[d, 0], words[d, 1], words[d, 2], words[d, 3]
+        count, signature = counts[d], mins[d]
         word = FNV_OFFSET
         inside = False
         at, end = starts[i], ends[i]
-        while at < end:
-            byte = buffer[at]
-            letter = _LETTERS[byte]
-            kind, size = _SEPARATOR, 1
-            if byte >= 128:
-                kind, size = _kind(buffer, at, end)
-            if kind == _LETTER or (letter and byte < 128):
+        while at <= end:
+            letter, size, is_own = np.uint8(0), 1, False
+            if at < end:
+                letter = _LETTERS[buffer[at]]
+                if letter >= 128:
+                    kind, size = _kind(buffer, at, end)
+                    is_own = kind == _OWN_WORD
+                    if kind != _LETTER:
+                        letter = np.uint8(0)
+            if letter:
                 word = (word ^ np.uint64(letter)) * FNV_PRIME
                 inside = True
                 at += 1
                 continue
-            if inside:
-                _add_word(word, d, words, counts, mins, odd, more)
+            for turn in range(2):  # the word that ends here, and the character that is one
+                if turn == 0 and not inside:
+                    continue
+                if turn == 1:
+                    if not is_own:
+                        break
+                    for k in range(size):
+                        word = (word ^ np.uint64(buffer[at + k])) * FNV_PRIME
+                word = mix_one(word)
+                if count >= _WORDS_BEFORE:
+                    ngram = word + last * _FACTORS[0] + second * _FACTORS[1]
+                    ngram += third * _FACTORS[2] + fourth * _FACTORS[3]
+                    _lower_mins(signature, mix_one(ngram), odd, more)
+                last, second, third, fourth = word, last, second, third
+                count += 1
                 word = FNV_OFFSET
-                inside = False
-            if kind == _OWN_WORD:
-                for k in range(size):
-                    word = (word ^ np.uint64(buffer[at + k])) * FNV_PRIME
-                _add_word(word, d, words, counts, mins, odd, more)
-                word = FNV_OFFSET
+            inside = False
             at += size
-        if inside:
-            _add_word(word, d, words, counts, mins, odd, more)
+        words[d, 0], words[d, 1], words[d, 2], words[d, 3] = last, second, third, fourth
+        counts[d] = count
 
 
 @kernel
@@ -153,8 +150,8 @@ def _finish(
         if counts[d] <= _WORDS_BEFORE:
             ngram = np.uint64(counts[d])
             for k in range(counts[d]):
-                ngram += words[d, k] * (GOLDEN + np.uint64(2 * k))
-            _lower_mins(mins, d, mix_one(ngram), odd, more)
+                ngram += words[d, k] * _FACTORS[k]
+            _lower_mins(mins[d], mix_one(ngram), odd, more)
         for band in range(bands):
             value = mix_one(np.uint64(band + 1) * GOLDEN)
             for j in range(band * rows, (band + 1) * rows):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable
 from dataclasses import replace
-from typing import cast
+from typing import Literal, cast
 
 import numpy as np
 
@@ -14,7 +14,8 @@ from recordmill.records.codec.jit import kernel
 from recordmill.records.errors import UsageError
 from recordmill.transforms.sources.lines import Lines
 
-_FORMS = {"nfc": "NFC", "nfkc": "NFKC"}
+_Form = Literal["NFC", "NFKC"]
+_FORMS: dict[str, _Form] = {"nfc": "NFC", "nfkc": "NFKC"}
 
 
 def ftfy_version() -> str:
