@@ -144,11 +144,11 @@ def row_length(values: Mapping[str, Any], name: str) -> int:
     padding = values.get(_PADDING.get(name, ""), ())
     if len(padding) and len(padding) == len(row):
         return int(np.count_nonzero(np.asarray(padding) == 0))
-    if name in ("input_ids", "labels") and "labels" in values and "input_mask" in values:
-        # Of causal models the mask is 1 where there is a label, so the last token has none.
-        labelled = np.flatnonzero(values["input_mask"])
-        last = int(labelled[-1]) + 1 if len(labelled) else 0
-        return min(last + 1, len(row)) if name == "input_ids" else last
+    if name == "input_ids" and len(values.get("labels", ())) == len(row):
+        # Of causal models the mask may be 1 where there is a label: the last token has none.
+        last = _last(values.get("input_mask", ()))
+        if 0 < last < len(row) and values["labels"][last - 1] == row[last] != row[-1]:
+            return last + 1
     for mask in _LENGTHS:
         if name.startswith("input") and len(values.get(mask, ())) == len(row):
             # Ones of a mask of the loss begin after the prompt: the last one ends the row.
