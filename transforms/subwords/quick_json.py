@@ -124,7 +124,7 @@ def _cut_bytes(
 
 
 @cache
-def _byte_letters() -> dict[str, int]:
+def byte_letters() -> dict[str, int]:
     """Returns the characters that stand for bytes in byte-level models."""
     shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
     letters = {chr(byte): byte for byte in shown}
@@ -158,7 +158,7 @@ def bpe_json(content: Mapping[str, Any], cut: int, *, by_bytes: bool) -> Model |
     byte_ids, char_ids, byte_tokens = _NO_IDS, _NO_IDS, _NO_IDS
     if by_bytes:
         byte_ids = np.full(256, -1, np.int32)
-        for letter, byte in _byte_letters().items():
+        for letter, byte in byte_letters().items():
             byte_ids[byte] = ids.get(letter, -1)
         if unknown is not None and (byte_ids < 0).any():
             return None
@@ -176,7 +176,7 @@ def bpe_json(content: Mapping[str, Any], cut: int, *, by_bytes: bool) -> Model |
     whole_words = bool(content.get("ignore_merges"))
     vocabulary = [(b" ", 0)]
     if whole_words:
-        letters = _byte_letters()
+        letters = byte_letters()
         vocabulary = [
             (bytes(letters[c] for c in token), i)
             for token, i in ids.items()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,14 +34,26 @@ def prepare_pieces(file: PieceFile, library: Any) -> Preparation | None:
     """
     if not file.escape_spaces or _joins_ascii(file.charsmap):
         return None
+    blanks = "all" if file.remove_extra_spaces else ""
+    prefix = "always" if file.add_dummy_prefix else ""
+    return prepare_marked(library.normalize, blanks=blanks, prefix=prefix)
+
+
+def prepare_marked(normalize: Callable[[Any], Any], *, blanks: str, prefix: str) -> Preparation:
+    """Returns how lines are prepared by a normalizer of SentencePiece that writes "▁" for spaces.
+
+    Args:
+      normalize: a text, or a list of them, as SentencePiece normalizes it. It must not replace two
+        ASCII characters together.
+      blanks, prefix: see `Preparation`.
+    """
     foreign: Bools = np.ones(256, np.bool_)
     for code in range(32, 127):
         text = f"a{chr(code)}a"
-        foreign[code] = library.normalize(text).endswith(text.replace(" ", _MARK)) is False
+        foreign[code] = normalize(text).endswith(text.replace(" ", _MARK)) is False
     return Preparation(
-        library.normalize, foreign, "all" if file.remove_extra_spaces else "",
-        spaces=prepare.MARK_SPACES, prefix="always" if file.add_dummy_prefix else "", marked=True,
-    )  # fmt: skip
+        normalize, foreign, blanks, spaces=prepare.MARK_SPACES, prefix=prefix, marked=True
+    )
 
 
 def _joins_ascii(charsmap: bytes) -> bool:
