@@ -83,13 +83,13 @@ class TextInputFlags(InputFlags):
     allow_outside: list[str] | None
     encoding: str
     encoding_errors: str
-    do_lower_case: bool
 
 
 @dataclass(frozen=True)
 class TextFlags(TextInputFlags, JobFlags):
     """Of `recordmill text`."""
 
+    do_lower_case: bool
     splits: str
     split_by: str
     split_from: str

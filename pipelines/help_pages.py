@@ -18,7 +18,7 @@ COMMAND_GROUPS = {
     "Make a dataset": {
         "text": "raw text to tokenized, masked, sharded TFRecords",
         "images": "images, with labels, boxes or masks, to sharded TFRecords",
-        "vocab": "a WordPiece vocabulary from text",
+        "vocab": "a vocabulary from text: WordPiece, BPE or Unigram",
         "plan": "estimate what text or images does, takes and costs; write nothing",
     },
     "Look into one": {
@@ -130,9 +130,10 @@ PAGES = {
                 ("--input=GLOB", "files, local or gs://…"),
                 ("--input_format=FORMAT", ""),
                 ("--text_field=NAME", "of JSONL, CSV and TSV"),
-                ("--do_lower_case", "and strip accents"),
+                ("--do_lower_case", "true for wordpiece, else false"),
             ),
             "Vocabulary": (
+                ("--kind=KIND", "wordpiece, bpe (tokenizer.json) or unigram (.model)"),
                 ("--output=FILE", "local or gs://…"),
                 ("--overwrite", "replace the file that is there"),
                 ("--vocab_size=N", "tokens, at most, special ones included"),
@@ -142,7 +143,10 @@ PAGES = {
             ),
             "Run": _RUN[:2],
         },
-        ("recordmill vocab --input='wiki/*.txt.gz' --output=vocab.txt",),
+        (
+            "recordmill vocab --input='wiki/*.txt.gz' --output=vocab.txt",
+            "recordmill vocab --input='wiki/*.txt.gz' --output=tokenizer.json --kind=bpe",
+        ),
     ),
 }
 

@@ -1,4 +1,4 @@
-"""The job that makes a WordPiece vocabulary from text, as a function.
+"""The job that makes a vocabulary from text, as a function: of WordPiece, BPE or Unigram.
 
 It counts the words of the corpus, chooses the most frequent ones, and learns tokens from them. A
 large corpus is read twice, so that the memory does not grow with it
@@ -39,12 +39,14 @@ from recordmill.transforms.vocabulary.analyze_words import (
     read_counts,
     read_sketch,
 )
-from recordmill.transforms.vocabulary.word_counts import SketchSpec, choose_threshold, passing
-from recordmill.transforms.vocabulary.wordpiece_learning import (
-    LearnSpec,
-    choose_words,
-    learn_vocabulary,
+from recordmill.transforms.vocabulary.tokenizer_learning import (
+    BytePairSpec,
+    UnigramSpec,
+    learn_tokenizer,
 )
+from recordmill.transforms.vocabulary.word_counts import SketchSpec, choose_threshold, passing
+from recordmill.transforms.vocabulary.word_cutting import Kind
+from recordmill.transforms.vocabulary.wordpiece_learning import LearnSpec
 
 # So much text has two million distinct words at worst, which memory holds; the size alone decides,
 # and never the number of workers, so that both ways of counting never compete for one input.
@@ -62,9 +64,10 @@ class VocabRequest:
       input_format: as in --input_format.
       output: the vocabulary file.
       documents: how documents lie in the input.
-      lower_case: as in --do_lower_case.
+      lower_case: words are lower-cased.
       max_rejected: the share of inputs that may be rejected, in [0, 1].
       learn: the vocabulary wanted.
+      kind: its kind.
       allow_outside: folders beyond those of the globs that links may lead to.
 
     Raises:
@@ -77,7 +80,8 @@ class VocabRequest:
     documents: DocumentSpec
     lower_case: bool
     max_rejected: float
-    learn: LearnSpec
+    learn: LearnSpec | BytePairSpec | UnigramSpec
+    kind: Kind = "wordpiece"
     allow_outside: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -236,13 +240,11 @@ def write_vocabulary(
     sketch = None if input_bytes <= ONE_PASS_BYTES else SketchSpec.for_words(learn.most_words)
     with _work_folder(request.output) as work:
         count = write_work_items(work, work_items)
-        spec = WordCountSpec(work, request.documents, request.lower_case)
+        spec = WordCountSpec(work, request.documents, request.lower_case, kind=request.kind)
         run = CountingRun(engine, count, input_bytes)
         words, characters = count_words(run, spec, sketch)
         totals = read_json(spec.totals_path)
         _check_totals(totals, request.max_rejected)
-        chosen = choose_words(words, characters, learn)
-        tokens = learn_vocabulary(chosen, learn)
-        content = "".join(f"{token}\n" for token in tokens).encode()
-        files.write_bytes(request.output, content, partial_folder=work)
-    return VocabularySummary(len(tokens), len(chosen), len(words), totals["words"])
+        made = learn_tokenizer(words, characters, learn)
+        files.write_bytes(request.output, made.data, partial_folder=work)
+    return VocabularySummary(made.tokens, made.chosen_words, len(words), totals["words"])

@@ -150,6 +150,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
     "vocab": {
         "encoding": "--encoding=latin-1",
         "output": "--output=vocab.txt",
+        "kind": "--kind=bpe",
         "vocab_size": "--vocab_size=8000",
         "special_tokens": "--special_tokens='[PAD],[UNK],[CLS],[SEP],[MASK]'",
         "min_count": "--min_count=5",

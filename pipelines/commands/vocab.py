@@ -1,4 +1,4 @@
-"""`recordmill vocab`: make a WordPiece vocabulary from text."""
+"""`recordmill vocab`: make a vocabulary from text, of WordPiece, byte-level BPE or Unigram."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from recordmill.pipelines.arguments import BooleanFlag, Parser
+from recordmill.pipelines.compat import option_actions
 from recordmill.pipelines.engines.choice import choose_engine, parse_arguments
 from recordmill.pipelines.flags import TextInputFlags
 from recordmill.pipelines.options import required
@@ -24,6 +25,13 @@ from recordmill.transforms.sources.source_list import SourceList
 from recordmill.transforms.sources.work_items import list_sources
 from recordmill.transforms.storage import files
 from recordmill.transforms.text.tokenization import SPECIAL_TOKENS
+from recordmill.transforms.vocabulary.tokenizer_learning import (
+    BPE_SPECIAL_TOKENS,
+    UNIGRAM_SPECIAL_TOKENS,
+    BytePairSpec,
+    UnigramSpec,
+)
+from recordmill.transforms.vocabulary.word_cutting import KINDS, Kind
 from recordmill.transforms.vocabulary.wordpiece_learning import LearnSpec
 
 
@@ -35,20 +43,35 @@ def add_vocab_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--overwrite", action=BooleanFlag, help="Replace the file in --output.")
     group = parser.add_argument_group("vocabulary")
     group.add_argument(
+        "--kind", default="wordpiece", choices=KINDS,
+        help="wordpiece writes BERT's vocab.txt; bpe a Hugging Face tokenizer.json of byte-level "
+        "BPE, as GPT-2's; unigram a SentencePiece .model, as T5's.",
+    )  # fmt: skip
+    lower_case = option_actions(parser)["--do_lower_case"]
+    lower_case.default = None
+    lower_case.help = (
+        "Lower-case words, and the text of the tokenizer; of wordpiece, also strip accents. "
+        "(default: true for wordpiece, else false)"
+    )
+    group.add_argument(
         "--vocab_size", type=int, default=30522,
         help="The maximum number of tokens, special ones included; about so many are learned.",
     )  # fmt: skip
     group.add_argument(
-        "--special_tokens", default=",".join(SPECIAL_TOKENS), metavar="TOKEN,…",
-        help="The first tokens of the file, in this order.",
+        "--special_tokens", default="", metavar="TOKEN,…",
+        help="The first tokens of the file, in this order. (default: of wordpiece "
+        f"{','.join(SPECIAL_TOKENS)}, of bpe {','.join(BPE_SPECIAL_TOKENS)}, of unigram "
+        f"{','.join(UNIGRAM_SPECIAL_TOKENS)})",
     )  # fmt: skip
     group.add_argument(
         "--min_count", type=int, default=2,
-        help="Parts of words that occur less often are no tokens, except single characters.",
+        help="Parts of words that occur less often are no tokens, except single characters. Not of "
+        "unigram.",
     )  # fmt: skip
     group.add_argument(
         "--max_unique_chars", type=int, default=1000,
-        help="The maximum number of single characters, two tokens each; Chinese needs more.",
+        help="The maximum number of single characters, of wordpiece two tokens each; Chinese needs "
+        "more. Not of bpe.",
     )  # fmt: skip
 
 
@@ -56,10 +79,40 @@ def add_vocab_arguments(parser: argparse.ArgumentParser) -> None:
 class VocabFlags(TextInputFlags):
     """Of `recordmill vocab`."""
 
+    do_lower_case: bool | None
+    kind: Kind
     vocab_size: int
     special_tokens: str
     min_count: int
     max_unique_chars: int
+
+
+def _learn_spec(options: VocabFlags, *, lower_case: bool) -> LearnSpec | BytePairSpec | UnigramSpec:
+    """Returns the vocabulary wanted.
+
+    Raises:
+      UsageError: a value is not valid, or a flag has no effect on this kind.
+    """
+    given = options.given(add_vocab_arguments)
+    without = {"bpe": ["max_unique_chars"], "unigram": ["min_count"]}.get(options.kind, [])
+    for name in without:
+        if name in given:
+            raise UsageError(f"--{name} has no effect with --kind={options.kind}; leave it out")
+    special = tuple(options.special_tokens.split(",")) if options.special_tokens else ()
+    if options.kind == "bpe":
+        return BytePairSpec(
+            options.vocab_size, lower_case, special or BPE_SPECIAL_TOKENS, options.min_count
+        )
+    if options.kind == "unigram":
+        return UnigramSpec(
+            options.vocab_size,
+            lower_case,
+            special or UNIGRAM_SPECIAL_TOKENS,
+            options.max_unique_chars,
+        )
+    return LearnSpec(
+        options.vocab_size, special or SPECIAL_TOKENS, options.min_count, options.max_unique_chars
+    )
 
 
 def vocab_request(options: VocabFlags) -> VocabRequest:
@@ -70,17 +123,15 @@ def vocab_request(options: VocabFlags) -> VocabRequest:
     """
     required(options, "input", "output")
     check_encoding(options)
-    learn = LearnSpec(
-        options.vocab_size,
-        tuple(options.special_tokens.split(",")),
-        options.min_count,
-        options.max_unique_chars,
-    )
+    lower_case = options.do_lower_case
+    if lower_case is None:
+        lower_case = options.kind == "wordpiece"
+    learn = _learn_spec(options, lower_case=lower_case)
     # Words do not depend on where sentences end.
     documents = document_spec(options, "none")
     return VocabRequest(
         text_patterns(options), options.input_format, options.output, documents,
-        options.do_lower_case, options.max_rejected, learn, tuple(options.allow_outside or ()),
+        lower_case, options.max_rejected, learn, options.kind, tuple(options.allow_outside or ()),
     )  # fmt: skip
 
 
@@ -98,7 +149,8 @@ def make_parser() -> Parser:
     """Returns the parser of the command's own flags."""
     parser = Parser(
         prog="recordmill vocab",
-        description="Makes a WordPiece vocabulary from text. Beam's own flags pass through.",
+        description="Makes a vocabulary from text: WordPiece, byte-level BPE or Unigram. Beam's "
+        "own flags pass through.",
     )
     parser.add_full_help()
     add_vocab_arguments(parser)
@@ -138,9 +190,11 @@ def main(arguments: list[str]) -> int:
         check_columns(sources, request.documents, [("--text_field", request.documents.text_field)])
         _check_output(request.output, overwrite=options.overwrite)
         summary = write_vocabulary(request, sources, engine)
+    case = "" if request.lower_case or request.kind != "wordpiece" else " --no-do_lower_case"
     print(
         f"{request.output}  {summary.tokens} tokens from the {summary.chosen_words} most frequent "
         f"of {summary.distinct_words} distinct words counted, {summary.words} words in all; "
-        f"{time.monotonic() - began:.1f} s"
+        f"{time.monotonic() - began:.1f} s\n"
+        f"use it by: recordmill text --tokenizer={request.output}{case}"
     )
     return 0

@@ -260,10 +260,17 @@ def gpt2_tokenizer(encoder: bytes, merges: bytes, source: str) -> JsonTokenizer:
         if not space or not {left, right, left + right} <= vocab.keys():
             raise unusable(source, f"its vocab.bpe merges {pair!r}, not in encoder.json")
     added = [token for token in ("<|endoftext|>",) if token in vocab]
-    return JsonTokenizer(json.dumps(_gpt2_file(vocab, pairs, added)).encode(), source)
+    return JsonTokenizer(json.dumps(byte_level_file(vocab, pairs, added)).encode(), source)
 
 
-def _gpt2_file(vocab: dict[str, int], merges: list[str], added: list[str]) -> dict[str, Any]:
+def byte_level_file(vocab: dict[str, int], merges: list[str], added: list[str]) -> dict[str, Any]:
+    """Returns the content of the tokenizer.json of a BPE as GPT-2's.
+
+    Args:
+      vocab: token -> id, in letters that stand for bytes.
+      merges: "left right" each, in order.
+      added: the special tokens in `vocab`.
+    """
     return {
         "version": "1.0",
         "added_tokens": [

@@ -1,1 +1,1 @@
-"""WordPiece vocabularies: word counts in bounded memory, and the learner."""
+"""Vocabularies: word counts in bounded memory, and what learns from them."""

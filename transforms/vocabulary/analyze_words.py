@@ -29,11 +29,11 @@ from recordmill.transforms.sources.work_plan import read_work_item
 from recordmill.transforms.storage import files
 from recordmill.transforms.vocabulary.word_counts import (
     SketchSpec,
-    WordCounter,
     WordTable,
     add_to_sketch,
     may_reach,
 )
+from recordmill.transforms.vocabulary.word_cutting import Kind, key_of, word_counter
 
 _BATCH_WORDS = 1 << 16
 _CHARACTER = b" "  # the first byte of a character's key; the key of a word has no space
@@ -47,14 +47,16 @@ class WordCountSpec:
     Attributes:
       work: the folder for temporary files and for the work items; every worker can reach it.
       documents: how documents lie in the input.
-      lower_case: lower-case words and strip accents.
+      lower_case: lower-case words; of WordPiece, also strip accents.
       sketch: the size of the sketch; None counts every word.
+      kind: the tokenizer whose words are counted.
     """
 
     work: str
     documents: DocumentSpec
     lower_case: bool
     sketch: SketchSpec | None = None
+    kind: Kind = "wordpiece"
 
     @property
     def passing_path(self) -> str:
@@ -98,6 +100,7 @@ class _Counts:
     """Adds up exact counts of characters, and of the words that may be frequent."""
 
     def __init__(self, spec: WordCountSpec) -> None:
+        self._kind = spec.kind
         self._sketch = spec.sketch
         self._passing: Bytes | None = None
         if spec.sketch is not None:
@@ -106,8 +109,9 @@ class _Counts:
         self._characters: Int64s = np.zeros(0, np.int64)
 
     def add(self, table: WordTable) -> None:
-        characters = table.characters()
-        self._characters = characters + (self._characters if len(self._characters) else 0)
+        if self._kind != "bpe":  # whose symbols are bytes
+            characters = table.characters()
+            self._characters = characters + (self._characters if len(self._characters) else 0)
         if self._passing is not None and self._sketch is not None:
             table = table.select(may_reach(table, self._passing, self._sketch))
         words = self._words
@@ -116,7 +120,8 @@ class _Counts:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         codes = np.flatnonzero(self._characters).tolist()
-        keys = [*self._words, *(_CHARACTER + chr(code).encode() for code in codes)]
+        words = (key_of(self._kind, word) for word in self._words)
+        keys = [*words, *(_CHARACTER + chr(code).encode() for code in codes)]
         counts = [*self._words.values(), *(int(self._characters[code]) for code in codes)]
         for at in range(0, len(keys), _BATCH_WORDS):
             part = slice(at, at + _BATCH_WORDS)
@@ -164,7 +169,7 @@ class _ReadWordsDoFn(beam.DoFn):
         self._gather = gather
 
     def setup(self) -> None:
-        self._counter = WordCounter(lower_case=self._spec.lower_case)
+        self._counter = word_counter(self._spec.kind, lower_case=self._spec.lower_case)
 
     def start_bundle(self) -> None:
         self._counter.take()  # drops the counts of a bundle that failed

@@ -208,9 +208,7 @@ def _add_all(pairs: Pairs, used: Int64s, words: Words, begin: int) -> int:
 
 
 @kernel
-def _merge(
-    pairs: Pairs, used: Int64s, words: Words, pair: int, merged: int, stamp: int
-) -> None:
+def _merge(pairs: Pairs, used: Int64s, words: Words, pair: int, merged: int, stamp: int) -> None:
     """Merges a pair at all its positions, from left to right."""
     left, right = pairs.keys[pair] >> 32, pairs.keys[pair] & 0xFFFFFFFF
     link = np.int64(pairs.first[pair])

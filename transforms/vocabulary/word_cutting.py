@@ -1,4 +1,4 @@
-"""How text is cut into the words that a kind of tokenizer learns from: by the tokenizer's own rules.
+"""How text is cut into the words that a kind of tokenizer learns from: by its own rules.
 
 WordPiece learns from BERT's words (`word_counts.py`). Byte-level BPE learns from GPT-2's, each with
 the space before it; Unigram from what SentencePiece makes of a text, where "▁" stands for a space.
@@ -7,6 +7,7 @@ the space before it; Unigram from what SentencePiece makes of a text, where "▁
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Literal, Protocol
 
 import numpy as np
@@ -90,13 +91,17 @@ def _marked(*, lower_case: bool) -> Preparation:
 
 
 def key_of(kind: Kind, word: bytes) -> bytes:
-    """Returns a word as it is written into a file of counts: without spaces and line ends."""
+    """Returns a word as it is written into a file of counts: without spaces and line ends.
+
+    Of BPE, letters stand for the bytes, as in its tokenizer.json.
+    """
     if kind != "bpe":
         return word
-    return "".join(map(_letter_of().__getitem__, word)).encode()
+    return word.decode("latin-1").translate(_letters()).encode()
 
 
-def _letter_of() -> dict[int, str]:
+@cache
+def _letters() -> dict[int, str]:
     return {byte: letter for letter, byte in byte_letters().items()}
 
 

@@ -22,6 +22,7 @@ from recordmill.transforms.sources.work_items import cut_work_items, list_source
 from recordmill.transforms.sources.work_plan import write_work_items
 from recordmill.transforms.text.normalization import normalize
 from recordmill.transforms.text.tokenization import SPECIAL_TOKENS, Vocabulary
+from recordmill.transforms.text.tokenizer_files import load_tokenizer
 from recordmill.transforms.vocabulary.analyze_words import WordCountSpec
 from recordmill.transforms.vocabulary.word_counts import SketchSpec
 
@@ -97,7 +98,8 @@ def test_the_file_is_the_same_for_any_workers_and_order_of_files(
     monkeypatch.setattr(vocab, "ONE_PASS_BYTES", 0)  # as for a large corpus
     flags = ["--vocab_size=150", f"--output={tmp_path / 'one.txt'}"]
     assert run_vocab(f"--input={corpus}/*.txt", *flags) == 0
-    assert re.search(r"\d+ tokens .* distinct words .* [\d.]+ s\n$", capsys.readouterr().out)
+    said = capsys.readouterr().out
+    assert re.search(r"\d+ tokens .* distinct words .* [\d.]+ s\nuse it by: recordmill text ", said)
     names = [str(path) for path in sorted(corpus.iterdir(), reverse=True)]
     flags = ["--vocab_size=150", f"--output={tmp_path / 'two.txt'}", "--direct_num_workers=2"]
     assert main(["vocab", "--input", *names, *flags]) == 0
@@ -110,6 +112,24 @@ def test_the_file_is_the_same_for_any_workers_and_order_of_files(
     assert {"the", "a", "##a", "y", "##y", "."} <= set(vocabulary.tokens)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "size"), [("bpe", 400), ("unigram", 150)])
+def test_tokenizers_are_the_same_for_any_workers_and_order_of_files(
+    kind: str, size: int, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vocab, "ONE_PASS_BYTES", 0)  # as for a large corpus
+    flags = [f"--kind={kind}", f"--vocab_size={size}"]
+    assert run_vocab(f"--input={corpus}/*.txt", f"--output={tmp_path}/one", *flags) == 0
+    names = [str(path) for path in sorted(corpus.iterdir(), reverse=True)]
+    two = [f"--output={tmp_path}/two", "--direct_num_workers=2"]
+    assert main(["vocab", "--input", *names, *two, *flags]) == 0
+    data = (tmp_path / "one").read_bytes()
+    assert (tmp_path / "two").read_bytes() == data
+    tokenizer = load_tokenizer(data, "one")
+    assert tokenizer.kind == kind
+    assert len(tokenizer) == size
+
+
 def test_what_a_killed_run_left_is_gone_after_the_same_command(
     awkward: Path, tmp_path: Path
 ) -> None:
@@ -120,7 +140,7 @@ def test_what_a_killed_run_left_is_gone_after_the_same_command(
         "import os, sys\n"
         "from recordmill.pipelines import vocabulary\n"
         "from recordmill.pipelines.command_line import main\n"
-        "vocabulary.learn_vocabulary = lambda *_: os.kill(os.getpid(), 9)\n"
+        "vocabulary.learn_tokenizer = lambda *_: os.kill(os.getpid(), 9)\n"
         "main(sys.argv[1:])\n"
     )
     ended = subprocess.run([sys.executable, "-c", kill, *command])
@@ -188,6 +208,12 @@ def test_an_input_without_words_ends_the_run(
         (["--input=T/in.txt", "--output=T/in.txt/v.txt"], "cannot be written"),
         (["--input=T/in.txt", "--output=T/v.txt", "--vocab_size=6"], "must be at least 7"),
         (["--input=T/in.txt", "--output=T/v.txt", "--vocab_size=x"], "invalid int value"),
+        (["--input=T/in.txt", "--output=T/v.txt", "--kind=bpe", "--vocab_size=256"], "least 257"),
+        (["--input=T/in.txt", "--output=T/v.txt", "--kind=bqe"], "did you mean bpe"),
+        (
+            ["--input=T/in.txt", "--output=T/v.txt", "--kind=unigram", "--special_tokens=<pad>"],
+            "must contain <unk>",
+        ),
         (["--input=T/in.txt", "--output=T/v.txt", "--vocab_sise=9"], "unknown flag"),
         (["--input=T/in.txt", "--output=T/v.txt", "--special_tokens=[PAD]"], "it lacks"),
         (["--input=T/in.txt", "--output=T/v.txt", "--max_rejected=2"], "must be in [0, 1]"),

@@ -91,10 +91,19 @@ CASES = (
     Case("--no-do_lower_case"),
     Case("--output={folder}/out/elsewhere.txt"),
     Case("--overwrite", ("--output={folder}/in.csv.copy",)),
+    Case("--kind=bpe", ("--vocab_size=300",)),
     Case("--vocab_size=30"),
     Case("--special_tokens=[PAD],[UNK],[CLS],[SEP],[MASK],[EOD]"),
-    Case("--min_count=5"),
-    Case("--max_unique_chars=10"),
+    Case(
+        "--min_count=5",
+        (),
+        ((("--kind=unigram",), "--min_count has no effect with --kind=unigram; leave it out"),),
+    ),
+    Case(
+        "--max_unique_chars=10",
+        (),
+        ((("--kind=bpe",), "--max_unique_chars has no effect with --kind=bpe; leave it out"),),
+    ),
 )
 
 
