@@ -79,9 +79,9 @@ def add_vocab_arguments(parser: argparse.ArgumentParser) -> None:
 class VocabFlags(TextInputFlags):
     """Of `recordmill vocab`."""
 
+    vocab_size: int
     do_lower_case: bool | None
     kind: Kind
-    vocab_size: int
     special_tokens: str
     min_count: int
     max_unique_chars: int

@@ -85,7 +85,7 @@ class Tokens(NamedTuple):
 
 
 @kernel
-def _find_pair(pairs: Pairs, key: int) -> int:
+def _find_pair(pairs: Pairs, key: int | np.int64) -> np.int64:
     mask = pairs.slots.shape[0] - 1
     hashed = np.uint64(key) * GOLDEN
     slot = np.int64((hashed ^ (hashed >> np.uint64(32))) & np.uint64(mask))
@@ -148,7 +148,7 @@ def _pop(pairs: Pairs, used: Int64s) -> None:
 
 
 @kernel
-def _key(left: int, right: int) -> int:
+def _key(left: int, right: int) -> np.int64:
     return (np.int64(left) << 32) | np.int64(right)
 
 
@@ -157,7 +157,7 @@ def _add(pairs: Pairs, used: Int64s, words: Words, at: int, stamp: int) -> None:
     """Adds the pair that begins at a position."""
     key = _key(words.symbols[at], words.symbols[words.after[at]])
     slot = _find_pair(pairs, key)
-    pair = np.int64(pairs.slots[slot])
+    pair = int(pairs.slots[slot])
     link = used[_LINKS]
     used[_LINKS] += 1
     pairs.at[link], pairs.next[link] = at, -1
@@ -211,15 +211,15 @@ def _add_all(pairs: Pairs, used: Int64s, words: Words, begin: int) -> int:
 def _merge(pairs: Pairs, used: Int64s, words: Words, pair: int, merged: int, stamp: int) -> None:
     """Merges a pair at all its positions, from left to right."""
     left, right = pairs.keys[pair] >> 32, pairs.keys[pair] & 0xFFFFFFFF
-    link = np.int64(pairs.first[pair])
+    link = int(pairs.first[pair])
     pairs.first[pair], pairs.links[pair] = -1, 0
     while link >= 0:
-        at = np.int64(pairs.at[link])
-        link = np.int64(pairs.next[link])
-        behind = np.int64(words.after[at])
+        at = int(pairs.at[link])
+        link = int(pairs.next[link])
+        behind = int(words.after[at])
         if words.symbols[at] != left or behind < 0 or words.symbols[behind] != right:
             continue  # another merge was there since
-        before, after = np.int64(words.before[at]), np.int64(words.after[behind])
+        before, after = int(words.before[at]), int(words.after[behind])
         if before >= 0:
             _take_away(pairs, words, words.symbols[before], left, at)
         if after >= 0:
@@ -235,7 +235,7 @@ def _merge(pairs: Pairs, used: Int64s, words: Words, pair: int, merged: int, sta
 
 
 @kernel
-def _find_spelling(tokens: Tokens, begin: int, size: int) -> int:
+def _find_spelling(tokens: Tokens, begin: int, size: int) -> np.int64:
     """Returns the slot of a spelling in the pool."""
     hashed = FNV_OFFSET
     for i in range(begin, begin + size):
@@ -243,7 +243,7 @@ def _find_spelling(tokens: Tokens, begin: int, size: int) -> int:
     mask = tokens.slots.shape[0] - 1
     slot = np.int64((hashed ^ (hashed >> np.uint64(32))) & np.uint64(mask))
     while tokens.slots[slot] != -1:
-        token = np.int64(tokens.slots[slot])
+        token = int(tokens.slots[slot])
         same = tokens.spans[token, 1] == size
         i = 0
         while same and i < size:
@@ -266,8 +266,8 @@ def _join(tokens: Tokens, used: Int64s, left: int, right: int, special: int) -> 
         tokens.pool[begin + tokens.spans[left, 1] + i] = tokens.pool[tokens.spans[right, 0] + i]
     slot = _find_spelling(tokens, begin, size)
     if tokens.slots[slot] >= 0:
-        return np.int64(tokens.slots[slot]) if tokens.slots[slot] >= special else _FORBIDDEN
-    token = used[_TOKENS]
+        return int(tokens.slots[slot]) if tokens.slots[slot] >= special else _FORBIDDEN
+    token = int(used[_TOKENS])
     used[_TOKENS] += 1
     used[_POOL] += size
     tokens.slots[slot] = token
@@ -290,7 +290,7 @@ def _learn(
 ) -> int:
     """Merges until the tokens are enough, or pairs are rarer than `least`, or room is short."""
     while used[_TOKENS] < tokens.spans.shape[0] and used[_HEAP] > 0:
-        count, pair = pairs.heap_counts[0], np.int64(pairs.heap_pairs[0])
+        count, pair = pairs.heap_counts[0], int(pairs.heap_pairs[0])
         if count != pairs.counts[pair]:
             _pop(pairs, used)
             if pairs.counts[pair] >= least:
@@ -333,10 +333,12 @@ def _words(counts: Sequence[tuple[bytes, int]], byte_ids: Int32s) -> Words:
 def _pairs(num_symbols: int) -> Pairs:
     room, links = _FIRST_ROOM, 3 * num_symbols + 1  # a merged position adds two at most
     return Pairs(
-        np.full(2 * room, -1, np.int32), np.zeros(room, np.int64), np.zeros(room, np.int64),
-        *(np.zeros(room, np.int32) for _ in range(4)),
-        np.zeros(links, np.int32), np.zeros(links, np.int32),
-        np.zeros(room, np.int64), np.zeros(room, np.int32), np.zeros(links, np.int32),
+        slots=np.full(2 * room, -1, np.int32), keys=np.zeros(room, np.int64),
+        counts=np.zeros(room, np.int64), first=np.zeros(room, np.int32),
+        last=np.zeros(room, np.int32), links=np.zeros(room, np.int32),
+        stamps=np.zeros(room, np.int32), at=np.zeros(links, np.int32),
+        next=np.zeros(links, np.int32), heap_counts=np.zeros(room, np.int64),
+        heap_pairs=np.zeros(room, np.int32), touched=np.zeros(links, np.int32),
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from recordmill.records.errors import RunError, UsageError
 from recordmill.transforms.subwords.hugging_face import byte_level_file
@@ -214,7 +215,7 @@ def _learn_unigram(
     chosen = _choose_marked(words, characters, spec)
     special = list(spec.special_tokens)
     own = {"<unk>": "unk", "<s>": "bos", "</s>": "eos", "<pad>": "pad"}
-    ids = {
+    ids: dict[str, Any] = {
         f"{name}_id": special.index(token) if token in special else -1
         for token, name in own.items()
     }

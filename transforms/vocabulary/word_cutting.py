@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from recordmill.records.arrays import Bytes, Int64s
+from recordmill.records.arrays import Bytes, Int32s, Int64s
 from recordmill.records.codec.jit import kernel
 from recordmill.records.hashing import FNV_OFFSET, FNV_PRIME
 from recordmill.transforms.sources.lines import Lines
@@ -145,8 +145,8 @@ class CutWordCounter:
 
 @kernel
 def _find(
-    text: Bytes, at: int, end: int, slots: Int64s, words: Int64s, pool: Bytes
-) -> tuple[int, int]:
+    text: Bytes, at: int, end: int, slots: Int32s, words: Int64s, pool: Bytes
+) -> tuple[np.int64, np.int64]:
     """Returns the number of a word, -1 for a new one, and its slot."""
     hashed = FNV_OFFSET
     for i in range(at, end):
@@ -162,13 +162,13 @@ def _find(
         if same:
             return word, slot
         slot = (slot + 1) & (slots.shape[0] - 1)
-    return -1, slot
+    return np.int64(-1), slot
 
 
 @kernel
 def _count(
     text: Bytes, starts: Int64s, ends: Int64s, line: int, done: int, cut: int, classes: Bytes,
-    slots: Int64s, words: Int64s, pool: Bytes, used: Int64s,
+    slots: Int32s, words: Int64s, pool: Bytes, used: Int64s,
 ) -> tuple[int, int]:  # fmt: skip
     """Counts words until the memory is full; returns the line and the bytes of it that are done."""
     while line < starts.shape[0]:

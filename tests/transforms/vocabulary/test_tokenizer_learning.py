@@ -139,9 +139,9 @@ def test_ids_of_bpe_are_those_of_the_library(lower_case: bool) -> None:
 def test_ids_of_unigram_are_those_of_sentencepiece(lower_case: bool) -> None:
     words = count("unigram", TEXT, lower_case=lower_case)
     special = ("<pad>", "</s>", "<unk>", "<s>", "<extra_id_0>")
-    spec = UnigramSpec(160, lower_case, special)
+    spec = UnigramSpec(150, lower_case, special)
     made = learn_tokenizer(words, characters_of(words), spec)
-    assert made.tokens == 160
+    assert made.tokens == 150
     library = sentencepiece.SentencePieceProcessor(model_proto=made.data)
     assert [library.id_to_piece(i) for i in range(5)] == list(special)
     check_ids(made.data, library.encode(TEXT))
@@ -149,7 +149,7 @@ def test_ids_of_unigram_are_those_of_sentencepiece(lower_case: bool) -> None:
 
 
 def test_the_order_of_counts_does_not_matter() -> None:
-    for kind, spec in (("bpe", BytePairSpec(400)), ("unigram", UnigramSpec(160))):
+    for kind, spec in (("bpe", BytePairSpec(400)), ("unigram", UnigramSpec(150))):
         words = count(kind, TEXT)  # type: ignore[arg-type]
         characters = characters_of(words)
         back, turned = dict(reversed(words.items())), dict(reversed(characters.items()))
