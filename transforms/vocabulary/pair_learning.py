@@ -41,7 +41,7 @@ class Words(NamedTuple):
     counts: Int64s
 
 
-class Pairs(NamedTuple):
+class Bigrams(NamedTuple):
     """All pairs of neighbours met so far, the positions of each, and a heap of them by count.
 
     Attributes:
@@ -68,7 +68,7 @@ class Pairs(NamedTuple):
     touched: Int32s
 
 
-class Tokens(NamedTuple):
+class Learned(NamedTuple):
     """The tokens and merges learned so far.
 
     Attributes:
@@ -85,7 +85,7 @@ class Tokens(NamedTuple):
 
 
 @kernel
-def _find_pair(pairs: Pairs, key: int | np.int64) -> np.int64:
+def _find_pair(pairs: Bigrams, key: int | np.int64) -> np.int64:
     mask = pairs.slots.shape[0] - 1
     hashed = np.uint64(key) * GOLDEN
     slot = np.int64((hashed ^ (hashed >> np.uint64(32))) & np.uint64(mask))
@@ -95,7 +95,7 @@ def _find_pair(pairs: Pairs, key: int | np.int64) -> np.int64:
 
 
 @kernel
-def _rebuild(pairs: Pairs, used: Int64s) -> None:
+def _rebuild(pairs: Bigrams, used: Int64s) -> None:
     """Fills the hash table anew."""
     pairs.slots[:] = -1
     for pair in range(used[_PAIRS]):
@@ -103,14 +103,14 @@ def _rebuild(pairs: Pairs, used: Int64s) -> None:
 
 
 @kernel
-def _precedes(pairs: Pairs, count_a: int, a: int, count_b: int, b: int) -> bool:
+def _precedes(pairs: Bigrams, count_a: int, a: int, count_b: int, b: int) -> bool:
     if count_a != count_b:
         return count_a > count_b
     return pairs.keys[a] < pairs.keys[b]
 
 
 @kernel
-def _push(pairs: Pairs, used: Int64s, count: int, pair: int) -> None:
+def _push(pairs: Bigrams, used: Int64s, count: int, pair: int) -> None:
     at = used[_HEAP]
     used[_HEAP] += 1
     while at > 0:
@@ -124,7 +124,7 @@ def _push(pairs: Pairs, used: Int64s, count: int, pair: int) -> None:
 
 
 @kernel
-def _pop(pairs: Pairs, used: Int64s) -> None:
+def _pop(pairs: Bigrams, used: Int64s) -> None:
     """Removes the first of the heap."""
     used[_HEAP] -= 1
     size = used[_HEAP]
@@ -153,7 +153,7 @@ def _key(left: int, right: int) -> np.int64:
 
 
 @kernel
-def _add(pairs: Pairs, used: Int64s, words: Words, at: int, stamp: int) -> None:
+def _add(pairs: Bigrams, used: Int64s, words: Words, at: int, stamp: int) -> None:
     """Adds the pair that begins at a position."""
     key = _key(words.symbols[at], words.symbols[words.after[at]])
     slot = _find_pair(pairs, key)
@@ -181,14 +181,14 @@ def _add(pairs: Pairs, used: Int64s, words: Words, at: int, stamp: int) -> None:
 
 
 @kernel
-def _take_away(pairs: Pairs, words: Words, left: int, right: int, at: int) -> None:
+def _take_away(pairs: Bigrams, words: Words, left: int, right: int, at: int) -> None:
     pair = pairs.slots[_find_pair(pairs, _key(left, right))]
     if pair >= 0:
         pairs.counts[pair] -= words.counts[words.word[at]]
 
 
 @kernel
-def _push_touched(pairs: Pairs, used: Int64s, least: int) -> None:
+def _push_touched(pairs: Bigrams, used: Int64s, least: int) -> None:
     for i in range(used[_TOUCHED]):
         pair = pairs.touched[i]
         if pairs.counts[pair] >= least:
@@ -197,7 +197,7 @@ def _push_touched(pairs: Pairs, used: Int64s, least: int) -> None:
 
 
 @kernel
-def _add_all(pairs: Pairs, used: Int64s, words: Words, begin: int) -> int:
+def _add_all(pairs: Bigrams, used: Int64s, words: Words, begin: int) -> int:
     """Adds the pairs from a position on; returns where the room ends."""
     for at in range(begin, words.symbols.shape[0]):
         if used[_PAIRS] + 1 >= pairs.keys.shape[0]:
@@ -208,7 +208,7 @@ def _add_all(pairs: Pairs, used: Int64s, words: Words, begin: int) -> int:
 
 
 @kernel
-def _merge(pairs: Pairs, used: Int64s, words: Words, pair: int, merged: int, stamp: int) -> None:
+def _merge(pairs: Bigrams, used: Int64s, words: Words, pair: int, merged: int, stamp: int) -> None:
     """Merges a pair at all its positions, from left to right."""
     left, right = pairs.keys[pair] >> 32, pairs.keys[pair] & 0xFFFFFFFF
     link = int(pairs.first[pair])
@@ -235,7 +235,7 @@ def _merge(pairs: Pairs, used: Int64s, words: Words, pair: int, merged: int, sta
 
 
 @kernel
-def _find_spelling(tokens: Tokens, begin: int, size: int) -> np.int64:
+def _find_spelling(tokens: Learned, begin: int, size: int) -> np.int64:
     """Returns the slot of a spelling in the pool."""
     hashed = FNV_OFFSET
     for i in range(begin, begin + size):
@@ -256,7 +256,7 @@ def _find_spelling(tokens: Tokens, begin: int, size: int) -> np.int64:
 
 
 @kernel
-def _join(tokens: Tokens, used: Int64s, left: int, right: int, special: int) -> int:
+def _join(tokens: Learned, used: Int64s, left: int, right: int, special: int) -> int:
     """Returns the token that two others make, perhaps a new one; `_FORBIDDEN` for a special one."""
     begin = used[_POOL]
     size = tokens.spans[left, 1] + tokens.spans[right, 1]
@@ -276,7 +276,7 @@ def _join(tokens: Tokens, used: Int64s, left: int, right: int, special: int) -> 
 
 
 @kernel
-def _enter(tokens: Tokens, used: Int64s) -> None:
+def _enter(tokens: Learned, used: Int64s) -> None:
     """Fills the hash table with the first tokens."""
     for token in range(used[_TOKENS]):
         begin, size = tokens.spans[token, 0], tokens.spans[token, 1]
@@ -286,7 +286,7 @@ def _enter(tokens: Tokens, used: Int64s) -> None:
 
 @kernel
 def _learn(
-    pairs: Pairs, tokens: Tokens, words: Words, used: Int64s, least: int, special: int
+    pairs: Bigrams, tokens: Learned, words: Words, used: Int64s, least: int, special: int
 ) -> int:
     """Merges until the tokens are enough, or pairs are rarer than `least`, or room is short."""
     while used[_TOKENS] < tokens.spans.shape[0] and used[_HEAP] > 0:
@@ -330,9 +330,9 @@ def _words(counts: Sequence[tuple[bytes, int]], byte_ids: Int32s) -> Words:
     return Words(byte_ids[data], after, before, word, numbers)
 
 
-def _pairs(num_symbols: int) -> Pairs:
+def _pairs(num_symbols: int) -> Bigrams:
     room, links = _FIRST_ROOM, 3 * num_symbols + 1  # a merged position adds two at most
-    return Pairs(
+    return Bigrams(
         slots=np.full(2 * room, -1, np.int32), keys=np.zeros(room, np.int64),
         counts=np.zeros(room, np.int64), first=np.zeros(room, np.int32),
         last=np.zeros(room, np.int32), links=np.zeros(room, np.int32),
@@ -342,7 +342,7 @@ def _pairs(num_symbols: int) -> Pairs:
     )  # fmt: skip
 
 
-def _grown(pairs: Pairs, used: Int64s, room: int) -> Pairs:
+def _grown(pairs: Bigrams, used: Int64s, room: int) -> Bigrams:
     size = len(pairs.keys)
     while size < room:
         size *= 2
@@ -379,7 +379,7 @@ def learn_merges(
     pool = np.zeros(max(_FIRST_ROOM, 16 * vocab_size), np.uint8)
     pool[: sizes.sum()] = np.frombuffer(b"".join(first), np.uint8)
     slots = np.full(1 << (4 * vocab_size).bit_length(), -1, np.int32)
-    tokens = Tokens(slots, spans, pool, np.zeros((vocab_size, 3), np.int32))
+    tokens = Learned(slots, spans, pool, np.zeros((vocab_size, 3), np.int32))
     used[_TOKENS], used[_POOL] = len(first), sizes.sum()
     _enter(tokens, used)
     pairs, done = _pairs(len(words.symbols)), 0
