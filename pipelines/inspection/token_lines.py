@@ -24,7 +24,14 @@ _ROWS = {
     "inputs": "inputs_segmentation",
     "targets": "targets_segmentation",
     "labels": "",
+    "encoder_input_ids": "",
     "decoder_input_ids": "",
+}
+# Features of rows -> the feature that is 1 on their padding, in Cerebras' form of T5.
+_PADDING = {
+    "encoder_input_ids": "encoder_mask",
+    "decoder_input_ids": "decoder_mask",
+    "labels": "decoder_mask",
 }
 _LENGTHS = ("input_mask", "attention_mask")
 _SHORT = 16  # a feature with fewer values, such as a class of `labels`, is no row of tokens
@@ -134,6 +141,14 @@ def _word_of(vocabulary: Sequence[str] | None) -> Callable[[Any], str]:
 def row_length(values: Mapping[str, Any], name: str) -> int:
     """Returns the number of tokens in a row, without the padding at its end."""
     row, groups = values[name], values.get(_ROWS[name], ())
+    padding = values.get(_PADDING.get(name, ""), ())
+    if len(padding) and len(padding) == len(row):
+        return int(np.count_nonzero(np.asarray(padding) == 0))
+    if name == "input_ids" and len(values.get("labels", ())) == len(row):
+        # Of causal models the mask may be 1 where there is a label: the last token has none.
+        last = _last(values.get("input_mask", ()))
+        if 0 < last < len(row) and values["labels"][last - 1] == row[last] != row[-1]:
+            return last + 1
     for mask in _LENGTHS:
         if name.startswith("input") and len(values.get(mask, ())) == len(row):
             # Ones of a mask of the loss begin after the prompt: the last one ends the row.

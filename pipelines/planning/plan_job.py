@@ -50,7 +50,7 @@ class _State:
       commit: what the manifest will say.
       modified: see `Inventory`.
       run: the token of the plan.
-      written: a digest of names and sizes of what else the plan wrote.
+      written: a digest of what else the plan wrote.
       rejected: number -> bytes of the files of rejects that planning wrote.
     """
 
@@ -80,13 +80,15 @@ def _is_claimed_by(workspace: Workspace) -> bool:
 
 
 def _digest_of_plan(workspace: Workspace) -> str:
-    """Returns a digest of names and sizes of the files that planning wrote before the plan.
+    """Returns a digest of the files that planning wrote before the plan.
 
-    It reads none of them: a power loss shows in their sizes, and who reads one checks it.
+    It is of their names and sizes, and on a disk of this machine of their contents: 10 million
+    images have a gigabyte of them. Storage services check what they store.
     """
     digest = hashlib.blake2b(digest_size=16)
     for path, size in sorted(_planned_files(workspace)):
-        digest.update(f"{path[len(workspace.work) :]}\t{size}\n".encode())
+        crc32c = files.checksum(path) if files.is_local(path) and size > 0 else 0
+        digest.update(f"{path[len(workspace.work) :]}\t{size}\t{crc32c}\n".encode())
     return digest.hexdigest()
 
 

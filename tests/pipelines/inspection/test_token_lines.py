@@ -145,3 +145,29 @@ def test_tokens_of_other_tokenizers_make_words() -> None:
     pieces = [text.replace("Ġ", "▁") for text in vocabulary]
     lines = list(token_lines(ids, "input_ids", pieces, Style(colors=False)))
     assert lines[0][1].startswith("the cats.")
+
+
+def test_rows_of_causal_models_end_behind_their_last_label() -> None:
+    """Whatever the padding is: GPT-2's is the end of text, and no 0."""
+    pad = VOCABULARY.index("[SEP]")
+    ids = np.array([4, 5, 6, *[pad] * 13])
+    labels = np.array([5, 6, *[pad] * 14])
+    mask = np.array([1, 1] + [0] * 14)
+    assert shown({"input_ids": ids, "input_mask": mask, "labels": labels}) == [
+        "input_ids: the cat sat", ": …13", "labels: the next token, at 2 of 16 positions",
+    ]  # fmt: skip
+
+
+def test_rows_of_cerebras_t5_end_where_their_masks_begin() -> None:
+    pad = VOCABULARY.index("[SEP]")
+    values = {
+        "encoder_input_ids": np.array([4, 5, *[pad] * 14]),
+        "encoder_mask": np.array([0, 0] + [1] * 14),
+        "decoder_input_ids": np.array([0, 6, 9, *[pad] * 13]),
+        "decoder_mask": np.array([0] * 3 + [1] * 13),
+        "labels": np.array([6, 9, pad, *[pad] * 13]),
+    }
+    assert shown(values) == [
+        "labels: sat on [SEP]", ": …13", "encoder_input_ids: the cat", ": …14",
+        "decoder_input_ids: [PAD] sat on", ": …13",
+    ]  # fmt: skip
