@@ -38,6 +38,7 @@ def kinds(folder: Path) -> dict[str, list[Path]]:
     return found
 
 
+@pytest.mark.slow
 def test_empty_files_of_a_stopped_run_are_made_anew(
     small: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

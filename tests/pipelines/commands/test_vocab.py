@@ -110,6 +110,7 @@ def test_the_file_is_the_same_for_any_workers_and_order_of_files(
     assert {"the", "a", "##a", "y", "##y", "."} <= set(vocabulary.tokens)
 
 
+@pytest.mark.slow
 def test_what_a_killed_run_left_is_gone_after_the_same_command(
     awkward: Path, tmp_path: Path
 ) -> None:

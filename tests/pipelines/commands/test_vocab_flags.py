@@ -140,6 +140,7 @@ def run(folder: Path, *flags: str) -> tuple[int, dict[str, bytes]]:
     return status, made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=[name_of(case.flag) for case in CASES])
 def test_a_flag_has_an_effect(case: Case, folder: Path) -> None:
     plain = run(folder, *case.beside)
