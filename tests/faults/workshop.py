@@ -90,6 +90,12 @@ class Workshop:
         stray = (names(output) ^ names(self.dataset(job))) - set(RUN_PATHS)
         hold(not stray, f"stray or missing files: {sorted(stray)[:5]}")
 
+    def is_there(self, job: str, output: Path) -> None:
+        """Checks that nothing of a dataset is missing."""
+        hold(shard_bytes(output) == shard_bytes(self.dataset(job)), "other bytes than undisturbed")
+        missing = names(self.dataset(job)) - names(output) - set(RUN_PATHS)
+        hold(not missing, f"missing files: {sorted(missing)[:5]}")
+
     def copy(self, job: str, folder: Path) -> Path:
         """Returns a copy of a job's dataset in a folder."""
         shutil.copytree(self.dataset(job), folder / "ds")
