@@ -69,7 +69,7 @@ _OUTPUT = (
 )
 PAGES = {
     "text": HelpPage(
-        "text --input=GLOB --output=DIR --vocab_file=FILE [flags]",
+        "text --input=GLOB --output=DIR --tokenizer=FILE [flags]",
         {
             "Input": (
                 ("--input=GLOB", "files, local or gs://…; train=GLOB names a split"),
@@ -80,7 +80,9 @@ PAGES = {
             ),
             "Examples": (
                 ("--task=TASK", ""),
-                ("--vocab_file=FILE", "the vocabulary; `recordmill vocab` makes one"),
+                ("--preset=NAME", "flags for a reader; --help-presets shows them"),
+                ("--tokenizer=FILE", "vocab.txt, tokenizer.json, encoder.json or .model"),
+                ("--vocab_file=FILE", "the same; `recordmill vocab` makes one"),
                 ("--max_seq_length=N", "tokens of an example"),
                 ("--dupe_factor=N", "copies of the text, each masked in its own way"),
                 ("--masked_lm_prob=SHARE", "of tokens that are masked"),

@@ -22,6 +22,7 @@ from recordmill.pipelines.options import (
     parse_splits,
     required,
 )
+from recordmill.pipelines.presets import add_preset_arguments, with_preset
 from recordmill.pipelines.row_options import add_row_arguments, row_spec
 from recordmill.pipelines.text_checks import check_effects
 from recordmill.pipelines.text_inputs import split_patterns, split_shares, with_bert_flags
@@ -125,6 +126,7 @@ def add_text_arguments(parser: argparse.ArgumentParser) -> None:
     _add_bert_arguments(parser.add_argument_group("names of google-research/bert"))
     add_output_arguments(parser)
     task = parser.add_argument_group("task")
+    add_preset_arguments(task)
     _add_example_arguments(task)
     _add_masking_arguments(task)
     add_language_arguments(parser.add_argument_group("language models"))
@@ -358,6 +360,7 @@ def text_request(namespace: argparse.Namespace) -> TextRequest:
       UsageError: one line: the rule, what was found, what to do.
     """
     options = TextFlags.read(namespace)
+    options = with_preset(options, getattr(namespace, "given_flags", frozenset()))
     given = options.given(add_text_arguments)
     options = with_bert_flags(options)
     required(options, "input", "output", "vocab_file")

@@ -46,6 +46,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
     },
     "text": {
         "encoding": "--encoding=latin-1",
+        "preset": "--preset=cerebras-gpt",
         "input_file": "--input_file='wiki.txt,books.txt'",
         "output_file": "--output_file=pretraining",
         "split_by": "--split_by=author",

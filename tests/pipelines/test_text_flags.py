@@ -165,6 +165,11 @@ ROWS = (
     ),
     Row("--compression=GZIP"),
     Row("--naming=flat", outcome="name"),
+    Row(
+        "--preset=model-garden-v2",
+        (BERT,),
+        (((MLM,), "--preset=model-garden-v2 is for Model Garden's"),),
+    ),
     Row("--extension=tfrecord", outcome="name"),
     Row("--warnings=error", ("--task=bert", "--documents=line"), outcome="status"),
     Row("--random_seed=1"),
