@@ -81,8 +81,7 @@ PAGES = {
             "Examples": (
                 ("--task=TASK", ""),
                 ("--preset=NAME", "flags for a reader; --help-presets shows them"),
-                ("--tokenizer=FILE", "vocab.txt, tokenizer.json, encoder.json or .model"),
-                ("--vocab_file=FILE", "the same; `recordmill vocab` makes one"),
+                ("--tokenizer=FILE", "or --vocab_file: vocab.txt, tokenizer.json, .model"),
                 ("--max_seq_length=N", "tokens of an example"),
                 ("--dupe_factor=N", "copies of the text, each masked in its own way"),
                 ("--masked_lm_prob=SHARE", "of tokens that are masked"),
