@@ -7,6 +7,7 @@ the number of a row, which is its position, depends on the file alone.
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -22,6 +23,7 @@ from recordmill.transforms.storage import files
 _READ_BYTES = 1 << 20
 _MOST_ROWS = 4096  # a dictionary may repeat a long text, which the sizes of a column do not show
 _MOST_FOOTER_BYTES = 1 << 30
+_SIGNATURE_BYTES = 28
 
 
 class EncryptedFileError(BrokenFileError):
@@ -106,7 +108,7 @@ def open_parquet(source: SourceRange) -> Iterator[ParquetRows]:
     with files.open_read(source.path) as handle:
         check_opened(source.path, handle, source.size, source.modified_ns)
         if handle.read(4) == b"PARE":
-            raise EncryptedFileError("the Parquet file is encrypted")
+            raise EncryptedFileError("an encrypted Parquet file; decrypt it first")
         handle.seek(0)
         try:
             # Without a buffer size, Arrow would hold whole columns of a row group.
@@ -117,9 +119,13 @@ def open_parquet(source: SourceRange) -> Iterator[ParquetRows]:
         except (pa.ArrowException, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
-            if "ncrypt" in str(error):
-                raise EncryptedFileError(f"the Parquet file is encrypted: {error}") from error
             raise BrokenFileError(f"not a whole Parquet file: {_one_line(error)}") from error
+        handle.seek(-8, os.SEEK_END)
+        footer_bytes = int.from_bytes(handle.read(4), "little")
+        # A signature of 28 bytes behind the footer means that columns are encrypted. Arrow ends the
+        # process where it is asked for the place of such a column.
+        if footer_bytes - file.metadata.serialized_size == _SIGNATURE_BYTES:
+            raise EncryptedFileError("columns of the Parquet file are encrypted; decrypt it first")
         yield ParquetRows(source, file)
 
 

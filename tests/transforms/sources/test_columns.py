@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import decimal
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from recordmill.transforms.dataset.rejects import Reject
+from recordmill.transforms.sources import parquet_rows
 from recordmill.transforms.sources.changes import InputChangedError
 from recordmill.transforms.sources.document_spec import (
     READ_LIMITS,
@@ -204,7 +207,7 @@ def test_values_of_other_types_are_kept_as_text(tmp_path: Path) -> None:
             "text": ["a"] * 2,
             "day": pa.array([1, 2], pa.date32()),
             "at": pa.array([1_500_000_000_123_456_789] * 2, pa.timestamp("ns")),
-            "price": pa.array([150, 275]).cast(pa.decimal128(10, 2)),
+            "price": [decimal.Decimal("1.50"), decimal.Decimal("2.75")],
             "raw": pa.array([b"x", b"\xff"], pa.binary()),
             "tags": [["a", "b"], []],
         }
@@ -213,7 +216,7 @@ def test_values_of_other_types_are_kept_as_text(tmp_path: Path) -> None:
     spec = DocumentSpec(row=RowSpec(keep_fields=parse_fields("day,at,price:float,raw,tags")))
     documents, _, _, rejects = read(tmp_path / "a.parquet", spec)
     assert [carried for *_, carried in documents] == [
-        ("1970-01-02", "2017-07-14 02:40:00.123456789", "150.00", "x", '["a", "b"]')
+        ("1970-01-02", "2017-07-14 02:40:00.123456789", "1.50", "x", '["a", "b"]')
     ]
     assert [(each.position, each.reason) for each in rejects] == [(1, "undecodable")]
 
@@ -278,13 +281,25 @@ def test_a_file_that_changed_ends_the_run(tmp_path: Path) -> None:
         list(read_documents(source, DocumentSpec()))
 
 
-def test_memory_does_not_grow_with_the_row_group(tmp_path: Path) -> None:
+class CountingFile(io.FileIO):
+    """Knows the most bytes that were asked for at once."""
+
+    most = 0
+
+    def read(self, size: int | None = -1) -> bytes:
+        CountingFile.most = max(CountingFile.most, 1 << 40 if size is None or size < 0 else size)
+        return super().read(size)
+
+
+def test_memory_does_not_grow_with_the_row_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rng = np.random.default_rng(0)
     text = [rng.bytes(2000).hex() for _ in range(8000)]  # 32 MB in one row group
     pq.write_table(pa.table({"text": text}), tmp_path / "a.parquet", row_group_size=1 << 20)
     del text
-    pool = pa.system_memory_pool()
-    before = pa.default_memory_pool()
+    monkeypatch.setattr(parquet_rows.files, "open_read", CountingFile)
+    pool, before = pa.system_memory_pool(), pa.default_memory_pool()
     pa.set_memory_pool(pool)
     try:
         count = 0
@@ -292,6 +307,7 @@ def test_memory_does_not_grow_with_the_row_group(tmp_path: Path) -> None:
         for batch in read_documents(source, DocumentSpec(sentence_splitter=WHOLE_TEXT)):
             count += len(batch.keys)
         assert count == 8000
-        assert pool.max_memory() < 12 << 20
+        assert 0 < pool.max_memory() < 12 << 20
+        assert 0 < CountingFile.most <= 4 << 20
     finally:
         pa.set_memory_pool(before)
