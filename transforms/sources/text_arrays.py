@@ -62,9 +62,10 @@ def cut_lines(rows: Lines) -> tuple[Lines, Int64s]:
     """
     most = len(rows) + int(np.count_nonzero(rows.buffer == 10))
     starts, ends = np.empty(most, np.int64), np.empty(most, np.int64)
-    of_row, non_ascii = np.empty(most, np.int64), np.zeros(most, np.bool_)
+    of_row = np.empty(most, np.int64)
     count = _cut(rows.buffer, rows.starts, rows.ends, (starts, ends, of_row))
-    starts, ends, of_row, non_ascii = (each[:count] for each in (starts, ends, of_row, non_ascii))
+    starts, ends, of_row = starts[:count], ends[:count], of_row[:count]
+    non_ascii = np.zeros(count, np.bool_)
     _find_non_ascii(rows.buffer, starts, ends, non_ascii)
     lines = Lines(rows.buffer, starts, ends, non_ascii)
     keep = ~lines.blank()
