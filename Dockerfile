@@ -1,6 +1,7 @@
 # One image that launches jobs and is their workers, so that both have the very same packages.
 #
 #   make image IMAGE=<registry>/<project>/recordmill:0.1.0 LAUNCHER_IMAGE=<launcher>
+#   make worker_image IMAGE=<registry>/<project>/recordmill:0.1.0
 #
 # <launcher> is Google's base image of Flex Templates for Python 3.11, which Dataflow's documentation
 # of Flex Templates names: python311-template-launcher-base.
@@ -13,7 +14,7 @@
 # inspect python:3.11-slim` prints: --build-arg PYTHON_IMAGE=python@sha256:…, and so the other two.
 ARG PYTHON_IMAGE=python:3.11-slim
 ARG BEAM_IMAGE=apache/beam_python3.11_sdk:2.77.0
-ARG LAUNCHER_IMAGE
+ARG LAUNCHER_IMAGE=scratch
 
 FROM ${BEAM_IMAGE} AS beam
 FROM ${LAUNCHER_IMAGE} AS launcher
@@ -31,12 +32,10 @@ COPY transforms transforms
 COPY pipelines pipelines
 RUN pip install --no-cache-dir --no-deps .
 
-FROM ${PYTHON_IMAGE}
+# What runs jobs and workers everywhere but on Dataflow: no launcher, and no root.
+FROM ${PYTHON_IMAGE} AS workers
 COPY --from=beam /opt/apache/beam /opt/apache/beam
-COPY --from=launcher /opt/google/dataflow/python_template_launcher /opt/google/dataflow/
 COPY --from=packages /opt/recordmill /opt/recordmill
-COPY templates/text/main.py /template/text/main.py
-COPY templates/images/main.py /template/images/main.py
 
 # The packages above are what the workers have: none is installed when they start. One thread each,
 # as pipelines/local.py has it for workers of this machine. (No secret: a thread pool of tokenizers.)
@@ -58,15 +57,22 @@ recordmill.pipelines.commands.images, recordmill.pipelines.commands.text, \
 recordmill.pipelines.commands.vocab, recordmill.pipelines.templates, recordmill.pipelines.engines.worker_boot, recordmill.reader" \
     && recordmill --help
 
+# recordmill, by its number: Kubernetes refuses names where it wants no root.
+USER 10001
+ENTRYPOINT ["/opt/apache/beam/boot"]
+
+# The same with Dataflow's launcher, which ends unless it is root: Dataflow mounts folders that only
+# root may write to (python-docs-samples #13213). Its workers have the same rights.
+FROM workers AS template
+COPY --from=launcher /opt/google/dataflow/python_template_launcher /opt/google/dataflow/
+COPY templates/text/main.py /template/text/main.py
+COPY templates/images/main.py /template/images/main.py
+
 # Whose launcher this is, and under which name workers find it.
 ARG TEMPLATE=text
 ARG IMAGE
 ENV FLEX_TEMPLATE_PYTHON_PY_FILE=/template/${TEMPLATE}/main.py \
     RECORDMILL_IMAGE=${IMAGE}
 
-# Dataflow mounts folders that only root may write to: its launcher ends without (python-docs-samples
-# #13213). Elsewhere: --build-arg RUN_AS=recordmill, or any other user when it is started.
 ARG RUN_AS=root
 USER ${RUN_AS}
-
-ENTRYPOINT ["/opt/apache/beam/boot"]

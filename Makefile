@@ -7,7 +7,7 @@ FOLDERS := records reader transforms pipelines
 TEST_PROCESSES ?= 2
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help install demo test lint types docs unit slow faults benchmark clean lock image template
+.PHONY: help install demo test lint types docs unit slow faults benchmark clean lock image worker_image template
 
 help:
 	@echo "make demo   set up .venv, make a vocabulary and a masked dataset, verify and read it"
@@ -15,6 +15,7 @@ help:
 	@echo "make slow   the tests that take long: clusters, kills, trainings, readers of others"
 	@echo "make docs   build the documentation into build/site"
 	@echo "make image IMAGE=… | make template IMAGE=… BUCKET=gs://…   for Dataflow, see templates/README.md"
+	@echo "make worker_image IMAGE=…   for other clusters; it does not run as root"
 	@echo "make faults   try some 2,000 faults and print what held (under an hour; as root some more)"
 	@echo "make benchmark   compare with other tools, side by side (long)"
 
@@ -99,6 +100,11 @@ image:
 		$(DOCKER) build $(IMAGE_ARGS) --build-arg LAUNCHER_IMAGE='$(LAUNCHER_IMAGE)' --build-arg TEMPLATE=$$template --build-arg IMAGE='$(IMAGE)'-$$template \
 			--tag '$(IMAGE)'-$$template . || exit 1; \
 	done
+
+# For clusters other than Dataflow: without its launcher, and not as root.
+worker_image:
+	@test -n '$(IMAGE)' || { echo 'make worker_image needs IMAGE=<registry>/<project>/recordmill:<version>'; exit 2; }
+	$(DOCKER) build $(IMAGE_ARGS) --target workers --tag '$(IMAGE)' .
 
 template: build/beam.stamp image
 	@test -n '$(BUCKET)' || { echo 'make template needs BUCKET=gs://<bucket>/<folder>'; exit 2; }

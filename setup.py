@@ -34,7 +34,7 @@ BEAM = [
     "psutil>=5.9,<8",
     "pyarrow>=15",
     "pycocotools>=2.0.8,<3",
-    "sentencepiece>=0.2,<0.3",
+    "sentencepiece>=0.2.3,<0.3",
     "tokenizers>=0.20,<0.24",
     "tqdm>=4.66,<5",
 ]

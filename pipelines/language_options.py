@@ -152,7 +152,9 @@ def language_spec(options: TextFlags) -> LanguageSpec:
             options.use_segment_ids, options.use_position_id,
         )  # fmt: skip
     else:
-        denoisers = (Denoiser(options.noise_density, options.mean_noise_span_length),)
+        denoisers: tuple[Denoiser, ...] = (
+            Denoiser(options.noise_density, options.mean_noise_span_length),
+        )
         if options.task == "ul2":
             denoisers = parse_denoisers(options.denoisers)
         corruption = CorruptionSpec(options.max_seq_length, denoisers)

@@ -67,6 +67,11 @@ def check_effects(options: TextFlags, given: Set[str]) -> None:
         )
     if task == "classify" and options.dupe_factor not in (None, 1):
         raise UsageError("--dupe_factor must be 1 for --task=classify, which writes each row once")
+    if task == "mlm_tokens" and options.naming == "seqio" and options.record_type != "example":
+        raise UsageError(
+            "--naming=seqio needs --record_type=example for --task=mlm_tokens, because seqio reads "
+            "no SequenceExamples"
+        )
     check_language_flags(options, given)
     _check_kept_fields(options)
     splits = parse_splits(options.splits, None)

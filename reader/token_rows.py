@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 Names = Literal["seqio", "cerebras"]
 NAMES = ("seqio", "cerebras")
-TOKEN_FEATURES = ("tokens", "input_ids", "input_word_ids")
+TOKEN_FEATURES = ("tokens", "input_ids", "input_word_ids", "targets")
 MAX_ROW_TOKENS = (1 << 15) - 1  # positions are packed into 15 bits
 
 

@@ -333,7 +333,8 @@ def write_dataset(
     """Writes a dataset of the corpus with some flags; equal flags are written once a session."""
 
     def write(*flags: str) -> Path:
-        predictions = ["--max_predictions_per_seq=10"] * ("--task=mlm_tokens" not in flags)
+        task = next((flag for flag in flags if flag.startswith("--task=")), "--task=bert")
+        predictions = ["--max_predictions_per_seq=10"] * (task in ("--task=bert", "--task=mlm"))
 
         def fill(folder: Path) -> None:
             status = run_text(

@@ -121,6 +121,17 @@ def test_dockerfile_fits_the_package() -> None:
             assert wanted & set(ignored), f"{source} is copied, and left out by .dockerignore"
 
 
+def test_only_dataflow_s_image_runs_as_root() -> None:
+    stages = dict(re.findall(r"^FROM \S+ AS (\w+)\n(.*?)(?=^FROM |\Z)", DOCKERFILE, re.M | re.S))
+    assert re.findall(r"^USER (.*)$", stages["workers"], re.MULTILINE) == ["10001"]
+    assert "useradd --uid 10001" in stages["workers"]
+    assert "launcher" not in re.sub("^#.*$", "", stages["workers"], flags=re.MULTILINE)
+    assert list(stages)[-1] == "template"  # what a build without --target makes
+    assert "ARG RUN_AS=root\nUSER ${RUN_AS}\n" in stages["template"]
+    for line in re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE):
+        assert line in {"${PYTHON_IMAGE}", "${BEAM_IMAGE}", "${LAUNCHER_IMAGE}", "workers"}
+
+
 def run(*command: str | Path, **environment: str) -> str:
     done = subprocess.run(
         list(map(str, command)), capture_output=True, text=True, env={**os.environ, **environment}

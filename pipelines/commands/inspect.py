@@ -67,8 +67,8 @@ def make_parser() -> Parser:
         "regular expression.")  # fmt: skip
     add("--images", default="", metavar="FILE", help="Draws the images, with masks and boxes, "
         "into this picture file.")  # fmt: skip
-    add("--vocab_file", default="", help="The vocabulary of the dataset; without it, token ids "
-        "are shown.")  # fmt: skip
+    add("--vocab_file", "--tokenizer", default="", metavar="FILE", help="The vocabulary of the "
+        "dataset; without it, token ids are shown.")  # fmt: skip
     add("--json", action="store_true", help="Prints JSON.")
     add("--color", choices=COLOR_CHOICES, default="auto", help="Colours; auto is on a terminal, "
         "unless NO_COLOR is set.")  # fmt: skip

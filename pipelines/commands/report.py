@@ -44,8 +44,8 @@ def make_parser() -> Parser:
     add("--sample", type=int, default=1000, metavar="N", help="The number of records that are "
         "read for what the statistics do not hold; at least the 24 that are shown. 100 more for "
         "each, of 64 kB at most, are compared with each other; 0 compares nothing.")  # fmt: skip
-    add("--vocab_file", default="", help="The vocabulary of the dataset; without it, token ids "
-        "are shown.")  # fmt: skip
+    add("--vocab_file", "--tokenizer", default="", metavar="FILE", help="The vocabulary of the "
+        "dataset; without it, token ids are shown.")  # fmt: skip
     return parser
 
 

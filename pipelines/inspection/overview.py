@@ -121,7 +121,8 @@ def _origin(manifest: Manifest) -> Iterator[tuple[str, str]]:
     if inputs:
         yield "input", ", ".join(map(str, inputs[:3])) + (", …" if len(inputs) > 3 else "")
     if "vocabulary_size" in config:
-        kind = str(config.get("tokenizer") or "WordPiece")
+        kinds = {"bpe": "BPE", "unigram": "Unigram"}
+        kind = kinds.get(str(config.get("tokenizer")), "WordPiece")
         yield "tokenizer", f"{kind}, {config['vocabulary_size']:,} tokens"
     yield "seed", str(config.get("seed"))
     yield "made with", ", ".join(f"{k} {v}" for k, v in sorted(manifest.versions.items()))

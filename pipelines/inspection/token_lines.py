@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 
+from recordmill.pipelines.inspection.spellings import Spelled, find_spelling, spell
 from recordmill.pipelines.inspection.styles import Style
 
 LEGEND_SPANS = "[<0>→words] is sentinel 0, and the words of the targets that it stands for"
@@ -24,7 +25,14 @@ _ROWS = {
     "inputs": "inputs_segmentation",
     "targets": "targets_segmentation",
     "labels": "",
+    "encoder_input_ids": "",
     "decoder_input_ids": "",
+}
+# Features of rows -> the feature that is 1 on their padding, in Cerebras' form of T5.
+_PADDING = {
+    "encoder_input_ids": "encoder_mask",
+    "decoder_input_ids": "decoder_mask",
+    "labels": "decoder_mask",
 }
 _LENGTHS = ("input_mask", "attention_mask")
 _SHORT = 16  # a feature with fewer values, such as a class of `labels`, is no row of tokens
@@ -95,7 +103,6 @@ def token_lines(
     """
     row = values[name]
     word = _word_of(vocabulary)
-    space = _space_of(vocabulary)
     groups = values.get(_ROWS[name], ())
     length = row_length(values, name)
     if name == "labels" and (told := _next_tokens(values)):
@@ -106,13 +113,13 @@ def token_lines(
     marks = _marks(values, word, style) if name in ("input_ids", "input_word_ids") else {}
     if name in ("inputs", "targets"):
         marks = _span_marks(values, name, vocabulary, style)
+    words = [word(token) for token in row[:length]]
     tokens = []
-    for position, token in enumerate(row[:length]):
-        piece = _piece(word(token), space)
-        text, joined = piece.text, piece.joined and position not in marks
-        shown = marks[position](word(token)) if position in marks else text
+    for position, piece in enumerate(spell(words, find_spelling(vocabulary))):
+        is_marked = position in marks
+        shown = marks[position](words[position]) if is_marked else piece.text
         group = int(groups[position]) if len(groups) > position else 0
-        tokens.append(_Token(shown, group, joined))
+        tokens.append(_Token(shown, group, piece.joined and not is_marked))
     several = len({token.group for token in tokens}) > 1
     for group, members in groupby(tokens, key=lambda token: token.group):
         yield f"{name} {group}" if several else name, _sentence(members)
@@ -134,6 +141,14 @@ def _word_of(vocabulary: Sequence[str] | None) -> Callable[[Any], str]:
 def row_length(values: Mapping[str, Any], name: str) -> int:
     """Returns the number of tokens in a row, without the padding at its end."""
     row, groups = values[name], values.get(_ROWS[name], ())
+    padding = values.get(_PADDING.get(name, ""), ())
+    if len(padding) and len(padding) == len(row):
+        return int(np.count_nonzero(np.asarray(padding) == 0))
+    if name == "input_ids" and len(values.get("labels", ())) == len(row):
+        # Of causal models the mask may be 1 where there is a label: the last token has none.
+        last = _last(values.get("input_mask", ()))
+        if 0 < last < len(row) and values["labels"][last - 1] == row[last] != row[-1]:
+            return last + 1
     for mask in _LENGTHS:
         if name.startswith("input") and len(values.get(mask, ())) == len(row):
             # Ones of a mask of the loss begin after the prompt: the last one ends the row.
@@ -182,8 +197,8 @@ def _span_marks(
         known = word(sentinel)
         text = known if known.startswith("<") else f"<{number}>"
         if name == "inputs":
-            space = _space_of(vocabulary)
-            words = _sentence(iter(_piece(word(token), space) for token in hidden))
+            spelled = spell([word(token) for token in hidden], find_spelling(vocabulary))
+            words = _sentence(spelled)
             text = f"[{text}→{words}]"
         for position in np.flatnonzero(values[name] == sentinel):
             marks[int(position)] = _shown_as(style("hidden", text))
@@ -192,24 +207,6 @@ def _span_marks(
 
 def _shown_as(text: str) -> Callable[[str], str]:
     return lambda _: text
-
-
-def _space_of(vocabulary: Sequence[str] | None) -> str:
-    """Returns what tokens begin with that begin a word: "Ġ" of GPT-2, "▁" of SentencePiece; "" of
-    WordPiece, whose other tokens begin with ##."""
-    if vocabulary is None:
-        return ""
-    return next((sign for sign in "Ġ▁" if any(sign in text[:1] for text in vocabulary)), "")
-
-
-def _piece(text: str, space: str) -> _Token:
-    """Returns a token as it stands in a sentence."""
-    if not space:
-        return _Token(text.removeprefix("##"), 0, text.startswith("##"))
-    special = text.startswith("<") and text.endswith(">")
-    return _Token(
-        text.replace(space, "").replace("Ċ", "⏎"), 0, not special and not text.startswith(space)
-    )
 
 
 def _marks(
@@ -237,5 +234,5 @@ def _mark(hidden: str, style: Style) -> Callable[[str], str]:
     return show
 
 
-def _sentence(tokens: Iterator[_Token]) -> str:
+def _sentence(tokens: Iterable[_Token | Spelled]) -> str:
     return "".join(token.text if token.joined else f" {token.text}" for token in tokens).strip()

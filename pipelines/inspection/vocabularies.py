@@ -8,13 +8,20 @@ from recordmill.pipelines.inspection.record_files import RecordFiles
 from recordmill.records.errors import UsageError
 from recordmill.transforms.storage import files
 
+_STORED = ("_meta/tokenizer.json", "_meta/spiece.model")
+
 
 def read_vocabulary(path: str, records: RecordFiles) -> Sequence[str] | None:
-    """Returns the token of each id, None without a file.
+    """Returns the token of each id, as its file spells it; None without a file.
+
+    Args:
+      path: of the file; "" takes the one that the dataset holds, where it holds one.
+      records: of the dataset.
 
     Raises:
       UsageError: the file cannot be read, or is not the one that the dataset was written with.
     """
+    path = path or _stored(records)
     if not path:
         return None
     from recordmill.transforms.text.tokenizer_files import read_tokenizer
@@ -27,6 +34,15 @@ def read_vocabulary(path: str, records: RecordFiles) -> Sequence[str] | None:
             f"{path} is another one"
         )
     return vocabulary.tokens
+
+
+def _stored(records: RecordFiles) -> str:
+    """Returns the path of the tokenizer that the dataset holds, "" for none."""
+    names = records.manifest.files if records.manifest else {}
+    for name in _STORED:
+        if name in names and files.exists(found := files.join(records.path, name)):
+            return found
+    return ""
 
 
 def _read(path: str) -> bytes:

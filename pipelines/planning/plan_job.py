@@ -26,6 +26,8 @@ from recordmill.pipelines.planning.work_plan import (
 )
 from recordmill.records import manifest as m
 from recordmill.records.errors import RunError, UsageError
+from recordmill.records.seqio_metadata import is_seqio_cache, seqio_names
+from recordmill.records.shards import shard_folder
 from recordmill.records.tfds_metadata import name_and_version
 from recordmill.records.typed_json import FormatError, convert, decode
 from recordmill.transforms.dataset.commit import CommitSpec
@@ -48,7 +50,7 @@ class _State:
       commit: what the manifest will say.
       modified: see `Inventory`.
       run: the token of the plan.
-      written: a digest of names and sizes of what else the plan wrote.
+      written: a digest of what else the plan wrote.
       rejected: number -> bytes of the files of rejects that planning wrote.
     """
 
@@ -78,13 +80,15 @@ def _is_claimed_by(workspace: Workspace) -> bool:
 
 
 def _digest_of_plan(workspace: Workspace) -> str:
-    """Returns a digest of names and sizes of the files that planning wrote before the plan.
+    """Returns a digest of the files that planning wrote before the plan.
 
-    It reads none of them: a power loss shows in their sizes, and who reads one checks it.
+    It is of their names and sizes, and on a disk of this machine of their contents: 10 million
+    images have a gigabyte of them. Storage services check what they store.
     """
     digest = hashlib.blake2b(digest_size=16)
     for path, size in sorted(_planned_files(workspace)):
-        digest.update(f"{path[len(workspace.work) :]}\t{size}\n".encode())
+        crc32c = files.checksum(path) if files.is_local(path) and size > 0 else 0
+        digest.update(f"{path[len(workspace.work) :]}\t{size}\t{crc32c}\n".encode())
     return digest.hexdigest()
 
 
@@ -239,15 +243,17 @@ def _begin(
     """
     job, workspace = planner.job, planner.job.workspace
     check_writable(workspace.output, "--output")
-    names = [*_METADATA, *planner.metadata]
+    splits = [split.name for split in job.splits]
+    is_cache = is_seqio_cache(job.shard_template)
+    names = [*_METADATA, *planner.metadata, *(seqio_names(splits) if is_cache else ())]
     if damaged:
         remove_damaged(workspace.output, names, [job.shard_template])
     if workspace.is_claimed:
         workspace.discard_run(published=old is None, template=job.shard_template)
     else:
-        splits = [split.name for split in job.splits]
         listed = {*old.paths, m.SUCCESS_PATH, *m.RUN_PATHS} if old else set()
-        workspace.check_free([m.SUCCESS_PATH, *names, *splits], listed)
+        folders = {shard_folder(name, job.shard_template) or name for name in splits}
+        workspace.check_free([m.SUCCESS_PATH, *names, *sorted(folders)], listed)
         workspace.check_no_shards(splits, job.shard_template, listed)
     workspace.claim()
 

@@ -174,6 +174,7 @@ def _measure(job: TextJob, vocabulary: bytes, parts: list[SourceRange], folder: 
             shard.records,
             job.workspace.need_state(done, ShardDescription.from_json).statistics,
             padded_length=job.objective.padded_length,
+            packed_tokens=job.objective.packed_tokens,
         ),
         hash_bytes,
         *compare_seconds,

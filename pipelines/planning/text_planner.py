@@ -154,7 +154,7 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
     kind = "text"
     stages_type = MergeTree
     worker_modules = ("recordmill.transforms.text.stages",)
-    packages = ("tokenizers",)
+    packages: tuple[str, ...] = ("tokenizers",)
     bytes_version = 2
 
     def __init__(self, request: TextRequest) -> None:

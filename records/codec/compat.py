@@ -34,7 +34,7 @@ def cache_folder(path: str) -> Iterator[None]:
         numba.config.CACHE_DIR = before
 
 
-class _CheckedFile(IndexDataCacheFile):  # type: ignore[misc]
+class _CheckedFile(IndexDataCacheFile):
     """numba's cache of a function with a checksum behind each part: what is damaged is not there.
 
     Without, an empty file, as a power loss leaves it, ends every run by an error of pickle, and a

@@ -8,10 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import tensorflow as tf
-
-from recordmill.transforms.text.objective_spec import OBJECTIVES
 
 from .conftest import Count, ForeignCalls, ForeignError
 from .rows import our_columns, row_keys, same_rows
@@ -172,9 +169,9 @@ class TestGptTfRecordsProcessor:
     NAME = "GptTfRecordsProcessor"
 
     def test_reads_every_record(
-        self, cerebras_text: Path, foreign: ForeignCalls, write_gpt: Write, count: Count
+        self, cerebras_text: Path, foreign: ForeignCalls, write_dataset: Write, count: Count
     ) -> None:
-        dataset = write_gpt()
+        dataset = write_dataset("--task=gpt", "--num_shards=2")
         (answer,) = foreign.run(
             "cerebras_text", call(self.NAME, dataset / "train"), checkout=cerebras_text
         )
@@ -192,11 +189,3 @@ class TestGptTfRecordsProcessor:
         )
         assert isinstance(answer, ForeignError)
         assert "labels" in str(answer)
-
-
-@pytest.fixture
-def write_gpt(write_dataset: Write) -> Write:
-    """Writes records of GPT, once there is a task for them."""
-    if "gpt" not in OBJECTIVES:
-        pytest.skip("recordmill text has no task that writes input_ids, input_mask and labels yet")
-    return lambda: write_dataset("--task=gpt")

@@ -82,6 +82,22 @@ def test_a_flipped_bit_in_a_finished_shard_is_written_anew(
     assert not (output / "_tmp").exists()
 
 
+def test_a_flipped_bit_in_what_was_planned_begins_anew(
+    small: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "ds"
+    stop_before_commit(small, output, monkeypatch)
+    shutil.rmtree(output / "_tmp/done")
+    name = "images-*.jsonl" if small.case.command == "images" else "vocab.txt"
+    for path in output.glob(f"_tmp/**/{name}"):
+        data = path.read_bytes()
+        half = data.index(b"cat") if small.case.command == "images" else len(data) // 2
+        path.write_bytes(data[:half] + bytes([data[half] ^ 1]) + data[half + 1 :])
+    assert small.case.run(small.source, output) == 0
+    assert shard_bytes(output) == small.shards
+    assert not (output / "_tmp").exists()
+
+
 def test_wrong_statistics_of_a_finished_shard_do_not_stop_overwrite(
     small: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import signal
+import subprocess
+import sys
+import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,12 +81,16 @@ def _small_work_items(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text_planner, "_MIN_WORK_ITEM_BYTES", 1 << 14)
 
 
-def run(planted: Planted, output: Path, *flags: str, workers: int = 1) -> int:
-    plain = (
+def flags_of(planted: Planted, output: Path, workers: int = 1) -> list[str]:
+    return [
         f"--input={planted.folder}/part-*.txt", f"--vocab_file={planted.folder}/vocab.txt",
         f"--output={output}", "--task=mlm", "--max_seq_length=64", "--max_predictions_per_seq=10",
         "--dupe_factor=1", "--num_shards=2", f"--direct_num_workers={workers}", "--list_dropped",
-    )  # fmt: skip
+    ]  # fmt: skip
+
+
+def run(planted: Planted, output: Path, *flags: str, workers: int = 1) -> int:
+    plain = flags_of(planted, output, workers)
     names = {flag.partition("=")[0] for flag in flags}
     return main(["text", *(f for f in plain if f.partition("=")[0] not in names), *flags])
 
@@ -236,6 +246,36 @@ def test_a_file_that_was_cut_meanwhile_is_made_anew(
     assert shard_bytes(output) == finished("near").shards
 
 
+_KILLED = """
+import sys
+from recordmill.pipelines.command_line import main
+from recordmill.pipelines.planning import text_planner
+text_planner._MIN_WORK_ITEM_BYTES = 1 << 14
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sign", ["fingerprints/*/*.rows", "duplicates/*/parts.json", "runs-0/*"])
+def test_a_killed_run_is_finished_to_the_same_bytes(
+    planted: Planted, finished: Callable[[str], Finished], sign: str, tmp_path: Path
+) -> None:
+    output = tmp_path / "ds"
+    arguments = ["text", *flags_of(planted, output), "--deduplicate=near"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", _KILLED, *arguments], start_new_session=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    while process.poll() is None and not list(output.glob(f"_tmp/{sign}")):
+        time.sleep(0.005)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert not (output / "_SUCCESS").exists()
+    assert run(planted, output, "--deduplicate=near") == 0
+    assert shard_bytes(output) == finished("near").shards
+
+
 def test_rows_to_classify_are_dropped_with_their_labels(planted: Planted, tmp_path: Path) -> None:
     rows = [
         {"text": text, "other": other, "label": label}
@@ -263,6 +303,44 @@ def test_the_plan_names_the_phases_and_their_time(
     arguments += ["--task=mlm", "--dupe_factor=1", "--max_seq_length=64", "--output=none"]
     assert main(["plan", "text", *arguments, "--deduplicate=near"]) == 0
     assert "compare" in capsys.readouterr().out
+
+
+def test_a_text_in_two_splits_stays_where_it_comes_first(planted: Planted, tmp_path: Path) -> None:
+    """The order of files decides and not that of the splits; then no warning is left."""
+    rng = random.Random(2)
+    texts = [" ".join(rng.choice(WORDS) for _ in range(30)) for _ in range(30)]
+    (tmp_path / "a.txt").write_text("\n\n".join(texts[:20]), encoding="utf-8")
+    (tmp_path / "b.txt").write_text("\n\n".join(texts[15:]), encoding="utf-8")
+    inputs = (f"--input=validation={tmp_path}/a.txt", f"--input=train={tmp_path}/b.txt")
+    found = {}
+    for how in ("none", "exact"):
+        output = tmp_path / how
+        flags = ["--no-list_dropped"] if how == "none" else []
+        given = (f"--deduplicate={how}", "--num_shards=1", *flags)
+        assert run(planted, output, *inputs, *given) == 0
+        found[how] = json.loads((output / "_meta/statistics.json").read_bytes())
+    rules = {how: {w["rule"] for w in each["warnings"]} for how, each in found.items()}
+    assert "shared_content" in rules["none"]
+    assert "shared_content" not in rules["exact"]
+    assert found["exact"]["train"]["dropped"] == {"duplicate": 5}
+    assert found["exact"]["validation"]["dropped"] == {}
+
+
+def test_prompt_and_answer_are_told_apart(planted: Planted, tmp_path: Path) -> None:
+    """The same words, of which another share is the prompt, are another example."""
+    rows = [("the of", "and to"), ("the", "of and to"), (" the  of", "and to"), ("", "the of")]
+    lines = [json.dumps({"prompt": prompt, "text": text}) + "\n" for prompt, text in rows]
+    (tmp_path / "rows.jsonl").write_text("".join(lines))
+    output = tmp_path / "ds"
+    arguments = [
+        f"--input={tmp_path}/rows.jsonl", f"--vocab_file={planted.folder}/vocab.txt",
+        "--task=gpt", "--prompt_field=prompt", "--max_seq_length=16", "--direct_num_workers=1",
+        "--deduplicate=exact", "--max_tokens=4", "--min_tokens=3", "--list_dropped",
+    ]  # fmt: skip
+    assert main(["text", *arguments, f"--output={output}"]) == 0
+    assert Counter(line["reason"] for line in dropped(output)) == counts(output)["dropped"]
+    assert counts(output)["dropped"]["duplicate"] == 1
+    assert counts(output)["documents_read"] == 4
 
 
 def test_progress_shows_the_phases_in_order(

@@ -28,7 +28,6 @@ from recordmill.transforms.dataset.run_state import DamagedStateError
 from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.storage import files
 
-_BLOCK_BYTES = 1 << 22
 _RejectsOf = Callable[[dict[str, Any]], Iterable[RejectFile]]
 
 
@@ -181,12 +180,7 @@ def _is_whole(workspace: Workspace, path: str, target: str, size: int, crc32c: i
 
 @lru_cache(maxsize=1024)  # each part of a shard of images asks for it
 def _checksum(path: str, _inode: int, _modified_ns: int) -> int:
-    """Returns the crc32c of a file on a disk of this machine."""
-    found = 0
-    with files.open_read(path) as handle:
-        while block := handle.read(_BLOCK_BYTES):
-            found = google_crc32c.extend(found, block)
-    return found
+    return files.checksum(path)
 
 
 def write_shard(

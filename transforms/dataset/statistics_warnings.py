@@ -202,7 +202,8 @@ def _of_inputs(inputs: Mapping[str, Any]) -> Iterator[StatisticsWarning]:
         of_text = "documents" in shared
         things, same = ("documents", "text") if of_text else ("images", "bytes")
         advice = (
-            "let the hash of the text decide the split (--splits with shares, without --split_by)"
+            "let the hash of the text decide the split (--splits with shares, without --split_by), "
+            "or give --deduplicate=exact, which keeps the first copy"
             if of_text
             else "keep them in one split with --split_by"
         )

@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import IO, Any, Protocol, TypeVar
 
+import google_crc32c
 import numpy.typing as npt
 
 from recordmill.records.errors import RunError
@@ -251,6 +252,15 @@ def write_bytes(path: str, data: bytes, partial_folder: str = "") -> None:
         return
     with writing(path, partial_folder) as handle:
         handle.write(data)
+
+
+def checksum(path: str) -> int:
+    """Returns the crc32c of a file."""
+    found = 0
+    with open_read(path) as handle:
+        while block := handle.read(_WRITE_BYTES):
+            found = google_crc32c.extend(found, block)
+    return found
 
 
 def write_array(handle: IO[bytes], array: npt.NDArray[Any]) -> None:

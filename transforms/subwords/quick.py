@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from recordmill.records.arrays import Bools
+from recordmill.records.arrays import Bools, Int64s
 from recordmill.transforms.sources.lines import Lines
 from recordmill.transforms.subwords.preparation import Preparation
 from recordmill.transforms.subwords.remembered import WordMemoryTokenizer
@@ -56,15 +56,20 @@ class QuickTokenizer:
 
     def tokenize(self, lines: Lines) -> Tokens:
         """See `LineTokenizer`."""
+        prepared = self._preparation.apply(lines)
         slow = self._with_added_tokens(lines)
-        if not slow.any() and not self._searches_prepared:
-            return self._memory.tokenize(self._preparation.apply(lines))
         if self._searches_prepared:
-            slow |= self._with_added_tokens(self._preparation.apply(lines))
+            slow |= self._with_added_tokens(prepared)
+        chosen = np.flatnonzero(~slow)
+        if len(chosen) < len(lines):
+            prepared = prepared.select(chosen)
+        quick, doubtful = self._memory.tokenize(prepared)
+        slow[chosen[doubtful]] = True
+        if not slow.any():
+            return quick
         if self._library is None:
             self._library = self._make_library()
-        quick = self._memory.tokenize(self._preparation.apply(lines.select(~slow)))
-        return _merge(quick, self._library.tokenize(lines.select(slow)), slow)
+        return _merge(quick, chosen, self._library.tokenize(lines.select(slow)), slow)
 
     def _with_added_tokens(self, lines: Lines) -> Bools:
         """Returns `[num_lines] bool`: lines that may contain an added token."""
@@ -84,14 +89,18 @@ class QuickTokenizer:
         return found
 
 
-def _merge(first: Tokens, second: Tokens, is_second: Bools) -> Tokens:
-    """Returns the tokens of lines of which some are in `first` and some in `second`, in order."""
-    sizes = np.empty(len(is_second), np.int64)
-    begins = np.empty(len(is_second), np.int64)
-    both = ((first, ~is_second, 0), (second, is_second, len(first.ids)))
-    for tokens, mine, offset in both:
-        sizes[mine] = np.diff(tokens.row_splits)
-        begins[mine] = tokens.row_splits[:-1] + offset
+def _merge(quick: Tokens, chosen: Int64s, library: Tokens, by_library: Bools) -> Tokens:
+    """Returns the tokens of all lines: of the library where it did a line, else the quick ones.
+
+    Args:
+      quick, chosen: tokens of some lines, and which these are.
+      library, by_library: tokens of others, or of the same, and which these are.
+    """
+    sizes = np.empty(len(by_library), np.int64)
+    begins = np.empty(len(by_library), np.int64)
+    sizes[chosen], begins[chosen] = np.diff(quick.row_splits), quick.row_splits[:-1]
+    sizes[by_library] = np.diff(library.row_splits)
+    begins[by_library] = library.row_splits[:-1] + len(quick.ids)
     splits = np.concatenate([[0], np.cumsum(sizes)])
     index = np.repeat(begins - splits[:-1], sizes) + np.arange(splits[-1])
-    return Tokens(np.concatenate([first.ids, second.ids])[index], splits)
+    return Tokens(np.concatenate([quick.ids, library.ids])[index], splits)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from recordmill.records.arrays import Bytes, Int32s, Int64s
+from recordmill.records.arrays import Bools, Bytes, Int32s, Int64s
 from recordmill.records.codec.jit import kernel
 from recordmill.records.hashing import FNV_OFFSET, GOLDEN, U64
 from recordmill.transforms.sources.lines import Lines
@@ -34,6 +34,10 @@ POOL_BYTES = 1 << 22
 _SHORT_BYTES = 15  # most words: they fit into two numbers, which are compared at once
 MAX_WORD_BYTES = 256  # a longer word is hardly met again, and is not remembered
 _ROUNDING = 2.4e-7  # twice what a sum of 32 bits may be off, relative to it
+
+
+_TIE = 1e-7  # of scores in 64 bits, whose last bits libraries read from JSON in their own ways
+_FAR = 30_000.0  # SentencePiece 0.2.3 adds 32 bits in plain order up to there, and longer lines not
 
 
 class Memory(NamedTuple):
@@ -129,7 +133,8 @@ def _learn(text: Bytes, at: int, end: int, model: Model, memory: Memory, room: R
     else:
         count = by_path(text, at, end, model, room, known, first, 0.0, False)
         margins[word] = room.result[0]
-        scores[word] = room.result[1]
+        # With an unknown character, the score is not to be had from ids: no score is above 0.
+        scores[word] = 1.0 if room.result[2] > 0 else room.result[1]
     words[word, 0] = used[1]
     words[word, 1] = end - at
     words[word, 2] = first
@@ -150,6 +155,8 @@ def _learn(text: Bytes, at: int, end: int, model: Model, memory: Memory, room: R
     if count > first + 1:
         short[slot, 2] |= np.uint64(known[first + 1]) << np.uint64(32)
     short[slot, 3] = np.uint64(word) << np.uint64(16) | np.uint64(count - first)
+    if model.kind != BPE and margins[word] <= _TIE:
+        short[slot, 3] |= np.uint64(0x8000)
     return word
 
 
@@ -179,7 +186,7 @@ def _join_unknown(ids: Int32s, begin: int, first: int, count: int, unknown_id: i
 @kernel
 def _encode(
     text: Bytes, starts: Int64s, ends: Int64s, first_line: int, model: Model, memory: Memory,
-    room: Room, ids: Int32s, splits: Int64s,
+    room: Room, ids: Int32s, splits: Int64s, doubtful: Bools,
 ) -> int:  # fmt: skip
     """Fills `ids` and `splits` from a line on; returns the line at which the table should grow."""
     # Loops read arrays from local names: to take an array out of a tuple counts references.
@@ -203,7 +210,7 @@ def _encode(
                 slot = _probe(short, low, high)
                 if short[slot, 1] != 0:
                     number = np.int64(short[slot, 3])
-                    word = number >> 16
+                    word = int(number >> 16)
                     if number & 0xFFFF <= 2 and not single:
                         pair = short[slot, 2]
                         ids[count] = np.int32(pair & np.uint64(0x7FFFFFFF))
@@ -217,8 +224,11 @@ def _encode(
                 word = long[_probe_long(text, at, stop, long, words, pool)]
             if word < 0 and stop - at <= MAX_WORD_BYTES:
                 word = _learn(text, at, stop, model, memory, room)
-            if single and word >= 0 and _is_fragile(before, stop - at, margins[word], totals[word]):
-                word = -1
+            if single and word >= 0:
+                if totals[word] > 0 or _is_fragile(before, stop - at, margins[word], totals[word]):
+                    word = -1
+            elif word >= 0 and not merging and margins[word] <= _TIE:
+                doubtful[line] = True
             if word >= 0:
                 begin = words[word, 2]
                 for i in range(begin, begin + words[word, 3]):
@@ -230,6 +240,9 @@ def _encode(
                 count = by_merges(text, at, stop, model, room, ids, count)
             else:
                 count = by_path(text, at, stop, model, room, ids, count, before, single)
+                far = not single or before < -_FAR
+                if far and _is_fragile(before, stop - at, room.result[0], room.result[1] - before):
+                    doubtful[line] = True
                 before = room.result[1]
             if model.fuse_words:
                 count = _join_unknown(ids, splits[line], first, count, model.unknown_id)
@@ -239,7 +252,7 @@ def _encode(
 
 
 class WordMemoryTokenizer:
-    """A `LineTokenizer` of a model and a memory of words: 40 MB, of which new ones are not touched.
+    """A model and a memory of words: 40 MB at most.
 
     Args:
       model: of the tokenizer; lines must be normalized as it wants them.
@@ -262,8 +275,16 @@ class WordMemoryTokenizer:
         """Removes all words."""
         _clear(self._memory)
 
-    def tokenize(self, lines: Lines) -> Tokens:
-        """See `LineTokenizer`."""
+    def tokenize(self, lines: Lines) -> tuple[Tokens, Bools]:
+        """Returns the ids of each line.
+
+        Args:
+          lines: prepared.
+
+        Returns:
+          The tokens, and `[num_lines] bool`: lines of which a library may make others, because two
+          ways to segment them are as good, or nearly so.
+        """
         lengths = lines.ends - lines.starts
         most = int(lengths.max(initial=0)) + 1
         ids = np.empty(int(lengths.sum()) + 2, np.int32)
@@ -273,7 +294,8 @@ class WordMemoryTokenizer:
             np.empty(of_path), np.empty(of_path), np.empty(of_path, np.int64),
             np.empty(of_path, np.int32),
         )  # fmt: skip
-        room = Room(np.empty(most, np.int32), np.empty(most, np.int64), path, np.empty(2))
+        doubtful = np.zeros(len(lines), np.bool_)
+        room = Room(np.empty(most, np.int32), np.empty(most, np.int64), path, np.empty(3))
         # Bytes of a file cannot be written to, others can: for both, one kernel is compiled.
         text = lines.buffer.view()
         text.flags.writeable = False
@@ -281,10 +303,10 @@ class WordMemoryTokenizer:
         while line < len(lines):
             line = _encode(
                 text, lines.starts, lines.ends, line, self._model, self._memory, room,
-                ids, splits,
+                ids, splits, doubtful,
             )  # fmt: skip
             if line < len(lines):
                 larger = np.zeros((2 * len(self._memory.short), 4), np.uint64)
                 _copy_short(self._memory.short, larger)
                 self._memory = self._memory._replace(short=larger)
-        return Tokens(ids[: splits[-1]].copy(), splits)
+        return Tokens(ids[: splits[-1]].copy(), splits), doubtful

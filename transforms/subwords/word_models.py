@@ -53,7 +53,7 @@ class Room(NamedTuple):
     symbols: Int32s
     begins: Int64s
     path: Path
-    result: Float64s  # margin, score
+    result: Float64s  # margin, score, 1 where a character is unknown
 
 
 @kernel
@@ -129,12 +129,13 @@ def by_path(
         number += 1
         i = path.begins[i]
     first = count
+    room.result[2] = 0.0
     while number > 0:
         number -= 1
         i = room.begins[number]
         piece = path.pieces[i]
         if piece < 0:
-            margin = -1.0  # its score is not to be had from its ids
+            room.result[2] = 1.0
         count = _emit(text, piece, at + path.begins[i], at + i, model, ids, count, first)
     room.result[0] = margin
     room.result[1] = path.scores[end - at]

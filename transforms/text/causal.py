@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from recordmill.records import text_formats as formats
 from recordmill.records.arrays import Bools, Int32s, Int64s
@@ -61,8 +63,11 @@ class CausalSpec:
 
     @property
     def row_tokens(self) -> int:
-        """The tokens of a row: with those of an example the label of the last."""
-        return self.max_seq_length + (self.form != "seqio")
+        """The tokens of a row: those of an example, and the label of the last where it has one.
+
+        Where labels do not cross documents it may have none, and the next token would be lost.
+        """
+        return self.max_seq_length + self.labels_cross
 
     @property
     def labels_cross(self) -> bool:
@@ -151,15 +156,18 @@ def causal_columns(
     if spec.form == "seqio":
         real = np.arange(rows.ids.shape[1], dtype=np.int32) < rows.lengths[:, None]
         return {"targets": ragged(rows.ids, rows.lengths)}, real
-    columns = np.arange(spec.max_seq_length, dtype=np.int32)
-    labelled = columns < rows.lengths[:, None] - 1
+    length = spec.max_seq_length
+    all_labelled = np.arange(length, dtype=np.int32) < rows.lengths[:, None] - 1
+    labelled = all_labelled.copy()
+    inputs, segments, positions = (
+        values[:, :length] for values in (rows.ids, rows.segments, rows.positions)
+    )
     if not spec.labels_cross:
-        labelled &= rows.segments[:, 1:] == rows.segments[:, :-1]
+        labelled &= segments == _following(segments, 0)
     if spec.loss_mask:
-        labelled &= rows.answers[:, 1:]
-    inputs = rows.ids[:, :-1]
-    labels = np.where(labelled, rows.ids[:, 1:], np.int32(pad_id))
-    segments, positions = rows.segments[:, :-1], rows.positions[:, :-1]
+        labelled &= _following(rows.answers, False)[:, :length]
+    next_tokens = _following(rows.ids, pad_id)[:, :length]
+    labels = np.where(labelled, next_tokens, np.int32(pad_id))
     if spec.form == "maxtext":
         return {
             "inputs": inputs,
@@ -171,13 +179,19 @@ def causal_columns(
         }, labelled
     made: dict[str, Column] = {"input_ids": inputs, "input_mask": labelled, "labels": labels}
     if spec.loss_mask:  # prompts are there to be read, and only not to be predicted
-        all_labels = columns < rows.lengths[:, None] - 1
-        made["labels"] = np.where(all_labels, rows.ids[:, 1:], np.int32(pad_id))
+        made["labels"] = np.where(all_labelled, next_tokens, np.int32(pad_id))
     if spec.use_segment_ids:
         made["segment_ids"] = segments
     if spec.use_position_id:
         made["position_ids"] = positions
     return made, labelled
+
+
+def _following(values: npt.NDArray[Any], last: int | bool) -> npt.NDArray[Any]:
+    """Returns what follows each position of a row, and `last` behind the last one."""
+    moved = np.full_like(values, last)
+    moved[:, :-1] = values[:, 1:]
+    return moved
 
 
 def ragged(ids: Int32s, lengths: Int32s) -> Ragged:

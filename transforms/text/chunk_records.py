@@ -16,9 +16,9 @@ import numpy.typing as npt
 
 from recordmill.records.arrays import Int64s
 from recordmill.records.codec.jit import kernel
+from recordmill.transforms.subwords.tokenizer import Ids
 from recordmill.transforms.text.chunk_fields import ChunkFields
 from recordmill.transforms.text.chunks import ChunkColumns, Chunks
-from recordmill.transforms.text.tokenization import Ids
 
 Words = npt.NDArray[np.uint16]
 

@@ -19,9 +19,9 @@ from recordmill.records.codec.jit import kernel
 from recordmill.records.codec.randomness import mix_one
 from recordmill.records.hashing import U64, combine
 from recordmill.transforms.sources.document_batch import DocumentBatch
+from recordmill.transforms.subwords.tokenizer import Ids, Tokens
 from recordmill.transforms.text.chunk_fields import ChunkFields, joined_fields, take_fields
 from recordmill.transforms.text.document_ends import insert_ends, insert_line_ends
-from recordmill.transforms.text.tokenization import Ids, Tokens
 
 
 class ChunkColumns(NamedTuple):

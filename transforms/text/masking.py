@@ -19,7 +19,7 @@ from recordmill.records.codec.jit import kernel
 from recordmill.records.codec.randomness import Generator, next_below, next_unit, start
 from recordmill.records.errors import UsageError
 from recordmill.records.hashing import U64
-from recordmill.transforms.text.tokenization import Ids
+from recordmill.transforms.subwords.tokenizer import Ids
 
 MAX_NGRAM_SIZE = 16
 _MASKED, _KEPT, _RANDOM = range(3)  # the results for a token to predict

@@ -19,8 +19,8 @@ from recordmill.records.codec.jit import kernel
 from recordmill.records.codec.randomness import Generator, next_below, next_unit, start
 from recordmill.records.errors import UsageError, one_of
 from recordmill.records.hashing import U64
+from recordmill.transforms.subwords.tokenizer import Ids
 from recordmill.transforms.text.chunks import ChunkColumns, Chunks, instance_key
-from recordmill.transforms.text.tokenization import Ids
 
 MAX_SEQ_LENGTH = 1 << 20
 SECOND_SEGMENTS = ("next", "order", "none")  # what the label of a pair says

@@ -12,9 +12,9 @@ from recordmill.records.codec.jit import kernel
 from recordmill.records.codec.randomness import Generator, next_below, next_unit, start
 from recordmill.records.errors import UsageError
 from recordmill.records.hashing import U64
+from recordmill.transforms.subwords.tokenizer import Ids
 from recordmill.transforms.text.chunks import ChunkColumns, Chunks, instance_key
 from recordmill.transforms.text.pairing import check_max_seq_length
-from recordmill.transforms.text.tokenization import Ids
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,8 @@ CLASSIFIED = {
     "examples": 9, "padding_rate": 0.1, "unknown_rate": 0.01, "cut_rate": 0.2,
     "tokens_per_example": [0, 0, 0, 9], "classes": {"ham": 5, "spam": 4},
 }  # fmt: skip
+UNPACKED = {"examples": 9, "documents_in_rows": 9, "documents_cut": 1}
+PACKED = UNPACKED | {"fill_rate": 0.95, "documents_cut_rate": 0.1}
 SHARED = {"splits": ["test", "train"], "images": 3, "of_sampled": 40, "first": ["b.jpg", "a.jpg"]}
 
 
@@ -37,6 +39,8 @@ SHARED = {"splits": ["test", "train"], "images": 3, "of_sampled": 40, "first": [
         {"train": IMAGES, "inputs": {"rejected": {"broken_image": {"inputs": 1, "first": "a"}}}},
         # one example in each split
         {split: IMAGES | {"examples": 4, "classes": {"a": 1, "b": 3}} for split in ("x", "y")},
+        {"train": PACKED},
+        {"train": PACKED | {"fill_rate": 0.4, "examples": 7}},  # so few rows cannot be full
         {},
     ],
 )
@@ -54,6 +58,14 @@ def test_nothing_is_wrong(statistics: dict[str, Any]) -> None:
         (
             {"train": TEXT | {"padding_rate": 0.51}},
             "padding", 0.51, ["51.0% of the positions of train", "--max_seq_length"],
+        ),
+        (
+            {"train": PACKED | {"fill_rate": 0.89}},
+            "fill", 0.89, ["only 89.0% of the packed rows of train", "use fewer shards"],
+        ),
+        (
+            {"train": UNPACKED | {"padding_rate": 0.51}},
+            "padding", 0.51, ["51.0% of the positions of train", "use --packing=best_fit"],
         ),
         (
             {"train": CLASSIFIED | {"padding_rate": 0.51}},

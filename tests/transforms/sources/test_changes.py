@@ -19,6 +19,9 @@ from recordmill.transforms.sources.changes import (
     check_read,
     reading,
 )
+from recordmill.transforms.sources.document_spec import DocumentSpec
+from recordmill.transforms.sources.documents import read_documents
+from recordmill.transforms.sources.work_items import list_sources
 from recordmill.transforms.storage import files
 
 CHANGED = "changed since the run was planned: "
@@ -70,6 +73,29 @@ def test_an_object_is_compared_by_size_and_time(tmp_path: Path) -> None:
         check_opened("gs://b/a", handle, 4, Remote.stamp[1] + 10**9)  # type: ignore[arg-type]
     with pytest.raises(InputChangedError, match="it had 5 bytes, and has 4"):
         check_opened("gs://b/a", handle, 5, Remote.stamp[1])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_a_link_put_in_the_place_of_a_listed_file_is_not_followed(
+    tmp_path: Path, folder: bool
+) -> None:
+    for name in ("in", "secrets"):
+        (tmp_path / name).mkdir()
+    path = tmp_path / "in/a.txt"
+    path.write_bytes(b"harmless words\n")
+    (tmp_path / "secrets/a.txt").write_bytes(b"SECRET words of another length\n")
+    (source,) = list_sources([f"{tmp_path}/in/*.txt"])
+    stored = StoredBytes(str(path), size=source.size, modified_ns=source.modified_ns)
+    path.unlink()
+    if folder:
+        path.parent.rmdir()
+        path.parent.symlink_to(tmp_path / "secrets")
+    else:
+        path.symlink_to(tmp_path / "secrets/a.txt")
+    with pytest.raises(InputChangedError, match=f"{CHANGED}it had 15 bytes, and has 31"):
+        list(read_documents(source, DocumentSpec()))
+    with ImageReader() as reader, pytest.raises(InputChangedError, match=CHANGED):
+        reader.read(stored)
 
 
 @pytest.mark.parametrize("change", ["replaced", "cut", "longer", "touched"])

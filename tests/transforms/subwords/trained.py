@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable
 
 import sentencepiece
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
@@ -27,7 +27,13 @@ QWEN2 = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 
 
-def byte_pairs(pattern: str = "", *, size: int = 600, prefix_space: bool = False) -> bytes:
+def byte_pairs(
+    pattern: str = "",
+    *,
+    size: int = 600,
+    prefix_space: bool = False,
+    lines: Iterable[str] = TEXT,
+) -> bytes:
     """A byte-level BPE: of GPT-2's pattern, or another one."""
     model = Tokenizer(models.BPE())
     if pattern:
@@ -40,7 +46,7 @@ def byte_pairs(pattern: str = "", *, size: int = 600, prefix_space: bool = False
     model.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     model.train_from_iterator(
-        TEXT,
+        lines,
         trainers.BpeTrainer(
             vocab_size=size, special_tokens=[*SPECIAL, "<|endoftext|>"], initial_alphabet=alphabet,
             show_progress=False,
@@ -49,7 +55,9 @@ def byte_pairs(pattern: str = "", *, size: int = 600, prefix_space: bool = False
     return model.to_str().encode()
 
 
-def unigram_json(*, size: int = 400, whitespace: bool = False) -> bytes:
+def unigram_json(
+    *, size: int = 400, whitespace: bool = False, lines: Iterable[str] = TEXT
+) -> bytes:
     """A Unigram of `tokenizers`, normalized as XLM-RoBERTa and T5 are."""
     model = Tokenizer(models.Unigram())
     model.normalizer = normalizers.Sequence(
@@ -61,7 +69,7 @@ def unigram_json(*, size: int = 400, whitespace: bool = False) -> bytes:
         model.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.Metaspace()])
     model.decoder = decoders.Metaspace()
     model.train_from_iterator(
-        TEXT,
+        lines,
         trainers.UnigramTrainer(
             vocab_size=size, special_tokens=SPECIAL, unk_token="<unk>", show_progress=False
         ),
@@ -81,15 +89,15 @@ def word_pieces_json(*, lower_case: bool = True) -> bytes:
     return model.to_str().encode()
 
 
-def pieces(kind: str = "unigram", *, size: int = 300, **options: object) -> bytes:
+def pieces(
+    kind: str = "unigram", *, size: int = 300, lines: Iterable[str] = TEXT, **options: object
+) -> bytes:
     """A SentencePiece .model of the library's own trainer."""
-
-    def lines() -> Iterator[str]:
-        yield from (line.replace("\n", " ") for line in TEXT)
 
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=lines(), model_writer=model, vocab_size=size, model_type=kind,
+        sentence_iterator=(line.replace("\n", " ") for line in lines), model_writer=model,
+        vocab_size=size, model_type=kind,
         hard_vocab_limit=False, minloglevel=9, num_threads=1, **options,
     )  # fmt: skip
     return model.getvalue()

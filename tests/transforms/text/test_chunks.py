@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from recordmill.transforms.sources.document_batch import DocumentBatch
 from recordmill.transforms.sources.lines import Lines
+from recordmill.transforms.subwords.tokenizer import Tokens
 from recordmill.transforms.text.chunks import ChunkCutter, CutSpec, concatenate, select
-from recordmill.transforms.text.tokenization import Tokens
 
 from ..splitmix import GOLDEN, MASK, mix64
 from .chunk_builder import Sentences, make_chunks, texts_of

@@ -93,7 +93,7 @@ class Fingerprinter:
     def _hasher(self) -> ExactHasher | MinHasher:
         if self._job.clean.deduplicate == "near":
             return MinHasher(self._job.clean.near_threshold)
-        return ExactHasher(keeps_lines=self._job.documents.row.label is not None)
+        return ExactHasher(keeps_lines=self._job.documents.row.is_example)
 
     def _is_whole(self, item: int, state: FingerprintState) -> bool:
         """Tells whether what a finished work item wrote is still there."""
