@@ -36,6 +36,7 @@ from recordmill.transforms.sources.document_spec import (
     WHOLE_TEXT,
     DocumentSpec,
 )
+from recordmill.transforms.sources.work_items import INPUT_FORMATS
 from recordmill.transforms.text.classification import ClassifySpec
 from recordmill.transforms.text.job import TextJob
 from recordmill.transforms.text.masking import MaskSpec
@@ -57,12 +58,14 @@ def add_input_arguments(parser: argparse.ArgumentParser) -> None:
         "repeated. train=GLOB and validation=GLOB name the splits that files are for.",
     )  # fmt: skip
     group.add_argument(
-        "--input_format", default="auto", choices=("auto", "text", "jsonl", "json", "csv", "tsv"),
-        help="auto goes by the extension; in .json, objects may be one a line, in an array, or one "
-        "alone; .gz, .bz2, .xz and .zst are decompressed in any case.",
+        "--input_format", default="auto", choices=INPUT_FORMATS,
+        help="auto goes by the extension, as .parquet; in .json, objects may be one a line, in "
+        "an array, or one alone; .gz, .bz2, .xz and .zst are decompressed in any case.",
     )  # fmt: skip
     group.add_argument(
-        "--text_field", default="text", help="The field or column of text in JSONL, CSV and TSV."
+        "--text_field",
+        default="text",
+        help="The field or column of text in JSONL, CSV, TSV and Parquet.",
     )
     group.add_argument(
         "--header", default="first_row", choices=HEADERS,
@@ -111,7 +114,7 @@ def add_text_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument_group("input").add_argument(
         "--split_by", default="",
-        help="A field of JSONL, CSV and TSV; documents with the same value share a split.",
+        help="A field of JSONL, CSV, TSV or Parquet; documents with the same value share a split.",
     )  # fmt: skip
     parser.add_argument_group("input").add_argument(
         "--split_from", default="", metavar="FIELD",

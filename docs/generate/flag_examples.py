@@ -32,7 +32,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "wait": "--no_wait",
         "progress": "--progress=json",
         "report": "--report",
-        "input_format": "--input_format=jsonl",
+        "input_format": "--input_format=parquet",
         "documents": "--documents=file",
         "text_field": "--text_field=content",
         "header": "--header=none",
