@@ -13,6 +13,7 @@ from recordmill.records.errors import UsageError
 from recordmill.records.shards import NAMINGS
 
 Value = str | int | bool
+_Needs = dict[str, tuple[Value, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +37,12 @@ class Preset:
 
 
 _BERT_LENGTHS = {"max_seq_length": 128, "max_predictions_per_seq": 20}
-_PAIRS = {"task": ("bert",), "no_nsp": (False,)}
-_PLAIN: dict[str, tuple[Value, ...]] = {"compression": ("NONE",)}
+_PAIRS: _Needs = {"task": ("bert",), "no_nsp": (False,)}
+_PLAIN: _Needs = {"compression": ("NONE",)}
 # Cerebras' readers take every file of a folder, so a split needs one of its own.
-_CEREBRAS = {**_PLAIN, "naming": ("default",)}
+_CEREBRAS: _Needs = {**_PLAIN, "naming": ("default",)}
 _UNPACKED_NAMES = tuple(name for name in NAMINGS if name != "tfx")
-_FIRST_NAMES = {"use_v2_feature_names": (False,)}
+_FIRST_NAMES: _Needs = {"use_v2_feature_names": (False,)}
 
 PRESETS = {
     "cerebras-bert": Preset(
@@ -145,4 +146,5 @@ def with_preset(options: TextFlags, given: Set[str]) -> TextFlags:
                 f"--preset={options.preset} is for {preset.reader}, which cannot read {wrong}; "
                 f"{advice}, or leave out --preset"
             )
-    return replace(options, **{n: v for n, v in preset.flags.items() if n not in given})
+    changes: dict[str, Any] = {n: v for n, v in preset.flags.items() if n not in given}
+    return replace(options, **changes)
