@@ -110,7 +110,8 @@ class SpecialIds:
 
     def count_unknown(self, ids: Ids) -> int:
         """Counts the tokens that are not in the vocabulary, before any is masked."""
-        return int(np.count_nonzero(ids == self.vocabulary.special.unknown_id))
+        unknown = self.vocabulary.special.unknown_id
+        return 0 if unknown is None else int(np.count_nonzero(ids == unknown))
 
     @cached_property
     def kinds(self) -> TokenKinds:

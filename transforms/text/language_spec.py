@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from recordmill.records.errors import UsageError
 from recordmill.transforms.sources.lines import Lines
@@ -100,8 +101,12 @@ def _fim_ids(tokenizer: Tokenizer, end_id: int) -> FimIds:
     )
 
 
+@lru_cache(maxsize=4)
 def _line_end_ids(tokenizer: Tokenizer) -> tuple[int, ...]:
-    """Returns the tokens of a line end; () where a tokenizer does not keep white space."""
+    """Returns the tokens of a line end; () where a tokenizer does not keep white space.
+
+    To start a tokenizer takes a second, and each split's objective asks.
+    """
     lines = tokenizer.start(lower_case=False).tokenize(Lines.from_list([b"\n"]))
     ids = tuple(lines.ids.tolist())
     return () if tokenizer.special.unknown_id in ids else ids
