@@ -29,6 +29,7 @@ def _figure(title: str, x: str, y: str) -> tuple[Any, Any]:
             "svg.hashsalt": title,  # the same data give the same page
             "font.family": "sans-serif",
             "font.size": 10,
+            "text.parse_math": False,  # a token may be "$$"
             "text.color": _INK,
             "axes.labelcolor": _INK,
             "axes.edgecolor": _GRID,
