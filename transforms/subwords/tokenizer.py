@@ -146,6 +146,10 @@ class Tokenizer(Protocol):
         """The number of ids."""
         ...
 
+    def __hash__(self) -> int:
+        """Equal tokenizers have equal content and source."""
+        ...
+
     def start(self, *, lower_case: bool, allow_special_tokens: bool = False) -> LineTokenizer:
         """Returns what tokenizes lines.
 

@@ -335,7 +335,7 @@ def test_wrong_records(vocabulary: str) -> None:
     for features, message in [
         (
             {"words": row},
-            "must have tokens in one of tokens, input_ids, input_word_ids, and have words",
+            "must have tokens in one of tokens, input_ids, input_word_ids, targets, and have words",
         ),
         ({"input_ids": row, "masked_lm_positions": row}, "needs unmasked records"),
     ]:
