@@ -461,6 +461,7 @@ def runner(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Runner:
 BYTES = [row for row in ROWS if row.outcome == "bytes"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", BYTES, ids=[name_of(row.flag) for row in BYTES])
 def test_a_flag_changes_the_dataset(row: Row, runner: Runner) -> None:
     plain = runner.run(*row.beside)

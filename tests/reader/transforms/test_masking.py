@@ -286,6 +286,7 @@ def test_what_the_pipeline_wrote_is_masked_in_the_graph(
         assert [vocabulary[j] for j in ids[: len(row)]] == [piece.decode() for piece in row]
 
 
+@pytest.mark.slow
 def test_masks_are_the_same_on_any_workers_after_a_restart_and_others_each_epoch(
     token_dataset: Path, vocab_file: str
 ) -> None:
