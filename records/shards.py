@@ -66,7 +66,7 @@ def is_shard_file(file_name: str, split: str, template: str = DEFAULT_TEMPLATE) 
 def is_shard_path(path: str, template: str = DEFAULT_TEMPLATE) -> bool:
     """Returns whether a path, relative to the dataset, is that of a shard of any split."""
     match = _pattern(template, f"(?P<split>{_SPLIT_NAME.pattern})").fullmatch(path)
-    return bool(match) and int(match["index"]) < int(match["count"])
+    return match is not None and int(match["index"]) < int(match["count"])
 
 
 def _pattern(template: str, split: str) -> re.Pattern[str]:

@@ -14,7 +14,8 @@ from ..conftest import SharedFolder, run_text
 from .conftest import Answer, Count, ForeignCalls, ForeignError, promised
 
 LENGTH = 80  # more than any feature has
-SEQIO = ("--naming=seqio", "--splits=train:0.8,validation:0.2", "--num_shards=3", "--dupe_factor=1")
+NAMING = "--naming=seqio"
+SPLITS = ("--splits=train:0.8,validation:0.2", "--num_shards=3", "--dupe_factor=1")
 FEATURES = {"t5": ["inputs", "targets"], "gpt": ["targets"], "t5_tokens": ["targets"]}
 Write = Callable[..., Path]
 
@@ -35,7 +36,8 @@ def cache(shared_folder: SharedFolder, corpus: Path, vocab_file: str) -> Write:
         def fill(folder: Path) -> None:
             source = (f"--input={corpus}/*.txt", f"--vocab_file={vocab_file}")
             form = ("--format=seqio",) if task == "gpt" else ()
-            flags = (f"--task={task}", f"--output={folder}/{task}", *form, *SEQIO)
+            preset = ("--preset=seqio-t5",) if task == "t5" else (f"--task={task}", *form, NAMING)
+            flags = (f"--output={folder}/{task}", *preset, *SPLITS)
             assert run_text(*source, "--max_seq_length=64", *flags) == 0
 
         return shared_folder(f"seqio-{task}", fill) / task

@@ -98,6 +98,19 @@ def test_a_flipped_bit_in_what_was_planned_begins_anew(
     assert not (output / "_tmp").exists()
 
 
+def test_what_a_kill_behind_success_leaves_does_not_stop_overwrite(
+    small: Written, tmp_path: Path
+) -> None:
+    output = tmp_path / "ds"
+    small.copy_dataset(output)
+    (output / "_tmp/partial").mkdir(parents=True)
+    (output / "_tmp/partial/.run.json.0123456789ab.tmp").write_bytes(b"{")
+    (output / "_meta/statistics.json").write_bytes(b"{")
+    assert small.case.run(small.source, output, *small.flags, "--overwrite") == 0
+    assert shard_bytes(output) == small.shards
+    assert not (output / "_tmp").exists()
+
+
 def test_wrong_statistics_of_a_finished_shard_do_not_stop_overwrite(
     small: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

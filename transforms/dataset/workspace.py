@@ -275,6 +275,7 @@ class Workspace:
         Raises:
           UsageError: a folder cannot be written to, or holds files of others.
         """
+        self.remove_revived()
         for folder in self.folders:
             check_claimable(folder)
         for folder in self.folders:

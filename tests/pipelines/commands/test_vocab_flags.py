@@ -48,7 +48,12 @@ CASES = (
     Case(
         "--text_field=other",
         (JSONL,),
-        (((TEXT,), "--text_field=other is for JSON, CSV and TSV, and the input is plain text"),),
+        (
+            (
+                (TEXT,),
+                "--text_field=other is for JSON, CSV, TSV and Parquet, and the input is plain text",
+            ),
+        ),
     ),
     Case(
         "--header=none",
