@@ -15,6 +15,7 @@ import apache_beam as beam
 from apache_beam.io.filesystem import BeamIOError
 
 from recordmill.pipelines.planning.column_checks import check_column_types
+from recordmill.pipelines.planning.tokenizer_kernels import compile_kernels
 from recordmill.pipelines.planning.work_plan import Inventory, Phase, Planner, WorkPlan
 from recordmill.pipelines.text_checks import (
     check_case,
@@ -174,6 +175,8 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
             self.metadata = (*self.metadata, f"_meta/{vocabulary.stored_name}")
         if isinstance(vocabulary, PieceTokenizer):
             self.packages = (*self.packages, "sentencepiece")
+        if vocabulary.kind != "wordpiece":
+            compile_kernels()
         check_case(vocabulary, lower_case=job.lower_case, refuse=request.check_case)
         job.objective.bind(vocabulary, job.seed, job.documents.row)
         patterns, spec = request.patterns, job.documents

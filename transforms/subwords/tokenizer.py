@@ -147,7 +147,7 @@ class Tokenizer(Protocol):
         ...
 
     def __hash__(self) -> int:
-        """Equal tokenizers have equal content and source."""
+        """Of the file's content."""
         ...
 
     def start(self, *, lower_case: bool, allow_special_tokens: bool = False) -> LineTokenizer:

@@ -10,3 +10,8 @@ def test_labels_are_no_formulas() -> None:
     svg = plots.bars("tokens", {"train": {"$x_$": 2.0, "$\\frac$": 1.0}})
     assert "$x_$" in svg
     assert "$\\frac$" in svg
+
+
+def test_characters_of_any_language() -> None:
+    """Without a warning, which is an error here."""
+    assert "吾輩" in plots.bars("tokens", {"train": {"吾輩": 2.0, "a": 1.0}})
