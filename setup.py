@@ -34,7 +34,7 @@ BEAM = [
     "psutil>=5.9,<8",
     "pyarrow>=15",
     "pycocotools>=2.0.8,<3",
-    "sentencepiece>=0.2.3,<0.3",
+    "sentencepiece>=0.2.3,<0.3",  # KNOWN_ROUNDING in sentence_pieces.py has those that are fast
     "tokenizers>=0.20,<0.24",
     "tqdm>=4.66,<5",
 ]
@@ -104,6 +104,7 @@ setup(
             "scipy>=1.11,<2",
             "tf-keras>=2.20,<2.22",
             "tfrecord>=1.14,<2",
+            "tiktoken>=0.12,<0.15",  # whose ids GPT-2's must be
         ],
     },
     entry_points={

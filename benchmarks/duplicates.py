@@ -39,8 +39,9 @@ from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.sources.document_batch import BatchMaker, DocumentBatch
 from recordmill.transforms.sources.document_spec import DocumentSpec
 from recordmill.transforms.sources.documents import read_documents
+from recordmill.transforms.sources.item_cutting import cut_work_items
 from recordmill.transforms.sources.lines import Lines
-from recordmill.transforms.sources.work_items import SourceRange, cut_work_items, list_sources
+from recordmill.transforms.sources.work_items import SourceRange, list_sources
 from recordmill.transforms.sources.work_plan import write_work_items
 from recordmill.transforms.text.cleaning.clean_spec import CleanSpec
 from recordmill.transforms.text.cleaning.comparison import similar_documents

@@ -131,7 +131,12 @@ class Parser(OneLineParser):
         given = list(sys.argv[1:] if args is None else args)
         end = given.index("--") if "--" in given else len(given)
         given[:end] = map(self._without_value, given[:end])
-        return super().parse_known_args(given, namespace)
+        options, rest = super().parse_known_args(given, namespace)
+        actions = option_actions(self)
+        names = (argument.partition("=")[0] for argument in given[:end])
+        # Also flags that are given with their default value, which the values do not show.
+        options.given_flags = frozenset(actions[name].dest for name in names if name in actions)
+        return options, rest
 
     def _without_value(self, argument: str) -> str:
         """Returns a boolean flag that has a value as the name that means this value."""

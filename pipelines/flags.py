@@ -105,6 +105,7 @@ class TextFlags(TextInputFlags, JobFlags):
     near_threshold: float
     list_dropped: bool
     check_case: bool
+    preset: str | None
     input_file: str | None
     output_file: str | None
     task: str

@@ -69,18 +69,19 @@ _OUTPUT = (
 )
 PAGES = {
     "text": HelpPage(
-        "text --input=GLOB --output=DIR --vocab_file=FILE [flags]",
+        "text --input=GLOB --output=DIR --tokenizer=FILE [flags]",
         {
             "Input": (
                 ("--input=GLOB", "files, local or gs://…; train=GLOB names a split"),
                 ("--input_format=FORMAT", ""),
                 ("--documents=WHAT", ""),
-                ("--text_field=NAME", "of JSONL, CSV and TSV"),
+                ("--text_field=NAME", "of JSONL, CSV, TSV and Parquet"),
                 ("--do_lower_case", "and strip accents; must fit the vocabulary"),
             ),
             "Examples": (
                 ("--task=TASK", ""),
-                ("--vocab_file=FILE", "the vocabulary; `recordmill vocab` makes one"),
+                ("--preset=NAME", "flags for a reader; --help-presets shows them"),
+                ("--tokenizer=FILE", "or --vocab_file: vocab.txt, tokenizer.json, .model"),
                 ("--max_seq_length=N", "tokens of an example"),
                 ("--dupe_factor=N", "copies of the text, each masked in its own way"),
                 ("--masked_lm_prob=SHARE", "of tokens that are masked"),
@@ -129,7 +130,7 @@ PAGES = {
             "Input": (
                 ("--input=GLOB", "files, local or gs://…"),
                 ("--input_format=FORMAT", ""),
-                ("--text_field=NAME", "of JSONL, CSV and TSV"),
+                ("--text_field=NAME", "of JSONL, CSV, TSV and Parquet"),
                 ("--do_lower_case", "true for wordpiece, else false"),
             ),
             "Vocabulary": (

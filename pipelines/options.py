@@ -70,17 +70,20 @@ def add_output_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     group.add_argument(
         "--compression", default="NONE", choices=("NONE", "GZIP", "ZLIB"),
-        help="The compression of shards; TFDS, Cerebras and DALI read only NONE.",
+        help="The compression of shards; TFDS, Cerebras, seqio and DALI read only NONE. GZIP with "
+        "--naming=tfx.",
     )  # fmt: skip
     group.add_argument(
         "--naming", default="default", choices=tuple(NAMINGS),
         help="Shards are SPLIT/SPLIT-00000-of-00010.tfrecords; flat: "
         "SPLIT-00000-of-00010.tfrecord, without folders; tfds: NAME-SPLIT.tfrecord-00000-of-00010, "
-        "as tfds itself writes.",
+        "as tfds itself writes; seqio: a task's cache, with its info, stats and COMPLETED; tfx: "
+        "Split-SPLIT/data_tfrecord-00000-of-00010.gz, with GZIP, as ExampleGen writes.",
     )  # fmt: skip
     group.add_argument(
         "--extension", choices=EXTENSIONS,
-        help="Of shards: by default tfrecords, with --naming=flat tfrecord; tfds has its own.",
+        help="Of shards: by default tfrecords, with --naming=flat tfrecord; tfds, seqio and tfx "
+        "have their own.",
     )  # fmt: skip
     group.add_argument(
         "--warnings", default="print", choices=WARNINGS,
@@ -183,6 +186,24 @@ class JobOptions(TypedDict):
     warnings: str
 
 
+def _compression(options: JobFlags) -> str:
+    """Returns --compression as the manifest has it, or what the reader of these names expects.
+
+    Raises:
+      UsageError: that reader cannot read it.
+    """
+    compression = "" if options.compression == "NONE" else options.compression
+    if options.naming == "tfx" and compression in ("", "GZIP"):
+        return "GZIP"
+    if options.naming in ("seqio", "tfx") and compression:
+        form = "NONE" if options.naming == "seqio" else "GZIP"
+        raise UsageError(
+            f"--naming={options.naming} needs --compression={form}, and got {compression}, which "
+            f"{options.naming} does not read"
+        )
+    return compression
+
+
 def job_options(options: JobFlags, *, splits: str, num_shards: str | None) -> JobOptions:
     """Returns the arguments of `Job` that `add_output_arguments` gives.
 
@@ -215,7 +236,7 @@ def job_options(options: JobFlags, *, splits: str, num_shards: str | None) -> Jo
         "shard_template": shard_template(options.naming, options.extension, dataset=name),
         "splits": parse_splits(splits, num_shards),
         "shards": shards,
-        "compression": "" if options.compression == "NONE" else options.compression,
+        "compression": _compression(options),
         "seed": options.random_seed,
         "max_rejected": options.max_rejected,
         "overwrite": options.overwrite,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recordmill.pipelines.arguments import Parser, is_boolean
+from recordmill.pipelines.arguments import Parser, default_text, is_boolean
 from recordmill.pipelines.compat import grouped_actions
 from recordmill.pipelines.flag_table import TABLE_PATH, make_table, table_bytes
 from recordmill.pipelines.image_options import add_image_arguments
@@ -64,7 +64,7 @@ class Template:
         """Yields the flags, each with its group."""
         parser = Parser(add_help=False)
         self.add_arguments(parser)
-        yield from grouped_actions(parser)
+        yield from ((group, a) for group, a in grouped_actions(parser) if a.dest != "help")
 
 
 TEMPLATES = {
@@ -153,13 +153,17 @@ def template_arguments(name: str, arguments: list[str]) -> list[str]:
     """Returns a launcher's arguments as the pipeline takes them.
 
     A launcher gives every parameter once, as --name=value, and the labels of the job as --labels,
-    which is a flag of the image pipeline; Beam's other name of it is --label.
+    which is a flag of the image pipeline; Beam's other name of it is --label. Beside a preset,
+    values that are defaults count as not given.
     """
     actions = {action.dest: action for _, action in TEMPLATES[name].options()}
+    has_preset = any(argument.startswith("--preset=") for argument in arguments)
     result = []
     for argument in arguments:
         flag, equals, value = argument.partition("=")
         action = actions.get(flag.removeprefix("--"))
+        if has_preset and action is not None and value and value == default_text(action):
+            continue
         if flag == "--labels" and value.startswith("{"):
             result.append(f"--label={value}")
         elif action is None or not equals:

@@ -13,6 +13,7 @@ from recordmill.pipelines.language_options import LANGUAGE_FLAGS, check_language
 from recordmill.pipelines.options import parse_splits
 from recordmill.records.errors import UsageError
 from recordmill.transforms.sources.document_spec import USUAL_COMPRESSION_RATIO, DocumentSpec
+from recordmill.transforms.sources.work_items import COLUMN_FORMATS
 from recordmill.transforms.subwords.tokenizer import Tokenizer
 from recordmill.transforms.text.job import TextJob
 
@@ -20,7 +21,7 @@ _WINDOWS = ("mlm", "mlm_tokens")
 _MASKED = ("bert", "mlm")
 _CLASSIFY = ("classify",)
 _TABLES = ("csv", "tsv")
-_RECORDS = ("jsonl", "json", *_TABLES)
+_RECORDS = ("jsonl", "json", *_TABLES, *COLUMN_FORMATS)
 
 # Flag -> the tasks that it has a meaning for.
 _TASKS = {
@@ -66,6 +67,11 @@ def check_effects(options: TextFlags, given: Set[str]) -> None:
         )
     if task == "classify" and options.dupe_factor not in (None, 1):
         raise UsageError("--dupe_factor must be 1 for --task=classify, which writes each row once")
+    if task == "mlm_tokens" and options.naming == "seqio" and options.record_type != "example":
+        raise UsageError(
+            "--naming=seqio needs --record_type=example for --task=mlm_tokens, because seqio reads "
+            "no SequenceExamples"
+        )
     check_language_flags(options, given)
     _check_kept_fields(options)
     splits = parse_splits(options.splits, None)
@@ -144,21 +150,27 @@ def check_formats(spec: DocumentSpec, formats: Set[str], num_splits: int) -> Non
     """
     if spec.row.label and "text" in formats:
         raise UsageError(
-            "--task=classify needs rows with fields: JSONL, CSV or TSV, and there is plain text; "
-            "name the format with --input_format"
+            "--task=classify needs rows with fields: JSONL, CSV, TSV or Parquet, and there is "
+            "plain text; name the format with --input_format"
         )
     for name, given in (
         ("split_by", spec.split_by), ("split_from", spec.split_from),
         ("keep_fields", spec.row.keep_fields), ("prompt_field", spec.row.prompt_field),
     ):  # fmt: skip
         if given and "text" in formats:
-            raise UsageError(f"--{name} needs fields: JSONL, CSV or TSV, and there is plain text")
+            raise UsageError(
+                f"--{name} needs fields: JSONL, CSV, TSV or Parquet, and there is plain text"
+            )
     if spec.split_by and num_splits == 1:
         raise _no_effect("split_by", "where there is one split")
     if spec.documents != "blank_line" and "text" not in formats:
         raise UsageError(
             f"--documents={spec.documents} is for plain text, and the input is "
             f"{_listed(formats)}; leave it out"
+        )
+    if spec.encoding != "utf-8" and formats <= set(COLUMN_FORMATS):
+        raise UsageError(
+            f"--encoding has no effect on {_listed(formats)}, whose strings are UTF-8; leave it out"
         )
     flags = {
         "header": spec.header != "first_row", "delimiter": spec.delimiter,
@@ -172,7 +184,7 @@ def check_formats(spec: DocumentSpec, formats: Set[str], num_splits: int) -> Non
             )
     if spec.text_field != "text" and not formats & set(_RECORDS):
         raise UsageError(
-            f"--text_field={spec.text_field} is for JSON, CSV and TSV, and the input is "
+            f"--text_field={spec.text_field} is for JSON, CSV, TSV and Parquet, and the input is "
             f"{_listed(formats)}; leave it out, or name the format with --input_format"
         )
 
@@ -188,7 +200,10 @@ def check_ratio(spec: DocumentSpec, *, is_compressed: bool) -> None:
 
 
 def _listed(formats: Set[str]) -> str:
-    names = {"text": "plain text", "jsonl": "JSONL", "json": "JSON", "csv": "CSV", "tsv": "TSV"}
+    names = {
+        "text": "plain text", "jsonl": "JSONL", "json": "JSON", "csv": "CSV", "tsv": "TSV",
+        "parquet": "Parquet",
+    }  # fmt: skip
     return " and ".join(sorted(names[name] for name in formats))
 
 

@@ -22,6 +22,7 @@ from recordmill.pipelines.options import (
     parse_splits,
     required,
 )
+from recordmill.pipelines.presets import add_preset_arguments, with_preset
 from recordmill.pipelines.row_options import add_row_arguments, row_spec
 from recordmill.pipelines.text_checks import check_effects
 from recordmill.pipelines.text_inputs import split_patterns, split_shares, with_bert_flags
@@ -35,6 +36,7 @@ from recordmill.transforms.sources.document_spec import (
     WHOLE_TEXT,
     DocumentSpec,
 )
+from recordmill.transforms.sources.work_items import INPUT_FORMATS
 from recordmill.transforms.text.classification import ClassifySpec
 from recordmill.transforms.text.job import TextJob
 from recordmill.transforms.text.masking import MaskSpec
@@ -56,12 +58,14 @@ def add_input_arguments(parser: argparse.ArgumentParser) -> None:
         "repeated. train=GLOB and validation=GLOB name the splits that files are for.",
     )  # fmt: skip
     group.add_argument(
-        "--input_format", default="auto", choices=("auto", "text", "jsonl", "json", "csv", "tsv"),
-        help="auto goes by the extension; in .json, objects may be one a line, in an array, or one "
-        "alone; .gz, .bz2, .xz and .zst are decompressed in any case.",
+        "--input_format", default="auto", choices=INPUT_FORMATS,
+        help="auto goes by the extension, as .parquet; in .json, objects may be one a line, in "
+        "an array, or one alone; .gz, .bz2, .xz and .zst are decompressed in any case.",
     )  # fmt: skip
     group.add_argument(
-        "--text_field", default="text", help="The field or column of text in JSONL, CSV and TSV."
+        "--text_field",
+        default="text",
+        help="The field or column of text in JSONL, CSV, TSV and Parquet.",
     )
     group.add_argument(
         "--header", default="first_row", choices=HEADERS,
@@ -110,7 +114,7 @@ def add_text_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument_group("input").add_argument(
         "--split_by", default="",
-        help="A field of JSONL, CSV and TSV; documents with the same value share a split.",
+        help="A field of JSONL, CSV, TSV or Parquet; documents with the same value share a split.",
     )  # fmt: skip
     parser.add_argument_group("input").add_argument(
         "--split_from", default="", metavar="FIELD",
@@ -125,6 +129,7 @@ def add_text_arguments(parser: argparse.ArgumentParser) -> None:
     _add_bert_arguments(parser.add_argument_group("names of google-research/bert"))
     add_output_arguments(parser)
     task = parser.add_argument_group("task")
+    add_preset_arguments(task)
     _add_example_arguments(task)
     _add_masking_arguments(task)
     add_language_arguments(parser.add_argument_group("language models"))
@@ -358,6 +363,7 @@ def text_request(namespace: argparse.Namespace) -> TextRequest:
       UsageError: one line: the rule, what was found, what to do.
     """
     options = TextFlags.read(namespace)
+    options = with_preset(options, getattr(namespace, "given_flags", frozenset()))
     given = options.given(add_text_arguments)
     options = with_bert_flags(options)
     required(options, "input", "output", "vocab_file")

@@ -20,6 +20,8 @@ NAMINGS = {
     "default": "{SPLIT}/{SPLIT}-{SHARD_X_OF_Y}.{EXTENSION}",
     "flat": "{SPLIT}-{SHARD_X_OF_Y}.{EXTENSION}",
     "tfds": "{DATASET}-{SPLIT}.tfrecord-{SHARD_X_OF_Y}",
+    "seqio": "{SPLIT}.tfrecord-{SHARD_X_OF_Y}",
+    "tfx": "Split-{SPLIT}/data_tfrecord-{SHARD_X_OF_Y}.gz",
 }
 EXTENSIONS = ("tfrecords", "tfrecord")
 
@@ -57,16 +59,23 @@ def shard_folder(split: str, template: str = DEFAULT_TEMPLATE) -> str:
 
 def is_shard_file(file_name: str, split: str, template: str = DEFAULT_TEMPLATE) -> bool:
     """Returns whether a name, without folders, is that of a shard of a split."""
-    return bool(_file_pattern(template, re.escape(split)).fullmatch(file_name))
+    form = template.rpartition("/")[2]
+    return bool(_pattern(form, f"(?P<split>{re.escape(split)})").fullmatch(file_name))
 
 
-def _file_pattern(template: str, split: str) -> re.Pattern[str]:
-    """Returns the pattern of file names, where `split` is the pattern of the first `{SPLIT}`."""
-    pattern = re.escape(template.rpartition("/")[2])
+def is_shard_path(path: str, template: str = DEFAULT_TEMPLATE) -> bool:
+    """Returns whether a path, relative to the dataset, is that of a shard of any split."""
+    match = _pattern(template, f"(?P<split>{_SPLIT_NAME.pattern})").fullmatch(path)
+    return match is not None and int(match["index"]) < int(match["count"])
+
+
+def _pattern(template: str, split: str) -> re.Pattern[str]:
+    """Returns the pattern of a template, where the group `split` is that of `{SPLIT}`."""
+    pattern = re.escape(template)
     return re.compile(
-        pattern.replace(re.escape("{SPLIT}"), split).replace(
-            re.escape("{SHARD_X_OF_Y}"), _SHARD_X_OF_Y
-        )
+        pattern.replace(re.escape("{SPLIT}"), split, 1)
+        .replace(re.escape("{SPLIT}"), "(?P=split)")
+        .replace(re.escape("{SHARD_X_OF_Y}"), _SHARD_X_OF_Y)
     )
 
 
@@ -125,11 +134,11 @@ class ShardName:
         """Reads a file name without folders.
 
         Raises:
-          ValueError: `file_name` is not a shard's.
+          ValueError: `file_name` is not a shard's, or only its folder names the split.
         """
-        match = _file_pattern(template, "(?P<split>.+)").fullmatch(file_name)
-        if not match:
-            form = template.rpartition("/")[2]
+        form = template.rpartition("/")[2]
+        match = _pattern(form, "(?P<split>.+)").fullmatch(file_name)
+        if not match or "split" not in match.groupdict():
             form = form.replace("{SPLIT}", "<split>").replace("{SHARD_X_OF_Y}", "NNNNN-of-NNNNN")
             raise ValueError(f"{file_name!r} is not {form}")
         return cls(match["split"], int(match["index"]), int(match["count"]), template)

@@ -37,6 +37,7 @@ def manifest(dataset: Path) -> Manifest:
     return Manifest.from_bytes((dataset / "_meta/manifest.json").read_bytes())
 
 
+@pytest.mark.slow
 def test_model_garden_without_next_sentence_labels(write_dataset: Callable[..., Path]) -> None:
     pytest.importorskip("official.nlp", reason="tf-models-official is not installed")
     v1, v2 = write_dataset(*FLAGS), write_dataset(*V2_FLAGS)

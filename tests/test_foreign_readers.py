@@ -209,6 +209,7 @@ for config in datasets:
 class TestModelGarden:
     """`official.nlp.data.pretrain_dataloader` of tf-models-official."""
 
+    @pytest.mark.slow
     def test_v1_v2_and_gzip(
         self, bert_dataset: Path, write_dataset: Callable[..., Path], input_ids: np.ndarray
     ) -> None:

@@ -347,6 +347,7 @@ class TestJobs:
             assert stored.run(f"{place}/ds") == 0
         assert stored_shards(f"{place}/ds") == stored.shards
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("part", [0.4, 0.8])
     def test_a_lasting_fault_ends_the_run_and_the_next_finishes_it(
         self, stored: Stored, place: str, cloud: Cloud, impatient: None, part: float, capsys

@@ -28,6 +28,7 @@ def bucket() -> Iterator[str]:
         yield BUCKET
 
 
+@pytest.mark.slow
 def test_files(bucket: str) -> None:
     path, data = f"{bucket}/files/x y.bin", bytes(range(256)) * 4000
     with files.writing(path) as handle:

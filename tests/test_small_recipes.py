@@ -31,6 +31,7 @@ PATHS = {
     "flat": "{split}-{number}.tfrecord",
     "flat tfrecords": "{split}-{number}.tfrecords",
     "tfds": "pets-{split}.tfrecord-{number}",
+    "seqio": "{split}.tfrecord-{number}",
 }
 
 
@@ -159,12 +160,13 @@ def test_a_foreign_shard_is_no_part_of_a_flat_dataset(
     assert (tmp_path / "train-00000-of-00007.tfrecord").read_bytes() == b"theirs"
 
 
-def test_tfds_names_have_their_own_extension(
-    pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("naming", ["tfds", "seqio", "tfx"])
+def test_some_names_have_their_own_extension(
+    pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], naming: str
 ) -> None:
-    line = ["images", f"--input={pictures}", f"--output={tmp_path}/ds", "--naming=tfds"]
+    line = ["images", f"--input={pictures}", f"--output={tmp_path}/ds", f"--naming={naming}"]
     assert main([*line, "--extension=tfrecord"]) == 2
-    assert "--extension=tfrecord has no effect with --naming=tfds" in capsys.readouterr().err
+    assert f"--extension=tfrecord has no effect with --naming={naming}" in capsys.readouterr().err
 
 
 FEATURES = {

@@ -32,7 +32,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "wait": "--no_wait",
         "progress": "--progress=json",
         "report": "--report",
-        "input_format": "--input_format=jsonl",
+        "input_format": "--input_format=parquet",
         "documents": "--documents=file",
         "text_field": "--text_field=content",
         "header": "--header=none",
@@ -46,6 +46,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
     },
     "text": {
         "encoding": "--encoding=latin-1",
+        "preset": "--preset=cerebras-gpt",
         "input_file": "--input_file='wiki.txt,books.txt'",
         "output_file": "--output_file=pretraining",
         "split_by": "--split_by=author",

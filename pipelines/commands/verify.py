@@ -33,6 +33,7 @@ from recordmill.records.inside import check_inside
 from recordmill.records.manifest import Manifest, ShardInfo
 from recordmill.records.manifest_checks import count_defects, shard_defects
 from recordmill.records.schema import Schema
+from recordmill.records.seqio_metadata import COMPLETED_PATH, seqio_files
 from recordmill.records.tfds_metadata import tfds_files
 from recordmill.records.typed_json import FormatError, decode
 from recordmill.transforms.dataset.run_state import MARKER
@@ -142,7 +143,7 @@ def _check_is_ours(dataset: str, *, has_manifest: bool) -> None:
 def _is_inside(dataset: str, manifest: Manifest, report: DatasetReport) -> bool:
     """Tells whether all files that the manifest lists lie in the dataset: others are not read."""
     indexes = [] if manifest.compression else [s.name.index_path for s in manifest.shards]
-    metadata = [*tfds_files(manifest, description=""), m.STATISTICS_PATH]
+    metadata = [*_derived_files(manifest), m.STATISTICS_PATH]
     try:
         check_inside(dataset, [*manifest.paths, *indexes, *metadata], follow=True)
     except RunError as error:
@@ -212,9 +213,16 @@ def _shown(value: Any) -> str:
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
 
 
+def _derived_files(manifest: Manifest) -> dict[str, bytes]:
+    """Returns what TFDS and seqio read beside shards, but for empty files, from the manifest."""
+    derived = tfds_files(manifest, description="") | seqio_files(manifest)
+    derived.pop(COMPLETED_PATH, None)
+    return derived
+
+
 def _check_metadata(dataset: str, manifest: Manifest, report: DatasetReport) -> None:
-    """Compares TFDS's files and the statistics with the manifest."""
-    for path, content in tfds_files(manifest, description="").items():
+    """Compares the files of TFDS and seqio and the statistics with the manifest."""
+    for path, content in _derived_files(manifest).items():
         if not files.exists(files.join(dataset, path)):
             continue  # reported as missing if the manifest lists it
         if not path.endswith(".json"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -29,6 +30,7 @@ def _figure(title: str, x: str, y: str) -> tuple[Any, Any]:
             "svg.hashsalt": title,  # the same data give the same page
             "font.family": "sans-serif",
             "font.size": 10,
+            "text.parse_math": False,  # a token may be "$$"
             "text.color": _INK,
             "axes.labelcolor": _INK,
             "axes.edgecolor": _GRID,
@@ -51,7 +53,12 @@ def _figure(title: str, x: str, y: str) -> tuple[Any, Any]:
 
 def _svg(figure: Any, title: str) -> str:
     out = io.StringIO()
-    figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
+    with warnings.catch_warnings():
+        # Text stays text: the browser has the characters that matplotlib's font lacks.
+        warnings.filterwarnings(
+            "ignore", message="Glyph .* missing from font", category=UserWarning
+        )
+        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
     svg = out.getvalue()
     svg = svg[svg.index("<svg") :]
     for color, css in _CSS.items():

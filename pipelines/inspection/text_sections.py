@@ -10,6 +10,7 @@ import numpy as np
 from recordmill.pipelines.inspection import plots
 from recordmill.pipelines.inspection.facts import Facts
 from recordmill.pipelines.inspection.page import Plot, Section, Table
+from recordmill.pipelines.inspection.spellings import find_spelling, spell_alone
 
 _MOST_FREQUENT = 30
 
@@ -124,7 +125,7 @@ def _word(token: Any, vocabulary: Sequence[str] | None) -> str:
     if isinstance(token, bytes):
         return token.decode("utf-8", "replace")
     if vocabulary and 0 <= token < len(vocabulary):
-        return vocabulary[token]
+        return spell_alone(vocabulary[token], find_spelling(vocabulary))
     return str(token)
 
 

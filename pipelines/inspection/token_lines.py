@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 
+from recordmill.pipelines.inspection.spellings import Spelled, find_spelling, spell
 from recordmill.pipelines.inspection.styles import Style
 
 LEGEND_SPANS = "[<0>→words] is sentinel 0, and the words of the targets that it stands for"
@@ -102,7 +103,6 @@ def token_lines(
     """
     row = values[name]
     word = _word_of(vocabulary)
-    space = _space_of(vocabulary)
     groups = values.get(_ROWS[name], ())
     length = row_length(values, name)
     if name == "labels" and (told := _next_tokens(values)):
@@ -113,13 +113,13 @@ def token_lines(
     marks = _marks(values, word, style) if name in ("input_ids", "input_word_ids") else {}
     if name in ("inputs", "targets"):
         marks = _span_marks(values, name, vocabulary, style)
+    words = [word(token) for token in row[:length]]
     tokens = []
-    for position, token in enumerate(row[:length]):
-        piece = _piece(word(token), space)
-        text, joined = piece.text, piece.joined and position not in marks
-        shown = marks[position](word(token)) if position in marks else text
+    for position, piece in enumerate(spell(words, find_spelling(vocabulary))):
+        is_marked = position in marks
+        shown = marks[position](words[position]) if is_marked else piece.text
         group = int(groups[position]) if len(groups) > position else 0
-        tokens.append(_Token(shown, group, joined))
+        tokens.append(_Token(shown, group, piece.joined and not is_marked))
     several = len({token.group for token in tokens}) > 1
     for group, members in groupby(tokens, key=lambda token: token.group):
         yield f"{name} {group}" if several else name, _sentence(members)
@@ -197,8 +197,8 @@ def _span_marks(
         known = word(sentinel)
         text = known if known.startswith("<") else f"<{number}>"
         if name == "inputs":
-            space = _space_of(vocabulary)
-            words = _sentence(iter(_piece(word(token), space) for token in hidden))
+            spelled = spell([word(token) for token in hidden], find_spelling(vocabulary))
+            words = _sentence(spelled)
             text = f"[{text}→{words}]"
         for position in np.flatnonzero(values[name] == sentinel):
             marks[int(position)] = _shown_as(style("hidden", text))
@@ -207,24 +207,6 @@ def _span_marks(
 
 def _shown_as(text: str) -> Callable[[str], str]:
     return lambda _: text
-
-
-def _space_of(vocabulary: Sequence[str] | None) -> str:
-    """Returns what tokens begin with that begin a word: "Ġ" of GPT-2, "▁" of SentencePiece; "" of
-    WordPiece, whose other tokens begin with ##."""
-    if vocabulary is None:
-        return ""
-    return next((sign for sign in "Ġ▁" if any(sign in text[:1] for text in vocabulary)), "")
-
-
-def _piece(text: str, space: str) -> _Token:
-    """Returns a token as it stands in a sentence."""
-    if not space:
-        return _Token(text.removeprefix("##"), 0, text.startswith("##"))
-    special = text.startswith("<") and text.endswith(">")
-    return _Token(
-        text.replace(space, "").replace("Ċ", "⏎"), 0, not special and not text.startswith(space)
-    )
 
 
 def _marks(
@@ -252,5 +234,5 @@ def _mark(hidden: str, style: Style) -> Callable[[str], str]:
     return show
 
 
-def _sentence(tokens: Iterator[_Token]) -> str:
+def _sentence(tokens: Iterable[_Token | Spelled]) -> str:
     return "".join(token.text if token.joined else f" {token.text}" for token in tokens).strip()

@@ -26,6 +26,8 @@ from recordmill.pipelines.planning.work_plan import (
 )
 from recordmill.records import manifest as m
 from recordmill.records.errors import RunError, UsageError
+from recordmill.records.seqio_metadata import is_seqio_cache, seqio_names
+from recordmill.records.shards import shard_folder
 from recordmill.records.tfds_metadata import name_and_version
 from recordmill.records.typed_json import FormatError, convert, decode
 from recordmill.transforms.dataset.commit import CommitSpec
@@ -241,15 +243,17 @@ def _begin(
     """
     job, workspace = planner.job, planner.job.workspace
     check_writable(workspace.output, "--output")
-    names = [*_METADATA, *planner.metadata]
+    splits = [split.name for split in job.splits]
+    is_cache = is_seqio_cache(job.shard_template)
+    names = [*_METADATA, *planner.metadata, *(seqio_names(splits) if is_cache else ())]
     if damaged:
         remove_damaged(workspace.output, names, [job.shard_template])
     if workspace.is_claimed:
         workspace.discard_run(published=old is None, template=job.shard_template)
     else:
-        splits = [split.name for split in job.splits]
         listed = {*old.paths, m.SUCCESS_PATH, *m.RUN_PATHS} if old else set()
-        workspace.check_free([m.SUCCESS_PATH, *names, *splits], listed)
+        folders = {shard_folder(name, job.shard_template) or name for name in splits}
+        workspace.check_free([m.SUCCESS_PATH, *names, *sorted(folders)], listed)
         workspace.check_no_shards(splits, job.shard_template, listed)
     workspace.claim()
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+from recordmill.pipelines.planning.column_sample import sample_columns
 from recordmill.pipelines.planning.estimate import Estimate, Step, show_bytes
 from recordmill.pipelines.planning.text_planner import (
     TextInventory,
@@ -27,8 +28,9 @@ from recordmill.transforms.dataset.shard_counts import count_shards
 from recordmill.transforms.dataset.shard_writer import ShardDescription
 from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.sources.blocks import BROKEN_STREAM
+from recordmill.transforms.sources.item_cutting import cut_work_items
 from recordmill.transforms.sources.source_list import SourceList
-from recordmill.transforms.sources.work_items import SourceRange, cut_work_items
+from recordmill.transforms.sources.work_items import COLUMN_FORMATS, SourceRange
 from recordmill.transforms.sources.work_plan import write_work_items
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.unpacking import open_decompressed
@@ -113,13 +115,18 @@ def _read_part(source: SourceRange, offset: int, size: int, *, whole_lines: bool
 
 
 def _take_sample(
-    sources: SourceList, folder: str, wanted: int, *, splittable: bool
+    job: TextJob, sources: SourceList, folder: str, wanted: int
 ) -> tuple[list[SourceRange], float]:
     """Copies parts of the input; returns them, and the seconds that reading took."""
     parts: list[SourceRange] = []
     seconds = 0.0
+    splittable = job.documents.splittable
     for source, offset, size in _sample_ranges(sources, wanted, seekable=splittable):
         began = time.perf_counter()
+        if source.format in COLUMN_FORMATS:
+            parts += sample_columns(source, job.documents, folder, len(parts), size)
+            seconds += time.perf_counter() - began
+            continue
         try:
             data = _read_part(source, offset, size, whole_lines=splittable)
         except BROKEN_STREAM:
@@ -198,10 +205,9 @@ def _compare(job: TextJob, work_items: int) -> tuple[int, float, float]:
 
 def _sampled(job: TextJob, inventory: TextInventory) -> tuple[_TextSample, float]:
     """Returns what was measured, and the seconds that reading it took."""
-    splittable = job.documents.splittable
     wanted = min(_SAMPLE_BYTES, max(_SAMPLE_COPIED_BYTES // job.objective.copies, _WARM_BYTES))
     with tempfile.TemporaryDirectory(prefix=prefix()) as folder:
-        parts, seconds = _take_sample(inventory.files, folder, wanted, splittable=splittable)
+        parts, seconds = _take_sample(job, inventory.files, folder, wanted)
         parts = [part for part in parts if part.size]
         if not parts:
             raise UsageError(
@@ -215,7 +221,10 @@ def _sampled(job: TextJob, inventory: TextInventory) -> tuple[_TextSample, float
 
 def _count_work_items(sources: SourceList, *, target_bytes: int, splittable: bool) -> int:
     """Returns the number of work items, without reading tables for the ends of their records."""
-    as_text = (replace(source, format="text") for source in sources)
+    as_text = (
+        source if source.format in COLUMN_FORMATS else replace(source, format="text")
+        for source in sources
+    )  # fmt: skip
     return sum(1 for _ in cut_work_items(as_text, target_bytes=target_bytes, splittable=splittable))
 
 

@@ -14,6 +14,8 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.io.filesystem import BeamIOError
 
+from recordmill.pipelines.planning.column_checks import check_column_types
+from recordmill.pipelines.planning.tokenizer_kernels import compile_kernels
 from recordmill.pipelines.planning.work_plan import Inventory, Phase, Planner, WorkPlan
 from recordmill.pipelines.text_checks import (
     check_case,
@@ -28,9 +30,10 @@ from recordmill.transforms.dataset.shard_counts import count_shards
 from recordmill.transforms.dataset.writable import reason
 from recordmill.transforms.sources.delimited_records import read_first_row
 from recordmill.transforms.sources.document_spec import DocumentSpec
+from recordmill.transforms.sources.item_cutting import cut_work_items
 from recordmill.transforms.sources.source_checks import check_contents
 from recordmill.transforms.sources.source_list import SourceList
-from recordmill.transforms.sources.work_items import cut_work_items, list_sources
+from recordmill.transforms.sources.work_items import list_sources
 from recordmill.transforms.sources.work_plan import write_work_items
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.globs import matches_output
@@ -104,7 +107,7 @@ def tree_for_job(job: TextJob, work_items: int, input_bytes: int) -> MergeTree:
 def check_columns(
     sources: SourceList, spec: DocumentSpec, flags: Iterable[tuple[str, str]]
 ) -> None:
-    """Checks that tables have the columns asked for.
+    """Checks that tables have the columns asked for, and text in those of text.
 
     Args:
       sources: the input; the first table of each format is looked at.
@@ -114,6 +117,8 @@ def check_columns(
     Raises:
       UsageError: names the columns that there are.
     """
+    flags = list(flags)
+    check_column_types(sources, flags)
     for first in (sources.first[kind] for kind in ("csv", "tsv") if kind in sources.first):
         row = read_first_row(first, spec)
         if spec.columns and row and len(row) != len(spec.columns):
@@ -170,6 +175,8 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
             self.metadata = (*self.metadata, f"_meta/{vocabulary.stored_name}")
         if isinstance(vocabulary, PieceTokenizer):
             self.packages = (*self.packages, "sentencepiece")
+        if vocabulary.kind != "wordpiece":
+            compile_kernels()
         check_case(vocabulary, lower_case=job.lower_case, refuse=request.check_case)
         job.objective.bind(vocabulary, job.seed, job.documents.row)
         patterns, spec = request.patterns, job.documents

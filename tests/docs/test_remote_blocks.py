@@ -78,6 +78,7 @@ def test_remote(block: Block, workplace: Path, stand_ins: StandIns) -> None:
     stand_ins.run(block.code)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("workplace")
 @pytest.mark.parametrize(
     "line",

@@ -90,10 +90,9 @@ def _lost_at(workshop: Workshop, job: str, step: int) -> Callable[[Path], None]:
                 hold(step > 0 and shown.status == 0, f"{fail_at} was not reached: {shown.text}")
                 return
         with mounted(after, disk):
-            if step:
-                workshop.finishes(job, folder, output)
-            else:
-                workshop.is_whole(job, output)
+            if not step:  # exit status 0 is a promise; only what was to be deleted may be there
+                workshop.is_there(job, output)
+            workshop.finishes(job, folder, output)
 
     return check
 

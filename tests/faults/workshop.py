@@ -7,6 +7,8 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from recordmill.records.manifest import RUN_PATHS
+
 from ..conftest import bert_text, make_documents, make_vocabulary
 from ..pictures import jpeg
 from .cases import Shown, hold, is_clean, run_main
@@ -84,8 +86,15 @@ class Workshop:
     def is_whole(self, job: str, output: Path) -> None:
         """Checks that a dataset is that of the undisturbed run, with nothing stray."""
         hold(shard_bytes(output) == shard_bytes(self.dataset(job)), "other bytes than undisturbed")
-        stray = names(output) ^ names(self.dataset(job))
+        # A kill behind `_SUCCESS` leaves a complete dataset without what a run tells of itself.
+        stray = (names(output) ^ names(self.dataset(job))) - set(RUN_PATHS)
         hold(not stray, f"stray or missing files: {sorted(stray)[:5]}")
+
+    def is_there(self, job: str, output: Path) -> None:
+        """Checks that nothing of a dataset is missing."""
+        hold(shard_bytes(output) == shard_bytes(self.dataset(job)), "other bytes than undisturbed")
+        missing = names(self.dataset(job)) - names(output) - set(RUN_PATHS)
+        hold(not missing, f"missing files: {sorted(missing)[:5]}")
 
     def copy(self, job: str, folder: Path) -> Path:
         """Returns a copy of a job's dataset in a folder."""

@@ -31,6 +31,7 @@ BERT = "RECORDMILL_FOREIGN_BERT"
 CEREBRAS_TEXT = "RECORDMILL_FOREIGN_CEREBRAS_TEXT"
 CEREBRAS_UNET = "RECORDMILL_FOREIGN_CEREBRAS_UNET"
 OBJECT_DETECTION = "RECORDMILL_FOREIGN_OBJECT_DETECTION"
+SEQIO = "RECORDMILL_FOREIGN_SEQIO"
 
 # A program's answer to a call: arrays by name.
 Answer = dict[str, np.ndarray]
@@ -64,6 +65,11 @@ def cerebras_unet() -> Path:
 @pytest.fixture(scope="session")
 def object_detection() -> Path:
     return _checkout(OBJECT_DETECTION, "object_detection/data_decoders")
+
+
+@pytest.fixture(scope="session")
+def seqio_folder() -> Path:
+    return _checkout(SEQIO, "seqio/beam_utils.py")
 
 
 @dataclass

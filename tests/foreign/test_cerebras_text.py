@@ -19,7 +19,7 @@ STATIC, DYNAMIC = (
     "BertMlmOnlyTfRecordsDynamicMaskProcessor",
 )
 MASKED = ["input_ids", "input_mask", "masked_lm_positions", "masked_lm_ids", "masked_lm_weights"]
-MLM_FLAGS = ("--task=mlm", "--dupe_factor=2", "--num_shards=3")
+MLM_FLAGS = ("--preset=cerebras-mlm", "--dupe_factor=2", "--num_shards=3")
 TOKENS_FLAGS = ("--task=mlm_tokens", "--dupe_factor=1", "--num_shards=2")
 Write = Callable[..., Path]
 
@@ -171,7 +171,7 @@ class TestGptTfRecordsProcessor:
     def test_reads_every_record(
         self, cerebras_text: Path, foreign: ForeignCalls, write_dataset: Write, count: Count
     ) -> None:
-        dataset = write_dataset("--task=gpt", "--num_shards=2")
+        dataset = write_dataset("--preset=cerebras-gpt", "--num_shards=2")
         (answer,) = foreign.run(
             "cerebras_text", call(self.NAME, dataset / "train"), checkout=cerebras_text
         )

@@ -43,6 +43,7 @@ def augmented(output: Path, split: str) -> Counter[bool]:
     return Counter(bool(json.loads(row["image/augmentation"][0])) for row in rows)
 
 
+@pytest.mark.slow
 def test_by_default_train_alone(
     photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -65,6 +66,7 @@ def test_by_default_train_alone(
     assert main(["verify", str(tmp_path / "ds")]) == 0
 
 
+@pytest.mark.slow
 def test_workers_do_not_change_the_bytes(photos: Path, tmp_path: Path) -> None:
     flags = ("--split_from=folder", *AUGMENTED, "--num_shards=train:2,validation:1,test:1")
     for workers in (1, 2):
@@ -150,6 +152,7 @@ def test_a_dataset_without_train_is_not_silently_unaugmented(
     assert records_by_split(tmp_path / "ds") == {"pictures": 120}
 
 
+@pytest.mark.slow
 def test_the_demo_augments_train_alone(tmp_path: Path) -> None:
     examples = Path(__file__).parents[2] / "examples"
     code = f"import sys; sys.path.insert(0, {str(examples)!r}); import demo; demo.image_job()"

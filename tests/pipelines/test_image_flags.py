@@ -325,6 +325,7 @@ def test_every_flag_is_in_the_walk() -> None:
         assert name_of(flag) == name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EFFECTS)
 def test_each_flag_changes_a_job(name: str, behaviour: Callable[..., Behaviour]) -> None:
     job, others, flag = EFFECTS[name]

@@ -59,6 +59,7 @@ class TestWhatIsWritten:
         assert (tmp_path / "ds/labels.txt").read_text() == "cat\ndog\n"
         assert main(["verify", str(tmp_path / "ds")]) == 0
 
+    @pytest.mark.slow
     def test_six_hundred_pairs_make_six_shards_of_a_hundred(self, tmp_path: Path) -> None:
         source = tmp_path / "in"
         for kind in ("images", "masks"):

@@ -72,17 +72,20 @@ def check(found: dict[str, Any], expected: npt.NDArray[np.uint8]) -> None:
     assert found["channel_images"] == len(expected) // (24 * 32)
 
 
+@pytest.mark.slow
 def test_figures_are_numpys_of_the_training_split(full: Path) -> None:
     check(figures(full), pixels(full))
     assert main(["verify", str(full)]) == 0
 
 
+@pytest.mark.slow
 def test_neither_workers_nor_augmentation_show(full: Path, photos: Path, tmp_path: Path) -> None:
     flags = ("--statistics=full", "--augmentations=color,crop", "--copies=2")
     assert run(photos, tmp_path / "ds", *flags, workers=2) == 0
     assert figures(tmp_path / "ds") == figures(full)
 
 
+@pytest.mark.slow
 def test_a_sample_is_the_first_images_by_hash(full: Path, photos: Path, tmp_path: Path) -> None:
     flags = ("--statistics=sample", "--statistics_sample=10")
     assert run(photos, tmp_path / "ds", *flags) == 0
@@ -117,6 +120,7 @@ def test_the_vocabulary_is_of_the_training_split(full: Path) -> None:
     assert [classes[name] for name in names] == sorted(classes.values(), reverse=True)
 
 
+@pytest.mark.slow
 def test_finished_statistics_are_not_found_again(
     full: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

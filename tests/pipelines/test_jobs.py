@@ -64,6 +64,7 @@ DAMAGES = (
 
 
 class TestRestart:
+    @pytest.mark.slow
     def test_same_command_again_says_so(
         self, small: Written, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
@@ -290,6 +291,7 @@ class TestRestart:
         assert small.case.run(source, tmp_path / "ds", *flags) == 0
 
 
+@pytest.mark.slow
 def test_second_run_at_once_is_refused(
     big: Written, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

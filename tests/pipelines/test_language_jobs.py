@@ -71,6 +71,7 @@ def loaded(dataset: Path) -> dict[str, list[Any]]:
     return columns
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_bytes_do_not_show_how_text_was_read(
     folder: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch

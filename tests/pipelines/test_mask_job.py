@@ -69,6 +69,7 @@ def refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
 
 
 class TestValuesThatAreNoClasses:
+    @pytest.mark.slow
     def test_black_and_white(self, tmp_path: Path, refused: Run) -> None:
         source = pairs(tmp_path / "in", 0, 255)
         message = refused(source)
@@ -84,6 +85,7 @@ class TestValuesThatAreNoClasses:
             assert values(tmp_path / f"{number}") == {0, 1}
             assert (tmp_path / f"{number}/labels.txt").read_text() == "background\nforeground\n"
 
+    @pytest.mark.slow
     def test_noise_of_jpeg(self, tmp_path: Path, refused: Run) -> None:
         source = pairs(tmp_path / "in", 0, 255, 0, form="jpg")
         assert "because JPEG changes values: give --binary_masks" in refused(source)

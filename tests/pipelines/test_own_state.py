@@ -38,6 +38,7 @@ def kinds(folder: Path) -> dict[str, list[Path]]:
     return found
 
 
+@pytest.mark.slow
 def test_empty_files_of_a_stopped_run_are_made_anew(
     small: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,6 +95,19 @@ def test_a_flipped_bit_in_what_was_planned_begins_anew(
         half = data.index(b"cat") if small.case.command == "images" else len(data) // 2
         path.write_bytes(data[:half] + bytes([data[half] ^ 1]) + data[half + 1 :])
     assert small.case.run(small.source, output) == 0
+    assert shard_bytes(output) == small.shards
+    assert not (output / "_tmp").exists()
+
+
+def test_what_a_kill_behind_success_leaves_does_not_stop_overwrite(
+    small: Written, tmp_path: Path
+) -> None:
+    output = tmp_path / "ds"
+    small.copy_dataset(output)
+    (output / "_tmp/partial").mkdir(parents=True)
+    (output / "_tmp/partial/.run.json.0123456789ab.tmp").write_bytes(b"{")
+    (output / "_meta/statistics.json").write_bytes(b"{")
+    assert small.case.run(small.source, output, *small.flags, "--overwrite") == 0
     assert shard_bytes(output) == small.shards
     assert not (output / "_tmp").exists()
 

@@ -42,6 +42,7 @@ CASES: list[tuple[str, list[str], dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["bert", "mlm"])
 @pytest.mark.parametrize(("name", "flags", "expected"), CASES)
 def test_real_text(

@@ -17,6 +17,7 @@ print(len(tf.config.list_physical_devices()) > 0, int(tf.constant(1)))
 """
 
 
+@pytest.mark.slow
 def test_tensorflow_is_loaded_and_used_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)

@@ -142,6 +142,7 @@ class TestExamples:
         data = b"".join(shard_bytes(request.getfixturevalue(form)).values())
         assert blake2b(data, digest_size=8).hexdigest() == digest
 
+    @pytest.mark.slow
     def test_two_workers_and_small_work_items_write_the_same(
         self,
         pairs: Path,

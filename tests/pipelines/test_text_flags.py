@@ -85,7 +85,7 @@ ROWS = (
     Row(
         "--text_field=other",
         (MLM, JSONL),
-        (((TEXT,), "--text_field=other is for JSON, CSV and TSV, and the input is plain text"),),
+        (((TEXT,), "--text_field=other is for JSON, CSV, TSV and Parquet, and"),),
     ),
     Row(
         "--header=none",
@@ -165,6 +165,11 @@ ROWS = (
     ),
     Row("--compression=GZIP"),
     Row("--naming=flat", outcome="name"),
+    Row(
+        "--preset=model-garden-v2",
+        (BERT,),
+        (((MLM,), "--preset=model-garden-v2 is for Model Garden's"),),
+    ),
     Row("--extension=tfrecord", outcome="name"),
     Row("--warnings=error", ("--task=bert", "--documents=line"), outcome="status"),
     Row("--random_seed=1"),
@@ -234,7 +239,7 @@ ROWS = (
                 "--keep_fields has no meaning with --allow_cross_document_examples",
             ),
             ((TOKENS, JSONL), "--keep_fields needs --record_type=example for --task=mlm_tokens"),
-            ((MLM, TEXT), "--keep_fields needs fields: JSONL, CSV or TSV"),
+            ((MLM, TEXT), "--keep_fields needs fields: JSONL, CSV, TSV or Parquet"),
             ((MLM, CSV), "--keep_fields must be a column of"),
         ),
     ),
@@ -456,6 +461,7 @@ def runner(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Runner:
 BYTES = [row for row in ROWS if row.outcome == "bytes"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", BYTES, ids=[name_of(row.flag) for row in BYTES])
 def test_a_flag_changes_the_dataset(row: Row, runner: Runner) -> None:
     plain = runner.run(*row.beside)

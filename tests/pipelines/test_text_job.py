@@ -84,6 +84,7 @@ def shuffle_listings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 class TestSameBytes:
+    @pytest.mark.slow
     @pytest.mark.parametrize("work_item_bytes", [3_000, 40_000])
     def test_many_tasks_regrouped_blocks_and_shuffled_listing(
         self,

@@ -95,6 +95,7 @@ class TestWindows:
         data = b"".join(shard_bytes(dataset).values())
         assert blake2b(data, digest_size=8).hexdigest() == "48f7440aa0ee0205"
 
+    @pytest.mark.slow
     def test_workers_and_work_items_do_not_matter(
         self,
         dataset: Path,

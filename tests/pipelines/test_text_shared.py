@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from recordmill.pipelines.command_line import main
@@ -33,7 +35,7 @@ def text_of(number: int) -> str:
     return f"the number {number} of all that was said to be one of them"
 
 
-@pytest.mark.parametrize("form", ["named globs", "split_from", "split_by"])
+@pytest.mark.parametrize("form", ["named globs", "split_from", "parquet", "split_by"])
 def test_shared_texts_are_counted(
     tmp_path: Path, vocab_file: str, form: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -52,7 +54,11 @@ def test_shared_texts_are_counted(
         ]
         (tmp_path / "in.jsonl").write_text("\n".join(rows) + "\n")
         flags = [f"--input={tmp_path}/in.jsonl"]
-        if form == "split_from":
+        if form == "parquet":
+            table = [json.loads(row) for row in rows]
+            pq.write_table(pa.Table.from_pylist(table), tmp_path / "in.parquet")
+            flags = [f"--input={tmp_path}/in.parquet"]
+        if form in ("split_from", "parquet"):
             flags += ["--split_from=set", "--splits=train,test"]
         else:  # each text has a number of its own, so equal texts may part
             flags += ["--split_by=number", "--splits=train:0.7,test:0.3"]

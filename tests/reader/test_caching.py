@@ -151,6 +151,7 @@ _FEW_DESCRIPTORS = """
 """
 
 
+@pytest.mark.slow
 def test_descriptors_are_left_for_others(tmp_path: Path) -> None:
     dataset = write_numbers(tmp_path / "local", [1] * 80)
     found = subprocess.run(
@@ -177,6 +178,7 @@ _FILL = """
 """
 
 
+@pytest.mark.slow
 def test_several_processes_share_a_folder(local: Path, tmp_path: Path) -> None:
     limit = sum(shard_bytes(str(local))) - 1
     command = [

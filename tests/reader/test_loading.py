@@ -79,6 +79,7 @@ def test_seven_uneven_shards_three_workers(uneven: Path, remainder: Any) -> None
         assert workers[2][-1]["text"].numpy().tolist() == [b""] * 5
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=6)
 @given(
     sizes=st.lists(st.integers(0, 30), min_size=1, max_size=6).filter(lambda s: sum(s) >= 30),
@@ -257,6 +258,7 @@ assert not pipeline, pipeline
 """
 
 
+@pytest.mark.slow
 def test_reading_needs_neither_beam_nor_numba(uneven: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", _LIGHT, str(uneven)], capture_output=True, text=True

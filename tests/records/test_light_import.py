@@ -39,6 +39,7 @@ def folder_of(package: object) -> Path:
     return Path(package.__path__[0])  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("modules", "blocked"),
     [

@@ -5,7 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recordmill.records.errors import UsageError, one_of
-from recordmill.records.shards import ShardName, is_shard_file, shard_folder, shard_template
+from recordmill.records.shards import (
+    ShardName,
+    is_shard_file,
+    is_shard_path,
+    shard_folder,
+    shard_template,
+)
 
 
 def test_paths():
@@ -79,6 +85,7 @@ class TestTemplates:
             ("flat", None, "train-00003-of-00080.tfrecord", "train-00003-of-00080"),
             ("flat", "tfrecords", "train-00003-of-00080.tfrecords", "train-00003-of-00080"),
             ("tfds", None, "cats-train.tfrecord-00003-of-00080", "cats-train-00003-of-00080"),
+            ("seqio", None, "train.tfrecord-00003-of-00080", "train-00003-of-00080"),
         ],
     )  # fmt: skip
     def test_paths(self, naming, extension, path, index):
@@ -91,6 +98,22 @@ class TestTemplates:
         assert not is_shard_file(file_name, "trai", template)
         assert not is_shard_file(f"x{file_name}", "train", template)
         assert shard_folder("train", template) == path.rpartition("/")[0]
+
+    def test_the_folder_alone_names_the_split(self):
+        template = shard_template("tfx", dataset="cats")
+        name = ShardName("train", 3, 80, template)
+        assert name.path == "Split-train/data_tfrecord-00003-of-00080.gz"
+        assert shard_folder("train", template) == "Split-train"
+        assert is_shard_path(name.path, template)
+        assert not is_shard_path("train/data_tfrecord-00003-of-00080.gz", template)
+        assert not is_shard_path("Split-train/data_tfrecord-00080-of-00080.gz", template)
+        with pytest.raises(ValueError, match="is not data_tfrecord-NNNNN-of-NNNNN"):
+            ShardName.parse("data_tfrecord-00003-of-00080.gz", template)
+
+    def test_both_parts_name_the_same_split(self):
+        assert is_shard_path("train/train-00003-of-00080.tfrecords")
+        assert not is_shard_path("train/test-00003-of-00080.tfrecords")
+        assert not is_shard_path("sub/train/train-00003-of-00080.tfrecords")
 
     def test_a_dot_is_a_dot(self):
         assert not is_shard_file("train-00003-of-00080xtfrecords", "train")

@@ -20,6 +20,7 @@ import google_crc32c
 from recordmill.records import manifest as m
 from recordmill.records.errors import RunError
 from recordmill.records.manifest import Manifest, ShardInfo
+from recordmill.records.seqio_metadata import COMPLETED_PATH, seqio_files
 from recordmill.records.tfds_metadata import tfds_files
 from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.dataset.first_rejects import first_rejects
@@ -210,7 +211,7 @@ def _write_metadata(
     checksums: dict[str, int],
     statistics: dict[str, Any],
 ) -> Manifest:
-    """Writes statistics, TFDS metadata, the manifest and, last, `_SUCCESS`.
+    """Writes statistics, metadata of TFDS and seqio, the manifest and, last, `_SUCCESS`.
 
     All of it is small, and is written anew by each commit, however far an earlier one came.
     """
@@ -230,11 +231,12 @@ def _write_metadata(
         version=spec.version,
         shard_template=job.shard_template,
     )
-    written |= tfds_files(manifest, description=spec.description)
+    written |= tfds_files(manifest, description=spec.description) | seqio_files(manifest)
     checksums = checksums | {path: google_crc32c.value(data) for path, data in written.items()}
     manifest = replace(manifest, files=checksums)
     content = manifest.to_bytes()
     written[m.MANIFEST_PATH] = content
+    completed = written.pop(COMPLETED_PATH, None)
     for path, data in written.items():
         files.write_bytes(files.join(workspace.output, path), data, workspace.partial_folder)
     # What `_SUCCESS` promises must be on the disk before it is.
@@ -242,6 +244,10 @@ def _write_metadata(
     files.sync_folders(files.join(workspace.output, folder) for folder in sorted(folders))
     files.sync_folders([files.join(workspace.output, "..")])  # which has the output's own name
     workspace.check_own()
+    if completed is not None:  # before `_SUCCESS`, behind which a run that is killed is finished
+        path = files.join(workspace.output, COMPLETED_PATH)
+        files.write_bytes(path, completed, workspace.partial_folder)
+        files.sync_folders([workspace.output])
     files.write_bytes(workspace.success_path, m.success_bytes(content), workspace.partial_folder)
     files.sync_folders([workspace.output])
     return manifest

@@ -64,7 +64,7 @@ class Reject:
 
     Attributes:
       source: the file's name relative to the input root.
-      position: bytes from its beginning, after decompression.
+      position: bytes from its beginning, after decompression; of Parquet, the number of the row.
       stage: "read" or "parse"; of images "list" or "decode".
       reason: a key of `REASONS`.
       detail: the values that cause the reject.

@@ -21,7 +21,14 @@ from recordmill.records import manifest as m
 from recordmill.records.errors import RunError, UsageError
 from recordmill.records.inside import check_inside
 from recordmill.records.manifest import Manifest
-from recordmill.records.shards import DEFAULT_TEMPLATE, ShardName, is_shard_file, shard_folder
+from recordmill.records.seqio_metadata import COMPLETED_PATH
+from recordmill.records.shards import (
+    DEFAULT_TEMPLATE,
+    ShardName,
+    is_shard_file,
+    is_shard_path,
+    shard_folder,
+)
 from recordmill.transforms.dataset.run_state import (
     DamagedStateError,
     LostFoldersError,
@@ -268,6 +275,7 @@ class Workspace:
         Raises:
           UsageError: a folder cannot be written to, or holds files of others.
         """
+        self.remove_revived()
         for folder in self.folders:
             check_claimable(folder)
         for folder in self.folders:
@@ -344,13 +352,13 @@ def read_manifest(output: str) -> Manifest | None:
 
 
 def remove_dataset(output: str, manifest: Manifest) -> None:
-    """Deletes exactly what the manifest lists, and what its run left; `_SUCCESS` first.
+    """Deletes exactly what the manifest lists, and what its run left; marks of success first.
 
     Raises:
       RunError: the manifest lists a path outside of the dataset; nothing is deleted then.
     """
     check_inside(output, manifest.paths)
-    _delete_inside(output, [m.SUCCESS_PATH])
+    _delete_inside(output, [m.SUCCESS_PATH, *({COMPLETED_PATH} & manifest.files.keys())])
     _delete_inside(output, [*manifest.paths, *m.RUN_PATHS])
     _delete_inside(output, [m.MANIFEST_PATH])
 
@@ -370,16 +378,9 @@ def remove_damaged(output: str, names: Iterable[str], templates: Iterable[str]) 
         name = path[len(output) :].lstrip("/")
         folders = ("_meta/index/", f"{m.REJECTED_PATH}/", f"{m.DROPPED_PATH}/")
         ours = name in known or name.startswith(folders)
-        if ours or any(_is_shard_path(name, template) for template in patterns):
+        if ours or any(is_shard_path(name, template) for template in patterns):
             paths.append(name)
-    _delete_inside(output, sorted(paths, key=lambda name: name != m.SUCCESS_PATH))
-
-
-def _is_shard_path(path: str, template: str) -> bool:
-    try:
-        return ShardName.parse(path.rpartition("/")[2], template).path == path
-    except ValueError:
-        return False
+    _delete_inside(output, sorted(paths, key=lambda n: n not in (m.SUCCESS_PATH, COMPLETED_PATH)))
 
 
 def _delete_inside(output: str, paths: Iterable[str], *, named_by: str = "a manifest") -> None:

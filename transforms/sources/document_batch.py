@@ -32,7 +32,7 @@ class DocumentBatch:
       carried: the label and the kept fields of each document, as text; None without any.
       contents: `[num_documents] uint64`, stable: equal for documents that begin alike; all equal
         where groups are not wanted.
-      positions: `[num_documents] int64`: bytes from the file's beginning.
+      positions: `[num_documents] int64`: bytes from the file's beginning, or numbers of rows.
     """
 
     lines: Lines
@@ -121,7 +121,7 @@ class BatchMaker:
         Args:
           lines: of all documents.
           line_documents: `[num_lines] int64`, ascending.
-          positions: `[num_documents] int64`, in bytes from the file's beginning.
+          positions: `[num_documents] int64`, in bytes from the file's beginning, or of rows.
           groups: `[num_documents] uint64`; None takes them from the lines.
           splits: `[num_documents] int64`, where a field names them.
           carried: the label and the kept fields of each document.

@@ -4,7 +4,7 @@ The reader reads blocks and never holds a whole document: a document that is lon
 continues in the next one. The documents depend on the file alone, and not on the bounds of blocks
 and ranges: the range in which a document begins reads all of it, wherever it ends.
 
-`plain_text.py` reads text, `record_reader.py` JSONL, CSV and TSV.
+`plain_text.py` reads text, `record_reader.py` JSONL, CSV and TSV, `column_reader.py` Parquet.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from recordmill.transforms.sources.blocks import BrokenFileError, first_line, read_blocks
+from recordmill.transforms.sources.column_reader import ColumnReader
 from recordmill.transforms.sources.delimited_records import DelimitedRecords
 from recordmill.transforms.sources.document_batch import BatchMaker, DocumentBatch
 from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentLimits, DocumentSpec
@@ -22,9 +23,10 @@ from recordmill.transforms.sources.json_values import (
     read_beginning,
 )
 from recordmill.transforms.sources.long_documents import without_long_documents
+from recordmill.transforms.sources.open_columns import open_columns
 from recordmill.transforms.sources.plain_text import TextReader
 from recordmill.transforms.sources.record_reader import RecordReader
-from recordmill.transforms.sources.work_items import SourceRange
+from recordmill.transforms.sources.work_items import COLUMN_FORMATS, SourceRange
 from recordmill.transforms.storage.regular_files import NotRegularError
 
 
@@ -70,6 +72,8 @@ def _documents_of(
 def _read(
     source: SourceRange, spec: DocumentSpec, limits: DocumentLimits, maker: BatchMaker
 ) -> Iterator[DocumentBatch]:
+    if source.format in COLUMN_FORMATS:
+        return _read_columns(source, spec, limits, maker)
     if source.format == "json":
         beginning = _beginning(source, spec)
         if not has_object_lines(beginning):
@@ -81,6 +85,19 @@ def _read(
         rows = DelimitedRecords(source, spec, limits)
         return RecordReader(source, spec, limits, maker, rows).read(source.start)
     return TextReader(source, spec, limits, maker).read()
+
+
+def _read_columns(
+    source: SourceRange, spec: DocumentSpec, limits: DocumentLimits, maker: BatchMaker
+) -> Iterator[DocumentBatch]:
+    if not source.size:
+        return
+    try:
+        with open_columns(source) as opened:
+            yield from ColumnReader(opened, spec, limits, maker).read()
+    except BrokenFileError as error:
+        maker.reject(0, "read", error.reason, str(error))
+        yield from maker.remaining()
 
 
 def _beginning(source: SourceRange, spec: DocumentSpec) -> bytes:

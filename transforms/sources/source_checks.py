@@ -11,23 +11,31 @@ from recordmill.records.errors import UsageError
 from recordmill.transforms.sources.blocks import BROKEN_STREAM
 from recordmill.transforms.sources.content import HEAD_BYTES, binary_format
 from recordmill.transforms.sources.document_spec import DocumentSpec
-from recordmill.transforms.sources.work_items import SourceRange
+from recordmill.transforms.sources.work_items import COLUMN_FORMATS, SourceRange
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.unpacking import open_decompressed
 
 _MOST_LOCAL, _MOST_REMOTE = 1000, 32
+_NAMES = {
+    "text": "text", "jsonl": "JSONL", "json": "JSON", "csv": "CSV", "tsv": "TSV",
+    "parquet": "Parquet",
+}  # fmt: skip
+_FORMAT_OF_FORM = {"a Parquet file": "parquet"}
 _EXTENSIONS = {"gz": "gzip", "bz2": "bzip2", "xz": "xz", "zst": "Zstandard"}
 
 
 def check_contents(sources: Iterable[SourceRange], spec: DocumentSpec) -> None:
-    """Checks that files are text by their first bytes: the first 1,000, or 32 on other storage.
+    """Checks that files are text, or of columns as their names say, by their first bytes.
+
+    It looks at the first 1,000, or 32 on other storage.
 
     Args:
       sources: the input.
       spec: names the encoding.
 
     Raises:
-      UsageError: names the first file that is not text, and its format.
+      UsageError: names the first file that is not text, and its format; or one of columns that is
+        not of its format, or is compressed as a whole.
     """
     looked_at = 0
     for source in sources:
@@ -47,6 +55,8 @@ def _problem(source: SourceRange, spec: DocumentSpec) -> str:
     try:
         with files.open_read(source.path) as handle:
             head = handle.read(HEAD_BYTES)
+        if source.format in COLUMN_FORMATS:
+            return _column_problem(source, head)
         form = binary_format(head)
         own = _EXTENSIONS.get(source.compression)
         if own and form == f"{own}-compressed":
@@ -57,6 +67,8 @@ def _problem(source: SourceRange, spec: DocumentSpec) -> str:
     if form.endswith("-compressed") and not inside:
         extension = next(key for key, name in _EXTENSIONS.items() if form.startswith(name))
         return f"{form}, and its name does not say so; rename it to end in .{extension}"
+    if form in _FORMAT_OF_FORM and not inside:
+        return f"{form}, not {_NAMES[source.format]}; give --input_format={_FORMAT_OF_FORM[form]}"
     if form:
         return f"{inside}{form}, not text; leave it out, or convert it to JSONL"
     if b"\0" in head and not _has_nul_bytes(spec.encoding):
@@ -64,6 +76,21 @@ def _problem(source: SourceRange, spec: DocumentSpec) -> str:
             return f"{inside}UTF-16; give --encoding=utf-16"
         return f"{inside}binary (byte {head.index(0)} is NUL), not text; leave it out"
     return ""
+
+
+def _column_problem(source: SourceRange, head: bytes) -> str:
+    """Returns what is wrong with a file of columns, by its first bytes; "" for nothing."""
+    name = _NAMES[source.format]
+    if source.compression:
+        own = _EXTENSIONS[source.compression]
+        return f"{name} inside of {own}; unpack it, {name} compresses its own columns"
+    if head.startswith(b"PARE"):
+        return "an encrypted Parquet file; decrypt it first"
+    form = binary_format(head)
+    if _FORMAT_OF_FORM.get(form) == source.format:
+        return ""
+    hint = "leave it out, or name the format with --input_format"
+    return f"{form or 'no'}{', not a' if form else ''} {name} file; {hint}"
 
 
 def _decompressed(source: SourceRange) -> bytes:

@@ -1,21 +1,18 @@
-"""Find and name input files, and cut them into work items of similar size.
+"""Find and name input files; `item_cutting.py` cuts them into work items.
 
-Everything is a stream: neither files nor work items are held in a list.
+Everything is a stream: files are not held in a list.
 """
 
 from __future__ import annotations
 
 import heapq
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
-import numpy as np
 from apache_beam.io.filesystem import BeamIOError
 
 from recordmill.records.errors import UsageError
-from recordmill.transforms.sources.delimited import RecordScanner, delimiter_of
-from recordmill.transforms.sources.json_values import SNIFFED_BYTES, has_object_lines
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.boundary import Boundary, leaves
 from recordmill.transforms.storage.globs import (
@@ -34,7 +31,12 @@ from recordmill.transforms.storage.regular_files import NotRegularError
 
 COMPRESSION_OF_EXTENSION = {".gz": "gz", ".bz2": "bz2", ".xz": "xz", ".zst": "zst"}
 FORMAT_OF_EXTENSION = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv"}
+# Formats that hold columns, of which those that flags name are read.
+COLUMN_FORMATS = ("parquet",)
+INPUT_FORMATS = ("auto", "text", "jsonl", "json", "csv", "tsv", *COLUMN_FORMATS)
+_COLUMNS_OF_EXTENSION = {".parquet": "parquet", ".pq": "parquet"}
 TYPICAL_COMPRESSION_RATIO = 4
+COLUMNS_RATIO = 2  # columns are compressed, and not all of them are text
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +47,8 @@ class SourceRange:
       path: the path of the file.
       name: its path relative to the input root: what keys are made of, so that moving the input
         changes nothing.
-      format: "text", "jsonl", "json", "csv" or "tsv"; of "json" the content decides whether it is
-        JSONL.
+      format: "text", "jsonl", "json", "csv", "tsv" or "parquet"; of "json" the content decides
+        whether it is JSONL.
       compression: "", "gz", "bz2", "xz" or "zst".
       start, end: in bytes; `end` -1 is the end of the file, and the only one for compressed files.
       size: of the whole file as stored.
@@ -68,10 +70,11 @@ class SourceRange:
 
     @property
     def text_bytes(self) -> int:
-        """The bytes of text in it, guessed for compressed files."""
+        """The bytes of text in it, guessed for compressed files and for columns."""
         if self.compression:
             return self.size * TYPICAL_COMPRESSION_RATIO
-        return (self.size if self.end < 0 else self.end) - self.start
+        stored = (self.size if self.end < 0 else self.end) - self.start
+        return stored * COLUMNS_RATIO if self.format in COLUMN_FORMATS else stored
 
 
 def _format_of(path: str, input_format: str) -> tuple[str, str]:
@@ -83,7 +86,8 @@ def _format_of(path: str, input_format: str) -> tuple[str, str]:
         return input_format, compression
     if extension.lower() == ".json":
         return "json", compression
-    return FORMAT_OF_EXTENSION.get(extension.lower(), "text"), compression
+    known = FORMAT_OF_EXTENSION | _COLUMNS_OF_EXTENSION
+    return known.get(extension.lower(), "text"), compression
 
 
 def list_sources(
@@ -164,67 +168,3 @@ def _matches(finder: Finder, pattern: str, glob: Glob) -> Iterator[FoundFile]:
         if files.is_local(pattern) and os.path.isdir(pattern):
             hint = f"; for all files of that folder write {pattern.rstrip('/')}/*"
         raise UsageError(f"--input {pattern} matches no file{hint}")
-
-
-def _ranges(
-    source: SourceRange, *, target_bytes: int, splittable: bool, delimiter: str, quotes: bool
-) -> Iterator[SourceRange]:
-    if not splittable or source.compression or source.size <= target_bytes * 3 // 2:
-        yield source
-        return
-    if source.format == "json":
-        with files.open_read(source.path) as handle:
-            if not has_object_lines(handle.read(SNIFFED_BYTES)):
-                yield source
-                return
-        source = replace(source, format="jsonl")
-    count = -(-source.size // target_bytes)
-    starts = [source.size * i // count for i in range(count)]
-    if source.format in ("csv", "tsv"):
-        # Whether a line end is inside quotes depends on all bytes before it, so this takes a pass.
-        starts = sorted({0, *_record_starts(source, starts[1:], delimiter, quotes)})
-    for start, end in zip(starts, [*starts[1:], source.size], strict=True):
-        yield replace(source, start=start, end=end)
-
-
-def _record_starts(
-    source: SourceRange, wanted: list[int], delimiter: str, quotes: bool
-) -> Iterator[int]:
-    """Yields the first record that begins at or after each of the wanted offsets."""
-    scanner = RecordScanner(delimiter_of(source.format, delimiter), quotes=quotes)
-    at = 0
-    with files.open_read(source.path) as handle:
-        while wanted and (block := handle.read(1 << 22)):
-            ends = scanner.record_ends(np.frombuffer(block, np.uint8)) + at
-            while wanted and len(ends) and ends[-1] >= wanted[0]:
-                yield int(ends[np.searchsorted(ends, wanted[0])])
-                wanted = wanted[1:]
-            at += len(block)
-
-
-def cut_work_items(
-    sources: Iterable[SourceRange],
-    *,
-    target_bytes: int,
-    splittable: bool,
-    delimiter: str = "",
-    quotes: bool = True,
-) -> Iterator[list[SourceRange]]:
-    """Cuts large files and gathers small ones: work items of about `target_bytes` each."""
-    gathered: list[SourceRange] = []
-    gathered_bytes = 0
-    for source in sources:
-        for part in _ranges(
-            source,
-            target_bytes=target_bytes,
-            splittable=splittable,
-            delimiter=delimiter,
-            quotes=quotes,
-        ):
-            if gathered and gathered_bytes + part.text_bytes > target_bytes:
-                yield gathered
-                gathered, gathered_bytes = [], 0
-            gathered.append(part)
-            gathered_bytes += part.text_bytes
-    if gathered:
-        yield gathered

@@ -62,7 +62,9 @@ class Preparation:
         done = np.zeros(len(lines), np.bool_)
         if self.normalize is not None:
             blanks = {"": 0, "double": 1, "all": 2}[self.blanks]
-            _find_foreign(lines.buffer, lines.starts, lines.ends, self.foreign, blanks, done)
+            _find_foreign(
+                _read_only(lines.buffer), lines.starts, lines.ends, self.foreign, blanks, done
+            )
             chosen = np.flatnonzero(done).tolist()
             if chosen:
                 texts = self.normalize([lines[i].decode("utf-8") for i in chosen])
@@ -75,11 +77,19 @@ class Preparation:
         size = 3 * int((lines.ends - lines.starts).sum()) + 3 * len(lines)
         buffer, starts = np.empty(size, np.uint8), np.zeros(len(lines) + 1, np.int64)
         prefix = {"": 0, "always": 1, "missing": 2}[self.prefix]
+        text = _read_only(lines.buffer)
         _mark(
-            lines.buffer, lines.starts, lines.ends, done, self.case, self.spaces, prefix,
+            text, lines.starts, lines.ends, done, self.case, self.spaces, prefix,
             self.classes, buffer, starts,
         )  # fmt: skip
         return Lines(buffer[: starts[-1]], starts[:-1], starts[1:], lines.non_ascii)
+
+
+def _read_only(buffer: Bytes) -> Bytes:
+    """Returns the bytes of lines as those of a file, so that one kernel is compiled for both."""
+    view = buffer.view()
+    view.flags.writeable = False
+    return view
 
 
 @kernel

@@ -95,12 +95,15 @@ def cut_json(
     scheme = last.get("prepend_scheme", "always" if last.get("add_prefix_space", True) else "never")
     if len(parts) == 1:
         prefix = "" if scheme == "never" else "missing"
-        marked = replace(preparation, spaces=prepare.MARK_SPACES, prefix=prefix)
-        return word_ends.MARKED, marked, False
+        return (
+            word_ends.MARKED,
+            replace(preparation, spaces=prepare.MARK_SPACES, prefix=prefix),
+            False,
+        )
     if len(parts) == 2 and parts[0]["type"] == "WhitespaceSplit" and scheme == "always":
         classes = white_space()
-        marked = replace(preparation, spaces=prepare.MARK_WORDS, classes=classes)
-        return word_ends.MARKED, marked, False
+        prepared = replace(preparation, spaces=prepare.MARK_WORDS, classes=classes)
+        return word_ends.MARKED, prepared, False
     return None
 
 
@@ -184,7 +187,7 @@ def bpe_json(content: Mapping[str, Any], cut: int, *, by_bytes: bool) -> Model |
         ]
     return Model(
         BPE, cut, char_classes(), make_merges(pairs, byte_ids=byte_ids, char_ids=char_ids),
-        make_pieces(*map(list, zip(*vocabulary, strict=True)), np.zeros(1), 0.0),  # type: ignore[arg-type]
+        make_pieces([t for t, _ in vocabulary], [i for _, i in vocabulary], np.zeros(1), 0.0),
         whole_words, max(ids.values()) + 1, -1 if unknown is None else ids[unknown], byte_tokens,
         bool(content.get("fuse_unk")), False, False,
     )  # fmt: skip

@@ -210,7 +210,7 @@ def _encode(
                 slot = _probe(short, low, high)
                 if short[slot, 1] != 0:
                     number = np.int64(short[slot, 3])
-                    word = number >> 16
+                    word = int(number >> 16)
                     if number & 0xFFFF <= 2 and not single:
                         pair = short[slot, 2]
                         ids[count] = np.int32(pair & np.uint64(0x7FFFFFFF))

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import sentencepiece
 from sentencepiece import SentencePieceProcessor
 
 from recordmill.records.arrays import Bools
@@ -21,6 +22,9 @@ from recordmill.transforms.subwords.quick import QuickTokenizer
 from recordmill.transforms.subwords.quick_pieces import model_of_pieces, prepare_pieces
 from recordmill.transforms.subwords.tokenizer import LineTokenizer, SpecialTokens
 
+# Releases whose rounding of scores is that of our kernels: see `best_path.py`. With another one, a
+# Unigram is the library's affair: slower, but never other ids than the library's.
+KNOWN_ROUNDING = ("0.2.3",)
 _KINDS = {piece_file.UNIGRAM: "unigram", piece_file.BPE: "bpe"}
 
 
@@ -124,7 +128,8 @@ class PieceTokenizer:
             else library.encode
         )
         preparation, model = prepare_pieces(self.file, library), model_of_pieces(self.file)
-        if preparation is None or model is None:
+        rounds = self.kind == "bpe" or sentencepiece.__version__ in KNOWN_ROUNDING
+        if preparation is None or model is None or not rounds:
             return lines_of
         kinds = {piece_file.USER_DEFINED}
         if allow_special_tokens:

@@ -146,6 +146,10 @@ class Tokenizer(Protocol):
         """The number of ids."""
         ...
 
+    def __hash__(self) -> int:
+        """Of the file's content."""
+        ...
+
     def start(self, *, lower_case: bool, allow_special_tokens: bool = False) -> LineTokenizer:
         """Returns what tokenizes lines.
 

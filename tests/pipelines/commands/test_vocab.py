@@ -18,7 +18,8 @@ from recordmill.pipelines.command_line import main
 from recordmill.pipelines.engines.local import LocalEngine
 from recordmill.pipelines.tensorflow_loading import load_tensorflow
 from recordmill.transforms.sources.document_spec import DocumentSpec
-from recordmill.transforms.sources.work_items import cut_work_items, list_sources
+from recordmill.transforms.sources.item_cutting import cut_work_items
+from recordmill.transforms.sources.work_items import list_sources
 from recordmill.transforms.sources.work_plan import write_work_items
 from recordmill.transforms.text.normalization import normalize
 from recordmill.transforms.text.tokenization import SPECIAL_TOKENS, Vocabulary
@@ -130,6 +131,7 @@ def test_tokenizers_are_the_same_for_any_workers_and_order_of_files(
     assert len(tokenizer) == size
 
 
+@pytest.mark.slow
 def test_what_a_killed_run_left_is_gone_after_the_same_command(
     awkward: Path, tmp_path: Path
 ) -> None:

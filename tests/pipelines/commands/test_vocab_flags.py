@@ -48,7 +48,12 @@ CASES = (
     Case(
         "--text_field=other",
         (JSONL,),
-        (((TEXT,), "--text_field=other is for JSON, CSV and TSV, and the input is plain text"),),
+        (
+            (
+                (TEXT,),
+                "--text_field=other is for JSON, CSV, TSV and Parquet, and the input is plain text",
+            ),
+        ),
     ),
     Case(
         "--header=none",
@@ -149,6 +154,7 @@ def run(folder: Path, *flags: str) -> tuple[int, dict[str, bytes]]:
     return status, made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=[name_of(case.flag) for case in CASES])
 def test_a_flag_has_an_effect(case: Case, folder: Path) -> None:
     plain = run(folder, *case.beside)

@@ -24,13 +24,14 @@ from ..conftest import Written
 from ..jobs import shard_bytes
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     "engine",
     [
         "direct",
-        pytest.param("prism", marks=[pytest.mark.prism, pytest.mark.slow]),
-        pytest.param("flink", marks=[pytest.mark.flink, pytest.mark.slow]),
+        pytest.param("prism", marks=pytest.mark.prism),
+        pytest.param("flink", marks=pytest.mark.flink),
     ],
 )
 def test_same_bytes(

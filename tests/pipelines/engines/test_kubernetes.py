@@ -64,6 +64,7 @@ def load(name: str) -> dict[str, Any]:
     return dict(yaml.safe_load((RECIPE / name).read_text()))
 
 
+@pytest.mark.slow
 @pytest.mark.flink
 def test_cluster_fits_the_operators_schema(operator_schema: dict[str, Any]) -> None:
     manifest = load("cluster.yaml")

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from recordmill.pipelines.inspection.spellings import BYTES, PIECES, WORD_PIECES, spell_alone
 from recordmill.pipelines.inspection.styles import Style
 from recordmill.pipelines.inspection.token_lines import find_spans, token_features, token_lines
 
@@ -145,6 +146,49 @@ def test_tokens_of_other_tokenizers_make_words() -> None:
     pieces = [text.replace("Ġ", "▁") for text in vocabulary]
     lines = list(token_lines(ids, "input_ids", pieces, Style(colors=False)))
     assert lines[0][1].startswith("the cats.")
+
+
+def told(tokens: list[str], vocabulary: list[str]) -> str:
+    ids = np.array([vocabulary.index(token) for token in tokens] + [0] * 20)
+    return next(iter(token_lines({"input_ids": ids}, "input_ids", vocabulary, Style(False))))[1]
+
+
+def test_bytes_are_joined_before_they_are_decoded() -> None:
+    """A character of two tokens, one whose last byte is missing, and one that a terminal obeys."""
+    octets = [
+        "<pad>",
+        "Ġna",
+        "Ã¯",
+        "ve",
+        "Ġ",
+        "Ġæ°",
+        "´",
+        "è",
+        "<|endoftext|>",
+        "Ä§",
+        "Ġx",
+        "\u011b",
+    ]
+    assert told(octets[1:4], octets) == "naïve"
+    assert told(["Ġæ°", "´", "Ġna"], octets) == "水 na"
+    assert told(["Ġx", "è", "<|endoftext|>", "Ġæ°"], octets) == "x\ufffd <|endoftext|> \ufffd"
+    assert told(["Ġx", "è", "Ġna"], octets) == "x\ufffd na"
+    assert told(["Ġx", "\u011b"], octets) == "x\\u001b"
+    assert told(["Ġna", "Ġ", "Ġx"], octets) == "na  x"
+
+
+def test_bytes_of_sentence_pieces_are_joined() -> None:
+    pieces = ["<pad>", "▁the", "▁", "<0xE6>", "<0xB0>", "<0xB4>", "s", "Ġ", "</s>"]
+    assert told(["▁the", "▁", "<0xE6>", "<0xB0>", "<0xB4>", "s", "</s>"], pieces) == "the 水s </s>"
+    assert told(["▁the", "<0xE6>", "Ġ"], pieces) == "the\ufffdĠ"
+
+
+def test_tokens_alone() -> None:
+    assert [spell_alone(token, BYTES) for token in ("Ġthe", "æ°´", "æ", "Ċ", "<|endoftext|>")] == [
+        "␣the", "水", "æ", "⏎", "<|endoftext|>",
+    ]  # fmt: skip
+    assert spell_alone("▁the", PIECES) == "␣the"
+    assert spell_alone("##s", WORD_PIECES) == "##s"
 
 
 def test_rows_of_causal_models_end_behind_their_last_label() -> None:

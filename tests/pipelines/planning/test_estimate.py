@@ -8,6 +8,8 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from recordmill.pipelines.command_line import main
@@ -52,20 +54,29 @@ def test_text_as_it_was_told(
     assert re.fullmatch(r"\d+\.\d\d for \d+\.\d worker hours", found["cost"])
 
 
-@pytest.mark.parametrize("form", ["jsonl.gz", "csv"])
+@pytest.mark.parametrize("form", ["jsonl.gz", "csv", "parquet"])
 def test_tables_and_compressed_files(
-    form: str, vocab_file: str, tmp_path: Path, told: Told
+    form: str, vocab_file: str, tmp_path: Path, told: Told, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
+    written = tmp_path_factory.mktemp("written") / "ds"
     rows = [f"the words of line {i} in a file" for i in range(20_000)]
     if form == "csv":
         (tmp_path / "a.csv").write_text("text\n" + "".join(f'"{row}"\n' for row in rows))
+    elif form == "parquet":
+        pq.write_table(pa.table({"text": rows}), tmp_path / "a.parquet", row_group_size=5000)
     else:
         data = "".join(json.dumps({"text": row}) + "\n" for row in rows).encode()
         (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(data))
     flags = ("--task=mlm", "--dupe_factor=1", f"--vocab_file={vocab_file}", *LENGTHS)
     place = (f"--input={tmp_path}/a.*", f"--output={tmp_path}/ds")
     found = told("text", *place, *flags)
-    assert number(found["output"]) > 0
+    if form == "parquet":
+        job = ("text", *place[:1], f"--output={written}", *flags, "--direct_num_workers=1")
+        assert main(list(job)) == 0
+        records = sum(records_by_split(written).values())
+        assert number(found["output"]) == pytest.approx(records, rel=0.3)
+    else:
+        assert number(found["output"]) > 0
     assert "cost" not in found
     assert [path.name for path in tmp_path.iterdir()] == [f"a.{form}"]
 

@@ -47,6 +47,7 @@ def test_a_thousand_files_of_a_gigabyte(plan: WorkPlan) -> None:
     assert found["work_items"] == 4000  # of 250 MB: a file is cut into equal parts
 
 
+@pytest.mark.slow
 def test_a_forecast_of_a_terabyte(plan: WorkPlan) -> None:
     found = plan("estimate", 1000, 10**9)
     assert found["work_items"]["read"] == 4000

@@ -135,6 +135,7 @@ def test_500_shards_are_balanced_within_one_percent(labelled: Path) -> None:
         assert abs(np.bincount(found) / len(found) - 1 / 3).max() < 0.01
 
 
+@pytest.mark.slow
 def test_a_balanced_reader_goes_on_where_it_was(labelled: Path) -> None:
     reorder = balance_by_label(read_labels(labelled, "train"), target={1: 1, 2: 3})
     options: dict[str, Any] = {"seed": 1, "reorder": reorder}
@@ -160,6 +161,7 @@ def test_a_balanced_reader_goes_on_where_it_was(labelled: Path) -> None:
     assert np.isclose(np.mean(labels_of(RECORDS)[whole] == 2), 0.75, atol=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("remainder", ["pad", "keep", "repeat", "drop"])
 @pytest.mark.parametrize("workers", [1, 8])
 def test_the_last_batch_of_a_balanced_epoch(tmp_path: Path, remainder: Any, workers: int) -> None:
@@ -198,6 +200,7 @@ def test_a_state_of_another_target_is_refused(labelled: Path) -> None:
             other.restore(state)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep_size", [False, True])
 def test_rejection_meets_the_target(labelled: Path, keep_size: bool) -> None:
     shares = class_distribution(labelled, "train")

@@ -286,6 +286,7 @@ def test_what_the_pipeline_wrote_is_masked_in_the_graph(
         assert [vocabulary[j] for j in ids[: len(row)]] == [piece.decode() for piece in row]
 
 
+@pytest.mark.slow
 def test_masks_are_the_same_on_any_workers_after_a_restart_and_others_each_epoch(
     token_dataset: Path, vocab_file: str
 ) -> None:
@@ -335,7 +336,7 @@ def test_wrong_records(vocabulary: str) -> None:
     for features, message in [
         (
             {"words": row},
-            "must have tokens in one of tokens, input_ids, input_word_ids, and have words",
+            "must have tokens in one of tokens, input_ids, input_word_ids, targets, and have words",
         ),
         ({"input_ids": row, "masked_lm_positions": row}, "needs unmasked records"),
     ]:

@@ -57,6 +57,7 @@ def problems(records: list[bytes], schema: Schema = SCHEMA) -> dict[int, str]:
     return {bad.index: bad.problem for bad in SchemaChecker(schema).check(data, offsets)}
 
 
+@pytest.mark.slow
 def test_right_records_pass() -> None:
     empty = feature([], "bytes")
     assert problems([example(), example(names=empty), example(names=GOOD["names"])]) == {}

@@ -10,7 +10,7 @@ from typing import Any
 
 from recordmill.records.codec.encoding import encode_batch
 from recordmill.records.schema import Schema
-from recordmill.records.shards import ShardName
+from recordmill.records.shards import DEFAULT_TEMPLATE
 from recordmill.transforms.dataset.commit import CommitSpec
 from recordmill.transforms.dataset.job import Job, JobStatistics, JobSummary
 from recordmill.transforms.dataset.run_state import Marker, write_json
@@ -57,13 +57,15 @@ class _Sums(JobStatistics):
         )
 
 
-def small_job(output: Path, plan: Plan = PLAN, token: str = "") -> SmallJob:
+def small_job(
+    output: Path, plan: Plan = PLAN, token: str = "", template: str = DEFAULT_TEMPLATE
+) -> SmallJob:
     """A planned job: its shards are to be built."""
     temporary = output / "_tmp"
     workspace = Workspace(
         output=str(output), work=f"{temporary}/work", staging=str(temporary), token=token
     )
-    job = SmallJob(workspace=workspace, plan=plan)
+    job = SmallJob(workspace=workspace, plan=plan, shard_template=template)
     for folder in workspace.folders:
         Marker(workspace.work, workspace.token).write(folder)
     write_json(workspace.plan_path, {})
@@ -80,7 +82,7 @@ def build(job: SmallJob, split: str, index: int) -> int:
         writer.add(batch.buffer, batch.offsets)
         return {"sum": int(columns["id"].sum())}  # type: ignore[union-attr]
 
-    return write_shard(job, ShardName(split, index, len(sizes)), fill).records
+    return write_shard(job, job.shard_name(split, index, len(sizes)), fill).records
 
 
 def build_all(job: SmallJob) -> int:

@@ -20,6 +20,8 @@ from recordmill.records.manifest import (
     Manifest,
     check_success,
 )
+from recordmill.records.seqio_metadata import COMPLETED_PATH, seqio_names
+from recordmill.records.shards import DEFAULT_TEMPLATE, NAMINGS
 from recordmill.transforms.dataset.commit import CommitDataset, CommitSpec, commit
 from recordmill.transforms.storage import files
 
@@ -138,13 +140,14 @@ class TestRefused:
 
 
 class TestReplacing:
-    def old(self, output: Path) -> SmallJob:
+    def old(self, output: Path, template: str = DEFAULT_TEMPLATE) -> SmallJob:
         """A finished dataset of other shards beside a file of the user, and a job to replace it."""
-        job = small_job(output, {"train": (1, 1, 1), "validation": (4,)})
+        job = small_job(output, {"train": (1, 1, 1), "validation": (4,)}, template=template)
         commit(job, commit_spec(), build_all(job))
         job.workspace.clean_up()
-        (output / "train/notes.txt").write_text("mine")
-        return small_job(output)
+        if template == DEFAULT_TEMPLATE:
+            (output / "train/notes.txt").write_text("mine")
+        return small_job(output, template=template)
 
     def test_old_files_go_and_others_stay(self, tmp_path: Path, whole: dict[str, bytes]) -> None:
         job = self.old(tmp_path / "ds")
@@ -219,3 +222,35 @@ class TestBroken:
             assert {**tree(output), "train/notes.txt": b""} == {**whole, "train/notes.txt": b""}
             step += 1
         assert step > 8
+
+    @pytest.mark.parametrize("replaces", [False, True])
+    def test_seqio_sees_a_whole_cache_or_none(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replaces: bool
+    ) -> None:
+        """With the old and the new shards under the same names."""
+        template = NAMINGS["seqio"]
+        job = small_job(tmp_path / "whole", template=template)
+        commit(job, commit_spec(), build_all(job))
+        whole, step = tree(tmp_path / "whole"), 0
+        assert {COMPLETED_PATH, *seqio_names(["train", "test"])} <= whole.keys()
+        between = 0
+        while True:
+            output = tmp_path / f"ds-{step}"
+            job = (
+                TestReplacing().old(output, template)
+                if replaces
+                else small_job(output, template=template)
+            )
+            before = tree(output)
+            build_all(job)
+            spec = commit_spec(replaces=replaces)
+            if not self.commit_until(job, spec, step, monkeypatch):
+                break
+            there = tree(output)
+            if COMPLETED_PATH in there and there != before:
+                assert there == {n: data for n, data in whole.items() if n != SUCCESS_PATH}
+                between += 1
+            commit(job, spec, 6)
+            assert tree(output) == whole
+            step += 1
+        assert between

@@ -124,6 +124,7 @@ class TestBuildImageShards:
 
 
 class TestAnalyzeImages:
+    @pytest.mark.slow
     def test_figures_are_those_of_the_pixels(self, job: ImageJob) -> None:
         pytest.importorskip("tensorflow_transform")
         with test_pipeline.TestPipeline() as pipeline:

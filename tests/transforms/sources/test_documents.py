@@ -23,7 +23,8 @@ from recordmill.transforms.dataset.rejects import REASONS, Reject
 from recordmill.transforms.sources.delimited_records import read_header
 from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentLimits, DocumentSpec
 from recordmill.transforms.sources.documents import read_documents
-from recordmill.transforms.sources.work_items import SourceRange, cut_work_items, list_sources
+from recordmill.transforms.sources.item_cutting import cut_work_items
+from recordmill.transforms.sources.work_items import SourceRange, list_sources
 from recordmill.transforms.storage import files
 
 from . import documents_reference as reference

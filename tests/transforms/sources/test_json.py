@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from recordmill.transforms.sources.document_spec import DocumentLimits, DocumentSpec
 from recordmill.transforms.sources.documents import read_documents
+from recordmill.transforms.sources.item_cutting import cut_work_items
 from recordmill.transforms.sources.json_values import has_object_lines
-from recordmill.transforms.sources.work_items import SourceRange, cut_work_items, list_sources
+from recordmill.transforms.sources.work_items import SourceRange, list_sources
 
 SPEC = DocumentSpec(sentence_splitter="none")
 

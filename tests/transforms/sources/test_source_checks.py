@@ -52,7 +52,11 @@ def archive() -> bytes:
 
 
 CASES = {
-    "a.txt": (parquet(), "a Parquet file, not text; leave it out, or convert it to JSONL"),
+    "a.txt": (parquet(), "a Parquet file, not text; give --input_format=parquet"),
+    "a.parquet": (TEXT, "no Parquet file; leave it out, or name the format with --input_format"),
+    "b.parquet": (archive(), "a zip archive, not a Parquet file; leave it out, or"),
+    "c.parquet": (b"PARE" + parquet()[4:], "an encrypted Parquet file; decrypt it first"),
+    "d.parquet.gz": (gzip.compress(parquet()), "Parquet inside of gzip; unpack it"),
     "a.jsonl": (picture("PNG"), "a PNG picture, not text"),
     "b.txt": (picture("JPEG"), "a JPEG picture, not text"),
     "c.txt": (picture("WEBP"), "a WebP picture, not text"),

@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from recordmill.records.errors import UsageError
-from recordmill.transforms.sources.work_items import SourceRange, cut_work_items, list_sources
+from recordmill.transforms.sources.item_cutting import cut_work_items
+from recordmill.transforms.sources.work_items import SourceRange, list_sources
 
 
 def fill(folder: Path, *names: str) -> Path:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import random
+import struct
 from collections.abc import Iterable
 
 import sentencepiece
@@ -101,6 +103,21 @@ def pieces(
         hard_vocab_limit=False, minloglevel=9, num_threads=1, **options,
     )  # fmt: skip
     return model.getvalue()
+
+
+def tied_pieces(seed: int, **options: object) -> bytes:
+    """A Unigram .model with few different scores: rounding decides between sums of them."""
+    data, rng = pieces("unigram", **options), random.Random(seed)
+    library = sentencepiece.SentencePieceProcessor(model_proto=data)
+    for i in range(library.get_piece_size()):
+        if library.is_control(i) or library.is_unknown(i) or library.is_byte(i):
+            continue
+        name = library.id_to_piece(i).encode()
+        begin = b"\x0a" + bytes([len(name)]) + name + b"\x15"
+        before = begin + struct.pack("<f", library.get_score(i))
+        assert data.count(before) == 1
+        data = data.replace(before, begin + struct.pack("<f", -0.1 * rng.randint(20, 50)))
+    return data
 
 
 def ignoring_merges() -> bytes:

@@ -68,6 +68,7 @@ def test_ids_are_those_of_bert(tokenizers, lines):
     assert ids_of(tokenizer, lines) == [reference.tokenize(line) for line in lines]
 
 
+@pytest.mark.slow
 def test_every_character(tokenizers):
     """Alone, within a word and between words."""
     tokenizer, reference = tokenizers
@@ -192,6 +193,7 @@ def bert_base(real_data: Path) -> tuple[WordPieceTokenizer, FullTokenizer]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.real
 @pytest.mark.parametrize(
     "name",

@@ -1,0 +1,94 @@
+"""Text from files of columns beside JSONL of the same rows, by processor time.
+
+    python benchmarks/columns.py [--size=100MB] [--tokenize]
+
+Documents are read as sentences, lines and whole texts, and, with --tokenize, tokenized too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from corpus import make_corpus, pydoc_text
+
+from recordmill.pipelines.options import parse_bytes
+from recordmill.transforms.sources.document_spec import WHOLE_TEXT, DocumentSpec
+from recordmill.transforms.sources.documents import read_documents
+from recordmill.transforms.sources.work_items import list_sources
+from recordmill.transforms.text.tokenization import Vocabulary, WordPieceTokenizer
+
+FORMS = ("jsonl", "parquet")
+
+
+def write_forms(folder: Path, size: int) -> int:
+    """Writes the same rows in each form; returns the bytes of their text."""
+    corpus = make_corpus(folder / "text", pydoc_text(), size)
+    texts = [
+        text for path in sorted(corpus.glob("*.txt")) for text in path.read_text().split("\n\n")
+    ]
+    with (folder / "a.jsonl").open("w", encoding="utf-8") as out:
+        out.writelines(
+            json.dumps({"id": i, "text": text}, ensure_ascii=False) + "\n"
+            for i, text in enumerate(texts)
+        )
+    table = pa.table({"id": range(len(texts)), "text": texts})
+    pq.write_table(table, folder / "a.parquet", compression="zstd")
+    return sum(len(text.encode()) for text in texts)
+
+
+def processor_seconds(work: Callable[[], None], repeats: int = 3) -> float:
+    """Returns the best of some runs."""
+    best = float("inf")
+    for _ in range(repeats):
+        began = time.process_time()
+        work()
+        best = min(best, time.process_time() - began)
+    return best
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--size", default="100MB")
+    parser.add_argument("--tokenize", action="store_true")
+    options = parser.parse_args()
+    specs = {
+        "sentences": DocumentSpec(),
+        "lines": DocumentSpec(sentence_splitter="none"),
+        "whole": DocumentSpec(sentence_splitter=WHOLE_TEXT),
+    }
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        size = write_forms(folder, parse_bytes("--size", options.size))
+        words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *map(chr, range(97, 123))]
+        tokenizer = WordPieceTokenizer(
+            Vocabulary.from_bytes("\n".join(words).encode(), "made"), lower_case=True
+        )
+        for kind, spec in specs.items():
+            seconds = {}
+            for form in FORMS:
+                (source,) = list_sources([f"{folder}/a.{form}"])
+
+                def read(source=source, spec=spec) -> None:  # type: ignore[no-untyped-def]
+                    for batch in read_documents(source, spec, groups=False):
+                        if options.tokenize:
+                            tokenizer.tokenize(batch.lines)
+
+                seconds[form] = processor_seconds(read)
+            for form, took in seconds.items():
+                ratio = seconds["jsonl"] / took
+                print(f"{kind:10}{form:10}{size / took / 1e6:8.0f} MB/s{ratio:8.2f} x JSONL")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""`info.SPLIT.json`, `stats.SPLIT.json` and `COMPLETED`: the cache that a seqio task reads.
+
+Written without seqio, as its `beam_utils.py` writes them. A task looks for `COMPLETED`, and then
+reads a split by its two files: with `use_cached=True` nothing else of the task's own is run before
+the place of its `CacheDatasetPlaceholder`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from recordmill.records.manifest import Manifest, to_json
+from recordmill.records.schema import Feature, Schema
+from recordmill.records.shards import NAMINGS
+
+COMPLETED_PATH = "COMPLETED"
+# Of the form: from 0.0.0 on, seqio casts to the types that the file names, and to no others.
+_FORM = "0.0.20"
+_TYPES = {"int64": "int64", "float32": "float32", "bytes": "string"}
+
+
+def is_seqio_cache(shard_template: str) -> bool:
+    """Tells whether shards are named as seqio expects it."""
+    return shard_template == NAMINGS["seqio"]
+
+
+def seqio_names(splits: Iterable[str]) -> list[str]:
+    """Returns the names of the files of a cache that are no shards."""
+    files = [f"{kind}.{split}.json" for split in splits for kind in ("info", "stats")]
+    return [*files, COMPLETED_PATH]
+
+
+def seqio_files(manifest: Manifest) -> dict[str, bytes]:
+    """Returns file name -> content for seqio, relative to the dataset, {} under other names.
+
+    `COMPLETED`, which is empty, must be written when all other files are there.
+    """
+    if not is_seqio_cache(manifest.shard_template):
+        return {}
+    features = {f.name: _feature(f) for f in Schema.from_json(manifest.features).features}
+    written = {COMPLETED_PATH: b""}
+    for split, shards in manifest.split_shards().items():
+        info = {"features": features, "num_shards": len(shards), "seqio_version": _FORM}
+        written[f"info.{split}.json"] = to_json(info)
+        written[f"stats.{split}.json"] = to_json({"examples": sum(s.records for s in shards)})
+    return written
+
+
+def _feature(feature: Feature) -> dict[str, Any]:
+    """Returns the type and shape that a task is given.
+
+    Lists of integers are tokens, or flags and classes beside them: int32, as tasks expect it. A
+    single one may be a field of the document (--keep_fields), which may need 64 bits.
+    """
+    shape: list[int | None] = [None, *feature.shape[1:]] if feature.shape else []
+    return {
+        "dtype": "int32" if shape and feature.dtype == "int64" else _TYPES[feature.dtype],
+        "shape": shape,
+    }

@@ -1,0 +1,265 @@
+"""Files of columns, such as Parquet, to documents: a row is one, as a line of JSONL is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from recordmill.records.arrays import Int64s
+from recordmill.records.hashing import U64, fingerprint64
+from recordmill.transforms.sources.column_format import ColumnFormat, Damage, Rows, column_type
+from recordmill.transforms.sources.document_batch import BatchMaker, DocumentBatch
+from recordmill.transforms.sources.document_spec import WHOLE_TEXT, DocumentLimits, DocumentSpec
+from recordmill.transforms.sources.lines import Lines
+from recordmill.transforms.sources.row_fields import RecordRejectedError
+from recordmill.transforms.sources.sentences import split_paragraphs, split_sentences
+from recordmill.transforms.sources.text_arrays import cut_lines, is_text, plain_strings, row_lines
+
+_MOST_NAMES = 20
+
+
+class ColumnReader:
+    """Reads the rows of a range of a file.
+
+    A document's position is the number of its row in the file, from 0 on.
+
+    Args:
+      opened: the range.
+      spec: names the columns.
+      limits: sizes.
+      maker: of the batches.
+    """
+
+    def __init__(
+        self, opened: ColumnFormat, spec: DocumentSpec, limits: DocumentLimits, maker: BatchMaker
+    ) -> None:
+        self._opened = opened
+        self._spec = spec
+        self._limits = limits
+        self._maker = maker
+        self._texts, self._others = _text_names(spec), _other_names(spec)
+        self._names = column_names(spec)
+        schema = opened.schema
+        self._missing = ""
+        for name in self._names:
+            if column_type(schema, name) is None:
+                self._missing = f"no {name!r} among {', '.join(schema.names[:_MOST_NAMES])}"
+                break
+
+    def read(self) -> Iterator[DocumentBatch]:
+        """Yields the documents in order."""
+        names = [] if self._missing else self._names
+        for rows in self._opened.rows(names, self._limits.block_bytes):
+            if isinstance(rows, Damage):
+                self._maker.reject(rows.position, "read", rows.reason, rows.detail)
+            elif self._missing:
+                for position in range(rows.first, rows.first + rows.count):
+                    self._maker.reject(position, "parse", "field_missing", self._missing)
+                yield from self._maker.remaining()
+            else:
+                yield self._batch(rows)
+        yield from self._maker.remaining()
+
+    def _batch(self, rows: Rows) -> DocumentBatch:
+        """Makes a batch of rows, without those that are rejects."""
+        problems: dict[int, tuple[str, str]] = {}
+        arrays = self._text_arrays(rows, problems)
+        lines = self._decodable(row_lines(arrays), arrays, problems)
+        self._check_sizes(lines, problems)
+        splits, groups, carried = self._check_others(rows, problems)
+        for row, (reason, detail) in sorted(problems.items()):
+            stage = "read" if reason in ("undecodable", "line_too_long") else "parse"
+            self._maker.reject(rows.first + row, stage, reason, detail)
+        keep = np.ones(rows.count, np.bool_)
+        keep[list(problems)] = False
+        lines, of_row = self._split(lines.select(np.repeat(keep, len(arrays))), int(keep.sum()))
+        return self._maker.batch(
+            lines,
+            of_row,
+            np.flatnonzero(keep) + rows.first,
+            groups=None if groups is None else groups[keep],
+            splits=None if splits is None else splits[keep],
+            carried=None if carried is None else [carried[i] for i in np.flatnonzero(keep)],
+        )
+
+    def _text_arrays(self, rows: Rows, problems: dict[int, tuple[str, str]]) -> list[pa.Array]:
+        """Returns the columns of text, and adds the rows in which one is null or no text."""
+        arrays = []
+        for name in self._texts:
+            array = rows.columns[name]
+            filled = self._is_filled(name)
+            if not is_text(array.type):
+                for row in range(rows.count):
+                    problems.setdefault(row, ("field_not_text", f"{name!r} is {array.type}"))
+                array = pa.nulls(rows.count, pa.string())
+            elif array.null_count:
+                reason = "no_text" if filled else "field_not_text"
+                nulls = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))
+                for row in nulls.tolist():
+                    problems.setdefault(row, (reason, f"{name!r} is null"))
+            array = plain_strings(array)
+            if filled:
+                for row in np.flatnonzero(row_lines([array]).blank()).tolist():
+                    problems.setdefault(row, ("no_text", f"{name!r} is {array[row].as_py()!r}"))
+            arrays.append(array)
+        return arrays
+
+    def _is_filled(self, name: str) -> bool:
+        row = self._spec.row
+        return row.is_example and name != row.prompt_field
+
+    def _decodable(
+        self, lines: Lines, arrays: list[pa.Array], problems: dict[int, tuple[str, str]]
+    ) -> Lines:
+        """Replaces what is no UTF-8, or adds its rows; see --encoding_errors."""
+        if _are_valid(arrays):
+            return lines
+        replaced: dict[int, bytes] = {}
+        for i in np.flatnonzero(lines.non_ascii).tolist():
+            try:
+                lines[i].decode("utf-8")
+            except UnicodeDecodeError as error:
+                if self._spec.encoding_errors == "replace":
+                    replaced[i] = lines[i].decode("utf-8", "replace").encode()
+                else:
+                    problems.setdefault(i // len(arrays), ("undecodable", error.reason))
+        return lines.replace(replaced) if replaced else lines
+
+    def _check_sizes(self, lines: Lines, problems: dict[int, tuple[str, str]]) -> None:
+        sizes = (lines.ends - lines.starts).reshape(-1, len(self._texts)).sum(axis=1)
+        for row in np.flatnonzero(sizes > self._limits.record_bytes).tolist():
+            problems[row] = ("line_too_long", "")
+
+    def _check_others(
+        self, rows: Rows, problems: dict[int, tuple[str, str]]
+    ) -> tuple[Int64s | None, U64 | None, list[tuple[str, ...]] | None]:
+        """Reads what else flags name, row by row, and adds the rows that have it not.
+
+        Returns:
+          `[rows] int64` splits, `[rows] uint64` groups, and what is carried: None where not asked.
+        """
+        spec, row_spec = self._spec, self._spec.row
+        if not (spec.split_by or spec.split_from or row_spec.is_carried):
+            return None, None, None
+        lax = spec.encoding_errors == "replace"
+        values = {name: _values(rows.columns[name], lax=lax) for name in self._others}
+        splits, groups = np.zeros(rows.count, np.int64), np.zeros(rows.count, np.uint64)
+        carried: list[tuple[str, ...]] = [()] * rows.count
+        for row in range(rows.count):
+            if row in problems:
+                continue
+            fields = {name: column[row] for name, column in values.items()}
+            try:
+                _check_values(fields)
+                if spec.split_from:
+                    splits[row] = self._split_number(str(fields[spec.split_from]))
+                carried[row] = row_spec.carried(fields)
+            except RecordRejectedError as error:
+                problems[row] = (error.reason, error.detail)
+                continue
+            if spec.split_by:
+                groups[row] = fingerprint64(str(fields[spec.split_by]).encode())
+        return (
+            splits if spec.split_from else None,
+            groups if spec.split_by else None,
+            carried if row_spec.is_carried else None,
+        )
+
+    def _split_number(self, split: str) -> int:
+        names = self._spec.split_names
+        if split not in names:
+            detail = f"{self._spec.split_from!r} is {split!r}"
+            raise RecordRejectedError("no_split", detail)
+        return names.index(split)
+
+    def _split(self, lines: Lines, rows: int) -> tuple[Lines, Int64s]:
+        """Cuts texts into sentences or lines, or leaves them whole, as `DocumentSpec` says.
+
+        Returns:
+          The lines, and of which row each is.
+        """
+        spec = self._spec
+        if spec.row.is_example or spec.sentence_splitter == WHOLE_TEXT:
+            return lines, np.repeat(np.arange(rows), len(self._texts))
+        if not spec.by_punctuation("parquet"):
+            return cut_lines(lines)
+        sentences: list[bytes] = []
+        counts: list[int] = []
+        for i in range(len(lines)):
+            before = len(sentences)
+            for paragraph in split_paragraphs(lines[i].decode()):
+                sentences += [sentence.encode() for sentence in split_sentences(paragraph)]
+            counts.append(len(sentences) - before)
+        return Lines.from_list(sentences), np.repeat(np.arange(rows), counts)
+
+
+def column_names(spec: DocumentSpec) -> list[str]:
+    """Returns the names of the columns that are read, each once."""
+    return list(dict.fromkeys([*_text_names(spec), *_other_names(spec)]))
+
+
+def _text_names(spec: DocumentSpec) -> list[str]:
+    names = (spec.row.prompt_field, spec.text_field, spec.row.pair_field)
+    return [name for name in names if name]
+
+
+def _other_names(spec: DocumentSpec) -> list[str]:
+    label = spec.row.label
+    names = [spec.split_by, spec.split_from, label.name if label else ""]
+    names += [kept.name for kept in spec.row.keep_fields]
+    return list(dict.fromkeys(filter(None, names)))
+
+
+def _are_valid(arrays: list[pa.Array]) -> bool:
+    try:
+        for array in arrays:
+            array.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _values(array: pa.Array, *, lax: bool) -> list[Any]:
+    """Returns the values of a column as JSON knows them; an error where there is none such.
+
+    Args:
+      array: of any type.
+      lax: U+FFFD stands for what is no UTF-8.
+    """
+    if pa.types.is_temporal(array.type) and not pa.types.is_duration(array.type):
+        array = array.cast(pa.string())
+    try:
+        return [_plain(value) for value in array.to_pylist()]
+    except ValueError:
+        return [_value(each, lax=lax) for each in array]
+
+
+def _value(scalar: pa.Scalar, *, lax: bool) -> Any:
+    try:
+        return _plain(scalar.as_py())
+    except UnicodeDecodeError as error:
+        if lax and is_text(scalar.type):
+            return pa.array([scalar]).cast(pa.large_binary())[0].as_py().decode("utf-8", "replace")
+        return RecordRejectedError("undecodable", error.reason)
+    except ValueError as error:
+        return RecordRejectedError("bad_row", str(error))
+
+
+def _check_values(fields: dict[str, Any]) -> None:
+    """Raises the first error that stands for a value."""
+    for value in fields.values():
+        if isinstance(value, RecordRejectedError):
+            raise value
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, bytes):
+        return value.decode("utf-8")
+    return value if value is None or isinstance(value, (str, int, float)) else str(value)

@@ -1,0 +1,95 @@
+"""Cut input files into work items of similar size.
+
+Everything is a stream: neither files nor work items are held in a list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from recordmill.transforms.sources.delimited import RecordScanner, delimiter_of
+from recordmill.transforms.sources.json_values import SNIFFED_BYTES, has_object_lines
+from recordmill.transforms.sources.parquet_rows import cut_parquet
+from recordmill.transforms.sources.work_items import COLUMNS_RATIO, SourceRange
+from recordmill.transforms.storage import files
+
+
+def _ranges(
+    source: SourceRange, *, target_bytes: int, splittable: bool, delimiter: str, quotes: bool
+) -> Iterator[SourceRange]:
+    if source.compression or source.text_bytes <= target_bytes * 3 // 2:
+        yield source
+        return
+    if source.format == "parquet":
+        yield from _at(source, cut_parquet(source, target_bytes // COLUMNS_RATIO))
+        return
+    if not splittable:
+        yield source
+        return
+    if source.format == "json":
+        with files.open_read(source.path) as handle:
+            if not has_object_lines(handle.read(SNIFFED_BYTES)):
+                yield source
+                return
+        source = replace(source, format="jsonl")
+    count = -(-source.size // target_bytes)
+    starts = [source.size * i // count for i in range(count)]
+    if source.format in ("csv", "tsv"):
+        # Whether a line end is inside quotes depends on all bytes before it, so this takes a pass.
+        starts = sorted({0, *_record_starts(source, starts[1:], delimiter, quotes)})
+    yield from _at(source, starts)
+
+
+def _at(source: SourceRange, starts: Sequence[int]) -> Iterator[SourceRange]:
+    """Yields the ranges that begin at some positions, up to the end of the file."""
+    if len(starts) == 1:
+        yield source
+        return
+    for start, end in zip(starts, [*starts[1:], source.size], strict=True):
+        yield replace(source, start=start, end=end)
+
+
+def _record_starts(
+    source: SourceRange, wanted: list[int], delimiter: str, quotes: bool
+) -> Iterator[int]:
+    """Yields the first record that begins at or after each of the wanted offsets."""
+    scanner = RecordScanner(delimiter_of(source.format, delimiter), quotes=quotes)
+    at = 0
+    with files.open_read(source.path) as handle:
+        while wanted and (block := handle.read(1 << 22)):
+            ends = scanner.record_ends(np.frombuffer(block, np.uint8)) + at
+            while wanted and len(ends) and ends[-1] >= wanted[0]:
+                yield int(ends[np.searchsorted(ends, wanted[0])])
+                wanted = wanted[1:]
+            at += len(block)
+
+
+def cut_work_items(
+    sources: Iterable[SourceRange],
+    *,
+    target_bytes: int,
+    splittable: bool,
+    delimiter: str = "",
+    quotes: bool = True,
+) -> Iterator[list[SourceRange]]:
+    """Cuts large files and gathers small ones: work items of about `target_bytes` each."""
+    gathered: list[SourceRange] = []
+    gathered_bytes = 0
+    for source in sources:
+        for part in _ranges(
+            source,
+            target_bytes=target_bytes,
+            splittable=splittable,
+            delimiter=delimiter,
+            quotes=quotes,
+        ):
+            if gathered and gathered_bytes + part.text_bytes > target_bytes:
+                yield gathered
+                gathered, gathered_bytes = [], 0
+            gathered.append(part)
+            gathered_bytes += part.text_bytes
+    if gathered:
+        yield gathered

@@ -1,0 +1,21 @@
+"""Open a file of columns by its format."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+from recordmill.transforms.sources.column_format import ColumnFormat
+from recordmill.transforms.sources.parquet_rows import open_parquet
+from recordmill.transforms.sources.work_items import SourceRange
+
+_OPEN = {"parquet": open_parquet}
+
+
+def open_columns(source: SourceRange) -> AbstractContextManager[ColumnFormat]:
+    """Opens a range of a file of one of `COLUMN_FORMATS`.
+
+    Raises:
+      BrokenFileError: it is none of its format, or damaged or encrypted; see its `reason`.
+      InputChangedError: it is another file than was planned.
+    """
+    return _OPEN[source.format](source)
