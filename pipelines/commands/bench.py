@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 from recordmill.pipelines.arguments import Parser
 from recordmill.pipelines.tensorflow_loading import load_quietly
 from recordmill.reader import bench
@@ -20,6 +22,9 @@ def make_parser() -> Parser:
 
 def main(arguments: list[str]) -> int:
     """Runs `recordmill bench`; returns the exit status."""
-    options = bench.BenchFlags(**vars(make_parser().parse_args(arguments)))
+    parsed = vars(make_parser().parse_args(arguments))
+    options = bench.BenchFlags(
+        **{field.name: parsed[field.name] for field in fields(bench.BenchFlags)}
+    )
     load_quietly("tensorflow")
     return bench.run(options)
