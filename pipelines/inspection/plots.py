@@ -129,7 +129,7 @@ def histogram(
         axes.stairs(numbers, edges, color=color, label=name, fill=len(series) == 1, linewidth=1.6)
     filled = np.concatenate([numbers[numbers > 0] for _, numbers in series.values()])
     if len(filled) and filled.max() > _SPIKE * np.median(filled):
-        axes.set_yscale("log")  # full rows would leave a line at 0 of all others
+        _set_log_scale(axes.yaxis, "{x:g}")  # full rows would leave a line at 0 of all others
         axes.set_ylim(bottom=filled.min() / 2)
     else:
         axes.set_ylim(bottom=0)
@@ -161,16 +161,21 @@ def scatter(
         across, up = zip(*some, strict=True) if some else ((), ())
         color = SERIES[i % len(SERIES)]
         axes.scatter(across, up, s=9, alpha=0.5, color=color, label=name, linewidths=0)
-    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
-
-    axes.set_xscale("log")
-    axes.set_yscale("log")
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-        axis.set_minor_formatter(NullFormatter())
+        _set_log_scale(axis, "{x:,.0f}", steps=(1, 2, 5))
     _legend(axes, points)
     return _svg(figure, title)
+
+
+def _set_log_scale(axis: Any, ticks: str, steps: tuple[int, ...] = (1,)) -> None:
+    """Makes an axis logarithmic; its numbers are written as text, not as formulas."""
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+    set_scale = axis.axes.set_xscale if axis.axis_name == "x" else axis.axes.set_yscale
+    set_scale("log")
+    axis.set_major_locator(LogLocator(subs=steps))
+    axis.set_major_formatter(StrMethodFormatter(ticks))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def _legend(axes: Any, series: Mapping[str, object]) -> None:

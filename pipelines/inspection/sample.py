@@ -85,9 +85,12 @@ class SplitSample:
         if rows:
             self._add_tokens(values, rows[0])
         for name in LABELS:
-            if len(values.get(name, ())) and not isinstance(values[name], list):
-                if values[name].dtype.kind == "i":
-                    self.classes.update(values[name].tolist())
+            given = values.get(name, ())
+            if len(given) and not isinstance(given, list):
+                # What each token predicts is no class of the record.
+                of_tokens = any(len(given) == len(values[row]) > 1 for row in rows)
+                if given.dtype.kind == "i" and not of_tokens:
+                    self.classes.update(given.tolist())
                 break
         self._add_image(record, values)
 

@@ -75,6 +75,15 @@ def test_names_are_escaped(tmp_path: Path) -> None:
     assert "&lt;script&gt;" in page(tmp_path, tmp_path / "ds")
 
 
+def test_labels_of_tokens_are_no_classes(tmp_path: Path) -> None:
+    """Causal labels would make a class of every token."""
+    ids = np.arange(40, dtype=np.int32).reshape(5, 8)
+    schema = Schema(tuple(Feature(name, "int64", (8,), "") for name in ("input_ids", "labels")))
+    write_records(tmp_path / "ds", {"train": [{"input_ids": ids, "labels": ids + 1}]}, schema)
+    content = page(tmp_path, tmp_path / "ds")
+    assert 'id="classes"' not in content
+
+
 def test_files_of_another_tool(tmp_path: Path) -> None:
     write_records(tmp_path / "ds", {"train": [report_faults.photos(0, 30)]}, report_faults.PHOTOS)
     shutil.copy(tmp_path / "ds/train/train-00000-of-00001.tfrecords", tmp_path / "x.record")
