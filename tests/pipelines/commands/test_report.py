@@ -77,8 +77,8 @@ def test_names_are_escaped(tmp_path: Path) -> None:
 
 def test_labels_of_tokens_are_no_classes(tmp_path: Path) -> None:
     """Causal labels would make a class of every token."""
-    ids = np.arange(40, dtype=np.int32).reshape(5, 8)
-    schema = Schema(tuple(Feature(name, "int64", (8,), "") for name in ("input_ids", "labels")))
+    ids = np.arange(200, dtype=np.int32).reshape(5, 40)
+    schema = Schema(tuple(Feature(name, "int64", (40,), "") for name in ("input_ids", "labels")))
     write_records(tmp_path / "ds", {"train": [{"input_ids": ids, "labels": ids + 1}]}, schema)
     content = page(tmp_path, tmp_path / "ds")
     assert 'id="classes"' not in content
