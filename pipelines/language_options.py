@@ -80,6 +80,20 @@ def add_language_arguments(group: FlagGroup) -> None:
         help="gpt: of those the share in the order suffix, prefix, middle (SPM); the others are in "
         "the order prefix, suffix, middle (PSM).",
     )  # fmt: skip
+    _add_corruption_arguments(group)
+    group.add_argument(
+        "--sentence_order", action=BooleanFlag,
+        help="bert: the label says whether segments are swapped, as in ALBERT; no segment is "
+        "random.",
+    )  # fmt: skip
+    group.add_argument(
+        "--no_nsp", action=BooleanFlag,
+        help="bert: segments follow each other, and there is no next_sentence_labels.",
+    )  # fmt: skip
+
+
+def _add_corruption_arguments(group: FlagGroup) -> None:
+    """Adds the flags of span corruption."""
     group.add_argument(
         "--noise_density", type=float, default=0.15,
         help="t5, t5_tokens: the share of tokens that spans of noise cover.",
@@ -98,15 +112,6 @@ def add_language_arguments(group: FlagGroup) -> None:
         "--first_sentinel_id", type=int, metavar="ID",
         help="t5, ul2: the id from which on sentinels descend, by default the tokenizer's "
         "<extra_id_0>, …, or the last of 100 ids behind the vocabulary.",
-    )  # fmt: skip
-    group.add_argument(
-        "--sentence_order", action=BooleanFlag,
-        help="bert: the label says whether segments are swapped, as in ALBERT; no segment is "
-        "random.",
-    )  # fmt: skip
-    group.add_argument(
-        "--no_nsp", action=BooleanFlag,
-        help="bert: segments follow each other, and there is no next_sentence_labels.",
     )  # fmt: skip
 
 

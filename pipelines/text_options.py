@@ -193,6 +193,11 @@ def _add_example_arguments(task: FlagGroup) -> None:
         "--allow_cross_document_examples", action=BooleanFlag,
         help="mlm: a window may continue in the next document, with [SEP] between them.",
     )  # fmt: skip
+    _add_feature_arguments(task)
+
+
+def _add_feature_arguments(task: FlagGroup) -> None:
+    """Adds the flags for the features of an example, and for its sentences."""
     task.add_argument(
         "--use_v2_feature_names", action=BooleanFlag,
         help="bert, mlm, classify: name the features as Model Garden's second version does.",

@@ -390,9 +390,8 @@ def _delete_inside(output: str, paths: Iterable[str], *, named_by: str = "a mani
     files.delete_quietly(files.join(output, path) for path in paths)
     if files.is_local(output):
         folders = {str(folder) for path in paths for folder in PurePath(path).parents}
-        _remove_empty(
-            files.join(output, folder) for folder in sorted(folders - {"."}, reverse=True)
-        )
+        inner = sorted(folders - {"."}, reverse=True)
+        _remove_empty(files.join(output, folder) for folder in inner)
 
 
 def _remove_empty(folders: Iterable[str]) -> None:
