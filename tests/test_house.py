@@ -107,6 +107,16 @@ def test_layering(module: str) -> None:
         assert other == room or longest_prefix(other, ALLOWED[room]), f"{module} imports {name}"
 
 
+@pytest.mark.parametrize("module", MODULES)
+def test_sizes(module: str) -> None:
+    """A file has 400 lines at most, a function 60."""
+    text = MODULES[module].read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 400
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef):
+            assert (node.end_lineno or 0) - node.lineno < 60, node.name
+
+
 def test_no_circles() -> None:
     """Packages re-export names by strings, so that only modules import each other."""
     imports = {module: own_imports(path) - {module} for module, path in MODULES.items()}

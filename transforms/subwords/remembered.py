@@ -184,12 +184,21 @@ def _join_unknown(ids: Int32s, begin: int, first: int, count: int, unknown_id: i
 
 
 @kernel
+def _take_known(words: Int64s, known: Int32s, word: int, ids: Int32s, count: int) -> int:
+    """Appends the ids of a remembered word; returns the number of ids then."""
+    for i in range(words[word, 2], words[word, 2] + words[word, 3]):
+        ids[count] = known[i]
+        count += 1
+    return count
+
+
+# Loops read arrays from local names: to take an array out of a tuple counts references.
+@kernel
 def _encode(
     text: Bytes, starts: Int64s, ends: Int64s, first_line: int, model: Model, memory: Memory,
     room: Room, ids: Int32s, splits: Int64s, doubtful: Bools,
 ) -> int:  # fmt: skip
     """Fills `ids` and `splits` from a line on; returns the line at which the table should grow."""
-    # Loops read arrays from local names: to take an array out of a tuple counts references.
     short, long, words, pool, known, margins, totals, used = memory
     most = short.shape[0] // 2 if short.shape[0] < _SLOTS else MAX_WORDS + 1
     cut, classes, scores = model.cut, model.classes, model.pieces.scores
@@ -199,12 +208,10 @@ def _encode(
         if used[0] > most:
             return line
         at, end = starts[line], ends[line]
-        splits[line] = count
-        before = np.float64(0.0)
+        splits[line], before = count, np.float64(0.0)
         while at < end:
             stop = word_end(text, at, end, cut, classes)
-            first = count
-            word = -1
+            first, word = count, -1
             if stop - at <= _SHORT_BYTES:
                 low, high = _pack(text, at, stop)
                 slot = _probe(short, low, high)
@@ -230,12 +237,10 @@ def _encode(
             elif word >= 0 and not merging and margins[word] <= _TIE:
                 doubtful[line] = True
             if word >= 0:
-                begin = words[word, 2]
-                for i in range(begin, begin + words[word, 3]):
-                    ids[count] = known[i]
-                    count += 1
-                    if single:
-                        before = np.float64(np.float32(scores[known[i]] + before))
+                count = _take_known(words, known, word, ids, count)
+                if single:
+                    for i in range(first, count):
+                        before = np.float64(np.float32(scores[ids[i]] + before))
             elif merging:
                 count = by_merges(text, at, stop, model, room, ids, count)
             else:
