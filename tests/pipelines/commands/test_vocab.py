@@ -211,7 +211,7 @@ def test_an_input_without_words_ends_the_run(
         (["--input=T/in.txt", "--output=T/v.txt", "--vocab_size=6"], "must be at least 7"),
         (["--input=T/in.txt", "--output=T/v.txt", "--vocab_size=x"], "invalid int value"),
         (["--input=T/in.txt", "--output=T/v.txt", "--kind=bpe", "--vocab_size=256"], "least 257"),
-        (["--input=T/in.txt", "--output=T/v.txt", "--kind=bqe"], "did you mean bpe"),
+        (["--input=T/in.txt", "--output=T/v.txt", "--kind=bqe"], "did you mean 'bpe'?"),
         (
             ["--input=T/in.txt", "--output=T/v.txt", "--kind=unigram", "--special_tokens=<pad>"],
             "must contain <unk>",
