@@ -99,7 +99,8 @@ def test_help_of_a_job_fits_a_screen(name: str, capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize("name", PAGES)
 def test_the_example_of_a_help_page_parses(name: str) -> None:
     lines = " ".join(PAGES[name].example).replace("\\", "").split("recordmill ")
-    assert lines[0] == "" and len(lines) > 1
+    assert lines[0] == ""
+    assert len(lines) > 1
     for line in lines[1:]:
         words = shlex.split(line)
         assert words[0] == name
