@@ -78,7 +78,8 @@ def test_batches_of_arrow_and_workers_do_not_change_bytes(
     monkeypatch.setattr(text_planner, "work_item_bytes", lambda *_: 5_000)
     assert run(source, tmp_path / "again", vocab_file, *flags, workers=2) == 0
     assert shard_bytes(tmp_path / "again") == wanted
-    assert main(["plan", "text", f"--input={source}", f"--vocab_file={vocab_file}", *FLAGS]) == 0
+    planned = [f"--input={source}", f"--vocab_file={vocab_file}", f"--output={tmp_path}/no"]
+    assert main(["plan", "text", *planned, *FLAGS]) == 0
 
 
 def test_a_saved_dataset_has_its_splits(tmp_path: Path, vocab_file: str) -> None:
