@@ -20,18 +20,22 @@ ALLOWED = {
     "records.codec": ("records",),
     "reader": ("records",),
     "transforms": ("records", "transforms"),
+    "transforms.elements": ("records",),
     "transforms.storage": ("records",),
     "transforms.dataset": ("records", "transforms.storage"),
-    "transforms.sources": ("records", "transforms.storage", "transforms.dataset"),
+    "transforms.sources": (
+        "records", "transforms.elements", "transforms.storage", "transforms.dataset",
+    ),
     "transforms.subwords": (
         "records", "transforms.storage", "transforms.dataset", "transforms.sources",
     ),
     "transforms.text": (
-        "records", "transforms.storage", "transforms.dataset", "transforms.sources",
-        "transforms.subwords",
+        "records", "transforms.elements", "transforms.storage", "transforms.dataset",
+        "transforms.sources", "transforms.subwords",
     ),
     "transforms.images": (
-        "records", "transforms.storage", "transforms.dataset", "transforms.sources",
+        "records", "transforms.elements", "transforms.storage", "transforms.dataset",
+        "transforms.sources",
     ),
     "transforms.images.listing": (
         "records", "transforms.storage", "transforms.dataset", "transforms.sources",
