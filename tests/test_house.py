@@ -26,9 +26,14 @@ ALLOWED = {
     "transforms.subwords": (
         "records", "transforms.storage", "transforms.dataset", "transforms.sources",
     ),
+    "transforms.shuffle": ("records", "transforms.storage", "transforms.dataset"),
+    "transforms.examples": (
+        "records", "transforms.storage", "transforms.dataset", "transforms.sources",
+        "transforms.shuffle",
+    ),
     "transforms.text": (
         "records", "transforms.storage", "transforms.dataset", "transforms.sources",
-        "transforms.subwords",
+        "transforms.subwords", "transforms.shuffle",
     ),
     "transforms.images": (
         "records", "transforms.storage", "transforms.dataset", "transforms.sources",
@@ -39,7 +44,7 @@ ALLOWED = {
     ),
     "transforms.vocabulary": (
         "records", "transforms.storage", "transforms.dataset", "transforms.sources",
-        "transforms.subwords", "transforms.text",
+        "transforms.subwords", "transforms.shuffle", "transforms.text",
     ),
     "pipelines": ("records", "reader", "transforms"),
 }  # fmt: skip
