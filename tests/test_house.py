@@ -20,9 +20,12 @@ ALLOWED = {
     "records.codec": ("records",),
     "reader": ("records",),
     "transforms": ("records", "transforms"),
+    "transforms.elements": ("records",),
     "transforms.storage": ("records",),
     "transforms.dataset": ("records", "transforms.storage"),
-    "transforms.sources": ("records", "transforms.storage", "transforms.dataset"),
+    "transforms.sources": (
+        "records", "transforms.elements", "transforms.storage", "transforms.dataset",
+    ),
     "transforms.subwords": (
         "records", "transforms.storage", "transforms.dataset", "transforms.sources",
     ),
@@ -32,11 +35,12 @@ ALLOWED = {
         "transforms.shuffle",
     ),
     "transforms.text": (
-        "records", "transforms.storage", "transforms.dataset", "transforms.sources",
-        "transforms.subwords", "transforms.shuffle",
+        "records", "transforms.elements", "transforms.storage", "transforms.dataset",
+        "transforms.sources", "transforms.subwords", "transforms.shuffle",
     ),
     "transforms.images": (
-        "records", "transforms.storage", "transforms.dataset", "transforms.sources",
+        "records", "transforms.elements", "transforms.storage", "transforms.dataset",
+        "transforms.sources",
     ),
     "transforms.images.listing": (
         "records", "transforms.storage", "transforms.dataset", "transforms.sources",

@@ -3,6 +3,9 @@ from .dataset.commit import CommitSpec as CommitSpec
 from .dataset.job import ShardSpec as ShardSpec
 from .dataset.job import SplitSpec as SplitSpec
 from .dataset.workspace import Workspace as Workspace
+from .elements import Box as Box
+from .elements import Document as Document
+from .elements import Image as Image
 from .images.build import BuildImageShards as BuildImageShards
 from .images.channel_statistics import AnalyzeImages as AnalyzeImages
 from .images.job import ImageJob as ImageJob
