@@ -25,7 +25,12 @@ from recordmill.pipelines.options import (
 from recordmill.pipelines.presets import add_preset_arguments, with_preset
 from recordmill.pipelines.row_options import add_row_arguments, row_spec
 from recordmill.pipelines.text_checks import check_effects
-from recordmill.pipelines.text_inputs import split_patterns, split_shares, with_bert_flags
+from recordmill.pipelines.text_inputs import (
+    check_query,
+    split_patterns,
+    split_shares,
+    with_bert_flags,
+)
 from recordmill.records.text_formats import RECORD_TYPES
 from recordmill.transforms.sources.document_spec import (
     DOCUMENTS,
@@ -61,6 +66,16 @@ def add_input_arguments(parser: argparse.ArgumentParser) -> None:
         "--input_format", default="auto", choices=INPUT_FORMATS,
         help="auto goes by the extension, as .parquet; in .json, objects may be one a line, in "
         "an array, or one alone; .gz, .bz2, .xz and .zst are decompressed in any case.",
+    )  # fmt: skip
+    group.add_argument(
+        "--query", default="", metavar="SELECT",
+        help="What is read where --input is a database, sqlite:///FILE or postgresql://…: an "
+        "answer whose rows are documents.",
+    )  # fmt: skip
+    group.add_argument(
+        "--partition_column", default="", metavar="NAME",
+        help="The column of integers of the answer to --query by which workers share its rows, "
+        "such as the primary key.",
     )  # fmt: skip
     group.add_argument(
         "--text_field",
@@ -260,6 +275,7 @@ class TextRequest:
       vocab_file: the path of the vocabulary.
       check_case: as in --check_case.
       allow_outside: folders beyond those of the globs that links may lead to.
+      query, partition_column: as in the flags, where the input is a database.
     """
 
     job: TextJob
@@ -269,6 +285,8 @@ class TextRequest:
     vocab_file: str
     check_case: bool = True
     allow_outside: tuple[str, ...] = ()
+    query: str = ""
+    partition_column: str = ""
 
 
 def document_spec(
@@ -373,6 +391,7 @@ def text_request(namespace: argparse.Namespace) -> TextRequest:
     options = with_bert_flags(options)
     required(options, "input", "output", "vocab_file")
     patterns, splits = split_patterns(options)
+    check_query(options, patterns, splits)
     options = replace(options, splits=split_shares(options, splits))
     check_effects(options, given)
     job = TextJob(
@@ -386,5 +405,5 @@ def text_request(namespace: argparse.Namespace) -> TextRequest:
     )
     return TextRequest(
         job, patterns, splits, options.input_format, options.vocab_file, options.check_case,
-        tuple(options.allow_outside or ()),
+        tuple(options.allow_outside or ()), options.query, options.partition_column,
     )  # fmt: skip

@@ -33,6 +33,8 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "progress": "--progress=json",
         "report": "--report",
         "input_format": "--input_format=parquet",
+        "query": "--query='SELECT id, text FROM docs'",
+        "partition_column": "--partition_column=id",
         "documents": "--documents=file",
         "text_field": "--text_field=content",
         "header": "--header=none",
