@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 from itertools import chain
 
+from recordmill.pipelines.compat import FlagGroup
 from recordmill.pipelines.flags import InputFlags, TextFlags, TextInputFlags
 from recordmill.pipelines.options import input_patterns
 from recordmill.records.errors import UsageError
@@ -77,6 +78,20 @@ def split_patterns(options: InputFlags) -> tuple[list[str], list[str]]:
             f"--input=NAME={other}"
         )
     return patterns, splits
+
+
+def add_query_arguments(group: FlagGroup) -> None:
+    """Adds the flags of databases."""
+    group.add_argument(
+        "--query", default="", metavar="SELECT",
+        help="What is read where --input is a database, sqlite:///FILE or postgresql://…: an "
+        "answer whose rows are documents.",
+    )  # fmt: skip
+    group.add_argument(
+        "--partition_column", default="", metavar="NAME",
+        help="The column of integers of the answer to --query by which workers share its rows, "
+        "such as the primary key.",
+    )  # fmt: skip
 
 
 def check_query(options: TextInputFlags, patterns: list[str], splits: list[str]) -> None:

@@ -26,6 +26,7 @@ from recordmill.pipelines.presets import add_preset_arguments, with_preset
 from recordmill.pipelines.row_options import add_row_arguments, row_spec
 from recordmill.pipelines.text_checks import check_effects
 from recordmill.pipelines.text_inputs import (
+    add_query_arguments,
     check_query,
     split_patterns,
     split_shares,
@@ -67,16 +68,7 @@ def add_input_arguments(parser: argparse.ArgumentParser) -> None:
         help="auto goes by the extension, as .parquet; in .json, objects may be one a line, in "
         "an array, or one alone; .gz, .bz2, .xz and .zst are decompressed in any case.",
     )  # fmt: skip
-    group.add_argument(
-        "--query", default="", metavar="SELECT",
-        help="What is read where --input is a database, sqlite:///FILE or postgresql://…: an "
-        "answer whose rows are documents.",
-    )  # fmt: skip
-    group.add_argument(
-        "--partition_column", default="", metavar="NAME",
-        help="The column of integers of the answer to --query by which workers share its rows, "
-        "such as the primary key.",
-    )  # fmt: skip
+    add_query_arguments(group)
     group.add_argument(
         "--text_field",
         default="text",
