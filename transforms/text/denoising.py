@@ -68,6 +68,11 @@ class CorruptionObjective(RowObjective):
         _ = self.schema  # a kept field may have the name of a feature
 
     @property
+    def special_ids(self) -> tuple[int, ...]:
+        """The ids of padding and of the end of text."""
+        return tuple(sorted({*super().special_ids, self.row_end_id}))
+
+    @property
     def row_tokens(self) -> int:
         """The most tokens of a row, before it is corrupted."""
         return self.corruption.raw_length

@@ -12,6 +12,7 @@ import numpy as np
 from recordmill.records.arrays import Int64s
 from recordmill.records.errors import UsageError, one_of
 from recordmill.records.schema import Schema
+from recordmill.records.seqio_metadata import token_statistics
 from recordmill.records.typed_json import Count
 from recordmill.transforms.dataset.job import Job, JobStatistics, JobSummary
 from recordmill.transforms.dataset.labels import LABELS_PATH, labels_file
@@ -23,6 +24,7 @@ from recordmill.transforms.subwords.tokenizer import Tokenizer
 from recordmill.transforms.text.cleaning.clean_spec import CleanSpec
 from recordmill.transforms.text.descriptions import ScatterResult, ShardPlan, run_files_from_json
 from recordmill.transforms.text.examples import Objective
+from recordmill.transforms.text.feature_tokens import larger
 from recordmill.transforms.text.objective_spec import LANGUAGE_OBJECTIVES, ObjectiveSpec
 from recordmill.transforms.text.run_files import RunFileInfo
 from recordmill.transforms.text.tokenizer_files import load_tokenizer
@@ -196,6 +198,8 @@ class _ShardStatistics(_OlderStatistics, total=False):
     """The statistics of a shard, on disk."""
 
     classes: dict[str, Count]
+    feature_tokens: dict[str, Count]
+    most_tokens: dict[str, Count]
 
 
 class _TextStatistics(JobStatistics):
@@ -210,6 +214,8 @@ class _TextStatistics(JobStatistics):
         self._counts: dict[str, Counter[str]] = {}
         self._classes: dict[str, Counter[str]] = {}
         self._lengths: dict[str, Int64s] = {}
+        self._tokens: dict[str, Counter[str]] = {}
+        self._most_tokens: dict[str, dict[str, int]] = {}
 
     def add(self, split: str, records: int, statistics: dict[str, Any]) -> None:
         statistics = typed_statistics(statistics, _ShardStatistics)
@@ -218,6 +224,9 @@ class _TextStatistics(JobStatistics):
         self._classes.setdefault(split, Counter()).update(statistics.get("classes", {}))
         before = self._lengths.get(split, np.zeros(0, np.int64))
         self._lengths[split] = add_counts(before, np.array(statistics["lengths"], np.int64))
+        self._tokens.setdefault(split, Counter()).update(statistics.get("feature_tokens", {}))
+        most = self._most_tokens.get(split, {})
+        self._most_tokens[split] = larger(most, statistics.get("most_tokens", {}))
 
     def summarize(self) -> JobSummary:
         read, used = self._plan.documents_read, self._plan.documents_used
@@ -257,7 +266,17 @@ class _TextStatistics(JobStatistics):
             },
             padded_length=self._job.objective.padded_length,
             packed_tokens=self._job.objective.packed_tokens,
-        ) | {"copies": self._copies[split], **self._dropped(split)}
+        ) | {
+            "copies": self._copies[split], **self._dropped(split), **self._feature_tokens(split)
+        }  # fmt: skip
+
+    def _feature_tokens(self, split: str) -> dict[str, int]:
+        """Returns the tokens of features under seqio's names, where they were counted."""
+        found = {}
+        for feature, most in self._most_tokens[split].items():
+            of_all, of_one = token_statistics(feature)
+            found |= {of_all: self._tokens[split][feature], of_one: most}
+        return found
 
     def _dropped(self, split: str) -> dict[str, Any]:
         """Returns the documents of a split that were dropped, by reason."""
