@@ -141,6 +141,8 @@ class TextFlags(TextInputFlags, JobFlags):
     mean_noise_span_length: float
     denoisers: str
     first_sentinel_id: int | None
+    mode_tokens: str
+    decoder_start_id: int | None
     sentence_order: bool
     no_nsp: bool
 

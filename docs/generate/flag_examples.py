@@ -94,6 +94,8 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "mean_noise_span_length": "--mean_noise_span_length=3",
         "denoisers": "--denoisers=0.15:3:0.5,0.5:32:0.5",
         "first_sentinel_id": "--first_sentinel_id=32099",
+        "mode_tokens": "--mode_tokens='[R],[S],[X]'",
+        "decoder_start_id": "--decoder_start_id=0",
         "sentence_order": "--sentence_order",
         "no_nsp": "--no_nsp",
     },

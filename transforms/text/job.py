@@ -92,6 +92,12 @@ class TextJob(Job):
             del options["objective"]["classify"]
         if self.objective.name not in LANGUAGE_OBJECTIVES:
             del options["objective"]["language"]
+        else:
+            language = options["objective"]["language"]
+            if language["decoder_start_id"] is None:
+                del language["decoder_start_id"]
+            if not language["corruption"]["mode_tokens"]:
+                del language["corruption"]["mode_tokens"]
         if self.objective.packing == "none":
             del options["objective"]["packing"]
         if self.objective.pair.second_segment == "next":
