@@ -27,6 +27,7 @@ from recordmill.transforms.text.fill_in_middle import FimSpec
 from recordmill.transforms.text.language_spec import LanguageSpec
 from recordmill.transforms.text.masking import MaskSpec
 from recordmill.transforms.text.objective_spec import ObjectiveSpec
+from recordmill.transforms.text.packing import PACKINGS
 from recordmill.transforms.text.pairing import PairSpec
 from recordmill.transforms.text.tokenization import SPECIAL_TOKENS, Vocabulary
 from recordmill.transforms.text.windows import WindowSpec
@@ -356,13 +357,16 @@ def test_cerebras_fields_hold_the_same_rows() -> None:
 
 def test_rows_for_the_reader_are_the_rows_that_are_corrupted() -> None:
     documents = corpus()
-    for packing in ("none", "best_fit"):
+    for packing in PACKINGS:
         made = batches_of(t5("t5", packing), documents)
         rows = [
             restored(inputs[:-1], targets[:-1])
             for inputs, targets in zip(column(made, "inputs"), column(made, "targets"), strict=True)
         ]
-        assert column(batches_of(t5("t5_tokens", packing), documents), "targets") == rows
+        found = column(batches_of(t5("t5_tokens", packing), documents), "targets")
+        assert found == rows
+        ends = () if packing == "none" else (SEP,)
+        assert Counter(token for row in found for token in row) == tokens_in(documents, *ends)
 
 
 @pytest.mark.parametrize("packing", ["concat", "best_fit"])
