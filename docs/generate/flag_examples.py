@@ -148,6 +148,12 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "write_augmentations": "--write_augmentations",
         "min_visible": "--min_visible=0.3",
     },
+    "examples": {
+        "input": "--input='old/*.tfrecord.gz'",
+        "weights": "--weights=2,0.5",
+        "order": "--order=input",
+        "deduplicate": "--deduplicate",
+    },
     "vocab": {
         "encoding": "--encoding=latin-1",
         "output": "--output=vocab.txt",

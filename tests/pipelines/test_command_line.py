@@ -25,7 +25,7 @@ def test_help_lists_the_commands(arguments: list[str], capsys: pytest.CaptureFix
     assert main(arguments) == 0
     text = capsys.readouterr().out
     assert text.startswith("usage: recordmill COMMAND")
-    for name in ("text", "images", "vocab", "plan", "bench", "verify", "doctor"):
+    for name in ("text", "images", "examples", "vocab", "plan", "bench", "verify", "doctor"):
         assert f"  {name} " in text
 
 
