@@ -24,7 +24,7 @@ from recordmill.transforms.dataset.shard_counts import count_shards
 from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.examples.build import RecordShardBuilder
 from recordmill.transforms.examples.job import ExamplesJob
-from recordmill.transforms.examples.record_source import RecordRange, read_records
+from recordmill.transforms.examples.record_source import RecordFileRange, read_records
 from recordmill.transforms.examples.scatter import RECORD_LIMITS, RecordScatterer
 from recordmill.transforms.examples.shard_plan import plan_record_shards
 from recordmill.transforms.shuffle.merge_tree import MergeTree
@@ -49,7 +49,7 @@ class _RecordSample:
     build_seconds: float
 
 
-def _copy_sample(ranges: Iterator[RecordRange], total: int, folder: str) -> tuple[float, float]:
+def _copy_sample(ranges: Iterator[RecordFileRange], total: int, folder: str) -> tuple[float, float]:
     """Copies the first records of files from all over the input to one file.
 
     Returns:
@@ -79,7 +79,7 @@ def _copy_sample(ranges: Iterator[RecordRange], total: int, folder: str) -> tupl
     return stored, seconds
 
 
-def _measure(job: ExamplesJob, part: RecordRange, folder: str, stored: float) -> _RecordSample:
+def _measure(job: ExamplesJob, part: RecordFileRange, folder: str, stored: float) -> _RecordSample:
     work = files.join(folder, "job")
     job = replace(
         job, workspace=Workspace(output=work, work=work, staging=work),
@@ -103,7 +103,7 @@ def _sampled(planner: ExamplesPlanner, inventory: ExamplesInventory) -> tuple[_R
     with tempfile.TemporaryDirectory(prefix=prefix()) as folder:
         stored, seconds = _copy_sample(planner.ranges(inventory), inventory.input_bytes, folder)
         path = files.join(folder, "sample")
-        part = RecordRange(path, "sample", "tfrecord", "", files.size(path))
+        part = RecordFileRange(path, "sample", "tfrecord", "", files.size(path))
         if not part.size:
             raise UsageError(
                 "no sample could be taken: the parts of the input that were read have no records"
@@ -159,7 +159,7 @@ def estimate_examples(request: ExamplesRequest, *, workers: int) -> Estimate:
     )
 
 
-def _count_items(ranges: Iterator[RecordRange], target: int) -> int:
+def _count_items(ranges: Iterator[RecordFileRange], target: int) -> int:
     """Returns the number of work items, without reading files for the ends of their records."""
     items, held = 1, 0
     for source in ranges:

@@ -18,7 +18,7 @@ from recordmill.transforms.dataset.shard_counts import count_shards
 from recordmill.transforms.examples.descriptions import RecordPlan
 from recordmill.transforms.examples.job import ExamplesJob
 from recordmill.transforms.examples.record_items import cut_record_items, record_files
-from recordmill.transforms.examples.record_source import RecordRange, compression_of
+from recordmill.transforms.examples.record_source import RecordFileRange, compression_of
 from recordmill.transforms.examples.stages import build_examples
 from recordmill.transforms.shuffle.merge_tree import MergeTree, choose_merge_tree
 from recordmill.transforms.sources.source_list import SourceList
@@ -108,7 +108,7 @@ class ExamplesPlanner(Planner[ExamplesJob, MergeTree, ExamplesInventory]):
         splits = (replace(split, share=sizes[split.name] / total) for split in self.job.splits)
         self.job = replace(self.job, splits=tuple(splits))
 
-    def ranges(self, inventory: ExamplesInventory) -> Iterator[RecordRange]:
+    def ranges(self, inventory: ExamplesInventory) -> Iterator[RecordFileRange]:
         """Yields the files to read, with the split and weight of each."""
         return record_files(inventory.files, inventory.input_bytes, self._inputs)
 

@@ -152,9 +152,9 @@ def _check_record(
 ) -> tuple[int, int, int]:
     """Returns the code, the feature, and its actual kind or number of values."""
     present[:] = 0
-    at, stop = begin, end  # an Example without features may have no bytes
-    if begin != end or sequence:
-        at, stop = _field(data, begin, end, 0x12 if sequence else 0x0A)
+    at, stop = _field(data, begin, end, 0x12 if sequence else 0x0A)
+    if begin == end and optional.all():
+        return _OK, -1, 0  # an Example without features may have no bytes
     if at < 0 or stop != end:
         return _MALFORMED, -1, 0
     guess = 0
@@ -181,7 +181,7 @@ def _check_record(
                 return code, feature, kind
         else:
             kind, count = _feature(data, value, value_end)
-            if kind == -1:
+            if kind == -1 or (kind == -2 and not optional[feature]):
                 return _MALFORMED, feature, 0
             if kind >= 0 and kind != kinds[feature]:
                 return _TYPE, feature, kind

@@ -66,9 +66,9 @@ def test_help_of_plan_names_the_jobs(
 
 def test_plan_of_what(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan"]) == 2
-    assert "must be one of images, text, got ''" in capsys.readouterr().err
+    assert "must be one of examples, images, text, got ''" in capsys.readouterr().err
     assert main(["plan", "txt"]) == 2
-    assert "must be one of images, text, got 'txt'" in capsys.readouterr().err
+    assert "must be one of examples, images, text, got 'txt'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["bench", "verify", "doctor", "inspect", "completion"])

@@ -8,7 +8,7 @@ from itertools import islice, pairwise
 
 from recordmill.records.codec.framing import HEADER_BYTES
 from recordmill.transforms.examples.record_source import (
-    RecordRange,
+    RecordFileRange,
     compression_of,
     record_starts,
 )
@@ -30,7 +30,7 @@ def record_files(
     sources: Iterable[SourceRange],
     total_bytes: int,
     inputs: Mapping[str, tuple[str, float]] | None = None,
-) -> Iterator[RecordRange]:
+) -> Iterator[RecordFileRange]:
     """Yields files with their compression, and where each lies in the input.
 
     Args:
@@ -49,7 +49,7 @@ def record_files(
             known = {f.name: getattr(source, f.name) for f in fields(SourceRange)}
             known |= {"compression": compression, "split": split}
             begin, before = before, before + source.size
-            yield RecordRange(
+            yield RecordFileRange(
                 **known, weight=weight, begin_share=begin / max(total_bytes, 1),
                 end_share=before / max(total_bytes, 1), ordinal=ordinal,
             )  # fmt: skip
@@ -57,10 +57,10 @@ def record_files(
 
 
 def cut_record_items(
-    sources: Iterable[RecordRange], target_bytes: int
-) -> Iterator[list[RecordRange]]:
+    sources: Iterable[RecordFileRange], target_bytes: int
+) -> Iterator[list[RecordFileRange]]:
     """Cuts large plain files and gathers small files: work items of about `target_bytes` each."""
-    gathered: list[RecordRange] = []
+    gathered: list[RecordFileRange] = []
     gathered_bytes = 0
     for source in sources:
         for part in _ranges(source, target_bytes):
@@ -74,7 +74,7 @@ def cut_record_items(
         yield gathered
 
 
-def _ranges(source: RecordRange, target_bytes: int) -> Iterator[RecordRange]:
+def _ranges(source: RecordFileRange, target_bytes: int) -> Iterator[RecordFileRange]:
     if source.compression or source.size <= target_bytes * 3 // 2:
         yield source
         return

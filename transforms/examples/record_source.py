@@ -34,7 +34,7 @@ _PACKED_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class RecordRange(SourceRange):
+class RecordFileRange(SourceRange):
     """Records of a file: those that begin in `[start, end)` of a plain one.
 
     Attributes:
@@ -172,7 +172,7 @@ class _Filler:
         self.ended = True
 
 
-def read_records(source: RecordRange, block_bytes: int = BLOCK_BYTES) -> Iterator[RecordBatch]:
+def read_records(source: RecordFileRange, block_bytes: int = BLOCK_BYTES) -> Iterator[RecordBatch]:
     """Yields the records of a range, with both checksums of each checked.
 
     A record whose data is damaged is left out, and the ones behind it are read. Where a length is
@@ -200,7 +200,7 @@ def read_records(source: RecordRange, block_bytes: int = BLOCK_BYTES) -> Iterato
         yield from _batches(source, filler, block_bytes)
 
 
-def _batches(source: RecordRange, filler: _Filler, block_bytes: int) -> Iterator[RecordBatch]:
+def _batches(source: RecordFileRange, filler: _Filler, block_bytes: int) -> Iterator[RecordBatch]:
     carried, position = b"", source.start
     while True:
         wanted = block_bytes
@@ -227,7 +227,7 @@ def _batches(source: RecordRange, filler: _Filler, block_bytes: int) -> Iterator
             return
 
 
-def _scanned(source: RecordRange, data: Bytes, position: int) -> Iterator[RecordBatch]:
+def _scanned(source: RecordFileRange, data: Bytes, position: int) -> Iterator[RecordBatch]:
     """Yields the whole records at the beginning of a block, a batch up to each damaged one."""
     at = 0
     while True:
@@ -246,11 +246,11 @@ def _scanned(source: RecordRange, data: Bytes, position: int) -> Iterator[Record
         at += used
 
 
-def _reject(source: RecordRange, position: int, reason: str, detail: str) -> Reject:
+def _reject(source: RecordFileRange, position: int, reason: str, detail: str) -> Reject:
     return Reject(source.name, position, "read", reason, detail)
 
 
-def _last_reject(source: RecordRange, position: int, reason: str, detail: str) -> RecordBatch:
+def _last_reject(source: RecordFileRange, position: int, reason: str, detail: str) -> RecordBatch:
     none = np.zeros(0, np.int64)
     rejects = (_reject(source, position, reason, detail),)
     return RecordBatch(np.zeros(0, np.uint8), none, none, position, 0, rejects)

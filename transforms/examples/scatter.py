@@ -31,7 +31,7 @@ from recordmill.transforms.examples.job import ExamplesJob
 from recordmill.transforms.examples.record_source import (
     BLOCK_BYTES,
     RecordBatch,
-    RecordRange,
+    RecordFileRange,
     read_records,
 )
 from recordmill.transforms.examples.record_writer import RunWriter
@@ -91,7 +91,7 @@ class RecordScatterer:
         done = job.read_result(number)
         if done is not None and self._is_whole(number, done):
             return done
-        sources = read_work_item(workspace.inputs_folder, number, RecordRange)
+        sources = read_work_item(workspace.inputs_folder, number, RecordFileRange)
         writer = RunWriter(
             partial(_run_path, job.run_path(0, number)), len(self._shares), workspace.token,
             self._limits.run_bytes, job.deduplicate,
@@ -131,7 +131,7 @@ class RecordScatterer:
         rejects = self._job.workspace.holds_rejects(number, result.rejected_file[0])
         return rejects and self._job.holds_run_files(0, result.runs)
 
-    def _add(self, batch: RecordBatch, source: RecordRange, progress: _ReadProgress) -> None:
+    def _add(self, batch: RecordBatch, source: RecordFileRange, progress: _ReadProgress) -> None:
         for reject in batch.rejects:
             progress.rejects.write(reject.to_line().encode())
             progress.reasons[reject.reason] += 1
@@ -153,7 +153,7 @@ class RecordScatterer:
             elif mine.any():
                 progress.writer.add(split, records.take(mine))
 
-    def _keys(self, batch: RecordBatch, source: RecordRange, contents: U64) -> tuple[U64, U64]:
+    def _keys(self, batch: RecordBatch, source: RecordFileRange, contents: U64) -> tuple[U64, U64]:
         """Returns the key that decides the position of each record, and a tie-breaker."""
         if self._job.deduplicate:
             return mix64(contents[:, 0] ^ self._seed), contents[:, 1]
@@ -163,7 +163,7 @@ class RecordScatterer:
         name = np.full(len(positions), fingerprint64(source.name.encode()), np.uint64)
         return mix64(combine(name, positions.astype(np.uint64)) ^ self._seed), contents[:, 1]
 
-    def _splits(self, source: RecordRange, contents: U64) -> Int64s:
+    def _splits(self, source: RecordFileRange, contents: U64) -> Int64s:
         """Returns `[n] int64`: the split of each record; equal records are in one split."""
         if source.split:
             return np.full(len(contents), self._split_names.index(source.split), np.int64)
@@ -174,7 +174,7 @@ class RecordScatterer:
     def _sample_contents(
         self,
         batch: RecordBatch,
-        source: RecordRange,
+        source: RecordFileRange,
         contents: U64,
         splits: Int64s,
         progress: _ReadProgress,
@@ -209,7 +209,7 @@ def _run_path(base: str, number: int) -> str:
     return f"{base}-{number}.bin"
 
 
-def _input_keys(source: RecordRange, positions: Int64s) -> U64:
+def _input_keys(source: RecordFileRange, positions: Int64s) -> U64:
     """Returns keys that rise with the input: its share that lies before each record.
 
     The decompressed size of a compressed file is not known, so the share of it approaches 1.
@@ -221,7 +221,7 @@ def _input_keys(source: RecordRange, positions: Int64s) -> U64:
     return np.minimum(total * 2.0**64, 2.0**64 - 2048).astype(np.uint64)
 
 
-def _input_ties(source: RecordRange, positions: Int64s) -> U64:
+def _input_ties(source: RecordFileRange, positions: Int64s) -> U64:
     """Returns numbers that rise with the input, where its share is too coarse."""
     return (np.uint64(source.ordinal) << _POSITION_BITS) + positions.astype(np.uint64)
 

@@ -43,7 +43,7 @@ class FeatureFacts:
     Attributes:
       dtype: of its values; "" where no record has one.
       values: how many each record has; -1 where that differs.
-      optional: a record lacks it.
+      optional: a record lacks it, or has it without a type.
     """
 
     dtype: str
@@ -54,8 +54,9 @@ class FeatureFacts:
         """Returns what is known with one more record, None where its type is another."""
         if dtype and self.dtype and dtype != self.dtype:
             return None
-        same = values == self.values
-        return replace(self, dtype=self.dtype or dtype, values=values if same else -1)
+        same = values if values == self.values else -1
+        untyped = not dtype or not self.dtype
+        return FeatureFacts(self.dtype or dtype, same, self.optional or untyped)
 
 
 @dataclass(slots=True)
@@ -101,7 +102,8 @@ class SchemaSurvey:
             self._become_bytes("a record is no tf.Example, or is a SequenceExample")
             self.records += 1
             return
-        self._merge({name: FeatureFacts(*facts) for name, facts in found.items()}, 1)
+        facts = {name: FeatureFacts(*each, optional=not each[0]) for name, each in found.items()}
+        self._merge(facts, 1)
 
     def _become_bytes(self, reason: str) -> None:
         self.form, self.reason = BYTES, self.reason or reason
@@ -122,8 +124,7 @@ class SchemaSurvey:
                 )
                 self.records += records
                 return
-            optional = known.optional or facts.optional
-            self.features[name] = replace(merged, optional=optional)
+            self.features[name] = replace(merged, optional=merged.optional or facts.optional)
         for name in self.features.keys() - others.keys():
             self.features[name] = replace(self.features[name], optional=True)
         self.records += records

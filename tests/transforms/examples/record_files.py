@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from recordmill.records.codec.framing import frame_in_place, scan_records
-from recordmill.transforms.examples.record_source import RecordRange
+from recordmill.transforms.examples.record_source import RecordFileRange
 
 
 def framed(records: Sequence[bytes]) -> bytes:
@@ -40,12 +40,12 @@ def packed(data: bytes, compression: str) -> bytes:
     return zlib.compress(data) if compression == "ZLIB" else data
 
 
-def write_records(path: Path, records: Sequence[bytes], compression: str = "") -> RecordRange:
+def write_records(path: Path, records: Sequence[bytes], compression: str = "") -> RecordFileRange:
     """Writes a TFRecord file; returns what a work item has of it."""
     content = packed(framed(records), compression)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
-    return RecordRange(str(path), path.name, "tfrecord", "", len(content))
+    return RecordFileRange(str(path), path.name, "tfrecord", "", len(content))
 
 
 def _varint(value: int) -> bytes:

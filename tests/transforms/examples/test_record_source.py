@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from recordmill.transforms.dataset.rejects import Reject
 from recordmill.transforms.examples.record_items import cut_record_items, record_files
 from recordmill.transforms.examples.record_source import (
-    RecordRange,
+    RecordFileRange,
     compression_of,
     read_records,
     record_starts,
@@ -21,7 +21,7 @@ from recordmill.transforms.examples.record_source import (
 from .record_files import framed, packed, write_records
 
 
-def contents(source: RecordRange, block_bytes: int = 64) -> tuple[list[bytes], list[Reject]]:
+def contents(source: RecordFileRange, block_bytes: int = 64) -> tuple[list[bytes], list[Reject]]:
     found, rejects = [], []
     for batch in read_records(source, block_bytes):
         data = batch.data.tobytes()
@@ -56,7 +56,7 @@ def test_gzip_of_several_members_is_read_whole(tmp_path: Path) -> None:
     first, second = some_records(20), some_records(20, seed=1)
     path = tmp_path / "two"
     path.write_bytes(packed(framed(first), "GZIP") + packed(framed(second), "GZIP"))
-    source = RecordRange(str(path), "two", "tfrecord", "", path.stat().st_size)
+    source = RecordFileRange(str(path), "two", "tfrecord", "", path.stat().st_size)
     assert contents(source) == (first + second, [])
 
 
@@ -87,7 +87,7 @@ def test_a_cut_file_gives_what_came_before(tmp_path: Path, compression: str) -> 
     records = some_records(60)
     path = tmp_path / "x"
     path.write_bytes(packed(framed(records), compression)[:-30])
-    found, rejects = contents(RecordRange(str(path), "x", "tfrecord", "", path.stat().st_size))
+    found, rejects = contents(RecordFileRange(str(path), "x", "tfrecord", "", path.stat().st_size))
     assert found == records[: len(found)]
     assert len(found) < 60
     assert [reject.reason for reject in rejects] == ["broken_file"]
@@ -96,7 +96,7 @@ def test_a_cut_file_gives_what_came_before(tmp_path: Path, compression: str) -> 
 def test_a_file_of_something_else_is_a_reject(tmp_path: Path) -> None:
     path = tmp_path / "notes"
     path.write_bytes(b"these are no records at all")
-    found, rejects = contents(RecordRange(str(path), "notes", "tfrecord", "", 27))
+    found, rejects = contents(RecordFileRange(str(path), "notes", "tfrecord", "", 27))
     assert (found, [reject.reason for reject in rejects]) == ([], ["broken_file"])
     with pytest.raises(ValueError, match="no TFRecord"):
         compression_of(b"these are no records"[:12])
