@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -57,6 +58,14 @@ def make_inputs(folder: Path, corpus: Path, vocab_file: str) -> None:
     (lists / "train.txt").write_text("".join(f"{number}\n" for number in range(6)))
 
 
+def write_files_of_guides(folder: Path) -> None:
+    """Writes the blocks of Python that begin with a file's name, as `# cleaning.py`."""
+    for page in sorted((ROOT / "docs/guides").glob("*.md")):
+        for code in re.findall(r"^```python\n(# \w+\.py\n.*?)^```$", page.read_text(), _LINES):
+            (folder / code.split()[1]).write_text(code)
+
+
+_LINES = re.MULTILINE | re.DOTALL
 DATASETS = {
     "ds": "text --input=corpus/*.txt --output=ds --vocab_file=vocab.txt --task=bert "
     "--max_seq_length=64 --dupe_factor=2 --splits=train:0.8,validation:0.2 --num_shards=2",
@@ -76,6 +85,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory, corpus: Path, vocab_file:
 
     folder = tmp_path_factory.mktemp("prepared")
     make_inputs(folder, corpus, vocab_file)
+    write_files_of_guides(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         for command in DATASETS.values():
