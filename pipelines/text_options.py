@@ -66,7 +66,7 @@ def add_input_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--text_field",
         default="text",
-        help="The field or column of text in JSONL, CSV, TSV and Parquet.",
+        help="The field or column of the text, in all formats but plain text.",
     )
     group.add_argument(
         "--header", default="first_row", choices=HEADERS,
@@ -115,7 +115,7 @@ def add_text_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument_group("input").add_argument(
         "--split_by", default="",
-        help="A field of JSONL, CSV, TSV or Parquet; documents with the same value share a split.",
+        help="A field of any format but plain text; documents with the same value share a split.",
     )  # fmt: skip
     parser.add_argument_group("input").add_argument(
         "--split_from", default="", metavar="FIELD",

@@ -29,9 +29,14 @@ ALLOWED = {
     "transforms.subwords": (
         "records", "transforms.storage", "transforms.dataset", "transforms.sources",
     ),
+    "transforms.shuffle": ("records", "transforms.storage", "transforms.dataset"),
+    "transforms.examples": (
+        "records", "transforms.storage", "transforms.dataset", "transforms.sources",
+        "transforms.shuffle",
+    ),
     "transforms.text": (
         "records", "transforms.elements", "transforms.storage", "transforms.dataset",
-        "transforms.sources", "transforms.subwords",
+        "transforms.sources", "transforms.subwords", "transforms.shuffle",
     ),
     "transforms.images": (
         "records", "transforms.elements", "transforms.storage", "transforms.dataset",
@@ -43,7 +48,7 @@ ALLOWED = {
     ),
     "transforms.vocabulary": (
         "records", "transforms.storage", "transforms.dataset", "transforms.sources",
-        "transforms.subwords", "transforms.text",
+        "transforms.subwords", "transforms.shuffle", "transforms.text",
     ),
     "pipelines": ("records", "reader", "transforms"),
 }  # fmt: skip

@@ -10,11 +10,11 @@ from .images.build import BuildImageShards as BuildImageShards
 from .images.channel_statistics import AnalyzeImages as AnalyzeImages
 from .images.job import ImageJob as ImageJob
 from .images.stages import build_images as build_images
+from .shuffle.merge_tree import MergeTree as MergeTree
+from .shuffle.regroup import RegroupRuns as RegroupRuns
 from .text.build import BuildShards as BuildShards
 from .text.job import TextJob as TextJob
-from .text.merge_tree import MergeTree as MergeTree
 from .text.objective_spec import ObjectiveSpec as ObjectiveSpec
-from .text.regroup import RegroupRuns as RegroupRuns
 from .text.scatter import ScatterDocuments as ScatterDocuments
 from .text.shard_plan import PlanShards as PlanShards
 from .text.stages import build_text as build_text

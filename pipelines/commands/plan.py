@@ -58,6 +58,7 @@ def make_parser(kind: str) -> Parser:
         help="The price of a worker for an hour, in any currency; without it no cost is estimated.",
     )  # fmt: skip
     {"text": add_text_arguments, "images": add_image_arguments}[kind](parser)
+    parser.add_full_help()
     return parser
 
 

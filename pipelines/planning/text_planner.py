@@ -28,6 +28,7 @@ from recordmill.records.errors import UsageError
 from recordmill.transforms.dataset.labels import LABELS_PATH
 from recordmill.transforms.dataset.shard_counts import count_shards
 from recordmill.transforms.dataset.writable import reason
+from recordmill.transforms.shuffle.merge_tree import MAX_FAN_IN, MergeTree, choose_merge_tree
 from recordmill.transforms.sources.delimited_records import read_first_row
 from recordmill.transforms.sources.document_spec import DocumentSpec
 from recordmill.transforms.sources.item_cutting import cut_work_items
@@ -43,7 +44,6 @@ from recordmill.transforms.text.cleaning.duplicates import DuplicateFiles
 from recordmill.transforms.text.cleaning.unicode_forms import ftfy_version
 from recordmill.transforms.text.descriptions import ShardPlan
 from recordmill.transforms.text.job import TextJob
-from recordmill.transforms.text.merge_tree import MAX_FAN_IN, MergeTree, choose_merge_tree
 from recordmill.transforms.text.stages import build_text
 from recordmill.transforms.text.tokenizer_files import read_tokenizer
 

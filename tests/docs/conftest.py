@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from PIL import Image
 
@@ -30,6 +32,20 @@ def _picture(path: Path, seed: int, *, form: str = "RGB") -> None:
     image.save(path)
 
 
+def _save_dataset(folder: Path, texts: list[str]) -> None:
+    """Writes what `save_to_disk` of Hugging Face's datasets writes of two splits."""
+    for split in ("train", "validation"):
+        (folder / split).mkdir(parents=True)
+        table = pa.table({"text": texts})
+        name = "data-00000-of-00001.arrow"
+        with pa.ipc.new_stream(folder / split / name, table.schema) as writer:
+            writer.write_table(table)
+        (folder / split / "state.json").write_text(
+            json.dumps({"_data_files": [{"filename": name}]})
+        )
+    (folder / "dataset_dict.json").write_text('{"splits": ["train", "validation"]}')
+
+
 def make_inputs(folder: Path, corpus: Path, vocab_file: str) -> None:
     """Makes the corpus, the vocabulary and the images that the documentation names."""
     for name in ("corpus", "books"):
@@ -45,6 +61,7 @@ def make_inputs(folder: Path, corpus: Path, vocab_file: str) -> None:
     ]
     for name in ("reviews.csv", "pairs.csv"):
         (folder / name).write_text("\n".join(["id,label,text,hypothesis", *rows]) + "\n")
+    _save_dataset(folder / "saved_dataset", rows)
     for number in range(6):
         for seed, name in enumerate(CLASSES):
             _picture(folder / "photos" / name / f"{number}.jpg", 2 * number + seed)

@@ -14,7 +14,7 @@ from recordmill.pipelines.command_line import main
 from recordmill.pipelines.planning import plan_job
 from recordmill.transforms.dataset import commit, shard_writer
 from recordmill.transforms.dataset.run_state import MARKER, Marker
-from recordmill.transforms.text.run_files import RunFileInfo
+from recordmill.transforms.shuffle.run_files import RunFileInfo
 
 from .conftest import Written
 from .jobs import manifest, shard_bytes

@@ -85,7 +85,7 @@ ROWS = (
     Row(
         "--text_field=other",
         (MLM, JSONL),
-        (((TEXT,), "--text_field=other is for JSON, CSV, TSV and Parquet, and"),),
+        (((TEXT,), "--text_field=other is for formats with fields, and"),),
     ),
     Row(
         "--header=none",
@@ -239,7 +239,7 @@ ROWS = (
                 "--keep_fields has no meaning with --allow_cross_document_examples",
             ),
             ((TOKENS, JSONL), "--keep_fields needs --record_type=example for --task=mlm_tokens"),
-            ((MLM, TEXT), "--keep_fields needs fields: JSONL, CSV, TSV or Parquet"),
+            ((MLM, TEXT), "--keep_fields needs fields, as JSONL, CSV and Parquet have"),
             ((MLM, CSV), "--keep_fields must be a column of"),
         ),
     ),

@@ -31,7 +31,7 @@ class DocumentSpec:
         plain text is one.
       encoding: of the files; a BOM is dropped.
       encoding_errors: "strict" rejects a line with invalid bytes, "replace" puts U+FFFD there.
-      text_field: of JSONL, CSV, TSV and Parquet.
+      text_field: of all formats but plain text.
       split_by: the field whose value decides the split; "" is the text itself.
       header: "first_row" of CSV and TSV has the names of the columns, or there are "none".
       columns: the names of the columns where the files have none.

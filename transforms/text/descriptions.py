@@ -1,32 +1,19 @@
-"""The small JSON files of a text job, which describe run files and shards.
-
-Stages exchange numbers only; a stage reads what the one before wrote from these files. A file that
-is there, and has the token of the run, says that its work is done.
-"""
+"""The small JSON files of a text job, which describe what scatter did and the plan of shards."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypedDict
 
 from recordmill.records.typed_json import Count, Uint32, convert
 from recordmill.transforms.dataset.content_sample import ContentSample
-from recordmill.transforms.text.run_files import RunFileInfo
-
-
-class RunFileDescription(TypedDict):
-    """A run file, as descriptions on disk have it."""
-
-    name: str
-    tail: tuple[Count, Count]
-    splits: Count
-
-
-class RunFilesDescription(TypedDict):
-    """The description of a work item of regroup, on disk; that of scatter has more."""
-
-    runs: list[RunFileDescription]
+from recordmill.transforms.shuffle.descriptions import (
+    RunFilesDescription,
+    run_files_from_json,
+    run_files_to_json,
+)
+from recordmill.transforms.shuffle.run_files import RunFileInfo
 
 
 class _OlderScatterDescription(RunFilesDescription):
@@ -80,17 +67,6 @@ class ShardPlanDescription(_OlderShardsDescription, total=False):
     shared_contents: list[dict[str, Any]]
     dropped: dict[str, list[Count]]
     dropped_files: dict[str, tuple[Count, Uint32]]
-
-
-def run_files_to_json(runs: Sequence[RunFileInfo]) -> dict[str, Any]:
-    """Returns the description of a work item of regroup: the run files that it wrote."""
-    return {"runs": [run.to_json() for run in runs]}
-
-
-def run_files_from_json(content: Mapping[str, Any], folder: str) -> tuple[RunFileInfo, ...]:
-    """Returns the run files of a description in a folder, of scatter or of regroup."""
-    typed = convert(content, RunFilesDescription)
-    return tuple(RunFileInfo.from_json(run, folder) for run in typed["runs"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,7 @@ from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.dataset.labels import check_class_count
 from recordmill.transforms.dataset.rejects import write_rejects
 from recordmill.transforms.dataset.splits import choose_splits
+from recordmill.transforms.shuffle.run_files import RunFileInfo, histogram, write_run_file
 from recordmill.transforms.sources.changes import reading
 from recordmill.transforms.sources.document_batch import DocumentBatch
 from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentLimits
@@ -37,7 +38,7 @@ from recordmill.transforms.sources.mapped_documents import (
 from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.sources.work_plan import read_work_item
 from recordmill.transforms.text.chunk_fields import ChunkFields
-from recordmill.transforms.text.chunk_records import id_words
+from recordmill.transforms.text.chunk_records import id_words, sorted_records
 from recordmill.transforms.text.chunks import (
     CHUNK_PURPOSE,
     ChunkCutter,
@@ -52,7 +53,6 @@ from recordmill.transforms.text.cleaning.unicode_forms import LineNormalizer
 from recordmill.transforms.text.descriptions import ScatterResult
 from recordmill.transforms.text.examples import Objective
 from recordmill.transforms.text.job import TextJob
-from recordmill.transforms.text.run_files import RunFileInfo, histogram, write_run_file
 
 _SPOOL_BYTES = 1 << 22
 
@@ -193,9 +193,8 @@ class Scatterer:
         ]
         path = f"{self._job.run_path(0, progress.number)}-{len(progress.runs)}.bin"
         token = self._job.workspace.token
-        progress.runs.append(
-            write_run_file(path, splits, histograms, words_per_id=self._words_per_id, token=token)
-        )
+        records = (sorted_records(chunks, self._words_per_id) for chunks in splits)
+        progress.runs.append(write_run_file(path, records, histograms, token=token))
         progress.held_tokens = 0
 
     def _write_rejects(self, progress: _Progress) -> tuple[int, int]:
