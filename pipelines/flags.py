@@ -86,7 +86,15 @@ class TextInputFlags(InputFlags):
 
 
 @dataclass(frozen=True)
-class TextFlags(TextInputFlags, JobFlags):
+class MapFlags(Flags):
+    """Of `add_map_arguments`."""
+
+    map: list[str] | None
+    map_errors: str
+
+
+@dataclass(frozen=True)
+class TextFlags(TextInputFlags, JobFlags, MapFlags):
     """Of `recordmill text`."""
 
     do_lower_case: bool

@@ -82,7 +82,7 @@ _JOB_PAGES = {
                 ("--input=GLOB", "files, local or gs://…; train=GLOB names a split"),
                 ("--input_format=FORMAT", ""),
                 ("--documents=WHAT", ""),
-                ("--text_field=NAME", "of JSONL, CSV, TSV and Parquet"),
+                ("--text_field=NAME", "the field or column of the text"),
                 ("--do_lower_case", "and strip accents; must fit the vocabulary"),
             ),
             "Examples": (
@@ -155,7 +155,7 @@ _JOB_PAGES = {
             "Input": (
                 ("--input=GLOB", "files, local or gs://…"),
                 ("--input_format=FORMAT", ""),
-                ("--text_field=NAME", "of JSONL, CSV, TSV and Parquet"),
+                ("--text_field=NAME", "the field or column of the text"),
                 ("--do_lower_case", "true for wordpiece, else false"),
             ),
             "Vocabulary": (
