@@ -66,6 +66,11 @@ class TextJob(ShuffleJob):
             copied = ("train" if "train" in names else names[0],)
         return tuple(self.objective.copies if name in copied else 1 for name in names)
 
+    @property
+    def drops(self) -> bool:
+        """Whether documents may be dropped at all."""
+        return self.clean.drops or bool(self.map)
+
     def load_objectives(self, classes: tuple[str, ...] = ()) -> list[Objective]:
         """Returns the objective of each split, with the copies that the split gets.
 
@@ -203,6 +208,7 @@ class _TextStatistics(JobStatistics):
 
     def summarize(self) -> JobSummary:
         read, used = self._plan.documents_read, self._plan.documents_used
+        added = self._plan.documents_added
         dropped = {reason: sum(counts) for reason, counts in self._plan.dropped.items()}
         classes = self._plan.classes
         return JobSummary(
@@ -210,8 +216,9 @@ class _TextStatistics(JobStatistics):
             counts={
                 "documents_read": read,
                 "documents_written": used,
-                "documents_without_tokens": read - used - sum(dropped.values()),
-                **({"dropped": dropped} if self._job.clean.drops else {}),
+                **({"documents_added": added} if self._job.map else {}),
+                "documents_without_tokens": read + added - used - sum(dropped.values()),
+                **({"dropped": dropped} if self._job.drops else {}),
                 "rejected": self._plan.rejected,
                 "examples": self._examples.total(),
             },
@@ -245,7 +252,7 @@ class _TextStatistics(JobStatistics):
         """Returns the documents of a split that were dropped, by reason."""
         position = list(self._copies).index(split)
         counts = {reason: n[position] for reason, n in self._plan.dropped.items() if n[position]}
-        return {"dropped": counts} if self._job.clean.drops else {}
+        return {"dropped": counts} if self._job.drops else {}
 
 
 def summarize_examples(
