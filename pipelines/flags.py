@@ -86,7 +86,15 @@ class TextInputFlags(InputFlags):
 
 
 @dataclass(frozen=True)
-class TextFlags(TextInputFlags, JobFlags):
+class MapFlags(Flags):
+    """Of `add_map_arguments`."""
+
+    map: list[str] | None
+    map_errors: str
+
+
+@dataclass(frozen=True)
+class TextFlags(TextInputFlags, JobFlags, MapFlags):
     """Of `recordmill text`."""
 
     do_lower_case: bool
@@ -145,6 +153,17 @@ class TextFlags(TextInputFlags, JobFlags):
     decoder_start_id: int | None
     sentence_order: bool
     no_nsp: bool
+
+
+@dataclass(frozen=True)
+class ExamplesFlags(JobFlags):
+    """Of `recordmill examples`."""
+
+    splits: str
+    allow_outside: list[str] | None
+    weights: str
+    order: str
+    deduplicate: bool
 
 
 @dataclass(frozen=True)

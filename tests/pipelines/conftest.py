@@ -65,7 +65,7 @@ def small(request: pytest.FixtureRequest, written: Callable[[str, str], Written]
     return written(request.param, "small")
 
 
-@pytest.fixture(scope="session", params=["text", "images"])
+@pytest.fixture(scope="session", params=["text", "images", "examples"])
 def big(request: pytest.FixtureRequest, written: Callable[[str, str], Written]) -> Written:
     return written(request.param, "big")
 

@@ -17,8 +17,10 @@ import numpy as np
 import pytest
 
 from recordmill.pipelines.command_line import main
+from recordmill.records.codec.encoding import Ragged, Strings, encode_batch
 from recordmill.records.codec.framing import scan_records
 from recordmill.records.errors import RunError
+from recordmill.records.schema import Feature, Schema
 from recordmill.transforms.storage import files
 
 from ..conftest import bert_text, make_documents, make_vocabulary
@@ -167,6 +169,37 @@ IMAGES = JobCase(
 )  # fmt: skip
 
 
+def _fill_examples(folder: Path, times: int) -> None:
+    folder.mkdir(exist_ok=True)
+    rng = np.random.default_rng(7)
+    for i in range(3):
+        count = 300 * times
+        schema = Schema((
+            Feature("id", "int64", (), "number"), Feature("ids", "int64", (16,), "tokens"),
+            Feature("weights", "float32", (None,), "any number of them"),
+            Feature("text", "bytes", (), "a string"),
+        ))  # fmt: skip
+        splits = np.cumsum([0, *(k % 3 for k in range(count))]).astype(np.int64)
+        batch = encode_batch(schema, {
+            "id": np.arange(i * count, (i + 1) * count),
+            "ids": rng.integers(0, 30_000, (count, 16)),
+            "weights": Ragged(np.ones(splits[-1], np.float32), splits),
+            "text": Strings.from_list([b"word " * int(n) for n in rng.integers(1, 90, count)]),
+        })  # fmt: skip
+        (folder / f"part-{i}.tfrecord").write_bytes(batch.buffer.tobytes())
+
+
+EXAMPLES = JobCase(
+    "examples",
+    "examples",
+    _fill_examples,
+    "*.tfrecord",
+    ("--num_shards=5", _SPLITS),
+    ("--num_shards=2",),
+    ("--num_shards=12",),
+)
+
+
 def _language_case(name: str, *flags: str, copies: bool) -> JobCase:
     own = ("--tokenizer={folder}/tokenizer.json", "--max_seq_length=64", *flags)
     return JobCase(
@@ -188,7 +221,7 @@ LANGUAGE = (
         "--use_segment_ids", "--use_position_id", copies=True,
     ),
 )  # fmt: skip
-CASES = {case.name: case for case in (TEXT, IMAGES, *LANGUAGE)}
+CASES = {case.name: case for case in (TEXT, IMAGES, EXAMPLES, *LANGUAGE)}
 # For fixtures: what holds for text holds for language models too; `make slow` looks.
 EVERY_CASE = [
     pytest.param(name, marks=[pytest.mark.slow] if case in LANGUAGE else [])

@@ -86,7 +86,12 @@ def _killed(big: Written, output: Path, seed: int) -> None:
     assert not (output / "_tmp").exists()
 
 
-_SEEDS = {"text": range(10), "images": range(4), **{case.name: range(2) for case in LANGUAGE}}
+_SEEDS = {
+    "text": range(10),
+    "images": range(4),
+    "examples": range(4),
+    **{case.name: range(2) for case in LANGUAGE},
+}
 
 
 @pytest.mark.slow
