@@ -154,7 +154,7 @@ class TextFlags(TextInputFlags, JobFlags, MapFlags):
 
 
 @dataclass(frozen=True)
-class ImageFlags(JobFlags):
+class ImageFlags(JobFlags, MapFlags):
     """Of `recordmill images`; --splits is None where it is not given."""
 
     splits: str | None
