@@ -154,6 +154,17 @@ class TextFlags(TextInputFlags, JobFlags, MapFlags):
 
 
 @dataclass(frozen=True)
+class ExamplesFlags(JobFlags):
+    """Of `recordmill examples`."""
+
+    splits: str
+    allow_outside: list[str] | None
+    weights: str
+    order: str
+    deduplicate: bool
+
+
+@dataclass(frozen=True)
 class ImageFlags(JobFlags, MapFlags):
     """Of `recordmill images`; --splits is None where it is not given."""
 

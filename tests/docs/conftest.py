@@ -15,6 +15,8 @@ from PIL import Image
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "docs" / "generate"), str(Path(__file__).parent)]
 
+from ..transforms.examples.record_files import example, write_records  # noqa: E402
+
 CLASSES = ("cat", "dog")
 _VOC = """<annotation><filename>{name}.jpg</filename><size><width>48</width><height>32</height>
 <depth>3</depth></size><object><name>cat</name><bndbox><xmin>4</xmin><ymin>4</ymin><xmax>30</xmax>
@@ -70,6 +72,8 @@ def make_inputs(folder: Path, corpus: Path, vocab_file: str) -> None:
         (folder / f"VOC2012/Annotations/{number}.xml").write_text(_VOC.format(name=number))
         _picture(folder / "data/images" / f"{number}.jpg", number)
         _picture(folder / "data/masks" / f"{number}.png", number, form="L")
+    for name, compression in (("old/a.tfrecord.gz", "GZIP"), ("more/b.tfrecord", "")):
+        write_records(folder / name, [example(id=number) for number in range(90)], compression)
     lists = folder / "VOC2012/ImageSets/Main"
     lists.mkdir(parents=True)
     (lists / "train.txt").write_text("".join(f"{number}\n" for number in range(6)))

@@ -26,6 +26,9 @@ REASONS = {
     "line_too_long": "the record is longer than 64 MiB",
     "document_too_long": "the document has more text than --max_document_bytes",
     "broken_file": "the file ends too early or is damaged; what came before is used",
+    # records
+    "broken_record": "the checksum of the record's data does not fit; the records behind it are "
+    "used",
     # text and images
     "map_error": "a function of --map raised an error; see --map_errors",
     "outside_input": "a link or an annotation leads outside of the input; see --allow_outside",
