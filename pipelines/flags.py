@@ -167,7 +167,7 @@ class ExamplesFlags(JobFlags):
 
 
 @dataclass(frozen=True)
-class ImageFlags(JobFlags):
+class ImageFlags(JobFlags, MapFlags):
     """Of `recordmill images`; --splits is None where it is not given."""
 
     splits: str | None

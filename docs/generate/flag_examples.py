@@ -9,6 +9,8 @@ from __future__ import annotations
 # Command (the last word of it, or "" for all) -> name of the flag -> example.
 EXAMPLES: dict[str, dict[str, str]] = {
     "": {
+        "map": "--map=cleaning.py:clean",
+        "map_errors": "--map_errors=fail",
         "input": "--input='corpus/*.txt'",
         "output": "--output=gs://bucket/ds",
         "overwrite": "--overwrite",
@@ -55,8 +57,6 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "label_field": "--label_field=sentiment",
         "labels": "--labels=number",
         "keep_fields": "--keep_fields=id,url,year:int",
-        "map": "--map=cleaning.py:clean",
-        "map_errors": "--map_errors=fail",
         "normalize": "--normalize=nfkc",
         "min_tokens": "--min_tokens=50",
         "max_tokens": "--max_tokens=100000",
