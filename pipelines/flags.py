@@ -88,7 +88,15 @@ class TextInputFlags(InputFlags):
 
 
 @dataclass(frozen=True)
-class TextFlags(TextInputFlags, JobFlags):
+class MapFlags(Flags):
+    """Of `add_map_arguments`."""
+
+    map: list[str] | None
+    map_errors: str
+
+
+@dataclass(frozen=True)
+class TextFlags(TextInputFlags, JobFlags, MapFlags):
     """Of `recordmill text`."""
 
     do_lower_case: bool
@@ -143,12 +151,25 @@ class TextFlags(TextInputFlags, JobFlags):
     mean_noise_span_length: float
     denoisers: str
     first_sentinel_id: int | None
+    mode_tokens: str
+    decoder_start_id: int | None
     sentence_order: bool
     no_nsp: bool
 
 
 @dataclass(frozen=True)
-class ImageFlags(JobFlags):
+class ExamplesFlags(JobFlags):
+    """Of `recordmill examples`."""
+
+    splits: str
+    allow_outside: list[str] | None
+    weights: str
+    order: str
+    deduplicate: bool
+
+
+@dataclass(frozen=True)
+class ImageFlags(JobFlags, MapFlags):
     """Of `recordmill images`; --splits is None where it is not given."""
 
     splits: str | None

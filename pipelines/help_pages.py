@@ -18,8 +18,9 @@ COMMAND_GROUPS = {
     "Make a dataset": {
         "text": "raw text to tokenized, masked, sharded TFRecords",
         "images": "images, with labels, boxes or masks, to sharded TFRecords",
+        "examples": "existing TFRecords: shuffled, resharded, merged, deduplicated",
         "vocab": "a vocabulary from text: WordPiece, BPE or Unigram",
-        "plan": "estimate what text or images does, takes and costs; write nothing",
+        "plan": "estimate what such a job does, takes and costs; write nothing",
     },
     "Look into one": {
         "inspect": "show what a dataset is, and some of its records",
@@ -129,6 +130,24 @@ _JOB_PAGES = {
             "  --resize=crop --splits=train:0.9,validation:0.1",
         ),
         "recordmill plan images: an estimate",
+    ),
+    "examples": HelpPage(
+        "examples --input=GLOB --output=DIR [flags]",
+        {
+            "Input": (
+                ("--input=GLOB", "TFRecords of any tool; train=GLOB names a split"),
+                ("--weights=W,…", "of each glob: 2 is twice, 0.5 a half of the records"),
+            ),
+            "Records": (
+                ("--order=ORDER", ""),
+                ("--deduplicate", "leave out records that are there twice"),
+                ("--random_seed=N", "of the order"),
+            ),
+            "Output": _OUTPUT,
+            "Run": _RUN,
+        },
+        ("recordmill examples --input='old/*.tfrecord.gz' --output=new --num_shards=256",),
+        "recordmill plan examples: an estimate",
     ),
     "vocab": HelpPage(
         "vocab --input=GLOB --output=FILE [flags]",

@@ -16,6 +16,9 @@ Kind = Literal["values", "image", "pixels", "classes", "boxes", "text"]
 
 _TFDS = "tensorflow_datasets.core.features."
 _TFDS_DTYPE = {"int64": "int64", "float32": "float32", "bytes": "object"}
+# Columns of MaxText, whose TFDS pipeline takes no int64; TFDS casts to what it is told here.
+_TOKENS = {f"{side}{part}" for side in ("inputs", "targets")
+           for part in ("", "_segmentation", "_position")}  # fmt: skip
 OBJECTS = "objects"
 _MOST_VALUES = 1 << 31  # a message of protobuf has fewer bytes
 
@@ -35,6 +38,7 @@ class Feature:
         "text" UTF-8.
       image_shape: `(height, width, channels)` of images and pixels, None where it varies.
       classes: the names of class 0, 1, …
+      optional: a record may lack it, which is read as no values.
 
     Raises:
       ValueError: the shape does not fit the kind.
@@ -48,6 +52,7 @@ class Feature:
     kind: Kind = "values"
     image_shape: tuple[int | None, ...] = ()
     classes: tuple[str, ...] = ()
+    optional: bool = False
 
     def __post_init__(self) -> None:
         if not self.name or not self.name.isprintable():
@@ -208,4 +213,6 @@ def _tfds_value(feature: Feature, shape: tuple[int | None, ...]) -> dict[str, An
         return {"pythonClassName": _TFDS + "text_feature.Text", "text": {}}
     if feature.kind == "pixels" and None not in feature.image_shape:
         return _tfds_tensor("uint8", feature.image_shape, "bytes")
+    if feature.dtype == "int64" and feature.name in _TOKENS:
+        return _tfds_tensor("int32", shape, "none")
     return _tfds_tensor(_TFDS_DTYPE[feature.dtype], shape, "none")

@@ -9,6 +9,8 @@ from __future__ import annotations
 # Command (the last word of it, or "" for all) -> name of the flag -> example.
 EXAMPLES: dict[str, dict[str, str]] = {
     "": {
+        "map": "--map=cleaning.py:clean",
+        "map_errors": "--map_errors=fail",
         "input": "--input='corpus/*.txt'",
         "output": "--output=gs://bucket/ds",
         "overwrite": "--overwrite",
@@ -96,6 +98,8 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "mean_noise_span_length": "--mean_noise_span_length=3",
         "denoisers": "--denoisers=0.15:3:0.5,0.5:32:0.5",
         "first_sentinel_id": "--first_sentinel_id=32099",
+        "mode_tokens": "--mode_tokens='[R],[S],[X]'",
+        "decoder_start_id": "--decoder_start_id=0",
         "sentence_order": "--sentence_order",
         "no_nsp": "--no_nsp",
     },
@@ -149,6 +153,12 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "keep_original": "--keep_original",
         "write_augmentations": "--write_augmentations",
         "min_visible": "--min_visible=0.3",
+    },
+    "examples": {
+        "input": "--input='old/*.tfrecord.gz'",
+        "weights": "--weights=2,0.5",
+        "order": "--order=input",
+        "deduplicate": "--deduplicate",
     },
     "vocab": {
         "encoding": "--encoding=latin-1",

@@ -25,7 +25,7 @@ def test_help_lists_the_commands(arguments: list[str], capsys: pytest.CaptureFix
     assert main(arguments) == 0
     text = capsys.readouterr().out
     assert text.startswith("usage: recordmill COMMAND")
-    for name in ("text", "images", "vocab", "plan", "bench", "verify", "doctor"):
+    for name in ("text", "images", "examples", "vocab", "plan", "bench", "verify", "doctor"):
         assert f"  {name} " in text
 
 
@@ -66,9 +66,9 @@ def test_help_of_plan_names_the_jobs(
 
 def test_plan_of_what(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan"]) == 2
-    assert "must be one of images, text, got ''" in capsys.readouterr().err
+    assert "must be one of examples, images, text, got ''" in capsys.readouterr().err
     assert main(["plan", "txt"]) == 2
-    assert "must be one of images, text, got 'txt'" in capsys.readouterr().err
+    assert "must be one of examples, images, text, got 'txt'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["bench", "verify", "doctor", "inspect", "completion"])

@@ -20,7 +20,7 @@ from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.storage import files
 
 from .conftest import Written
-from .jobs import manifest, shard_bytes, unpublished
+from .jobs import manifest, shard_bytes, shuffle_listings, unpublished
 
 
 class TestSameBytes:
@@ -41,6 +41,14 @@ class TestSameBytes:
     def test_replayed_bundles(self, small: Written, tmp_path: Path) -> None:
         flags = (*small.flags, "--direct_runner_bundle_repeat=2")
         assert small.case.run(small.source, tmp_path / "ds", *flags) == 0
+        assert shard_bytes(tmp_path / "ds") == small.shards
+
+    def test_files_in_another_order(
+        self, small: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        listed = shuffle_listings(monkeypatch)
+        assert small.case.run(small.source, tmp_path / "ds") == 0
+        assert str(small.source) in listed
         assert shard_bytes(tmp_path / "ds") == small.shards
 
     def test_another_place_and_temp_dir(self, small: Written, tmp_path: Path) -> None:
@@ -311,7 +319,7 @@ def test_second_run_at_once_is_refused(
 def test_temporary_files_of_a_run_that_failed_are_replaced(small: Written, tmp_path: Path) -> None:
     output, case = tmp_path / "ds", small.case
     broken = Path(shutil.copytree(small.source, tmp_path / "input"))
-    victim = sorted(broken.glob(case.pattern))[0]
+    victim = sorted(broken.glob(case.pattern))[-1]
     victim.write_bytes(b"\xff\xfe\xfd\n" * 100)
     assert case.run(broken, output) == 1
     assert case.run(small.source, output) == 2
@@ -323,7 +331,7 @@ def test_temporary_files_of_a_run_that_failed_are_replaced(small: Written, tmp_p
 def test_overwrite_after_too_many_rejects_begins_anew(small: Written, tmp_path: Path) -> None:
     output, case = tmp_path / "ds", small.case
     source = Path(shutil.copytree(small.source, tmp_path / "input"))
-    victim = sorted(source.glob(case.pattern))[0]
+    victim = sorted(source.glob(case.pattern))[-1]
     whole = victim.read_bytes()
     stamp: Any = victim.stat()
     victim.write_bytes(b"\xff" * len(whole))

@@ -259,6 +259,13 @@ ROWS = (
             ((MLM, CSV), "--keep_fields must be a column of"),
         ),
     ),
+    Row("--map={folder}/functions.py:shorter", (MLM,)),
+    Row(
+        "--map_errors=fail",
+        (MLM, "--map={folder}/functions.py:shorter"),
+        (((MLM,), "--map_errors=fail has no effect without --map"),),
+        outcome="status",
+    ),
     Row("--normalize=nfkc", (MLM, "--input={folder}/wide.txt")),
     Row("--min_tokens=20"),
     Row("--max_tokens=100"),
@@ -328,6 +335,15 @@ ROWS = (
     Row("--mean_noise_span_length=5", (T5,), for_tasks("mean_noise_span_length", "gpt", "ul2")),
     Row("--denoisers=0.15:3:1,0.5:8:1", ("--task=ul2",), for_tasks("denoisers", "gpt", "t5")),
     Row("--first_sentinel_id=500", (T5,), for_tasks("first_sentinel_id", "gpt", "t5_tokens")),
+    Row("--mode_tokens=5,6,7", ("--task=ul2",), for_tasks("mode_tokens", "gpt", "t5")),
+    Row(
+        "--decoder_start_id=9",
+        (T5, "--format=cerebras"),
+        (
+            *for_tasks("decoder_start_id", "gpt", "t5_tokens"),
+            ((T5,), "--decoder_start_id has no effect without --format=cerebras"),
+        ),
+    ),
     Row("--sentence_order", (BERT,), for_tasks("sentence_order", "mlm", "gpt")),
     Row(
         "--no_nsp",
@@ -398,6 +414,10 @@ def folder(shared_folder: SharedFolder) -> Path:
         lines = [" ".join(sentences) for sentences in documents]
         (folder / "corpus.txt").write_text(bert_text(documents), encoding="utf-8")
         (folder / "other.txt").write_text(bert_text(documents[:30]), encoding="utf-8")
+        (folder / "functions.py").write_text(
+            "def shorter(document):\n    return type(document)(document.text[:100])\n"
+            "def raises(document):\n    raise ValueError('no')\n"
+        )
         wide = "\n\n".join("the \uff50\uff45\uff4e of the man" for _ in range(40))
         (folder / "wide.txt").write_text(wide, encoding="utf-8")
         halves = [line[: len(line) // 2] for line in lines[:20]]
@@ -508,6 +528,13 @@ def test_a_file_that_unpacks_to_far_too_much_is_rejected(runner: Runner) -> None
     dense = "--input={folder}/dense.txt.gz"
     assert runner.run(MLM, dense)["status"] == 1
     assert runner.run(MLM, dense, "--max_compression_ratio=2000")["status"] == 0
+
+
+def test_errors_of_functions_are_rejects_or_end_the_run(runner: Runner) -> None:
+    flags = (MLM, "--map={folder}/functions.py:shorter")
+    assert runner.run(*flags)["status"] == runner.run(*flags, "--map_errors=fail")["status"] == 0
+    raises = (MLM, "--map={folder}/functions.py:raises", "--max_rejected=1")
+    assert runner.run(*raises, "--map_errors=fail")["status"] == 1
 
 
 def test_warnings_decide_whether_a_run_fails(runner: Runner) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from recordmill.records.arrays import Bytes, Int64s
 from recordmill.records.errors import UsageError, one_of
 from recordmill.records.schema import Schema
+from recordmill.records.seqio_metadata import token_statistics
 from recordmill.records.typed_json import Count
 from recordmill.transforms.dataset.job import Job, JobStatistics, JobSummary
 from recordmill.transforms.dataset.labels import LABELS_PATH, labels_file
@@ -26,6 +27,7 @@ from recordmill.transforms.text.chunk_records import decode_chunks, id_words, so
 from recordmill.transforms.text.cleaning.clean_spec import CleanSpec
 from recordmill.transforms.text.descriptions import ScatterResult, ShardPlan
 from recordmill.transforms.text.examples import Objective
+from recordmill.transforms.text.feature_tokens import larger
 from recordmill.transforms.text.objective_spec import LANGUAGE_OBJECTIVES, ObjectiveSpec
 from recordmill.transforms.text.tokenizer_files import load_tokenizer
 
@@ -66,6 +68,11 @@ class TextJob(ShuffleJob):
             copied = ("train" if "train" in names else names[0],)
         return tuple(self.objective.copies if name in copied else 1 for name in names)
 
+    @property
+    def drops(self) -> bool:
+        """Whether documents may be dropped at all."""
+        return self.clean.drops or bool(self.map)
+
     def load_objectives(self, classes: tuple[str, ...] = ()) -> list[Objective]:
         """Returns the objective of each split, with the copies that the split gets.
 
@@ -92,6 +99,12 @@ class TextJob(ShuffleJob):
             del options["objective"]["classify"]
         if self.objective.name not in LANGUAGE_OBJECTIVES:
             del options["objective"]["language"]
+        else:
+            language = options["objective"]["language"]
+            if language["decoder_start_id"] is None:
+                del language["decoder_start_id"]
+            if not language["corruption"]["mode_tokens"]:
+                del language["corruption"]["mode_tokens"]
         if self.objective.packing == "none":
             del options["objective"]["packing"]
         if self.objective.pair.second_segment == "next":
@@ -178,6 +191,8 @@ class _ShardStatistics(_OlderStatistics, total=False):
     """The statistics of a shard, on disk."""
 
     classes: dict[str, Count]
+    feature_tokens: dict[str, Count]
+    most_tokens: dict[str, Count]
 
 
 class _TextStatistics(JobStatistics):
@@ -192,6 +207,8 @@ class _TextStatistics(JobStatistics):
         self._counts: dict[str, Counter[str]] = {}
         self._classes: dict[str, Counter[str]] = {}
         self._lengths: dict[str, Int64s] = {}
+        self._tokens: dict[str, Counter[str]] = {}
+        self._most_tokens: dict[str, dict[str, int]] = {}
 
     def add(self, split: str, records: int, statistics: dict[str, Any]) -> None:
         statistics = typed_statistics(statistics, _ShardStatistics)
@@ -200,9 +217,13 @@ class _TextStatistics(JobStatistics):
         self._classes.setdefault(split, Counter()).update(statistics.get("classes", {}))
         before = self._lengths.get(split, np.zeros(0, np.int64))
         self._lengths[split] = add_counts(before, np.array(statistics["lengths"], np.int64))
+        self._tokens.setdefault(split, Counter()).update(statistics.get("feature_tokens", {}))
+        most = self._most_tokens.get(split, {})
+        self._most_tokens[split] = larger(most, statistics.get("most_tokens", {}))
 
     def summarize(self) -> JobSummary:
         read, used = self._plan.documents_read, self._plan.documents_used
+        added = self._plan.documents_added
         dropped = {reason: sum(counts) for reason, counts in self._plan.dropped.items()}
         classes = self._plan.classes
         return JobSummary(
@@ -210,8 +231,9 @@ class _TextStatistics(JobStatistics):
             counts={
                 "documents_read": read,
                 "documents_written": used,
-                "documents_without_tokens": read - used - sum(dropped.values()),
-                **({"dropped": dropped} if self._job.clean.drops else {}),
+                **({"documents_added": added} if self._job.map else {}),
+                "documents_without_tokens": read + added - used - sum(dropped.values()),
+                **({"dropped": dropped} if self._job.drops else {}),
                 "rejected": self._plan.rejected,
                 "examples": self._examples.total(),
             },
@@ -239,13 +261,23 @@ class _TextStatistics(JobStatistics):
             },
             padded_length=self._job.objective.padded_length,
             packed_tokens=self._job.objective.packed_tokens,
-        ) | {"copies": self._copies[split], **self._dropped(split)}
+        ) | {
+            "copies": self._copies[split], **self._dropped(split), **self._feature_tokens(split)
+        }  # fmt: skip
+
+    def _feature_tokens(self, split: str) -> dict[str, int]:
+        """Returns the tokens of features under seqio's names, where they were counted."""
+        found = {}
+        for feature, most in self._most_tokens[split].items():
+            of_all, of_one = token_statistics(feature)
+            found |= {of_all: self._tokens[split][feature], of_one: most}
+        return found
 
     def _dropped(self, split: str) -> dict[str, Any]:
         """Returns the documents of a split that were dropped, by reason."""
         position = list(self._copies).index(split)
         counts = {reason: n[position] for reason, n in self._plan.dropped.items() if n[position]}
-        return {"dropped": counts} if self._job.clean.drops else {}
+        return {"dropped": counts} if self._job.drops else {}
 
 
 def summarize_examples(

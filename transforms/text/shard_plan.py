@@ -75,6 +75,7 @@ class _Totals:
         self.tokens = [0] * splits
         self.documents_read = 0
         self.documents_used = 0
+        self.documents_added = 0
         self.rejected: Counter[str] = Counter()
         self.labels: set[str] = set()
         self.contents: dict[str, ContentSample] = {}
@@ -88,6 +89,7 @@ class _Totals:
             self.tokens[split] += tokens
         self.documents_read += result.documents_read
         self.documents_used += result.documents_used
+        self.documents_added += result.documents_added
         self.rejected.update(result.rejected)
         self.labels.update(result.labels)
         for name, sample in result.contents.items():
@@ -135,6 +137,7 @@ def _decide(job: TextJob, totals: _Totals, split_bytes: list[int]) -> ShardPlan:
         shared_contents=tuple(shared_contents(totals.contents, "documents")),
         dropped=totals.dropped,
         dropped_files=totals.dropped_files,
+        documents_added=totals.documents_added,
     )
 
 
