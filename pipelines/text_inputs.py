@@ -80,6 +80,15 @@ def split_patterns(options: InputFlags) -> tuple[list[str], list[str]]:
     return patterns, splits
 
 
+def add_bert_arguments(group: FlagGroup) -> None:
+    """Adds the flags of google-research/bert's own command line."""
+    group.add_argument("--input_file", help="BERT's name of --input: a comma list of globs.")
+    group.add_argument(
+        "--output_file",
+        help="BERT's name of --output, with one shard unless another number is asked for.",
+    )
+
+
 def add_query_arguments(group: FlagGroup) -> None:
     """Adds the flags of databases."""
     group.add_argument(

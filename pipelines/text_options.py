@@ -27,6 +27,7 @@ from recordmill.pipelines.presets import add_preset_arguments, with_preset
 from recordmill.pipelines.row_options import add_row_arguments, row_spec
 from recordmill.pipelines.text_checks import check_effects
 from recordmill.pipelines.text_inputs import (
+    add_bert_arguments,
     add_query_arguments,
     check_query,
     split_patterns,
@@ -135,21 +136,13 @@ def add_text_arguments(parser: argparse.ArgumentParser) -> None:
         "--check_case", action=BooleanFlag, default=True,
         help="Refuse a vocabulary whose capital letters do not fit --do_lower_case.",
     )  # fmt: skip
-    _add_bert_arguments(parser.add_argument_group("names of google-research/bert"))
+    add_bert_arguments(parser.add_argument_group("names of google-research/bert"))
     add_output_arguments(parser)
     task = parser.add_argument_group("task")
     add_preset_arguments(task)
     _add_example_arguments(task)
     _add_masking_arguments(task)
     add_language_arguments(parser.add_argument_group("language models"))
-
-
-def _add_bert_arguments(group: FlagGroup) -> None:
-    group.add_argument("--input_file", help="BERT's name of --input: a comma list of globs.")
-    group.add_argument(
-        "--output_file",
-        help="BERT's name of --output, with one shard unless another number is asked for.",
-    )
 
 
 def _add_example_arguments(task: FlagGroup) -> None:
