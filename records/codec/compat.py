@@ -117,3 +117,23 @@ def crc32c_of_word(_: Any, crc: Any, data: Any, at: Any) -> Any:
 
     types = numba.types
     return types.uint64(types.uint64, data, types.int64), generate
+
+
+@intrinsic
+def word_at(_: Any, data: Any, at: Any) -> Any:
+    """Returns `data[at : at + 8]` as one number, of which the first byte is the lowest.
+
+    Kernels call it with a contiguous `[n] uint8` and an int64, and see that n is at + 8 or more; it
+    returns a uint64.
+    """
+    if data.layout != "C":
+        return None  # numba says that there is no such function
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        array, offset = values
+        content = context.make_array(signature.args[0])(context, builder, array).data
+        pointer = builder.bitcast(builder.gep(content, [offset]), ir.IntType(64).as_pointer())
+        return builder.load(pointer, align=1)  # all processors that numba knows are little-endian
+
+    types = numba.types
+    return types.uint64(data, types.int64), generate

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from recordmill.records.arrays import Bools, Bytes, Int32s, Int64s
+from recordmill.records.codec.compat import word_at
 from recordmill.records.codec.jit import kernel
 from recordmill.records.hashing import FNV_OFFSET, GOLDEN, U64
 from recordmill.transforms.sources.lines import Lines
@@ -74,7 +75,15 @@ class Memory(NamedTuple):
 @kernel
 def _pack(text: Bytes, at: int, end: int) -> tuple[np.uint64, np.uint64]:
     """Returns a word of at most 15 bytes as a key of two numbers, of which the second is not 0."""
-    low, high = np.uint64(0), np.uint64(end - at) << np.uint64(56)
+    length = end - at
+    if at + 16 <= text.shape[0]:
+        if length < 8:
+            kept = (np.uint64(1) << np.uint64(8 * length)) - np.uint64(1)
+            return word_at(text, at) & kept, np.uint64(length) << np.uint64(56)
+        kept = (np.uint64(1) << np.uint64(8 * length - 64)) - np.uint64(1)
+        high = word_at(text, at + 8) & kept
+        return word_at(text, at), high | np.uint64(length) << np.uint64(56)
+    low, high = np.uint64(0), np.uint64(length) << np.uint64(56)
     shift = np.uint64(0)
     for i in range(at, min(end, at + 8)):
         low |= np.uint64(text[i]) << shift
