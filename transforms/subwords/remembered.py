@@ -232,6 +232,35 @@ def _add_scores(scores: Float64s, ids: Int32s, first: int, end: int, before: flo
     return before
 
 
+@kernel
+def _is_quick(number: int, single: bool, tokens: int) -> bool:
+    """Tells whether the ids of a short word are those in its slot, and no more.
+
+    Args:
+      number: of the slot.
+      single: what stands before the word may decide.
+      tokens: what that is worth.
+    """
+    if single:
+        return tokens < number >> 40 and number & 0x7FFF <= 2
+    return number & 0xFFFF <= 2
+
+
+@kernel
+def _trusted(word: int, before: float, size: int, margins: Float64s, totals: Float64s) -> int:
+    """Returns a remembered word, or -1 where it must be segmented behind what stands before it."""
+    if word < 0 or totals[word] > 0 or _is_fragile(before, size, margins[word], totals[word]):
+        return -1
+    return word
+
+
+@kernel
+def _is_doubtful(room: Room, before: float, size: int, single: bool) -> bool:
+    """Tells whether the library may segment the word in `room` in another way."""
+    far = not single or before < -_FAR
+    return far and _is_fragile(before, size, room.result[0], room.result[1] - before)
+
+
 # Loops read arrays from local names: to take an array out of a tuple counts references.
 @kernel
 def _encode(
@@ -260,12 +289,7 @@ def _encode(
                 if short[slot, 1] != 0:
                     number = np.int64(short[slot, 3])
                     word = int(number >> 16) & 0xFFFFFF
-                    if single:
-                        is_quick = least + count - summed < number >> 40
-                        is_quick &= number & 0x7FFF <= 2
-                    else:
-                        is_quick = number & 0xFFFF <= 2
-                    if is_quick:
+                    if _is_quick(number, single, least + count - summed):
                         pair = short[slot, 2]
                         ids[count] = np.int32(pair & np.uint64(0x7FFFFFFF))
                         ids[count + 1] = np.int32(pair >> np.uint64(32))
@@ -281,10 +305,7 @@ def _encode(
             if single and (word < 0 or least + count - summed >= safe[word]):
                 before = _add_scores(scores, ids, summed, count, before)
                 summed, least = count, int(abs(before) / largest) + 1
-                if word >= 0 and (
-                    totals[word] > 0 or _is_fragile(before, stop - at, margins[word], totals[word])
-                ):
-                    word = -1
+                word = _trusted(word, before, stop - at, margins, totals)
             elif word >= 0 and not single and not merging and margins[word] <= _TIE:
                 doubtful[line] = True
             if word >= 0:
@@ -293,9 +314,7 @@ def _encode(
                 count = by_merges(text, at, stop, model, room, ids, count)
             else:
                 count = by_path(text, at, stop, model, room, ids, count, before, single)
-                far = not single or before < -_FAR
-                if far and _is_fragile(before, stop - at, room.result[0], room.result[1] - before):
-                    doubtful[line] = True
+                doubtful[line] |= _is_doubtful(room, before, stop - at, single)
                 before = room.result[1]
             if model.fuse_words:
                 count = _join_unknown(ids, splits[line], first, count, model.unknown_id)

@@ -103,6 +103,11 @@ class RowObjective:
         return -1, -1
 
     @property
+    def with_spans(self) -> bool:
+        """Whether segments, positions and answers of rows are used."""
+        return False
+
+    @property
     def _overhead(self) -> int:
         return sum(token >= 0 for token in self.around)
 
@@ -135,7 +140,7 @@ class RowObjective:
         for order in in_order_of_keys(packed.keys, max(1, _BATCH_TOKENS // self.row_tokens)):
             rows = fill_rows(
                 ids, packed, order, width=self.row_tokens, pad_id=self.pad_id,
-                around=self.around, answer_starts=answer_starts,
+                around=self.around, answer_starts=answer_starts, with_spans=self.with_spans,
             )  # fmt: skip
             first_parts = packed.splits[:-1][order]
             kept = kept_columns(chunks, packed.parts.chunks[first_parts], self.row.keep_fields)
