@@ -35,7 +35,7 @@ from recordmill.transforms.text.packing import (
 )
 
 CHUNK_ROWS = 32  # a chunk is worth about so many rows
-_BATCH_TOKENS = 1 << 22
+_BATCH_TOKENS = 1 << 18
 _WHOLE_TEXTS = 1 << 40  # tokens of a text that is not cut
 
 
