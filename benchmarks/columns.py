@@ -11,8 +11,6 @@ import argparse
 import json
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,6 +19,7 @@ import pyarrow.parquet as pq
 sys.path.insert(0, str(Path(__file__).parent))
 
 from corpus import make_corpus, pydoc_text
+from timing import best_seconds
 
 from recordmill.pipelines.options import parse_bytes
 from recordmill.transforms.sources.document_spec import WHOLE_TEXT, DocumentSpec
@@ -28,7 +27,7 @@ from recordmill.transforms.sources.documents import read_documents
 from recordmill.transforms.sources.work_items import list_sources
 from recordmill.transforms.text.tokenization import Vocabulary, WordPieceTokenizer
 
-FORMS = ("jsonl", "parquet")
+FORMS = ("jsonl", "parquet", "arrow", "feather")
 
 
 def write_forms(folder: Path, size: int) -> int:
@@ -44,17 +43,12 @@ def write_forms(folder: Path, size: int) -> int:
         )
     table = pa.table({"id": range(len(texts)), "text": texts})
     pq.write_table(table, folder / "a.parquet", compression="zstd")
+    with pa.ipc.new_stream(folder / "a.arrow", table.schema) as writer:
+        writer.write_table(table, 1000)  # as Hugging Face's datasets do
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    with pa.ipc.new_file(folder / "a.feather", table.schema, options=options) as writer:
+        writer.write_table(table)
     return sum(len(text.encode()) for text in texts)
-
-
-def processor_seconds(work: Callable[[], None], repeats: int = 3) -> float:
-    """Returns the best of some runs."""
-    best = float("inf")
-    for _ in range(repeats):
-        began = time.process_time()
-        work()
-        best = min(best, time.process_time() - began)
-    return best
 
 
 def main() -> None:
@@ -84,7 +78,7 @@ def main() -> None:
                         if options.tokenize:
                             tokenizer.tokenize(batch.lines)
 
-                seconds[form] = processor_seconds(read)
+                seconds[form] = best_seconds(read)
             for form, took in seconds.items():
                 ratio = seconds["jsonl"] / took
                 print(f"{kind:10}{form:10}{size / took / 1e6:8.0f} MB/s{ratio:8.2f} x JSONL")

@@ -21,7 +21,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -31,6 +30,7 @@ import numpy as np
 import psutil
 from corpus import pydoc_text
 from text import show
+from timing import best_seconds
 
 from recordmill.pipelines.cores import usable_cores
 from recordmill.pipelines.options import parse_bytes
@@ -59,16 +59,6 @@ from recordmill.transforms.text.job import ObjectiveSpec, TextJob
 from recordmill.transforms.text.tokenization import Vocabulary, WordPieceTokenizer
 
 FILE_BYTES = 20_000_000
-
-
-def timed(work: Callable[[], object]) -> float:
-    """Returns the best of some runs, in seconds of this process: others do not blur it."""
-    best = float("inf")
-    for _ in range(3):
-        began = time.process_time()
-        work()
-        best = min(best, time.process_time() - began)
-    return best
 
 
 def similarity(one: list[str], other: list[str]) -> float:
@@ -125,17 +115,17 @@ def speed(scratch: Path, vocab_file: str) -> None:
         return list(read_documents(source, DocumentSpec(sentence_splitter="none"), groups=False))
 
     held = batches()
-    show("read", megabytes / timed(batches), "MB/s/core")
+    show("read", megabytes / best_seconds(batches), "MB/s/core")
     tokenizer = WordPieceTokenizer(
         Vocabulary.from_bytes(Path(vocab_file).read_bytes(), vocab_file), lower_case=True
     )
     show(
         "tokenize",
-        megabytes / timed(lambda: [tokenizer.tokenize(b.lines) for b in held]),
+        megabytes / best_seconds(lambda: [tokenizer.tokenize(b.lines) for b in held]),
         "MB/s/core",
     )
     for name, hasher in (("exact", ExactHasher(keeps_lines=False)), ("near", MinHasher(0.8))):
-        passed = timed(lambda h=hasher: [h.add(b, goes_on=False) for b in held])  # type: ignore[misc]
+        passed = best_seconds(lambda h=hasher: [h.add(b, goes_on=False) for b in held])  # type: ignore[misc]
         show(f"hash: {name}", megabytes / passed, "MB/s/core")
 
 

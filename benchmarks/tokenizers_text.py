@@ -15,7 +15,6 @@ import itertools
 import os
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import numpy as np
 import sentencepiece
 from corpus import pydoc_text
+from timing import best_seconds
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from recordmill.pipelines.options import parse_bytes
@@ -35,16 +35,6 @@ from recordmill.transforms.text.tokenizer_files import load_tokenizer, read_toke
 
 Encode = Callable[[list[str]], list[list[int]]]
 SLOW_BYTES = 2_000_000  # of text for libraries of a few MB/s
-
-
-def best_seconds(work: Callable[[], Any], repeats: int = 3) -> float:
-    """Returns the best of some runs, in seconds of processor time: other processes do not count."""
-    best = float("inf")
-    for _ in range(repeats):
-        began = time.process_time()
-        work()
-        best = min(best, time.process_time() - began)
-    return best
 
 
 def show(kind: str, name: str, size: int, seconds: float, note: str = "") -> None:

@@ -20,8 +20,8 @@ def add_clean_arguments(group: FlagGroup) -> None:
     """Adds the flags."""
     group.add_argument(
         "--normalize", default="none", choices=NORMALIZATIONS,
-        help="Bring text to a Unicode form before all else: nfc, nfkc, or what ftfy makes of it, "
-        "which repairs wrongly decoded characters and HTML entities.",
+        help="Bring text to a Unicode form before all but --map: nfc, nfkc, or what ftfy makes "
+        "of it, which repairs wrongly decoded characters and HTML entities.",
     )  # fmt: skip
     group.add_argument(
         "--min_tokens", type=int, default=0, metavar="N",
@@ -46,12 +46,13 @@ def add_clean_arguments(group: FlagGroup) -> None:
     )  # fmt: skip
 
 
-def clean_spec(options: TextFlags, given: Set[str]) -> CleanSpec:
+def clean_spec(options: TextFlags, given: Set[str], *, maps: bool) -> CleanSpec:
     """Returns what the flags say of cleaning.
 
     Args:
       options: of the text job.
       given: those that have not their default value.
+      maps: whether functions of the user's own may drop documents.
 
     Raises:
       UsageError: one line: the rule, what was found, what to do.
@@ -60,10 +61,10 @@ def clean_spec(options: TextFlags, given: Set[str]) -> CleanSpec:
         options.normalize, options.min_tokens, options.max_tokens, options.deduplicate,
         options.near_threshold, options.list_dropped,
     )  # fmt: skip
-    if "list_dropped" in given and not spec.drops:
+    if "list_dropped" in given and not (spec.drops or maps):
         raise UsageError(
             "--list_dropped has no effect where no document is dropped; add --min_tokens, "
-            "--max_tokens or --deduplicate, or leave it out"
+            "--max_tokens, --deduplicate or --map, or leave it out"
         )
     if "near_threshold" in given and spec.deduplicate != "near":
         raise UsageError(

@@ -55,10 +55,12 @@ _NO_MEMORY = (
 )
 
 
-def _asks_for_page(arguments: list[str]) -> bool:
-    """Tells whether a command line asks for the short help of a command that has one."""
+def _page_asked_for(arguments: list[str]) -> str:
+    """Returns the command whose short help a command line asks for, "" if it asks for none."""
     own = arguments[1 : arguments.index("--") if "--" in arguments else None]
-    return arguments[0] in PAGES and bool({"-h", "--help"} & set(own))
+    if not {"-h", "--help"} & set(own):
+        return ""
+    return next((name for name in (" ".join(arguments[:2]), arguments[0]) if name in PAGES), "")
 
 
 def _run(arguments: list[str]) -> int:
@@ -71,8 +73,8 @@ def _run(arguments: list[str]) -> int:
         print(f"recordmill {version('recordmill')}")
         return 0
     one_of("the command", arguments[0], COMMANDS)
-    if _asks_for_page(arguments):
-        print(page_help(arguments[0]))
+    if page := _page_asked_for(arguments):
+        print(page_help(page))
         return 0
     with _loading():
         command = _command(arguments[0])

@@ -12,7 +12,7 @@ from typing import Any
 from recordmill.pipelines.flag_table import Table
 from recordmill.pipelines.help_pages import COMMANDS
 
-_JOBS_OF_PLAN = ("text", "images")
+_JOBS_OF_PLAN = ("text", "images", "examples")
 
 
 def _flags(table: Table, command: str) -> dict[str, dict[str, Any]]:
@@ -210,8 +210,9 @@ def _fish(table: Table) -> str:
     ]
     for name, what in COMMANDS.items():
         lines.append(f"complete -c recordmill -n __fish_use_subcommand -a {name} -d {quoted(what)}")
-    at_job = "__fish_seen_subcommand_from plan; and not __fish_seen_subcommand_from text images"
-    lines.append(f"complete -c recordmill -n {quoted(at_job)} -a '{' '.join(_JOBS_OF_PLAN)}'")
+    jobs = " ".join(_JOBS_OF_PLAN)
+    at_job = f"__fish_seen_subcommand_from plan; and not __fish_seen_subcommand_from {jobs}"
+    lines.append(f"complete -c recordmill -n {quoted(at_job)} -a '{jobs}'")
     at_shell = quoted("__fish_seen_subcommand_from completion")
     lines.append(f"complete -c recordmill -n {at_shell} -a '{' '.join(SHELLS)}'")
     for command in table:

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 TABLE_PATH = Path(__file__).with_name("flag_table.json")
-_JOBS = ("text", "images", "vocab")
+_JOBS = ("text", "images", "examples", "vocab")
 _PARSERS = {
-    "text": (), "images": (), "vocab": (), "plan text": ("text",), "plan images": ("images",),
+    "text": (), "images": (), "examples": (), "vocab": (),
+    "plan text": ("text",), "plan images": ("images",), "plan examples": ("examples",),
     "bench": (), "inspect": (), "report": (), "diff": (), "verify": (), "doctor": (),
 }  # fmt: skip
 # What a value names, for completion; of all other flags without choices it is text.

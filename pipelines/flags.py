@@ -86,7 +86,15 @@ class TextInputFlags(InputFlags):
 
 
 @dataclass(frozen=True)
-class TextFlags(TextInputFlags, JobFlags):
+class MapFlags(Flags):
+    """Of `add_map_arguments`."""
+
+    map: list[str] | None
+    map_errors: str
+
+
+@dataclass(frozen=True)
+class TextFlags(TextInputFlags, JobFlags, MapFlags):
     """Of `recordmill text`."""
 
     do_lower_case: bool
@@ -143,6 +151,17 @@ class TextFlags(TextInputFlags, JobFlags):
     first_sentinel_id: int | None
     sentence_order: bool
     no_nsp: bool
+
+
+@dataclass(frozen=True)
+class ExamplesFlags(JobFlags):
+    """Of `recordmill examples`."""
+
+    splits: str
+    allow_outside: list[str] | None
+    weights: str
+    order: str
+    deduplicate: bool
 
 
 @dataclass(frozen=True)

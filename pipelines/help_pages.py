@@ -1,4 +1,4 @@
-"""Help that fits a screen: the commands, and the most used flags of text, images and vocab.
+"""Help that fits a screen: the commands, and the most used flags of those that have many.
 
 Defaults and choices come from `flag_table.json`, so nothing else is loaded. `--help-all` shows the
 rest, by the parsers themselves.
@@ -18,8 +18,9 @@ COMMAND_GROUPS = {
     "Make a dataset": {
         "text": "raw text to tokenized, masked, sharded TFRecords",
         "images": "images, with labels, boxes or masks, to sharded TFRecords",
+        "examples": "existing TFRecords: shuffled, resharded, merged, deduplicated",
         "vocab": "a vocabulary from text: WordPiece, BPE or Unigram",
-        "plan": "estimate what text or images does, takes and costs; write nothing",
+        "plan": "estimate what such a job does, takes and costs; write nothing",
     },
     "Look into one": {
         "inspect": "show what a dataset is, and some of its records",
@@ -33,6 +34,7 @@ COMMAND_GROUPS = {
         "completion": "print what completes commands and flags in bash, zsh or fish",
     },
 }
+_PLAN_SENTENCE = "estimate what the {} job does, takes and costs; write nothing"
 COMMANDS = {name: what for group in COMMAND_GROUPS.values() for name, what in group.items()}
 
 
@@ -67,7 +69,12 @@ _OUTPUT = (
     ("--compression=KIND", ""),
     ("--max_rejected=SHARE", "of inputs; the run fails above it"),
 )
-PAGES = {
+_PLAN = (
+    ("--plan_workers=N", "that the estimate is for; the cores of this machine are usual"),
+    ("--price_per_worker_hour=X", "for the cost, in any currency"),
+    ("--warnings=WHAT", "about the sample"),
+)
+_JOB_PAGES = {
     "text": HelpPage(
         "text --input=GLOB --output=DIR --tokenizer=FILE [flags]",
         {
@@ -75,7 +82,7 @@ PAGES = {
                 ("--input=GLOB", "files, local or gs://…; train=GLOB names a split"),
                 ("--input_format=FORMAT", ""),
                 ("--documents=WHAT", ""),
-                ("--text_field=NAME", "of JSONL, CSV, TSV and Parquet"),
+                ("--text_field=NAME", "the field or column of the text"),
                 ("--do_lower_case", "and strip accents; must fit the vocabulary"),
             ),
             "Examples": (
@@ -124,13 +131,31 @@ PAGES = {
         ),
         "recordmill plan images: an estimate",
     ),
+    "examples": HelpPage(
+        "examples --input=GLOB --output=DIR [flags]",
+        {
+            "Input": (
+                ("--input=GLOB", "TFRecords of any tool; train=GLOB names a split"),
+                ("--weights=W,…", "of each glob: 2 is twice, 0.5 a half of the records"),
+            ),
+            "Records": (
+                ("--order=ORDER", ""),
+                ("--deduplicate", "leave out records that are there twice"),
+                ("--random_seed=N", "of the order"),
+            ),
+            "Output": _OUTPUT,
+            "Run": _RUN,
+        },
+        ("recordmill examples --input='old/*.tfrecord.gz' --output=new --num_shards=256",),
+        "recordmill plan examples: an estimate",
+    ),
     "vocab": HelpPage(
         "vocab --input=GLOB --output=FILE [flags]",
         {
             "Input": (
                 ("--input=GLOB", "files, local or gs://…"),
                 ("--input_format=FORMAT", ""),
-                ("--text_field=NAME", "of JSONL, CSV, TSV and Parquet"),
+                ("--text_field=NAME", "the field or column of the text"),
                 ("--do_lower_case", "true for wordpiece, else false"),
             ),
             "Vocabulary": (
@@ -150,6 +175,20 @@ PAGES = {
         ),
     ),
 }
+
+
+def _plan_page(name: str) -> HelpPage:
+    """Returns the help of `recordmill plan`: the flags of a job, but for those of its run."""
+    page = _JOB_PAGES[name]
+    groups = {"Plan": _PLAN, **page.groups}
+    del groups["Run"]
+    example = tuple(
+        line.replace(f"recordmill {name}", f"recordmill plan {name}") for line in page.example
+    )
+    return HelpPage(f"plan {page.usage}", groups, example, f"recordmill {name}: the job itself")
+
+
+PAGES = _JOB_PAGES | {f"plan {name}": _plan_page(name) for name in ("text", "images")}
 
 
 def main_help() -> str:
@@ -201,5 +240,6 @@ def page_help(name: str) -> str:
 
 
 def _sentence(name: str) -> str:
-    text = COMMANDS[name]
+    job = name.removeprefix("plan ")
+    text = COMMANDS[name] if name in COMMANDS else _PLAN_SENTENCE.format(job)
     return f"{text[0].upper()}{text[1:]}."

@@ -16,6 +16,7 @@ from typing import Generic
 from apache_beam.io.filesystem import BeamIOError
 
 from recordmill.pipelines.arguments import Parser
+from recordmill.pipelines.cores import usable_cores
 from recordmill.pipelines.engines.choice import (
     Engine,
     EngineFlags,
@@ -131,7 +132,10 @@ def _run_job(
     if plan.resumed:
         print(f"resuming the run that was begun in {workspace.output}", file=sys.stderr)
     progress = Progress(workspace.work, lambda: planner.phases(plan), flags.progress)
-    size = JobSize(plan.stages.work_items, plan.input_bytes, processes_for(plan.input_bytes))
+    processes = processes_for(plan.input_bytes)
+    if plan.job.map:  # how long the user's functions take is not known
+        processes = max(processes, min(usable_cores(), plan.stages.work_items))
+    size = JobSize(plan.stages.work_items, plan.input_bytes, processes)
     with progress:
         counters = _run_engine(planner, plan, engine, size)
         if not engine.wait:

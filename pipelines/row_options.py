@@ -35,7 +35,7 @@ def add_row_arguments(group: FlagGroup) -> None:
     group.add_argument(
         "--keep_fields", default="", metavar="FIELD[:int|:float],…",
         help="mlm, mlm_tokens, classify; with --packing=none gpt, t5, t5_tokens, ul2: fields of "
-        "JSONL, CSV, TSV and Parquet that are carried into the records, as features of their "
+        "all but plain text that are carried into the records, as features of their "
         "names: text as bytes, or numbers, as id,url,year:int. By default none.",
     )  # fmt: skip
 

@@ -150,7 +150,7 @@ def check_formats(spec: DocumentSpec, formats: Set[str], num_splits: int) -> Non
     """
     if spec.row.label and "text" in formats:
         raise UsageError(
-            "--task=classify needs rows with fields: JSONL, CSV, TSV or Parquet, and there is "
+            "--task=classify needs rows with fields: JSONL, CSV, Parquet or others, and there is "
             "plain text; name the format with --input_format"
         )
     for name, given in (
@@ -159,7 +159,7 @@ def check_formats(spec: DocumentSpec, formats: Set[str], num_splits: int) -> Non
     ):  # fmt: skip
         if given and "text" in formats:
             raise UsageError(
-                f"--{name} needs fields: JSONL, CSV, TSV or Parquet, and there is plain text"
+                f"--{name} needs fields, as JSONL, CSV and Parquet have, and there is plain text"
             )
     if spec.split_by and num_splits == 1:
         raise _no_effect("split_by", "where there is one split")
@@ -184,7 +184,7 @@ def check_formats(spec: DocumentSpec, formats: Set[str], num_splits: int) -> Non
             )
     if spec.text_field != "text" and not formats & set(_RECORDS):
         raise UsageError(
-            f"--text_field={spec.text_field} is for JSON, CSV, TSV and Parquet, and the input is "
+            f"--text_field={spec.text_field} is for formats with fields, and the input is "
             f"{_listed(formats)}; leave it out, or name the format with --input_format"
         )
 
@@ -202,7 +202,7 @@ def check_ratio(spec: DocumentSpec, *, is_compressed: bool) -> None:
 def _listed(formats: Set[str]) -> str:
     names = {
         "text": "plain text", "jsonl": "JSONL", "json": "JSON", "csv": "CSV", "tsv": "TSV",
-        "parquet": "Parquet",
+        "parquet": "Parquet", "arrow": "Arrow",
     }  # fmt: skip
     return " and ".join(sorted(names[name] for name in formats))
 

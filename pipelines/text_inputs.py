@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import replace
+from itertools import chain
 
 from recordmill.pipelines.flags import InputFlags, TextFlags
 from recordmill.pipelines.options import input_patterns
 from recordmill.records.errors import UsageError
+from recordmill.transforms.sources.dataset_folders import expand_folder
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.globs import glob_root
 
@@ -45,11 +47,14 @@ def with_bert_flags(options: TextFlags) -> TextFlags:
 
 def text_patterns(options: InputFlags) -> list[str]:
     """Returns the globs of --input, each of which may be a comma list."""
-    return [part for pattern in input_patterns(options) for part in _parts(pattern)]
+    parts = [part for pattern in input_patterns(options) for part in _parts(pattern)]
+    return [path for part in parts for _, path in expand_folder(part)]
 
 
 def split_patterns(options: InputFlags) -> tuple[list[str], list[str]]:
-    """Returns the globs of --input, and for each the split before its `=`, "" for none.
+    """Returns the globs of --input, and for each its split, "" for none.
+
+    The split stands before its `=`, or a folder of Hugging Face's datasets has it.
 
     Raises:
       UsageError: some globs have a split and others have not.
@@ -61,9 +66,9 @@ def split_patterns(options: InputFlags) -> tuple[list[str], list[str]]:
         if named and files.is_local(given) and os.path.exists(glob_root(given) or given):
             named = None  # a folder such as year=2024
         split, pattern = (named[1], named[2]) if named else ("", given)
-        parts = _parts(pattern)
-        patterns += parts
-        splits += [split] * len(parts)
+        for own_split, path in chain.from_iterable(map(expand_folder, _parts(pattern))):
+            patterns.append(path)
+            splits.append(split or own_split)
     if len(set(splits)) > 1 and "" in splits:
         other = patterns[splits.index("")]
         raise UsageError(

@@ -14,6 +14,7 @@ from recordmill.pipelines.language_options import (
     chosen_packing,
     language_spec,
 )
+from recordmill.pipelines.map_options import add_map_arguments, map_spec
 from recordmill.pipelines.options import (
     add_boundary_argument,
     add_budget_argument,
@@ -65,7 +66,7 @@ def add_input_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--text_field",
         default="text",
-        help="The field or column of text in JSONL, CSV, TSV and Parquet.",
+        help="The field or column of the text, in all formats but plain text.",
     )
     group.add_argument(
         "--header", default="first_row", choices=HEADERS,
@@ -114,13 +115,14 @@ def add_text_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument_group("input").add_argument(
         "--split_by", default="",
-        help="A field of JSONL, CSV, TSV or Parquet; documents with the same value share a split.",
+        help="A field of any format but plain text; documents with the same value share a split.",
     )  # fmt: skip
     parser.add_argument_group("input").add_argument(
         "--split_from", default="", metavar="FIELD",
         help="A field whose value is the name of the split, one of --splits=train,validation.",
     )  # fmt: skip
     add_row_arguments(parser.add_argument_group("input"))
+    add_map_arguments(parser.add_argument_group("cleaning"), "Document")
     add_clean_arguments(parser.add_argument_group("cleaning"))
     parser.add_argument_group("input").add_argument(
         "--check_case", action=BooleanFlag, default=True,
@@ -375,14 +377,16 @@ def text_request(namespace: argparse.Namespace) -> TextRequest:
     patterns, splits = split_patterns(options)
     options = replace(options, splits=split_shares(options, splits))
     check_effects(options, given)
+    functions = map_spec(options, getattr(namespace, "map_functions", ()))
     job = TextJob(
         **job_options(options, splits=options.splits, num_shards=options.num_shards),
         objective=_objective_spec(options),
         documents=_documents(options),
         lower_case=options.do_lower_case,
         dupe_splits=_dupe_splits(options),
-        clean=clean_spec(options, given),
+        clean=clean_spec(options, given, maps=bool(functions)),
         allow_special_tokens=options.allow_special_tokens,
+        map=functions,
     )
     return TextRequest(
         job, patterns, splits, options.input_format, options.vocab_file, options.check_case,

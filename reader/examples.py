@@ -164,14 +164,16 @@ def parse_record(schema: Schema, record: bytes) -> dict[str, Any]:
     Raises:
       ValueError: the bytes are not such a record, or a feature is missing or has another size.
     """
+    if not schema.features:
+        return {"record": record}
     try:
         maps = {number: content for number, _, content in _fields(memoryview(record))}
         messages = dict(_entries(maps.get(2 if schema.sequence else 1, memoryview(b""))))
         parsed = {}
         for feature in schema.features:
-            if feature.name not in messages:
+            if feature.name not in messages and not feature.optional:
                 raise ValueError(f"feature {feature.name} must be there, and is missing")
-            message = messages[feature.name]
+            message = messages.get(feature.name, memoryview(b""))
             values: Any
             if feature.sequence:
                 steps = [_values(feature.dtype, step) for _, _, step in _fields(message)]

@@ -63,8 +63,12 @@ def batch_parser(schema: Schema, *, filler: bool = False) -> Callable[[tf.Tensor
     int64 becomes int32, as accelerators want it. A feature of known shape gives a dense
     `[batch_size, *shape]`; one whose length varies a RaggedTensor `[batch_size, None, …]`, and so
     does a feature list of a SequenceExample. With `filler` an empty record is one of zeros.
+    Records without a schema stay as they are, as the one feature `record`.
     """
     import tensorflow as tf
+
+    if not schema.features:
+        return lambda records: {"record": records}
 
     if schema.sequence:
         steps = {

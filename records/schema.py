@@ -35,6 +35,7 @@ class Feature:
         "text" UTF-8.
       image_shape: `(height, width, channels)` of images and pixels, None where it varies.
       classes: the names of class 0, 1, …
+      optional: a record may lack it, which is read as no values.
 
     Raises:
       ValueError: the shape does not fit the kind.
@@ -48,6 +49,7 @@ class Feature:
     kind: Kind = "values"
     image_shape: tuple[int | None, ...] = ()
     classes: tuple[str, ...] = ()
+    optional: bool = False
 
     def __post_init__(self) -> None:
         if not self.name or not self.name.isprintable():

@@ -66,10 +66,11 @@ def supervised_keys(schema: Schema) -> tuple[str | tuple[str, ...], str] | None:
 def tfds_files(manifest: Manifest, *, description: str) -> dict[str, bytes]:
     """Returns file name -> content for TFDS, relative to the dataset.
 
-    TFDS gives SequenceExamples no meaning and fails on compressed shards; neither gets the files.
+    TFDS gives SequenceExamples and records without a schema no meaning, and fails on compressed
+    shards; none of them gets the files.
     """
     schema = Schema.from_json(manifest.features)
-    if schema.sequence or manifest.compression:
+    if schema.sequence or manifest.compression or not schema.features:
         return {}
     splits: list[dict[str, Any]] = [
         {

@@ -20,18 +20,27 @@ ALLOWED = {
     "records.codec": ("records",),
     "reader": ("records",),
     "transforms": ("records", "transforms"),
+    "transforms.elements": ("records",),
     "transforms.storage": ("records",),
     "transforms.dataset": ("records", "transforms.storage"),
-    "transforms.sources": ("records", "transforms.storage", "transforms.dataset"),
+    "transforms.sources": (
+        "records", "transforms.elements", "transforms.storage", "transforms.dataset",
+    ),
     "transforms.subwords": (
         "records", "transforms.storage", "transforms.dataset", "transforms.sources",
     ),
-    "transforms.text": (
+    "transforms.shuffle": ("records", "transforms.storage", "transforms.dataset"),
+    "transforms.examples": (
         "records", "transforms.storage", "transforms.dataset", "transforms.sources",
-        "transforms.subwords",
+        "transforms.shuffle",
+    ),
+    "transforms.text": (
+        "records", "transforms.elements", "transforms.storage", "transforms.dataset",
+        "transforms.sources", "transforms.subwords", "transforms.shuffle",
     ),
     "transforms.images": (
-        "records", "transforms.storage", "transforms.dataset", "transforms.sources",
+        "records", "transforms.elements", "transforms.storage", "transforms.dataset",
+        "transforms.sources",
     ),
     "transforms.images.listing": (
         "records", "transforms.storage", "transforms.dataset", "transforms.sources",
@@ -39,7 +48,7 @@ ALLOWED = {
     ),
     "transforms.vocabulary": (
         "records", "transforms.storage", "transforms.dataset", "transforms.sources",
-        "transforms.subwords", "transforms.text",
+        "transforms.subwords", "transforms.shuffle", "transforms.text",
     ),
     "pipelines": ("records", "reader", "transforms"),
 }  # fmt: skip

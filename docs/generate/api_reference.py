@@ -52,6 +52,7 @@ NAMES: dict[str, dict[str, list[str]]] = {
         "A live feed": ["Feed", "from_queue"],
     },
     "recordmill.transforms": {
+        "Elements": ["Document", "Image", "Box"],
         "Text": [
             "ScatterDocuments",
             "RegroupRuns",

@@ -55,6 +55,8 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "label_field": "--label_field=sentiment",
         "labels": "--labels=number",
         "keep_fields": "--keep_fields=id,url,year:int",
+        "map": "--map=cleaning.py:clean",
+        "map_errors": "--map_errors=fail",
         "normalize": "--normalize=nfkc",
         "min_tokens": "--min_tokens=50",
         "max_tokens": "--max_tokens=100000",
@@ -147,6 +149,12 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "keep_original": "--keep_original",
         "write_augmentations": "--write_augmentations",
         "min_visible": "--min_visible=0.3",
+    },
+    "examples": {
+        "input": "--input='old/*.tfrecord.gz'",
+        "weights": "--weights=2,0.5",
+        "order": "--order=input",
+        "deduplicate": "--deduplicate",
     },
     "vocab": {
         "encoding": "--encoding=latin-1",

@@ -16,12 +16,13 @@ from recordmill.pipelines.engines.choice import add_engine_arguments
 
 # The commands, and the jobs of `recordmill plan`, which has a parser for each.
 COMMANDS = {
-    "text": [], "images": [], "vocab": [], "plan text": ["text"], "plan images": ["images"],
+    "text": [], "images": [], "examples": [], "vocab": [],
+    "plan text": ["text"], "plan images": ["images"], "plan examples": ["examples"],
     "bench": [], "inspect": [], "report": [], "diff": [], "verify": [], "doctor": [],
     "completion": [],
 }  # fmt: skip
 _PLAN_GROUP = "plan"
-_ENGINE_COMMANDS = ("text", "images", "vocab", "plan")
+_ENGINE_COMMANDS = ("text", "images", "examples", "vocab", "plan")
 
 
 def parser_of(command: str) -> argparse.ArgumentParser:

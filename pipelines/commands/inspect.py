@@ -18,11 +18,11 @@ from recordmill.pipelines.inspection.conditions import parse_condition
 from recordmill.pipelines.inspection.example_lines import example_json, example_lines
 from recordmill.pipelines.inspection.overview import inferred_schema, overview, overview_lines
 from recordmill.pipelines.inspection.record_files import Record, RecordFiles, open_records
+from recordmill.pipelines.inspection.record_values import record_values
 from recordmill.pipelines.inspection.styles import COLOR_CHOICES, style_for
 from recordmill.pipelines.inspection.token_lines import LEGEND, LEGEND_SPANS, find_spans
 from recordmill.pipelines.inspection.vocabularies import read_vocabulary
-from recordmill.reader.examples import parse_any
-from recordmill.records.errors import RunError, UsageError
+from recordmill.records.errors import UsageError
 from recordmill.records.schema import Schema
 
 Shown = Sequence[tuple[Record, Mapping[str, Any]]]
@@ -105,7 +105,7 @@ def _matching(
     condition = parse_condition(options.where, schema) if options.where else None
     for split in [options.split] if options.split else records.splits:
         for record in records.all_records(split):
-            values = _values(record)
+            values = record_values(record, any_form=records.any_form)
             if condition:
                 if condition(values):
                     yield record
@@ -121,16 +121,6 @@ def _chosen(records: RecordFiles, options: InspectFlags, schema: Schema | None) 
         yield from islice(_matching(records, options, schema), options.examples)
     elif split:
         yield from records.some_records(split, options.examples)
-
-
-def _values(record: Record) -> dict[str, Any]:
-    try:
-        return parse_any(record.data)
-    except ValueError as error:
-        raise RunError(
-            f"{record.file}: record {record.position} cannot be read: {error}; see what else is "
-            "broken with `recordmill verify`"
-        ) from error
 
 
 def _draw(shown: Shown, schema: Schema | None, path: str) -> int:
@@ -161,7 +151,10 @@ def main(arguments: list[str]) -> int:
     schema = records.schema
     known = schema or inferred_schema(records)
     vocabulary = read_vocabulary(options.vocab_file, records)
-    shown = [(record, _values(record)) for record in _chosen(records, options, schema)]
+    shown = [
+        (record, record_values(record, any_form=records.any_form))
+        for record in _chosen(records, options, schema)
+    ]
     drawn = _draw(shown, schema, options.images) if options.images else 0
     if options.json:
         examples = [example_json(record, values) for record, values in shown]

@@ -1,4 +1,4 @@
-"""`recordmill plan text | images`: estimate what a job does, takes and costs; write nothing."""
+"""`recordmill plan JOB`: estimate what a job does, takes and costs; write nothing."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from recordmill.pipelines.arguments import Parser
 from recordmill.pipelines.cores import usable_cores
 from recordmill.pipelines.engines.choice import parse_arguments
 from recordmill.pipelines.engines.error_text import one_line
+from recordmill.pipelines.examples_options import add_examples_arguments, examples_request
 from recordmill.pipelines.flags import Flags
 from recordmill.pipelines.image_options import add_image_arguments, image_request
 from recordmill.pipelines.planning.estimate import JOBS, Estimate
+from recordmill.pipelines.planning.examples_estimate import estimate_examples
 from recordmill.pipelines.planning.image_estimate import estimate_images
 from recordmill.pipelines.planning.text_estimate import estimate_text
 from recordmill.pipelines.text_options import add_text_arguments, text_request
 from recordmill.records.errors import RunError, UsageError, one_of
 
 _USAGE = """\
-usage: recordmill plan text | images [flags]   (recordmill plan text --help)
+usage: recordmill plan text | images | examples [flags]   (recordmill plan text --help)
 
 Estimates what the job does, takes and costs with the same flags; writes nothing."""
 
@@ -36,6 +38,8 @@ class PlanFlags(Flags):
 
 
 def _estimate(kind: str, namespace: argparse.Namespace, workers: int) -> Estimate:
+    if kind == "examples":
+        return estimate_examples(examples_request(namespace), workers=workers)
     if kind == "text":
         return estimate_text(text_request(namespace), workers=workers)
     return estimate_images(image_request(namespace), workers=workers)
@@ -57,7 +61,12 @@ def make_parser(kind: str) -> Parser:
         "--price_per_worker_hour", type=float,
         help="The price of a worker for an hour, in any currency; without it no cost is estimated.",
     )  # fmt: skip
-    {"text": add_text_arguments, "images": add_image_arguments}[kind](parser)
+    add_arguments = {
+        "text": add_text_arguments, "images": add_image_arguments,
+        "examples": add_examples_arguments,
+    }  # fmt: skip
+    add_arguments[kind](parser)
+    parser.add_full_help()
     return parser
 
 

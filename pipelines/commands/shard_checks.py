@@ -146,7 +146,7 @@ class _ShardCheck:
         self._path = files.join(target.dataset, name.path)
         self.report = ShardReport(FileDefects(name.path), FileDefects(name.index_path))
         self._index = _IndexCheck(target, self.report.index)
-        self._checker = SchemaChecker(target.schema)
+        self._checker = SchemaChecker(target.schema) if target.schema.features else None
         self._record_bytes = 0
         self._broken = False  # the beginning of the next record is no longer known
 
@@ -230,7 +230,7 @@ class _ShardCheck:
             at += length
 
     def _check(self, data: Bytes, offsets: Offsets) -> None:
-        for bad in self._checker.check(data, offsets):
+        for bad in self._checker.check(data, offsets) if self._checker else ():
             at = self._record_bytes + int(offsets[bad.index])
             self._defect(f"record {self.report.records + bad.index} at byte {at}: {bad.problem}")
         self._index.compare(offsets, self._record_bytes)

@@ -40,6 +40,7 @@ class SplitContents:
       limit: greater digests were left out; b"" for none.
       two_labels: the names of some records with one content and two labels, two by two; there are
         `num_two_labels`.
+      kept: digests, at least; twice as many are in memory at most.
     """
 
     records: int = 0
@@ -50,6 +51,7 @@ class SplitContents:
     limit: bytes = b""
     two_labels: list[tuple[str, str]] = field(default_factory=list)
     num_two_labels: int = 0
+    kept: int = _KEPT
 
     def name(self, file: int, position: int) -> str:
         """Returns the number of a record in the split, or its file and position where unknown."""
@@ -74,8 +76,8 @@ class SplitContents:
                     self.two_labels.append((self.name(file, other), here))
             return
         self.first[digest] = (len(self.files) - 1, position, label)
-        if len(self.counts) > 2 * _KEPT:
-            self.limit = sorted(self.counts)[_KEPT - 1]
+        if len(self.counts) > 2 * self.kept:
+            self.limit = sorted(self.counts)[self.kept - 1]
             for large in [key for key in self.counts if key > self.limit]:
                 del self.counts[large], self.first[large]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from recordmill.pipelines.inspection.example_lines import is_image
 from recordmill.pipelines.inspection.record_files import RecordFiles
-from recordmill.reader.examples import parse_any
+from recordmill.pipelines.inspection.record_values import record_values
 from recordmill.records.manifest import Manifest
 from recordmill.records.schema import Feature, Schema
 
@@ -44,7 +44,7 @@ def inferred_schema(records: RecordFiles, count: int = 16) -> Schema:
     kinds: dict[str, tuple[str, bytes]] = {}
     for split in records.splits:
         for record in records.some_records(split, count):
-            for name, values in parse_any(record.data).items():
+            for name, values in record_values(record, any_form=records.any_form).items():
                 lengths.setdefault(name, set()).add(len(values))
                 if isinstance(values, list):
                     kinds.setdefault(name, ("bytes", values[0] if values else b""))

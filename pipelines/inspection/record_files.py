@@ -176,7 +176,13 @@ class RecordFiles:
     @property
     def schema(self) -> Schema | None:
         """The features of each record, where a manifest has them."""
-        return Schema.from_json(self.manifest.features) if self.manifest else None
+        known = self.manifest.features if self.manifest else []
+        return Schema.from_json(known) if known else None
+
+    @property
+    def any_form(self) -> bool:
+        """Whether the manifest says that records have no schema, and may be no tf.Examples."""
+        return self.manifest is not None and not self.manifest.features
 
     def split(self, name: str) -> tuple[RecordFile, ...]:
         """Returns the files of a split.

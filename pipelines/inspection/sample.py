@@ -17,9 +17,8 @@ from recordmill.pipelines.inspection.example_lines import is_image
 from recordmill.pipelines.inspection.image_sheet import boxes_of
 from recordmill.pipelines.inspection.label_check import image_features
 from recordmill.pipelines.inspection.record_files import Record, RecordFiles
+from recordmill.pipelines.inspection.record_values import record_values
 from recordmill.pipelines.inspection.token_lines import row_length, token_features
-from recordmill.reader.examples import parse_any
-from recordmill.records.errors import RunError
 
 HEAT_CELLS = 32
 _DECODED_IMAGES = 300  # of a split; decoding is what takes time
@@ -204,13 +203,7 @@ def read_sample(
         spread: list[tuple[Record, dict[str, Any]]] = []
         every = 1
         for i, record in enumerate(records.some_records(split, wanted)):
-            try:
-                values = parse_any(record.data)
-            except ValueError as error:
-                raise RunError(
-                    f"{record.file}: record {record.position} cannot be read: {error}; see what "
-                    "else is broken with `recordmill verify`"
-                ) from error
+            values = record_values(record, any_form=records.any_form)
             sample.add(record, values)
             if i % every == 0:
                 spread.append((record, values))

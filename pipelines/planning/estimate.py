@@ -1,4 +1,4 @@
-"""`recordmill plan text | images`: what a job would do, take and cost, before anything is written.
+"""`recordmill plan JOB`: what a job would do, take and cost, before anything is written.
 
 The input is listed and planned as the job would; a sample of it goes through the job's own code, in
 this process, and measures how fast that is and how much comes out.
@@ -13,7 +13,7 @@ from typing import Any
 from recordmill.transforms.dataset.statistics_report import describe_statistics
 from recordmill.transforms.dataset.statistics_warnings import StatisticsWarning, find_warnings
 
-JOBS = ("text", "images")
+JOBS = ("text", "images", "examples")
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,6 +90,8 @@ def _show(value: object) -> str:
         return "NONE"
     if isinstance(value, list) and value and isinstance(value[0], dict) and "share" in value[0]:
         return ",".join(_show_split(split) for split in value)
+    if isinstance(value, list) and value and all(isinstance(each, str) for each in value):
+        value = ",".join(value)
     text = "unset" if value is None else json.dumps(value, ensure_ascii=False).strip('"')
     return text if len(text) <= 60 else f"{text[:57]}…"
 

@@ -27,6 +27,8 @@ from recordmill.transforms.dataset.job import ShardSpec, SplitSpec
 from recordmill.transforms.dataset.shard_counts import count_shards
 from recordmill.transforms.dataset.shard_writer import ShardDescription
 from recordmill.transforms.dataset.workspace import Workspace
+from recordmill.transforms.shuffle.merge_tree import MergeTree
+from recordmill.transforms.shuffle.regroup import regroup
 from recordmill.transforms.sources.blocks import BROKEN_STREAM
 from recordmill.transforms.sources.item_cutting import cut_work_items
 from recordmill.transforms.sources.source_list import SourceList
@@ -44,8 +46,6 @@ from recordmill.transforms.text.cleaning.duplicates import (
 )
 from recordmill.transforms.text.cleaning.fingerprinting import Fingerprinter
 from recordmill.transforms.text.job import TextJob, summarize_examples
-from recordmill.transforms.text.merge_tree import MergeTree
-from recordmill.transforms.text.regroup import regroup
 from recordmill.transforms.text.scatter import Scatterer
 from recordmill.transforms.text.shard_plan import plan_shards
 

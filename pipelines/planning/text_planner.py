@@ -28,6 +28,7 @@ from recordmill.records.errors import UsageError
 from recordmill.transforms.dataset.labels import LABELS_PATH
 from recordmill.transforms.dataset.shard_counts import count_shards
 from recordmill.transforms.dataset.writable import reason
+from recordmill.transforms.shuffle.merge_tree import MAX_FAN_IN, MergeTree, choose_merge_tree
 from recordmill.transforms.sources.delimited_records import read_first_row
 from recordmill.transforms.sources.document_spec import DocumentSpec
 from recordmill.transforms.sources.item_cutting import cut_work_items
@@ -43,11 +44,11 @@ from recordmill.transforms.text.cleaning.duplicates import DuplicateFiles
 from recordmill.transforms.text.cleaning.unicode_forms import ftfy_version
 from recordmill.transforms.text.descriptions import ShardPlan
 from recordmill.transforms.text.job import TextJob
-from recordmill.transforms.text.merge_tree import MAX_FAN_IN, MergeTree, choose_merge_tree
 from recordmill.transforms.text.stages import build_text
 from recordmill.transforms.text.tokenizer_files import read_tokenizer
 
 _MIN_WORK_ITEM_BYTES = 1 << 20
+_MIN_MAPPED_BYTES = 1 << 16  # of a work item whose documents users' functions may take long for
 _USUAL_WORK_ITEM_BYTES = 1 << 25
 _MAX_WORK_ITEM_BYTES = 1 << 28
 _WORK_ITEMS_PER_WORKER = 8
@@ -241,6 +242,9 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
         job, input_bytes = self.job, inventory.input_bytes
         files.write_bytes(job.vocabulary_path, inventory.vocabulary)
         target = work_item_bytes(input_bytes, workers)
+        if job.map:
+            each = input_bytes // (workers * _WORK_ITEMS_PER_WORKER)
+            target = min(target, max(_MIN_MAPPED_BYTES, each))
         work_items = cut_work_items(
             inventory.files, target_bytes=target, splittable=job.documents.splittable,
             delimiter=job.documents.delimiter, quotes=job.documents.quotes,
@@ -284,8 +288,11 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
     def summary(self, counts: dict[str, Any]) -> str:
         """Returns one line of what became of the documents."""
         dropped = counts.get("dropped", {})
+        added = counts.get("documents_added", 0)
         return (
-            f"documents: {counts['documents_read']} read, {counts['documents_written']} written, "
-            f"{counts['documents_without_tokens']} without tokens"
+            f"documents: {counts['documents_read']} read, "
+            + (f"{added} added by --map, " if added else "")
+            + f"{counts['documents_written']} written, "
+            + f"{counts['documents_without_tokens']} without tokens"
             + "".join(f", {number} dropped as {reason}" for reason, number in dropped.items())
         )

@@ -7,6 +7,7 @@ parsed.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ from recordmill.records.codec.jit import kernel
 from recordmill.records.schema import Schema
 
 _OK, _MALFORMED, _UNKNOWN, _TWICE, _MISSING, _TYPE, _COUNT = range(7)
+_NO_KIND = -3
 _KINDS = ("bytes", "float32", "int64")  # in the order of the Feature message's fields
 
 
@@ -83,9 +85,10 @@ def _count_values(data: Bytes, begin: int, end: int, kind: int) -> int:
 
 @kernel
 def _feature(data: Bytes, begin: int, end: int) -> tuple[int, int]:
-    """Returns the kind and the number of values of a Feature message; the kind -1 if broken."""
+    """Returns the kind and the number of values of a Feature message; the kind -1 if broken, and
+    -2 if it has neither."""
     if begin >= end:
-        return -1, 0
+        return (-2, 0) if begin == end else (-1, 0)
     tag = data[begin]
     if tag == 0x0A:
         kind = 0
@@ -143,12 +146,15 @@ def _check_record(
     splits: Offsets,
     kinds: Offsets,
     counts: Offsets,
+    optional: Bytes,
     sequence: bool,
     present: Bytes,
 ) -> tuple[int, int, int]:
     """Returns the code, the feature, and its actual kind or number of values."""
     present[:] = 0
     at, stop = _field(data, begin, end, 0x12 if sequence else 0x0A)
+    if begin == end and optional.all():
+        return _OK, -1, 0  # an Example without features may have no bytes
     if at < 0 or stop != end:
         return _MALFORMED, -1, 0
     guess = 0
@@ -175,14 +181,14 @@ def _check_record(
                 return code, feature, kind
         else:
             kind, count = _feature(data, value, value_end)
-            if kind < 0:
+            if kind == -1 or (kind == -2 and not optional[feature]):
                 return _MALFORMED, feature, 0
-            if kind != kinds[feature]:
+            if kind >= 0 and kind != kinds[feature]:
                 return _TYPE, feature, kind
         if counts[feature] >= 0 and count != counts[feature]:
             return _COUNT, feature, count
     for feature in range(present.shape[0]):
-        if not present[feature]:
+        if not present[feature] and not optional[feature]:
             return _MISSING, feature, 0
     return _OK, -1, 0
 
@@ -195,6 +201,7 @@ def _check(
     splits: Offsets,
     kinds: Offsets,
     counts: Offsets,
+    optional: Bytes,
     sequence: bool,
     results: Offsets,
 ) -> None:
@@ -203,8 +210,31 @@ def _check(
     for i in range(offsets.shape[0] - 1):
         results[i, 0], results[i, 1], results[i, 2] = _check_record(
             data, offsets[i] + HEADER_BYTES, offsets[i + 1] - FOOTER_BYTES,
-            keys, splits, kinds, counts, sequence, present,
+            keys, splits, kinds, counts, optional, sequence, present,
         )  # fmt: skip
+
+
+@kernel
+def _count_fitting(
+    data: Bytes,
+    begins: Offsets,
+    ends: Offsets,
+    keys: Bytes,
+    splits: Offsets,
+    kinds: Offsets,
+    counts: Offsets,
+    optional: Bytes,
+    sequence: bool,
+) -> int:
+    present = np.zeros(kinds.shape[0], np.uint8)
+    for i in range(begins.shape[0]):
+        code, _, _ = _check_record(
+            data, begins[i] + HEADER_BYTES, ends[i] - FOOTER_BYTES,
+            keys, splits, kinds, counts, optional, sequence, present,
+        )  # fmt: skip
+        if code != _OK:
+            return i
+    return begins.shape[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,14 +253,36 @@ class RecordDefect:
 class SchemaChecker:
     """A schema in the form that the kernel takes."""
 
-    def __init__(self, schema: Schema) -> None:
+    def __init__(self, schema: Schema, untyped: Collection[str] = ()) -> None:
+        """Checks records of a schema.
+
+        Args:
+          schema: of the records.
+          untyped: features that must have no values, because nobody knows of which type.
+        """
         names = [feature.name.encode() for feature in schema.features]
         self._schema = schema
         self._keys = np.frombuffer(b"".join(names), np.uint8)
         self._splits = np.cumsum([0, *map(len, names)], dtype=np.int64)
-        self._kinds = np.array([_KINDS.index(f.dtype) for f in schema.features], np.int64)
+        kinds = [_NO_KIND if f.name in untyped else _KINDS.index(f.dtype) for f in schema.features]
+        self._kinds = np.array(kinds, np.int64)
         counts = [-1 if f.values is None else f.values for f in schema.features]
         self._counts = np.array(counts, np.int64)
+        self._optional = np.array([f.optional for f in schema.features], np.uint8)
+
+    def count_fitting(self, data: Bytes, begins: Offsets, ends: Offsets) -> int:
+        """Returns how many records fit the schema before the first that does not.
+
+        Args:
+          data: `[bytes] uint8`.
+          begins, ends: `[num_records] int64`: of each record with its frame.
+        """
+        return int(
+            _count_fitting(
+                data, begins, ends, self._keys, self._splits, self._kinds, self._counts,
+                self._optional, self._schema.sequence,
+            )
+        )  # fmt: skip
 
     def check(self, data: Bytes, offsets: Offsets) -> list[RecordDefect]:
         """Returns the defects of records that do not fit the schema, in order of the records.
@@ -241,7 +293,7 @@ class SchemaChecker:
         """
         results = np.empty((len(offsets) - 1, 3), np.int64)
         _check(
-            data, offsets, self._keys, self._splits, self._kinds, self._counts,
+            data, offsets, self._keys, self._splits, self._kinds, self._counts, self._optional,
             self._schema.sequence, results,
         )  # fmt: skip
         bad: npt.NDArray[np.int64] = np.flatnonzero(results[:, 0])

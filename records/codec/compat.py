@@ -121,10 +121,9 @@ def crc32c_of_word(_: Any, crc: Any, data: Any, at: Any) -> Any:
 
 @intrinsic
 def word_at(_: Any, data: Any, at: Any) -> Any:
-    """Returns `data[at : at + 8]` as one number, of which the first byte is the lowest.
+    """Returns `data[at : at + 8]` as a little-endian uint64, wherever it begins.
 
-    Kernels call it with a contiguous `[n] uint8` and an int64, and see that n is at + 8 or more; it
-    returns a uint64.
+    Kernels call it as `word_at(data, at)` with a contiguous `[n] uint8` and an int64.
     """
     if data.layout != "C":
         return None  # numba says that there is no such function
@@ -133,7 +132,7 @@ def word_at(_: Any, data: Any, at: Any) -> Any:
         array, offset = values
         content = context.make_array(signature.args[0])(context, builder, array).data
         pointer = builder.bitcast(builder.gep(content, [offset]), ir.IntType(64).as_pointer())
-        return builder.load(pointer, align=1)  # all processors that numba knows are little-endian
+        return builder.load(pointer, align=1)
 
     types = numba.types
     return types.uint64(data, types.int64), generate

@@ -150,6 +150,44 @@ def _scan(data: Bytes, offsets: Offsets) -> tuple[int, int, int]:
         count += 1
 
 
+@kernel
+def _walk(data: Bytes, base: int, wanted: int, step: int, starts: Offsets) -> tuple[int, int, bool]:
+    at = 0
+    count = 0
+    while at + HEADER_BYTES <= data.shape[0]:
+        if masked_crc32c(data, at, at + 8) != _get_uint32(data, at + 8):
+            return at, count, False
+        if base + at >= wanted:
+            starts[count] = base + at
+            count += 1
+            wanted = base + at + step
+        length = np.uint64(0)
+        for j in range(8):
+            length |= np.uint64(data[at + j]) << np.uint64(8 * j)
+        if length >= np.uint64(1 << 62):
+            return at, count, False
+        at += np.int64(length) + OVERHEAD_BYTES
+    return at, count, True
+
+
+def walk_lengths(data: Bytes, base: int, wanted: int, step: int) -> tuple[list[int], int, bool]:
+    """Walks records by their lengths alone, whose checksums are checked.
+
+    Args:
+      data: `[bytes] uint8`, from the beginning of a record on; the last may be cut.
+      base: where it lies in its file.
+      wanted: the first record at or behind this position is returned.
+      step: and then one each so many bytes.
+
+    Returns:
+      Positions in the file of the records asked for, that of the first whose length is not in
+      `data`, and whether all lengths on the way are whole.
+    """
+    starts = np.empty(data.shape[0] // max(step, OVERHEAD_BYTES) + 2, np.int64)
+    after, count, whole = _walk(data, base, wanted, step, starts)
+    return starts[:count].tolist(), base + after, bool(whole)
+
+
 class FrameDefect(str, Enum):
     """A defect of the frame of a record, as text for messages; "" if there is none."""
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from PIL import Image
 
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "docs" / "generate"), str(Path(__file__).parent)]
+
+from ..transforms.examples.record_files import example, write_records  # noqa: E402
 
 CLASSES = ("cat", "dog")
 _VOC = """<annotation><filename>{name}.jpg</filename><size><width>48</width><height>32</height>
@@ -29,6 +34,20 @@ def _picture(path: Path, seed: int, *, form: str = "RGB") -> None:
     image.save(path)
 
 
+def _save_dataset(folder: Path, texts: list[str]) -> None:
+    """Writes what `save_to_disk` of Hugging Face's datasets writes of two splits."""
+    for split in ("train", "validation"):
+        (folder / split).mkdir(parents=True)
+        table = pa.table({"text": texts})
+        name = "data-00000-of-00001.arrow"
+        with pa.ipc.new_stream(folder / split / name, table.schema) as writer:
+            writer.write_table(table)
+        (folder / split / "state.json").write_text(
+            json.dumps({"_data_files": [{"filename": name}]})
+        )
+    (folder / "dataset_dict.json").write_text('{"splits": ["train", "validation"]}')
+
+
 def make_inputs(folder: Path, corpus: Path, vocab_file: str) -> None:
     """Makes the corpus, the vocabulary and the images that the documentation names."""
     for name in ("corpus", "books"):
@@ -44,6 +63,7 @@ def make_inputs(folder: Path, corpus: Path, vocab_file: str) -> None:
     ]
     for name in ("reviews.csv", "pairs.csv"):
         (folder / name).write_text("\n".join(["id,label,text,hypothesis", *rows]) + "\n")
+    _save_dataset(folder / "saved_dataset", rows)
     for number in range(6):
         for seed, name in enumerate(CLASSES):
             _picture(folder / "photos" / name / f"{number}.jpg", 2 * number + seed)
@@ -52,11 +72,21 @@ def make_inputs(folder: Path, corpus: Path, vocab_file: str) -> None:
         (folder / f"VOC2012/Annotations/{number}.xml").write_text(_VOC.format(name=number))
         _picture(folder / "data/images" / f"{number}.jpg", number)
         _picture(folder / "data/masks" / f"{number}.png", number, form="L")
+    for name, compression in (("old/a.tfrecord.gz", "GZIP"), ("more/b.tfrecord", "")):
+        write_records(folder / name, [example(id=number) for number in range(90)], compression)
     lists = folder / "VOC2012/ImageSets/Main"
     lists.mkdir(parents=True)
     (lists / "train.txt").write_text("".join(f"{number}\n" for number in range(6)))
 
 
+def write_files_of_guides(folder: Path) -> None:
+    """Writes the blocks of Python that begin with a file's name, as `# cleaning.py`."""
+    for page in sorted((ROOT / "docs/guides").glob("*.md")):
+        for code in re.findall(r"^```python\n(# \w+\.py\n.*?)^```$", page.read_text(), _LINES):
+            (folder / code.split()[1]).write_text(code)
+
+
+_LINES = re.MULTILINE | re.DOTALL
 DATASETS = {
     "ds": "text --input=corpus/*.txt --output=ds --vocab_file=vocab.txt --task=bert "
     "--max_seq_length=64 --dupe_factor=2 --splits=train:0.8,validation:0.2 --num_shards=2",
@@ -76,6 +106,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory, corpus: Path, vocab_file:
 
     folder = tmp_path_factory.mktemp("prepared")
     make_inputs(folder, corpus, vocab_file)
+    write_files_of_guides(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         for command in DATASETS.values():

@@ -19,11 +19,12 @@ import pytest
 
 from recordmill.pipelines.command_line import main
 from recordmill.pipelines.engines.choice import check_beam_flags
+from recordmill.pipelines.examples_options import examples_request
 from recordmill.pipelines.image_options import image_request
 from recordmill.pipelines.text_options import text_request
 
 ROOT = Path(__file__).parents[2]
-JOBS = ("text", "images", "vocab")
+JOBS = ("text", "images", "examples", "vocab")
 
 
 def commands(code: str) -> Iterator[list[str]]:
@@ -69,7 +70,9 @@ def _recordmill(words: list[str]) -> None:
     parser = flag_reference.parser_of(command)
     options, flags = parser.parse_known_args(words[len(command.split()) :])
     check_beam_flags(flags, parser)
-    requests: dict[str, Callable[[Any], Any]] = {"text": text_request, "images": image_request}
+    requests: dict[str, Callable[[Any], Any]] = {
+        "text": text_request, "images": image_request, "examples": examples_request,
+    }  # fmt: skip
     if command in requests:
         requests[command](options)
 

@@ -60,12 +60,12 @@ def written(shared_folder: SharedFolder) -> Callable[[str, str], Written]:
     return write
 
 
-@pytest.fixture(scope="session", params=["text", "images"])
+@pytest.fixture(scope="session", params=["text", "images", "examples"])
 def small(request: pytest.FixtureRequest, written: Callable[[str, str], Written]) -> Written:
     return written(request.param, "small")
 
 
-@pytest.fixture(scope="session", params=["text", "images"])
+@pytest.fixture(scope="session", params=["text", "images", "examples"])
 def big(request: pytest.FixtureRequest, written: Callable[[str, str], Written]) -> Written:
     return written(request.param, "big")
 

@@ -16,8 +16,10 @@ import numpy as np
 import pytest
 
 from recordmill.pipelines.command_line import main
+from recordmill.records.codec.encoding import Ragged, Strings, encode_batch
 from recordmill.records.codec.framing import scan_records
 from recordmill.records.errors import RunError
+from recordmill.records.schema import Feature, Schema
 from recordmill.transforms.storage import files
 
 from ..conftest import bert_text, make_documents, make_vocabulary
@@ -118,7 +120,37 @@ IMAGES = JobCase(
         "--image_size=96x96", "--augmentations=flip,rotate,color", "--copies=2", "--num_shards=12",
     ),
 )  # fmt: skip
-CASES = {"text": TEXT, "images": IMAGES}
+
+
+def _fill_examples(folder: Path, times: int) -> None:
+    folder.mkdir(exist_ok=True)
+    rng = np.random.default_rng(7)
+    for i in range(3):
+        count = 300 * times
+        schema = Schema((
+            Feature("id", "int64", (), "number"), Feature("ids", "int64", (16,), "tokens"),
+            Feature("weights", "float32", (None,), "any number of them"),
+            Feature("text", "bytes", (), "a string"),
+        ))  # fmt: skip
+        splits = np.cumsum([0, *(k % 3 for k in range(count))]).astype(np.int64)
+        batch = encode_batch(schema, {
+            "id": np.arange(i * count, (i + 1) * count),
+            "ids": rng.integers(0, 30_000, (count, 16)),
+            "weights": Ragged(np.ones(splits[-1], np.float32), splits),
+            "text": Strings.from_list([b"word " * int(n) for n in rng.integers(1, 90, count)]),
+        })  # fmt: skip
+        (folder / f"part-{i}.tfrecord").write_bytes(batch.buffer.tobytes())
+
+
+EXAMPLES = JobCase(
+    "examples",
+    _fill_examples,
+    "*.tfrecord",
+    ("--num_shards=5", _SPLITS),
+    ("--num_shards=2",),
+    ("--num_shards=12",),
+)
+CASES = {"text": TEXT, "images": IMAGES, "examples": EXAMPLES}
 
 
 def shard_bytes(output: Path) -> dict[str, bytes]:

@@ -10,7 +10,16 @@ import pytest
 
 from recordmill.pipelines import templates
 from recordmill.pipelines.arguments import BooleanFlag, Parser, default_text, is_boolean
-from recordmill.pipelines.commands import bench, doctor, images, plan, text, verify, vocab
+from recordmill.pipelines.commands import (
+    bench,
+    doctor,
+    examples,
+    images,
+    plan,
+    text,
+    verify,
+    vocab,
+)
 from recordmill.pipelines.compat import option_actions
 from recordmill.pipelines.engines.choice import add_engine_arguments
 from recordmill.pipelines.engines.worker_boot import make_parser as worker_boot_parser
@@ -19,6 +28,7 @@ from recordmill.records.errors import UsageError
 PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
     "text": text.make_parser,
     "images": images.make_parser,
+    "examples": examples.make_parser,
     "vocab": vocab.make_parser,
     "plan text": lambda: plan.make_parser("text"),
     "plan images": lambda: plan.make_parser("images"),

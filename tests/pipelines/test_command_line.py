@@ -25,7 +25,7 @@ def test_help_lists_the_commands(arguments: list[str], capsys: pytest.CaptureFix
     assert main(arguments) == 0
     text = capsys.readouterr().out
     assert text.startswith("usage: recordmill COMMAND")
-    for name in ("text", "images", "vocab", "plan", "bench", "verify", "doctor"):
+    for name in ("text", "images", "examples", "vocab", "plan", "bench", "verify", "doctor"):
         assert f"  {name} " in text
 
 
@@ -66,9 +66,9 @@ def test_help_of_plan_names_the_jobs(
 
 def test_plan_of_what(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan"]) == 2
-    assert "must be one of images, text, got ''" in capsys.readouterr().err
+    assert "must be one of examples, images, text, got ''" in capsys.readouterr().err
     assert main(["plan", "txt"]) == 2
-    assert "must be one of images, text, got 'txt'" in capsys.readouterr().err
+    assert "must be one of examples, images, text, got 'txt'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["bench", "verify", "doctor", "inspect", "completion"])
@@ -81,14 +81,15 @@ def test_help_of_a_command(name: str, capsys: pytest.CaptureFixture[str]) -> Non
 
 @pytest.mark.parametrize("name", PAGES)
 def test_help_of_a_job_fits_a_screen(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments in (["help", name], [name, "--help"], [name, "--input=x", "-h"]):
+    command = name.split()
+    for arguments in (["help", *command], [*command, "--help"], [*command, "--input=x", "-h"]):
         assert main(arguments) == 0
         lines = capsys.readouterr().out.splitlines()
         assert lines[0].startswith(f"usage: recordmill {name} --input=")
         assert 24 <= len(lines) <= 40
         assert not [line for line in lines if len(line) > 80]
     with pytest.raises(SystemExit) as ended:
-        main([name, "--help-all"])
+        main([*command, "--help-all"])
     assert ended.value.code == 0
     everything = capsys.readouterr().out
     assert "--random_seed" in everything or name == "vocab"
@@ -103,8 +104,9 @@ def test_the_example_of_a_help_page_parses(name: str) -> None:
     assert len(lines) > 1
     for line in lines[1:]:
         words = shlex.split(line)
-        assert words[0] == name
-        assert {word.partition("=")[0] for word in words[1:]} <= read_table()[name].keys()
+        count = len(name.split())
+        assert " ".join(words[:count]) == name
+        assert {word.partition("=")[0] for word in words[count:]} <= read_table()[name].keys()
 
 
 def test_help_fits_a_screen(capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,6 +27,8 @@ CASES = {
     "recordmill verify so": ["some/"],
     "recordmill text --mask": ["--masked_lm_prob"],
     "recordmill images --task=q": [],
+    "recordmill plan ex": ["examples"],
+    "recordmill examples --order=i": ["input"],
 }
 
 _BASH = """

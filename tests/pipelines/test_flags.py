@@ -16,6 +16,7 @@ from recordmill.pipelines.commands import (
     bench,
     diff,
     doctor,
+    examples,
     images,
     inspect,
     plan,
@@ -33,7 +34,7 @@ from recordmill.pipelines.commands.verify import VerifyFlags
 from recordmill.pipelines.commands.vocab import VocabFlags
 from recordmill.pipelines.compat import option_actions
 from recordmill.pipelines.engines.choice import EngineFlags, add_engine_arguments
-from recordmill.pipelines.flags import ImageFlags, TextFlags
+from recordmill.pipelines.flags import ExamplesFlags, ImageFlags, TextFlags
 from recordmill.pipelines.image_options import add_image_arguments
 from recordmill.pipelines.text_options import add_text_arguments, text_request
 from recordmill.reader.bench import BenchFlags
@@ -49,7 +50,9 @@ def engine_parser() -> Parser:
 KINDS: dict[str, tuple[argparse.ArgumentParser, Sequence[type]]] = {
     "text": (text.make_parser(), [TextFlags]),
     "images": (images.make_parser(), [ImageFlags]),
+    "examples": (examples.make_parser(), [ExamplesFlags]),
     "vocab": (vocab.make_parser(), [VocabFlags]),
+    "plan examples": (plan.make_parser("examples"), [ExamplesFlags, PlanFlags]),
     "plan text": (plan.make_parser("text"), [TextFlags, PlanFlags]),
     "plan images": (plan.make_parser("images"), [ImageFlags, PlanFlags]),
     "verify": (verify.make_parser(), [VerifyFlags]),

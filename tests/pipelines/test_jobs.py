@@ -311,7 +311,7 @@ def test_second_run_at_once_is_refused(
 def test_temporary_files_of_a_run_that_failed_are_replaced(small: Written, tmp_path: Path) -> None:
     output, case = tmp_path / "ds", small.case
     broken = Path(shutil.copytree(small.source, tmp_path / "input"))
-    victim = sorted(broken.glob(case.pattern))[0]
+    victim = sorted(broken.glob(case.pattern))[-1]
     victim.write_bytes(b"\xff\xfe\xfd\n" * 100)
     assert case.run(broken, output) == 1
     assert case.run(small.source, output) == 2
@@ -323,7 +323,7 @@ def test_temporary_files_of_a_run_that_failed_are_replaced(small: Written, tmp_p
 def test_overwrite_after_too_many_rejects_begins_anew(small: Written, tmp_path: Path) -> None:
     output, case = tmp_path / "ds", small.case
     source = Path(shutil.copytree(small.source, tmp_path / "input"))
-    victim = sorted(source.glob(case.pattern))[0]
+    victim = sorted(source.glob(case.pattern))[-1]
     whole = victim.read_bytes()
     stamp: Any = victim.stat()
     victim.write_bytes(b"\xff" * len(whole))

@@ -102,6 +102,14 @@ def test_images_killed_at_any_moment(
     _killed(written("images", "big"), tmp_path / "ds", seed)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_examples_killed_at_any_moment(
+    written: Callable[[str, str], Written], tmp_path: Path, seed: int
+) -> None:
+    _killed(written("examples", "big"), tmp_path / "ds", seed)
+
+
 def test_a_worker_whose_driver_is_gone_ends(tmp_path: Path) -> None:
     # The driver ended before the worker's program was loaded: somebody else is its parent.
     gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], stdout=-1)

@@ -12,7 +12,7 @@ import pytest
 
 from recordmill.pipelines.command_line import main
 from recordmill.pipelines.planning import text_planner as text_planning
-from recordmill.transforms.text.merge_tree import MergeTree
+from recordmill.transforms.shuffle.merge_tree import MergeTree
 from recordmill.transforms.text.tokenizer_files import load_tokenizer
 
 from ..conftest import SharedFolder, make_documents

@@ -14,7 +14,7 @@ from recordmill.pipelines.command_line import main
 from recordmill.pipelines.planning import plan_job
 from recordmill.transforms.dataset import commit, shard_writer
 from recordmill.transforms.dataset.run_state import MARKER, Marker
-from recordmill.transforms.text.run_files import RunFileInfo
+from recordmill.transforms.shuffle.run_files import RunFileInfo
 
 from .conftest import Written
 from .jobs import manifest, shard_bytes
@@ -89,7 +89,8 @@ def test_a_flipped_bit_in_what_was_planned_begins_anew(
     output = tmp_path / "ds"
     stop_before_commit(small, output, monkeypatch)
     shutil.rmtree(output / "_tmp/done")
-    name = "images-*.jsonl" if small.case.command == "images" else "vocab.txt"
+    planned = {"text": "vocab.txt", "images": "images-*.jsonl", "examples": "items-*.jsonl"}
+    name = planned[small.case.command]
     for path in output.glob(f"_tmp/**/{name}"):
         data = path.read_bytes()
         half = data.index(b"cat") if small.case.command == "images" else len(data) // 2
@@ -119,10 +120,10 @@ def test_wrong_statistics_of_a_finished_shard_do_not_stop_overwrite(
     stop_before_commit(small, output, monkeypatch)
     for path in output.glob("_tmp/done/*"):
         content = json.loads(path.read_bytes())
-        key = "lengths" if small.case.command == "text" else "sides"
+        key = {"text": "lengths", "images": "sides", "examples": "bytes"}[small.case.command]
         content["statistics"][key] = [["a", -1]]
         path.write_text(json.dumps(content))
-    if small.case.command == "text":  # nothing looks at them before the commit
+    if small.case.command != "images":  # nothing looks at them before the commit
         assert small.case.run(small.source, output) == 1
     assert small.case.run(small.source, output, *small.flags, "--overwrite") == 0
     assert shard_bytes(output) == small.shards
@@ -136,7 +137,7 @@ def test_a_flipped_bit_in_a_run_file_is_made_anew(
     capsys: pytest.CaptureFixture[str],
     position: float,
 ) -> None:
-    if small.case.command != "text":
+    if small.case.command == "images":
         pytest.skip("images have no run files")
     output = tmp_path / "ds"
     stop_before_commit(small, output, monkeypatch)

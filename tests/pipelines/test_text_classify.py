@@ -152,7 +152,7 @@ class TestExamples:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         from recordmill.pipelines.planning import text_planner
-        from recordmill.transforms.text.merge_tree import MergeTree
+        from recordmill.transforms.shuffle.merge_tree import MergeTree
 
         flags = ("--text_pair_field=other", "--keep_fields=id:int", "--splits=train:0.8,test:0.2")
         assert run(source, tmp_path / "two", vocab_file, *flags, "--num_shards=2", workers=2) == 0

@@ -1,4 +1,4 @@
-"""Parquet as the input of text jobs: equal bytes for all row groups and workers, mistakes."""
+"""Columns as the input of text jobs: equal bytes for all parts of files and workers, mistakes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from recordmill.pipelines.command_line import main
 
-from .jobs import LENGTHS, manifest, shard_bytes
+from .jobs import LENGTHS, manifest, records_by_split, shard_bytes
 
 FLAGS = ("--task=mlm", "--dupe_factor=1", *LENGTHS, "--num_shards=2")
 ROWS = [
@@ -25,6 +25,15 @@ ROWS = [
 def write(path: Path, rows: list[dict[str, Any]], **options: Any) -> Path:
     path.parent.mkdir(exist_ok=True)
     pq.write_table(pa.Table.from_pylist(rows), path, **options)
+    return path
+
+
+def write_arrow(path: Path, rows: list[dict[str, Any]], part_rows: int = 1 << 20) -> Path:
+    """Writes a stream, as Hugging Face's datasets do."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = pa.Table.from_pylist(rows)
+    with pa.ipc.new_stream(path, table.schema) as writer:
+        writer.write_table(table, part_rows)
     return path
 
 
@@ -51,6 +60,36 @@ def test_row_groups_work_items_and_workers_do_not_change_bytes(
     monkeypatch.setattr(text_planner, "work_item_bytes", lambda *_: 5_000)
     assert run(source, tmp_path / "again", vocab_file, *flags, workers=2) == 0
     assert shard_bytes(tmp_path / "again") == wanted
+
+
+def test_batches_of_arrow_and_workers_do_not_change_bytes(
+    tmp_path: Path, vocab_file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from recordmill.pipelines.planning import text_planner
+
+    flags = ("--keep_fields=id:int,kind",)
+    assert (
+        run(write_arrow(tmp_path / "one/a.arrow", ROWS), tmp_path / "ds", vocab_file, *flags) == 0
+    )
+    assert manifest(tmp_path / "ds")["counts"]["documents_read"] == len(ROWS)
+    wanted = shard_bytes(tmp_path / "ds")
+    source = write_arrow(tmp_path / "many/a.arrow", ROWS, 70)
+    monkeypatch.setattr(text_planner, "work_item_bytes", lambda *_: 5_000)
+    assert run(source, tmp_path / "again", vocab_file, *flags, workers=2) == 0
+    assert shard_bytes(tmp_path / "again") == wanted
+    planned = [f"--input={source}", f"--vocab_file={vocab_file}", f"--output={tmp_path}/no"]
+    assert main(["plan", "text", *planned, *FLAGS]) == 0
+
+
+def test_a_saved_dataset_has_its_splits(tmp_path: Path, vocab_file: str) -> None:
+    for split, rows in (("train", ROWS), ("test", ROWS[:60])):
+        write_arrow(tmp_path / "saved" / split / "data.arrow", rows)
+        state = {"_data_files": [{"filename": "data.arrow"}]}
+        (tmp_path / "saved" / split / "state.json").write_text(json.dumps(state))
+    (tmp_path / "saved/dataset_dict.json").write_text('{"splits": ["train", "test"]}')
+    assert run(tmp_path / "saved", tmp_path / "ds", vocab_file) == 0
+    # Some windows are cut in two.
+    assert records_by_split(tmp_path / "ds") == {"train": 601, "test": 61}
 
 
 def test_rejects_are_accounted(
@@ -106,6 +145,13 @@ def encrypted(path: Path, *, plain_footer: bool) -> None:
         ("a.parquet", ["--input_format=jsonl"], "--input {path} is a Parquet file, not JSONL; give "
          "--input_format=parquet"),
         ("other", [], "--input {path} is a Parquet file, not text; give --input_format=parquet"),
+        ("a.arrow", ["--text_field=body"], "--text_field must be a column of {path}: text, id, "
+         "kind; got 'body'"),
+        ("a.txt", [], "--input {path} is an Arrow stream, not text; give --input_format=arrow"),
+        ("b.arrow", [], "--input {path} is a Parquet file, not an Arrow file; leave it out, or "
+         "name the format"),
+        ("c.feather", [], "--input {path} is a Feather file of version 1; write it anew, as "
+         "pyarrow.feather.write_feather does"),
         ("locked.parquet", [], "--input {path} is an encrypted Parquet file; decrypt it first"),
         ("half.parquet", [], "--input {path}: columns of the Parquet file are encrypted; decrypt"),
     ],
@@ -121,6 +167,10 @@ def test_mistakes_are_one_line(
     path = tmp_path / name
     if name in ("locked.parquet", "half.parquet"):
         encrypted(path, plain_footer=name == "half.parquet")
+    elif name in ("a.arrow", "a.txt"):
+        write_arrow(path, ROWS[:3])
+    elif name == "c.feather":
+        path.write_bytes(b"FEA1" + bytes(60) + b"FEA1")
     else:
         write(path, ROWS[:3])
     assert run(path, tmp_path / "ds", vocab_file, *flags) == 2

@@ -78,7 +78,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Planted:
 
 @pytest.fixture(autouse=True)
 def _small_work_items(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_planner, "_MIN_WORK_ITEM_BYTES", 1 << 14)
+    monkeypatch.setattr(text_planner, "work_item_bytes", lambda *_: 1 << 14)
 
 
 def flags_of(planted: Planted, output: Path, workers: int = 1) -> list[str]:
@@ -180,7 +180,7 @@ def test_two_workers_and_other_work_items_give_the_same_bytes(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(text_planner, "_MIN_WORK_ITEM_BYTES", 1 << 15)
+    monkeypatch.setattr(text_planner, "work_item_bytes", lambda *_: 1 << 15)
     monkeypatch.setattr(find_duplicates, "PART_BYTES", 1 << 12)
     assert run(planted, tmp_path / "ds", f"--deduplicate={how}", workers=2) == 0
     assert shard_bytes(tmp_path / "ds") == finished(how).shards
@@ -250,7 +250,7 @@ _KILLED = """
 import sys
 from recordmill.pipelines.command_line import main
 from recordmill.pipelines.planning import text_planner
-text_planner._MIN_WORK_ITEM_BYTES = 1 << 14
+text_planner.work_item_bytes = lambda *_: 1 << 14
 sys.exit(main(sys.argv[1:]))
 """
 

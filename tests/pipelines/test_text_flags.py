@@ -85,7 +85,7 @@ ROWS = (
     Row(
         "--text_field=other",
         (MLM, JSONL),
-        (((TEXT,), "--text_field=other is for JSON, CSV, TSV and Parquet, and"),),
+        (((TEXT,), "--text_field=other is for formats with fields, and"),),
     ),
     Row(
         "--header=none",
@@ -239,9 +239,16 @@ ROWS = (
                 "--keep_fields has no meaning with --allow_cross_document_examples",
             ),
             ((TOKENS, JSONL), "--keep_fields needs --record_type=example for --task=mlm_tokens"),
-            ((MLM, TEXT), "--keep_fields needs fields: JSONL, CSV, TSV or Parquet"),
+            ((MLM, TEXT), "--keep_fields needs fields, as JSONL, CSV and Parquet have"),
             ((MLM, CSV), "--keep_fields must be a column of"),
         ),
+    ),
+    Row("--map={folder}/functions.py:shorter", (MLM,)),
+    Row(
+        "--map_errors=fail",
+        (MLM, "--map={folder}/functions.py:shorter"),
+        (((MLM,), "--map_errors=fail has no effect without --map"),),
+        outcome="status",
     ),
     Row("--normalize=nfkc", (MLM, "--input={folder}/wide.txt")),
     Row("--min_tokens=20"),
@@ -382,6 +389,10 @@ def folder(shared_folder: SharedFolder) -> Path:
         lines = [" ".join(sentences) for sentences in documents]
         (folder / "corpus.txt").write_text(bert_text(documents), encoding="utf-8")
         (folder / "other.txt").write_text(bert_text(documents[:30]), encoding="utf-8")
+        (folder / "functions.py").write_text(
+            "def shorter(document):\n    return type(document)(document.text[:100])\n"
+            "def raises(document):\n    raise ValueError('no')\n"
+        )
         wide = "\n\n".join("the \uff50\uff45\uff4e of the man" for _ in range(40))
         (folder / "wide.txt").write_text(wide, encoding="utf-8")
         halves = [line[: len(line) // 2] for line in lines[:20]]
@@ -488,6 +499,13 @@ def test_a_file_that_unpacks_to_far_too_much_is_rejected(runner: Runner) -> None
     dense = "--input={folder}/dense.txt.gz"
     assert runner.run(MLM, dense)["status"] == 1
     assert runner.run(MLM, dense, "--max_compression_ratio=2000")["status"] == 0
+
+
+def test_errors_of_functions_are_rejects_or_end_the_run(runner: Runner) -> None:
+    flags = (MLM, "--map={folder}/functions.py:shorter")
+    assert runner.run(*flags)["status"] == runner.run(*flags, "--map_errors=fail")["status"] == 0
+    raises = (MLM, "--map={folder}/functions.py:raises", "--max_rejected=1")
+    assert runner.run(*raises, "--map_errors=fail")["status"] == 1
 
 
 def test_warnings_decide_whether_a_run_fails(runner: Runner) -> None:

@@ -20,8 +20,8 @@ from recordmill.pipelines.planning import text_planner as text_planning
 from recordmill.pipelines.planning.plan_job import plan_job
 from recordmill.pipelines.planning.text_planner import TextPlanner
 from recordmill.pipelines.text_options import add_text_arguments, text_request
+from recordmill.transforms.shuffle.merge_tree import MergeTree
 from recordmill.transforms.sources.document_spec import DocumentLimits
-from recordmill.transforms.text.merge_tree import MergeTree
 from recordmill.transforms.text.scatter import Scatterer, ScatterLimits
 from recordmill.transforms.text.stages import build_text
 

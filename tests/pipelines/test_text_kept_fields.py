@@ -105,7 +105,7 @@ class TestWindows:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         from recordmill.pipelines.planning import text_planner
-        from recordmill.transforms.text.merge_tree import MergeTree
+        from recordmill.transforms.shuffle.merge_tree import MergeTree
 
         flags = (KEPT, "--dupe_factor=2", "--splits=train:0.7,test:0.3")
         assert run(source, tmp_path / "two", vocab_file, *flags, workers=2) == 0

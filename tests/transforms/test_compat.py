@@ -38,3 +38,10 @@ def test_a_batch_of_google_keeps_its_responses() -> None:
     client = storage.Client(project="none", credentials=credentials.AnonymousCredentials())
     batch = client.batch()
     assert list(compat.batch_responses(batch)) == []
+
+
+def test_beam_brings_a_pickle_of_functions() -> None:
+    factor = 3
+    data = compat.pickle_function(lambda value: value * factor)
+    assert isinstance(data, bytes)
+    assert compat.unpickle_function(data)(14) == 42

@@ -21,15 +21,15 @@ from recordmill.transforms.images.reference_files import ReferenceFiles, write_r
 from recordmill.transforms.images.references import ImageReference, StoredBytes
 from recordmill.transforms.images.shard_plan import ImageShardPlan, ImageSplit
 from recordmill.transforms.images.statistics import ImageStatistics
+from recordmill.transforms.shuffle.descriptions import run_files_from_json
+from recordmill.transforms.shuffle.run_files import RunFileInfo
 from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.sources.work_plan import read_work_item, write_work_items
 from recordmill.transforms.text.descriptions import (
     PlannedSplit,
     ScatterResult,
     ShardPlan,
-    run_files_from_json,
 )
-from recordmill.transforms.text.run_files import RunFileInfo
 
 from ..mutations import wrong_bytes, wrong_json
 

@@ -27,6 +27,8 @@ def _first_reject(folder: str) -> str:
                 reject = json.loads(line)
                 source = " ".join(reject["source"].split())
                 reason = REASONS[reject["reason"]]
+                if reject["reason"] == "map_error":  # what users' functions say is not known here
+                    reason = f"{reason}: {' '.join(reject['detail'].split())}"
                 return f"the first is {source} at byte {reject['position']}: {reason}; "
     return ""
 

@@ -14,6 +14,7 @@ from recordmill.records.errors import UsageError, one_of
 from recordmill.records.manifest import STATISTICS_OF_ALL, STATISTICS_PATH
 from recordmill.records.schema import Schema
 from recordmill.records.shards import DEFAULT_TEMPLATE, ShardName
+from recordmill.transforms.dataset.user_functions import MapSpec
 from recordmill.transforms.dataset.workspace import Workspace
 
 COMPRESSIONS = ("", "GZIP", "ZLIB")
@@ -117,6 +118,7 @@ class Job(ABC):
       overwrite: whether a finished dataset may be replaced.
       warnings: the reaction to warnings of `statistics_warnings.py`, one of `WARNINGS`.
       shard_template: the template of the paths of shards.
+      map: the user's functions, which see each element of the input first.
 
     Raises:
       UsageError: a value is not valid, or the shares of the splits do not add up to 1.
@@ -131,6 +133,7 @@ class Job(ABC):
     overwrite: bool = False
     warnings: str = "print"
     shard_template: str = DEFAULT_TEMPLATE
+    map: MapSpec = field(default_factory=MapSpec)
 
     def __post_init__(self) -> None:
         if self.compression not in COMPRESSIONS:
@@ -168,4 +171,7 @@ class Job(ABC):
             del options[name]
         if self.shard_template == DEFAULT_TEMPLATE:
             del options["shard_template"]  # datasets of earlier releases have no such option
+        options["map"] = self.map.fingerprint_options()
+        if not self.map:
+            del options["map"]
         return options

@@ -26,7 +26,11 @@ REASONS = {
     "line_too_long": "the record is longer than 64 MiB",
     "document_too_long": "the document has more text than --max_document_bytes",
     "broken_file": "the file ends too early or is damaged; what came before is used",
+    # records
+    "broken_record": "the checksum of the record's data does not fit; the records behind it are "
+    "used",
     # text and images
+    "map_error": "a function of --map raised an error; see --map_errors",
     "outside_input": "a link or an annotation leads outside of the input; see --allow_outside",
     "unreadable_file": "the file, or the archive that it is in, cannot be opened or read",
     "no_label": "the image or row has no label or annotation",
@@ -65,7 +69,7 @@ class Reject:
     Attributes:
       source: the file's name relative to the input root.
       position: bytes from its beginning, after decompression; of Parquet, the number of the row.
-      stage: "read" or "parse"; of images "list" or "decode".
+      stage: "read" or "parse"; of images "list" or "decode"; "map" of users' functions.
       reason: a key of `REASONS`.
       detail: the values that cause the reject.
     """

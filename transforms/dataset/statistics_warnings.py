@@ -21,6 +21,20 @@ MAX_EMPTY_MASKS = 0.95
 MAX_CLIPPED = 0.5
 _MOST_NAMED = 3
 _FEW_ROWS = 8  # fewer rows cannot be full
+# What splits share, what is the same of two of them, and what to do.
+_SHARED = (
+    (
+        "documents", "text",
+        "let the hash of the text decide the split (--splits with shares, without --split_by), or "
+        "give --deduplicate=exact, which keeps the first copy",
+    ),
+    (
+        "records", "bytes",
+        "let the hash of the record decide the split (--splits with shares, and --input without "
+        "names of splits)",
+    ),
+    ("images", "bytes", "keep them in one split with --split_by"),
+)  # fmt: skip
 # Reasons that reject every image of a size: which, and what to do.
 _SIZE_REASONS = {
     "decompression_bomb": (
@@ -199,14 +213,7 @@ def _of_inputs(inputs: Mapping[str, Any]) -> Iterator[StatisticsWarning]:
     for shared in inputs.get("shared_contents", ()):
         one, other = shared["splits"]
         first, second = shared["first"]
-        of_text = "documents" in shared
-        things, same = ("documents", "text") if of_text else ("images", "bytes")
-        advice = (
-            "let the hash of the text decide the split (--splits with shares, without --split_by), "
-            "or give --deduplicate=exact, which keeps the first copy"
-            if of_text
-            else "keep them in one split with --split_by"
-        )
+        things, same, advice = next(kind for kind in _SHARED if kind[0] in shared)
         yield StatisticsWarning(
             "shared_content", one, shared[things],
             f"{shared[things]} {things} of {one} are also in {other} (of {shared['of_sampled']} "

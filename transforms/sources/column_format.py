@@ -9,6 +9,8 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+MOST_ROWS = 4096  # of a batch: sizes of columns do not show how long single texts are
+
 
 @dataclass(frozen=True, slots=True)
 class Rows:
@@ -65,6 +67,11 @@ def column_type(schema: pa.Schema, name: str) -> pa.DataType | None:
     for step in path:
         kind = (schema if kind is schema else kind).field(step).type
     return kind if path else None
+
+
+def outer_names(schema: pa.Schema, names: Sequence[str]) -> list[str]:
+    """Returns the columns that hold those of some names, each once; all must be there."""
+    return list(dict.fromkeys(_path(schema, name)[0] for name in names))
 
 
 def pick_columns(batch: pa.RecordBatch, names: Sequence[str]) -> dict[str, pa.Array]:

@@ -12,7 +12,7 @@ from recordmill.records.arrays import Int64s
 from recordmill.records.hashing import U64, fingerprint64
 from recordmill.transforms.sources.column_format import ColumnFormat, Damage, Rows, column_type
 from recordmill.transforms.sources.document_batch import BatchMaker, DocumentBatch
-from recordmill.transforms.sources.document_spec import WHOLE_TEXT, DocumentLimits, DocumentSpec
+from recordmill.transforms.sources.document_spec import DocumentLimits, DocumentSpec
 from recordmill.transforms.sources.lines import Lines
 from recordmill.transforms.sources.row_fields import RecordRejectedError
 from recordmill.transforms.sources.sentences import split_paragraphs, split_sentences
@@ -182,7 +182,7 @@ class ColumnReader:
           The lines, and of which row each is.
         """
         spec = self._spec
-        if spec.row.is_example or spec.sentence_splitter == WHOLE_TEXT:
+        if spec.row.is_example or spec.keeps_text:
             return lines, np.repeat(np.arange(rows), len(self._texts))
         if not spec.by_punctuation("parquet"):
             return cut_lines(lines)

@@ -7,6 +7,8 @@ HEAD_BYTES = 4096
 _SIGNATURES = (
     (0, b"PAR1", "a Parquet file"),
     (0, b"ARROW1\0\0", "an Arrow file"),
+    (0, b"\xff\xff\xff\xff", "an Arrow stream"),
+    (0, b"FEA1", "a Feather file of version 1"),
     (0, b"Obj\x01", "an Avro file"),
     (0, b"\x89PNG\r\n", "a PNG picture"),
     (0, b"\xff\xd8\xff", "a JPEG picture"),

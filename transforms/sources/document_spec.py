@@ -10,7 +10,9 @@ from recordmill.transforms.sources.row_fields import RowSpec
 
 DOCUMENTS = ("blank_line", "line", "file")
 SPLITTERS = ("auto", "none", "punctuation")
-WHOLE_TEXT = "whole"  # is no choice of people: objectives that are not of sentences ask for it
+# No choices of people. Objectives that are not of sentences ask for the first one, and functions of
+# users' own for the second, which has the blank lines within documents too.
+WHOLE_TEXT, RAW_TEXT = "whole", "raw"
 HEADERS = ("first_row", "none")
 QUOTINGS = ("csv", "none")
 # Text shrinks to a third or a tenth, logs and tables to a fiftieth.
@@ -29,7 +31,7 @@ class DocumentSpec:
         plain text is one.
       encoding: of the files; a BOM is dropped.
       encoding_errors: "strict" rejects a line with invalid bytes, "replace" puts U+FFFD there.
-      text_field: of JSONL, CSV, TSV and Parquet.
+      text_field: of all formats but plain text.
       split_by: the field whose value decides the split; "" is the text itself.
       header: "first_row" of CSV and TSV has the names of the columns, or there are "none".
       columns: the names of the columns where the files have none.
@@ -64,7 +66,7 @@ class DocumentSpec:
 
     def __post_init__(self) -> None:
         one_of("--documents", self.documents, DOCUMENTS)
-        if self.sentence_splitter != WHOLE_TEXT:
+        if not self.keeps_text:
             one_of("--sentence_splitter", self.sentence_splitter, SPLITTERS)
         one_of("--header", self.header, HEADERS)
         one_of("--quoting", self.quoting, QUOTINGS)
@@ -98,6 +100,11 @@ class DocumentSpec:
                 f"--encoding must be one that Python knows (utf-8, latin-1, utf-16, …), got "
                 f"{self.encoding!r}"
             ) from error
+
+    @property
+    def keeps_text(self) -> bool:
+        """Whether the text of a record is one line, as it is."""
+        return self.sentence_splitter in (WHOLE_TEXT, RAW_TEXT)
 
     @property
     def quotes(self) -> bool:

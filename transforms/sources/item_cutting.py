@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from recordmill.transforms.sources.arrow_rows import cut_arrow
 from recordmill.transforms.sources.delimited import RecordScanner, delimiter_of
 from recordmill.transforms.sources.json_values import SNIFFED_BYTES, has_object_lines
 from recordmill.transforms.sources.parquet_rows import cut_parquet
@@ -23,8 +24,12 @@ def _ranges(
     if source.compression or source.text_bytes <= target_bytes * 3 // 2:
         yield source
         return
+    stored_bytes = target_bytes // COLUMNS_RATIO.get(source.format, 1)
     if source.format == "parquet":
-        yield from _at(source, cut_parquet(source, target_bytes // COLUMNS_RATIO))
+        yield from _at(source, cut_parquet(source, stored_bytes))
+        return
+    if source.format == "arrow":
+        yield from _at(source, *cut_arrow(source, stored_bytes))
         return
     if not splittable:
         yield source
@@ -43,13 +48,16 @@ def _ranges(
     yield from _at(source, starts)
 
 
-def _at(source: SourceRange, starts: Sequence[int]) -> Iterator[SourceRange]:
+def _at(
+    source: SourceRange, starts: Sequence[int], first_rows: Sequence[int] = ()
+) -> Iterator[SourceRange]:
     """Yields the ranges that begin at some positions, up to the end of the file."""
     if len(starts) == 1:
         yield source
         return
-    for start, end in zip(starts, [*starts[1:], source.size], strict=True):
-        yield replace(source, start=start, end=end)
+    ends, first_rows = [*starts[1:], source.size], first_rows or [0] * len(starts)
+    for start, end, first_row in zip(starts, ends, first_rows, strict=True):
+        yield replace(source, start=start, end=end, first_row=first_row)
 
 
 def _record_starts(

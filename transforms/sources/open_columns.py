@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
+from recordmill.transforms.sources.arrow_rows import open_arrow
 from recordmill.transforms.sources.column_format import ColumnFormat
 from recordmill.transforms.sources.parquet_rows import open_parquet
 from recordmill.transforms.sources.work_items import SourceRange
 
-_OPEN = {"parquet": open_parquet}
+_OPEN = {"arrow": open_arrow, "parquet": open_parquet}
 
 
 def open_columns(source: SourceRange) -> AbstractContextManager[ColumnFormat]:

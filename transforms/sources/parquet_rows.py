@@ -16,12 +16,11 @@ import pyarrow.parquet as pq
 
 from recordmill.transforms.sources.blocks import BrokenFileError
 from recordmill.transforms.sources.changes import check_opened
-from recordmill.transforms.sources.column_format import Damage, Rows, pick_columns
+from recordmill.transforms.sources.column_format import MOST_ROWS, Damage, Rows, pick_columns
 from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.storage import files
 
 _READ_BYTES = 1 << 20
-_MOST_ROWS = 4096  # a dictionary may repeat a long text, which the sizes of a column do not show
 _MOST_FOOTER_BYTES = 1 << 30
 _SIGNATURE_BYTES = 28
 
@@ -93,7 +92,7 @@ class ParquetRows:
             for column in columns
             if any(_is_of(column.path_in_schema, name) for name in names)
         )
-        return max(1, min(batch_bytes * group.num_rows // max(size, 1), _MOST_ROWS))
+        return max(1, min(batch_bytes * group.num_rows // max(size, 1), MOST_ROWS))
 
 
 @contextmanager

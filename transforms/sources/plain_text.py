@@ -15,7 +15,7 @@ from recordmill.transforms.sources.blocks import (
     without_bom,
 )
 from recordmill.transforms.sources.document_batch import BatchMaker, DocumentBatch
-from recordmill.transforms.sources.document_spec import DocumentLimits, DocumentSpec
+from recordmill.transforms.sources.document_spec import RAW_TEXT, DocumentLimits, DocumentSpec
 from recordmill.transforms.sources.lines import Lines, split_lines
 from recordmill.transforms.sources.long_lines import cut_at_white_space
 from recordmill.transforms.sources.paragraphs import number_paragraphs, split_paragraph_lines
@@ -229,7 +229,8 @@ class TextReader:
             lines.select(~blank), documents[~blank], len(positions), hashed_ends
         )
         lines, keep = self._maker.decodable(lines, window.position, self._spec.encoding_errors)
-        keep &= ~blank
+        if self._spec.sentence_splitter != RAW_TEXT or self._spec.documents != "file":
+            keep &= ~blank
         lines, line_documents = lines.select(keep), documents[keep]
         if self._spec.by_punctuation("text"):
             paragraphs = number_paragraphs(documents, blank, self._limits.paragraph_lines)

@@ -11,7 +11,7 @@ from recordmill.records.arrays import Int64s
 from recordmill.records.hashing import fingerprint64
 from recordmill.transforms.sources.blocks import BrokenFileError, read_blocks, without_bom
 from recordmill.transforms.sources.document_batch import BatchMaker, DocumentBatch
-from recordmill.transforms.sources.document_spec import WHOLE_TEXT, DocumentLimits, DocumentSpec
+from recordmill.transforms.sources.document_spec import DocumentLimits, DocumentSpec
 from recordmill.transforms.sources.lines import Lines
 from recordmill.transforms.sources.row_fields import (
     RecordRejectedError,
@@ -141,8 +141,8 @@ class RecordReader:
             if row is None:
                 continue
             fields, texts = row.fields, row.texts
-            if not (spec.row.is_example or spec.sentence_splitter == WHOLE_TEXT):
-                texts = _sentences(texts[0], by_punctuation)
+            if not (spec.row.is_example or spec.keeps_text):
+                texts = text_lines(texts[0], by_punctuation=by_punctuation)
             sentences += [text.encode() for text in texts]
             counts.append(len(texts))
             positions.append(self._position + start)
@@ -224,7 +224,8 @@ class _Row(NamedTuple):
     carried: tuple[str, ...]
 
 
-def _sentences(text: str, by_punctuation: bool) -> list[str]:
+def text_lines(text: str, *, by_punctuation: bool) -> list[str]:
+    """Returns the sentences of a text, or its lines that are not blank."""
     if by_punctuation:
         return [s for part in split_paragraphs(text) for s in split_sentences(part)]
     return [line for line in text.split("\n") if line.strip()]

@@ -18,9 +18,11 @@ from recordmill.transforms.storage.unpacking import open_decompressed
 _MOST_LOCAL, _MOST_REMOTE = 1000, 32
 _NAMES = {
     "text": "text", "jsonl": "JSONL", "json": "JSON", "csv": "CSV", "tsv": "TSV",
-    "parquet": "Parquet",
+    "parquet": "Parquet", "arrow": "Arrow",
 }  # fmt: skip
-_FORMAT_OF_FORM = {"a Parquet file": "parquet"}
+_FORMAT_OF_FORM = {
+    "a Parquet file": "parquet", "an Arrow file": "arrow", "an Arrow stream": "arrow",
+}  # fmt: skip
 _EXTENSIONS = {"gz": "gzip", "bz2": "bzip2", "xz": "xz", "zst": "Zstandard"}
 
 
@@ -89,8 +91,11 @@ def _column_problem(source: SourceRange, head: bytes) -> str:
     form = binary_format(head)
     if _FORMAT_OF_FORM.get(form) == source.format:
         return ""
+    if form.startswith("a Feather file"):
+        return f"{form}; write it anew, as pyarrow.feather.write_feather does"
+    article = "an" if name[0] in "A" else "a"
     hint = "leave it out, or name the format with --input_format"
-    return f"{form or 'no'}{', not a' if form else ''} {name} file; {hint}"
+    return f"{form or 'no'}{', not ' + article if form else ''} {name} file; {hint}"
 
 
 def _decompressed(source: SourceRange) -> bytes:

@@ -60,6 +60,17 @@ def cut_lines(rows: Lines) -> tuple[Lines, Int64s]:
     Returns:
       The lines, and `[num_lines] int64`: of which row each is.
     """
+    lines, of_row = cut_all_lines(rows)
+    keep = ~lines.blank()
+    return lines.select(keep), of_row[keep]
+
+
+def cut_all_lines(rows: Lines) -> tuple[Lines, Int64s]:
+    r"""Cuts rows at "\n"; of a row that ends with one, nothing is behind it.
+
+    Returns:
+      The lines, and `[num_lines] int64`: of which row each is.
+    """
     most = len(rows) + int(np.count_nonzero(rows.buffer == 10))
     starts, ends = np.empty(most, np.int64), np.empty(most, np.int64)
     of_row = np.empty(most, np.int64)
@@ -67,9 +78,7 @@ def cut_lines(rows: Lines) -> tuple[Lines, Int64s]:
     starts, ends, of_row = starts[:count], ends[:count], of_row[:count]
     non_ascii = np.zeros(count, np.bool_)
     _find_non_ascii(rows.buffer, starts, ends, non_ascii)
-    lines = Lines(rows.buffer, starts, ends, non_ascii)
-    keep = ~lines.blank()
-    return lines.select(keep), of_row[keep]
+    return Lines(rows.buffer, starts, ends, non_ascii), of_row
 
 
 def _spans(array: pa.Array) -> tuple[Bytes, Int64s]:

@@ -31,12 +31,16 @@ from recordmill.transforms.storage.regular_files import NotRegularError
 
 COMPRESSION_OF_EXTENSION = {".gz": "gz", ".bz2": "bz2", ".xz": "xz", ".zst": "zst"}
 FORMAT_OF_EXTENSION = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv"}
-# Formats that hold columns, of which those that flags name are read.
-COLUMN_FORMATS = ("parquet",)
+# Formats that hold columns, of which those that flags name are read, and about how many bytes of
+# text a stored byte has: columns are compressed, and not all of them are text.
+COLUMNS_RATIO = {"arrow": 1, "parquet": 2}
+COLUMN_FORMATS = tuple(COLUMNS_RATIO)
 INPUT_FORMATS = ("auto", "text", "jsonl", "json", "csv", "tsv", *COLUMN_FORMATS)
-_COLUMNS_OF_EXTENSION = {".parquet": "parquet", ".pq": "parquet"}
+_COLUMNS_OF_EXTENSION = {
+    ".arrow": "arrow", ".arrows": "arrow", ".feather": "arrow", ".ipc": "arrow",
+    ".parquet": "parquet", ".pq": "parquet",
+}  # fmt: skip
 TYPICAL_COMPRESSION_RATIO = 4
-COLUMNS_RATIO = 2  # columns are compressed, and not all of them are text
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +51,12 @@ class SourceRange:
       path: the path of the file.
       name: its path relative to the input root: what keys are made of, so that moving the input
         changes nothing.
-      format: "text", "jsonl", "json", "csv", "tsv" or "parquet"; of "json" the content decides
-        whether it is JSONL.
+      format: "text", "jsonl", "json", "csv", "tsv" or one of `COLUMN_FORMATS`; of "json" the
+        content decides whether it is JSONL.
       compression: "", "gz", "bz2", "xz" or "zst".
       start, end: in bytes; `end` -1 is the end of the file, and the only one for compressed files.
       size: of the whole file as stored.
+      first_row: of columns, the number in the file of the first row that begins in the range.
       modified_ns: when the file was last changed; 0 where that is unknown.
       split: that its documents are for; "" where each document's is chosen.
       outside: where a link outside of the input leads, which is rejected; "" for others.
@@ -67,6 +72,7 @@ class SourceRange:
     modified_ns: int = 0
     split: str = ""
     outside: str = ""
+    first_row: int = 0
 
     @property
     def text_bytes(self) -> int:
@@ -74,7 +80,7 @@ class SourceRange:
         if self.compression:
             return self.size * TYPICAL_COMPRESSION_RATIO
         stored = (self.size if self.end < 0 else self.end) - self.start
-        return stored * COLUMNS_RATIO if self.format in COLUMN_FORMATS else stored
+        return stored * COLUMNS_RATIO.get(self.format, 1)
 
 
 def _format_of(path: str, input_format: str) -> tuple[str, str]:

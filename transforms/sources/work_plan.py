@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import chain, islice
+from typing import TypeVar
 
 import orjson
 
@@ -17,6 +18,8 @@ from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.storage import files
 
 _ITEMS_PER_FILE = 256
+
+SourceRangeT = TypeVar("SourceRangeT", bound=SourceRange)
 
 
 def write_work_items(work: str, items: Iterable[Sequence[SourceRange]]) -> int:
@@ -39,8 +42,15 @@ def write_work_items(work: str, items: Iterable[Sequence[SourceRange]]) -> int:
     return count
 
 
-def read_work_item(work: str, number: int) -> list[SourceRange]:
+def read_work_item(
+    work: str, number: int, kind: type[SourceRangeT] = SourceRange
+) -> list[SourceRangeT]:
     """Returns the input ranges of one work item.
+
+    Args:
+      work: the folder that they were written to.
+      number: of the work item.
+      kind: of its ranges.
 
     Raises:
       DamagedStateError: they are missing or damaged.
@@ -50,7 +60,7 @@ def read_work_item(work: str, number: int) -> list[SourceRange]:
         begins = decode(files.read_bytes(f"{path}.json"), list[Count])
         begin, end = begins[number % _ITEMS_PER_FILE :][:2]
         line = files.read_bytes(f"{path}.jsonl", begin, end - begin)
-        return convert(orjson.loads(line), list[SourceRange])
+        return convert(orjson.loads(line), list[kind])  # type: ignore[valid-type]
     except (FileNotFoundError, ValueError, TypeError) as error:
         raise DamagedStateError(
             f"{path}.jsonl is missing or damaged; start anew with --overwrite"

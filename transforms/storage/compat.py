@@ -34,3 +34,22 @@ def may_pass() -> Callable[[Exception], bool]:
 def batch_responses(batch: Any) -> Any:
     """Returns the responses to the requests of a finished batch of google-cloud-storage."""
     return batch._responses
+
+
+def pickle_function(function: Any) -> bytes:
+    """Returns a function of a notebook or script as bytes, with what it refers to there.
+
+    Raises:
+      Exception: of any type: something that it refers to cannot be pickled.
+    """
+    from apache_beam.internal.cloudpickle import cloudpickle
+
+    data: bytes = cloudpickle.dumps(function)
+    return data
+
+
+def unpickle_function(data: bytes) -> Any:
+    """Returns what `pickle_function` took."""
+    from apache_beam.internal.cloudpickle import cloudpickle
+
+    return cloudpickle.loads(data)

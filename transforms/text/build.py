@@ -24,15 +24,16 @@ from recordmill.records.ranges import Range, merge_ranges
 from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.dataset.shard_writer import ShardWriter, finished_shard, write_shard
+from recordmill.transforms.shuffle.finished_runs import made_anew, read_run_files
+from recordmill.transforms.shuffle.merge_tree import MergeTree
+from recordmill.transforms.shuffle.run_files import RunFile, RunFileReader
+from recordmill.transforms.shuffle.shard_ranges import SplitShards
 from recordmill.transforms.text.chunk_fields import take_fields
 from recordmill.transforms.text.chunk_records import decode_chunks, id_words
 from recordmill.transforms.text.chunks import Chunks
 from recordmill.transforms.text.examples import Objective
-from recordmill.transforms.text.finished_runs import made_anew, read_run_files
 from recordmill.transforms.text.job import TextJob, add_counts
-from recordmill.transforms.text.merge_tree import MergeTree
-from recordmill.transforms.text.run_files import RunFile, RunFileReader
-from recordmill.transforms.text.shard_plan import SplitShards, read_shard_plan
+from recordmill.transforms.text.shard_plan import read_shard_plan
 
 BLOCK_TOKENS = 1 << 21
 MIN_PARTNER_TOKENS = 1 << 20
@@ -82,7 +83,7 @@ class TextShardBuilder:
         """Yields the chunks of a block, the positions of those to use, and the copy of each."""
         planned = self._splits[split]
         copies = self._objectives[split].copies
-        blocks = max(1, -(-planned.tokens * copies // (planned.shards * BLOCK_TOKENS)))
+        blocks = max(1, -(-planned.size * copies // (planned.shards * BLOCK_TOKENS)))
         denominator = planned.shards * blocks * copies
         readers: _Readers = {}
         for block in range(blocks):
@@ -109,7 +110,7 @@ class TextShardBuilder:
         """
         if not self._objectives[0].wants_partners:
             return []
-        width = -(-MIN_PARTNER_TOKENS * denominator // max(planned.tokens, 1))
+        width = -(-MIN_PARTNER_TOKENS * denominator // max(planned.size, 1))
         return list(planned.ranges(begin, begin + min(denominator, width), denominator, 0))
 
     def _load(self, split: int, ranges: list[Range], readers: _Readers) -> Chunks:

@@ -16,12 +16,14 @@ import numpy.typing as npt
 
 from recordmill.records.arrays import Int64s
 from recordmill.records.codec.jit import kernel
+from recordmill.transforms.shuffle.run_files import SortedRecords
 from recordmill.transforms.subwords.tokenizer import Ids
 from recordmill.transforms.text.chunk_fields import ChunkFields
 from recordmill.transforms.text.chunks import ChunkColumns, Chunks
 
 Words = npt.NDArray[np.uint16]
 
+_WORD_BYTES = 2
 _HEADER_WORDS = 12
 _HEADER_WORDS_WITH_FIELDS = 14
 
@@ -179,8 +181,14 @@ def encode_chunks(chunks: Chunks, words_per_id: int) -> tuple[Words, Int64s, Int
     return out, offsets, order
 
 
+def sorted_records(chunks: Chunks, words_per_id: int) -> SortedRecords:
+    """Returns chunks, in any order, as the records of a run file."""
+    words, offsets, order = encode_chunks(chunks, words_per_id)
+    return SortedRecords(words.view(np.uint8), offsets * _WORD_BYTES, chunks.hashes[order])
+
+
 def decode_chunks(
-    slices: Sequence[Words],
+    slices: Sequence[npt.NDArray[Any]],
     low: Sequence[int],
     high: Sequence[int],
     words_per_id: int,
@@ -190,12 +198,13 @@ def decode_chunks(
     """Decodes the records of each slice whose hash is in its `[low, high]`.
 
     Args:
-      slices: `[num_words] uint16` each, of whole records.
+      slices: `[num_words] uint16` each, or their bytes, of whole records.
       low, high: the first and the last hash wanted of each slice.
       words_per_id: from `id_words`.
       has_fields: whether chunks carry fields of their documents.
     """
     header_words = _HEADER_WORDS_WITH_FIELDS if has_fields else _HEADER_WORDS
+    slices = [data.view(np.uint16) for data in slices]
     totals = np.zeros(4, np.int64)
     bounds = [(np.uint64(a), np.uint64(b)) for a, b in zip(low, high, strict=True)]
     for data, (first, last) in zip(slices, bounds, strict=True):

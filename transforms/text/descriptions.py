@@ -1,32 +1,19 @@
-"""The small JSON files of a text job, which describe run files and shards.
-
-Stages exchange numbers only; a stage reads what the one before wrote from these files. A file that
-is there, and has the token of the run, says that its work is done.
-"""
+"""The small JSON files of a text job, which describe what scatter did and the plan of shards."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypedDict
 
 from recordmill.records.typed_json import Count, Uint32, convert
 from recordmill.transforms.dataset.content_sample import ContentSample
-from recordmill.transforms.text.run_files import RunFileInfo
-
-
-class RunFileDescription(TypedDict):
-    """A run file, as descriptions on disk have it."""
-
-    name: str
-    tail: tuple[Count, Count]
-    splits: Count
-
-
-class RunFilesDescription(TypedDict):
-    """The description of a work item of regroup, on disk; that of scatter has more."""
-
-    runs: list[RunFileDescription]
+from recordmill.transforms.shuffle.descriptions import (
+    RunFilesDescription,
+    run_files_from_json,
+    run_files_to_json,
+)
+from recordmill.transforms.shuffle.run_files import RunFileInfo
 
 
 class _OlderScatterDescription(RunFilesDescription):
@@ -45,6 +32,7 @@ class ScatterDescription(_OlderScatterDescription, total=False):
     contents: dict[str, list[Any]]
     dropped: dict[str, list[Count]]
     dropped_file: tuple[Count, Uint32]
+    documents_added: Count
 
 
 class _TextSplitDescription(TypedDict):
@@ -55,9 +43,13 @@ class _TextSplitDescription(TypedDict):
     expected_bytes: Count
 
 
-class _DocumentTotals(TypedDict):
+class _OlderTotals(TypedDict):
     documents_read: Count
     documents_used: Count
+
+
+class _DocumentTotals(_OlderTotals, total=False):
+    documents_added: Count
 
 
 class _OlderShardsDescription(TypedDict):
@@ -77,17 +69,6 @@ class ShardPlanDescription(_OlderShardsDescription, total=False):
     dropped_files: dict[str, tuple[Count, Uint32]]
 
 
-def run_files_to_json(runs: Sequence[RunFileInfo]) -> dict[str, Any]:
-    """Returns the description of a work item of regroup: the run files that it wrote."""
-    return {"runs": [run.to_json() for run in runs]}
-
-
-def run_files_from_json(content: Mapping[str, Any], folder: str) -> tuple[RunFileInfo, ...]:
-    """Returns the run files of a description in a folder, of scatter or of regroup."""
-    typed = convert(content, RunFilesDescription)
-    return tuple(RunFileInfo.from_json(run, folder) for run in typed["runs"])
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScatterResult:
     """The results of a work item of scatter.
@@ -102,6 +83,7 @@ class ScatterResult:
       contents: split -> a sample of its texts, where not their hash decides the split.
       dropped: reason -> documents that were left out, of each split, in order.
       dropped_file: bytes and crc32c of their list, zeros for none.
+      documents_added: by the user's functions, of documents that became several.
     """
 
     runs: tuple[RunFileInfo, ...]
@@ -115,6 +97,7 @@ class ScatterResult:
     contents: dict[str, ContentSample] = field(default_factory=dict)
     dropped: dict[str, list[int]] = field(default_factory=dict)
     dropped_file: tuple[int, int] = (0, 0)
+    documents_added: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Returns the content of the description."""
@@ -130,6 +113,7 @@ class ScatterResult:
             "contents": {split: sample.to_json() for split, sample in self.contents.items()},
             "dropped": self.dropped,
             "dropped_file": list(self.dropped_file),
+            "documents_added": self.documents_added,
         }
 
     @classmethod
@@ -156,6 +140,7 @@ class ScatterResult:
             },
             dropped=dict(content.get("dropped", {})),
             dropped_file=content.get("dropped_file", (0, 0)),
+            documents_added=content.get("documents_added", 0),
         )
 
 
@@ -183,7 +168,8 @@ class ShardPlan:
 
     Attributes:
       splits: in order.
-      documents_read, documents_used, rejected: as in `ScatterResult`, over all work items.
+      documents_read, documents_used, documents_added, rejected: as in `ScatterResult`, over all
+        work items.
       rejected_files: work item -> bytes and crc32c of its list of rejects, where it has one.
       classes: the names of class 0, 1, …; () for no classes.
       shared_contents: what splits have in common, for `statistics.json`.
@@ -202,6 +188,7 @@ class ShardPlan:
     dropped: dict[str, list[int]] = field(default_factory=dict)
     dropped_files: dict[int, tuple[int, int]] = field(default_factory=dict)
     sums: tuple[int, int] = (0, 0)
+    documents_added: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Returns the content of `shards.json`."""
@@ -210,6 +197,7 @@ class ShardPlan:
             "totals": {
                 "documents_read": self.documents_read,
                 "documents_used": self.documents_used,
+                "documents_added": self.documents_added,
             },
             "rejected": dict(sorted(self.rejected.items())),
             "rejected_files": {str(k): list(v) for k, v in self.rejected_files.items()},
@@ -240,6 +228,7 @@ class ShardPlan:
             dropped=dict(content.get("dropped", {})),
             dropped_files=_of_numbers(content.get("dropped_files", {})),
             sums=(sums_bytes, sums_crc32c),
+            documents_added=content["totals"].get("documents_added", 0),
         )
 
 

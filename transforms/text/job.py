@@ -3,33 +3,35 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict
 
 import numpy as np
 
-from recordmill.records.arrays import Int64s
+from recordmill.records.arrays import Bytes, Int64s
 from recordmill.records.errors import UsageError, one_of
 from recordmill.records.schema import Schema
 from recordmill.records.typed_json import Count
 from recordmill.transforms.dataset.job import Job, JobStatistics, JobSummary
 from recordmill.transforms.dataset.labels import LABELS_PATH, labels_file
 from recordmill.transforms.dataset.run_state import DamagedStateError, typed_statistics
+from recordmill.transforms.shuffle.job import MergeRecords, ShuffleJob
+from recordmill.transforms.shuffle.run_files import SortedRecords
 from recordmill.transforms.sources.document_spec import USUAL_COMPRESSION_RATIO, DocumentSpec
 from recordmill.transforms.sources.row_fields import RowSpec
 from recordmill.transforms.storage import files
 from recordmill.transforms.subwords.tokenizer import Tokenizer
+from recordmill.transforms.text.chunk_records import decode_chunks, id_words, sorted_records
 from recordmill.transforms.text.cleaning.clean_spec import CleanSpec
-from recordmill.transforms.text.descriptions import ScatterResult, ShardPlan, run_files_from_json
+from recordmill.transforms.text.descriptions import ScatterResult, ShardPlan
 from recordmill.transforms.text.examples import Objective
 from recordmill.transforms.text.objective_spec import LANGUAGE_OBJECTIVES, ObjectiveSpec
-from recordmill.transforms.text.run_files import RunFileInfo
 from recordmill.transforms.text.tokenizer_files import load_tokenizer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TextJob(Job):
+class TextJob(ShuffleJob):
     """A text job.
 
     Attributes:
@@ -63,6 +65,11 @@ class TextJob(Job):
         if copied is None:
             copied = ("train" if "train" in names else names[0],)
         return tuple(self.objective.copies if name in copied else 1 for name in names)
+
+    @property
+    def drops(self) -> bool:
+        """Whether documents may be dropped at all."""
+        return self.clean.drops or bool(self.map)
 
     def load_objectives(self, classes: tuple[str, ...] = ()) -> list[Objective]:
         """Returns the objective of each split, with the copies that the split gets.
@@ -130,6 +137,18 @@ class TextJob(Job):
         """Returns the schema of the records."""
         return self.load_objective(self.planned_classes()).schema
 
+    def record_merger(self) -> MergeRecords:
+        """Returns what merges the chunks of run files."""
+        words_per_id = id_words(len(self.load_vocabulary()))
+
+        def merge(slices: Sequence[Bytes], low: int, high: int) -> SortedRecords:
+            bounds = [low] * len(slices), [high] * len(slices)
+            has_fields = self.documents.row.is_carried
+            chunks = decode_chunks(slices, *bounds, words_per_id, has_fields=has_fields)
+            return sorted_records(chunks, words_per_id)
+
+        return merge
+
     def planned_splits(self) -> list[tuple[str, int]]:
         """Returns what `plan_shards` decided."""
         splits = self.read_shard_plan().splits
@@ -148,43 +167,11 @@ class TextJob(Job):
         """The job's own copy of the vocabulary."""
         return files.join(self.workspace.work, "vocab.txt")
 
-    @property
-    def shard_plan_path(self) -> str:
-        """The `ShardPlan`, written when all text is read."""
-        return files.join(self.workspace.work, "shards.json")
-
-    def run_path(self, level: int, number: int) -> str:
-        """A run file without its extension: of scatter (level 0) or of a regroup."""
-        return files.join(self.workspace.work, f"runs-{level}", f"run-{number:06d}")
-
-    def description_path(self, level: int, number: int) -> str:
-        """The description of the run files of a work item, written once they are whole."""
-        return self.run_path(level, number) + ".json"
-
-    def dropped_path(self, level: int) -> str:
-        """A mark that the run files of a level were merged and deleted."""
-        return files.join(self.workspace.work, f"runs-{level}", "dropped")
-
     def read_scatter_result(self, number: int) -> ScatterResult | None:
         """Returns what a work item of scatter did, None where it is not done."""
         path = self.description_path(0, number)
         folder = path.rpartition("/")[0]
         return self.workspace.read_state(path, lambda c: ScatterResult.from_json(c, folder))
-
-    def read_run_infos(self, level: int, number: int) -> tuple[RunFileInfo, ...] | None:
-        """Returns the run files of a work item, None where it is not done."""
-        path = self.description_path(level, number)
-        folder = path.rpartition("/")[0]
-        return self.workspace.read_state(path, lambda c: run_files_from_json(c, folder))
-
-    def holds_run_files(self, level: int, runs: Iterable[RunFileInfo]) -> bool:
-        """Tells whether run files are there in their sizes, or were merged and deleted."""
-        missing = [run for run in runs if files.size(run.path) != run.size]
-        return not missing or self.is_dropped(level)
-
-    def is_dropped(self, level: int) -> bool:
-        """Tells whether the run files of a level were merged and deleted."""
-        return self.workspace.read_state(self.dropped_path(level), dict) is not None
 
 
 class _OlderStatistics(TypedDict):
@@ -221,6 +208,7 @@ class _TextStatistics(JobStatistics):
 
     def summarize(self) -> JobSummary:
         read, used = self._plan.documents_read, self._plan.documents_used
+        added = self._plan.documents_added
         dropped = {reason: sum(counts) for reason, counts in self._plan.dropped.items()}
         classes = self._plan.classes
         return JobSummary(
@@ -228,8 +216,9 @@ class _TextStatistics(JobStatistics):
             counts={
                 "documents_read": read,
                 "documents_written": used,
-                "documents_without_tokens": read - used - sum(dropped.values()),
-                **({"dropped": dropped} if self._job.clean.drops else {}),
+                **({"documents_added": added} if self._job.map else {}),
+                "documents_without_tokens": read + added - used - sum(dropped.values()),
+                **({"dropped": dropped} if self._job.drops else {}),
                 "rejected": self._plan.rejected,
                 "examples": self._examples.total(),
             },
@@ -263,7 +252,7 @@ class _TextStatistics(JobStatistics):
         """Returns the documents of a split that were dropped, by reason."""
         position = list(self._copies).index(split)
         counts = {reason: n[position] for reason, n in self._plan.dropped.items() if n[position]}
-        return {"dropped": counts} if self._job.clean.drops else {}
+        return {"dropped": counts} if self._job.drops else {}
 
 
 def summarize_examples(

@@ -25,14 +25,20 @@ from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.dataset.labels import check_class_count
 from recordmill.transforms.dataset.rejects import write_rejects
 from recordmill.transforms.dataset.splits import choose_splits
+from recordmill.transforms.shuffle.run_files import RunFileInfo, histogram, write_run_file
 from recordmill.transforms.sources.changes import reading
 from recordmill.transforms.sources.document_batch import DocumentBatch
 from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentLimits
 from recordmill.transforms.sources.documents import read_documents
+from recordmill.transforms.sources.mapped_documents import (
+    DocumentMapper,
+    DropDocument,
+    MapSums,
+)
 from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.sources.work_plan import read_work_item
 from recordmill.transforms.text.chunk_fields import ChunkFields
-from recordmill.transforms.text.chunk_records import id_words
+from recordmill.transforms.text.chunk_records import id_words, sorted_records
 from recordmill.transforms.text.chunks import (
     CHUNK_PURPOSE,
     ChunkCutter,
@@ -47,7 +53,6 @@ from recordmill.transforms.text.cleaning.unicode_forms import LineNormalizer
 from recordmill.transforms.text.descriptions import ScatterResult
 from recordmill.transforms.text.examples import Objective
 from recordmill.transforms.text.job import TextJob
-from recordmill.transforms.text.run_files import RunFileInfo, histogram, write_run_file
 
 _SPOOL_BYTES = 1 << 22
 
@@ -90,6 +95,7 @@ class _Progress:
     tokens: Counter[int] = field(default_factory=Counter)
     labels: set[str] = field(default_factory=set)
     contents: dict[int, ContentSample] = field(default_factory=dict)
+    mapped: MapSums = field(default_factory=MapSums)
 
 
 class Scatterer:
@@ -110,6 +116,7 @@ class Scatterer:
         self._key_seed = seed_for(job.seed, CHUNK_PURPOSE)
         form = job.clean.normalize
         self._normalizer = LineNormalizer(form) if form != "none" else None
+        self._mapper: DocumentMapper | None = None
 
     def run(self, number: int) -> ScatterResult:
         """Does work item `number` unless it is done; returns its description."""
@@ -137,6 +144,7 @@ class Scatterer:
             )
             parts: list[list[Chunks]] = [[] for _ in self._shares]
             progress = _Progress(number, most_tokens, parts, rejects, cleaner)
+            progress.mapped.drop = self._mapped_drops(drops)
             for source in sources:
                 with reading(source.path, source.size, source.modified_ns):
                     self._read(source, cutter, progress)
@@ -147,7 +155,10 @@ class Scatterer:
             runs=tuple(progress.runs),
             chunks=tuple(progress.chunks[split] for split in range(len(self._shares))),
             tokens=tuple(progress.tokens[split] for split in range(len(self._shares))),
-            documents_read=progress.documents + cleaner.num_duplicates,
+            documents_read=progress.documents
+            + cleaner.num_duplicates
+            + progress.mapped.dropped
+            - progress.mapped.added,
             documents_used=cutter.documents - cleaner.num_of_wrong_length,
             rejected=dict(progress.reasons),
             rejected_file=rejected_file,
@@ -155,6 +166,7 @@ class Scatterer:
             contents=self._contents(progress),
             dropped=drops.by_reason(len(self._shares)),
             dropped_file=dropped_file,
+            documents_added=progress.mapped.added,
         )
         workspace.write_state(self._job.description_path(0, number), result.to_json())
         return result
@@ -181,9 +193,8 @@ class Scatterer:
         ]
         path = f"{self._job.run_path(0, progress.number)}-{len(progress.runs)}.bin"
         token = self._job.workspace.token
-        progress.runs.append(
-            write_run_file(path, splits, histograms, words_per_id=self._words_per_id, token=token)
-        )
+        records = (sorted_records(chunks, self._words_per_id) for chunks in splits)
+        progress.runs.append(write_run_file(path, records, histograms, token=token))
         progress.held_tokens = 0
 
     def _write_rejects(self, progress: _Progress) -> tuple[int, int]:
@@ -199,18 +210,31 @@ class Scatterer:
 
     def _read(self, source: SourceRange, cutter: ChunkCutter, progress: _Progress) -> None:
         before: DocumentBatch | None = None
-        batches = read_documents(
-            source,
-            self._job.documents,
-            groups=len(self._shares) > 1,
-            limits=self._limits.documents,
-        )
+        batches = self._documents(source, progress)
         for batch in progress.cleaner.documents(batches, source):
             if before:
                 self._add(before, source, cutter, progress, goes_on=batch.continues)
             before = batch
         if before:
             self._add(before, source, cutter, progress, goes_on=False)
+
+    def _documents(self, source: SourceRange, progress: _Progress) -> Iterator[DocumentBatch]:
+        """Yields the documents of a range, as the user's functions return them if there are any."""
+        job, groups, limits = self._job, len(self._shares) > 1, self._limits.documents
+        if not job.map:
+            return read_documents(source, job.documents, groups=groups, limits=limits)
+        if self._mapper is None:
+            self._mapper = DocumentMapper(job.map, job.documents, limits, groups=groups)
+        return self._mapper.read(source, progress.mapped)
+
+    def _mapped_drops(self, drops: DropList) -> DropDocument:
+        """Returns what counts and lists a document that the user's functions drop."""
+
+        def drop(batch: DocumentBatch, number: int, source: SourceRange) -> None:
+            split = int(self._splits(batch, source)[number])
+            drops.add("map", split, source.name, int(batch.positions[number]))
+
+        return drop
 
     def _add_labels(self, carried: Iterable[tuple[str, ...]], progress: _Progress) -> None:
         """Collects the labels that occur, unless they are given, or are numbers to be predicted.

@@ -1,98 +1,30 @@
-"""Plan the shards of a text job: their number, and the ranges of hashes of each.
-
-A position in a split is a share of its expected bytes: position 0.25 is the hash below which a
-quarter of them lies. Shard s of S holds positions [s / S, (s + 1) / S). Copy c of C of a chunk is
-moved by c / C, so that the copies of a text are spread over the whole split and no shard repeats
-itself.
-"""
+"""Plan the shards of a text job: their number, from what scatter found."""
 
 from __future__ import annotations
 
-import io
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
-import apache_beam as beam
-import google_crc32c
-import numpy as np
-
-from recordmill.records.arrays import Int64s
 from recordmill.records.errors import RunError
 from recordmill.transforms.dataset.content_sample import ContentSample, shared_contents
-from recordmill.transforms.dataset.error_budget import check_budget, fail
+from recordmill.transforms.dataset.error_budget import check_budget
 from recordmill.transforms.dataset.labels import check_class_count, class_names, first_fraction
-from recordmill.transforms.dataset.run_state import DamagedStateError
 from recordmill.transforms.dataset.shard_counts import count_shards
-from recordmill.transforms.storage import files
+from recordmill.transforms.shuffle.merge_tree import MergeTree
+from recordmill.transforms.shuffle.shard_ranges import (
+    PlanShardsBy,
+    SplitShards,
+    holds_sums,
+    read_sums,
+    sum_histograms,
+    write_sums,
+)
 from recordmill.transforms.text.descriptions import (
     PlannedSplit,
     ScatterResult,
     ShardPlan,
 )
-from recordmill.transforms.text.finished_runs import read_run_files
 from recordmill.transforms.text.job import TextJob
-from recordmill.transforms.text.merge_tree import MergeTree
-from recordmill.transforms.text.regroup import drop_runs
-from recordmill.transforms.text.run_files import CELL_BITS
-
-
-@dataclass(frozen=True, slots=True)
-class SplitShards:
-    """The shards of a split.
-
-    Attributes:
-      name: of the split.
-      shards: their number.
-      chunks, tokens: in the split, a copy counted once.
-      cells, sums: `[num_cells]`: leading bits of hashes, and the expected bytes up to and with
-        each.
-    """
-
-    name: str
-    shards: int
-    chunks: int
-    tokens: int
-    cells: Int64s
-    sums: Int64s
-
-    def hash_at(self, numerator: int, denominator: int) -> int:
-        """Returns the hash at position numerator / denominator, in [0, 2**64].
-
-        Integers only: neighbours agree on their common bound to the last bit.
-        """
-        if numerator <= 0:
-            return 0
-        if numerator >= denominator:
-            return 1 << 64
-        total = int(self.sums[-1])
-        # sums[i - 1] <= total * numerator / denominator < sums[i]
-        i = int(np.searchsorted(self.sums, total * numerator // denominator, side="right"))
-        before = int(self.sums[i - 1]) if i else 0
-        cell_bytes = int(self.sums[i]) - before
-        inside = total * numerator - before * denominator
-        width = 1 << (64 - CELL_BITS)
-        return (int(self.cells[i]) << (64 - CELL_BITS)) + inside * width // (
-            cell_bytes * denominator
-        )
-
-    def ranges(
-        self, begin: int, end: int, denominator: int, shift: int
-    ) -> Iterator[tuple[int, int]]:
-        """Yields hash ranges `[low, high)` of positions begin to end, less shift, around the end.
-
-        All positions are multiples of 1 / denominator.
-        """
-        begin, end = (begin - shift) % denominator, (begin - shift) % denominator + end - begin
-        for low, high in ((begin, min(end, denominator)), (0, end - denominator)):
-            bounds = self.hash_at(low, denominator), self.hash_at(high, denominator)
-            if low < high and bounds[0] < bounds[1]:
-                yield bounds
-
-
-def _sums_path(job: TextJob) -> str:
-    return files.join(job.workspace.work, "shards.npz")
 
 
 def plan_shards(job: TextJob, tree: MergeTree) -> list[SplitShards]:
@@ -104,7 +36,7 @@ def plan_shards(job: TextJob, tree: MergeTree) -> list[SplitShards]:
       RunError: too many rejects, nothing to write, or fewer chunks than shards.
     """
     known = job.workspace.read_state(job.shard_plan_path, ShardPlan.from_json)
-    if known is None or _read_sums(job, known) is None:
+    if known is None or not holds_sums(job, known.sums):
         totals = _Totals(len(job.splits))
         for number in range(tree.work_items):
             result = job.read_scatter_result(number)
@@ -115,9 +47,9 @@ def plan_shards(job: TextJob, tree: MergeTree) -> list[SplitShards]:
                 )
             totals.add(number, result)
         check_budget(job, accepted=totals.documents_read, reasons=totals.rejected)
-        histograms = _sum_histograms(job, tree)
+        histograms = sum_histograms(job, tree)
         plan = _decide(job, totals, [int(row.sum()) for row in histograms])
-        plan = replace(plan, sums=_write_sums(job, histograms))
+        plan = replace(plan, sums=write_sums(job, histograms))
         job.workspace.write_state(job.shard_plan_path, plan.to_json())
     return read_shard_plan(job)
 
@@ -129,26 +61,10 @@ def read_shard_plan(job: TextJob) -> list[SplitShards]:
       DamagedStateError: it is missing or damaged.
     """
     plan = job.read_shard_plan()
-    content = _read_sums(job, plan)
-    if content is None:
-        raise DamagedStateError(f"{_sums_path(job)} is damaged; start anew with --overwrite")
-    with np.load(io.BytesIO(content)) as sums:
-        return [
-            SplitShards(
-                split.name, split.shards, split.chunks, split.tokens,
-                sums[f"cells_{i}"], sums[f"sums_{i}"],
-            )
-            for i, split in enumerate(plan.splits)
-        ]  # fmt: skip
-
-
-def _read_sums(job: TextJob, plan: ShardPlan) -> bytes | None:
-    """Returns the file of sums that a shard plan goes with, None where it is not there."""
-    try:
-        content = files.read_bytes(_sums_path(job))
-    except FileNotFoundError:
-        return None
-    return content if (len(content), google_crc32c.value(content)) == plan.sums else None
+    return [
+        SplitShards(split.name, split.shards, split.chunks, split.tokens, *sums)
+        for split, sums in zip(plan.splits, read_sums(job, plan.sums), strict=True)
+    ]
 
 
 class _Totals:
@@ -159,6 +75,7 @@ class _Totals:
         self.tokens = [0] * splits
         self.documents_read = 0
         self.documents_used = 0
+        self.documents_added = 0
         self.rejected: Counter[str] = Counter()
         self.labels: set[str] = set()
         self.contents: dict[str, ContentSample] = {}
@@ -172,6 +89,7 @@ class _Totals:
             self.tokens[split] += tokens
         self.documents_read += result.documents_read
         self.documents_used += result.documents_used
+        self.documents_added += result.documents_added
         self.rejected.update(result.rejected)
         self.labels.update(result.labels)
         for name, sample in result.contents.items():
@@ -185,32 +103,6 @@ class _Totals:
             self.dropped[reason] = [a + b for a, b in zip(known_counts, counts, strict=True)]
         if result.dropped_file[0]:
             self.dropped_files[number] = result.dropped_file
-
-
-def _sum_histograms(job: TextJob, tree: MergeTree) -> Int64s:
-    """Returns `[num_splits, 2**CELL_BITS] int64`: expected bytes by the leading bits of hashes."""
-    sums = np.zeros((len(job.splits), 1 << CELL_BITS), np.int64)
-    for number in range(tree.run_count(tree.levels)):
-        for run in read_run_files(job, tree.levels, number):
-            for split, row in zip(run.splits, sums, strict=True):
-                row[split.cells] += split.output_bytes
-    return sums
-
-
-def _write_sums(job: TextJob, histograms: Int64s) -> tuple[int, int]:
-    """Writes the cells that are not empty, and the sum of bytes up to and with each.
-
-    Returns the size and crc32c of the file.
-    """
-    arrays: dict[str, Any] = {}
-    for i, row in enumerate(histograms):
-        cells = np.flatnonzero(row)
-        arrays |= {f"cells_{i}": cells, f"sums_{i}": np.cumsum(row[cells])}
-    packed = io.BytesIO()
-    np.savez(packed, **arrays)
-    content = packed.getvalue()
-    files.write_bytes(_sums_path(job), content)
-    return len(content), google_crc32c.value(content)
 
 
 def _decide(job: TextJob, totals: _Totals, split_bytes: list[int]) -> ShardPlan:
@@ -245,6 +137,7 @@ def _decide(job: TextJob, totals: _Totals, split_bytes: list[int]) -> ShardPlan:
         shared_contents=tuple(shared_contents(totals.contents, "documents")),
         dropped=totals.dropped,
         dropped_files=totals.dropped_files,
+        documents_added=totals.documents_added,
     )
 
 
@@ -268,41 +161,11 @@ def _classes(job: TextJob, labels: set[str]) -> tuple[str, ...]:
     return class_names(labels)
 
 
-class _PlanShardsDoFn(beam.DoFn):
-    def __init__(self, job: TextJob, tree: MergeTree) -> None:
-        self._job = job
-        self._tree = tree
-
-    def process(self, finished: int) -> Iterator[tuple[int, int]]:
-        del finished  # its arrival means that all run files are written
-        try:
-            splits = plan_shards(self._job, self._tree)
-        except RunError as error:
-            fail(self._job, error)
-        if self._tree.levels:
-            drop_runs(self._job, self._tree.levels - 1)
-        for number, split in enumerate(splits):
-            for shard in range(split.shards):
-                yield number, shard
-
-
-class PlanShards(beam.PTransform[beam.PCollection[int], beam.PCollection[tuple[int, int]]]):
+class PlanShards(PlanShardsBy):
     """Numbers of finished run files -> (split, shard) of every shard to build.
 
     One worker decides once, when all run files are written; a restarted job keeps the decision.
     """
 
     def __init__(self, job: TextJob, tree: MergeTree) -> None:
-        super().__init__()
-        self._job = job
-        self._tree = tree
-
-    def expand(self, runs: beam.PCollection[int]) -> beam.PCollection[tuple[int, int]]:
-        """Waits for all run files and reads their tails."""
-        do_fn = _PlanShardsDoFn(self._job, self._tree)
-        return (
-            runs
-            | "AwaitRuns" >> beam.CombineGlobally(beam.combiners.CountCombineFn())
-            | "Decide" >> beam.ParDo(do_fn).with_output_types(tuple[int, int])
-            | "SpreadShards" >> beam.Reshuffle()
-        )
+        super().__init__(job, tree, plan_shards)

@@ -7,11 +7,11 @@ from typing import Any
 import apache_beam as beam
 
 from recordmill.transforms.dataset.commit import CommitDataset, CommitSpec
+from recordmill.transforms.shuffle.merge_tree import MergeTree
+from recordmill.transforms.shuffle.regroup import RegroupRuns
 from recordmill.transforms.text.build import BuildShards
 from recordmill.transforms.text.cleaning.find_duplicates import FindDuplicates
 from recordmill.transforms.text.job import TextJob
-from recordmill.transforms.text.merge_tree import MergeTree
-from recordmill.transforms.text.regroup import RegroupRuns
 from recordmill.transforms.text.scatter import SCATTER_LIMITS, ScatterDocuments, ScatterLimits
 from recordmill.transforms.text.shard_plan import PlanShards
 

@@ -111,15 +111,22 @@ class CutWordCounter:
     Args:
       preparation: what is done to lines first.
       cut: how words are cut: see `word_end`.
+      max_words, pool_bytes: that are kept before a table of them is returned.
     """
 
-    def __init__(self, preparation: Preparation, cut: int) -> None:
+    def __init__(
+        self,
+        preparation: Preparation,
+        cut: int,
+        max_words: int = _MAX_WORDS,
+        pool_bytes: int = _POOL_BYTES,
+    ) -> None:
         self._preparation = preparation
         self._cut = cut
         self._classes = char_classes() if cut == GPT2 else np.zeros(1, np.uint8)
         self._slots = np.full(_SLOTS, -1, np.int32)
-        self._words = np.zeros((_MAX_WORDS, 3), np.int64)  # start and bytes in the pool, count
-        self._pool = np.zeros(_POOL_BYTES, np.uint8)
+        self._words = np.zeros((max_words, 3), np.int64)  # start and bytes in the pool, count
+        self._pool = np.zeros(pool_bytes, np.uint8)
         self._used = np.zeros(2, np.int64)  # words, bytes of the pool
 
     def add(self, lines: Lines) -> Iterator[WordTable]:

@@ -51,7 +51,7 @@ CASES = (
         (
             (
                 (TEXT,),
-                "--text_field=other is for JSON, CSV, TSV and Parquet, and the input is plain text",
+                "--text_field=other is for formats with fields, and the input is plain text",
             ),
         ),
     ),

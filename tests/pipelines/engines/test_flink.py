@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
@@ -16,11 +17,13 @@ from typing import Any
 
 import psutil
 import pytest
+from apache_beam.coders import VarIntCoder
 
 from recordmill.pipelines.arguments import Parser
 from recordmill.pipelines.engines.choice import choose_engine, parse_arguments
 from recordmill.pipelines.engines.flink_cluster import read_cluster
 from recordmill.records.errors import UsageError
+from recordmill.transforms.dataset.workspace import read_manifest
 
 from ..clusters import ROOT
 from ..conftest import Written
@@ -99,6 +102,29 @@ def test_rejects_over_the_budget_end_the_job_there_too(
     job = f"{flink.url}/jobs/{job_id(error)}"
     wait_for(lambda: get(job)["state"] == "CANCELED")
     assert not (tmp_path / "ds/_SUCCESS").exists()
+
+
+def test_the_console_shows_the_counters_of_a_job(
+    flink: Any, written: Callable[[str, str], Written], tmp_path: Path
+) -> None:
+    job = written("text", "small")
+    line = job.case.line(job.source, tmp_path / "ds", *job.flags, *flink.flags, workers=1)
+    with running(line) as process:
+        error = process.communicate(timeout=300)[1]
+    assert process.returncode == 0
+    # What the tab "Accumulators" shows: Beam's metrics as JSON, with a sum a step and counter.
+    shown = get(f"{flink.url}/jobs/{job_id(error)}/accumulators")["user-task-accumulators"]
+    metrics = json.loads(next(a["value"] for a in shown if a["name"] == "__metricscontainers"))
+    counters = {
+        metric["labels"]["NAME"]: VarIntCoder().decode(base64.b64decode(metric["payload"]))
+        for metric in metrics["metrics"]["attempted"]
+        if metric["labels"].get("NAMESPACE") == "recordmill" and "sum_int64" in metric["type"]
+    }
+    manifest = read_manifest(str(tmp_path / "ds"))
+    assert manifest
+    assert counters["examples_written"] == sum(shard.records for shard in manifest.shards)
+    assert counters["bytes_written"] == sum(shard.file_bytes for shard in manifest.shards)
+    assert {"documents_read", "documents_written", "work_items_started"} < counters.keys()
 
 
 def test_an_interrupted_launcher_leaves_the_job_to_itself(

@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pytest
 
-from recordmill.pipelines.inspection import contents
 from recordmill.pipelines.inspection.contents import SplitContents, find_leaks, read_contents
 from recordmill.pipelines.inspection.record_files import open_records
 
@@ -39,14 +37,11 @@ def test_a_large_one_is_read_in_parts_of_some_files(tmp_path: Path) -> None:
     assert not few["train"].whole
 
 
-def test_what_is_kept_is_bounded_and_the_same_in_all_splits(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(contents, "_KEPT", 100)
+def test_what_is_kept_is_bounded_and_the_same_in_all_splits() -> None:
     digests = [
         bytes(row) for row in np.random.default_rng(0).integers(0, 256, (5000, 16), np.uint8)
     ]
-    train, test = SplitContents(), SplitContents()
+    train, test = SplitContents(kept=100), SplitContents(kept=100)
     for split, some in ((train, digests[:4000]), (test, digests[3600:4400])):
         split.files.append(("file", 0))
         for position, digest in enumerate(some):

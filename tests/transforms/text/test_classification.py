@@ -8,11 +8,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recordmill.transforms.shuffle.run_files import MAX_HASH
 from recordmill.transforms.text.chunk_fields import ChunkFields
 from recordmill.transforms.text.chunk_records import decode_chunks, encode_chunks
 from recordmill.transforms.text.chunks import concatenate, select
 from recordmill.transforms.text.classification import truncated_lengths
-from recordmill.transforms.text.run_files import MAX_HASH
 
 from .chunk_builder import make_chunks, texts_of
 

@@ -8,15 +8,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recordmill.transforms.storage import files
-from recordmill.transforms.text.chunk_records import decode_chunks, encode_chunks, id_words
-from recordmill.transforms.text.run_files import (
+from recordmill.transforms.shuffle.run_files import (
     MAX_HASH,
     RunFileInfo,
     RunFileReader,
     histogram,
     read_run_file,
     write_run_file,
+)
+from recordmill.transforms.storage import files
+from recordmill.transforms.text.chunk_records import (
+    decode_chunks,
+    encode_chunks,
+    id_words,
+    sorted_records,
 )
 
 from .chunk_builder import make_chunks, texts_of
@@ -105,7 +110,7 @@ def test_ranges_of_a_run_on_disk(tmp_path: Path, monkeypatch, local, every, word
         histograms.append(histogram(hashes, np.arange(len(rows))))
     path = str(tmp_path / "folder" / "run.bin")
     info = write_run_file(
-        path, [chunks_of(rows) for rows in splits], histograms, words_per_id=words_per_id,
+        path, [sorted_records(chunks_of(rows), words_per_id) for rows in splits], histograms,
         index_every_bytes=every,
     )  # fmt: skip
     run = read_run_file(
@@ -145,6 +150,6 @@ def test_the_same_chunks_give_the_same_bytes(tmp_path: Path):
     for number, order in enumerate((rows, rows[::-1])):
         path = str(tmp_path / f"{number}.bin")
         cells = histogram(np.array([row[0] for row in rows], np.uint64), np.ones(50, np.int64))
-        write_run_file(path, [chunks_of(order)], [cells], words_per_id=1)
+        write_run_file(path, [sorted_records(chunks_of(order), 1)], [cells])
         contents.append(Path(path).read_bytes())
     assert contents[0] == contents[1]

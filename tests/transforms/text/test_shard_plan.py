@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from recordmill.transforms.dataset.job import ShardSpec, SplitSpec
 from recordmill.transforms.dataset.shard_counts import count_shards
-from recordmill.transforms.text.run_files import CELL_BITS
-from recordmill.transforms.text.shard_plan import SplitShards
+from recordmill.transforms.shuffle.run_files import CELL_BITS
+from recordmill.transforms.shuffle.shard_ranges import SplitShards
 
 END = 1 << 64
 

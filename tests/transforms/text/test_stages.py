@@ -18,18 +18,18 @@ from recordmill.records.codec.framing import scan_records
 from recordmill.records.errors import RunError
 from recordmill.transforms.dataset.job import SplitSpec
 from recordmill.transforms.dataset.workspace import Workspace
+from recordmill.transforms.shuffle.finished_runs import read_run_files
+from recordmill.transforms.shuffle.merge_tree import MergeTree
+from recordmill.transforms.shuffle.regroup import RegroupRuns
+from recordmill.transforms.shuffle.run_files import MAX_HASH, RunFileReader
 from recordmill.transforms.sources.documents import DocumentSpec
 from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.sources.work_plan import write_work_items
 from recordmill.transforms.text.build import BuildShards
 from recordmill.transforms.text.chunk_records import decode_chunks
 from recordmill.transforms.text.descriptions import ShardPlan
-from recordmill.transforms.text.finished_runs import read_run_files
 from recordmill.transforms.text.job import TextJob
-from recordmill.transforms.text.merge_tree import MergeTree
 from recordmill.transforms.text.objective_spec import ObjectiveSpec
-from recordmill.transforms.text.regroup import RegroupRuns
-from recordmill.transforms.text.run_files import MAX_HASH, RunFileReader
 from recordmill.transforms.text.scatter import ScatterDocuments
 from recordmill.transforms.text.shard_plan import PlanShards
 from recordmill.transforms.text.tokenization import SPECIAL_TOKENS

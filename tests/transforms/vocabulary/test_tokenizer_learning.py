@@ -13,15 +13,22 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from recordmill.records.errors import RunError, UsageError
 from recordmill.transforms.sources.lines import Lines
+from recordmill.transforms.subwords.preparation import Preparation
 from recordmill.transforms.subwords.quick import QuickTokenizer
+from recordmill.transforms.subwords.word_ends import GPT2
 from recordmill.transforms.text.tokenizer_files import load_tokenizer
-from recordmill.transforms.vocabulary import word_cutting
 from recordmill.transforms.vocabulary.tokenizer_learning import (
     BytePairSpec,
     UnigramSpec,
     learn_tokenizer,
 )
-from recordmill.transforms.vocabulary.word_cutting import Kind, key_of, word_counter
+from recordmill.transforms.vocabulary.word_cutting import (
+    CountsWords,
+    CutWordCounter,
+    Kind,
+    key_of,
+    word_counter,
+)
 
 TEXT = [
     "The quick brown fox jumps over the lazy dog, and the dog's owner doesn't mind at all.",
@@ -35,7 +42,10 @@ TEXT = [
 
 
 def count(kind: Kind, texts: Iterable[str], *, lower_case: bool = False) -> dict[str, int]:
-    counter = word_counter(kind, lower_case=lower_case)
+    return count_by(word_counter(kind, lower_case=lower_case), kind, texts)
+
+
+def count_by(counter: CountsWords, kind: Kind, texts: Iterable[str]) -> dict[str, int]:
     lines = Lines.from_list([text.encode() for text in texts])
     counts: Counter[str] = Counter()
     for table in [*counter.add(lines), counter.take()]:
@@ -90,11 +100,10 @@ def test_words_of_unigram_are_those_of_sentencepiece(rule: str, lower_case: bool
     assert count("unigram", texts, lower_case=lower_case) == expected
 
 
-def test_a_full_memory_loses_no_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(word_cutting, "_MAX_WORDS", 50)
-    monkeypatch.setattr(word_cutting, "_POOL_BYTES", 1100)
+def test_a_full_memory_loses_no_words() -> None:
     texts = [" ".join(f"w{i % 70}x{j}" for j in range(40)) for i in range(90)] + ["x" * 1025 + " y"]
-    counts = count("bpe", texts)
+    counter = CutWordCounter(Preparation(), GPT2, max_words=50, pool_bytes=1100)
+    counts = count_by(counter, "bpe", texts)
     assert sum(counts.values()) == 90 * 40 * 4 + 1  # of each: w or " w", digits, x, digits
     assert counts["Ġy"] == 1
     assert "x" * 1025 not in counts

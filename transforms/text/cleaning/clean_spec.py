@@ -13,6 +13,7 @@ USUAL_THRESHOLD = 0.8
 
 # Why documents are dropped, and what it means to the person who reads it.
 DROP_REASONS = {
+    "map": "a function of --map returned None, or no document",
     "duplicate": "the text equals that of an earlier document; see --deduplicate=exact",
     "near_duplicate": "the text is almost that of an earlier document; see --deduplicate=near",
     "too_short": "the document has fewer tokens than --min_tokens",

@@ -15,6 +15,7 @@ from recordmill.transforms.sources.changes import reading
 from recordmill.transforms.sources.document_batch import DocumentBatch
 from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentLimits
 from recordmill.transforms.sources.documents import read_documents
+from recordmill.transforms.sources.mapped_documents import DocumentMapper, MapSums
 from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.sources.work_plan import read_work_item
 from recordmill.transforms.storage import files
@@ -48,6 +49,7 @@ class Fingerprinter:
         self._files = DuplicateFiles(job)
         form = job.clean.normalize
         self._normalizer = LineNormalizer(form) if form != "none" else None
+        self._mapper: DocumentMapper | None = None
 
     def run(self, item: int) -> int:
         """Does a work item unless it is done; returns the number of its documents.
@@ -117,9 +119,7 @@ class Fingerprinter:
         """Yields batches as scatter sees them, and whether the last document goes on."""
         before: DocumentBatch | None = None
         with reading(source.path, source.size, source.modified_ns):
-            for batch in read_documents(
-                source, self._job.documents, groups=False, limits=self._limits
-            ):
+            for batch in self._documents(source):
                 if self._normalizer:
                     batch = replace(batch, lines=self._normalizer(batch.lines))
                 if before is not None and len(before.keys):
@@ -127,6 +127,15 @@ class Fingerprinter:
                 before = batch
             if before is not None and len(before.keys):
                 yield before, False
+
+    def _documents(self, source: SourceRange) -> Iterator[DocumentBatch]:
+        """Yields the documents of a range as scatter sees them."""
+        job = self._job
+        if not job.map:
+            return read_documents(source, job.documents, groups=False, limits=self._limits)
+        if self._mapper is None:
+            self._mapper = DocumentMapper(job.map, job.documents, self._limits, groups=False)
+        return self._mapper.read(source, MapSums())
 
 
 class ItemDuplicates:

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from recordmill.records.errors import RunError
+from recordmill.transforms.shuffle.job import ShuffleJob
+from recordmill.transforms.shuffle.run_files import DamagedRunFileError, RunFile, read_run_file
 from recordmill.transforms.storage import files
-from recordmill.transforms.text.job import TextJob
-from recordmill.transforms.text.run_files import DamagedRunFileError, RunFile, read_run_file
 
 
 def read_run_files(
-    job: TextJob, level: int, number: int, *, histograms: bool = True
+    job: ShuffleJob, level: int, number: int, *, histograms: bool = True
 ) -> list[RunFile]:
     """Reads the tails of the run files of a work item: mostly one, more from a huge file.
 
@@ -29,7 +29,7 @@ def read_run_files(
 
 
 @contextmanager
-def made_anew(job: TextJob, level: int, number: int) -> Iterator[None]:
+def made_anew(job: ShuffleJob, level: int, number: int) -> Iterator[None]:
     """Sees to it that the next run makes the run files of a work item anew if one is damaged.
 
     Raises:

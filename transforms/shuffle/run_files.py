@@ -1,8 +1,8 @@
-"""Run files: chunks in order of their hash, so that any range of hashes is one range of bytes.
+"""Run files: records in order of their hash, so that any range of hashes is one range of bytes.
 
 A work item of scatter writes one run file. Hashes are uniform, so a range of them is a random
 sample of what the work item read, and the same range of all run files is a random sample of the
-corpus. `chunk_records.py` has the records. The tail follows the records of all splits: for each
+input. What a record is, a kind of job says. The tail follows the records of all splits: for each
 split a sparse index (hash and offset of a record every 16 KiB, and the crc32c of all from there to
 the next one) and a histogram of expected output bytes by hash, from which the shard plan cuts
 shards of equal size; and the token of the run, without which the file is not used.
@@ -13,7 +13,7 @@ from __future__ import annotations
 import io
 import itertools
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,22 +21,34 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from recordmill.records.arrays import Int64s
+from recordmill.records.arrays import Bytes, Int64s
 from recordmill.records.hashing import U64
 from recordmill.records.inside import check_inside
 from recordmill.transforms.storage import files
-from recordmill.transforms.text.chunk_records import Words, encode_chunks
-from recordmill.transforms.text.chunks import Chunks
 
 MAX_HASH = (1 << 64) - 1
 CELL_BITS = 18
 INDEX_EVERY_BYTES = 1 << 14
-_WORD_BYTES = 2
 _SPOOL_BYTES = 1 << 19
 
 
 class DamagedRunFileError(Exception):
     """A run file is missing, cut, damaged or of another run."""
+
+
+@dataclass(frozen=True, slots=True)
+class SortedRecords:
+    """The records of a split in order of their hashes.
+
+    Attributes:
+      data: `[bytes] uint8`, one record behind the other.
+      offsets: `[num_records + 1] int64`: where each begins, and where the last ends.
+      hashes: `[num_records] uint64`, ascending.
+    """
+
+    data: Bytes
+    offsets: Int64s
+    hashes: U64
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +95,7 @@ class RunFileInfo:
 
 @dataclass(frozen=True, slots=True)
 class RunFileSplit:
-    """The chunks of one split in a run.
+    """The records of one split in a run.
 
     Attributes:
       begin, end: its bytes in the run file.
@@ -135,7 +147,7 @@ class RunFile:
 def histogram(hashes: U64, output_bytes: Int64s) -> tuple[Int64s, Int64s]:
     """Returns the cells that hashes fall in, ascending, and the sum of output bytes in each.
 
-    Bytes are integers, so that sums are the same however chunks are spread over runs.
+    Bytes are integers, so that sums are the same however records are spread over runs.
 
     Args:
       hashes: `[n] uint64`.
@@ -150,20 +162,18 @@ def histogram(hashes: U64, output_bytes: Int64s) -> tuple[Int64s, Int64s]:
 
 def write_run_file(
     path: str,
-    splits: Sequence[Chunks],
+    splits: Iterable[SortedRecords],
     histograms: Sequence[tuple[Int64s, Int64s]],
     *,
-    words_per_id: int,
     index_every_bytes: int = INDEX_EVERY_BYTES,
     token: str = "",
 ) -> RunFileInfo:
-    """Writes chunks of each split with the histogram of their expected output bytes.
+    """Writes the records of each split with the histogram of their expected output bytes.
 
     Args:
       path: of the run file.
-      splits: chunks, in any order.
+      splits: their records; each is asked for when the one before is written.
       histograms: of each split, from `histogram`.
-      words_per_id: uint16 per id, from `id_words`.
       index_every_bytes: the sparse index names a record in so many bytes.
       token: of the run.
 
@@ -173,24 +183,23 @@ def write_run_file(
     tail: dict[str, npt.NDArray[Any]] = {"run": np.frombuffer(token.encode(), np.uint8)}
     offset = 0
     with files.writing(path) as handle:
-        for number, (chunks, cells) in enumerate(zip(splits, histograms, strict=True)):
-            records, offsets, order = encode_chunks(chunks, words_per_id)
-            files.write_array(handle, records)
-            byte_offsets = offsets * _WORD_BYTES + offset
-            entries = _entries(byte_offsets[:-1], index_every_bytes)
+        for number, (records, cells) in enumerate(zip(splits, histograms, strict=True)):
+            files.write_array(handle, records.data)
+            offsets = records.offsets
+            entries = _entries(offsets[:-1], index_every_bytes)
             tail |= {
-                f"bounds_{number}": np.array([offset, byte_offsets[-1]], np.int64),
-                f"entry_hashes_{number}": chunks.hashes[order][entries],
-                f"entry_offsets_{number}": byte_offsets[:-1][entries],
-                f"entry_checksums_{number}": _checksums(records, byte_offsets - offset, entries),
+                f"bounds_{number}": np.array([offset, offset + offsets[-1]], np.int64),
+                f"entry_hashes_{number}": records.hashes[entries],
+                f"entry_offsets_{number}": offsets[:-1][entries] + offset,
+                f"entry_checksums_{number}": _checksums(records.data, offsets, entries),
                 f"cells_{number}": cells[0],
                 f"output_bytes_{number}": cells[1],
             }
-            offset = int(byte_offsets[-1])
+            offset += int(offsets[-1])
         packed = io.BytesIO()
         np.savez(packed, **tail)
         handle.write(packed.getvalue())
-    return RunFileInfo(path, offset, len(packed.getvalue()), len(splits))
+    return RunFileInfo(path, offset, len(packed.getvalue()), len(histograms))
 
 
 def _entries(offsets: Int64s, every_bytes: int) -> Int64s:
@@ -201,9 +210,8 @@ def _entries(offsets: Int64s, every_bytes: int) -> Int64s:
     return np.flatnonzero(np.concatenate([[True], blocks[1:] != blocks[:-1]]))
 
 
-def _checksums(records: Words, offsets: Int64s, entries: Int64s) -> npt.NDArray[np.uint32]:
+def _checksums(data: Bytes, offsets: Int64s, entries: Int64s) -> npt.NDArray[np.uint32]:
     """Returns the crc32c of the bytes from each entry to the next one, of the last to the end."""
-    data = records.view(np.uint8)
     bounds = [*offsets[entries].tolist(), len(data)]
     found = [google_crc32c.value(data[a:b].tobytes()) for a, b in itertools.pairwise(bounds)]
     return np.array(found, np.uint32)
@@ -255,7 +263,7 @@ class RunFileReader:
         self._spool_bytes = spool_bytes
         self._held = (0, b"")
 
-    def read(self, low: int, high: int) -> Words:
+    def read(self, low: int, high: int) -> Bytes:
         """Returns records that include all with a hash in `[low, high]`.
 
         Raises:
@@ -263,11 +271,11 @@ class RunFileReader:
         """
         begin, end = self._split.byte_range(low, high)
         if begin == end:
-            return np.zeros(0, np.uint16)
+            return np.zeros(0, np.uint8)
         data = self._bytes(begin, end)
         if len(data) != end - begin or not self._split.is_intact(data, begin):
             raise DamagedRunFileError(f"{self._run.path} is damaged")
-        return np.frombuffer(data, np.uint16)
+        return np.frombuffer(data, np.uint8)
 
     def _bytes(self, begin: int, end: int) -> bytes:
         if self._local:

@@ -1,4 +1,4 @@
-"""Regroup: merge many run files into few, so that a shard of a huge corpus takes few reads."""
+"""Regroup: merge many run files into few, so that a shard of a huge input takes few reads."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from recordmill.records.arrays import Int64s
 from recordmill.records.errors import RunError
 from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.error_budget import fail
-from recordmill.transforms.storage import files
-from recordmill.transforms.text.chunk_records import decode_chunks, id_words
-from recordmill.transforms.text.descriptions import run_files_to_json
-from recordmill.transforms.text.finished_runs import made_anew, read_run_files
-from recordmill.transforms.text.job import TextJob
-from recordmill.transforms.text.merge_tree import MergeTree
-from recordmill.transforms.text.run_files import (
+from recordmill.transforms.shuffle.descriptions import run_files_to_json
+from recordmill.transforms.shuffle.finished_runs import made_anew, read_run_files
+from recordmill.transforms.shuffle.job import ShuffleJob
+from recordmill.transforms.shuffle.merge_tree import MergeTree
+from recordmill.transforms.shuffle.run_files import (
     CELL_BITS,
     RunFile,
     RunFileReader,
+    SortedRecords,
     write_run_file,
 )
+from recordmill.transforms.storage import files
 
 
 def _histogram(runs: list[RunFile], split: int, low: int, high: int) -> tuple[Int64s, Int64s]:
@@ -35,7 +35,7 @@ def _histogram(runs: list[RunFile], split: int, low: int, high: int) -> tuple[In
     return cells, sums[cells]
 
 
-def regroup(job: TextJob, tree: MergeTree, level: int, number: int) -> None:
+def regroup(job: ShuffleJob, tree: MergeTree, level: int, number: int) -> None:
     """Writes run file `number` of a level, and its description, unless they are there."""
     done = job.read_run_infos(level, number)
     if done is not None and job.holds_run_files(level, done):
@@ -43,28 +43,26 @@ def regroup(job: TextJob, tree: MergeTree, level: int, number: int) -> None:
     job.workspace.check_own()
     low, high = tree.hash_range(level, number)
     runs = {source: read_run_files(job, level - 1, source) for source in tree.inputs(level, number)}
-    words_per_id = id_words(len(job.load_vocabulary()))
-    splits = []
-    for split in range(len(job.splits)):
+    merge = job.record_merger()
+
+    def merged(split: int) -> SortedRecords:
         slices = []
         for source, files_of_source in runs.items():
             with made_anew(job, level - 1, source):
                 slices += [RunFileReader(run, split).read(low, high) for run in files_of_source]
-        bounds = [low] * len(slices), [high] * len(slices)
-        splits.append(
-            decode_chunks(slices, *bounds, words_per_id, has_fields=job.documents.row.is_carried)
-        )
+        return merge(slices, low, high)
+
     all_runs = [*chain.from_iterable(runs.values())]
     histograms = [_histogram(all_runs, split, low, high) for split in range(len(job.splits))]
     run = write_run_file(
-        job.run_path(level, number) + ".bin", splits, histograms, words_per_id=words_per_id,
+        job.run_path(level, number) + ".bin", map(merged, range(len(job.splits))), histograms,
         token=job.workspace.token,
     )  # fmt: skip
     job.workspace.write_state(job.description_path(level, number), run_files_to_json([run]))
 
 
 class _RegroupDoFn(beam.DoFn):
-    def __init__(self, job: TextJob, tree: MergeTree, level: int) -> None:
+    def __init__(self, job: ShuffleJob, tree: MergeTree, level: int) -> None:
         self._job = job
         self._tree = tree
         self._level = level
@@ -85,7 +83,7 @@ class RegroupRuns(beam.PTransform[beam.PCollection[int], beam.PCollection[int]])
     Idempotent, as scatter is.
     """
 
-    def __init__(self, job: TextJob, tree: MergeTree) -> None:
+    def __init__(self, job: ShuffleJob, tree: MergeTree) -> None:
         super().__init__()
         self._job = job
         self._tree = tree
@@ -106,7 +104,7 @@ class RegroupRuns(beam.PTransform[beam.PCollection[int], beam.PCollection[int]])
         return numbers
 
 
-def _next_level(finished: int, job: TextJob, level: int, runs: int) -> range:
+def _next_level(finished: int, job: ShuffleJob, level: int, runs: int) -> range:
     """Returns the numbers of a level, and deletes the run files two levels below."""
     del finished  # its arrival means that the level below is finished
     if level >= 2:
@@ -114,7 +112,7 @@ def _next_level(finished: int, job: TextJob, level: int, runs: int) -> range:
     return range(runs)
 
 
-def drop_runs(job: TextJob, level: int) -> None:
+def drop_runs(job: ShuffleJob, level: int) -> None:
     """Deletes the run files of a level that has been merged; their descriptions stay."""
     job.workspace.write_state(job.dropped_path(level), {})
     paths = files.list_files(files.join(job.workspace.work, f"runs-{level}"))

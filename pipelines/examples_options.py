@@ -1,0 +1,125 @@
+"""The flags of `recordmill examples`, and the job that they ask for."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+
+from recordmill.pipelines.arguments import BooleanFlag
+from recordmill.pipelines.flags import ExamplesFlags
+from recordmill.pipelines.options import (
+    add_boundary_argument,
+    add_budget_argument,
+    add_output_arguments,
+    job_options,
+    required,
+)
+from recordmill.pipelines.text_inputs import split_patterns
+from recordmill.records.errors import UsageError
+from recordmill.transforms.examples.job import ORDERS, ExamplesJob
+
+_DEFAULT_SPLITS = "train:1"
+
+
+@dataclass(frozen=True, slots=True)
+class ExamplesRequest:
+    """A job of existing records and its input.
+
+    Attributes:
+      job: what to do.
+      patterns: globs.
+      splits: of each glob, "" where each record's is chosen.
+      allow_outside: folders that links may lead to beside those of the globs.
+    """
+
+    job: ExamplesJob
+    patterns: list[str]
+    splits: list[str]
+    allow_outside: tuple[str, ...] = ()
+
+
+def add_examples_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of `recordmill examples`."""
+    group = parser.add_argument_group("input")
+    group.add_argument(
+        "--input", action="append", nargs="+", metavar="GLOB",
+        help="TFRecord files of any tool, local or gs://…, plain, GZIP or ZLIB: globs, or comma "
+        "lists of them; the flag may be repeated. train=GLOB and validation=GLOB name the splits "
+        "that files are for.",
+    )  # fmt: skip
+    group.add_argument(
+        "--weights", default="", metavar="W,…",
+        help="How often the records of each glob of --input are written, in their order: 2 is "
+        "twice, 0.5 a half of them. Unset: each once.",
+    )  # fmt: skip
+    add_boundary_argument(group)
+    add_budget_argument(group)
+    records = parser.add_argument_group("records")
+    records.add_argument(
+        "--order", default="shuffle", choices=ORDERS,
+        help="shuffle: all records in random order, whatever file they are from. input: as they "
+        "are read, in order of the files' names.",
+    )  # fmt: skip
+    records.add_argument(
+        "--deduplicate", action=BooleanFlag, default=False,
+        help="Leave out records whose bytes are those of another one of the same split.",
+    )  # fmt: skip
+    add_output_arguments(parser)
+
+
+def examples_request(namespace: argparse.Namespace) -> ExamplesRequest:
+    """Checks the flags of `recordmill examples` and freezes them.
+
+    Raises:
+      UsageError: one line: the rule, what was found, what to do.
+    """
+    options = ExamplesFlags.read(namespace)
+    required(options, "input", "output")
+    patterns, splits = split_patterns(options)
+    given = options.given(add_examples_arguments)
+    weights = _weights(options.weights, patterns)
+    if options.order == "input" and "random_seed" in given and not weights:
+        raise UsageError("--random_seed has no effect with --order=input; leave it out")
+    job = ExamplesJob(
+        **job_options(options, splits=_shares(options, splits), num_shards=options.num_shards),
+        order=options.order,
+        deduplicate=options.deduplicate,
+        weights=weights,
+    )
+    return ExamplesRequest(job, patterns, splits, tuple(options.allow_outside or ()))
+
+
+def _weights(text: str, patterns: list[str]) -> tuple[float, ...]:
+    """Reads --weights.
+
+    Raises:
+      UsageError: they are not one number above 0 for each glob.
+    """
+    if not text:
+        return ()
+    try:
+        weights = tuple(float(part) for part in text.split(","))
+    except ValueError as error:
+        raise UsageError(f"--weights must be numbers such as 2,0.5, got {text!r}") from error
+    if len(weights) != len(patterns):
+        raise UsageError(
+            f"--weights must have a number for each of the {len(patterns)} globs of --input, got "
+            f"{len(weights)}"
+        )
+    if not all(0 < weight <= 1000 for weight in weights):
+        raise UsageError(f"--weights must be above 0 and at most 1000, got {text}")
+    return weights
+
+
+def _shares(options: ExamplesFlags, splits: list[str]) -> str:
+    """Returns --splits, or the splits that --input names, whose shares their files will decide.
+
+    Raises:
+      UsageError: both name splits.
+    """
+    names = list(dict.fromkeys(filter(None, splits)))
+    if not names:
+        return options.splits
+    if options.splits != _DEFAULT_SPLITS:
+        raise UsageError("--splits has no effect where --input names the splits; leave it out")
+    return ",".join(f"{name}:{1 / len(names)!r}" for name in names)

@@ -1,0 +1,179 @@
+"""Planning a job of existing records: what it adds to `plan_job.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import apache_beam as beam
+
+from recordmill.pipelines.examples_options import ExamplesRequest
+from recordmill.pipelines.planning.text_planner import report_passed_over, work_item_bytes
+from recordmill.pipelines.planning.work_plan import Inventory, Phase, Planner, WorkPlan
+from recordmill.records.codec.framing import HEADER_BYTES
+from recordmill.records.errors import UsageError
+from recordmill.transforms.dataset.shard_counts import count_shards
+from recordmill.transforms.examples.descriptions import RecordPlan
+from recordmill.transforms.examples.job import ExamplesJob
+from recordmill.transforms.examples.record_items import cut_record_items, record_files
+from recordmill.transforms.examples.record_source import RecordFileRange, compression_of
+from recordmill.transforms.examples.stages import build_examples
+from recordmill.transforms.shuffle.merge_tree import MergeTree, choose_merge_tree
+from recordmill.transforms.sources.source_list import SourceList
+from recordmill.transforms.sources.work_items import list_sources
+from recordmill.transforms.sources.work_plan import write_work_items
+from recordmill.transforms.storage import files
+from recordmill.transforms.storage.globs import matches_output
+
+
+@dataclass(frozen=True, slots=True)
+class ExamplesInventory(Inventory):
+    """The files to read."""
+
+    files: SourceList
+
+
+def tree_of_records(job: ExamplesJob, work_items: int, input_bytes: int) -> MergeTree:
+    """Returns the merge tree for so many work items.
+
+    In the order of the input a shard reads few run files, however many there are.
+    """
+    if job.order == "input":
+        return MergeTree(work_items, max_fan_in=max(work_items, 1))
+    split_bytes = [int(input_bytes * split.share) for split in job.splits]
+    shards = count_shards(split_bytes, job.splits, job.shards)
+    return choose_merge_tree(work_items, sum(shards), input_bytes)
+
+
+class ExamplesPlanner(Planner[ExamplesJob, MergeTree, ExamplesInventory]):
+    """Plans and builds `recordmill examples`."""
+
+    kind = "examples"
+    stages_type = MergeTree
+    worker_modules = ("recordmill.transforms.examples.stages",)
+    packages: tuple[str, ...] = ()
+    bytes_version = 1
+
+    def __init__(self, request: ExamplesRequest) -> None:
+        super().__init__(request.job)
+        self._request = request
+
+    @property
+    def _inputs(self) -> dict[str, tuple[str, float]]:
+        """Returns what stands for a glob in its files -> its split and weight."""
+        request = self._request
+        weights = self.job.weights or (1.0,) * len(request.patterns)
+        splits = request.splits or [""] * len(request.patterns)
+        pairs = zip(splits, weights, strict=True)
+        return {_tag(split, weight): (split, weight) for split, weight in pairs}
+
+    @contextmanager
+    def inspect(self) -> Iterator[ExamplesInventory]:
+        """Lists the input and looks at its first file."""
+        request, output = self._request, self.job.workspace.output
+        for pattern in request.patterns:
+            if matches_output(pattern, output):
+                raise UsageError(
+                    f"--input {pattern} also matches what is written to --output {output}; "
+                    "choose an output outside of the input"
+                )
+        weights = self.job.weights or (1.0,) * len(request.patterns)
+        splits = request.splits or [""] * len(request.patterns)
+        tags = [_tag(*pair) for pair in zip(splits, weights, strict=True)]
+        passed_over: list[str] = []
+        listed = list_sources(
+            request.patterns, input_format="tfrecord", splits=tags,
+            allow_outside=request.allow_outside, pass_over=passed_over.append,
+        )  # fmt: skip
+        with closing(SourceList(listed)) as sources:
+            report_passed_over(passed_over)
+            _check_first(sources)
+            self._take_shares(sources)
+            summary = sources.summary()
+            yield ExamplesInventory(summary["bytes"], summary, {}, sources.modified, sources)
+
+    def _take_shares(self, sources: SourceList) -> None:
+        """Makes the shares of splits those of their files, where --input names them."""
+        if not any(self._request.splits):
+            return
+        sizes = {split.name: 0.0 for split in self.job.splits}
+        for tag, (split, weight) in self._inputs.items():
+            sizes[split] += sources.split_bytes[tag] * weight
+        for name, size in sizes.items():
+            if not size:
+                raise UsageError(f"--input {name}=… matches only empty files")
+        total = sum(sizes.values())
+        splits = (replace(split, share=sizes[split.name] / total) for split in self.job.splits)
+        self.job = replace(self.job, splits=tuple(splits))
+
+    def ranges(self, inventory: ExamplesInventory) -> Iterator[RecordFileRange]:
+        """Yields the files to read, with the split and weight of each."""
+        return record_files(inventory.files, inventory.input_bytes, self._inputs)
+
+    def write(self, inventory: ExamplesInventory, *, workers: int) -> MergeTree:
+        """Cuts the input into work items and chooses how run files are gathered."""
+        target = work_item_bytes(inventory.input_bytes, workers)
+        items = cut_record_items(self.ranges(inventory), target)
+        count = write_work_items(self.job.workspace.inputs_folder, items)
+        return tree_of_records(self.job, count, inventory.input_bytes)
+
+    def config(self) -> dict[str, list[str]]:
+        """Returns where the input was."""
+        return {"input": self._request.patterns}
+
+    def describe(self) -> str:
+        """Returns the description of the dataset."""
+        return "records of other TFRecord files, written by recordmill"
+
+    def build(self, pipeline: beam.Pipeline, plan: WorkPlan[ExamplesJob, MergeTree]) -> object:
+        """Applies the stages of the job."""
+        return build_examples(pipeline, plan.job, tree=plan.stages, commit=plan.commit)
+
+    def phases(self, plan: WorkPlan[ExamplesJob, MergeTree]) -> Iterator[Phase]:
+        """Yields read, regroup and write."""
+        job, tree = plan.job, plan.stages
+        for level in range(tree.levels + 1):
+            done = files.count(files.join(job.workspace.work, f"runs-{level}"), ".json")
+            name = "regroup" if level else "read"
+            yield Phase(name, done, tree.run_count(level), plan.input_bytes)
+        planned = job.workspace.read_state(job.shard_plan_path, RecordPlan.from_json)
+        if planned is None:
+            yield Phase("plan shards", 0, 1)
+            return
+        done = files.count(files.join(job.workspace.staging, "done"), ".json")
+        expected = sum(split.expected_bytes for split in planned.splits)
+        yield Phase("write", done, sum(split.shards for split in planned.splits), expected)
+
+    def summary(self, counts: dict[str, Any]) -> str:
+        """Returns one line of what became of the records."""
+        dropped = "".join(
+            f", {number} dropped as {reason}"
+            for reason, number in counts.get("dropped", {}).items()
+        )
+        repeated = f", {counts['repeated']} repeated" if "repeated" in counts else ""
+        return f"records: {counts['records_read']} read, {counts['examples']} written" + (
+            dropped + repeated
+        )
+
+
+def _tag(split: str, weight: float) -> str:
+    """Returns what stands for a glob in the list of its files: its split, and a weight beside 1."""
+    return split if weight == 1 else f"{split or 'any'} of weight {weight:g}"
+
+
+def _check_first(sources: SourceList) -> None:
+    """Checks that the first file holds records.
+
+    Raises:
+      UsageError: it holds something else.
+    """
+    first = sources.first["tfrecord"]
+    try:
+        compression_of(files.read_bytes(first.path, 0, HEADER_BYTES), first.name)
+    except ValueError as error:
+        raise UsageError(
+            f"--input must match TFRecord files alone, and {first.path} is {error}; leave out "
+            "other files, such as an index"
+        ) from error

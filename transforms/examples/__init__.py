@@ -1,0 +1,1 @@
+"""Existing records: shuffled, resharded, merged, and their schema inferred."""

@@ -1,0 +1,149 @@
+"""Build: make each output shard from the ranges of keys that it covers in all run files.
+
+A shard is made block by block: the records of a block are read from all run files, ordered by their
+keys and appended as they are. A worker holds one block, however large the shard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+
+from recordmill.records.codec.framing import OVERHEAD_BYTES
+from recordmill.records.errors import RunError
+from recordmill.records.manifest import ShardInfo
+from recordmill.transforms.dataset import counters
+from recordmill.transforms.dataset.error_budget import fail
+from recordmill.transforms.dataset.shard_writer import ShardWriter, finished_shard, write_shard
+from recordmill.transforms.examples.job import ExamplesJob, ShardRecords
+from recordmill.transforms.examples.run_records import (
+    KeyedRecords,
+    OrderedRecords,
+    find_in_range,
+    order_records,
+)
+from recordmill.transforms.examples.shard_plan import read_record_plan
+from recordmill.transforms.shuffle.finished_runs import made_anew, read_run_files
+from recordmill.transforms.shuffle.merge_tree import MergeTree
+from recordmill.transforms.shuffle.run_files import RunFile, RunFileReader
+
+BLOCK_BYTES = 1 << 25
+_SPOOLS_BYTES = 1 << 26  # read ahead from object storage, all run files together
+_MAX_TAILS = 4096  # of run files, kept in memory
+
+_Readers = dict[int, list[RunFileReader]]  # run -> its readers
+
+
+class RecordShardBuilder:
+    """Builds shards one after the other."""
+
+    def __init__(self, job: ExamplesJob, tree: MergeTree, block_bytes: int = BLOCK_BYTES) -> None:
+        self._job = job
+        self._tree = tree
+        self._block_bytes = block_bytes
+        self._splits = read_record_plan(job)
+        self._runs: dict[int, list[RunFile]] = {}
+
+    def build(self, split: int, shard: int) -> ShardInfo:
+        """Writes a shard, its index and its description, unless they exist already."""
+        planned = self._splits[split]
+        name = self._job.shard_name(planned.name, shard, planned.shards)
+
+        def fill(writer: ShardWriter) -> dict[str, Any]:
+            found = ShardRecords(duplicates=0, bytes=0, least_bytes=0, most_bytes=0)
+            first = True
+            for block in self._blocks(split, shard):
+                found["duplicates"] += block.repeats
+                sizes = np.diff(block.offsets) - OVERHEAD_BYTES
+                if not len(sizes):
+                    continue
+                writer.add(block.data, block.offsets)
+                found["bytes"] += int(sizes.sum())
+                least = int(sizes.min())
+                found["least_bytes"] = least if first else min(found["least_bytes"], least)
+                found["most_bytes"] = max(found["most_bytes"], int(sizes.max()))
+                first = False
+            return dict(found)
+
+        return finished_shard(self._job, name) or write_shard(self._job, name, fill)
+
+    def _blocks(self, split: int, shard: int) -> Iterator[OrderedRecords]:
+        """Yields the records of a shard in order of their keys."""
+        planned = self._splits[split]
+        blocks = max(1, -(-planned.size // (planned.shards * self._block_bytes)))
+        denominator = planned.shards * blocks
+        readers: _Readers = {}
+        for block in range(blocks):
+            begin = shard * blocks + block
+            for low, end in planned.ranges(begin, begin + 1, denominator, 0):
+                yield order_records(
+                    self._load(split, low, end - 1, readers), with_header=False,
+                    without_repeats=self._job.deduplicate,
+                )  # fmt: skip
+
+    def _load(self, split: int, low: int, high: int, readers: _Readers) -> list[KeyedRecords]:
+        """Reads the records of a range of keys from all runs."""
+        spool_bytes = _SPOOLS_BYTES // (self._tree.group_count(self._tree.levels) or 1)
+        found = []
+        for number in self._tree.runs_to_build_from(low, high):
+            if number not in readers:
+                readers[number] = [
+                    RunFileReader(run, split, spool_bytes) for run in self._run_files(number)
+                ]
+            with made_anew(self._job, self._tree.levels, number):
+                parts = [reader.read(low, high) for reader in readers[number]]
+            found += [find_in_range(part, low, high) for part in parts if len(part)]
+        return found
+
+    def _run_files(self, number: int) -> list[RunFile]:
+        """Returns the run files of run `number`, whose tails stay in memory for further shards."""
+        if number not in self._runs:
+            if len(self._runs) > _MAX_TAILS:
+                self._runs.clear()
+            self._runs[number] = read_run_files(
+                self._job, self._tree.levels, number, histograms=False
+            )
+        return self._runs[number]
+
+
+class _BuildRecordShardDoFn(beam.DoFn):
+    def __init__(self, job: ExamplesJob, tree: MergeTree) -> None:
+        self._job = job
+        self._tree = tree
+        self._builder: RecordShardBuilder | None = None
+
+    def process(self, shard: tuple[int, int]) -> Iterator[int]:
+        # Not in setup: the stage before writes the shard plan.
+        if self._builder is None:
+            self._builder = RecordShardBuilder(self._job, self._tree)
+        with counters.work_item():
+            try:
+                info = self._builder.build(*shard)
+            except RunError as error:
+                fail(self._job, error)
+            counters.count("examples_written", info.records)
+            counters.count("bytes_written", info.file_bytes)
+        yield info.records
+
+
+class BuildRecordShards(beam.PTransform[beam.PCollection[tuple[int, int]], beam.PCollection[int]]):
+    """(split, shard) -> the number of records in it, once it is written, verified and renamed.
+
+    Memory: a block of 32 MB and its copy, whatever the size of the shard. Deterministic: bytes
+    depend on the records, not on how they are spread over run files. Building a shard twice, or
+    twice at once, changes nothing.
+    """
+
+    def __init__(self, job: ExamplesJob, tree: MergeTree) -> None:
+        super().__init__()
+        self._job = job
+        self._tree = tree
+
+    def expand(self, shards: beam.PCollection[tuple[int, int]]) -> beam.PCollection[int]:
+        """Writes a shard file per element."""
+        return shards | "BuildShard" >> beam.ParDo(
+            _BuildRecordShardDoFn(self._job, self._tree)
+        ).with_output_types(int)

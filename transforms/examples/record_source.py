@@ -1,0 +1,276 @@
+"""Where existing records come from: TFRecord files of any tool, plain, GZIP or ZLIB.
+
+The compression is told by a file's first bytes, not by its name. A plain file can be read from the
+beginning of any record on.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import IO
+
+import numpy as np
+
+from recordmill.records.arrays import Bytes, Int64s
+from recordmill.records.codec.framing import (
+    HEADER_BYTES,
+    OVERHEAD_BYTES,
+    FrameDefect,
+    scan_records,
+    walk_lengths,
+)
+from recordmill.transforms.dataset.rejects import Reject
+from recordmill.transforms.sources.blocks import BROKEN_STREAM
+from recordmill.transforms.sources.changes import check_opened
+from recordmill.transforms.sources.work_items import SourceRange
+from recordmill.transforms.storage import files
+from recordmill.transforms.storage.unpacking import UnpacksTooMuchError, open_decompressed
+
+BLOCK_BYTES = 1 << 23
+_WBITS = {"gz": 31, "zlib": 15}
+_PACKED_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFileRange(SourceRange):
+    """Records of a file: those that begin in `[start, end)` of a plain one.
+
+    Attributes:
+      weight: how often each record is written; a fraction is the share of records that are.
+      begin_share, end_share: where the file lies in the input, in [0, 1], by stored bytes.
+      ordinal: of the file in the input.
+    """
+
+    weight: float = 1.0
+    begin_share: float = 0.0
+    end_share: float = 1.0
+    ordinal: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RecordBatch:
+    """Whole records of a file, as they are framed there.
+
+    Attributes:
+      data: `[bytes] uint8`.
+      begins, ends: `[num_records] int64`: of each record with its frame.
+      position: of `data` in the decompressed file.
+      used_bytes: of `data`, those of the records and of a damaged one behind them.
+      rejects: what could not be read behind them.
+    """
+
+    data: Bytes
+    begins: Int64s
+    ends: Int64s
+    position: int
+    used_bytes: int
+    rejects: tuple[Reject, ...] = ()
+
+
+def is_record_length(header: bytes) -> bool:
+    """Tells whether 12 bytes are the length of a record and the checksum of that."""
+    if len(header) < HEADER_BYTES:
+        return False
+    return walk_lengths(np.frombuffer(header[:HEADER_BYTES], np.uint8), 0, 1, 1)[2]
+
+
+def compression_of(start: bytes, name: str = "") -> str:
+    """Returns how a file is compressed that begins so: "", "gz", "zlib", "bz2", "xz" or "zst".
+
+    Args:
+      start: its first 12 bytes.
+      name: of the file, whose extension counts where the bytes say nothing.
+
+    Raises:
+      ValueError: it holds no records.
+    """
+    if not start or is_record_length(start):
+        return ""
+    if start.startswith(b"\x1f\x8b"):
+        return "gz"
+    for magic, kind in ((b"BZh", "bz2"), (b"\xfd7zXZ\0", "xz"), (b"\x28\xb5\x2f\xfd", "zst")):
+        if start.startswith(magic):
+            return kind
+    if start[0] & 15 == 8 and int.from_bytes(start[:2], "big") % 31 == 0:
+        return "zlib"
+    raise ValueError("no TFRecord: it begins with neither the length of a record nor GZIP or ZLIB")
+
+
+class _Inflated:
+    """The decompressed bytes of an open file, of one zlib stream or several, one behind another."""
+
+    def __init__(self, handle: IO[bytes], compression: str) -> None:
+        self._handle = handle
+        self._wbits = _WBITS[compression]
+        self._stream = zlib.decompressobj(self._wbits)
+        self._packed = b""
+
+    def read(self, size: int) -> bytes:
+        """Returns up to `size` bytes, fewer at the end and where few are packed together.
+
+        Raises:
+          EOFError, zlib.error: the file is cut or damaged.
+        """
+        while True:
+            if self._stream.eof:
+                self._packed = self._stream.unused_data or self._handle.read(_PACKED_BYTES)
+                if not self._packed.strip(b"\0"):
+                    return b""
+                self._stream = zlib.decompressobj(self._wbits)
+            packed = self._packed or self._handle.read(_PACKED_BYTES)
+            if not packed:
+                raise EOFError("the compressed stream ends too early")
+            data = self._stream.decompress(packed, size)
+            self._packed = self._stream.unconsumed_tail
+            if data:
+                return data
+
+
+def _opened(handle: IO[bytes], compression: str) -> IO[bytes] | _Inflated:
+    if compression in _WBITS:
+        return _Inflated(handle, compression)
+    return open_decompressed(handle, compression)
+
+
+class _Filler:
+    """Reads blocks of a stream, and keeps the damage that ended it."""
+
+    def __init__(self, stream: IO[bytes] | _Inflated, *, packed: bool, most: int) -> None:
+        self._stream = stream
+        self._packed = packed
+        self._left = most
+        self.damage = ""
+        self.ended = False
+
+    def read(self, wanted: int) -> bytes:
+        """Returns about `wanted` bytes, fewer where the stream ends or is damaged."""
+        parts: list[bytes] = []
+        wanted = min(wanted, self._left) if self._left >= 0 else wanted
+        while wanted > 0 and not self.ended:
+            try:
+                part = self._stream.read(wanted)
+            except BROKEN_STREAM as error:
+                self._end(error)
+                break
+            except (OSError, UnpacksTooMuchError) as error:
+                if error.errno is not None or not self._packed:
+                    raise
+                self._end(error)
+                break
+            self.ended = not part
+            parts.append(part)
+            wanted -= len(part)
+            if self._left >= 0:
+                self._left -= len(part)
+        self.ended = self.ended or not self._left
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _end(self, error: Exception) -> None:
+        self.damage = f"{type(error).__name__}: {error}"
+        self.ended = True
+
+
+def read_records(source: RecordFileRange, block_bytes: int = BLOCK_BYTES) -> Iterator[RecordBatch]:
+    """Yields the records of a range, with both checksums of each checked.
+
+    A record whose data is damaged is left out, and the ones behind it are read. Where a length is
+    damaged, or the file is cut, nothing behind it can be found: that is one reject.
+
+    Args:
+      source: of a plain file any range that begins at a record; else a whole file.
+      block_bytes: how much is read at once; a record that is larger is read whole.
+
+    Raises:
+      InputChangedError: it is another file than was planned.
+    """
+    with files.open_read(source.path, source.start) as handle:
+        check_opened(source.path, handle, source.size, source.modified_ns)
+        compression = ""
+        if not source.start:
+            try:
+                compression = compression_of(handle.read(HEADER_BYTES), source.name)
+            except ValueError as error:
+                yield _last_reject(source, 0, "broken_file", str(error))
+                return
+            handle.seek(0)
+        most = source.end - source.start if source.end >= 0 else -1
+        filler = _Filler(_opened(handle, compression), packed=bool(compression), most=most)
+        yield from _batches(source, filler, block_bytes)
+
+
+def _batches(source: RecordFileRange, filler: _Filler, block_bytes: int) -> Iterator[RecordBatch]:
+    carried, position = b"", source.start
+    while True:
+        wanted = block_bytes
+        if len(carried) >= HEADER_BYTES:
+            missing = int.from_bytes(carried[:8], "little") + OVERHEAD_BYTES - len(carried)
+            wanted = max(block_bytes, min(missing, source.size << 10))
+        block = filler.read(wanted)
+        buffer = carried + block if carried else block
+        data = np.frombuffer(buffer, np.uint8)
+        used, broken = 0, False
+        for batch in _scanned(source, data, position):
+            used = batch.position - position + batch.used_bytes
+            broken = any(reject.reason == "broken_file" for reject in batch.rejects)
+            yield batch
+        if broken:
+            return
+        carried, position = buffer[used:], position + used
+        if filler.ended:
+            if carried or filler.damage:
+                yield _last_reject(
+                    source, position, "broken_file",
+                    filler.damage or f"the last record is cut after {len(carried)} bytes",
+                )  # fmt: skip
+            return
+
+
+def _scanned(source: RecordFileRange, data: Bytes, position: int) -> Iterator[RecordBatch]:
+    """Yields the whole records at the beginning of a block, a batch up to each damaged one."""
+    at = 0
+    while True:
+        rest = data[at:]
+        offsets, used, defect = scan_records(rest)
+        rejects: tuple[Reject, ...] = ()
+        if defect is FrameDefect.LENGTH:
+            rejects = (_reject(source, position + at + used, "broken_file", str(defect)),)
+        elif defect is FrameDefect.DATA:
+            rejects = (_reject(source, position + at + used, "broken_record", str(defect)),)
+            used += int.from_bytes(rest[used : used + 8].tobytes(), "little") + OVERHEAD_BYTES
+        if used or rejects:
+            yield RecordBatch(rest, offsets[:-1], offsets[1:], position + at, used, rejects)
+        if defect is not FrameDefect.DATA:
+            return
+        at += used
+
+
+def _reject(source: RecordFileRange, position: int, reason: str, detail: str) -> Reject:
+    return Reject(source.name, position, "read", reason, detail)
+
+
+def _last_reject(source: RecordFileRange, position: int, reason: str, detail: str) -> RecordBatch:
+    none = np.zeros(0, np.int64)
+    rejects = (_reject(source, position, reason, detail),)
+    return RecordBatch(np.zeros(0, np.uint8), none, none, position, 0, rejects)
+
+
+def record_starts(source: SourceRange, target_bytes: int, block_bytes: int = 1 << 22) -> list[int]:
+    """Returns where a plain file can be cut into ranges of about `target_bytes`, 0 first.
+
+    Lengths alone are read, each with its checksum, up to the first that is damaged: no data that
+    looks like a record can mislead it.
+    """
+    starts, wanted, at = [0], target_bytes, 0
+    with files.open_read(source.path) as handle:
+        while at + OVERHEAD_BYTES <= source.size:
+            handle.seek(at)
+            data = np.frombuffer(handle.read(block_bytes), np.uint8)
+            found, after, whole = walk_lengths(data, at, wanted, target_bytes)
+            starts += found
+            wanted = found[-1] + target_bytes if found else wanted
+            if after == at or not whole:
+                break
+            at = after
+    return starts

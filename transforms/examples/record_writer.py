@@ -1,0 +1,76 @@
+"""Collect records of each split with their keys, and write them to run files of bounded size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from recordmill.transforms.examples.run_records import HEADER_BYTES, KeyedRecords, sorted_for_run
+from recordmill.transforms.shuffle.run_files import (
+    RunFileInfo,
+    SortedRecords,
+    histogram,
+    write_run_file,
+)
+
+
+@dataclass(slots=True)
+class RunWriter:
+    """Holds records until there are enough for a run file.
+
+    Attributes:
+      path: (number) -> the path of the run file of this number.
+      splits: their number.
+      token: of the run.
+      run_bytes: a run file is written as soon as so many bytes are held.
+      deduplicate: records of equal bytes are written once.
+      runs: that were written.
+      records, sizes: of each split, written.
+      duplicates: left out.
+    """
+
+    path: Callable[[int], str]
+    splits: int
+    token: str
+    run_bytes: int
+    deduplicate: bool = False
+    runs: list[RunFileInfo] = field(default_factory=list)
+    records: list[int] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    duplicates: int = 0
+    _held: list[list[KeyedRecords]] = field(default_factory=list)
+    _held_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        self.records = [0] * self.splits
+        self.sizes = [0] * self.splits
+        self._held = [[] for _ in range(self.splits)]
+
+    def add(self, split: int, records: KeyedRecords) -> None:
+        """Adds records of a split; their buffer is held until they are written."""
+        self._held[split].append(records)
+        self._held_bytes += int((records.ends - records.begins).sum())
+        if self._held_bytes >= self.run_bytes:
+            self.write()
+
+    def write(self) -> None:
+        """Writes what is held as one run file, if anything is."""
+        if not any(self._held):
+            return
+        found = [self._sorted(split) for split in range(self.splits)]
+        sizes = [np.diff(each.offsets) - HEADER_BYTES for each in found]
+        for split, each in enumerate(sizes):
+            self.records[split] += len(each)
+            self.sizes[split] += int(each.sum())
+        histograms = [histogram(each.hashes, size) for each, size in zip(found, sizes, strict=True)]
+        path = self.path(len(self.runs))
+        self.runs.append(write_run_file(path, found, histograms, token=self.token))
+        self._held_bytes = 0
+
+    def _sorted(self, split: int) -> SortedRecords:
+        found, repeats = sorted_for_run(self._held[split], without_repeats=self.deduplicate)
+        self._held[split].clear()
+        self.duplicates += repeats
+        return found

@@ -1,0 +1,264 @@
+"""Read existing records, give each a key, and write them to run files in order of it.
+
+Each work item writes its run files and then its description. If the description exists, the work
+item is done. Only the numbers of work items pass to the next stage.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from tempfile import SpooledTemporaryFile
+from typing import IO
+
+import apache_beam as beam
+import numpy as np
+
+from recordmill.records.arrays import Int64s
+from recordmill.records.codec.content_hash import hash_contents
+from recordmill.records.codec.framing import FOOTER_BYTES, HEADER_BYTES
+from recordmill.records.errors import RunError
+from recordmill.records.hashing import U64, combine, fingerprint64, mix64, seed_for
+from recordmill.transforms.dataset import counters
+from recordmill.transforms.dataset.content_sample import ContentSample
+from recordmill.transforms.dataset.error_budget import fail
+from recordmill.transforms.dataset.rejects import write_rejects
+from recordmill.transforms.dataset.splits import choose_splits
+from recordmill.transforms.examples.descriptions import ReadResult
+from recordmill.transforms.examples.job import ExamplesJob
+from recordmill.transforms.examples.record_source import (
+    BLOCK_BYTES,
+    RecordBatch,
+    RecordFileRange,
+    read_records,
+)
+from recordmill.transforms.examples.record_writer import RunWriter
+from recordmill.transforms.examples.run_records import KeyedRecords
+from recordmill.transforms.examples.schema_survey import SchemaSurvey
+from recordmill.transforms.sources.changes import reading
+from recordmill.transforms.sources.work_plan import read_work_item
+
+ORDER_PURPOSE, WEIGHT_PURPOSE = "records", "weights"
+_SPOOL_BYTES = 1 << 22
+_TO_UNIT = 1.0 / (1 << 53)
+_POSITION_BITS = np.uint64(40)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordLimits:
+    """The sizes in which records are handled; tests inject small ones.
+
+    Attributes:
+      run_bytes: of a run file, about.
+      block_bytes: that are read at once.
+    """
+
+    run_bytes: int = 1 << 26
+    block_bytes: int = BLOCK_BYTES
+
+
+RECORD_LIMITS = RecordLimits()
+
+
+@dataclass(slots=True)
+class _ReadProgress:
+    """The numbers of a work item so far."""
+
+    writer: RunWriter
+    rejects: IO[bytes]
+    reasons: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
+    survey: SchemaSurvey = field(default_factory=SchemaSurvey)
+    contents: dict[str, ContentSample] = field(default_factory=dict)
+
+
+class RecordScatterer:
+    """Runs work items of scatter one after the other; not thread-safe."""
+
+    def __init__(self, job: ExamplesJob, limits: RecordLimits = RECORD_LIMITS) -> None:
+        self._job = job
+        self._limits = limits
+        self._split_names = [split.name for split in job.splits]
+        self._shares = [split.share for split in job.splits]
+        self._seed = np.uint64(seed_for(job.seed, ORDER_PURPOSE))
+        self._weight_seed = np.uint64(seed_for(job.seed, WEIGHT_PURPOSE))
+
+    def run(self, number: int) -> ReadResult:
+        """Does work item `number` unless it is done; returns its description."""
+        job, workspace = self._job, self._job.workspace
+        done = job.read_result(number)
+        if done is not None and self._is_whole(number, done):
+            return done
+        sources = read_work_item(workspace.inputs_folder, number, RecordFileRange)
+        writer = RunWriter(
+            partial(_run_path, job.run_path(0, number)), len(self._shares), workspace.token,
+            self._limits.run_bytes, job.deduplicate,
+        )  # fmt: skip
+        with SpooledTemporaryFile(max_size=_SPOOL_BYTES) as rejects:
+            progress = _ReadProgress(writer, rejects)
+            for source in sources:
+                workspace.check_own()
+                with reading(source.path, source.size, source.modified_ns):
+                    for batch in read_records(source, self._limits.block_bytes):
+                        self._add(batch, source, progress)
+            writer.write()
+            rejected = write_rejects(
+                rejects, number=number, path=workspace.rejected_path(number),
+                partial_folder=workspace.partial_folder,
+            )  # fmt: skip
+        for sample in progress.contents.values():
+            sample.keep_least()
+        result = ReadResult(
+            runs=tuple(writer.runs),
+            counts={
+                name: progress.counts[name] for name in ("records_read", "repeated", "sampled_out")
+            }
+            | {"duplicates": writer.duplicates},
+            records=tuple(writer.records),
+            sizes=tuple(writer.sizes),
+            rejected=dict(progress.reasons),
+            rejected_file=(rejected.size_bytes, rejected.crc32c),
+            survey=progress.survey,
+            contents=dict(sorted(progress.contents.items())),
+        )
+        workspace.write_state(job.description_path(0, number), result.to_json())
+        return result
+
+    def _is_whole(self, number: int, result: ReadResult) -> bool:
+        """Tells whether what a finished work item wrote is still there."""
+        rejects = self._job.workspace.holds_rejects(number, result.rejected_file[0])
+        return rejects and self._job.holds_run_files(0, result.runs)
+
+    def _add(self, batch: RecordBatch, source: RecordFileRange, progress: _ReadProgress) -> None:
+        for reject in batch.rejects:
+            progress.rejects.write(reject.to_line().encode())
+            progress.reasons[reject.reason] += 1
+        if not len(batch.begins):
+            return
+        progress.counts["records_read"] += len(batch.begins)
+        progress.survey.add(batch.data, batch.begins, batch.ends)
+        contents = hash_contents(batch.data, batch.begins + HEADER_BYTES, batch.ends - FOOTER_BYTES)
+        keys, ties = self._keys(batch, source, contents)
+        records = KeyedRecords(batch.data, batch.begins, batch.ends, keys, ties)
+        splits = self._splits(source, contents[:, 0])
+        self._sample_contents(batch, source, contents[:, 0], splits, progress)
+        if source.weight != 1:
+            records, splits = self._weighted(records, splits, source.weight, progress)
+        for split in range(len(self._shares)):
+            mine = splits == split
+            if mine.all():
+                progress.writer.add(split, records)
+            elif mine.any():
+                progress.writer.add(split, records.take(mine))
+
+    def _keys(self, batch: RecordBatch, source: RecordFileRange, contents: U64) -> tuple[U64, U64]:
+        """Returns the key that decides the position of each record, and a tie-breaker."""
+        if self._job.deduplicate:
+            return mix64(contents[:, 0] ^ self._seed), contents[:, 1]
+        positions = batch.position + batch.begins
+        if self._job.order == "input":
+            return _input_keys(source, positions), _input_ties(source, positions)
+        name = np.full(len(positions), fingerprint64(source.name.encode()), np.uint64)
+        return mix64(combine(name, positions.astype(np.uint64)) ^ self._seed), contents[:, 1]
+
+    def _splits(self, source: RecordFileRange, contents: U64) -> Int64s:
+        """Returns `[n] int64`: the split of each record; equal records are in one split."""
+        if source.split:
+            return np.full(len(contents), self._split_names.index(source.split), np.int64)
+        if len(self._shares) == 1:
+            return np.zeros(len(contents), np.int64)
+        return choose_splits(contents, self._shares)
+
+    def _sample_contents(
+        self,
+        batch: RecordBatch,
+        source: RecordFileRange,
+        contents: U64,
+        splits: Int64s,
+        progress: _ReadProgress,
+    ) -> None:
+        """Samples the records of each split, where not their hash decides the split."""
+        if len(self._shares) == 1 or not source.split:
+            return
+        sample = progress.contents.setdefault(source.split, ContentSample())
+        sample.add_documents(contents, source.name, batch.position + batch.begins)
+
+    def _weighted(
+        self, records: KeyedRecords, splits: Int64s, weight: float, progress: _ReadProgress
+    ) -> tuple[KeyedRecords, Int64s]:
+        """Returns each record as often as its weight says; a fraction is drawn by its key."""
+        whole = int(weight)
+        draws = mix64(combine(records.keys, records.ties) ^ self._weight_seed)
+        drawn = (draws >> np.uint64(11)).astype(np.float64) * _TO_UNIT < weight - whole
+        copies = whole + drawn.astype(np.int64)
+        progress.counts["sampled_out"] += int((copies == 0).sum())
+        progress.counts["repeated"] += int(np.maximum(copies - 1, 0).sum())
+        index = np.repeat(np.arange(len(copies)), copies)
+        first = np.repeat(np.cumsum(copies) - copies, copies)
+        copy = (np.arange(len(index)) - first).astype(np.uint64)
+        chosen = records.take(index)
+        if self._job.order == "shuffle":  # a copy has a position of its own
+            moved = np.where(copy > 0, combine(chosen.keys, copy), chosen.keys)
+            chosen = KeyedRecords(chosen.data, chosen.begins, chosen.ends, moved, chosen.ties)
+        return chosen, splits[index]
+
+
+def _run_path(base: str, number: int) -> str:
+    return f"{base}-{number}.bin"
+
+
+def _input_keys(source: RecordFileRange, positions: Int64s) -> U64:
+    """Returns keys that rise with the input: its share that lies before each record.
+
+    The decompressed size of a compressed file is not known, so the share of it approaches 1.
+    """
+    share = positions / max(source.size, 1)
+    if source.compression:
+        share = 1 - 1 / (1 + share / 4)
+    total = source.begin_share + np.minimum(share, 1) * (source.end_share - source.begin_share)
+    return np.minimum(total * 2.0**64, 2.0**64 - 2048).astype(np.uint64)
+
+
+def _input_ties(source: RecordFileRange, positions: Int64s) -> U64:
+    """Returns numbers that rise with the input, where its share is too coarse."""
+    return (np.uint64(source.ordinal) << _POSITION_BITS) + positions.astype(np.uint64)
+
+
+class _ScatterRecordsDoFn(beam.DoFn):
+    def __init__(self, job: ExamplesJob, limits: RecordLimits) -> None:
+        self._job = job
+        self._limits = limits
+
+    def setup(self) -> None:
+        self._scatterer = RecordScatterer(self._job, self._limits)
+
+    def process(self, number: int) -> Iterator[int]:
+        with counters.work_item():
+            try:
+                result = self._scatterer.run(number)
+            except RunError as error:
+                fail(self._job, error)
+            counters.count("records_read", result.counts["records_read"])
+            counters.count_rejects(result.rejected)
+        yield number
+
+
+class ScatterRecords(beam.PTransform[beam.PCollection[int], beam.PCollection[int]]):
+    """Numbers of work items -> the same numbers, each once its run files are written.
+
+    Memory: one run file's records twice, whatever the size of the input. Doing a work item twice,
+    or twice at once, writes the same bytes under the same name.
+    """
+
+    def __init__(self, job: ExamplesJob, limits: RecordLimits = RECORD_LIMITS) -> None:
+        super().__init__()
+        self._job = job
+        self._limits = limits
+
+    def expand(self, work_items: beam.PCollection[int]) -> beam.PCollection[int]:
+        """Writes the run files of each work item."""
+        return work_items | "ScatterWorkItem" >> beam.ParDo(
+            _ScatterRecordsDoFn(self._job, self._limits)
+        ).with_output_types(int)

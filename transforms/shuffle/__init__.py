@@ -1,0 +1,1 @@
+"""Shuffling on disk: sorted run files, the merge tree, and where shards are cut."""

@@ -1,0 +1,62 @@
+"""A job that shuffles through run files: where they lie, and which of them are whole."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from recordmill.records.arrays import Bytes
+from recordmill.transforms.dataset.job import Job
+from recordmill.transforms.shuffle.descriptions import run_files_from_json
+from recordmill.transforms.shuffle.run_files import RunFileInfo, SortedRecords
+from recordmill.transforms.storage import files
+
+# (parts of run files, first hash, last hash) -> their records in that range, in order.
+MergeRecords = Callable[[Sequence[Bytes], int, int], SortedRecords]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShuffleJob(Job):
+    """A job whose scatter writes run files."""
+
+    @abstractmethod
+    def record_merger(self) -> MergeRecords:
+        """Returns what merges parts of run files; whatever it needs is loaded once."""
+
+    @property
+    def shard_plan_path(self) -> str:
+        """The number of shards of each split, written when all input is read."""
+        return files.join(self.workspace.work, "shards.json")
+
+    @property
+    def shard_sums_path(self) -> str:
+        """The sums by hash that shards are cut by, beside the shard plan."""
+        return files.join(self.workspace.work, "shards.npz")
+
+    def run_path(self, level: int, number: int) -> str:
+        """A run file without its extension: of scatter (level 0) or of a regroup."""
+        return files.join(self.workspace.work, f"runs-{level}", f"run-{number:06d}")
+
+    def description_path(self, level: int, number: int) -> str:
+        """The description of the run files of a work item, written once they are whole."""
+        return self.run_path(level, number) + ".json"
+
+    def dropped_path(self, level: int) -> str:
+        """A mark that the run files of a level were merged and deleted."""
+        return files.join(self.workspace.work, f"runs-{level}", "dropped")
+
+    def read_run_infos(self, level: int, number: int) -> tuple[RunFileInfo, ...] | None:
+        """Returns the run files of a work item, None where it is not done."""
+        path = self.description_path(level, number)
+        folder = path.rpartition("/")[0]
+        return self.workspace.read_state(path, lambda c: run_files_from_json(c, folder))
+
+    def holds_run_files(self, level: int, runs: Iterable[RunFileInfo]) -> bool:
+        """Tells whether run files are there in their sizes, or were merged and deleted."""
+        missing = [run for run in runs if files.size(run.path) != run.size]
+        return not missing or self.is_dropped(level)
+
+    def is_dropped(self, level: int) -> bool:
+        """Tells whether the run files of a level were merged and deleted."""
+        return self.workspace.read_state(self.dropped_path(level), dict) is not None

@@ -1,0 +1,202 @@
+"""Where shards are cut: positions in a split, and the hashes at them.
+
+A position in a split is a share of its expected bytes: position 0.25 is the hash below which a
+quarter of them lies. Shard s of S holds positions [s / S, (s + 1) / S). Copy c of C of a record is
+moved by c / C, so that the copies of a text are spread over the whole split and no shard repeats
+itself.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import apache_beam as beam
+import google_crc32c
+import numpy as np
+
+from recordmill.records.arrays import Int64s
+from recordmill.records.errors import RunError
+from recordmill.transforms.dataset.error_budget import fail
+from recordmill.transforms.dataset.run_state import DamagedStateError
+from recordmill.transforms.shuffle.finished_runs import read_run_files
+from recordmill.transforms.shuffle.job import ShuffleJob
+from recordmill.transforms.shuffle.merge_tree import MergeTree
+from recordmill.transforms.shuffle.regroup import drop_runs
+from recordmill.transforms.shuffle.run_files import CELL_BITS, RunFile
+from recordmill.transforms.storage import files
+
+ShuffleJobT = TypeVar("ShuffleJobT", bound=ShuffleJob)
+
+
+@dataclass(frozen=True, slots=True)
+class SplitShards:
+    """The shards of a split.
+
+    Attributes:
+      name: of the split.
+      shards: their number.
+      records, size: of run files in the split, a copy counted once; the size is what blocks of a
+        build are measured by: tokens of text, bytes of records.
+      cells, sums: `[num_cells]`: leading bits of hashes, and the expected bytes up to and with
+        each.
+    """
+
+    name: str
+    shards: int
+    records: int
+    size: int
+    cells: Int64s
+    sums: Int64s
+
+    def hash_at(self, numerator: int, denominator: int) -> int:
+        """Returns the hash at position numerator / denominator, in [0, 2**64].
+
+        Integers only: neighbours agree on their common bound to the last bit.
+        """
+        if numerator <= 0:
+            return 0
+        if numerator >= denominator:
+            return 1 << 64
+        total = int(self.sums[-1])
+        # sums[i - 1] <= total * numerator / denominator < sums[i]
+        i = int(np.searchsorted(self.sums, total * numerator // denominator, side="right"))
+        before = int(self.sums[i - 1]) if i else 0
+        cell_bytes = int(self.sums[i]) - before
+        inside = total * numerator - before * denominator
+        width = 1 << (64 - CELL_BITS)
+        return (int(self.cells[i]) << (64 - CELL_BITS)) + inside * width // (
+            cell_bytes * denominator
+        )
+
+    def ranges(
+        self, begin: int, end: int, denominator: int, shift: int
+    ) -> Iterator[tuple[int, int]]:
+        """Yields hash ranges `[low, high)` of positions begin to end, less shift, around the end.
+
+        All positions are multiples of 1 / denominator.
+        """
+        begin, end = (begin - shift) % denominator, (begin - shift) % denominator + end - begin
+        for low, high in ((begin, min(end, denominator)), (0, end - denominator)):
+            bounds = self.hash_at(low, denominator), self.hash_at(high, denominator)
+            if low < high and bounds[0] < bounds[1]:
+                yield bounds
+
+
+def add_histograms(sums: Int64s, run: RunFile) -> None:
+    """Adds those of a run file to `[num_splits, 2**CELL_BITS] int64`."""
+    for split, row in zip(run.splits, sums, strict=True):
+        row[split.cells] += split.output_bytes
+
+
+def sum_histograms(job: ShuffleJob, tree: MergeTree) -> Int64s:
+    """Returns `[num_splits, 2**CELL_BITS] int64`: expected bytes by the leading bits of hashes."""
+    sums = np.zeros((len(job.splits), 1 << CELL_BITS), np.int64)
+    for number in range(tree.run_count(tree.levels)):
+        for run in read_run_files(job, tree.levels, number):
+            add_histograms(sums, run)
+    return sums
+
+
+def write_sums(job: ShuffleJob, histograms: Int64s) -> tuple[int, int]:
+    """Writes the cells that are not empty, and the sum of bytes up to and with each.
+
+    Returns the size and crc32c of the file.
+    """
+    arrays: dict[str, Any] = {}
+    for i, row in enumerate(histograms):
+        cells = np.flatnonzero(row)
+        arrays |= {f"cells_{i}": cells, f"sums_{i}": np.cumsum(row[cells])}
+    packed = io.BytesIO()
+    np.savez(packed, **arrays)
+    content = packed.getvalue()
+    files.write_bytes(job.shard_sums_path, content)
+    return len(content), google_crc32c.value(content)
+
+
+def holds_sums(job: ShuffleJob, written: tuple[int, int]) -> bool:
+    """Tells whether the file of sums is there that `write_sums` wrote."""
+    return _read_sums(job, written) is not None
+
+
+def _read_sums(job: ShuffleJob, written: tuple[int, int]) -> bytes | None:
+    try:
+        content = files.read_bytes(job.shard_sums_path)
+    except FileNotFoundError:
+        return None
+    return content if (len(content), google_crc32c.value(content)) == written else None
+
+
+def read_sums(job: ShuffleJob, written: tuple[int, int]) -> list[tuple[Int64s, Int64s]]:
+    """Returns cells and sums of each split.
+
+    Args:
+      job: that planned its shards.
+      written: what `write_sums` returned.
+
+    Raises:
+      DamagedStateError: the file is missing or damaged.
+    """
+    content = _read_sums(job, written)
+    if content is None:
+        raise DamagedStateError(f"{job.shard_sums_path} is damaged; start anew with --overwrite")
+    with np.load(io.BytesIO(content)) as sums:
+        return [(sums[f"cells_{i}"], sums[f"sums_{i}"]) for i in range(len(job.splits))]
+
+
+class _PlanShardsDoFn(beam.DoFn):
+    def __init__(
+        self,
+        job: ShuffleJobT,
+        tree: MergeTree,
+        plan: Callable[[ShuffleJobT, MergeTree], list[SplitShards]],
+    ) -> None:
+        self._job = job
+        self._tree = tree
+        self._plan = plan
+
+    def process(self, finished: int) -> Iterator[tuple[int, int]]:
+        del finished  # its arrival means that all run files are written
+        try:
+            splits = self._plan(self._job, self._tree)
+        except RunError as error:
+            fail(self._job, error)
+        if self._tree.levels:
+            drop_runs(self._job, self._tree.levels - 1)
+        for number, split in enumerate(splits):
+            for shard in range(split.shards):
+                yield number, shard
+
+
+class PlanShardsBy(beam.PTransform[beam.PCollection[int], beam.PCollection[tuple[int, int]]]):
+    """Numbers of finished run files -> (split, shard) of every shard to build.
+
+    One worker decides once, when all run files are written; a restarted job keeps the decision.
+    """
+
+    def __init__(
+        self,
+        job: ShuffleJobT,
+        tree: MergeTree,
+        plan: Callable[[ShuffleJobT, MergeTree], list[SplitShards]],
+    ) -> None:
+        """Plans the shards of a job.
+
+        Args:
+          job: whose shards are planned.
+          tree: of its run files.
+          plan: decides, or reads what was decided before.
+        """
+        super().__init__()
+        self._do_fn = _PlanShardsDoFn(job, tree, plan)
+
+    def expand(self, runs: beam.PCollection[int]) -> beam.PCollection[tuple[int, int]]:
+        """Waits for all run files and reads their tails."""
+        return (
+            runs
+            | "AwaitRuns" >> beam.CombineGlobally(beam.combiners.CountCombineFn())
+            | "Decide" >> beam.ParDo(self._do_fn).with_output_types(tuple[int, int])
+            | "SpreadShards" >> beam.Reshuffle()
+        )

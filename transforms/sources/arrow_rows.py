@@ -1,0 +1,213 @@
+"""Arrow: rows by number, of files (Feather too) and of streams, which Hugging Face's datasets are.
+
+A range in bytes stands for the record batches that begin in it, and says the number of its first
+row: so the number of a row, which is its position, depends on the file alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import IO, Any
+
+import pyarrow as pa
+
+from recordmill.transforms.sources.arrow_messages import (
+    Beginning,
+    Message,
+    read_beginning,
+    walk_messages,
+)
+from recordmill.transforms.sources.arrow_slices import BatchSlices, can_skip, can_slice
+from recordmill.transforms.sources.blocks import BrokenFileError
+from recordmill.transforms.sources.changes import check_opened
+from recordmill.transforms.sources.column_format import (
+    MOST_ROWS,
+    Damage,
+    Rows,
+    outer_names,
+    pick_columns,
+)
+from recordmill.transforms.sources.work_items import SourceRange
+from recordmill.transforms.storage import files
+
+
+class ArrowRows:
+    """See `column_format.ColumnFormat`.
+
+    Args:
+      source: the range.
+      handle: the file, open.
+      beginning: of it.
+    """
+
+    def __init__(self, source: SourceRange, handle: IO[bytes], beginning: Beginning) -> None:
+        self._source = source
+        self._handle = handle
+        self._beginning = beginning
+        self.schema: pa.Schema = beginning.schema
+
+    @property
+    def num_rows(self) -> int:
+        """The number of rows in the file, up to where it is damaged."""
+        count = 0
+        try:
+            for message in self.batches(0):
+                count += message.rows
+        except BrokenFileError:
+            pass
+        return count
+
+    def batches(self, start: int) -> Iterator[Message]:
+        """Yields the record batches from a byte on, where a message begins; 0 for all.
+
+        Raises:
+          BrokenFileError: the file cannot be read on.
+        """
+        at = start or self._beginning.end
+        for message in walk_messages(self._handle, at, self._source.size):
+            if message.is_batch:
+                yield message
+
+    def rows(self, names: Sequence[str], batch_bytes: int) -> Iterator[Rows | Damage]:
+        """Yields the rows of the range; a damaged batch ends with a damage, others follow."""
+        outer = outer_names(self.schema, names)
+        kinds = [field.type for field in self.schema]
+        by_slices = self._beginning.is_native and all(map(can_skip, kinds))
+        if by_slices and all(can_slice(self.schema.field(name).type) for name in outer):
+            yield from self._sliced(names, outer, batch_bytes)
+        else:
+            yield from self._by_batch(names, batch_bytes)
+
+    def _messages(self) -> Iterator[tuple[int, Message]]:
+        """Yields the batches of the range, and the number of the first row of each."""
+        first = self._source.first_row
+        for message in self.batches(self._source.start):
+            if 0 <= self._source.end <= message.position:
+                return
+            yield first, message
+            first += message.rows
+
+    def _sliced(
+        self, names: Sequence[str], outer: list[str], batch_bytes: int
+    ) -> Iterator[Rows | Damage]:
+        at = self._source.first_row
+        try:
+            for first, message in self._messages():
+                at = first
+                end = first + message.rows
+                if not names:
+                    for at in range(first, end, MOST_ROWS):
+                        yield Rows(at, min(MOST_ROWS, end - at), {})
+                    at = end
+                    continue
+                try:
+                    yield from self._slices(message, first, names, outer, batch_bytes)
+                except (BrokenFileError, pa.ArrowException) as error:
+                    detail = f"the batch of rows {first} to {end - 1}: {error}"
+                    yield Damage(first, "broken_file", " ".join(detail.split()))
+                at = end
+        except BrokenFileError as error:
+            yield Damage(at, error.reason, str(error))
+
+    def _slices(
+        self, message: Message, first: int, names: Sequence[str], outer: list[str], most: int
+    ) -> Iterator[Rows]:
+        slices = BatchSlices(self._handle, message, self.schema, outer)
+        count = message.rows
+        step = max(1, min(most * count // max(slices.stored_bytes, 1), MOST_ROWS))
+        at = 0
+        while at < count:
+            batch = slices.take(at, min(at + step, count), most)
+            yield Rows(first + at, batch.num_rows, pick_columns(batch, names))
+            at += batch.num_rows
+
+    def _by_batch(self, names: Sequence[str], batch_bytes: int) -> Iterator[Rows | Damage]:
+        """Yields the rows of whole batches, as pyarrow reads them."""
+        at = self._source.first_row
+        try:
+            reader = pa.ipc.open_stream(_Range(self._handle, self._beginning, self._source))
+            for batch in reader:
+                picked = pick_columns(batch, names)
+                for array in picked.values():
+                    array.validate(full=True)
+                step = max(1, min(batch_bytes * batch.num_rows // (batch.nbytes or 1), MOST_ROWS))
+                for begin in range(0, batch.num_rows, step):
+                    count = min(step, batch.num_rows - begin)
+                    columns = {name: array.slice(begin, count) for name, array in picked.items()}
+                    yield Rows(at, count, columns)
+                    at += count
+        except (pa.ArrowException, OSError, EOFError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
+            yield Damage(at, "broken_file", f"from row {at} on: {' '.join(str(error).split())}")
+
+
+@contextmanager
+def open_arrow(source: SourceRange) -> Iterator[ArrowRows]:
+    """Opens a range of a file.
+
+    Raises:
+      BrokenFileError: it is no Arrow file, or its beginning is damaged.
+      InputChangedError: it is another file than was planned.
+    """
+    with files.open_read(source.path) as handle:
+        check_opened(source.path, handle, source.size, source.modified_ns)
+        yield ArrowRows(source, handle, read_beginning(handle, source.size))
+
+
+def cut_arrow(source: SourceRange, target_bytes: int) -> tuple[list[int], list[int]]:
+    """Returns where to cut a file into ranges of about that many bytes.
+
+    A file that cannot be opened, or that has dictionaries, which stand before the batches, is one
+    range.
+
+    Returns:
+      Where ranges begin, from 0 on, and the number of the first row of each.
+    """
+    starts, firsts, first = [0], [0], 0
+    try:
+        with open_arrow(source) as opened:
+            if any(map(_has_dictionary, [field.type for field in opened.schema])):
+                return starts, firsts
+            for message in opened.batches(0):
+                if message.end - starts[-1] > target_bytes and first:
+                    starts.append(message.position)
+                    firsts.append(first)
+                first += message.rows
+    except BrokenFileError:
+        pass  # the range that reads it rejects it
+    return starts, firsts
+
+
+def _has_dictionary(kind: pa.DataType) -> bool:
+    inner = [kind.field(i).type for i in range(kind.num_fields)]
+    return bool(pa.types.is_dictionary(kind)) or any(map(_has_dictionary, inner))
+
+
+class _Range:
+    """The schema of a file and a range of its batches as a stream, for pyarrow."""
+
+    closed = False
+
+    def __init__(self, handle: IO[bytes], beginning: Beginning, source: SourceRange) -> None:
+        self._handle = handle
+        self._head = beginning.data
+        self._at = source.start or beginning.end
+        self._end = source.size if source.end < 0 else source.end
+
+    def read(self, size: int = -1) -> bytes:
+        size = self._end - self._at if size < 0 else size
+        data, self._head = self._head[:size], self._head[size:]
+        if len(data) < size:
+            self._handle.seek(self._at)
+            more: Any = self._handle.read(min(size - len(data), self._end - self._at))
+            self._at += len(more)
+            data += more
+        return data
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        """Leaves the file open."""
