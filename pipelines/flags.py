@@ -149,6 +149,8 @@ class TextFlags(TextInputFlags, JobFlags, MapFlags):
     mean_noise_span_length: float
     denoisers: str
     first_sentinel_id: int | None
+    mode_tokens: str
+    decoder_start_id: int | None
     sentence_order: bool
     no_nsp: bool
 
@@ -165,7 +167,7 @@ class ExamplesFlags(JobFlags):
 
 
 @dataclass(frozen=True)
-class ImageFlags(JobFlags):
+class ImageFlags(JobFlags, MapFlags):
     """Of `recordmill images`; --splits is None where it is not given."""
 
     splits: str | None

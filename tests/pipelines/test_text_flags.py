@@ -319,6 +319,15 @@ ROWS = (
     Row("--mean_noise_span_length=5", (T5,), for_tasks("mean_noise_span_length", "gpt", "ul2")),
     Row("--denoisers=0.15:3:1,0.5:8:1", ("--task=ul2",), for_tasks("denoisers", "gpt", "t5")),
     Row("--first_sentinel_id=500", (T5,), for_tasks("first_sentinel_id", "gpt", "t5_tokens")),
+    Row("--mode_tokens=5,6,7", ("--task=ul2",), for_tasks("mode_tokens", "gpt", "t5")),
+    Row(
+        "--decoder_start_id=9",
+        (T5, "--format=cerebras"),
+        (
+            *for_tasks("decoder_start_id", "gpt", "t5_tokens"),
+            ((T5,), "--decoder_start_id has no effect without --format=cerebras"),
+        ),
+    ),
     Row("--sentence_order", (BERT,), for_tasks("sentence_order", "mlm", "gpt")),
     Row(
         "--no_nsp",

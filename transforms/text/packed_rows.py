@@ -108,6 +108,11 @@ class RowObjective:
         return False
 
     @property
+    def special_ids(self) -> tuple[int, ...]:
+        """The ids of padding and of the end of text."""
+        return tuple(sorted({self.pad_id} | ({self.end_id} if self.end_id is not None else set())))
+
+    @property
     def _overhead(self) -> int:
         return sum(token >= 0 for token in self.around)
 
