@@ -121,7 +121,7 @@ def _column(dtype: DType, rows: Sequence[Any]) -> Column:
     return Ragged(joined.astype(kind, copy=False), splits)
 
 
-def size_of(element: Record) -> int:
+def size_of(element: object) -> int:
     """Returns about how many bytes an element takes as a record."""
     if isinstance(element, bytes):
         return len(element)
