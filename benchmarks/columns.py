@@ -11,23 +11,27 @@ import argparse
 import json
 import sys
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).parent))
 
 from corpus import make_corpus, pydoc_text
+from databases import postgresql_server, sqlite_database
 from timing import best_seconds
 
 from recordmill.pipelines.options import parse_bytes
 from recordmill.transforms.sources.document_spec import WHOLE_TEXT, DocumentSpec
 from recordmill.transforms.sources.documents import read_documents
+from recordmill.transforms.sources.query_rows import list_query
 from recordmill.transforms.sources.work_items import list_sources
 from recordmill.transforms.text.tokenization import Vocabulary, WordPieceTokenizer
 
-FORMS = ("jsonl", "parquet", "arrow", "feather")
+FORMS = ("jsonl", "parquet", "arrow", "feather", "sqlite", "postgresql")
 
 
 def write_forms(folder: Path, size: int) -> int:
@@ -51,6 +55,19 @@ def write_forms(folder: Path, size: int) -> int:
     return sum(len(text.encode()) for text in texts)
 
 
+def fill_databases(folder: Path, servers: ExitStack) -> dict[str, str]:
+    """Copies the rows to SQLite and to a PostgreSQL server; returns their URLs."""
+    rows = [(row["id"], row["text"]) for row in map(json.loads, (folder / "a.jsonl").open())]
+    served = {
+        "sqlite": sqlite_database(folder / "a.db"),
+        "postgresql": servers.enter_context(postgresql_server(folder)),
+    }
+    for database in served.values():
+        database.execute("CREATE TABLE docs (id BIGINT PRIMARY KEY, text TEXT)")
+        database.execute("INSERT INTO docs VALUES (?, ?)", rows)
+    return {name: database.url for name, database in served.items()}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--size", default="100MB")
@@ -61,9 +78,10 @@ def main() -> None:
         "lines": DocumentSpec(sentence_splitter="none"),
         "whole": DocumentSpec(sentence_splitter=WHOLE_TEXT),
     }
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, ExitStack() as servers:
         folder = Path(name)
         size = write_forms(folder, parse_bytes("--size", options.size))
+        urls = fill_databases(folder, servers)
         words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *map(chr, range(97, 123))]
         tokenizer = WordPieceTokenizer(
             Vocabulary.from_bytes("\n".join(words).encode(), "made"), lower_case=True
@@ -71,7 +89,10 @@ def main() -> None:
         for kind, spec in specs.items():
             seconds = {}
             for form in FORMS:
-                (source,) = list_sources([f"{folder}/a.{form}"])
+                if form in urls:
+                    source = list_query(urls[form], "SELECT * FROM docs", "id", "text")
+                else:
+                    (source,) = list_sources([f"{folder}/a.{form}"])
 
                 def read(source=source, spec=spec) -> None:  # type: ignore[no-untyped-def]
                     for batch in read_documents(source, spec, groups=False):

@@ -16,6 +16,7 @@ from recordmill.pipelines.annotation_options import (
 from recordmill.pipelines.compat import FlagGroup
 from recordmill.pipelines.flags import ImageFlags
 from recordmill.pipelines.image_flags import check_flags
+from recordmill.pipelines.map_options import add_map_arguments, map_spec
 from recordmill.pipelines.options import (
     add_boundary_argument,
     add_budget_argument,
@@ -110,6 +111,7 @@ def add_image_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `recordmill images`."""
     add_source_arguments(parser)
     add_output_arguments(parser)
+    add_map_arguments(parser.add_argument_group("input"), "Image")
     # No default: the input may name the splits, which an explicit --splits contradicts.
     parser.set_defaults(splits=None)
     _add_task_arguments(parser.add_argument_group("task"))
@@ -368,6 +370,7 @@ def image_request(namespace: argparse.Namespace) -> ImageRequest:
         keep_original=options.keep_original,
         augment_splits=_parse_names("--augment_splits", options.augment_splits),
         statistics_images=_statistics_images(options),
+        map=map_spec(options, getattr(namespace, "map_functions", ())),
     )
     numbering = LabelNumbering(options.first_label, options.category_ids)
     return ImageRequest(job, source, numbering, splits is not None, options.num_shards, given)

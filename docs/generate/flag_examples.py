@@ -9,6 +9,8 @@ from __future__ import annotations
 # Command (the last word of it, or "" for all) -> name of the flag -> example.
 EXAMPLES: dict[str, dict[str, str]] = {
     "": {
+        "map": "--map=cleaning.py:clean",
+        "map_errors": "--map_errors=fail",
         "input": "--input='corpus/*.txt'",
         "output": "--output=gs://bucket/ds",
         "overwrite": "--overwrite",
@@ -33,6 +35,8 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "progress": "--progress=json",
         "report": "--report",
         "input_format": "--input_format=parquet",
+        "query": "--query='SELECT id, text FROM docs'",
+        "partition_column": "--partition_column=id",
         "documents": "--documents=file",
         "text_field": "--text_field=content",
         "header": "--header=none",
@@ -55,8 +59,6 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "label_field": "--label_field=sentiment",
         "labels": "--labels=number",
         "keep_fields": "--keep_fields=id,url,year:int",
-        "map": "--map=cleaning.py:clean",
-        "map_errors": "--map_errors=fail",
         "normalize": "--normalize=nfkc",
         "min_tokens": "--min_tokens=50",
         "max_tokens": "--max_tokens=100000",
@@ -96,6 +98,8 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "mean_noise_span_length": "--mean_noise_span_length=3",
         "denoisers": "--denoisers=0.15:3:0.5,0.5:32:0.5",
         "first_sentinel_id": "--first_sentinel_id=32099",
+        "mode_tokens": "--mode_tokens='[R],[S],[X]'",
+        "decoder_start_id": "--decoder_start_id=0",
         "sentence_order": "--sentence_order",
         "no_nsp": "--no_nsp",
     },

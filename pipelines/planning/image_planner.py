@@ -114,13 +114,15 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
         """Lists the input, and completes the job with its labels and splits."""
         spec = detect_layout(self._request.source)
         images = self.job.images
-        _check_annotations(images.task, spec)
+        annotated = bool(self.job.map and spec.labels)  # functions may give what is not there
+        if not annotated:
+            _check_annotations(images.task, spec)
         check_layout_flags(self._request.given, spec)
         summary = InputSummary(images.task)
         listing = Listing(on_file=summary.add_file)
         with RejectLog() as rejects:
             ranked = rank_images(
-                list_images(spec, listing), summary, rejects,
+                list_images(self._listed(spec), listing), summary, rejects,
                 seed=seed_for(self.job.seed, "images"),
                 record_bytes=lambda image: expected_record_bytes(images, image),
             )  # fmt: skip
@@ -135,7 +137,8 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
                 lines = (image.line for image in first)
                 known = self._request.numbering.number(spec.labels, {}, images.task, images.format)
                 with_labels = replace(images, labels=known)
-                images = segmentation_masks(with_labels, summary, lines, spec.layout)
+                if summary.segmented or not annotated:
+                    images = segmentation_masks(with_labels, summary, lines, spec.layout)
                 self.job = replace(self.job, images=images)
             labels = self._labels(names, category_ids(spec), summary)
             splits = self._splits(summary)
@@ -154,6 +157,10 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
                 passed_over=dict(sorted(listing.filtered.items())),
                 passed_over_kinds=dict(sorted(listing.passed_over.items())),
             )
+
+    def _listed(self, spec: SourceSpec) -> SourceSpec:
+        """Returns what is listed: labels are known once the user's functions have seen images."""
+        return replace(spec, labels=()) if self.job.map else spec
 
     def _labels(
         self, names: list[str], categories: Mapping[str, object], summary: InputSummary
@@ -303,9 +310,13 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
     def summary(self, counts: dict[str, Any]) -> str:
         """Returns one line of what became of the images."""
         passed = ", ".join(f"{reason} {n}" for reason, n in counts["files_passed_over"].items())
+        mapped = ""
+        if "dropped" in counts:
+            added, dropped = counts["images_added"], counts["dropped"]["map"]
+            mapped = f", {added} added and {dropped} dropped by --map"
         return (
-            f"images: {counts['images_listed']} listed, {counts['images_written']} written; files "
-            f"passed over: {passed or 'none'}"
+            f"images: {counts['images_listed']} listed, {counts['images_written']} written"
+            f"{mapped}; files passed over: {passed or 'none'}"
         )
 
 

@@ -32,6 +32,8 @@ ELSEWHERE = {
     "extension": "test_text_flags.py",
     "keep_fields": "test_kept_fields.py",
     "label_pattern": "tests/transforms/images/listing/test_label_patterns.py",
+    "map": "test_image_map.py",
+    "map_errors": "test_image_map.py",
     "naming": "test_text_flags.py",
     "warnings": "test_judged_runs.py",
     "wrong_extension": "tests/transforms/images/test_preparing.py",
@@ -43,7 +45,7 @@ ALWAYS = {
     "input", "layout", "output", "max_rejected", "overwrite", "temp_dir", "shard_size",
     "num_readers", "compression", "random_seed", "task", "format", "channels", "image_size",
     "encoding", "statistics", "augmentations", "naming", "extension", "warnings",
-    "wrong_extension", "allow_outside",
+    "wrong_extension", "allow_outside", "map",
 }  # fmt: skip
 
 JOBS = {
@@ -185,6 +187,7 @@ REFUSED: list[tuple[str, tuple[str, ...], str]] = [
     ("idx", (), "--max_pixels=10"),
     ("idx", (), "--max_scans=10"),
     ("photos", (), "--statistics_sample=9"),
+    ("photos", (), "--map_errors=fail"),
     ("photos", (), "--copies=2"),
     ("photos", (), "--augment_splits=all"),
     ("photos", (), "--keep_original"),

@@ -34,6 +34,7 @@ from recordmill.transforms.dataset.shard_writer import (
 from recordmill.transforms.images.columns import Prepared
 from recordmill.transforms.images.decoding import ImageRejectedError
 from recordmill.transforms.images.job import ImageJob
+from recordmill.transforms.images.mapped_images import ImageMapper, MappedImage
 from recordmill.transforms.images.preparing import prepare
 from recordmill.transforms.images.reference_files import ReferenceFiles
 from recordmill.transforms.images.references import ImageReference
@@ -78,6 +79,7 @@ class ImageShardBuilder:
         self._splits = job.read_shard_plan().splits
         self._images = sum(split.images for split in self._splits)
         self._reader = ImageReader()
+        self._mapper: ImageMapper | None = None
 
     def close(self) -> None:
         """Closes the archives that it reads from."""
@@ -153,7 +155,7 @@ class ImageShardBuilder:
         with SpooledTemporaryFile(max_size=_SPOOL_BYTES) as rejects:
             for reference, copy in split.read_slots(references, slots):
                 try:
-                    image = self._prepare(reference, copy, variants[copy], statistics)
+                    images = self._prepare(reference, copy, variants[copy], statistics)
                 except ImageRejectedError as error:
                     # The first copy alone reports the image; the others are counted, because the
                     # commit checks that an image is rejected in all of its copies.
@@ -164,9 +166,10 @@ class ImageShardBuilder:
                     rejects.write(reject.to_line().encode())
                     statistics.rejected[error.reason] += 1
                     continue
-                statistics.add(image)
-                batch.append(image)
-                held_bytes += image.held_bytes
+                for image in images:
+                    statistics.add(image)
+                    batch.append(image)
+                    held_bytes += image.held_bytes
                 if held_bytes >= _BATCH_BYTES or len(batch) >= _BATCH_IMAGES:
                     self._encode(batch, add)
                     batch, held_bytes = [], 0
@@ -189,16 +192,30 @@ class ImageShardBuilder:
         copy: int,
         variant: int | None,
         statistics: ImageStatistics,
-    ) -> Prepared:
+    ) -> list[Prepared]:
+        """Returns the record of a copy of an image; the user's functions may make others of it."""
         try:
             image = self._reader.read(reference.image)
             mask = self._reader.read(reference.mask) if reference.mask else None
         except UnreadableBytesError as error:
             raise ImageRejectedError("unreadable_file", str(error)) from error
-        key = fingerprint64(reference.name.encode())
-        prepared = prepare(reference, image, mask, self._job.images, key=key, copy=variant)
+        mapped = [MappedImage(reference, image, mask)]
+        if self._job.map:
+            if self._mapper is None:
+                self._mapper = ImageMapper(self._job.map, self._job.images)
+            mapped = self._mapper(reference, image, mask)
+        prepared = []
+        for each in mapped:
+            key = fingerprint64(each.reference.name.encode())
+            prepared.append(prepare(*each, self._job.images, key=key, copy=variant))
         if copy == 0:
-            statistics.contents.add(reference.name, image, of_images=self._images)
+            for each in mapped:
+                name, data = each.reference.name, each.data
+                statistics.contents.add(name, data, of_images=self._images)
+            if not mapped:
+                statistics.counts["dropped_map"] += 1
+            elif len(mapped) > 1:
+                statistics.counts["images_added"] += len(mapped) - 1
         return prepared
 
     def _encode(self, batch: list[Prepared], add: AddRecords) -> None:

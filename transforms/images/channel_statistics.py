@@ -25,6 +25,7 @@ from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.images.decoding import ImageRejectedError
 from recordmill.transforms.images.job import ImageJob
+from recordmill.transforms.images.mapped_images import ImageMapper
 from recordmill.transforms.images.preparing import untouched
 from recordmill.transforms.images.reference_files import ReferenceFiles
 from recordmill.transforms.images.stored_bytes import ImageReader, UnreadableBytesError
@@ -53,6 +54,7 @@ def _count_images(job: ImageJob) -> int:
 def _count(job: ImageJob, work_item: int, reader: ImageReader) -> dict[str, Any]:
     """Returns the row of a work item; it skips images that the build will reject."""
     spec = job.images
+    mapper = ImageMapper(job.map, spec) if job.map else None
     images, labels = 0, []
     sums = np.zeros((spec.channels, _LEVELS), np.int64)
     references = ReferenceFiles(job.workspace.inputs_folder, 0)
@@ -61,12 +63,17 @@ def _count(job: ImageJob, work_item: int, reader: ImageReader) -> dict[str, Any]
     ):
         reference = references.read(rank, 0)
         try:
-            image, names = untouched(reference, reader.read(reference.image), spec)
+            made = [(reference, reader.read(reference.image))]
+            if mapper:
+                mask = reader.read(reference.mask) if reference.mask else None
+                made = [(each.reference, each.data) for each in mapper(reference, made[0][1], mask)]
+            found = [untouched(each, data, spec) for each, data in made]
         except (ImageRejectedError, UnreadableBytesError):
             continue
-        images += 1
-        sums += channel_histograms(image)
-        labels += names
+        for image, names in found:
+            images += 1
+            sums += channel_histograms(image)
+            labels += names
     return {"images": images, "histograms": sums.ravel().tolist(), "labels": labels}
 
 

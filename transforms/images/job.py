@@ -180,6 +180,8 @@ class _ImageJobStatistics(JobStatistics):
             rejected_files += sums.rejected_files
         inputs = sum(split.images for split in plan.splits) + sum(plan.rejected.values())
         accepted = inputs - rejected.total()
+        added = sum(sums.counts["images_added"] for sums in self._splits.values())
+        dropped = sum(sums.counts["dropped_map"] for sums in self._splits.values())
         self._check_copies()
         check_budget(self._job, accepted=accepted, reasons=rejected)
         for split, examples in self._examples.items():
@@ -210,7 +212,8 @@ class _ImageJobStatistics(JobStatistics):
             statistics=statistics,
             counts={
                 "images_listed": inputs,
-                "images_written": accepted,
+                "images_written": accepted + added - dropped,
+                **({"images_added": added, "dropped": {"map": dropped}} if self._job.map else {}),
                 "rejected": dict(sorted(rejected.items())),
                 "files_passed_over": dict(plan.passed_over),
                 "examples": self._examples.total(),

@@ -118,7 +118,7 @@ def transform_objects(
         if item.region is not None:
             check_region(item.region, transform.source_size[1], transform.source_size[0])
         box = item.pixel_box(*transform.source_size)
-        box = box or _region_box(item.region, transform.source_size) or (0.0, 0.0, 0.0, 0.0)
+        box = box or region_box(item.region, transform.source_size) or (0.0, 0.0, 0.0, 0.0)
         inside, share = clip(box, transform.source_size)
         if share == 0:
             counts[f"boxes_dropped_{_why_dropped(box)}"] += 1
@@ -186,7 +186,7 @@ def _why_dropped(box: Box) -> str:
     return "empty" if xmin == xmax or ymin == ymax else "outside"
 
 
-def _region_box(region: Region | None, size: Size) -> Box | None:
+def region_box(region: Region | None, size: Size) -> Box | None:
     """Returns the box around a region, None where it has no pixel."""
     if region is None:
         return None
