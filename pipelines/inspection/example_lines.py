@@ -11,6 +11,7 @@ import numpy as np
 
 from recordmill.pipelines.inspection.record_files import Record
 from recordmill.pipelines.inspection.styles import Style
+from recordmill.pipelines.inspection.token_form import UNKNOWN_FORM, TokenForm
 from recordmill.pipelines.inspection.token_lines import token_features, token_lines
 from recordmill.records.schema import Feature, Schema
 
@@ -36,6 +37,7 @@ def example_lines(
     schema: Schema | None,
     vocabulary: Sequence[str] | None,
     style: Style,
+    form: TokenForm = UNKNOWN_FORM,
 ) -> Iterator[str]:
     """Yields the lines of a record: where it is, its text, its other features.
 
@@ -45,17 +47,30 @@ def example_lines(
       schema: of the dataset, None where no manifest has one.
       vocabulary: the token of each id; None shows ids.
       style: of the output.
+      form: of the rows of tokens.
     """
     where = f"{record.file}, record {record.position}, {len(record.data)} bytes"
     yield f"{style('title', f'{record.split}:{record.number}')}  {where}"
-    features = {feature.name: feature for feature in schema.features} if schema else {}
-    rows = token_features(values)
-    for name in rows:
-        for heading, text in token_lines(values, name, vocabulary, style):
+    for name in token_features(values, form):
+        for heading, text in token_lines(values, name, vocabulary, style, form):
             yield _line(heading, text, style)
+    for name, text in other_features(values, schema, form):
+        yield _line(name, text, style)
+
+
+def other_features(
+    values: Mapping[str, Any], schema: Schema | None, form: TokenForm = UNKNOWN_FORM
+) -> Iterator[tuple[str, str]]:
+    """Yields name and text of the features that the text of the rows of tokens does not show.
+
+    Args:
+      values, schema, form: as of `example_lines`.
+    """
+    features = {feature.name: feature for feature in schema.features} if schema else {}
+    rows = token_features(values, form)
     for name in sorted(values):
         if name not in rows and not (rows and name in _MASKING):
-            yield _line(name, describe(values[name], features.get(name)), style)
+            yield name, describe(values[name], features.get(name))
 
 
 def _line(name: str, text: str, style: Style) -> str:
