@@ -45,15 +45,9 @@ from recordmill.transforms.sources.work_items import SourceRange, list_sources
 from recordmill.transforms.sources.work_plan import write_work_items
 from recordmill.transforms.text.cleaning.clean_spec import CleanSpec
 from recordmill.transforms.text.cleaning.comparison import similar_documents
-from recordmill.transforms.text.cleaning.duplicates import (
-    PART_BYTES,
-    DuplicateFiles,
-    collect_duplicates,
-    compare_part,
-    count_parts,
-)
+from recordmill.transforms.text.cleaning.duplicates import DuplicateFiles
 from recordmill.transforms.text.cleaning.exact_hashes import ExactHasher
-from recordmill.transforms.text.cleaning.fingerprinting import Fingerprinter
+from recordmill.transforms.text.cleaning.find_duplicates import find_duplicates
 from recordmill.transforms.text.cleaning.minhash import MinHasher, most_differing
 from recordmill.transforms.text.job import ObjectiveSpec, TextJob
 from recordmill.transforms.text.tokenization import Vocabulary, WordPieceTokenizer
@@ -161,7 +155,9 @@ def make_planted(folder: Path, size_bytes: int) -> tuple[Path, Counter[str]]:
     return folder, planted
 
 
-def run(corpus: Path, vocab_file: str, output: Path, *flags: str) -> tuple[float, float, str]:
+def run(
+    corpus: Path, vocab_file: str, output: Path, workers: int, *flags: str
+) -> tuple[float, float, str]:
     """Returns seconds, the peak bytes of all processes, and what became of the documents."""
     shutil.rmtree(output, ignore_errors=True)
     began = time.perf_counter()
@@ -169,7 +165,7 @@ def run(corpus: Path, vocab_file: str, output: Path, *flags: str) -> tuple[float
         [
             sys.executable, "-m", "recordmill.pipelines.text", f"--input={corpus}/*.txt",
             f"--output={output}", f"--vocab_file={vocab_file}", "--task=mlm", "--dupe_factor=1",
-            f"--direct_num_workers={usable_cores()}", *flags,
+            f"--direct_num_workers={workers}", *flags,
         ],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
@@ -189,7 +185,9 @@ def resident_bytes_of_self() -> int:
     return int(psutil.Process().memory_info().rss)
 
 
-def memory(scratch: Path, vocab_file: str, sizes: list[int], kinds: list[str]) -> None:
+def memory(
+    scratch: Path, vocab_file: str, sizes: list[int], kinds: list[str], workers: int
+) -> None:
     """Prints the peak memory of the job, and what it dropped, on each size of corpus."""
     peaks: dict[str, list[float]] = {}
     for size in sizes:
@@ -197,7 +195,7 @@ def memory(scratch: Path, vocab_file: str, sizes: list[int], kinds: list[str]) -
         print(f"{size / 1e6:,.0f} MB made: {dict(planted)}", flush=True)
         for how in kinds:
             flags = [f"--deduplicate={how}", "--list_dropped"] if how != "none" else []
-            seconds, peak, documents = run(folder, vocab_file, scratch / "dataset", *flags)
+            seconds, peak, documents = run(folder, vocab_file, scratch / "dataset", workers, *flags)
             peaks.setdefault(how, []).append(peak)
             rate = f"{size / 1e6 / seconds:.1f} MB/s"
             show(f"{size / 1e6:,.0f} MB, --deduplicate={how}", peak / 1e6, "MB", speed=rate)
@@ -245,19 +243,10 @@ def one(scratch: Path, size: int, how: str) -> None:
     sources = list_sources([f"{scratch}/planted-{size}/*.txt"])
     items = cut_work_items(sources, target_bytes=1 << 24, splittable=True)
     work_items = write_work_items(workspace.inputs_folder, items)
-    began = time.process_time()
-    fingerprinter = Fingerprinter(job)
-    for item in range(work_items):
-        fingerprinter.run(item)
-    hashed = time.process_time()
-    for part in range(count_parts(job, work_items, PART_BYTES)):
-        compare_part(job, work_items, part)
-    collect_duplicates(job)
-    compared = time.process_time()
+    cost = find_duplicates(job, work_items)
     dropped = sum(DuplicateFiles(job).rows_state(DuplicateFiles(job).dropped_path) or [])
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    seconds = {"hash_seconds": hashed - began, "compare_seconds": compared - hashed}
-    print(json.dumps({"peak_bytes": peak, "dropped": dropped, **seconds}))
+    print(json.dumps({"peak_bytes": peak, "dropped": dropped, **cost._asdict()}))
     shutil.rmtree(work)
 
 
@@ -268,6 +257,9 @@ def main() -> None:
     parser.add_argument("--parts", default="found,speed,phases,memory")
     parser.add_argument("--sizes", default="500MB,5GB")
     parser.add_argument("--kinds", default="none,exact,near", help="of --deduplicate, for memory")
+    parser.add_argument(
+        "--workers", type=int, default=usable_cores(), help="of the job, for memory"
+    )
     options = parser.parse_args()
     scratch = Path(options.scratch).resolve()
     scratch.mkdir(parents=True, exist_ok=True)
@@ -283,7 +275,7 @@ def main() -> None:
     if "phases" in parts:
         phases(scratch, sizes, [how for how in kinds if how != "none"])
     if "memory" in parts:
-        memory(scratch, options.vocab_file, sizes, kinds)
+        memory(scratch, options.vocab_file, sizes, kinds, options.workers)
 
 
 if __name__ == "__main__":

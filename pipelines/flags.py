@@ -73,6 +73,8 @@ class TextInputFlags(InputFlags):
     """Of `add_input_arguments` of text: how documents lie in files."""
 
     input_format: str
+    query: str
+    partition_column: str
     text_field: str
     header: str
     columns: str | None
@@ -149,6 +151,8 @@ class TextFlags(TextInputFlags, JobFlags, MapFlags):
     mean_noise_span_length: float
     denoisers: str
     first_sentinel_id: int | None
+    mode_tokens: str
+    decoder_start_id: int | None
     sentence_order: bool
     no_nsp: bool
 

@@ -34,6 +34,8 @@ LANGUAGE_FLAGS = {
     "mean_noise_span_length": ("t5", "t5_tokens"),
     "denoisers": ("ul2",),
     "first_sentinel_id": ("t5", "ul2"),
+    "mode_tokens": ("ul2",),
+    "decoder_start_id": ("t5", "ul2"),
     "sentence_order": ("bert",),
     "no_nsp": ("bert",),
 }
@@ -113,6 +115,17 @@ def _add_corruption_arguments(group: FlagGroup) -> None:
         help="t5, ul2: the id from which on sentinels descend, by default the tokenizer's "
         "<extra_id_0>, …, or the last of 100 ids behind the vocabulary.",
     )  # fmt: skip
+    group.add_argument(
+        "--mode_tokens", default="", metavar="R,S,X",
+        help="ul2: tokens, or their ids, of which one begins each input: the first where the row's "
+        "denoiser is regular, the second where it is a prefix language model, the third where it "
+        "is extreme, with spans of 12 tokens or more or a density of 0.3 or more. By default none.",
+    )  # fmt: skip
+    group.add_argument(
+        "--decoder_start_id", type=int, metavar="ID",
+        help="t5, ul2, with --format=cerebras: the id that decoder inputs begin with, by default "
+        "that of <s>, or of padding.",
+    )  # fmt: skip
 
 
 def parse_denoisers(text: str) -> tuple[Denoiser, ...]:
@@ -162,10 +175,11 @@ def language_spec(options: TextFlags) -> LanguageSpec:
         )
         if options.task == "ul2":
             denoisers = parse_denoisers(options.denoisers)
-        corruption = CorruptionSpec(options.max_seq_length, denoisers)
+        modes = tuple(token.strip() for token in options.mode_tokens.split(",") if token.strip())
+        corruption = CorruptionSpec(options.max_seq_length, denoisers, modes)
     return LanguageSpec(
         causal, corruption, options.format or "seqio", options.pad_id, options.eos_id,
-        options.first_sentinel_id,
+        options.first_sentinel_id, options.decoder_start_id,
     )  # fmt: skip
 
 
@@ -190,6 +204,7 @@ def check_language_flags(options: TextFlags, given: Set[str]) -> None:
         "loss_mask": (not options.prompt_field, "without --prompt_field"),
         "fim_spm_rate": (not options.fim_rate, "without --fim_rate"),
         "pad_id": (unpadded, "with --format=seqio, whose records are not padded"),
+        "decoder_start_id": (form != "cerebras", "without --format=cerebras"),
         "use_segment_ids": (task == "gpt" and not is_cerebras, f"with --format={form}"),
         "use_position_id": (
             (task == "gpt" and not is_cerebras) or (task == "mlm" and not packed_mlm),

@@ -16,6 +16,9 @@ Kind = Literal["values", "image", "pixels", "classes", "boxes", "text"]
 
 _TFDS = "tensorflow_datasets.core.features."
 _TFDS_DTYPE = {"int64": "int64", "float32": "float32", "bytes": "object"}
+# Columns of MaxText, whose TFDS pipeline takes no int64; TFDS casts to what it is told here.
+_TOKENS = {f"{side}{part}" for side in ("inputs", "targets")
+           for part in ("", "_segmentation", "_position")}  # fmt: skip
 OBJECTS = "objects"
 _MOST_VALUES = 1 << 31  # a message of protobuf has fewer bytes
 
@@ -210,4 +213,6 @@ def _tfds_value(feature: Feature, shape: tuple[int | None, ...]) -> dict[str, An
         return {"pythonClassName": _TFDS + "text_feature.Text", "text": {}}
     if feature.kind == "pixels" and None not in feature.image_shape:
         return _tfds_tensor("uint8", feature.image_shape, "bytes")
+    if feature.dtype == "int64" and feature.name in _TOKENS:
+        return _tfds_tensor("int32", shape, "none")
     return _tfds_tensor(_TFDS_DTYPE[feature.dtype], shape, "none")

@@ -7,7 +7,7 @@ the place of its `CacheDatasetPlaceholder`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from recordmill.records.manifest import Manifest, to_json
@@ -31,10 +31,14 @@ def seqio_names(splits: Iterable[str]) -> list[str]:
     return [*files, COMPLETED_PATH]
 
 
-def seqio_files(manifest: Manifest) -> dict[str, bytes]:
+def seqio_files(manifest: Manifest, statistics: Mapping[str, Any]) -> dict[str, bytes]:
     """Returns file name -> content for seqio, relative to the dataset, {} under other names.
 
     `COMPLETED`, which is empty, must be written when all other files are there.
+
+    Args:
+      manifest: of the dataset.
+      statistics: the content of `statistics.json`, which has the tokens of features.
     """
     if not is_seqio_cache(manifest.shard_template):
         return {}
@@ -43,8 +47,19 @@ def seqio_files(manifest: Manifest) -> dict[str, bytes]:
     for split, shards in manifest.split_shards().items():
         info = {"features": features, "num_shards": len(shards), "seqio_version": _FORM}
         written[f"info.{split}.json"] = to_json(info)
-        written[f"stats.{split}.json"] = to_json({"examples": sum(s.records for s in shards)})
+        sums = statistics.get(split, {})
+        names = (name for feature in features for name in token_statistics(feature))
+        tokens = {name: sums[name] for name in names if name in sums}
+        examples = {"examples": sum(s.records for s in shards)}
+        written[f"stats.{split}.json"] = to_json(examples | tokens)
     return written
+
+
+def token_statistics(feature: str) -> tuple[str, str]:
+    """Returns the names under which seqio has the tokens of a feature: of all records, and the most
+    of one. Neither padding nor the end of text is a token there.
+    """
+    return f"{feature}_tokens", f"{feature}_max_tokens"
 
 
 def _feature(feature: Feature) -> dict[str, Any]:

@@ -307,7 +307,9 @@ class Stored:
         return self.case.run(self.source, output, *(*self.case.flags, *flags))  # type: ignore[arg-type]
 
 
-@pytest.fixture(scope="module", params=["text", "images"])
+@pytest.fixture(
+    scope="module", params=["text", "images", pytest.param("gpt", marks=pytest.mark.slow)]
+)
 def stored(
     request: pytest.FixtureRequest, cloud: Cloud, tmp_path_factory: pytest.TempPathFactory
 ) -> Stored:

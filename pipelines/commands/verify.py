@@ -213,16 +213,26 @@ def _shown(value: Any) -> str:
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
 
 
-def _derived_files(manifest: Manifest) -> dict[str, bytes]:
-    """Returns what TFDS and seqio read beside shards, but for empty files, from the manifest."""
-    derived = tfds_files(manifest, description="") | seqio_files(manifest)
+def _derived_files(manifest: Manifest, statistics: object = None) -> dict[str, bytes]:
+    """Returns what TFDS and seqio read beside shards, but for empty files.
+
+    Args:
+      manifest: of the dataset.
+      statistics: the content of `statistics.json`, of any kind.
+    """
+    sums = statistics if isinstance(statistics, dict) else {}
+    known = {split: found for split, found in sums.items() if isinstance(found, dict)}
+    derived = tfds_files(manifest, description="") | seqio_files(manifest, known)
     derived.pop(COMPLETED_PATH, None)
     return derived
 
 
 def _check_metadata(dataset: str, manifest: Manifest, report: DatasetReport) -> None:
     """Compares the files of TFDS and seqio and the statistics with the manifest."""
-    for path, content in _derived_files(manifest).items():
+    statistics: object = _UNREADABLE
+    if files.exists(files.join(dataset, m.STATISTICS_PATH)):
+        statistics = _read_json(dataset, m.STATISTICS_PATH, report)
+    for path, content in _derived_files(manifest, statistics).items():
         if not files.exists(files.join(dataset, path)):
             continue  # reported as missing if the manifest lists it
         if not path.endswith(".json"):
@@ -237,9 +247,6 @@ def _check_metadata(dataset: str, manifest: Manifest, report: DatasetReport) -> 
             expected["description"] = found.get("description")
         for difference in _differences(found, expected):
             report.add(path, difference)
-    if not files.exists(files.join(dataset, m.STATISTICS_PATH)):
-        return
-    statistics = _read_json(dataset, m.STATISTICS_PATH, report)
     if statistics is _UNREADABLE:
         return
     if not isinstance(statistics, dict):

@@ -37,14 +37,8 @@ from recordmill.transforms.sources.work_plan import write_work_items
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.unpacking import open_decompressed
 from recordmill.transforms.text.build import TextShardBuilder
-from recordmill.transforms.text.cleaning.duplicates import (
-    PART_BYTES,
-    DuplicateFiles,
-    collect_duplicates,
-    compare_part,
-    count_parts,
-)
-from recordmill.transforms.text.cleaning.fingerprinting import Fingerprinter
+from recordmill.transforms.text.cleaning.duplicates import PART_BYTES
+from recordmill.transforms.text.cleaning.find_duplicates import SearchCost, find_duplicates
 from recordmill.transforms.text.job import TextJob, summarize_examples
 from recordmill.transforms.text.scatter import Scatterer
 from recordmill.transforms.text.shard_plan import plan_shards
@@ -70,9 +64,7 @@ class _TextSample:
     output_bytes: int
     records: int
     statistics: dict[str, Any]
-    hash_bytes: int
-    hash_seconds: float
-    compare_seconds: float
+    duplicates: SearchCost
     scatter_seconds: float
     regroup_seconds: float
     build_seconds: float
@@ -150,7 +142,7 @@ def _measure(job: TextJob, vocabulary: bytes, parts: list[SourceRange], folder: 
     files.write_bytes(job.vocabulary_path, vocabulary)
     work_items = [parts[i::_WORK_ITEMS] for i in range(min(_WORK_ITEMS, len(parts)))]
     tree = MergeTree(write_work_items(work, work_items), max_fan_in=1, fan_in=_WORK_ITEMS)
-    hash_bytes, *compare_seconds = _compare(job, tree.work_items)
+    duplicates = find_duplicates(job, tree.work_items)
     scatterer = Scatterer(job)
     times = [time.process_time()]
     for number in range(tree.work_items):
@@ -176,31 +168,9 @@ def _measure(job: TextJob, vocabulary: bytes, parts: list[SourceRange], folder: 
             padded_length=job.objective.padded_length,
             packed_tokens=job.objective.packed_tokens,
         ),
-        hash_bytes,
-        *compare_seconds,
+        duplicates,
         *(after - before for before, after in pairwise(times)),
     )
-
-
-def _compare(job: TextJob, work_items: int) -> tuple[int, float, float]:
-    """Finds the duplicates of a sample, where that is asked for.
-
-    Returns:
-      The bytes of all hashes, and the seconds that hashing and comparing took.
-    """
-    if not job.clean.deduplicates:
-        return 0, 0.0, 0.0
-    began = time.process_time()
-    fingerprinter = Fingerprinter(job)
-    for item in range(work_items):
-        fingerprinter.run(item)
-    hashed = time.process_time()
-    for part in range(count_parts(job, work_items, PART_BYTES)):
-        compare_part(job, work_items, part)
-    collect_duplicates(job)
-    compared = time.process_time()
-    size = sum(files.list_files(DuplicateFiles(job).fingerprints_folder).values())
-    return size, hashed - began, compared - hashed
 
 
 def _sampled(job: TextJob, inventory: TextInventory) -> tuple[_TextSample, float]:
@@ -256,12 +226,12 @@ def estimate_text(request: TextRequest, *, workers: int) -> Estimate:
     reads = tree.range_reads(sum(map(operator.mul, shards, job.copies)))
     waiting = 0.0 if files.is_local(job.workspace.work) else reads * _REMOTE_READ_SECONDS
     steps = []
-    hash_bytes = scale * measured.hash_bytes
+    hash_bytes = scale * measured.duplicates.hash_bytes
     if job.clean.deduplicates:
-        seconds = scale * (measured.hash_seconds + read_seconds)
+        seconds = scale * (measured.duplicates.hash_seconds + read_seconds)
         steps.append(Step("fingerprint", work_items, seconds))
         ranges = max(1, -(-int(hash_bytes) // PART_BYTES))
-        steps.append(Step("compare", ranges, scale * measured.compare_seconds))
+        steps.append(Step("compare", ranges, scale * measured.duplicates.compare_seconds))
     steps.append(Step("read", work_items, scale * (measured.scatter_seconds + read_seconds)))
     for level in range(1, tree.levels + 1):
         steps.append(Step("regroup", tree.run_count(level), scale * measured.regroup_seconds))

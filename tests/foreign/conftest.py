@@ -32,6 +32,7 @@ CEREBRAS_TEXT = "RECORDMILL_FOREIGN_CEREBRAS_TEXT"
 CEREBRAS_UNET = "RECORDMILL_FOREIGN_CEREBRAS_UNET"
 OBJECT_DETECTION = "RECORDMILL_FOREIGN_OBJECT_DETECTION"
 SEQIO = "RECORDMILL_FOREIGN_SEQIO"
+MAXTEXT = "RECORDMILL_FOREIGN_MAXTEXT"
 
 # A program's answer to a call: arrays by name.
 Answer = dict[str, np.ndarray]
@@ -70,6 +71,11 @@ def object_detection() -> Path:
 @pytest.fixture(scope="session")
 def seqio_folder() -> Path:
     return _checkout(SEQIO, "seqio/beam_utils.py")
+
+
+@pytest.fixture(scope="session")
+def maxtext_folder() -> Path:
+    return _checkout(MAXTEXT, "maxtext/input_pipeline/tfds_data_processing.py")
 
 
 @dataclass

@@ -67,12 +67,19 @@ def test_a_task_reads_every_record(
     dataset = cache(task)
     names, splits = FEATURES[task], ("train", "validation")
     answers = foreign.run(
-        "seqio_task", *(call(dataset, task, split) for split in splits), checkout=seqio_folder
-    )
+        "seqio_task", *(call(dataset, task, split, counts=True) for split in splits),
+        checkout=seqio_folder,
+    )  # fmt: skip
     for split, answer in zip(splits, answers, strict=True):
         assert not isinstance(answer, ForeignError), answer
         count("seqio, use_cached=True", dataset, len(answer["targets"]), f"text {task}", split)
-        assert answer["examples"] == promised(dataset, split)
+        assert answer["stats/examples"] == promised(dataset, split)
+        cached, counted = (
+            {name.removeprefix(by): n for name, n in answer.items() if name.startswith(by)}
+            for by in ("stats/", "seqio/")
+        )
+        assert len(cached) == 1 + 2 * len(names)
+        assert cached == counted
         assert {answer[name].dtype for name in names} == {np.dtype(np.int32)}
         ours = {name: written(dataset, split, name) for name in names}
         assert keys(answer, names) == keys(ours, names)

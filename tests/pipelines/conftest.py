@@ -14,7 +14,7 @@ import pytest
 from ..browser import axe, browser
 from ..conftest import SharedFolder, cluster_of
 from .clusters import build_ahead, flink, prism
-from .jobs import CASES, JobCase, shard_bytes
+from .jobs import CASES, EVERY_CASE, JobCase, shard_bytes
 
 __all__ = ["axe", "big", "browser", "flink", "prism", "small", "written"]
 
@@ -60,7 +60,7 @@ def written(shared_folder: SharedFolder) -> Callable[[str, str], Written]:
     return write
 
 
-@pytest.fixture(scope="session", params=["text", "images", "examples"])
+@pytest.fixture(scope="session", params=EVERY_CASE)
 def small(request: pytest.FixtureRequest, written: Callable[[str, str], Written]) -> Written:
     return written(request.param, "small")
 

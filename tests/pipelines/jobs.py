@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ from recordmill.transforms.storage import files
 
 from ..conftest import bert_text, make_documents, make_vocabulary
 from ..pictures import jpeg
+from ..transforms.subwords import trained
 
 LENGTHS = ("--max_seq_length=64", "--max_predictions_per_seq=10")
 
@@ -33,6 +35,7 @@ class JobCase:
     """A job on a small input made by code, and the same on one that takes some seconds.
 
     Attributes:
+      name: of the case.
       command: of the command line.
       fill: writes the input to a folder, with as many times the usual amount as asked for.
       pattern: of the input, below that folder.
@@ -41,6 +44,7 @@ class JobCase:
       big: for 12 shards of the big input.
     """
 
+    name: str
     command: str
     fill: Callable[[Path, int], None]
     pattern: str
@@ -81,12 +85,53 @@ def unpublished() -> Iterator[None]:
         yield
 
 
+def shuffle_listings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Makes the file system give the names in a folder in another order; returns what is listed."""
+    listed: list[str] = []
+    scandir = os.scandir
+
+    class Shuffled:
+        def __init__(self, folder: Any = ".") -> None:
+            listed.append(str(folder))
+            with scandir(folder) as entries:
+                by_name = sorted(entries, key=lambda entry: entry.name, reverse=True)
+            self._entries = iter(by_name)
+
+        def __iter__(self) -> Iterator[os.DirEntry[str]]:
+            return self._entries
+
+        def __next__(self) -> os.DirEntry[str]:
+            return next(self._entries)
+
+        def __enter__(self) -> Shuffled:
+            return self
+
+        def __exit__(self, *error: object) -> None:
+            self.close()
+
+        def close(self) -> None:
+            self._entries = iter(())
+
+    monkeypatch.setattr(os, "scandir", Shuffled)
+    return listed
+
+
 def _fill_text(folder: Path, times: int) -> None:
     folder.mkdir(exist_ok=True)
     (folder / "vocab").write_text("\n".join(make_vocabulary()) + "\n", encoding="utf-8")
     for i in range(3):
         documents = make_documents(134 * times, seed=i, sentences=20 if times == 1 else 60)
         (folder / f"part-{i}.txt").write_text(bert_text(documents), encoding="utf-8")
+
+
+def _fill_language(folder: Path, times: int) -> None:
+    """Documents of which some are longer than several rows, and a byte-level BPE."""
+    folder.mkdir(exist_ok=True)
+    (folder / "tokenizer.json").write_bytes(trained.byte_pairs())
+    for i in range(3):
+        documents = make_documents(134 * times, seed=i, sentences=20 if times == 1 else 60)
+        lines = [json.dumps({"text": "\n".join(document)}) + "\n" for document in documents]
+        (folder / f"part-{i}.jsonl").write_text("".join(lines), encoding="utf-8")
 
 
 def _fill_images(folder: Path, times: int) -> None:
@@ -101,6 +146,7 @@ _SPLITS = "--splits=train:0.8,validation:0.2"
 
 TEXT = JobCase(
     "text",
+    "text",
     _fill_text,
     "*.txt",
     (_VOCABULARY, *LENGTHS, "--dupe_factor=2", "--num_shards=5", _SPLITS),
@@ -108,6 +154,7 @@ TEXT = JobCase(
     (_VOCABULARY, *LENGTHS, "--dupe_factor=1", "--num_shards=12"),
 )
 IMAGES = JobCase(
+    "images",
     "images",
     _fill_images,
     "*/*.jpg",
@@ -144,13 +191,42 @@ def _fill_examples(folder: Path, times: int) -> None:
 
 EXAMPLES = JobCase(
     "examples",
+    "examples",
     _fill_examples,
     "*.tfrecord",
     ("--num_shards=5", _SPLITS),
     ("--num_shards=2",),
     ("--num_shards=12",),
 )
-CASES = {"text": TEXT, "images": IMAGES, "examples": EXAMPLES}
+
+
+def _language_case(name: str, *flags: str, copies: bool) -> JobCase:
+    own = ("--tokenizer={folder}/tokenizer.json", "--max_seq_length=64", *flags)
+    return JobCase(
+        name, "text", _fill_language, "*.jsonl",
+        (*own, *(("--dupe_factor=2",) if copies else ()), "--num_shards=5", _SPLITS),
+        (*own, *(("--dupe_factor=1",) if copies else ()), "--num_shards=2"),
+        (*own, *(("--dupe_factor=1",) if copies else ()), "--num_shards=12"),
+    )  # fmt: skip
+
+
+GPT = _language_case("gpt", "--task=gpt", "--packing=best_fit", copies=False)
+LANGUAGE = (
+    GPT,
+    _language_case("t5", "--task=t5", "--packing=concat", copies=True),
+    _language_case("t5_tokens", "--task=t5_tokens", "--packing=best_fit", copies=False),
+    _language_case("ul2", "--task=ul2", copies=True),
+    _language_case(
+        "packed_mlm", "--task=mlm", "--packing=best_fit", "--max_predictions_per_seq=10",
+        "--use_segment_ids", "--use_position_id", copies=True,
+    ),
+)  # fmt: skip
+CASES = {case.name: case for case in (TEXT, IMAGES, EXAMPLES, *LANGUAGE)}
+# For fixtures: what holds for text holds for language models too; `make slow` looks.
+EVERY_CASE = [
+    pytest.param(name, marks=[pytest.mark.slow] if case in LANGUAGE else [])
+    for name, case in CASES.items()
+]
 
 
 def shard_bytes(output: Path) -> dict[str, bytes]:

@@ -35,7 +35,7 @@ def _fill_in_mid_run(big: Written, disk: Path, output: Path, *, workers: int) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("name", ["text", "images"])
+@pytest.mark.parametrize("name", ["text", "images", "gpt"])
 def test_a_disk_without_one_byte_ends_the_run_in_one_line(
     written: Callable[[str, str], Written], monkeypatch: pytest.MonkeyPatch, name: str, workers: int
 ) -> None:

@@ -20,7 +20,7 @@ from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.storage import files
 
 from .conftest import Written
-from .jobs import manifest, shard_bytes, unpublished
+from .jobs import manifest, shard_bytes, shuffle_listings, unpublished
 
 
 class TestSameBytes:
@@ -41,6 +41,14 @@ class TestSameBytes:
     def test_replayed_bundles(self, small: Written, tmp_path: Path) -> None:
         flags = (*small.flags, "--direct_runner_bundle_repeat=2")
         assert small.case.run(small.source, tmp_path / "ds", *flags) == 0
+        assert shard_bytes(tmp_path / "ds") == small.shards
+
+    def test_files_in_another_order(
+        self, small: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        listed = shuffle_listings(monkeypatch)
+        assert small.case.run(small.source, tmp_path / "ds") == 0
+        assert str(small.source) in listed
         assert shard_bytes(tmp_path / "ds") == small.shards
 
     def test_another_place_and_temp_dir(self, small: Written, tmp_path: Path) -> None:

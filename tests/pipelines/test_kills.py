@@ -17,7 +17,7 @@ import pytest
 from recordmill.pipelines.engines import worker_client
 
 from .conftest import Written
-from .jobs import shard_bytes
+from .jobs import LANGUAGE, shard_bytes
 
 
 def _descendants(pid: int) -> list[int]:
@@ -86,28 +86,22 @@ def _killed(big: Written, output: Path, seed: int) -> None:
     assert not (output / "_tmp").exists()
 
 
+_SEEDS = {
+    "text": range(10),
+    "images": range(4),
+    "examples": range(4),
+    **{case.name: range(2) for case in LANGUAGE},
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize(
+    ("name", "seed"), [(name, seed) for name, seeds in _SEEDS.items() for seed in seeds]
+)
 def test_killed_at_any_moment(
-    written: Callable[[str, str], Written], tmp_path: Path, seed: int
+    written: Callable[[str, str], Written], tmp_path: Path, name: str, seed: int
 ) -> None:
-    _killed(written("text", "big"), tmp_path / "ds", seed)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
-def test_images_killed_at_any_moment(
-    written: Callable[[str, str], Written], tmp_path: Path, seed: int
-) -> None:
-    _killed(written("images", "big"), tmp_path / "ds", seed)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
-def test_examples_killed_at_any_moment(
-    written: Callable[[str, str], Written], tmp_path: Path, seed: int
-) -> None:
-    _killed(written("examples", "big"), tmp_path / "ds", seed)
+    _killed(written(name, "big"), tmp_path / "ds", seed)
 
 
 def test_a_worker_whose_driver_is_gone_ends(tmp_path: Path) -> None:

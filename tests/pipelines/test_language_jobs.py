@@ -12,7 +12,9 @@ import pytest
 
 from recordmill.pipelines.command_line import main
 from recordmill.pipelines.planning import text_planner as text_planning
+from recordmill.records.text_formats import CAUSAL_FORMATS
 from recordmill.transforms.shuffle.merge_tree import MergeTree
+from recordmill.transforms.text.packing import PACKINGS
 from recordmill.transforms.text.tokenizer_files import load_tokenizer
 
 from ..conftest import SharedFolder, make_documents
@@ -36,14 +38,18 @@ CONFIGURATIONS = {
 }  # fmt: skip
 
 
-def write(folder: Path, output: Path, name: str, *flags: str, workers: int = 1) -> int:
+def run(folder: Path, output: Path, *flags: str, workers: int = 1) -> int:
     return main(
         [
             "text", f"--input={folder}/in.jsonl", f"--output={output}", "--num_shards=3",
             f"--tokenizer={folder}/tokenizer.json", f"--max_seq_length={LENGTH}",
-            f"--direct_num_workers={workers}", *CONFIGURATIONS[name], *flags,
+            f"--direct_num_workers={workers}", *flags,
         ]
     )  # fmt: skip
+
+
+def write(folder: Path, output: Path, name: str, *flags: str, workers: int = 1) -> int:
+    return run(folder, output, *CONFIGURATIONS[name], *flags, workers=workers)
 
 
 @pytest.fixture(scope="session")
@@ -160,6 +166,82 @@ def test_every_token_is_written_once(folder: Path) -> None:
     assert found == tokens
     found = Counter(int(t) for row in loaded(folder / "t5_tokens")["targets"] for t in row)
     assert found == tokens
+
+
+# Name -> flags, and whether a row of one document has its end.
+COMBINATIONS = {
+    f"gpt-{form}-{packing}": (("--task=gpt", f"--format={form}", f"--packing={packing}"), True)
+    for form in CAUSAL_FORMATS
+    for packing in PACKINGS
+} | {
+    f"{task}-{packing}": ((f"--task={task}", f"--packing={packing}"), packing != "none")
+    for task in ("t5", "t5_tokens", "ul2", "mlm")
+    for packing in PACKINGS
+    if (task, packing) != ("mlm", "none")  # windows, not rows
+}
+
+
+def tokens_of(columns: dict[str, list[Any]], special: int) -> Counter[int]:
+    """The tokens of all rows, before anything was masked or hidden.
+
+    Args:
+      columns: of a dataset of language models.
+      special: ids from this one on are sentinels.
+    """
+    found: Counter[int] = Counter()
+    for i in range(len(next(iter(columns.values())))):
+        row = {name: np.asarray(values[i]).tolist() for name, values in columns.items()}
+        if "masked_lm_positions" in row:
+            masked = zip(row["masked_lm_positions"], row["masked_lm_ids"], strict=True)
+            for number, (position, token) in enumerate(masked):
+                if row["masked_lm_weights"][number]:
+                    row["input_ids"][position] = token
+            found.update(row["input_ids"][: sum(row["input_mask"])])
+        elif "labels" in row:
+            size = sum(row["input_mask"]) + 1
+            found.update([*row["input_ids"], row["labels"][-1]][:size])
+        elif "inputs_segmentation" in row:
+            found.update(t for t, s in zip(row["inputs"], row["inputs_segmentation"], strict=True)
+                         if s)  # fmt: skip
+        elif "inputs" in row:  # each has an end
+            for name in ("inputs", "targets"):
+                found.update(token for token in row[name][:-1] if token < special)
+        else:
+            found.update(row["targets"])
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", COMBINATIONS)
+def test_the_tokens_of_a_dataset_are_those_of_its_input(
+    folder: Path, tmp_path: Path, name: str
+) -> None:
+    """For each objective, format and packing, as the library tokenizes."""
+    import tokenizers
+
+    flags, has_ends = COMBINATIONS[name]
+    more = {"t5": ("--dupe_factor=2",), "ul2": ("--dupe_factor=1",)}.get(name.split("-")[0], ())
+    if name.startswith("mlm"):
+        more = ("--dupe_factor=1", "--max_predictions_per_seq=10")
+    assert run(folder, tmp_path / "ds", *flags, *more) == 0
+    reference = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer = load_tokenizer((folder / "tokenizer.json").read_bytes(), "tokenizer.json")
+    expected: Counter[int] = Counter()
+    for text in texts(folder):
+        # To masked models lines are sentences, and their ends are no text.
+        for part in text.split("\n") if name.startswith("mlm") else [text]:
+            expected.update(reference.encode(part, add_special_tokens=False).ids)
+    end = tokenizer.special.end_of_text_id
+    if name.startswith("mlm"):
+        end = None
+    if has_ends and end is not None:
+        expected[end] += len(texts(folder))
+    copies = 2 if name.startswith("t5-") else 1
+    found = tokens_of(loaded(tmp_path / "ds"), special=len(tokenizer))
+    if name.startswith("mlm"):  # [CLS] and [SEP] around each document
+        cls, sep = tokenizer.special.cls_id, tokenizer.special.sep_id
+        assert found.pop(cls) == found.pop(sep)
+    assert found == Counter({token: copies * n for token, n in expected.items()})
 
 
 def test_shapes_and_types_are_those_of_the_reader_named(folder: Path) -> None:

@@ -72,8 +72,19 @@ def test_a_cache_as_seqio_writes_it(folder: Path) -> None:
         info = json.loads((cache / f"info.{split}.json").read_bytes())
         assert info.pop("seqio_version") == "0.0.20"
         assert info == {"num_shards": shards, "features": {"inputs": tokens, "targets": tokens}}
-        records = sum(1 for _ in load(cache, split, batch_size=1, remainder="keep"))
-        assert json.loads((cache / f"stats.{split}.json").read_bytes()) == {"examples": records}
+        # Of a BERT vocabulary [PAD] and [SEP], the end of text, are no tokens to seqio.
+        rows = [
+            {name: sum(value not in (0, 3) for value in values[0].numpy().tolist())
+             for name, values in row.items()}
+            for row in load(cache, split, batch_size=1, remainder="keep", shuffle=False)
+        ]  # fmt: skip
+        assert json.loads((cache / f"stats.{split}.json").read_bytes()) == {
+            "examples": len(rows),
+            "inputs_tokens": sum(row["inputs"] for row in rows),
+            "inputs_max_tokens": max(row["inputs"] for row in rows),
+            "targets_tokens": sum(row["targets"] for row in rows),
+            "targets_max_tokens": max(row["targets"] for row in rows),
+        }
     assert (cache / "COMPLETED").read_bytes() == b""
     others = [path.name for path in cache.rglob("*") if ".tfrecord" in path.name]
     assert len(others) == 3
@@ -87,10 +98,34 @@ def test_verify_names_a_cache_that_disagrees(
     (cache / "COMPLETED").unlink()
     content = json.loads((cache / "info.train.json").read_bytes())
     (cache / "info.train.json").write_text(json.dumps(content | {"num_shards": 7}))
+    stats = json.loads((cache / "stats.train.json").read_bytes())
+    (cache / "stats.train.json").write_text(json.dumps(stats | {"inputs_tokens": 7}))
     assert main(["verify", str(cache)]) == 1
     found = capsys.readouterr().out
     assert "COMPLETED: missing" in found
     assert "info.train.json: num_shards must be 2 by the manifest, and is 7" in found
+    tokens = stats["inputs_tokens"]
+    assert f"stats.train.json: inputs_tokens must be {tokens} by the manifest, and is 7" in found
+
+
+def test_verify_goes_on_without_statistics(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cache = tmp_path / "cache"
+    shutil.copytree(folder / "seqio", cache)
+    (cache / "_meta/statistics.json").write_text("[]")
+    assert main(["verify", str(cache)]) == 1
+    assert "_meta/statistics.json: must be an object, and is []" in capsys.readouterr().out
+
+
+def test_other_names_have_no_tokens_of_features(folder: Path) -> None:
+    seqio, tfx = (
+        json.loads((folder / naming / "_meta/statistics.json").read_bytes())["train"]
+        for naming in ("seqio", "tfx")
+    )
+    assert seqio.keys() - tfx.keys() == {
+        f"{name}_{count}" for name in ("inputs", "targets") for count in ("tokens", "max_tokens")
+    }
 
 
 def test_tfx_reads_a_split(folder: Path) -> None:

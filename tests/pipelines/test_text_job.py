@@ -6,7 +6,7 @@ import gzip
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,14 @@ from recordmill.transforms.text.scatter import Scatterer, ScatterLimits
 from recordmill.transforms.text.stages import build_text
 
 from ..conftest import bert_text, make_documents
-from .jobs import LENGTHS, manifest, records, records_by_split, shard_bytes
+from .jobs import (
+    LENGTHS,
+    manifest,
+    records,
+    records_by_split,
+    shard_bytes,
+    shuffle_listings,
+)
 
 FLAGS = (*LENGTHS, "--dupe_factor=2", "--num_shards=5", "--splits=train:0.8,validation:0.2")
 
@@ -50,37 +57,6 @@ def reference(
     output = tmp_path_factory.mktemp("reference") / "ds"
     assert run(f"{corpus}/*.txt", output, vocab_file) == 0
     return shard_bytes(output)
-
-
-def shuffle_listings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Makes the file system give the names in a folder in another order; returns what is listed."""
-    listed: list[str] = []
-    scandir = os.scandir
-
-    class Shuffled:
-        def __init__(self, folder: Any = ".") -> None:
-            listed.append(str(folder))
-            with scandir(folder) as entries:
-                by_name = sorted(entries, key=lambda entry: entry.name, reverse=True)
-            self._entries = iter(by_name)
-
-        def __iter__(self) -> Iterator[os.DirEntry[str]]:
-            return self._entries
-
-        def __next__(self) -> os.DirEntry[str]:
-            return next(self._entries)
-
-        def __enter__(self) -> Shuffled:
-            return self
-
-        def __exit__(self, *error: object) -> None:
-            self.close()
-
-        def close(self) -> None:
-            self._entries = iter(())
-
-    monkeypatch.setattr(os, "scandir", Shuffled)
-    return listed
 
 
 class TestSameBytes:
@@ -317,6 +293,8 @@ MISTAKES: list[tuple[list[str], str]] = [
     ),
     (["--task=t5", "--noise_density=1.5"], "noise_density must be in (0, 1), got 1.5"),
     (["--task=ul2", "--denoisers=0.15:3"], "--denoisers must be DENSITY:SPAN:SHARE,"),
+    (["--task=ul2", "--mode_tokens=a,b"], "--mode_tokens must be three tokens, of regular, seq"),
+    (["--task=ul2", "--mode_tokens=[R],[S],[X]"], "and it has no [R]; add it to the tokenizer"),
     (["--task=gpt", "--dupe_factor=2"], "--dupe_factor must be 1 for --task=gpt, which has no"),
     (
         ["--task=gpt", "--packing=concat", "--keep_fields=a"],

@@ -97,6 +97,19 @@ def test_tfds_features():
     }
 
 
+def test_tokens_of_language_models_are_int32_to_tfds():
+    """MaxText's TFDS pipeline pads with int32, and fails on int64."""
+    schema = formats.causal(max_seq_length=8, form="maxtext")
+    features = schema.tfds_features()["featuresDict"]["features"]
+    assert {feature["tensor"]["dtype"] for feature in features.values()} == {"int32"}
+    schema = formats.causal(max_seq_length=8, form="seqio")
+    targets = schema.tfds_features()["featuresDict"]["features"]["targets"]["tensor"]
+    assert targets == {"shape": {"dimensions": ["-1"]}, "dtype": "int32", "encoding": "none"}
+    masked = formats.mlm(max_seq_length=8, max_predictions_per_seq=2)
+    ids = masked.tfds_features()["featuresDict"]["features"]["input_ids"]["tensor"]
+    assert ids["dtype"] == "int64"
+
+
 def test_tfds_features_of_pictures():
     def shown(feature):
         kind = feature["pythonClassName"].rpartition(".")[2]

@@ -235,7 +235,8 @@ def _write_metadata(
         version=spec.version,
         shard_template=job.shard_template,
     )
-    written |= tfds_files(manifest, description=spec.description) | seqio_files(manifest)
+    written |= tfds_files(manifest, description=spec.description)
+    written |= seqio_files(manifest, statistics)
     checksums = checksums | {path: google_crc32c.value(data) for path, data in written.items()}
     manifest = replace(manifest, files=checksums)
     content = manifest.to_bytes()

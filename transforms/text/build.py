@@ -21,6 +21,7 @@ from recordmill.records.errors import RunError
 from recordmill.records.hashing import U64
 from recordmill.records.manifest import ShardInfo
 from recordmill.records.ranges import Range, merge_ranges
+from recordmill.records.seqio_metadata import is_seqio_cache
 from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.dataset.shard_writer import ShardWriter, finished_shard, write_shard
@@ -32,6 +33,7 @@ from recordmill.transforms.text.chunk_fields import take_fields
 from recordmill.transforms.text.chunk_records import decode_chunks, id_words
 from recordmill.transforms.text.chunks import Chunks
 from recordmill.transforms.text.examples import Objective
+from recordmill.transforms.text.feature_tokens import FeatureTokens
 from recordmill.transforms.text.job import TextJob, add_counts
 from recordmill.transforms.text.shard_plan import read_shard_plan
 
@@ -50,6 +52,7 @@ class TextShardBuilder:
         self._job = job
         self._tree = tree
         self._objectives: list[Objective] = job.load_objectives(job.planned_classes())
+        self._counts_tokens = is_seqio_cache(job.shard_template)
         self._words_per_id = id_words(len(self._objectives[0].vocabulary))
         self._splits = read_shard_plan(job)
         self._runs: dict[int, list[RunFile]] = {}
@@ -64,6 +67,7 @@ class TextShardBuilder:
             counts: Counter[str] = Counter()
             classes: Counter[str] = Counter()
             lengths = np.zeros(0, np.int64)
+            tokens = FeatureTokens(objective) if self._counts_tokens else None
             for chunks, chosen, copies in self._blocks(split, shard):
                 for batch in objective.examples(chunks, chosen, copies):
                     encoded = encode_batch(objective.schema, batch.columns)
@@ -71,11 +75,14 @@ class TextShardBuilder:
                     counts.update(batch.counts)
                     classes.update(batch.classes)
                     lengths = add_counts(lengths, np.bincount(batch.lengths))
-            return {
+                    if tokens:
+                        tokens.add(batch.columns)
+            statistics = {
                 "counts": dict(counts),
                 "classes": dict(sorted(classes.items())),
                 "lengths": lengths.tolist(),
             }
+            return statistics | (tokens.to_json() if tokens else {})
 
         return finished_shard(self._job, name) or write_shard(self._job, name, fill)
 

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recordmill.records.arrays import Bools, Int32s, Int64s
+from recordmill.records.codec.heaps import sift_down
 from recordmill.records.codec.jit import kernel
 from recordmill.records.codec.randomness import mix_one, next_unit, start
 from recordmill.records.errors import UsageError
@@ -25,6 +26,10 @@ Float64s = npt.NDArray[np.float64]
 
 _LOW_BITS = 30  # of a key that is sorted: the position
 _T5_DENSITY, _T5_SPAN = 0.15, 3.0
+
+MODES = ("regular", "sequential", "extreme")
+_REGULAR, _SEQUENTIAL, _EXTREME = range(len(MODES))
+_EXTREME_SPAN, _EXTREME_DENSITY = 12, 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,8 @@ class CorruptionSpec:
     Attributes:
       inputs_length: the most tokens of an input, sentinels and the end included.
       denoisers: of which each row draws one.
+      mode_tokens: of which one begins each input, by its denoiser: of regular, sequential and
+        extreme ones; () for none. A token of decimal digits is an id.
 
     Raises:
       UsageError: a value is not valid.
@@ -62,12 +69,18 @@ class CorruptionSpec:
 
     inputs_length: int = 512
     denoisers: tuple[Denoiser, ...] = (Denoiser(),)
+    mode_tokens: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not 8 <= self.inputs_length < MAX_RAW_TOKENS:
             raise UsageError(
                 f"--max_seq_length must be in [8, {MAX_RAW_TOKENS - 1}] for span corruption, got "
                 f"{self.inputs_length}"
+            )
+        if self.mode_tokens and len(self.mode_tokens) != len(MODES):
+            raise UsageError(
+                f"--mode_tokens must be three tokens, of {', '.join(MODES)} denoisers, got "
+                f"{','.join(self.mode_tokens)}"
             )
         if not self.denoisers:
             raise UsageError("--denoisers must name one denoiser or more, got none")
@@ -84,13 +97,24 @@ class CorruptionSpec:
     @cached_property
     def raw_length(self) -> int:
         """The most tokens of a row before corruption, whichever denoiser it draws."""
-        length = min(one.counts.raw_length(self.inputs_length) for one in self.denoisers)
+        room = self.inputs_length - bool(self.mode_tokens)
+        length = min(one.counts.raw_length(room) for one in self.denoisers)
         # Short rows have a span where seqio's helper counts none.
-        while any(
-            one.counts.corrupted_lengths(length)[0] > self.inputs_length for one in self.denoisers
-        ):
+        while any(one.counts.corrupted_lengths(length)[0] > room for one in self.denoisers):
             length -= 1
         return length
+
+    @cached_property
+    def modes(self) -> tuple[int, ...]:
+        """The mode of each denoiser, as a position in MODES (Tay et al. 2022, section 3.1)."""
+        return tuple(
+            _SEQUENTIAL
+            if one.mean_span_length >= self.raw_length
+            else _EXTREME
+            if one.mean_span_length >= _EXTREME_SPAN or one.density >= _EXTREME_DENSITY
+            else _REGULAR
+            for one in self.denoisers
+        )
 
     @cached_property
     def targets_length(self) -> int:
@@ -138,23 +162,6 @@ def _bits(state: np.uint64, counter: int) -> np.uint64:
 
 
 @kernel
-def _sift_down(heap: U64, count: int, value: np.uint64) -> None:
-    """Puts a value in the place of the least one of a heap."""
-    at = 0
-    while True:
-        child = 2 * at + 1
-        if child >= count:
-            break
-        if child + 1 < count and heap[child + 1] < heap[child]:
-            child += 1
-        if heap[child] >= value:
-            break
-        heap[at] = heap[child]
-        at = child
-    heap[at] = value
-
-
-@kernel
 def _mark_cuts(
     state: np.uint64, purpose: int, items: int, parts: int, heap: U64, is_cut: Bools
 ) -> None:
@@ -168,7 +175,7 @@ def _mark_cuts(
         high = _bits(state, 2 * position + purpose) >> np.uint64(_LOW_BITS + 1)
         value = (high << np.uint64(_LOW_BITS)) + np.uint64(position)
         if value > heap[0]:
-            _sift_down(heap, wanted, value)
+            sift_down(heap, wanted, value)
     for i in range(wanted):
         is_cut[np.int64(heap[i] & np.uint64((1 << _LOW_BITS) - 1))] = True
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -44,6 +44,7 @@ class CorruptionObjective(RowObjective):
       row_end_id: behind inputs and targets.
       start_id: of decoder inputs.
       sentinel_ids: of the first span of a row, the second, …
+      mode_ids: that the inputs of each denoiser begin with; () for nothing.
 
     Raises:
       UsageError: there are too few sentinels.
@@ -55,6 +56,7 @@ class CorruptionObjective(RowObjective):
     row_end_id: int = 1
     start_id: int = 0
     sentinel_ids: tuple[int, ...] = ()
+    mode_ids: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         one_of("--format", self.form, formats.CORRUPTION_FORMATS)
@@ -66,6 +68,11 @@ class CorruptionObjective(RowObjective):
                 "higher --mean_noise_span_length, or --first_sentinel_id"
             )
         _ = self.schema  # a kept field may have the name of a feature
+
+    @property
+    def special_ids(self) -> tuple[int, ...]:
+        """The ids of padding and of the end of text."""
+        return tuple(sorted({*super().special_ids, self.row_end_id}))
 
     @property
     def row_tokens(self) -> int:
@@ -125,6 +132,10 @@ class CorruptionObjective(RowObjective):
             choice_seed=seed_for(self.seed, "denoisers"),
         )  # fmt: skip
         made = corrupt_rows(ids, lengths, states, denoisers, spec=spec, sentinels=self._sentinels)
+        if self.mode_ids:
+            modes = np.array(self.mode_ids, np.int32)[denoisers]
+            inputs = np.concatenate([modes[:, None], made.inputs[:, :-1]], axis=1)
+            made = replace(made, inputs=inputs, input_lengths=made.input_lengths + np.int32(1))
         return made, denoisers
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from recordmill.records.arrays import Bytes, Int64s
 from recordmill.records.errors import UsageError, one_of
 from recordmill.records.schema import Schema
+from recordmill.records.seqio_metadata import token_statistics
 from recordmill.records.typed_json import Count
 from recordmill.transforms.dataset.job import Job, JobStatistics, JobSummary
 from recordmill.transforms.dataset.labels import LABELS_PATH, labels_file
@@ -26,6 +27,7 @@ from recordmill.transforms.text.chunk_records import decode_chunks, id_words, so
 from recordmill.transforms.text.cleaning.clean_spec import CleanSpec
 from recordmill.transforms.text.descriptions import ScatterResult, ShardPlan
 from recordmill.transforms.text.examples import Objective
+from recordmill.transforms.text.feature_tokens import larger
 from recordmill.transforms.text.objective_spec import LANGUAGE_OBJECTIVES, ObjectiveSpec
 from recordmill.transforms.text.tokenizer_files import load_tokenizer
 
@@ -97,6 +99,12 @@ class TextJob(ShuffleJob):
             del options["objective"]["classify"]
         if self.objective.name not in LANGUAGE_OBJECTIVES:
             del options["objective"]["language"]
+        else:
+            language = options["objective"]["language"]
+            if language["decoder_start_id"] is None:
+                del language["decoder_start_id"]
+            if not language["corruption"]["mode_tokens"]:
+                del language["corruption"]["mode_tokens"]
         if self.objective.packing == "none":
             del options["objective"]["packing"]
         if self.objective.pair.second_segment == "next":
@@ -183,6 +191,8 @@ class _ShardStatistics(_OlderStatistics, total=False):
     """The statistics of a shard, on disk."""
 
     classes: dict[str, Count]
+    feature_tokens: dict[str, Count]
+    most_tokens: dict[str, Count]
 
 
 class _TextStatistics(JobStatistics):
@@ -197,6 +207,8 @@ class _TextStatistics(JobStatistics):
         self._counts: dict[str, Counter[str]] = {}
         self._classes: dict[str, Counter[str]] = {}
         self._lengths: dict[str, Int64s] = {}
+        self._tokens: dict[str, Counter[str]] = {}
+        self._most_tokens: dict[str, dict[str, int]] = {}
 
     def add(self, split: str, records: int, statistics: dict[str, Any]) -> None:
         statistics = typed_statistics(statistics, _ShardStatistics)
@@ -205,6 +217,9 @@ class _TextStatistics(JobStatistics):
         self._classes.setdefault(split, Counter()).update(statistics.get("classes", {}))
         before = self._lengths.get(split, np.zeros(0, np.int64))
         self._lengths[split] = add_counts(before, np.array(statistics["lengths"], np.int64))
+        self._tokens.setdefault(split, Counter()).update(statistics.get("feature_tokens", {}))
+        most = self._most_tokens.get(split, {})
+        self._most_tokens[split] = larger(most, statistics.get("most_tokens", {}))
 
     def summarize(self) -> JobSummary:
         read, used = self._plan.documents_read, self._plan.documents_used
@@ -246,7 +261,17 @@ class _TextStatistics(JobStatistics):
             },
             padded_length=self._job.objective.padded_length,
             packed_tokens=self._job.objective.packed_tokens,
-        ) | {"copies": self._copies[split], **self._dropped(split)}
+        ) | {
+            "copies": self._copies[split], **self._dropped(split), **self._feature_tokens(split)
+        }  # fmt: skip
+
+    def _feature_tokens(self, split: str) -> dict[str, int]:
+        """Returns the tokens of features under seqio's names, where they were counted."""
+        found = {}
+        for feature, most in self._most_tokens[split].items():
+            of_all, of_one = token_statistics(feature)
+            found |= {of_all: self._tokens[split][feature], of_one: most}
+        return found
 
     def _dropped(self, split: str) -> dict[str, Any]:
         """Returns the documents of a split that were dropped, by reason."""

@@ -36,6 +36,7 @@ class LanguageSpec:
       form: of `t5` and `ul2`, one of CORRUPTION_FORMATS.
       pad_id, end_id: where they are not those of the tokenizer.
       first_sentinel_id: from which on sentinels descend, where they are not those of the tokenizer.
+      decoder_start_id: that decoder inputs begin with, where it is not the tokenizer's.
     """
 
     causal: CausalSpec = field(default_factory=CausalSpec)
@@ -44,12 +45,14 @@ class LanguageSpec:
     pad_id: int | None = None
     end_id: int | None = None
     first_sentinel_id: int | None = None
+    decoder_start_id: int | None = None
 
     def __post_init__(self) -> None:
         flags = {
             "pad_id": self.pad_id,
             "eos_id": self.end_id,
             "first_sentinel_id": self.first_sentinel_id,
+            "decoder_start_id": self.decoder_start_id,
         }
         for name, given in flags.items():
             if given is not None and not 0 <= given < 1 << 31:
@@ -127,6 +130,24 @@ def sentinel_ids(spec: LanguageSpec, tokenizer: Tokenizer) -> tuple[int, ...]:
     return tuple(range(len(tokenizer) + _EXTRA_IDS - 1, len(tokenizer) - 1, -1))
 
 
+def mode_ids(spec: CorruptionSpec, tokenizer: Tokenizer) -> tuple[int, ...]:
+    """Returns the id that begins the inputs of each denoiser, () for none.
+
+    Raises:
+      UsageError: the tokenizer lacks a token.
+    """
+    found = []
+    for token in spec.mode_tokens:
+        known = int(token) if token.isdecimal() else tokenizer.ids.get(token, -1)
+        if not 0 <= known < 1 << 31:
+            raise UsageError(
+                f"--mode_tokens must be tokens of {tokenizer.source} or ids below 2**31, and it "
+                f"has no {token}; add it to the tokenizer, or give the id of an unused token"
+            )
+        found.append(known)
+    return tuple(found[mode] for mode in spec.modes) if found else ()
+
+
 def bind_language(
     spec: LanguageSpec, name: str, tokenizer: Tokenizer, seed: int, copies: int, packing: str,
     row: RowSpec,
@@ -162,8 +183,11 @@ def bind_language(
         return CorruptionTokensObjective(
             tokenizer, seed, copies, packing, row, pad_id, document_end, (), spec.corruption
         )
-    begin_id = tokenizer.special.begin_of_text_id
+    start_id = spec.decoder_start_id
+    if start_id is None:
+        start_id = tokenizer.special.begin_of_text_id
     return CorruptionObjective(
         tokenizer, seed, copies, packing, row, pad_id, document_end, (), name, spec.corruption,
-        spec.form, end_id, pad_id if begin_id is None else begin_id, sentinel_ids(spec, tokenizer),
+        spec.form, end_id, pad_id if start_id is None else start_id, sentinel_ids(spec, tokenizer),
+        mode_ids(spec.corruption, tokenizer),
     )  # fmt: skip

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +14,9 @@ from recordmill.transforms.vocabulary.pair_learning import learn_merges
 from recordmill.transforms.vocabulary.word_cutting import LOWER_CASE_JSON, unigram_rule
 from recordmill.transforms.vocabulary.wordpiece_learning import (
     LearnSpec,
+    at_least_one,
+    check_size,
+    check_special_tokens,
     choose_words,
     learn_vocabulary,
 )
@@ -24,16 +26,6 @@ UNIGRAM_SPECIAL_TOKENS = ("<pad>", "</s>", "<unk>")
 _MARK = "▁"
 _LEAST_WORDS = 1 << 17  # about three times the distinct words of six novels
 _MAX_PIECE_BYTES = 4000  # SentencePiece leaves out longer lines of its input
-
-
-def _check_special(tokens: Sequence[str]) -> None:
-    for i, token in enumerate(tokens):
-        if not token or len(token.split()) != 1 or token != token.strip():
-            raise UsageError(
-                f"--special_tokens must be words without white space between commas, got {token!r}"
-            )
-        if token in tokens[:i]:
-            raise UsageError(f"--special_tokens contains {token} twice; remove one")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +48,14 @@ class BytePairSpec:
     min_count: int = 2
 
     def __post_init__(self) -> None:
-        _check_special(self.special_tokens)
+        check_special_tokens(self.special_tokens)
         letters = [token for token in self.special_tokens if token in byte_letters()]
         if letters:
             raise UsageError(f"--special_tokens contains {letters[0]}, which stands for a byte")
-        least = len(self.special_tokens) + 256
-        if self.vocab_size < least:
-            raise UsageError(
-                f"--vocab_size must be at least {least}: the special tokens and 256 bytes; got "
-                f"{self.vocab_size}"
-            )
-        if self.min_count < 1:
-            raise UsageError(f"--min_count must be at least 1, got {self.min_count}")
+        check_size(
+            self.vocab_size, len(self.special_tokens) + 256, "the special tokens and 256 bytes"
+        )
+        at_least_one(min_count=self.min_count)
 
     @property
     def most_words(self) -> int:
@@ -95,17 +83,12 @@ class UnigramSpec:
     max_unique_chars: int = 1000
 
     def __post_init__(self) -> None:
-        _check_special(self.special_tokens)
+        check_special_tokens(self.special_tokens)
         if "<unk>" not in self.special_tokens:
             raise UsageError("--special_tokens must contain <unk> for --kind=unigram; it lacks it")
         least = len(self.special_tokens) + 4
-        if self.vocab_size < least:
-            raise UsageError(
-                f"--vocab_size must be at least {least}: the special tokens and some characters; "
-                f"got {self.vocab_size}"
-            )
-        if self.max_unique_chars < 1:
-            raise UsageError(f"--max_unique_chars must be at least 1, got {self.max_unique_chars}")
+        check_size(self.vocab_size, least, "the special tokens and some characters")
+        at_least_one(max_unique_chars=self.max_unique_chars)
 
     @property
     def most_words(self) -> int:

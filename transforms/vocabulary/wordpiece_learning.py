@@ -10,7 +10,7 @@ bisection needs 15.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from recordmill.records.errors import UsageError
@@ -20,6 +20,47 @@ MAX_PIECE_CHARS = 50
 _MAX_UNIQUE_CHARS = 1000  # the learner's own default, which keeps rare ideographs from filling it
 _SLACK = 0.05  # the learner's own: a vocabulary that is so much smaller will do
 _FIRST_GUESS = 0.65  # whole words among the tokens of a vocabulary; English novels have about that
+
+
+def check_special_tokens(tokens: Sequence[str]) -> None:
+    """Checks the special tokens of a vocabulary of any kind.
+
+    Raises:
+      UsageError: one is empty, has white space, or is there twice.
+    """
+    for i, token in enumerate(tokens):
+        if not token or len(token.split()) != 1 or token != token.strip():
+            raise UsageError(
+                f"--special_tokens must be words without white space between commas, got {token!r}"
+            )
+        if token in tokens[:i]:
+            raise UsageError(f"--special_tokens contains {token} twice; remove one")
+
+
+def check_size(vocab_size: int, least: int, parts: str) -> None:
+    """Checks the size of a vocabulary.
+
+    Args:
+      vocab_size: that is asked for.
+      least: that it needs.
+      parts: what these tokens are, for people.
+
+    Raises:
+      UsageError: it is too small.
+    """
+    if vocab_size < least:
+        raise UsageError(f"--vocab_size must be at least {least}: {parts}; got {vocab_size}")
+
+
+def at_least_one(**flags: int) -> None:
+    """Checks values by the names of their flags.
+
+    Raises:
+      UsageError: one is below 1.
+    """
+    for name, value in flags.items():
+        if value < 1:
+            raise UsageError(f"--{name} must be at least 1, got {value}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,24 +93,12 @@ class LearnSpec:
                 f"--special_tokens must contain {','.join(SPECIAL_TOKENS)}; it lacks "
                 f"{','.join(missing)}"
             )
-        for i, token in enumerate(self.special_tokens):
-            if not token or len(token.split()) != 1 or token != token.strip():
-                raise UsageError(
-                    "--special_tokens must be words without white space between commas, got "
-                    f"{token!r}"
-                )
-            if token in self.special_tokens[:i]:
-                raise UsageError(f"--special_tokens contains {token} twice; remove one")
-        least = len(self.special_tokens) + 2
-        if self.vocab_size < least:
-            raise UsageError(
-                f"--vocab_size must be at least {least}: the special tokens and one character, "
-                f"alone and within a word; got {self.vocab_size}"
-            )
-        if self.min_count < 1:
-            raise UsageError(f"--min_count must be at least 1, got {self.min_count}")
-        if self.max_unique_chars < 1:
-            raise UsageError(f"--max_unique_chars must be at least 1, got {self.max_unique_chars}")
+        check_special_tokens(self.special_tokens)
+        check_size(
+            self.vocab_size, len(self.special_tokens) + 2,
+            "the special tokens and one character, alone and within a word",
+        )  # fmt: skip
+        at_least_one(min_count=self.min_count, max_unique_chars=self.max_unique_chars)
 
     @property
     def substrings(self) -> int:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +28,7 @@ def read(
     length: int,
     shard: list[int] | None = None,
     converter: str = "",
+    counts: bool = False,
 ) -> dict[str, Any]:
     """Returns `[rows, length]` of each feature, 0 behind its values, and what the task knows.
 
@@ -33,6 +37,7 @@ def read(
       features: of the task.
       length: of the longest feature.
       shard: index and number of a part of the split.
+      counts: also return what seqio itself would write to the cache's stats.
       converter: the name of a feature converter, whose features are returned instead.
     """
     import seqio
@@ -66,7 +71,26 @@ def read(
         for name in rows[0]
     }
     known = seqio.get_mixture_or_task(task)
-    return found | {"examples": np.array(known.get_cached_stats(split)["examples"])}
+    stats = known.get_cached_stats(split)
+    found |= {f"stats/{name}": np.array(count) for name, count in stats.items()}
+    if counts:
+        own = _stats(rows, known.output_features)
+        found |= {f"seqio/{name}": np.array(count) for name, count in own.items()}
+    return found
+
+
+def _stats(rows: list[dict[str, Any]], features: Any) -> dict[str, int]:
+    """Returns what seqio writes of the rows to the stats of a cache."""
+    import apache_beam as beam
+    from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+    from seqio import beam_utils
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "stats.json"
+        with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+            stats = pipeline | beam.Create(rows) | beam_utils.GetStats(features)
+            _ = stats | beam_utils.WriteJson(str(path))
+        return dict(json.loads(path.read_bytes()))
 
 
 if __name__ == "__main__":

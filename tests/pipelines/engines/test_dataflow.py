@@ -67,7 +67,7 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[DataflowService]:
 
 
 def line(job: JobCase, output: str, *flags: str) -> list[str]:
-    folder = f"gs://bucket/{job.command}"
+    folder = f"gs://bucket/{job.name}"
     own = [flag.format(folder=folder) for flag in job.flags]
     source = f"--input={folder}/{job.pattern}"
     return [job.command, source, f"--output={output}", *own, *FLAGS, *ONE_WORKER, *flags]
@@ -78,7 +78,7 @@ def shards(output: str) -> dict[str, bytes]:
     return {path[len(output) + 1 :]: files.read_bytes(path) for path in paths}
 
 
-@pytest.mark.parametrize("kind", ["text", "images"])
+@pytest.mark.parametrize("kind", ["text", "images", pytest.param("gpt", marks=pytest.mark.slow)])
 def test_submitted_and_done(
     kind: str,
     upload: Callable[[str], JobCase],

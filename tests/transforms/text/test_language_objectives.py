@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from recordmill.pipelines.language_options import _UL2 as UL2
+from recordmill.pipelines.language_options import parse_denoisers
 from recordmill.records.codec.encoding import Ragged, encode_batch
 from recordmill.records.errors import UsageError
 from recordmill.records.hashing import seed_for
@@ -25,6 +27,7 @@ from recordmill.transforms.text.fill_in_middle import FimSpec
 from recordmill.transforms.text.language_spec import LanguageSpec
 from recordmill.transforms.text.masking import MaskSpec
 from recordmill.transforms.text.objective_spec import ObjectiveSpec
+from recordmill.transforms.text.packing import PACKINGS
 from recordmill.transforms.text.pairing import PairSpec
 from recordmill.transforms.text.tokenization import SPECIAL_TOKENS, Vocabulary
 from recordmill.transforms.text.windows import WindowSpec
@@ -73,11 +76,15 @@ def gpt(form: str = "cerebras", packing: str = "best_fit", **options: Any) -> Ob
     return bound("gpt", packing=packing, language=language, row=row)
 
 
-def t5(name: str = "t5", packing: str = "none", form: str = "seqio", copies: int = 1) -> Objective:
-    denoisers = [Denoiser(0.3, 2)]  # several spans in a row of this length
+def t5(
+    name: str = "t5", packing: str = "none", form: str = "seqio", copies: int = 1,
+    modes: tuple[str, ...] = (), start_id: int | None = None,
+) -> Objective:  # fmt: skip
+    denoisers = [Denoiser(0.25 if modes else 0.3, 2)]  # several spans in a row of this length
     if name == "ul2":
         denoisers += [Denoiser(0.5, 3), Denoiser(0.2, 99)]
-    language = LanguageSpec(corruption=CorruptionSpec(LENGTH, tuple(denoisers)), form=form)
+    corruption = CorruptionSpec(LENGTH, tuple(denoisers), modes)
+    language = LanguageSpec(corruption=corruption, form=form, decoder_start_id=start_id)
     return bound(name, packing=packing, language=language, copies=copies)
 
 
@@ -283,6 +290,50 @@ def test_span_corruption_has_every_token_once_in_each_copy(name: str, packing: s
         assert min(parts) > 0.2 * len(inputs)
 
 
+def test_modes_of_denoisers_are_those_of_the_paper() -> None:
+    """Tay et al. 2022: R (3 or 8, 0.15), S (prefix), X (spans of 12 or more, or 30 % or more)."""
+    assert CorruptionSpec(512, parse_denoisers(UL2)).modes == (0, 0, 1, 2, 2, 2, 2)
+    denoisers = (Denoiser(0.15, 11.9), Denoiser(0.15, 12), Denoiser(0.29, 3), Denoiser(0.3, 3))
+    assert CorruptionSpec(512, denoisers).modes == (0, 2, 0, 2)
+
+
+@pytest.mark.parametrize("packing", ["none", "concat", "best_fit"])
+@pytest.mark.parametrize("form", ["seqio", "cerebras"])
+def test_inputs_begin_with_the_mode_of_their_denoiser(form: str, packing: str) -> None:
+    documents, ids = corpus(), (MIDDLES[2], MIDDLES[0], "9")
+    modes = [VOCABULARY.ids[MIDDLES[2]], VOCABULARY.ids[MIDDLES[0]], 9]
+    batches = batches_of(t5("ul2", packing, form, modes=ids), documents)
+    names = ("inputs", "targets") if form == "seqio" else ("encoder_input_ids", "labels")
+    found: Counter[int] = Counter()
+    tokens: Counter[int] = Counter()
+    for inputs, targets in zip(*(column(batches, name) for name in names), strict=True):
+        assert len(inputs) <= LENGTH
+        found[inputs[0]] += 1
+        body, labels = ([i for i in row if i != PAD] for row in (inputs[1:], targets))
+        assert labels.pop() == SEP
+        if form == "seqio":
+            assert body.pop() == SEP
+        tokens.update(restored(body, labels))
+    assert tokens == tokens_in(documents, *(() if packing == "none" else (SEP,)))
+    # The first denoiser is regular, the second extreme, and the last sequential.
+    counts = [count(batches, f"denoiser_{i}_examples") for i in range(3)]
+    assert [found[mode] for mode in modes] == [counts[0], counts[2], counts[1]]
+    if form == "cerebras":
+        lengths = np.concatenate([b.columns["encoder_input_length"] for b in batches])
+        sizes = [sum(i != PAD for i in row) for row in column(batches, "encoder_input_ids")]
+        assert lengths.tolist() == sizes
+        masks = column(batches, "encoder_mask")
+        assert [row.count(False) for row in masks] == sizes
+
+
+def test_decoders_begin_as_asked_for() -> None:
+    batches = batches_of(t5("t5", "best_fit", "cerebras", start_id=77), corpus())
+    plain = batches_of(t5("t5", "best_fit", "cerebras"), corpus())
+    found, usual = (column(each, "decoder_input_ids") for each in (batches, plain))
+    assert {row[0] for row in found} == {77}
+    assert [row[1:] for row in found] == [row[1:] for row in usual]
+
+
 def test_cerebras_fields_hold_the_same_rows() -> None:
     documents = corpus()
     seqio = batches_of(t5("t5", "best_fit"), documents)
@@ -306,13 +357,16 @@ def test_cerebras_fields_hold_the_same_rows() -> None:
 
 def test_rows_for_the_reader_are_the_rows_that_are_corrupted() -> None:
     documents = corpus()
-    for packing in ("none", "best_fit"):
+    for packing in PACKINGS:
         made = batches_of(t5("t5", packing), documents)
         rows = [
             restored(inputs[:-1], targets[:-1])
             for inputs, targets in zip(column(made, "inputs"), column(made, "targets"), strict=True)
         ]
-        assert column(batches_of(t5("t5_tokens", packing), documents), "targets") == rows
+        found = column(batches_of(t5("t5_tokens", packing), documents), "targets")
+        assert found == rows
+        ends = () if packing == "none" else (SEP,)
+        assert Counter(token for row in found for token in row) == tokens_in(documents, *ends)
 
 
 @pytest.mark.parametrize("packing", ["concat", "best_fit"])

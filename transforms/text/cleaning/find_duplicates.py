@@ -2,21 +2,57 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import apache_beam as beam
 
 from recordmill.records.errors import RunError
 from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentLimits
+from recordmill.transforms.storage import files
 from recordmill.transforms.text.cleaning.duplicates import (
     PART_BYTES,
+    DuplicateFiles,
     collect_duplicates,
     compare_part,
     count_parts,
 )
 from recordmill.transforms.text.cleaning.fingerprinting import Fingerprinter
 from recordmill.transforms.text.job import TextJob
+
+
+class SearchCost(NamedTuple):
+    """What it took to find duplicates: the bytes of all hashes, and seconds of processor time."""
+
+    hash_bytes: int
+    hash_seconds: float
+    compare_seconds: float
+
+
+def find_duplicates(job: TextJob, work_items: int) -> SearchCost:
+    """Finds the duplicates of a corpus in this process, one work item after the other.
+
+    It writes the files that `FindDuplicates` writes. A job whose documents are not compared costs
+    nothing.
+
+    Raises:
+      RunError: a file of hashes is missing or damaged.
+    """
+    if not job.clean.deduplicates:
+        return SearchCost(0, 0.0, 0.0)
+    began = time.process_time()
+    fingerprinter = Fingerprinter(job)
+    for item in range(work_items):
+        fingerprinter.run(item)
+    hashed = time.process_time()
+    for part in range(count_parts(job, work_items, PART_BYTES)):
+        compare_part(job, work_items, part)
+    collect_duplicates(job)
+    compared = time.process_time()
+    size = sum(files.list_files(DuplicateFiles(job).fingerprints_folder).values())
+    return SearchCost(size, hashed - began, compared - hashed)
 
 
 class _FingerprintDoFn(beam.DoFn):
