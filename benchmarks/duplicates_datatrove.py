@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import numpy as np
 from corpus import pydoc_text
-from duplicates import exchanged, similarity
+from duplicates import similarity
 from text import show
 
 from recordmill.pipelines.options import parse_bytes
@@ -63,6 +63,12 @@ print(time.process_time() - began)
 """
 
 
+def exchanged(text: list[str], count: int, words: list[str], rng: random.Random) -> list[str]:
+    """The words of a text with a run of others: real ones, as datatrove takes digits for alike."""
+    at = rng.randrange(len(text) - count + 1)
+    return [*text[:at], *rng.choices(words, k=count), *text[at + count :]]
+
+
 def make(path: Path, size_bytes: int) -> list[str]:
     """Writes the text; returns the kind of each document."""
     words = list(dict.fromkeys(re.findall(r"[a-z]+", pydoc_text().lower())))
@@ -81,7 +87,7 @@ def make(path: Path, size_bytes: int) -> list[str]:
                 wanted = {"equal": 1.0, "90 % alike": 0.9, "60 % alike": 0.6}[kind]
                 # n-grams that a run of k changed words breaks: k + 4 of n - 4
                 changed = round((len(first) - 4) * (1 - wanted) / (1 + wanted)) - 4
-                text = exchanged(first, max(0, changed) / len(first), rng)
+                text = exchanged(first, max(0, changed), words, rng)
                 if kind == "90 % alike":
                     alike.append(similarity(first, text))
             kinds.append(kind)
