@@ -73,6 +73,8 @@ class TextInputFlags(InputFlags):
     """Of `add_input_arguments` of text: how documents lie in files."""
 
     input_format: str
+    query: str
+    partition_column: str
     text_field: str
     header: str
     columns: str | None

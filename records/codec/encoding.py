@@ -190,6 +190,29 @@ def _put_entries(out: Bytes, cursors: Offsets, lists: Offsets, key: Bytes, list_
 
 
 @kernel
+def _put_varints(out: Bytes, at: int, values: Any, first: int, last: int) -> None:
+    """Writes a list of numbers.
+
+    Ids of tokens take one to three bytes, and a processor cannot foresee which: so three are
+    written of each, and those too many are written over. Up to two behind the list belong to what
+    is written later: the next feature of the record, or its footer.
+    """
+    to = np.uint64(at)
+    for j in range(first, last):
+        value = np.uint64(np.int64(values[j]))
+        if value >= np.uint64(1 << 21):
+            to = np.uint64(_put_varint(out, np.int64(to), value))
+            continue
+        two, three = np.uint64(value > np.uint64(127)), np.uint64(value > np.uint64(16383))
+        out[to] = np.uint8(value | two << np.uint64(7))
+        out[to + np.uint64(1)] = np.uint8(
+            ((value >> np.uint64(7)) & np.uint64(127)) | three << np.uint64(7)
+        )
+        out[to + np.uint64(2)] = np.uint8(value >> np.uint64(14))
+        to += np.uint64(1) + two + three
+
+
+@kernel
 def _put_int64s(
     out: Bytes, cursors: Offsets, lists: Offsets, values: Any, row_splits: Offsets
 ) -> None:
@@ -207,17 +230,7 @@ def _put_int64s(
             for j in range(first, last):
                 out[at + j - first] = np.uint8(values[j])
         else:
-            for j in range(first, last):
-                value = np.uint64(np.int64(values[j]))
-                if value < np.uint64(128):
-                    out[at] = np.uint8(value)
-                    at += 1
-                elif value < np.uint64(16384):
-                    out[at] = np.uint8(value | np.uint64(128))
-                    out[at + 1] = np.uint8(value >> np.uint64(7))
-                    at += 2
-                else:
-                    at = _put_varint(out, at, value)
+            _put_varints(out, at, values, first, last)
         cursors[i] = end
 
 

@@ -172,4 +172,4 @@ def _as_text(value: object) -> str | None:
 
 
 def _without_surrogates(text: str) -> str:
-    return text.encode("utf-8", "replace").decode("utf-8")
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")

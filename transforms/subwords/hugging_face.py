@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Annotated, Any
 
 import msgspec
@@ -21,6 +21,7 @@ from recordmill.records.arrays import Bools
 from recordmill.records.typed_json import FormatError, decode
 from recordmill.transforms.subwords.errors import unusable
 from recordmill.transforms.subwords.library_lines import LibraryTokenizer
+from recordmill.transforms.subwords.preparation import Preparation
 from recordmill.transforms.subwords.quick import QuickTokenizer
 from recordmill.transforms.subwords.quick_json import (
     bpe_json,
@@ -158,17 +159,7 @@ class JsonTokenizer:
         Raises:
           UsageError: the library cannot read the file.
         """
-        text = self.data.decode("utf-8")
-        if self.kind == "unigram" and not allow_special_tokens:
-            text = _without_special_pieces(json.loads(text))
-        try:
-            model = LibraryModel.from_str(text)
-        except Exception as error:  # the library raises no narrower type
-            raise unusable(self.source, error) from error
-        model.no_truncation()
-        model.no_padding()
-        model.encode_special_tokens = not allow_special_tokens
-        return model
+        return _load(self, allow_special_tokens)
 
     def start(self, *, lower_case: bool, allow_special_tokens: bool = False) -> LineTokenizer:
         """See `Tokenizer`."""
@@ -180,30 +171,57 @@ class JsonTokenizer:
         added = [t for t in self.file.added_tokens if allow_special_tokens or not t.special]
         if self.file.normalizer and any(token.normalized for token in added):
             return None
-        prepared = prepare_json(self.file.normalizer, library_normalizer(library))
-        cut = cut_json(self.file.pre_tokenizer, prepared) if prepared else None
-        if cut is None:
+        parts = _translate(self)
+        if parts is None:
             return None
-        pattern, preparation, by_bytes = cut
-        content = json.loads(self.data)["model"]
-        model: Model | None = None
-        if self.kind == "bpe":
-            model = bpe_json(content, pattern, by_bytes=by_bytes)
-        elif self.kind == "unigram" and not by_bytes:
-            model = unigram_json(content, pattern, self._special_pieces)
-        if model is None:
-            return None
+        preparation, model = parts
         spellings = [token.content for token in added]
         return QuickTokenizer(model, preparation, lambda: _library_lines(library), spellings)
 
     @cached_property
-    def _special_pieces(self) -> frozenset[str]:
+    def special_pieces(self) -> frozenset[str]:
+        """The special tokens, which are pieces of a Unigram too, and never found in text."""
         return frozenset(token.content for token in self.file.added_tokens if token.special)
 
     def decode(self, ids: Iterable[int]) -> str:
         """See `Tokenizer`."""
         text: str = self.library().decode(list(ids), skip_special_tokens=False)
         return text
+
+
+@lru_cache(maxsize=1)
+def _translate(tokenizer: JsonTokenizer) -> tuple[Preparation, Model] | None:
+    """Returns the parts of a tokenizer for kernels, None where these cannot do it.
+
+    They take most of a second to make, and a job starts its tokenizer more than once.
+    """
+    prepared = prepare_json(tokenizer.file.normalizer, library_normalizer(tokenizer.library()))
+    cut = cut_json(tokenizer.file.pre_tokenizer, prepared) if prepared else None
+    if cut is None:
+        return None
+    pattern, preparation, by_bytes = cut
+    content = json.loads(tokenizer.data)["model"]
+    model: Model | None = None
+    if tokenizer.kind == "bpe":
+        model = bpe_json(content, pattern, by_bytes=by_bytes)
+    elif tokenizer.kind == "unigram" and not by_bytes:
+        model = unigram_json(content, pattern, tokenizer.special_pieces)
+    return None if model is None else (preparation, model)
+
+
+@lru_cache(maxsize=2)
+def _load(tokenizer: JsonTokenizer, allow_special_tokens: bool) -> Any:
+    text = tokenizer.data.decode("utf-8")
+    if tokenizer.kind == "unigram" and not allow_special_tokens:
+        text = _without_special_pieces(json.loads(text))
+    try:
+        model = LibraryModel.from_str(text)
+    except Exception as error:  # the library raises no narrower type
+        raise unusable(tokenizer.source, error) from error
+    model.no_truncation()
+    model.no_padding()
+    model.encode_special_tokens = not allow_special_tokens
+    return model
 
 
 def _library_lines(library: Any) -> LineTokenizer:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recordmill.records.arrays import Bytes, Int32s, Int64s
+from recordmill.records.codec.heaps import sift_down
 from recordmill.records.codec.jit import kernel
 from recordmill.records.hashing import GOLDEN, U64
 
@@ -119,26 +120,6 @@ def _push(heap: Int64s, size: int, item: np.int64) -> int:
 
 
 @kernel
-def _pop(heap: Int64s, size: int) -> int:
-    """Removes the least, `heap[0]`; returns the new size."""
-    size -= 1
-    item = heap[size]
-    at = 0
-    while True:
-        below = 2 * at + 1
-        if below >= size:
-            break
-        if below + 1 < size and heap[below + 1] < heap[below]:
-            below += 1
-        if heap[below] >= item:
-            break
-        heap[at] = heap[below]
-        at = below
-    heap[at] = item
-    return size
-
-
-@kernel
 def _merge_long(keys: U64, values: Int64s, symbols: Int32s, begins: Int64s, count: int) -> int:
     pairs = np.empty(count, np.int64)  # of each symbol with the next; -1: none, or it is merged
     after, before = np.arange(1, count + 1), np.arange(-1, count - 1)
@@ -151,7 +132,8 @@ def _merge_long(keys: U64, values: Int64s, symbols: Int32s, begins: Int64s, coun
             size = _push(heap, size, (pairs[i] >> 32) << 32 | i)
     while size > 0:
         rank, at = heap[0] >> 32, heap[0] & 0xFFFFFFFF
-        size = _pop(heap, size)
+        size -= 1
+        sift_down(heap, size, heap[size])
         if pairs[at] < 0 or pairs[at] >> 32 != rank:
             continue
         gone = after[at]

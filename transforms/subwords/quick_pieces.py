@@ -101,6 +101,7 @@ def model_of_pieces(file: PieceFile) -> Model | None:
         BPE if is_bpe else UNIGRAM, MARKED_RUNS, np.zeros(1, np.uint8),
         merges_of_pieces(normal, len(file.pieces)) if is_bpe else no_merges(), pieces, False,
         len(file.pieces), unknown[0], byte_tokens, True, True, not is_bpe,
+        max(abs(score) for _, _, score in normal),
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from recordmill.records.arrays import Bools, Bytes, Int32s, Int64s
+from recordmill.records.codec.compat import word_at
 from recordmill.records.codec.jit import kernel
 from recordmill.records.hashing import FNV_OFFSET, GOLDEN, U64
 from recordmill.transforms.sources.lines import Lines
@@ -37,6 +38,8 @@ _ROUNDING = 2.4e-7  # twice what a sum of 32 bits may be off, relative to it
 
 
 _TIE = 1e-7  # of scores in 64 bits, whose last bits libraries read from JSON in their own ways
+_MOST_SAFE = 1 << 16  # tokens: so many sums of 32 bits are off by less than the 1 % of `_SLACK`
+_SLACK = 1.01
 _FAR = 30_000.0  # SentencePiece 0.2.3 adds 32 bits in plain order up to there, and longer lines not
 
 
@@ -45,13 +48,16 @@ class Memory(NamedTuple):
 
     Attributes:
       short: `[slots, 4] uint64`, a hash table of words of at most 15 bytes: the key in two
-        numbers, its first two ids, and its number and how many ids it has.
+        numbers, its first two ids, and how many ids it has (bits 0 to 14), whether ways to segment
+        it tie (15), its number (16 to 39) and `safe` (40 to 63).
       long: `[slots] int32`, a hash table of others: the number of a word, -1 for none.
       words: `[MAX_WORDS, 4] int64`: start and bytes in `pool`, start and number in `ids`.
       pool: `[POOL_BYTES] uint8`.
       ids: `[POOL_BYTES] int32`.
       margins: `[MAX_WORDS] float64`: see `best_path`; negative: never trust it.
       scores: `[MAX_WORDS] float64`: of the word's best path.
+      safe: `[MAX_WORDS] int64`: behind fewer tokens of a line than this, what stands before the
+        word cannot decide how it is segmented.
       used: `[3] int64`: words, bytes of the pool, ids.
     """
 
@@ -62,13 +68,22 @@ class Memory(NamedTuple):
     ids: Int32s
     margins: Float64s
     scores: Float64s
+    safe: Int64s
     used: Int64s
 
 
 @kernel
 def _pack(text: Bytes, at: int, end: int) -> tuple[np.uint64, np.uint64]:
     """Returns a word of at most 15 bytes as a key of two numbers, of which the second is not 0."""
-    low, high = np.uint64(0), np.uint64(end - at) << np.uint64(56)
+    length = end - at
+    if at + 16 <= text.shape[0]:
+        if length < 8:
+            kept = (np.uint64(1) << np.uint64(8 * length)) - np.uint64(1)
+            return word_at(text, at) & kept, np.uint64(length) << np.uint64(56)
+        kept = (np.uint64(1) << np.uint64(8 * length - 64)) - np.uint64(1)
+        high = word_at(text, at + 8) & kept
+        return word_at(text, at), high | np.uint64(length) << np.uint64(56)
+    low, high = np.uint64(0), np.uint64(length) << np.uint64(56)
     shift = np.uint64(0)
     for i in range(at, min(end, at + 8)):
         low |= np.uint64(text[i]) << shift
@@ -121,9 +136,29 @@ def _clear(memory: Memory) -> None:
 
 
 @kernel
+def _is_fragile(before: float, size: int, margin: float, score: float) -> bool:
+    """Tells whether what stands before a word may decide how it is segmented."""
+    return margin <= (size + 4) * _ROUNDING * (abs(before) + abs(score) + 20.0)
+
+
+@kernel
+def _safe_tokens(size: int, margin: float, score: float, largest: float) -> int:
+    """Returns before how many tokens of a line a word is not fragile, whichever they are.
+
+    Args:
+      size, margin, score: of the word, in bytes; a score above 0 is of unknown characters.
+      largest: the largest score of a token, without its sign.
+    """
+    most = margin / ((size + 4) * _ROUNDING) - abs(score) - 20.0
+    if score > 0 or most <= 0:
+        return 0
+    return int(min(most / (_SLACK * max(largest, 1e-9)), float(_MOST_SAFE)))
+
+
+@kernel
 def _learn(text: Bytes, at: int, end: int, model: Model, memory: Memory, room: Room) -> int:
     """Gives a new word to the model and remembers it; returns its number."""
-    short, long, words, pool, known, margins, scores, used = memory
+    short, long, words, pool, known, margins, scores, safe, used = memory
     full = used[0] >= MAX_WORDS or 4 * used[0] >= 3 * short.shape[0]
     if full or used[1] + end - at > POOL_BYTES or used[2] + end - at > POOL_BYTES:
         _clear(memory)
@@ -135,6 +170,7 @@ def _learn(text: Bytes, at: int, end: int, model: Model, memory: Memory, room: R
         margins[word] = room.result[0]
         # With an unknown character, the score is not to be had from ids: no score is above 0.
         scores[word] = 1.0 if room.result[2] > 0 else room.result[1]
+        safe[word] = _safe_tokens(end - at, margins[word], scores[word], model.largest_score)
     words[word, 0] = used[1]
     words[word, 1] = end - at
     words[word, 2] = first
@@ -157,6 +193,8 @@ def _learn(text: Bytes, at: int, end: int, model: Model, memory: Memory, room: R
     short[slot, 3] = np.uint64(word) << np.uint64(16) | np.uint64(count - first)
     if model.kind != BPE and margins[word] <= _TIE:
         short[slot, 3] |= np.uint64(0x8000)
+    if model.single:
+        short[slot, 3] |= np.uint64(safe[word]) << np.uint64(40)
     return word
 
 
@@ -165,12 +203,6 @@ def _copy_short(old: U64, new: U64) -> None:
     for i in range(old.shape[0]):
         if old[i, 1] != 0:
             new[_probe(new, old[i, 0], old[i, 1])] = old[i]
-
-
-@kernel
-def _is_fragile(before: float, size: int, margin: float, score: float) -> bool:
-    """Tells whether what stands before a word may decide how it is segmented."""
-    return margin <= (size + 4) * _ROUNDING * (abs(before) + abs(score) + 20.0)
 
 
 @kernel
@@ -192,6 +224,43 @@ def _take_known(words: Int64s, known: Int32s, word: int, ids: Int32s, count: int
     return count
 
 
+@kernel
+def _add_scores(scores: Float64s, ids: Int32s, first: int, end: int, before: float) -> float:
+    """Adds the scores of tokens as SentencePiece does, in 32 bits."""
+    for i in range(first, end):
+        before = np.float64(np.float32(scores[ids[i]] + before))
+    return before
+
+
+@kernel
+def _is_quick(number: int, single: bool, tokens: int) -> bool:
+    """Tells whether the ids of a short word are those in its slot, and no more.
+
+    Args:
+      number: of the slot.
+      single: what stands before the word may decide.
+      tokens: what that is worth.
+    """
+    if single:
+        return tokens < number >> 40 and number & 0x7FFF <= 2
+    return number & 0xFFFF <= 2
+
+
+@kernel
+def _trusted(word: int, before: float, size: int, margins: Float64s, totals: Float64s) -> int:
+    """Returns a remembered word, or -1 where it must be segmented behind what stands before it."""
+    if word < 0 or totals[word] > 0 or _is_fragile(before, size, margins[word], totals[word]):
+        return -1
+    return word
+
+
+@kernel
+def _is_doubtful(room: Room, before: float, size: int, single: bool) -> bool:
+    """Tells whether the library may segment the word in `room` in another way."""
+    far = not single or before < -_FAR
+    return far and _is_fragile(before, size, room.result[0], room.result[1] - before)
+
+
 # Loops read arrays from local names: to take an array out of a tuple counts references.
 @kernel
 def _encode(
@@ -199,16 +268,18 @@ def _encode(
     room: Room, ids: Int32s, splits: Int64s, doubtful: Bools,
 ) -> int:  # fmt: skip
     """Fills `ids` and `splits` from a line on; returns the line at which the table should grow."""
-    short, long, words, pool, known, margins, totals, used = memory
+    short, long, words, pool, known, margins, totals, safe, used = memory
     most = short.shape[0] // 2 if short.shape[0] < _SLOTS else MAX_WORDS + 1
     cut, classes, scores = model.cut, model.classes, model.pieces.scores
-    single, merging = model.single, model.kind == BPE
+    single, merging, largest = model.single, model.kind == BPE, max(model.largest_score, 1e-9)
     count = splits[first_line]
     for line in range(first_line, starts.shape[0]):
         if used[0] > most:
             return line
         at, end = starts[line], ends[line]
         splits[line], before = count, np.float64(0.0)
+        # `before` is the score of the line's tokens up to `summed`, which is worth `least` tokens.
+        summed, least = count, 0
         while at < end:
             stop = word_end(text, at, end, cut, classes)
             first, word = count, -1
@@ -217,12 +288,12 @@ def _encode(
                 slot = _probe(short, low, high)
                 if short[slot, 1] != 0:
                     number = np.int64(short[slot, 3])
-                    word = int(number >> 16)
-                    if number & 0xFFFF <= 2 and not single:
+                    word = int(number >> 16) & 0xFFFFFF
+                    if _is_quick(number, single, least + count - summed):
                         pair = short[slot, 2]
                         ids[count] = np.int32(pair & np.uint64(0x7FFFFFFF))
                         ids[count + 1] = np.int32(pair >> np.uint64(32))
-                        count += number & 0xFFFF
+                        count += number & 0x7FFF
                         at = stop
                         if model.fuse_words:
                             count = _join_unknown(ids, splits[line], first, count, model.unknown_id)
@@ -231,26 +302,24 @@ def _encode(
                 word = long[_probe_long(text, at, stop, long, words, pool)]
             if word < 0 and stop - at <= MAX_WORD_BYTES:
                 word = _learn(text, at, stop, model, memory, room)
-            if single and word >= 0:
-                if totals[word] > 0 or _is_fragile(before, stop - at, margins[word], totals[word]):
-                    word = -1
-            elif word >= 0 and not merging and margins[word] <= _TIE:
+            if single and (word < 0 or least + count - summed >= safe[word]):
+                before = _add_scores(scores, ids, summed, count, before)
+                summed, least = count, int(abs(before) / largest) + 1
+                word = _trusted(word, before, stop - at, margins, totals)
+            elif word >= 0 and not single and not merging and margins[word] <= _TIE:
                 doubtful[line] = True
             if word >= 0:
                 count = _take_known(words, known, word, ids, count)
-                if single:
-                    for i in range(first, count):
-                        before = np.float64(np.float32(scores[ids[i]] + before))
             elif merging:
                 count = by_merges(text, at, stop, model, room, ids, count)
             else:
                 count = by_path(text, at, stop, model, room, ids, count, before, single)
-                far = not single or before < -_FAR
-                if far and _is_fragile(before, stop - at, room.result[0], room.result[1] - before):
-                    doubtful[line] = True
+                doubtful[line] |= _is_doubtful(room, before, stop - at, single)
                 before = room.result[1]
             if model.fuse_words:
                 count = _join_unknown(ids, splits[line], first, count, model.unknown_id)
+            if word < 0:
+                summed, least = count, int(abs(before) / largest) + 1
             at = stop
         splits[line + 1] = count
     return starts.shape[0]
@@ -273,6 +342,7 @@ class WordMemoryTokenizer:
             ids=np.empty(POOL_BYTES, np.int32),
             margins=np.empty(MAX_WORDS, np.float64),
             scores=np.empty(MAX_WORDS, np.float64),
+            safe=np.empty(MAX_WORDS, np.int64),
             used=np.zeros(3, np.int64),
         )
 

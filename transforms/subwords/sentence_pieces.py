@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,9 +18,11 @@ from recordmill.transforms.subwords import piece_file
 from recordmill.transforms.subwords.errors import unusable
 from recordmill.transforms.subwords.library_lines import LibraryTokenizer
 from recordmill.transforms.subwords.piece_file import PieceFile, read_piece_file
+from recordmill.transforms.subwords.preparation import Preparation
 from recordmill.transforms.subwords.quick import QuickTokenizer
 from recordmill.transforms.subwords.quick_pieces import model_of_pieces, prepare_pieces
 from recordmill.transforms.subwords.tokenizer import LineTokenizer, SpecialTokens
+from recordmill.transforms.subwords.word_models import Model
 
 # Releases whose rounding of scores is that of our kernels: see `best_path.py`. With another one, a
 # Unigram is the library's affair: slower, but never other ids than the library's.
@@ -112,12 +114,7 @@ class PieceTokenizer:
         Raises:
           UsageError: the library cannot read the file.
         """
-        processor = SentencePieceProcessor()
-        try:
-            processor.LoadFromSerializedProto(self.data)
-        except RuntimeError as error:
-            raise unusable(self.source, error) from error
-        return processor
+        return _load(self)
 
     def start(self, *, lower_case: bool, allow_special_tokens: bool = False) -> LineTokenizer:
         """See `Tokenizer`."""
@@ -127,7 +124,7 @@ class PieceTokenizer:
             if allow_special_tokens
             else library.encode
         )
-        preparation, model = prepare_pieces(self.file, library), model_of_pieces(self.file)
+        preparation, model = _translate(self)
         rounds = self.kind == "bpe" or sentencepiece.__version__ in KNOWN_ROUNDING
         if preparation is None or model is None or not rounds:
             return lines_of
@@ -160,3 +157,19 @@ class PieceTokenizer:
         """See `Tokenizer`."""
         text: str = self.library().decode(list(ids))
         return text
+
+
+@lru_cache(maxsize=1)
+def _load(tokenizer: PieceTokenizer) -> Any:
+    processor = SentencePieceProcessor()
+    try:
+        processor.LoadFromSerializedProto(tokenizer.data)
+    except RuntimeError as error:
+        raise unusable(tokenizer.source, error) from error
+    return processor
+
+
+@lru_cache(maxsize=1)
+def _translate(tokenizer: PieceTokenizer) -> tuple[Preparation | None, Model | None]:
+    """Returns the parts of a tokenizer for kernels; a job starts its tokenizer more than once."""
+    return prepare_pieces(tokenizer.file, _load(tokenizer)), model_of_pieces(tokenizer.file)

@@ -31,6 +31,7 @@ class Model(NamedTuple):
       fuse: unknown tokens in a row become one.
       fuse_words: also where they are of two words.
       single: scores are added in 32 bits, over the line.
+      largest_score: of a token, without its sign, where `single`.
     """
 
     kind: int
@@ -45,6 +46,7 @@ class Model(NamedTuple):
     fuse: bool
     fuse_words: bool
     single: bool
+    largest_score: float = 0.0
 
 
 class Room(NamedTuple):

@@ -70,6 +70,13 @@ class CausalSpec:
         return self.max_seq_length + self.labels_cross
 
     @property
+    def with_spans(self) -> bool:
+        """Whether segments, positions or answers of rows are used."""
+        if self.form == "seqio":
+            return False
+        return not self.labels_cross or self.use_position_id or self.loss_mask
+
+    @property
     def labels_cross(self) -> bool:
         """Whether the last token of a document has the first of the next as its label."""
         return self.form == "cerebras" and not self.use_segment_ids
@@ -89,6 +96,11 @@ class CausalObjective(RowObjective):
     def row_tokens(self) -> int:
         """The most tokens of a row."""
         return self.causal.row_tokens
+
+    @property
+    def with_spans(self) -> bool:
+        """Whether segments, positions or answers of rows are used."""
+        return self.causal.with_spans
 
     @property
     def fim(self) -> FimSpec:
@@ -163,10 +175,10 @@ def causal_columns(
         values[:, :length] for values in (rows.ids, rows.segments, rows.positions)
     )
     if not spec.labels_cross:
-        labelled &= segments == _following(segments, 0)
+        labelled &= segments == _following(rows.segments, 0, length)
     if spec.loss_mask:
-        labelled &= _following(rows.answers, False)[:, :length]
-    next_tokens = _following(rows.ids, pad_id)[:, :length]
+        labelled &= _following(rows.answers, False, length)
+    next_tokens = _following(rows.ids, pad_id, length)
     labels = np.where(labelled, next_tokens, np.int32(pad_id))
     if spec.form == "maxtext":
         return {
@@ -187,8 +199,10 @@ def causal_columns(
     return made, labelled
 
 
-def _following(values: npt.NDArray[Any], last: int | bool) -> npt.NDArray[Any]:
-    """Returns what follows each position of a row, and `last` behind the last one."""
+def _following(values: npt.NDArray[Any], last: int | bool, length: int) -> npt.NDArray[Any]:
+    """Returns what follows each of the first positions of a row, and `last` behind its end."""
+    if values.shape[1] > length:
+        return values[:, 1 : length + 1]
     moved = np.full_like(values, last)
     moved[:, :-1] = values[:, 1:]
     return moved

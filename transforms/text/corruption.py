@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recordmill.records.arrays import Bools, Int32s, Int64s
+from recordmill.records.codec.heaps import sift_down
 from recordmill.records.codec.jit import kernel
 from recordmill.records.codec.randomness import mix_one, next_unit, start
 from recordmill.records.errors import UsageError
@@ -161,23 +162,6 @@ def _bits(state: np.uint64, counter: int) -> np.uint64:
 
 
 @kernel
-def _sift_down(heap: U64, count: int, value: np.uint64) -> None:
-    """Puts a value in the place of the least one of a heap."""
-    at = 0
-    while True:
-        child = 2 * at + 1
-        if child >= count:
-            break
-        if child + 1 < count and heap[child + 1] < heap[child]:
-            child += 1
-        if heap[child] >= value:
-            break
-        heap[at] = heap[child]
-        at = child
-    heap[at] = value
-
-
-@kernel
 def _mark_cuts(
     state: np.uint64, purpose: int, items: int, parts: int, heap: U64, is_cut: Bools
 ) -> None:
@@ -191,7 +175,7 @@ def _mark_cuts(
         high = _bits(state, 2 * position + purpose) >> np.uint64(_LOW_BITS + 1)
         value = (high << np.uint64(_LOW_BITS)) + np.uint64(position)
         if value > heap[0]:
-            _sift_down(heap, wanted, value)
+            sift_down(heap, wanted, value)
     for i in range(wanted):
         is_cut[np.int64(heap[i] & np.uint64((1 << _LOW_BITS) - 1))] = True
 

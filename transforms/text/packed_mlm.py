@@ -83,6 +83,11 @@ class PackedMlmObjective(RowObjective):
             self.mask.max_predictions_per_seq,
         )
 
+    @property
+    def with_spans(self) -> bool:
+        """Whether segments and positions of rows are used."""
+        return self.use_segment_ids or self.use_position_id
+
     def examples(self, chunks: Chunks, chosen: Int64s, copies: Int64s) -> Iterator[ExampleBatch]:
         """See `Objective`."""
         kinds = self._ids.kinds

@@ -35,7 +35,7 @@ from recordmill.transforms.text.packing import (
 )
 
 CHUNK_ROWS = 32  # a chunk is worth about so many rows
-_BATCH_TOKENS = 1 << 22
+_BATCH_TOKENS = 1 << 18
 _WHOLE_TEXTS = 1 << 40  # tokens of a text that is not cut
 
 
@@ -103,6 +103,11 @@ class RowObjective:
         return -1, -1
 
     @property
+    def with_spans(self) -> bool:
+        """Whether segments, positions and answers of rows are used."""
+        return False
+
+    @property
     def special_ids(self) -> tuple[int, ...]:
         """The ids of padding and of the end of text."""
         return tuple(sorted({self.pad_id} | ({self.end_id} if self.end_id is not None else set())))
@@ -140,7 +145,7 @@ class RowObjective:
         for order in in_order_of_keys(packed.keys, max(1, _BATCH_TOKENS // self.row_tokens)):
             rows = fill_rows(
                 ids, packed, order, width=self.row_tokens, pad_id=self.pad_id,
-                around=self.around, answer_starts=answer_starts,
+                around=self.around, answer_starts=answer_starts, with_spans=self.with_spans,
             )  # fmt: skip
             first_parts = packed.splits[:-1][order]
             kept = kept_columns(chunks, packed.parts.chunks[first_parts], self.row.keep_fields)

@@ -311,7 +311,7 @@ class _RowArrays(NamedTuple):
 @kernel
 def _fill(
     ids: Any, starts: Int64s, lengths: Int64s, answer_starts: Int64s, splits: Int64s,
-    chosen: Int64s, begin_id: int, end_id: int, rows: _RowArrays,
+    chosen: Int64s, begin_id: int, end_id: int, with_spans: bool, rows: _RowArrays,
 ) -> None:  # fmt: skip
     out, segments, positions, row_lengths, answers = rows
     for row in range(chosen.shape[0]):
@@ -322,22 +322,28 @@ def _fill(
             if begin_id >= 0:
                 out[row, at] = begin_id
                 at += 1
-            for j in range(starts[part], starts[part] + lengths[part]):
-                out[row, at] = ids[j]
-                answers[row, at] = j >= answer_starts[part]
-                at += 1
+            # Unsigned indices cannot count from the end, so the compiler copies many at once.
+            to, source = np.uint64(at), np.uint64(starts[part])
+            for i in range(np.uint64(lengths[part])):
+                out[row, to + i] = ids[source + i]
+            if with_spans:
+                for j in range(lengths[part]):
+                    answers[row, at + j] = starts[part] + j >= answer_starts[part]
+            at += lengths[part]
             if end_id >= 0:
                 out[row, at] = end_id
                 at += 1
-            for j in range(first, at):
-                segments[row, j] = part - first_part + 1
-                positions[row, j] = j - first
+            if with_spans:
+                for j in range(first, at):
+                    segments[row, j] = part - first_part + 1
+                    positions[row, j] = j - first
         row_lengths[row] = at
 
 
 def fill_rows(
     ids: npt.NDArray[Any], packed: PackedRows, chosen: Int64s, *, width: int, pad_id: int = 0,
     around: tuple[int, int] = (-1, -1), answer_starts: Int64s | None = None,
+    with_spans: bool = True,
 ) -> FilledRows:  # fmt: skip
     """Copies the tokens of chosen rows.
 
@@ -350,6 +356,7 @@ def fill_rows(
       around: ids before and behind each part, such as [CLS] and [SEP]; -1 for none.
       answer_starts: `[num_parts] int64`, in `ids`: where the prompt of each part ends; None for
         documents without prompts.
+      with_spans: fill `segments`, `positions` and `answers` too; else these are 0.
     """
     size = len(chosen), width
     rows = _RowArrays(
@@ -359,7 +366,17 @@ def fill_rows(
     parts = packed.parts
     if answer_starts is None:
         answer_starts = np.zeros(len(parts), np.int64)
-    _fill(ids, parts.starts, parts.lengths, answer_starts, packed.splits, chosen, *around, rows)
+    _fill(
+        ids,
+        parts.starts,
+        parts.lengths,
+        answer_starts,
+        packed.splits,
+        chosen,
+        *around,
+        with_spans,
+        rows,
+    )
     return FilledRows(*rows)
 
 

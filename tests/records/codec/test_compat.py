@@ -46,3 +46,13 @@ def test_crc32c_of_word() -> None:
         return np.uint32(word) ^ np.uint32(0xFFFFFFFF)
 
     assert crc(np.arange(8, dtype=np.uint8)) == google_crc32c.value(bytes(range(8)))
+
+
+def test_word_at() -> None:
+    @numba.njit
+    def word(data: np.ndarray, at: int) -> np.uint64:
+        return compat.word_at(data, at)
+
+    data = np.arange(1, 20, dtype=np.uint8)
+    data.flags.writeable = False
+    assert int(word(data, 3)) == int.from_bytes(bytes(range(4, 12)), "little")

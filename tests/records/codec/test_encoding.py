@@ -69,7 +69,9 @@ def column_of(dtype: str, rows: Rows, *, width: int | None = None):
 VALUES = {
     "int64": st.one_of(
         st.integers(-(1 << 63), (1 << 63) - 1),
-        st.sampled_from([0, 1, 127, 128, 16_383, 16_384, -1, 1 << 32, (1 << 32) + 1]),
+        st.sampled_from(
+            [0, 1, 127, 128, 16_383, 16_384, (1 << 21) - 1, 1 << 21, -1, 1 << 32, (1 << 32) + 1]
+        ),
     ),
     "float32": st.one_of(
         st.floats(width=32), st.sampled_from([0.0, -0.0, float("nan"), float("inf"), -float("inf")])

@@ -13,6 +13,8 @@ from tokenizers import Tokenizer as LibraryModel
 
 from recordmill.records.errors import UsageError
 from recordmill.transforms.sources.lines import Lines
+from recordmill.transforms.subwords import hugging_face, sentence_pieces
+from recordmill.transforms.subwords.quick import QuickTokenizer
 from recordmill.transforms.subwords.tokenizer import SpecialTokens, Tokenizer
 from recordmill.transforms.text.tokenizer_files import load_tokenizer, read_tokenizer
 
@@ -183,3 +185,24 @@ def test_more_ids_than_16_bits() -> None:
     tokenizer = load_tokenizer(json.dumps(content).encode(), "x")
     assert len(tokenizer) > 70_000
     assert min(ids_of(tokenizer, ["the"])[0]) >= 70_000
+
+
+@pytest.mark.parametrize("name", ["bpe.json", "unigram.json", "unigram.model"])
+def test_the_parts_for_kernels_are_made_once(
+    files: dict[str, bytes], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+    module, parts = hugging_face, "prepare_json"
+    if name.endswith("model"):
+        module, parts = sentence_pieces, "prepare_pieces"
+    make = getattr(module, parts)
+
+    def count(*args: object) -> object:
+        made.append(parts)
+        return make(*args)
+
+    monkeypatch.setattr(module, parts, count)
+    tokenizer = load_tokenizer(files[name], f"once/{name}")
+    assert isinstance(tokenizer.start(lower_case=False), QuickTokenizer)
+    assert isinstance(tokenizer.start(lower_case=True), QuickTokenizer)
+    assert made == [parts]

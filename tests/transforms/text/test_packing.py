@@ -66,6 +66,15 @@ def test_every_token_is_in_one_row(
     ids = np.arange(sum(lengths)).astype(np.int32)
     around = (-1, -1) if overhead == 0 else (-1, 900_000) if overhead == 1 else (800_000, 900_000)
     rows = fill_rows(ids, packed, np.arange(len(packed)), width=capacity, pad_id=-7, around=around)
+    bare = fill_rows(
+        ids, packed, np.arange(len(packed)), width=capacity, pad_id=-7, around=around,
+        with_spans=False,
+    )  # fmt: skip
+    assert bare.ids.tolist() == rows.ids.tolist()
+    assert bare.lengths.tolist() == rows.lengths.tolist()
+    assert not bare.segments.any()
+    assert not bare.positions.any()
+    assert not bare.answers.any()
     real = np.arange(capacity) < rows.lengths[:, None]
     tokens = rows.ids[real]
     assert Counter(tokens[tokens < 800_000].tolist()) == Counter(ids.tolist())
