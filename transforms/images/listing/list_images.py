@@ -28,6 +28,7 @@ from recordmill.transforms.images.listing.severstal import severstal_images
 from recordmill.transforms.images.listing.source_spec import SourceSpec
 from recordmill.transforms.images.listing.tables import table_images
 from recordmill.transforms.images.listing.voc import voc_images
+from recordmill.transforms.images.listing.webdataset import webdataset_images
 from recordmill.transforms.images.listing.yolo import class_names, yolo_images
 from recordmill.transforms.images.references import ImageReference, ListedReject
 
@@ -145,6 +146,7 @@ _LISTERS: dict[str, Callable[[SourceSpec, Listing], Iterator[Listed]]] = {
     "severstal": severstal_images,
     "table": table_images,
     "voc": voc_images,
+    "webdataset": webdataset_images,
     "yolo": yolo_images,
 }
 

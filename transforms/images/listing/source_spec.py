@@ -20,7 +20,7 @@ from recordmill.transforms.sources.kept_fields import KeptField
 
 LAYOUTS = (
     "auto", "coco", "dagm", "fixed", "flat", "folders", "idx", "pairs", "severstal", "table", "voc",
-    "yolo",
+    "webdataset", "yolo",
 )  # fmt: skip
 _PIXEL_BOXES = ("coco", "voc")
 _NEEDS_ANNOTATIONS = ("coco", "severstal", "voc")
@@ -197,7 +197,7 @@ class SourceSpec:
             raise UsageError("--layout=pairs needs --masks, a glob or folder of mask images")
         if self.mask_suffix and not self.masks:
             raise UsageError("--mask_suffix has no meaning without --masks; remove it")
-        if self.masks and self.layout in ("dagm", "severstal", "fixed", "idx"):
+        if self.masks and self.layout in ("dagm", "severstal", "fixed", "idx", "webdataset"):
             raise UsageError(f"--masks has no meaning for --layout={self.layout}; remove it")
         if self.records and self.layout != "fixed":
             raise UsageError(
@@ -248,7 +248,8 @@ class SourceSpec:
             ("--split_from", self.split_from, ("", "folder", "none")),
             ("--split_by", self.split_by, ("", "folder")),
         ):
-            if value and value not in words:
+            in_samples = self.layout == "webdataset" and flag in ("--label_field", "--keep_fields")
+            if value and value not in words and not in_samples:
                 raise UsageError(
                     f"{flag}={value} needs a table of images, and --layout={self.layout} has none"
                 )
