@@ -9,6 +9,7 @@ from __future__ import annotations
 # Command (the last word of it, or "" for all) -> name of the flag -> example.
 EXAMPLES: dict[str, dict[str, str]] = {
     "": {
+        "config": "--config=ds/_meta/config.yaml",
         "map": "--map=cleaning.py:clean",
         "map_errors": "--map_errors=fail",
         "input": "--input='corpus/*.txt'",
