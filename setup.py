@@ -25,6 +25,7 @@ BEAM = [
     "protobuf<6.33; python_version < '3.11'",  # tensorflow-metadata takes no later one there
     "backports.zstd>=1.0,<2",  # Python 3.14 has it as compression.zstd
     "defusedxml>=0.7.1,<0.8",
+    "fastavro>=1.8,<2",  # which Beam has too
     "jinja2>=3.1,<4",
     "matplotlib>=3.9,<4",
     "numba>=0.61,<0.70",
@@ -34,6 +35,7 @@ BEAM = [
     "psutil>=5.9,<8",
     "pyarrow>=15",
     "pycocotools>=2.0.8,<3",
+    "pyyaml>=6,<7",
     "sentencepiece>=0.2.3,<0.3",  # KNOWN_ROUNDING in sentence_pieces.py has those that are fast
     "tokenizers>=0.20,<0.24",
     "tqdm>=4.66,<5",

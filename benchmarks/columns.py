@@ -14,6 +14,7 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
+import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -31,7 +32,7 @@ from recordmill.transforms.sources.query_rows import list_query
 from recordmill.transforms.sources.work_items import list_sources
 from recordmill.transforms.text.tokenization import Vocabulary, WordPieceTokenizer
 
-FORMS = ("jsonl", "parquet", "arrow", "feather", "sqlite", "postgresql")
+FORMS = ("jsonl", "parquet", "arrow", "feather", "avro", "sqlite", "postgresql")
 
 
 def write_forms(folder: Path, size: int) -> int:
@@ -49,6 +50,10 @@ def write_forms(folder: Path, size: int) -> int:
     pq.write_table(table, folder / "a.parquet", compression="zstd")
     with pa.ipc.new_stream(folder / "a.arrow", table.schema) as writer:
         writer.write_table(table, 1000)  # as Hugging Face's datasets do
+    schema = {"type": "record", "name": "row", "fields": [
+        {"name": "id", "type": "long"}, {"name": "text", "type": "string"}]}  # fmt: skip
+    with (folder / "a.avro").open("wb") as out:
+        fastavro.writer(out, schema, table.to_pylist(), codec="deflate")
     options = pa.ipc.IpcWriteOptions(compression="lz4")
     with pa.ipc.new_file(folder / "a.feather", table.schema, options=options) as writer:
         writer.write_table(table)

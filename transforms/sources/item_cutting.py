@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from recordmill.transforms.sources.arrow_rows import cut_arrow
+from recordmill.transforms.sources.avro_rows import cut_avro
 from recordmill.transforms.sources.delimited import RecordScanner, delimiter_of
 from recordmill.transforms.sources.json_values import SNIFFED_BYTES, has_object_lines
 from recordmill.transforms.sources.parquet_rows import cut_parquet
@@ -34,6 +35,9 @@ def _ranges(
         return
     if source.format == "arrow":
         yield from _at(source, *cut_arrow(source, stored_bytes))
+        return
+    if source.format == "avro":
+        yield from _at(source, *cut_avro(source, stored_bytes))
         return
     if not splittable:
         yield source

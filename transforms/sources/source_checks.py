@@ -18,10 +18,11 @@ from recordmill.transforms.storage.unpacking import open_decompressed
 _MOST_LOCAL, _MOST_REMOTE = 1000, 32
 _NAMES = {
     "text": "text", "jsonl": "JSONL", "json": "JSON", "csv": "CSV", "tsv": "TSV",
-    "parquet": "Parquet", "arrow": "Arrow", "sql": "SQL",
+    "parquet": "Parquet", "arrow": "Arrow", "avro": "Avro", "sql": "SQL",
 }  # fmt: skip
 _FORMAT_OF_FORM = {
     "a Parquet file": "parquet", "an Arrow file": "arrow", "an Arrow stream": "arrow",
+    "an Avro file": "avro",
 }  # fmt: skip
 _EXTENSIONS = {"gz": "gzip", "bz2": "bzip2", "xz": "xz", "zst": "Zstandard"}
 

@@ -33,12 +33,12 @@ COMPRESSION_OF_EXTENSION = {".gz": "gz", ".bz2": "bz2", ".xz": "xz", ".zst": "zs
 FORMAT_OF_EXTENSION = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv"}
 # Formats that hold columns, of which those that flags name are read, and about how many bytes of
 # text a stored byte has: columns are compressed, and not all of them are text.
-COLUMNS_RATIO = {"arrow": 1, "parquet": 2}
+COLUMNS_RATIO = {"arrow": 1, "avro": 2, "parquet": 2}
 COLUMN_FORMATS = (*COLUMNS_RATIO, "sql")
 INPUT_FORMATS = ("auto", "text", "jsonl", "json", "csv", "tsv", *COLUMNS_RATIO)
 _COLUMNS_OF_EXTENSION = {
     ".arrow": "arrow", ".arrows": "arrow", ".feather": "arrow", ".ipc": "arrow",
-    ".parquet": "parquet", ".pq": "parquet",
+    ".avro": "avro", ".parquet": "parquet", ".pq": "parquet",
 }  # fmt: skip
 TYPICAL_COMPRESSION_RATIO = 4
 
