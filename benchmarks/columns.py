@@ -11,23 +11,28 @@ import argparse
 import json
 import sys
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
+import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).parent))
 
 from corpus import make_corpus, pydoc_text
+from databases import postgresql_server, sqlite_database
 from timing import best_seconds
 
 from recordmill.pipelines.options import parse_bytes
 from recordmill.transforms.sources.document_spec import WHOLE_TEXT, DocumentSpec
 from recordmill.transforms.sources.documents import read_documents
+from recordmill.transforms.sources.query_rows import list_query
 from recordmill.transforms.sources.work_items import list_sources
 from recordmill.transforms.text.tokenization import Vocabulary, WordPieceTokenizer
 
-FORMS = ("jsonl", "parquet", "arrow", "feather")
+FORMS = ("jsonl", "parquet", "arrow", "feather", "avro", "sqlite", "postgresql")
 
 
 def write_forms(folder: Path, size: int) -> int:
@@ -45,10 +50,27 @@ def write_forms(folder: Path, size: int) -> int:
     pq.write_table(table, folder / "a.parquet", compression="zstd")
     with pa.ipc.new_stream(folder / "a.arrow", table.schema) as writer:
         writer.write_table(table, 1000)  # as Hugging Face's datasets do
+    schema = {"type": "record", "name": "row", "fields": [
+        {"name": "id", "type": "long"}, {"name": "text", "type": "string"}]}  # fmt: skip
+    with (folder / "a.avro").open("wb") as out:
+        fastavro.writer(out, schema, table.to_pylist(), codec="deflate")
     options = pa.ipc.IpcWriteOptions(compression="lz4")
     with pa.ipc.new_file(folder / "a.feather", table.schema, options=options) as writer:
         writer.write_table(table)
     return sum(len(text.encode()) for text in texts)
+
+
+def fill_databases(folder: Path, servers: ExitStack) -> dict[str, str]:
+    """Copies the rows to SQLite and to a PostgreSQL server; returns their URLs."""
+    rows = [(row["id"], row["text"]) for row in map(json.loads, (folder / "a.jsonl").open())]
+    served = {
+        "sqlite": sqlite_database(folder / "a.db"),
+        "postgresql": servers.enter_context(postgresql_server(folder)),
+    }
+    for database in served.values():
+        database.execute("CREATE TABLE docs (id BIGINT PRIMARY KEY, text TEXT)")
+        database.execute("INSERT INTO docs VALUES (?, ?)", rows)
+    return {name: database.url for name, database in served.items()}
 
 
 def main() -> None:
@@ -61,9 +83,10 @@ def main() -> None:
         "lines": DocumentSpec(sentence_splitter="none"),
         "whole": DocumentSpec(sentence_splitter=WHOLE_TEXT),
     }
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, ExitStack() as servers:
         folder = Path(name)
         size = write_forms(folder, parse_bytes("--size", options.size))
+        urls = fill_databases(folder, servers)
         words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *map(chr, range(97, 123))]
         tokenizer = WordPieceTokenizer(
             Vocabulary.from_bytes("\n".join(words).encode(), "made"), lower_case=True
@@ -71,7 +94,10 @@ def main() -> None:
         for kind, spec in specs.items():
             seconds = {}
             for form in FORMS:
-                (source,) = list_sources([f"{folder}/a.{form}"])
+                if form in urls:
+                    source = list_query(urls[form], "SELECT * FROM docs", "id", "text")
+                else:
+                    (source,) = list_sources([f"{folder}/a.{form}"])
 
                 def read(source=source, spec=spec) -> None:  # type: ignore[no-untyped-def]
                     for batch in read_documents(source, spec, groups=False):

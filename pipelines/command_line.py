@@ -20,7 +20,7 @@ from importlib.metadata import version
 
 from recordmill.pipelines.compat import BEAM_WORKER_THREAD
 from recordmill.pipelines.help_pages import COMMANDS, PAGES, main_help, page_help
-from recordmill.records.errors import RunError, UsageError, one_of
+from recordmill.records.errors import RunError, UsageError, hide_passwords, one_of
 
 
 @contextmanager
@@ -213,7 +213,7 @@ def _discard_output() -> None:
 
 def _print_error(error: object) -> None:
     with suppress(OSError):  # the terminal may be closed
-        print(f"recordmill: {_shortened(str(error))}", file=sys.stderr)
+        print(f"recordmill: {_shortened(hide_passwords(str(error)))}", file=sys.stderr)
 
 
 def _shortened(text: str) -> str:

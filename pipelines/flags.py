@@ -73,6 +73,8 @@ class TextInputFlags(InputFlags):
     """Of `add_input_arguments` of text: how documents lie in files."""
 
     input_format: str
+    query: str
+    partition_column: str
     text_field: str
     header: str
     columns: str | None
@@ -189,6 +191,9 @@ class ImageFlags(JobFlags, MapFlags):
     box_units: str
     keep_fields: str
     label_pattern: str
+    record_shape: str
+    record_bytes: int
+    label_offset: int
     category_ids: str
     # Task.
     task: Literal["classification", "detection", "segmentation"]

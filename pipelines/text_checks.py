@@ -202,7 +202,7 @@ def check_ratio(spec: DocumentSpec, *, is_compressed: bool) -> None:
 def _listed(formats: Set[str]) -> str:
     names = {
         "text": "plain text", "jsonl": "JSONL", "json": "JSON", "csv": "CSV", "tsv": "TSV",
-        "parquet": "Parquet", "arrow": "Arrow",
+        "parquet": "Parquet", "arrow": "Arrow", "avro": "Avro", "sql": "a database",
     }  # fmt: skip
     return " and ".join(sorted(names[name] for name in formats))
 

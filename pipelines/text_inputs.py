@@ -7,9 +7,11 @@ import re
 from dataclasses import replace
 from itertools import chain
 
-from recordmill.pipelines.flags import InputFlags, TextFlags
+from recordmill.pipelines.compat import FlagGroup
+from recordmill.pipelines.flags import InputFlags, TextFlags, TextInputFlags
 from recordmill.pipelines.options import input_patterns
 from recordmill.records.errors import UsageError
+from recordmill.transforms.sources.databases import is_database, take_password
 from recordmill.transforms.sources.dataset_folders import expand_folder
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.globs import glob_root
@@ -78,6 +80,67 @@ def split_patterns(options: InputFlags) -> tuple[list[str], list[str]]:
     return patterns, splits
 
 
+def add_bert_arguments(group: FlagGroup) -> None:
+    """Adds the flags of google-research/bert's own command line."""
+    group.add_argument("--input_file", help="BERT's name of --input: a comma list of globs.")
+    group.add_argument(
+        "--output_file",
+        help="BERT's name of --output, with one shard unless another number is asked for.",
+    )
+
+
+def add_query_arguments(group: FlagGroup) -> None:
+    """Adds the flags of databases."""
+    group.add_argument(
+        "--query", default="", metavar="SELECT",
+        help="What is read where --input is a database, sqlite:///FILE or postgresql://…: an "
+        "answer whose rows are documents.",
+    )  # fmt: skip
+    group.add_argument(
+        "--partition_column", default="", metavar="NAME",
+        help="The column of integers of the answer to --query by which workers share its rows, "
+        "such as the primary key.",
+    )  # fmt: skip
+
+
+def check_query(options: TextInputFlags, patterns: list[str], splits: list[str]) -> None:
+    """Checks that a database comes with a query, and alone.
+
+    Args:
+      options: of the job.
+      patterns: of --input, without passwords.
+      splits: of each pattern, "" for none.
+
+    Raises:
+      UsageError: says what belongs together.
+    """
+    database = next(filter(is_database, patterns), "")
+    flags = {"query": options.query, "partition_column": options.partition_column}
+    for name, value in flags.items():
+        if value and not database:
+            raise UsageError(
+                f"--{name} is for databases, and --input {patterns[0]} is none; give "
+                "--input=sqlite:///FILE or --input=postgresql://…, or leave it out"
+            )
+        if database and not value:
+            raise UsageError(
+                f"--input {database} needs --query, a SELECT, and --partition_column, a column of "
+                f"integers of its answer; --{name} is missing"
+            )
+    if database and len(patterns) > 1:
+        raise UsageError(
+            f"--input {database} must be the only input; join tables in --query by UNION ALL"
+        )
+    if database and any(splits):
+        raise UsageError(
+            f"--input {database} cannot name a split; give --split_from, a column of the answer"
+        )
+    if database and options.input_format != "auto":
+        raise UsageError(
+            f"--input_format={options.input_format} has no effect on a database; leave it out"
+        )
+
+
 def split_shares(options: TextFlags, named: list[str]) -> str:
     """Returns --splits with a share for each split, where something else than shares decides.
 
@@ -111,6 +174,8 @@ def split_shares(options: TextFlags, named: list[str]) -> str:
 
 def _parts(pattern: str) -> list[str]:
     """Splits a comma list, but no name of a file or folder that has a comma."""
+    if is_database(pattern):
+        return [take_password(pattern)]
     if files.is_local(pattern) and (os.path.exists(pattern) or _is_below_comma(pattern)):
         return [pattern]
     return [part for part in (part.strip() for part in pattern.split(",")) if part]

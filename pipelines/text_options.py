@@ -26,7 +26,14 @@ from recordmill.pipelines.options import (
 from recordmill.pipelines.presets import add_preset_arguments, with_preset
 from recordmill.pipelines.row_options import add_row_arguments, row_spec
 from recordmill.pipelines.text_checks import check_effects
-from recordmill.pipelines.text_inputs import split_patterns, split_shares, with_bert_flags
+from recordmill.pipelines.text_inputs import (
+    add_bert_arguments,
+    add_query_arguments,
+    check_query,
+    split_patterns,
+    split_shares,
+    with_bert_flags,
+)
 from recordmill.records.text_formats import RECORD_TYPES
 from recordmill.transforms.sources.document_spec import (
     DOCUMENTS,
@@ -63,6 +70,7 @@ def add_input_arguments(parser: argparse.ArgumentParser) -> None:
         help="auto goes by the extension, as .parquet; in .json, objects may be one a line, in "
         "an array, or one alone; .gz, .bz2, .xz and .zst are decompressed in any case.",
     )  # fmt: skip
+    add_query_arguments(group)
     group.add_argument(
         "--text_field",
         default="text",
@@ -128,21 +136,13 @@ def add_text_arguments(parser: argparse.ArgumentParser) -> None:
         "--check_case", action=BooleanFlag, default=True,
         help="Refuse a vocabulary whose capital letters do not fit --do_lower_case.",
     )  # fmt: skip
-    _add_bert_arguments(parser.add_argument_group("names of google-research/bert"))
+    add_bert_arguments(parser.add_argument_group("names of google-research/bert"))
     add_output_arguments(parser)
     task = parser.add_argument_group("task")
     add_preset_arguments(task)
     _add_example_arguments(task)
     _add_masking_arguments(task)
     add_language_arguments(parser.add_argument_group("language models"))
-
-
-def _add_bert_arguments(group: FlagGroup) -> None:
-    group.add_argument("--input_file", help="BERT's name of --input: a comma list of globs.")
-    group.add_argument(
-        "--output_file",
-        help="BERT's name of --output, with one shard unless another number is asked for.",
-    )
 
 
 def _add_example_arguments(task: FlagGroup) -> None:
@@ -262,6 +262,7 @@ class TextRequest:
       vocab_file: the path of the vocabulary.
       check_case: as in --check_case.
       allow_outside: folders beyond those of the globs that links may lead to.
+      query, partition_column: as in the flags, where the input is a database.
     """
 
     job: TextJob
@@ -271,6 +272,8 @@ class TextRequest:
     vocab_file: str
     check_case: bool = True
     allow_outside: tuple[str, ...] = ()
+    query: str = ""
+    partition_column: str = ""
 
 
 def document_spec(
@@ -375,6 +378,7 @@ def text_request(namespace: argparse.Namespace) -> TextRequest:
     options = with_bert_flags(options)
     required(options, "input", "output", "vocab_file")
     patterns, splits = split_patterns(options)
+    check_query(options, patterns, splits)
     options = replace(options, splits=split_shares(options, splits))
     check_effects(options, given)
     functions = map_spec(options, getattr(namespace, "map_functions", ()))
@@ -390,5 +394,5 @@ def text_request(namespace: argparse.Namespace) -> TextRequest:
     )
     return TextRequest(
         job, patterns, splits, options.input_format, options.vocab_file, options.check_case,
-        tuple(options.allow_outside or ()),
+        tuple(options.allow_outside or ()), options.query, options.partition_column,
     )  # fmt: skip

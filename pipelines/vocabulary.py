@@ -69,6 +69,7 @@ class VocabRequest:
       learn: the vocabulary wanted.
       kind: its kind.
       allow_outside: folders beyond those of the globs that links may lead to.
+      query, partition_column: as in the flags, where the input is a database.
 
     Raises:
       UsageError: a value is not valid.
@@ -83,6 +84,8 @@ class VocabRequest:
     learn: LearnSpec | BytePairSpec | UnigramSpec
     kind: Kind = "wordpiece"
     allow_outside: tuple[str, ...] = ()
+    query: str = ""
+    partition_column: str = ""
 
     def __post_init__(self) -> None:
         if not 0 <= self.max_rejected <= 1:

@@ -1,7 +1,11 @@
 """The two errors that a user can cause, each one line that says what to do."""
 
 import difflib
+import re
 from collections.abc import Iterable
+
+_URL_PASSWORD = re.compile(r"(\w+://[^\s/:@]*):[^\s/]*@")
+_PARAMETER = re.compile(r"\b((?:ssl)?password)=[^&\s'\"]*")
 
 
 class UsageError(ValueError):
@@ -17,6 +21,11 @@ class RunError(RuntimeError):
     """
 
     leaves_threads = False
+
+
+def hide_passwords(text: str) -> str:
+    """Returns a text in which stars stand for the passwords of URLs."""
+    return _PARAMETER.sub(r"\1=***", _URL_PASSWORD.sub(r"\1:***@", text))
 
 
 def one_of(name: str, value: str, valid: Iterable[str]) -> str:

@@ -6,6 +6,8 @@ from .dataset.workspace import Workspace as Workspace
 from .elements import Box as Box
 from .elements import Document as Document
 from .elements import Image as Image
+from .examples.read_examples import ReadExamples as ReadExamples
+from .examples.write_examples import WriteExamples as WriteExamples
 from .images.build import BuildImageShards as BuildImageShards
 from .images.channel_statistics import AnalyzeImages as AnalyzeImages
 from .images.job import ImageJob as ImageJob

@@ -63,6 +63,7 @@ NAMES: dict[str, dict[str, list[str]]] = {
             "ObjectiveSpec",
             "MergeTree",
         ],
+        "Existing records": ["ReadExamples", "WriteExamples"],
         "Images": ["BuildImageShards", "AnalyzeImages", "build_images", "ImageJob"],
         "Datasets": ["CommitDataset", "CommitSpec", "SplitSpec", "ShardSpec", "Workspace"],
         "Vocabulary": ["SketchWords", "CountWords"],
@@ -88,8 +89,9 @@ NAMES: dict[str, dict[str, list[str]]] = {
 _INTRODUCTIONS = {
     "recordmill.reader": "Every name is imported from `recordmill.reader`; TensorFlow is loaded by "
     "the first call that needs it.",
-    "recordmill.transforms": "PTransforms whose elements are small descriptions: numbers of work "
-    "items, of run files and of shards. [Pipelines of your own](../guides/own-pipelines.md) shows "
+    "recordmill.transforms": "composites to put between others, such as `WriteExamples`, and "
+    "PTransforms whose elements are small descriptions: numbers of work items, of run files and of "
+    "shards. [Pipelines of your own](../guides/own-pipelines.md) shows "
     "how they go together.",
     "recordmill.pipelines": "What a program of your own needs to plan a job from flags.",
     "recordmill.records": "The contract between writer and trainer. Only "

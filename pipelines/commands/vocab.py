@@ -13,16 +13,15 @@ from recordmill.pipelines.compat import option_actions
 from recordmill.pipelines.engines.choice import choose_engine, parse_arguments
 from recordmill.pipelines.flags import TextInputFlags
 from recordmill.pipelines.options import required
-from recordmill.pipelines.planning.text_planner import check_columns, report_passed_over
+from recordmill.pipelines.planning.text_planner import check_columns, list_input, report_passed_over
 from recordmill.pipelines.text_checks import check_encoding, check_formats, check_ratio
-from recordmill.pipelines.text_inputs import text_patterns
+from recordmill.pipelines.text_inputs import check_query, text_patterns
 from recordmill.pipelines.text_options import add_input_arguments, document_spec
 from recordmill.pipelines.vocabulary import VocabRequest, write_vocabulary
 from recordmill.records.errors import UsageError
 from recordmill.transforms.dataset.writable import check_writable
 from recordmill.transforms.sources.source_checks import check_contents
 from recordmill.transforms.sources.source_list import SourceList
-from recordmill.transforms.sources.work_items import list_sources
 from recordmill.transforms.storage import files
 from recordmill.transforms.text.tokenization import SPECIAL_TOKENS
 from recordmill.transforms.vocabulary.tokenizer_learning import (
@@ -129,9 +128,12 @@ def vocab_request(options: VocabFlags) -> VocabRequest:
     learn = _learn_spec(options, lower_case=lower_case)
     # Words do not depend on where sentences end.
     documents = document_spec(options, "none")
+    patterns = text_patterns(options)
+    check_query(options, patterns, [])
     return VocabRequest(
-        text_patterns(options), options.input_format, options.output, documents,
+        patterns, options.input_format, options.output, documents,
         lower_case, options.max_rejected, learn, options.kind, tuple(options.allow_outside or ()),
+        options.query, options.partition_column,
     )  # fmt: skip
 
 
@@ -178,10 +180,7 @@ def main(arguments: list[str]) -> int:
     began = time.monotonic()
     # The input comes first: where it is wrong, no folder is made for the output.
     passed_over: list[str] = []
-    listed = list_sources(
-        request.patterns, input_format=request.input_format, allow_outside=request.allow_outside,
-        pass_over=passed_over.append,
-    )  # fmt: skip
+    listed = list_input(request, request.documents, pass_over=passed_over.append)
     with closing(SourceList(listed)) as sources:
         report_passed_over(passed_over)
         check_formats(request.documents, sources.formats, num_splits=1)

@@ -6,10 +6,10 @@ import operator
 import sys
 import textwrap
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import apache_beam as beam
 from apache_beam.io.filesystem import BeamIOError
@@ -29,12 +29,14 @@ from recordmill.transforms.dataset.labels import LABELS_PATH
 from recordmill.transforms.dataset.shard_counts import count_shards
 from recordmill.transforms.dataset.writable import reason
 from recordmill.transforms.shuffle.merge_tree import MAX_FAN_IN, MergeTree, choose_merge_tree
+from recordmill.transforms.sources.databases import is_database
 from recordmill.transforms.sources.delimited_records import read_first_row
 from recordmill.transforms.sources.document_spec import DocumentSpec
 from recordmill.transforms.sources.item_cutting import cut_work_items
+from recordmill.transforms.sources.query_rows import list_query
 from recordmill.transforms.sources.source_checks import check_contents
 from recordmill.transforms.sources.source_list import SourceList
-from recordmill.transforms.sources.work_items import list_sources
+from recordmill.transforms.sources.work_items import SourceRange, list_sources
 from recordmill.transforms.sources.work_plan import write_work_items
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.globs import matches_output
@@ -137,6 +139,57 @@ def check_columns(
                 )
 
 
+class InputRequest(Protocol):
+    """What flags say of the location of text."""
+
+    @property
+    def patterns(self) -> list[str]:
+        """Globs, or the URL of a database."""
+
+    @property
+    def input_format(self) -> str:
+        """As in the flag."""
+
+    @property
+    def allow_outside(self) -> tuple[str, ...]:
+        """As in the flag."""
+
+    @property
+    def query(self) -> str:
+        """As in the flag."""
+
+    @property
+    def partition_column(self) -> str:
+        """As in the flag."""
+
+
+def list_input(
+    request: InputRequest,
+    spec: DocumentSpec,
+    *,
+    splits: Sequence[str] = (),
+    pass_over: Callable[[str], object],
+) -> Iterator[SourceRange]:
+    """Yields the files of an input, or the answer to its query.
+
+    Args:
+      request: says where they are.
+      spec: how documents lie in it.
+      splits, pass_over: see `list_sources`.
+
+    Raises:
+      UsageError: there are none, or the database cannot be used.
+    """
+    if request.query:
+        url, column = request.patterns[0], request.partition_column
+        yield list_query(url, request.query, column, spec.text_field)
+        return
+    yield from list_sources(
+        request.patterns, input_format=request.input_format, splits=splits,
+        allow_outside=request.allow_outside, pass_over=pass_over,
+    )  # fmt: skip
+
+
 def report_passed_over(paths: Sequence[str]) -> None:
     """Prints how many files of the input are passed over, because they are no regular files."""
     if paths:
@@ -183,7 +236,7 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
         patterns, spec = request.patterns, job.documents
         output = job.workspace.output
         for pattern in patterns:
-            if matches_output(pattern, output):
+            if not is_database(pattern) and matches_output(pattern, output):
                 raise UsageError(
                     f"--input {pattern} also matches what is written to --output {output}; "
                     "choose an output outside of the input"
@@ -191,13 +244,7 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
         passed_over: list[str] = []
         with closing(
             SourceList(
-                list_sources(
-                    patterns,
-                    input_format=request.input_format,
-                    splits=request.splits,
-                    allow_outside=request.allow_outside,
-                    pass_over=passed_over.append,
-                )
+                list_input(request, spec, splits=request.splits, pass_over=passed_over.append)
             )
         ) as sources:
             report_passed_over(passed_over)
@@ -254,7 +301,11 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
 
     def config(self) -> dict[str, list[str]]:
         """Returns where the input was."""
-        return {"input": self._request.patterns}
+        request = self._request
+        config = {"input": request.patterns}
+        if request.query:
+            config |= {"query": [request.query], "partition_column": [request.partition_column]}
+        return config
 
     def describe(self) -> str:
         """Returns the description of the dataset."""

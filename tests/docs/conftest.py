@@ -12,6 +12,8 @@ import pyarrow as pa
 import pytest
 from PIL import Image
 
+from ..databases import sqlite_database
+
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "docs" / "generate"), str(Path(__file__).parent)]
 
@@ -64,6 +66,9 @@ def make_inputs(folder: Path, corpus: Path, vocab_file: str) -> None:
     for name in ("reviews.csv", "pairs.csv"):
         (folder / name).write_text("\n".join(["id,label,text,hypothesis", *rows]) + "\n")
     _save_dataset(folder / "saved_dataset", rows)
+    database = sqlite_database(folder / "docs.db")
+    database.execute("CREATE TABLE docs (id INTEGER PRIMARY KEY, text TEXT)")
+    database.execute("INSERT INTO docs VALUES (?, ?)", list(enumerate(rows)))
     for number in range(6):
         for seed, name in enumerate(CLASSES):
             _picture(folder / "photos" / name / f"{number}.jpg", 2 * number + seed)

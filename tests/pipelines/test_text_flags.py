@@ -16,6 +16,7 @@ from recordmill.pipelines.command_line import main
 from recordmill.pipelines.commands.text import make_parser
 
 from ..conftest import SharedFolder, bert_text, make_documents, make_vocabulary
+from ..databases import sqlite_database
 from ..transforms.subwords import trained
 
 MLM = "--task=mlm"
@@ -32,6 +33,8 @@ TEXT = "--input={folder}/corpus.txt"
 JSONL = "--input={folder}/corpus.jsonl"
 CSV = "--input={folder}/corpus.csv"
 PIPES = "--input={folder}/pipes.csv"
+DOCS = ("--input=sqlite:///{folder}/docs.db", "--query=SELECT * FROM docs")
+ID = "--partition_column=id"
 LINKED = "--input={folder}/linked/*.txt"
 INVALID = "--input={folder}/invalid.txt"
 
@@ -76,7 +79,20 @@ ROWS = (
         refused=((("--output={folder}/ds",), "--output_file is BERT's name of --output"),),
         outcome="bert",
     ),
-    Row("--input_format=text", (MLM, JSONL)),
+    Row("--input_format=text", (MLM, JSONL), (((*DOCS, ID), "--input_format=text has no effect"),)),
+    Row(
+        "--query=SELECT id, other AS text FROM docs",
+        (MLM, *DOCS, ID),
+        (((MLM, TEXT), "--query is for databases, and --input"),),
+    ),
+    Row(
+        "--partition_column=turned",
+        (MLM, *DOCS, ID),
+        (
+            ((MLM, TEXT), "--partition_column is for databases, and --input"),
+            ((MLM, DOCS[0]), "--query is missing"),
+        ),
+    ),
     Row(
         "--documents=line",
         ("--task=bert",),
@@ -423,6 +439,10 @@ def folder(shared_folder: SharedFolder) -> Path:
                 row = {"text": line, "other": lines[-i], "label": "ab"[i % 2], "set": "cde"[i % 3]}
                 handle.write(json.dumps(row) + "\n")
         (folder / "labels.txt").write_text("b\na\n")
+        database = sqlite_database(folder / "docs.db")
+        database.execute("CREATE TABLE docs (id INT, turned INT, text TEXT, other TEXT)")
+        found = [(i, -i, line, lines[-i]) for i, line in enumerate(lines)]
+        database.execute("INSERT INTO docs VALUES (?, ?, ?, ?)", found)
         rows = "".join(f'{i % 9},"{line}"\n' for i, line in enumerate(lines))
         (folder / "corpus.csv").write_text(f"book,text\n{rows}", encoding="utf-8")
         rows = "".join(f"{i}|x;{line}\n" for i, line in enumerate(lines))

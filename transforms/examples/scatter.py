@@ -38,7 +38,7 @@ from recordmill.transforms.examples.record_writer import RunWriter
 from recordmill.transforms.examples.run_records import KeyedRecords
 from recordmill.transforms.examples.schema_survey import SchemaSurvey
 from recordmill.transforms.sources.changes import reading
-from recordmill.transforms.sources.work_plan import read_work_item
+from recordmill.transforms.sources.work_plan import read_ranges
 
 ORDER_PURPOSE, WEIGHT_PURPOSE = "records", "weights"
 _SPOOL_BYTES = 1 << 22
@@ -91,7 +91,7 @@ class RecordScatterer:
         done = job.read_result(number)
         if done is not None and self._is_whole(number, done):
             return done
-        sources = read_work_item(workspace.inputs_folder, number, RecordFileRange)
+        sources = read_ranges(workspace.inputs_folder, number, RecordFileRange)
         writer = RunWriter(
             partial(_run_path, job.run_path(0, number)), len(self._shares), workspace.token,
             self._limits.run_bytes, job.deduplicate,

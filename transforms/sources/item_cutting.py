@@ -11,9 +11,11 @@ from dataclasses import replace
 import numpy as np
 
 from recordmill.transforms.sources.arrow_rows import cut_arrow
+from recordmill.transforms.sources.avro_rows import cut_avro
 from recordmill.transforms.sources.delimited import RecordScanner, delimiter_of
 from recordmill.transforms.sources.json_values import SNIFFED_BYTES, has_object_lines
 from recordmill.transforms.sources.parquet_rows import cut_parquet
+from recordmill.transforms.sources.query_rows import cut_query
 from recordmill.transforms.sources.work_items import COLUMNS_RATIO, SourceRange
 from recordmill.transforms.storage import files
 
@@ -24,12 +26,18 @@ def _ranges(
     if source.compression or source.text_bytes <= target_bytes * 3 // 2:
         yield source
         return
+    if source.format == "sql":
+        yield from cut_query(source, target_bytes)
+        return
     stored_bytes = target_bytes // COLUMNS_RATIO.get(source.format, 1)
     if source.format == "parquet":
         yield from _at(source, cut_parquet(source, stored_bytes))
         return
     if source.format == "arrow":
         yield from _at(source, *cut_arrow(source, stored_bytes))
+        return
+    if source.format == "avro":
+        yield from _at(source, *cut_avro(source, stored_bytes))
         return
     if not splittable:
         yield source

@@ -18,10 +18,11 @@ from recordmill.transforms.storage.unpacking import open_decompressed
 _MOST_LOCAL, _MOST_REMOTE = 1000, 32
 _NAMES = {
     "text": "text", "jsonl": "JSONL", "json": "JSON", "csv": "CSV", "tsv": "TSV",
-    "parquet": "Parquet", "arrow": "Arrow",
+    "parquet": "Parquet", "arrow": "Arrow", "avro": "Avro", "sql": "SQL",
 }  # fmt: skip
 _FORMAT_OF_FORM = {
     "a Parquet file": "parquet", "an Arrow file": "arrow", "an Arrow stream": "arrow",
+    "an Avro file": "avro",
 }  # fmt: skip
 _EXTENSIONS = {"gz": "gzip", "bz2": "bzip2", "xz": "xz", "zst": "Zstandard"}
 
@@ -41,7 +42,7 @@ def check_contents(sources: Iterable[SourceRange], spec: DocumentSpec) -> None:
     """
     looked_at = 0
     for source in sources:
-        if not source.size:
+        if not source.size or source.query:
             continue
         looked_at += 1
         if looked_at > (_MOST_LOCAL if files.is_local(source.path) else _MOST_REMOTE):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import astuple
 from typing import Any
 
 from recordmill.records.errors import UsageError
-from recordmill.transforms.sources.work_items import SourceRange
+from recordmill.transforms.sources.work_items import QueryRange, SourceRange
 from recordmill.transforms.storage.external_sort import Spool
 
 _MOST_LISTED_SOURCES = 1000
@@ -45,7 +46,9 @@ class SourceList:
         name, kind, size = source.name, source.format, source.size
         try:
             for_split = f"\t{source.split}" if source.split else ""
-            self._digest.update(f"{name}\t{kind}\t{size}{for_split}\n".encode())
+            answer = f"\t{astuple(source.query)}" if source.query else ""
+            what = answer or f"\t{size}{for_split}"
+            self._digest.update(f"{name}\t{kind}{what}\n".encode())
         except UnicodeEncodeError as error:
             shown = name.encode("utf-8", "backslashreplace").decode()
             raise UsageError(f"--input: the name of {shown} must be UTF-8; rename it") from error
@@ -62,14 +65,14 @@ class SourceList:
             self._names[name] = size
         return (
             source.path, name, kind, source.compression, size, source.modified_ns, source.split,
-            source.outside,
+            source.outside, astuple(source.query) if source.query else None,
         )  # fmt: skip
 
     def __iter__(self) -> Iterator[SourceRange]:
-        for path, name, kind, compression, size, modified_ns, split, outside in self._rows:
+        for path, name, kind, compression, size, modified_ns, split, outside, query in self._rows:
             yield SourceRange(
                 path, name, kind, compression, size, modified_ns=modified_ns, split=split,
-                outside=outside,
+                outside=outside, query=QueryRange(*query) if query else None,
             )  # fmt: skip
 
     def summary(self) -> dict[str, Any]:

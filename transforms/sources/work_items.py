@@ -33,14 +33,32 @@ COMPRESSION_OF_EXTENSION = {".gz": "gz", ".bz2": "bz2", ".xz": "xz", ".zst": "zs
 FORMAT_OF_EXTENSION = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv"}
 # Formats that hold columns, of which those that flags name are read, and about how many bytes of
 # text a stored byte has: columns are compressed, and not all of them are text.
-COLUMNS_RATIO = {"arrow": 1, "parquet": 2}
-COLUMN_FORMATS = tuple(COLUMNS_RATIO)
-INPUT_FORMATS = ("auto", "text", "jsonl", "json", "csv", "tsv", *COLUMN_FORMATS)
+COLUMNS_RATIO = {"arrow": 1, "avro": 2, "parquet": 2}
+COLUMN_FORMATS = (*COLUMNS_RATIO, "sql")
+INPUT_FORMATS = ("auto", "text", "jsonl", "json", "csv", "tsv", *COLUMNS_RATIO)
 _COLUMNS_OF_EXTENSION = {
     ".arrow": "arrow", ".arrows": "arrow", ".feather": "arrow", ".ipc": "arrow",
-    ".parquet": "parquet", ".pq": "parquet",
+    ".avro": "avro", ".parquet": "parquet", ".pq": "parquet",
 }  # fmt: skip
 TYPICAL_COMPRESSION_RATIO = 4
+
+
+@dataclass(frozen=True, slots=True)
+class QueryRange:
+    """Rows of the answer to a query.
+
+    Attributes:
+      statement: a SELECT.
+      column: of integers, in order of which rows are read.
+      low, high: the least and the greatest of them in the range.
+      rows: how many rows there were when the input was listed.
+    """
+
+    statement: str
+    column: str
+    low: int
+    high: int
+    rows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +77,7 @@ class SourceRange:
       first_row: of columns, the number in the file of the first row that begins in the range.
       modified_ns: when the file was last changed; 0 where that is unknown.
       split: that its documents are for; "" where each document's is chosen.
+      query: of a database, whose URL is the path: the rows of this range.
       outside: where a link outside of the input leads, which is rejected; "" for others.
     """
 
@@ -73,6 +92,7 @@ class SourceRange:
     split: str = ""
     outside: str = ""
     first_row: int = 0
+    query: QueryRange | None = None
 
     @property
     def text_bytes(self) -> int:

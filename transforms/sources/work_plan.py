@@ -42,9 +42,16 @@ def write_work_items(work: str, items: Iterable[Sequence[SourceRange]]) -> int:
     return count
 
 
-def read_work_item(
-    work: str, number: int, kind: type[SourceRangeT] = SourceRange
-) -> list[SourceRangeT]:
+def read_work_item(work: str, number: int) -> list[SourceRange]:
+    """Returns the input ranges of one work item.
+
+    Raises:
+      DamagedStateError: they are missing or damaged.
+    """
+    return read_ranges(work, number, SourceRange)
+
+
+def read_ranges(work: str, number: int, kind: type[SourceRangeT]) -> list[SourceRangeT]:
     """Returns the input ranges of one work item.
 
     Args:

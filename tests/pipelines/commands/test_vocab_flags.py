@@ -15,11 +15,15 @@ import pytest
 from recordmill.pipelines.command_line import main
 from recordmill.pipelines.commands.vocab import make_parser
 
+from ...databases import sqlite_database
+
 TEXT = "--input={folder}/in.txt"
 CSV = "--input={folder}/in.csv"
 JSONL = "--input={folder}/in.jsonl"
 QUOTED = "--input={folder}/quoted.tsv"
 INVALID = "--input={folder}/invalid.txt"
+DOCS = ("--input=sqlite:///{folder}/docs.db", "--query=SELECT * FROM docs")
+ID = "--partition_column=id"
 LINKED = "--input={folder}/linked/*.txt"
 DENSE = "--input={folder}/dense.txt.gz"
 REJECTS = "--max_rejected=0.9"
@@ -44,7 +48,17 @@ class Case:
 
 CASES = (
     Case("--input={folder}/quoted.tsv"),
-    Case("--input_format=text", (JSONL,)),
+    Case("--input_format=text", (JSONL,), (((*DOCS, ID), "--input_format=text has no effect"),)),
+    Case(
+        "--query=SELECT id, other AS text FROM docs",
+        (*DOCS, ID),
+        (((TEXT,), "--query is for databases, and --input"),),
+    ),
+    Case(
+        "--partition_column=other",
+        (*DOCS, ID),
+        (((TEXT,), "--partition_column is for databases, and --input"),),
+    ),
     Case(
         "--text_field=other",
         (JSONL,),
@@ -127,6 +141,10 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "in.txt").write_text("\n".join(lines), encoding="utf-8")
     rows = [{"text": line, "other": f"quite different {i}"} for i, line in enumerate(lines)]
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    database = sqlite_database(tmp_path / "docs.db")
+    database.execute("CREATE TABLE docs (id INT, text TEXT, other TEXT)")
+    found = [(i, row["text"], row["other"]) for i, row in enumerate(rows)]
+    database.execute("INSERT INTO docs VALUES (?, ?, ?)", found)
     table = "book,text\n" + "".join(f"b{i};x,{line}\n" for i, line in enumerate(lines))
     (tmp_path / "in.csv").write_text(table)
     (tmp_path / "quoted.tsv").write_text("text\n" + '"the water of people"\n' * 5)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -48,6 +49,35 @@ def arrow_stream(path: Path, table: pa.Table, part_rows: int) -> None:
         writer.write_table(table, part_rows)
 
 
+def avro(path: Path, table: pa.Table, part_rows: int, codec: str = "null") -> None:
+    """Writes Avro, without what has no type there; each block has about so many rows."""
+    schema = {"type": "record", "name": "row", "fields": _avro_fields(table.schema, "row")}
+    rows = table.to_pylist()
+    with path.open("wb") as handle:
+        writer = fastavro.write.Writer(handle, fastavro.parse_schema(schema), codec)
+        for number, row in enumerate(rows):
+            if number and number % part_rows == 0:
+                writer.dump()
+            writer.write(row)
+        writer.flush()
+
+
+def _avro_fields(fields: Any, path: str) -> list[dict[str, Any]]:
+    return [
+        {"name": field.name, "type": ["null", _avro_type(field.type, f"{path}_{field.name}")]}
+        for field in fields
+    ]
+
+
+def _avro_type(kind: pa.DataType, path: str) -> Any:
+    if pa.types.is_struct(kind):
+        return {"type": "record", "name": path, "fields": _avro_fields(list(kind), path)}
+    if pa.types.is_list(kind):
+        return {"type": "array", "items": _avro_type(kind.value_type, path)}
+    types = {pa.int64(): "long", pa.float64(): "double", pa.binary(): "bytes"}
+    return types.get(kind, "string")
+
+
 # Name of a form -> its extension, and what writes it in parts of so many rows.
 FORMS: dict[str, tuple[str, Callable[[Path, pa.Table, int], None]]] = {
     "parquet": (".parquet", parquet),
@@ -55,6 +85,9 @@ FORMS: dict[str, tuple[str, Callable[[Path, pa.Table, int], None]]] = {
     "lz4": (".feather", lambda *given: arrow_file(*given, "lz4")),
     "zstd": (".feather", lambda *given: arrow_file(*given, "zstd")),
     "stream": (".arrow", arrow_stream),
+    "avro": (".avro", avro),
+    "deflate": (".avro", lambda *given: avro(*given, "deflate")),
+    "zstandard": (".avro", lambda *given: avro(*given, "zstandard")),
 }
 
 

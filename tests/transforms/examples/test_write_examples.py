@@ -1,0 +1,172 @@
+"""`WriteExamples` and `ReadExamples` in pipelines of users' own."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from recordmill.pipelines.command_line import main
+from recordmill.records.errors import UsageError
+from recordmill.records.manifest import Manifest
+from recordmill.transforms import WriteExamples
+from recordmill.transforms.examples.elements import encode_elements
+from recordmill.transforms.examples.pipeline_run import begin_run
+from recordmill.transforms.examples.schema_survey import parse_features
+
+from .record_files import example, unframed
+
+
+def rows(count: int) -> list[dict[str, Any]]:
+    return [
+        {"id": i, "text": f"row {i}", "weights": np.ones(i % 3), "ids": [i, i + 1]}
+        for i in range(count)
+    ]
+
+
+def row_id(element: Any) -> int:
+    return int(element["id"])
+
+
+def shards(output: Path) -> dict[str, bytes]:
+    found = sorted(output.glob("*/*.tfrecords"))
+    return {str(path.relative_to(output)): path.read_bytes() for path in found}
+
+
+def records(output: Path) -> list[bytes]:
+    return [record for data in shards(output).values() for record in unframed(data)]
+
+
+def write(
+    output: Path, elements: list[Any], *, bundles: int = 1, workers: int = 1, **options: Any
+) -> dict[str, bytes]:
+    """Runs a pipeline in which the elements are in so many bundles."""
+    flags: dict[str, Any] = {"direct_num_workers": workers}
+    if workers > 1:
+        flags["direct_running_mode"] = "multi_processing"
+    with beam.Pipeline(runner="FnApiRunner", options=PipelineOptions(**flags)) as pipeline:
+        parts = [elements[i::bundles] for i in range(bundles)]
+        made = (
+            pipeline
+            | "Parts" >> beam.Create(parts)
+            | "Spread" >> beam.Reshuffle()
+            | "Elements" >> beam.FlatMap(lambda part: part)
+        )
+        _ = made | "Write" >> WriteExamples(str(output), **options)
+    return shards(output)
+
+
+def test_any_bundles_and_any_order_give_the_same_shards(tmp_path: Path) -> None:
+    options = {"num_shards": 3, "splits": {"train": 0.8, "test": 0.2}}
+    elements: list[Any] = [*rows(300), *(example(id=i, other=1.5) for i in range(50))]
+    first = write(tmp_path / "a", elements, **options)
+    assert len(first) >= 4
+    assert write(tmp_path / "b", elements[::-1], bundles=7, run_bytes=2000, **options) == first
+    assert write(tmp_path / "c", elements, bundles=4, workers=2, **options) == first
+    counts = Manifest.from_bytes((tmp_path / "a/_meta/manifest.json").read_bytes()).counts
+    assert (counts["records_read"], counts["examples"]) == (350, 350)
+    assert not (tmp_path / "a/_tmp").exists()
+    for name in "abc":
+        assert main(["verify", str(tmp_path / name)]) == 0
+    ids = {parse_features(record) is not None for record in records(tmp_path / "a")}
+    assert ids == {True}
+
+
+def test_bytes_are_written_as_they_are(tmp_path: Path) -> None:
+    elements = [bytes([i % 7]) * (i % 50) for i in range(200)]
+    write(tmp_path / "ds", elements, num_shards=2, bundles=3)
+    assert Counter(records(tmp_path / "ds")) == Counter(elements)
+    assert main(["verify", str(tmp_path / "ds")]) == 0
+
+
+def test_a_key_decides_position_and_split(tmp_path: Path) -> None:
+    options = {"num_shards": 2, "key": row_id, "splits": {"train": 0.5, "test": 0.5}}
+    first = write(tmp_path / "a", rows(100), **options)
+    changed = [{**row, "text": "all the same"} for row in rows(100)]
+    second = write(tmp_path / "b", changed, **options)
+    order = [[r.split(b"ids")[0] for r in unframed(data)] for data in first.values()]
+    assert [len(part) for part in order] == [len(unframed(data)) for data in second.values()]
+    other = write(tmp_path / "c", rows(100), **(options | {"key": None}))
+    assert other != first
+
+
+def test_deduplicate_across_bundles(tmp_path: Path) -> None:
+    elements = [example(id=i % 30) for i in range(300)]
+    one = write(tmp_path / "a", elements, deduplicate=True, num_shards=2)
+    assert write(tmp_path / "b", elements, deduplicate=True, num_shards=2, bundles=9) == one
+    assert len(records(tmp_path / "a")) == 30
+    counts = json.loads((tmp_path / "b/_meta/manifest.json").read_bytes())["counts"]
+    assert counts["dropped"] == {"duplicate": 270}
+
+
+def test_run_files_of_repeated_bundles_are_not_listed(tmp_path: Path) -> None:
+    elements = rows(100)
+    first = write(tmp_path / "a", elements, num_shards=2)
+    options = PipelineOptions(direct_num_workers=1, direct_runner_bundle_repeat=2)
+    with beam.Pipeline(runner="FnApiRunner", options=options) as pipeline:
+        _ = pipeline | beam.Create(elements) | WriteExamples(str(tmp_path / "b"), num_shards=2)
+    assert shards(tmp_path / "b") == first
+    assert not (tmp_path / "b/_tmp").exists()
+
+
+def test_a_dataset_is_replaced_only_when_asked_for(tmp_path: Path) -> None:
+    write(tmp_path / "ds", rows(20))
+    before = shards(tmp_path / "ds")
+    with pytest.raises(UsageError, match="holds a dataset"):
+        WriteExamples(str(tmp_path / "ds"))
+    after = write(tmp_path / "ds", rows(30), overwrite=True)
+    assert after != before
+    assert len(records(tmp_path / "ds")) == 30
+    assert main(["verify", str(tmp_path / "ds")]) == 0
+
+
+def test_what_a_killed_pipeline_left_is_replaced(tmp_path: Path) -> None:
+    job = WriteExamples(str(tmp_path / "ds"))._job
+    begin_run(job)
+    begin_run(job)  # as an engine that repeats it
+    (tmp_path / "ds/_tmp/runs-0").mkdir()
+    (tmp_path / "ds/_tmp/runs-0/bundle-0.bin").write_bytes(b"half of it")
+    assert len(write(tmp_path / "ds", rows(20))) == 1
+    assert len(records(tmp_path / "ds")) == 20
+    assert not (tmp_path / "ds/_tmp").exists()
+
+
+def test_an_unfinished_run_of_a_command_is_not_thrown_away(tmp_path: Path) -> None:
+    (tmp_path / "ds/_tmp").mkdir(parents=True)
+    (tmp_path / "ds/_tmp/plan.json").write_text('{"fingerprint": "x"}')
+    with pytest.raises(UsageError, match="an unfinished run of a command"):
+        WriteExamples(str(tmp_path / "ds"))
+
+
+@pytest.mark.parametrize(
+    ("element", "message"),
+    [(7, "takes bytes or dicts"), ({"a": object()}, "a"), ({"": 1}, "name must be printable"),
+     ({"a": ["x", 1]}, "values of one type")],
+)  # fmt: skip
+def test_elements_that_no_record_can_hold(element: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        encode_elements([element])
+
+
+def test_dicts_become_examples_as_protobuf_writes_them() -> None:
+    given: list[tuple[dict[str, Any], bytes]] = [
+        ({"b": 1, "a": "x"}, example(a="x", b=1)),
+        ({"a": True}, example(a=1)),
+        ({"a": np.array([[1, 2], [3, 4]])}, example(a=[1, 2, 3, 4])),
+        ({"a": [0.5, 1]}, example(a=[0.5, 1.0])),
+        ({"a": np.array(["x", "yz"])}, example(a=["x", "yz"])),
+        ({"a": None, "b": -5}, example(b=-5)),
+        ({"a": b"\xff"}, example(a=b"\xff")),
+        ({}, b""),
+    ]
+    found: dict[int, bytes] = {}
+    for data, offsets, positions in encode_elements([element for element, _ in given]):
+        for at, position in enumerate(positions):
+            found[position] = data[offsets[at] + 12 : offsets[at + 1] - 4].tobytes()
+    assert [found[i] for i in range(len(given))] == [expected for _, expected in given]

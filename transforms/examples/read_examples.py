@@ -1,0 +1,102 @@
+"""`ReadExamples`: existing TFRecords as a PCollection, read as `recordmill examples` reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import apache_beam as beam
+
+from recordmill.records.codec.framing import FOOTER_BYTES, HEADER_BYTES
+from recordmill.records.errors import RunError
+from recordmill.records.typed_json import convert
+from recordmill.transforms.dataset import counters
+from recordmill.transforms.dataset.rejects import REASONS, Reject
+from recordmill.transforms.examples.record_items import cut_record_items, record_files
+from recordmill.transforms.examples.record_source import RecordFileRange, read_records
+from recordmill.transforms.sources.work_items import list_sources
+
+_RANGE_BYTES = 1 << 25
+
+
+def list_ranges(patterns: Sequence[str], range_bytes: int) -> Iterator[dict[str, Any]]:
+    """Yields the parts of files to read, as JSON."""
+    sources = list(list_sources(list(patterns), input_format="tfrecord"))
+    total = sum(source.size for source in sources)
+    for item in cut_record_items(record_files(sources, total), range_bytes):
+        yield from map(asdict, item)
+
+
+class _ListFilesDoFn(beam.DoFn):
+    def __init__(self, patterns: tuple[str, ...], range_bytes: int) -> None:
+        self._patterns = patterns
+        self._range_bytes = range_bytes
+
+    def process(self, impulse: bytes) -> Iterator[dict[str, Any]]:
+        del impulse
+        yield from list_ranges(self._patterns, self._range_bytes)
+
+
+class _ReadRecordsDoFn(beam.DoFn):
+    def __init__(self, *, skip_damaged: bool) -> None:
+        self._skip_damaged = skip_damaged
+
+    def process(self, content: dict[str, Any]) -> Iterator[bytes]:
+        source = convert(content, RecordFileRange)
+        for batch in read_records(source):
+            data = batch.data.data
+            begins, ends = batch.begins + HEADER_BYTES, batch.ends - FOOTER_BYTES
+            for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+                yield bytes(data[begin:end])
+            counters.count("records_read", len(begins))
+            for reject in batch.rejects:
+                self._reject(source, reject)
+
+    def _reject(self, source: RecordFileRange, reject: Reject) -> None:
+        if not self._skip_damaged:
+            raise RunError(
+                f"{source.path} at byte {reject.position}: {REASONS[reject.reason]} "
+                f"({reject.detail}); copy the file again, or skip_damaged=True"
+            )
+        counters.count_rejects({reject.reason: 1})
+
+
+class ReadExamples(beam.PTransform[beam.pvalue.PBegin, beam.PCollection[bytes]]):
+    """TFRecord files of any tool, plain, GZIP or ZLIB -> their records, as serialized bytes.
+
+    Large plain files are cut, and read by several workers. Both checksums of each record are
+    checked. Memory: a block of 8 MB, or a record that is larger.
+    """
+
+    def __init__(
+        self,
+        *patterns: str,
+        skip_damaged: bool = False,
+        range_bytes: int = _RANGE_BYTES,
+    ) -> None:
+        """Files are listed when the pipeline runs.
+
+        Args:
+          patterns: globs, local or gs://….
+          skip_damaged: count what is damaged (`rejected_broken_record`, `rejected_broken_file`)
+            instead of failing.
+          range_bytes: of a large file that is read at once.
+        """
+        super().__init__()
+        self._patterns = patterns
+        self._range_bytes = range_bytes
+        self._skip_damaged = skip_damaged
+
+    def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection[bytes]:
+        """Lists files, and reads their parts."""
+        return (
+            begin
+            | "Impulse" >> beam.Impulse()
+            | "ListFiles" >> beam.ParDo(_ListFilesDoFn(self._patterns, self._range_bytes))
+            | "SpreadRanges" >> beam.Reshuffle()
+            | "ReadRecords"
+            >> beam.ParDo(_ReadRecordsDoFn(skip_damaged=self._skip_damaged)).with_output_types(
+                bytes
+            )
+        )
