@@ -177,6 +177,9 @@ class ImageSettings(EngineSettings, total=False):
     keep_original: bool
     write_augmentations: bool
     min_visible: float
+    record_bytes: int
+    label_offset: int
+    record_shape: str
 
 
 class VocabularySettings(EngineSettings, total=False):
