@@ -25,8 +25,8 @@ def examples_section(facts: Facts) -> Section:
     section = Section("examples", "Examples")
     labels = {f.name for f in facts.schema.features if f.kind == "classes"} | {*LABELS}
     for record, values in facts.shown:
-        where = f"{record.split}:{record.number}"
-        others = list(other_features(values, facts.schema, facts.form))
+        where = record.name
+        others = list(other_features(record, values, facts.schema, facts.form))
         drawing = drawing_of(values, facts.stored_schema, where)
         if drawing:
             few = len(others) <= _MOST_BESIDE

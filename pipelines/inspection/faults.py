@@ -55,7 +55,10 @@ class Fault:
 
 def find_faults(facts: Facts) -> list[Fault]:
     """Returns what looks wrong: what the run warned of, then what the records show."""
-    found = list(_of_rejects(facts))
+    found = [Fault(line, "shards") for line in facts.records.problems + facts.records.empty]
+    if not facts.records.finished:
+        found.append(Fault("The dataset is not finished: run its command again"))
+    found += _of_rejects(facts)
     stated = set()
     for warning in facts.statistics.get("warnings", ()):
         rule = str(warning.get("rule", ""))

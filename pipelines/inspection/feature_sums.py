@@ -58,7 +58,7 @@ class FeatureSums:
         """Adds the values of a record: bytes, or an array of numbers."""
         self.lengths.add([len(given)])
         if isinstance(given, list):
-            self.is_bytes = True
+            self.is_bytes |= len(given) > 0  # a list without values may be one of numbers
             self.values.add([len(value) for value in given])
             return
         if given.dtype.kind == "f":
