@@ -35,6 +35,7 @@ BEAM = [
     "psutil>=5.9,<8",
     "pyarrow>=15",
     "pycocotools>=2.0.8,<3",
+    "pyyaml>=6,<7",
     "sentencepiece>=0.2.3,<0.3",  # KNOWN_ROUNDING in sentence_pieces.py has those that are fast
     "tokenizers>=0.20,<0.24",
     "tqdm>=4.66,<5",

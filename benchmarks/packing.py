@@ -4,7 +4,7 @@
 
 Documents are blocks between blank lines, or with --documents=file files. The tokens are those of
 `--vocab_file`; without it a word is a token. Only the packing itself is measured, of what a build
-block holds (2 million tokens) at a time.
+block holds at a time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from corpus import pydoc_text
 from recordmill.records.arrays import Int64s
 from recordmill.records.hashing import mix64
 from recordmill.transforms.sources.lines import Lines
-from recordmill.transforms.text.build import BLOCK_TOKENS
+from recordmill.transforms.text.build import block_tokens
 from recordmill.transforms.text.packing import PACKINGS, Parts, pack
 from recordmill.transforms.text.tokenizer_files import read_tokenizer
 
@@ -49,10 +49,10 @@ def count_tokens(texts: list[str], vocab_file: str) -> Int64s:
     return np.diff(tokens.row_splits) + 1
 
 
-def blocks(sizes: Int64s) -> Iterator[Parts]:
+def blocks(sizes: Int64s, packing: str) -> Iterator[Parts]:
     """Yields the documents in random order, as many at a time as a build block holds."""
     order = np.argsort(mix64(np.arange(len(sizes), dtype=np.uint64)))
-    number = np.cumsum(sizes[order]) // BLOCK_TOKENS
+    number = np.cumsum(sizes[order]) // block_tokens(packing)
     for block in np.unique(number).tolist():
         chosen = sizes[order[number == block]]
         index = np.arange(len(chosen))
@@ -81,13 +81,13 @@ def main() -> None:
     options = parser.parse_args()
     texts = list(documents(options.text, whole_files=options.documents == "file"))
     sizes = count_tokens(texts, options.vocab_file)
-    parts = list(blocks(sizes))
     tokens = int(sizes.sum())
     print(f"{len(sizes):,} documents, {tokens:,} tokens, {tokens / len(sizes):.0f} in a document")
     names = f"{'length':>6} {'packing':>9} {'rows':>8} {'fill':>8}"
     print(f"{names} {'documents cut':>20} {'tokens/s':>12}")
     for length in map(int, options.lengths.split(",")):
         for packing in PACKINGS:
+            parts = list(blocks(sizes, packing))
             pack(parts[0], packing=packing, capacity=length)  # compiles
             rows, cut, seconds = measure(parts, packing, length)
             print(

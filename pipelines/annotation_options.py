@@ -9,7 +9,42 @@ from recordmill.pipelines.compat import FlagGroup
 from recordmill.pipelines.flags import ImageFlags
 from recordmill.records.errors import UsageError
 from recordmill.transforms.images.listing.boxes import BOX_FORMATS, BOX_UNITS
+from recordmill.transforms.images.listing.source_spec import RecordForm
 from recordmill.transforms.images.mask_classes import KEEP, MaskClassSpec
+
+
+def add_record_arguments(group: FlagGroup) -> None:
+    """Adds the flags of --layout=fixed."""
+    group.add_argument(
+        "--record_shape", default="", metavar="CxHxW | HxWxC",
+        help="--layout=fixed: the shape of the raw pixels at the end of each record of .bin files, "
+        "3x32x32 for CIFAR, whose channels are stored one after the other, else as 32x32x3.",
+    )  # fmt: skip
+    group.add_argument(
+        "--record_bytes", type=int, default=0, metavar="N",
+        help="--layout=fixed: the bytes of a record; by default 0, its pixels and one byte before "
+        "them for the label, unless --labels=none.",
+    )  # fmt: skip
+    group.add_argument(
+        "--label_offset", type=int, default=0, metavar="N",
+        help="--layout=fixed: which byte of a record is the label: its number, or where --labels "
+        "names a file, the position in it.",
+    )  # fmt: skip
+
+
+def record_form(options: ImageFlags) -> RecordForm | None:
+    """Returns what the flags of --layout=fixed say.
+
+    Raises:
+      UsageError: one is given without the others, or its value is not valid.
+    """
+    if options.record_shape:
+        return RecordForm.parse(options.record_shape, options.record_bytes, options.label_offset)
+    for name in ("record_bytes", "label_offset"):
+        if getattr(options, name):
+            raise UsageError(f"--{name} has no meaning without --record_shape; remove it")
+    return None
+
 
 _CATEGORY_IDS = ("original", "contiguous")
 _ORIGINAL_FORMATS = ("object_detection", "model_garden")

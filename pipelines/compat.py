@@ -153,6 +153,11 @@ def option_actions(parser: argparse.ArgumentParser) -> dict[str, argparse.Action
     return parser._option_string_actions
 
 
+def is_repeated(action: argparse.Action) -> bool:
+    """Returns whether a flag may be given several times, each time with another value."""
+    return isinstance(action, argparse._AppendAction)
+
+
 def grouped_actions(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.Action]]:
     """Yields the title of a group and an action of it, in the order in which help shows them."""
     for group in parser._action_groups:

@@ -191,6 +191,9 @@ class ImageFlags(JobFlags, MapFlags):
     box_units: str
     keep_fields: str
     label_pattern: str
+    record_shape: str
+    record_bytes: int
+    label_offset: int
     category_ids: str
     # Task.
     task: Literal["classification", "detection", "segmentation"]

@@ -10,8 +10,10 @@ from recordmill.pipelines.annotation_options import (
     add_annotation_arguments,
     add_content_arguments,
     add_mask_arguments,
+    add_record_arguments,
     check_annotation_flags,
     mask_spec,
+    record_form,
 )
 from recordmill.pipelines.compat import FlagGroup
 from recordmill.pipelines.flags import ImageFlags
@@ -103,6 +105,7 @@ def add_source_arguments(parser: argparse.ArgumentParser) -> None:
         help="DAGM: leave out the images that Labels.txt marks as free of defects.",
     )  # fmt: skip
     add_annotation_arguments(group)
+    add_record_arguments(group)
     add_boundary_argument(group)
     add_budget_argument(group)
 
@@ -281,6 +284,7 @@ def _source_spec(options: ImageFlags) -> SourceSpec:
         box_format=options.box_format,
         box_units=options.box_units,
         allow_outside=tuple(options.allow_outside or ()),
+        records=record_form(options),
     )
 
 

@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -16,6 +16,7 @@ from typing import Generic
 from apache_beam.io.filesystem import BeamIOError
 
 from recordmill.pipelines.arguments import Parser
+from recordmill.pipelines.config_files import settings_text
 from recordmill.pipelines.cores import usable_cores
 from recordmill.pipelines.engines.choice import (
     Engine,
@@ -41,6 +42,7 @@ from recordmill.records import manifest as m
 from recordmill.records.errors import RunError, UsageError
 from recordmill.transforms.dataset.run_state import LostFoldersError
 from recordmill.transforms.dataset.statistics_report import describe_statistics
+from recordmill.transforms.dataset.user_functions import UserFunction
 from recordmill.transforms.dataset.workspace import Workspace, read_manifest
 from recordmill.transforms.storage import files
 
@@ -107,9 +109,26 @@ class JobCommand(Generic[JobT, StagesT, InventoryT]):
           UsageError: wrong flags, or an input or output that cannot be used.
           RunError: the run failed, or went over the error budget.
         """
-        options, engine = parse_arguments(self.make_parser(), arguments)
-        plan_and_run(self.planner(options), engine)
+        self.run(arguments)
         return 0
+
+    def run(self, arguments: list[str], functions: Sequence[UserFunction] = ()) -> str:
+        """Runs the job of some arguments; returns the folder of the dataset.
+
+        Args:
+          arguments: as of a command line.
+          functions: what a program gives instead of --map.
+
+        Raises:
+          UsageError, RunError: as `main`.
+        """
+        parser = self.make_parser()
+        options, engine = parse_arguments(parser, arguments)
+        options.map_functions = functions
+        planner = self.planner(options)
+        planner.settings = settings_text(self.name, parser, options, functions)
+        plan_and_run(planner, engine)
+        return planner.job.workspace.output
 
 
 @dataclass(frozen=True, slots=True)

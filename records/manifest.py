@@ -23,6 +23,7 @@ STATISTICS_PATH = "_meta/statistics.json"
 STATISTICS_OF_ALL = ("inputs", "warnings")  # in that file beside the splits, which it is keyed by
 REJECTED_PATH = "_meta/rejected"
 DROPPED_PATH = "_meta/dropped"
+CONFIG_PATH = "_meta/config.yaml"
 SUCCESS_PATH = "_SUCCESS"
 RUN_PATH = "_meta/run.json"
 REPORT_PATH = "_meta/report.html"

@@ -9,6 +9,7 @@ from __future__ import annotations
 # Command (the last word of it, or "" for all) -> name of the flag -> example.
 EXAMPLES: dict[str, dict[str, str]] = {
     "": {
+        "config": "--config=ds/_meta/config.yaml",
         "map": "--map=cleaning.py:clean",
         "map_errors": "--map_errors=fail",
         "input": "--input='corpus/*.txt'",
@@ -118,6 +119,9 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "split_from": "--split_from=folder",
         "split_by": "--split_by=patient",
         "keep_fields": "--keep_fields=caption,year:int",
+        "record_shape": "--record_shape=3x32x32",
+        "record_bytes": "--record_bytes=3074",
+        "label_offset": "--label_offset=1",
         "label_pattern": "--label_pattern='^(cat|dog)'",
         "wrong_extension": "--wrong_extension=accept",
         "category_ids": "--category_ids=original",

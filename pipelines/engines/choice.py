@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from apache_beam.runners.runner import create_runner
 
 from recordmill.pipelines.arguments import BooleanFlag, OneLineParser, Parser
 from recordmill.pipelines.compat import add_beam_arguments, option_actions
+from recordmill.pipelines.config_files import with_config
 from recordmill.pipelines.cores import usable_cores
 from recordmill.pipelines.engines.dataflow import dataflow_engine
 from recordmill.pipelines.engines.flink import JOB_SERVER_FLAGS, flink_engine
@@ -49,6 +51,11 @@ def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--wait", "--no_wait", action=BooleanFlag, default=True,
         help="Wait for the job's end; --no_wait submits the job, prints where it runs, and ends.",
+    )  # fmt: skip
+    group.add_argument(
+        "--config", metavar="FILE.yaml",
+        help="A file of flags, a line `name: value` each, such as _meta/config.yaml of a dataset; "
+        "flags of the command line go before.",
     )  # fmt: skip
     group.add_argument(
         "--progress", default="auto", choices=PROGRESS_CHOICES,
@@ -94,6 +101,7 @@ class EngineFlags:
       wait: wait for the end of the job.
       progress: as in --progress.
       report: write a page about the dataset at the end.
+      config: as in --config, whose flags are among the others already.
       beam: all flags of the command line that are not ours.
     """
 
@@ -103,6 +111,7 @@ class EngineFlags:
     wait: bool
     progress: str
     report: bool
+    config: str | None
     beam: list[str]
 
 
@@ -117,7 +126,8 @@ def parse_arguments(
       UsageError: a flag is unknown, or its value is wrong.
     """
     add_engine_arguments(parser)
-    options, flags = parser.parse_known_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    options, flags = parser.parse_known_args(with_config(parser, given))
     check_beam_flags(flags, parser)
     FileSystems.set_options(
         PipelineOptions(flags)
@@ -130,7 +140,7 @@ def parse_arguments(
         raise UsageError(f"--stall_timeout must be at least 0, got {options.stall_timeout}")
     engine = EngineFlags(
         options.runner, options.direct_num_workers, options.stall_timeout, options.wait,
-        options.progress, options.report, flags,
+        options.progress, options.report, options.config, flags,
     )  # fmt: skip
     if engine.report and not engine.wait:
         raise UsageError(

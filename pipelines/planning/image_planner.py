@@ -63,7 +63,7 @@ from recordmill.transforms.images.shard_plan import ImageShardPlan
 from recordmill.transforms.images.stages import build_images
 from recordmill.transforms.storage import files
 
-_LAYOUTS_WITHOUT_ANNOTATIONS = ("flat", "folders", "idx")
+_LAYOUTS_WITHOUT_ANNOTATIONS = ("fixed", "flat", "folders", "idx")
 
 
 class AssignedImage(NamedTuple):

@@ -37,7 +37,9 @@ from recordmill.transforms.dataset.workspace import Workspace, read_manifest, re
 from recordmill.transforms.dataset.writable import check_writable
 from recordmill.transforms.storage import files
 
-_METADATA = ("features.json", "dataset_info.json", m.STATISTICS_PATH, *m.RUN_PATHS)
+_METADATA = (
+    "features.json", "dataset_info.json", m.STATISTICS_PATH, m.CONFIG_PATH, *m.RUN_PATHS,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,4 +289,5 @@ def _commit_spec(
         versions=versions | {"python": platform.python_version()},
         sources=inventory.sources,
         version=dataset_version,
+        settings=planner.settings,
     )

@@ -93,6 +93,7 @@ class Planner(ABC, Generic[JobT, StagesT, InventoryT]):
         that makes others.
       metadata: files of its own beside those of every dataset.
       vocab_file: the vocabulary of the dataset, "" where it has none.
+      settings: the flags as a file, for `_meta/config.yaml`; "" where the job is not of flags.
     """
 
     kind: str
@@ -102,6 +103,7 @@ class Planner(ABC, Generic[JobT, StagesT, InventoryT]):
     bytes_version: int
     metadata: tuple[str, ...] = ()
     vocab_file: str = ""
+    settings: str = ""
 
     def __init__(self, job: JobT) -> None:
         self.job = job

@@ -33,6 +33,7 @@ CEREBRAS_UNET = "RECORDMILL_FOREIGN_CEREBRAS_UNET"
 OBJECT_DETECTION = "RECORDMILL_FOREIGN_OBJECT_DETECTION"
 SEQIO = "RECORDMILL_FOREIGN_SEQIO"
 MAXTEXT = "RECORDMILL_FOREIGN_MAXTEXT"
+TFX = "RECORDMILL_FOREIGN_TFX"
 
 # A program's answer to a call: arrays by name.
 Answer = dict[str, np.ndarray]
@@ -76,6 +77,11 @@ def seqio_folder() -> Path:
 @pytest.fixture(scope="session")
 def maxtext_folder() -> Path:
     return _checkout(MAXTEXT, "maxtext/input_pipeline/tfds_data_processing.py")
+
+
+@pytest.fixture(scope="session")
+def tfx_folder() -> Path:
+    return _checkout(TFX, "tfx/components/util/tfxio_utils.py")
 
 
 @dataclass

@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import sentencepiece
 import tensorflow as tf
 
+from ..conftest import make_documents, run_text
+from ..transforms.subwords import trained
 from .conftest import Count, ForeignCalls, ForeignError
 from .rows import our_columns, row_keys, same_rows
 
@@ -43,6 +46,18 @@ def in_memory(ours: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 class TestBertTfRecordsProcessor:
     NAME = "BertTfRecordsProcessor"
+
+    def test_reads_its_preset(
+        self, cerebras_text: Path, foreign: ForeignCalls, write_dataset: Write, count: Count
+    ) -> None:
+        dataset = write_dataset("--preset=cerebras-bert", "--dupe_factor=1")
+        (answer,) = foreign.run(
+            "cerebras_text", call(self.NAME, dataset / "train"), checkout=cerebras_text
+        )
+        count(f"Cerebras {self.NAME}", dataset, len(answer["label"]), "text bert, preset")
+        found = {**answer, "next_sentence_labels": answer["label"]}
+        names = [*MASKED, "segment_ids", "next_sentence_labels"]
+        assert same_rows(found, in_memory(our_columns(dataset)), names)
 
     def test_reads_every_record(
         self, cerebras_text: Path, foreign: ForeignCalls, bert_dataset: Path, count: Count
@@ -189,3 +204,78 @@ class TestGptTfRecordsProcessor:
         )
         assert isinstance(answer, ForeignError)
         assert "labels" in str(answer)
+
+
+class TestT5DynamicDataProcessor:
+    """It reads pieces of text, and gives its model what `--preset=cerebras-t5` writes."""
+
+    NAMES = (
+        "encoder_input_ids", "encoder_mask", "encoder_input_length", "decoder_input_ids",
+        "decoder_mask", "decoder_input_length", "loss_scale",
+    )  # fmt: skip
+
+    def rows(self, found: dict[str, np.ndarray], size: int) -> list[tuple[int, ...]]:
+        """The tokens of each row, before spans of it were hidden behind sentinels."""
+        made = []
+        for i, inputs in enumerate(found["encoder_input_ids"].tolist()):
+            hidden: dict[int, list[int]] = {}
+            labels = found["label"][i][: found["decoder_input_length"][i] - 1].tolist()
+            for token in labels:
+                if token >= size:
+                    hidden[token] = last = []
+                else:
+                    last.append(token)
+            real = inputs[: found["encoder_input_length"][i]]
+            made.append(tuple(token for t in real for token in hidden.get(t, [t])))
+        return sorted(made)
+
+    def test_gives_its_model_the_same_rows_and_features(
+        self, cerebras_text: Path, foreign: ForeignCalls, tmp_path: Path
+    ) -> None:
+        model = tmp_path / "t5.model"
+        model.write_bytes(trained.pieces(pad_id=0, eos_id=1, unk_id=2, bos_id=3))
+        pieces = sentencepiece.SentencePieceProcessor(model_file=str(model))
+        size = len(pieces)
+        known = [pieces.id_to_piece(i) for i in range(size)]
+        (tmp_path / "vocab.txt").write_text("\n".join(known) + "\n", encoding="utf-8")
+        texts = [" ".join(document) for document in make_documents(60, seed=4)]
+        lines = [json.dumps({"text": text}) + "\n" for text in texts]
+        (tmp_path / "in.jsonl").write_text("".join(lines), encoding="utf-8")
+        (tmp_path / "data").mkdir()
+        pieced = [" ".join(pieces.encode(text, out_type=str)) + "\n" for text in texts]
+        (tmp_path / "data/in.txt").write_text("".join(pieced), encoding="utf-8")
+        status = run_text(
+            f"--input={tmp_path}/in.jsonl", f"--output={tmp_path}/ds", f"--tokenizer={model}",
+            "--preset=cerebras-t5", f"--max_seq_length={LENGTH}", "--dupe_factor=1",
+        )  # fmt: skip
+        assert status == 0
+        ours = our_columns(tmp_path / "ds")
+        ours["label"] = ours.pop("labels")
+        request = {
+            "data_dir": str(tmp_path / "data"), "vocab_file": str(tmp_path / "vocab.txt"),
+            "vocab_size": size + 100, "batch_size": 1, "shuffle": False, "do_lower_case": False,
+            "src_max_sequence_length": LENGTH, "use_vsl": False, "mixed_precision": False,
+            "tgt_max_sequence_length": ours["label"].shape[1],
+        }  # fmt: skip
+        (answer,) = foreign.run(
+            "cerebras_text", {"processor": "T5DynamicDataProcessor", "params": request},
+            checkout=cerebras_text,
+        )  # fmt: skip
+        assert not isinstance(answer, ForeignError), answer
+        assert answer.keys() == ours.keys() == {*self.NAMES, "label"}
+        for name, values in answer.items():
+            assert (ours[name].dtype, ours[name].shape) == (values.dtype, values.shape), name
+        assert self.rows(ours, size) == self.rows(answer, size)
+        for found in (ours, answer):  # what follows of a row's draws, whatever they are
+            assert (found["decoder_input_ids"][:, 0] == 3).all()
+            np.testing.assert_array_equal(
+                found["decoder_mask"], np.where(found["label"] == 0, 1, 0)
+            )
+            np.testing.assert_array_equal(
+                found["encoder_mask"], np.where(found["encoder_input_ids"] == 0, 1, 0)
+            )
+            lengths = found["decoder_input_length"]
+            np.testing.assert_array_equal(lengths, (found["label"] != 0).sum(axis=1))
+            np.testing.assert_allclose(found["loss_scale"][:, 0], 1 / lengths, rtol=1e-6)
+            ends = found["label"][np.arange(len(lengths)), lengths - 1]
+            assert (ends == 1).all()

@@ -59,6 +59,7 @@ JOBS = {
     "coco": ("--input={tmp}/coco", "--annotations={tmp}/coco.json", "--task=detection"),
     "odd": ("--input={tmp}/odd",),
     "idx": ("--input={tmp}/idx",),
+    "fixed": ("--input={tmp}/fixed", "--layout=fixed", "--record_shape=3x4x5"),
     "linked": ("--input={tmp}/linked", "--max_rejected=0.9"),
 }
 CLASSES = "--mask_values=0:0,128:1,255:2"
@@ -112,6 +113,9 @@ EFFECTS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "max_pixels": ("photos", (), "--max_pixels=10"),
     "max_scans": ("odd", ("--max_rejected=0.9",), "--max_scans=5"),
     "allow_outside": ("linked", ("--max_rejected=0.9",), "--allow_outside={tmp}/photos"),
+    "record_shape": ("fixed", (), "--record_shape=4x5x3"),
+    "record_bytes": ("fixed", (), "--record_bytes=122"),
+    "label_offset": ("fixed", ("--record_bytes=122",), "--label_offset=1"),
     "augmentations": ("photos", (), "--augmentations=flip"),
     "copies": ("rotated", (), "--copies=2"),
     "augment_splits": ("rotated", (HALVES,), "--augment_splits=all"),
@@ -180,6 +184,9 @@ REFUSED: list[tuple[str, tuple[str, ...], str]] = [
     ("pairs", UNET, "--quality=50"),
     ("photos", (), "--float_range=zero_centered"),
     ("sized", ("--format=raw",), "--float_range=zero_centered"),
+    ("photos", (), "--record_shape=3x4x5"),
+    ("photos", (), "--record_bytes=99"),
+    ("photos", (), "--label_offset=1"),
     ("idx", (), "--gif=reject"),
     ("sized", (), "--no_check"),
     ("photos", ("--encoding=JPEG",), "--no_check"),
@@ -273,6 +280,8 @@ def write_odd(root: Path) -> None:
     (root / "linked/cat/own.jpg").write_bytes(jpeg())
     (root / "linked/cat/other.jpg").symlink_to("../../photos/cat/x/0.jpg")
     (root / "odd/cat/cut.jpg").write_bytes(jpeg(300, 200)[:-800])
+    (root / "fixed").mkdir()
+    (root / "fixed/data_batch_1.bin").write_bytes(bytes([*range(123), 0, *range(124, 244)]))
     (root / "idx").mkdir()
     data = struct.pack(">IIII", 0x803, 4, 5, 6) + bytes(range(120))
     labels = struct.pack(">II", 0x801, 4) + bytes([0, 1, 0, 1])

@@ -14,6 +14,7 @@ from recordmill.pipelines.command_line import main
 from recordmill.pipelines.planning import text_planner as text_planning
 from recordmill.records.text_formats import CAUSAL_FORMATS
 from recordmill.transforms.shuffle.merge_tree import MergeTree
+from recordmill.transforms.text import build
 from recordmill.transforms.text.packing import PACKINGS
 from recordmill.transforms.text.tokenizer_files import load_tokenizer
 
@@ -242,6 +243,23 @@ def test_the_tokens_of_a_dataset_are_those_of_its_input(
         cls, sep = tokenizer.special.cls_id, tokenizer.special.sep_id
         assert found.pop(cls) == found.pop(sep)
     assert found == Counter({token: copies * n for token, n in expected.items()})
+
+
+@pytest.mark.parametrize(("name", "blocks"), [("gpt", "BEST_FIT_"), ("gpt-maxtext", "")])
+def test_blocks_of_a_shard_lose_no_token_and_are_large_for_best_fit(
+    folder: Path, tmp_path: Path, name: str, blocks: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens = 1 << 23 if blocks else 1 << 21
+    assert build.block_tokens("best_fit" if blocks else "concat") == tokens
+    monkeypatch.setattr(build, f"{blocks}BLOCK_TOKENS", 700)
+    assert write(folder, tmp_path / "ds", name, "--num_shards=1") == 0
+    whole = tokens_of(loaded(folder / name), special=1 << 30)
+    assert tokens_of(loaded(tmp_path / "ds"), special=1 << 30) == whole
+    rows, fewer = (
+        json.loads((dataset / "_meta/statistics.json").read_bytes())["train"]["examples"]
+        for dataset in (tmp_path / "ds", folder / name)
+    )
+    assert rows > fewer  # small blocks leave more room
 
 
 def test_shapes_and_types_are_those_of_the_reader_named(folder: Path) -> None:

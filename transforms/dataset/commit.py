@@ -43,6 +43,7 @@ class CommitSpec:
       replaces: whether a finished dataset at the output is to be removed.
       config, versions, sources: see `Manifest`.
       version: of the dataset, for TFDS.
+      settings: the content of `_meta/config.yaml`, "" for no such file.
     """
 
     name: str
@@ -53,6 +54,7 @@ class CommitSpec:
     versions: dict[str, str]
     sources: dict[str, Any]
     version: str = m.DEFAULT_VERSION
+    settings: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +219,8 @@ def _write_metadata(
     """
     workspace, summary = job.workspace, finished.summary
     written = {m.STATISTICS_PATH: m.to_json(statistics), **summary.extra_files}
+    if spec.settings:
+        written[m.CONFIG_PATH] = spec.settings.encode()
     manifest = Manifest(
         name=spec.name,
         config=spec.config,

@@ -103,6 +103,7 @@ class StoredBytes:
       offset, size: of the stored bytes; `size` -1 where it is not known before opening.
       shape: `(height, width, channels)` for "idx".
       crc32: of the unpacked member for "zip", from the archive's central directory; else None.
+      is_planar: the pixels of "idx" are stored channel by channel.
       modified_ns: when the file to open was last changed; 0 where that is unknown.
     """
 
@@ -113,6 +114,7 @@ class StoredBytes:
     shape: tuple[int, ...] = ()
     crc32: int | None = None
     modified_ns: int = 0
+    is_planar: bool = False
 
 
 class ReferenceLines(NamedTuple):

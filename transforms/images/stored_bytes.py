@@ -12,6 +12,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import IO, Any, cast
 
+import numpy as np
 from apache_beam.io.filesystem import BeamIOError
 
 from recordmill.records.errors import RunError
@@ -167,6 +168,10 @@ class ImageReader:
             data = self._range(stored.path, stored.offset, stored.size)
         if len(data) < stored.size:
             raise UnreadableBytesError(f"{stored.path} ends within it; it changed or was cut")
+        if stored.is_planar:
+            height, width, channels = stored.shape
+            planes = np.frombuffer(data, np.uint8).reshape(channels, height, width)
+            return planes.transpose(1, 2, 0).tobytes()
         return data
 
     def _unpack(self, stored: StoredBytes) -> bytes:

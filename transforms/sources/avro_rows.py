@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import fastavro
 import pyarrow as pa
@@ -80,10 +80,9 @@ class AvroRows:
         self._handle = handle
         begin = _Feed(handle)
         try:
-            reader = fastavro.block_reader(begin)
-            self._written: Any = reader.writer_schema
-            codec = reader.codec
-            fields = self._written["fields"]
+            reader: Any = fastavro.block_reader(cast(Any, begin))
+            written: Any = reader.writer_schema
+            codec, fields = reader.codec, written["fields"]
         except (KeyError, TypeError) as error:
             raise BrokenFileError("not an Avro file of records") from error
         except _SENSELESS as error:
@@ -92,6 +91,7 @@ class AvroRows:
             raise UnknownCodecError(
                 f"an Avro file with codec {codec!r}; write it anew with one of {', '.join(_CODECS)}"
             )
+        self._written = written
         self._begin = begin.position
         handle.seek(0)
         self._head = handle.read(self._begin)
@@ -181,11 +181,13 @@ class AvroRows:
         if self._reader is None or self._feed is None:
             self._feed = _Feed(self._handle, self._head)
             self._reader = fastavro.block_reader(
-                self._feed, reader_schema=self._asked(outer), handle_unicode_errors=_ESCAPED
+                cast(Any, self._feed),
+                reader_schema=self._asked(outer),
+                handle_unicode_errors=_ESCAPED,
             )
         self._feed.position = block.position
         reader, self._reader = self._reader, None  # of no use any more where the block is damaged
-        yield from next(reader)  # type: ignore[misc]
+        yield from next(reader)
         self._reader = reader
 
     def _asked(self, outer: list[str]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from recordmill.transforms.sources.arrow_rows import open_arrow
@@ -11,7 +12,12 @@ from recordmill.transforms.sources.parquet_rows import open_parquet
 from recordmill.transforms.sources.query_rows import open_query
 from recordmill.transforms.sources.work_items import SourceRange
 
-_OPEN = {"arrow": open_arrow, "avro": open_avro, "parquet": open_parquet, "sql": open_query}
+_OPEN: dict[str, Callable[[SourceRange], AbstractContextManager[ColumnFormat]]] = {
+    "arrow": open_arrow,
+    "avro": open_avro,
+    "parquet": open_parquet,
+    "sql": open_query,
+}
 
 
 def open_columns(source: SourceRange) -> AbstractContextManager[ColumnFormat]:

@@ -38,11 +38,19 @@ from recordmill.transforms.text.job import TextJob, add_counts
 from recordmill.transforms.text.shard_plan import read_shard_plan
 
 BLOCK_TOKENS = 1 << 21
+# Best fit leaves less room, the more documents it chooses from: 99.7 % of rows of 2,048 tokens are
+# filled, where blocks of 2 million tokens fill 99.4 %.
+BEST_FIT_BLOCK_TOKENS = 1 << 23
 MIN_PARTNER_TOKENS = 1 << 20
 _SPOOLS_BYTES = 1 << 26  # read ahead from object storage, all run files together
 _MAX_TAILS = 4096  # of run files, kept in memory
 
 _Readers = dict[tuple[int, int], list[RunFileReader]]  # (run, position of the range) -> readers
+
+
+def block_tokens(packing: str) -> int:
+    """Returns the most tokens that a shard is built of at a time."""
+    return BEST_FIT_BLOCK_TOKENS if packing == "best_fit" else BLOCK_TOKENS
 
 
 class TextShardBuilder:
@@ -90,7 +98,8 @@ class TextShardBuilder:
         """Yields the chunks of a block, the positions of those to use, and the copy of each."""
         planned = self._splits[split]
         copies = self._objectives[split].copies
-        blocks = max(1, -(-planned.size * copies // (planned.shards * BLOCK_TOKENS)))
+        size = block_tokens(self._job.objective.packing)
+        blocks = max(1, -(-planned.size * copies // (planned.shards * size)))
         denominator = planned.shards * blocks * copies
         readers: _Readers = {}
         for block in range(blocks):
@@ -212,7 +221,8 @@ class _BuildTextShardDoFn(beam.DoFn):
 class BuildShards(beam.PTransform[beam.PCollection[tuple[int, int]], beam.PCollection[int]]):
     """(split, shard) -> the number of examples in it, once it is written, verified and renamed.
 
-    Memory: a block of 2 million tokens and its examples, whatever the size of the shard.
+    Memory: a block of 2 million tokens, of 8 million for best fit, and some of its examples,
+    whatever the size of the shard.
     Deterministic: bytes depend on the chunks, not on how they are spread over run files. Building a
     shard twice, or twice at once, changes nothing.
     """

@@ -1,7 +1,8 @@
 """Cerebras Model Zoo, Release_1.8.0: the processors of text, with the parameters of a call.
 
-Two of its imports cannot be had on this Python, and are replaced: `keras_preprocessing`, which is
-abandoned and whose code is `tf_keras.preprocessing`, and `spacy`, which only its writers call.
+Some of its imports cannot be had on this Python, and are replaced: `keras_preprocessing`, which is
+abandoned, and `tensorflow.keras.preprocessing.text` by the code of `tf_keras`; the names of
+`tf.estimator.ModeKeys`; and `spacy`, which only its writers call.
 """
 
 from __future__ import annotations
@@ -20,16 +21,21 @@ MODULES = {
     "BertMlmOnlyTfRecordsStaticMaskProcessor": "bert",
     "BertMlmOnlyTfRecordsDynamicMaskProcessor": "bert",
     "GptTfRecordsProcessor": "gpt2",
+    "T5DynamicDataProcessor": "t5",
 }
 
 
 def prepare(checkout: str) -> None:
+    import tensorflow as tf
     import tf_keras
 
+    keys = types.SimpleNamespace(TRAIN="train", EVAL="eval", PREDICT="infer")
+    tf.estimator = types.SimpleNamespace(ModeKeys=keys)
     package = types.ModuleType("keras_preprocessing")
     package.text = tf_keras.preprocessing.text
     sys.modules["keras_preprocessing"] = package
-    sys.modules["keras_preprocessing.text"] = tf_keras.preprocessing.text
+    for name in ("keras_preprocessing.text", "tensorflow.keras.preprocessing.text"):
+        sys.modules[name] = tf_keras.preprocessing.text
     sys.modules["spacy"] = types.ModuleType("spacy")
     sys.path.insert(0, checkout)
 
@@ -51,7 +57,11 @@ def read(
         os.environ["TF_CONFIG"] = tf_config
     model = MODULES[processor]
     module = importlib.import_module(f"modelzoo.transformers.tf.{model}.input.{processor}")
-    dataset = getattr(module, processor)(params).create_tf_dataset(is_training=is_training)
+    made = getattr(module, processor)(params)
+    if model == "t5":
+        dataset = made.create_tf_dataset(mode="eval")
+    else:
+        dataset = made.create_tf_dataset(is_training=is_training)
     rows = []
     for features, label in itertools.islice(dataset.as_numpy_iterator(), batches):
         columns = {**features, "label": label}

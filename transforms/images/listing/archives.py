@@ -33,7 +33,7 @@ _ZIP_ERRORS = (
 )  # fmt: skip
 
 
-class _Member(NamedTuple):
+class Member(NamedTuple):
     """A member of an archive: where its bytes are, or why they cannot be used.
 
     Attributes:
@@ -68,7 +68,7 @@ def archive_members(name: str, path: str, listing: Listing) -> Iterator[Entry | 
     Names and offsets of a tar's members are sorted through temporary files; a zip's directory is
     held in memory, a kilobyte a member.
     """
-    rows = _zip_rows(path) if path.lower().endswith(".zip") else _tar_rows(path)
+    rows = _zip_rows(path) if path.lower().endswith(".zip") else tar_rows(path)
     for member, contents in cogroup(rows, scratch=listing.scratch):
         full = f"{name}/{member}".rstrip("/")
         for position, detail in contents.get("broken_archive", []):
@@ -84,7 +84,7 @@ def archive_members(name: str, path: str, listing: Listing) -> Iterator[Entry | 
         if not has_image_extension(member):
             listing.pass_over("no_image_extension", full)
             continue
-        members = [_Member(*content) for content in contents["member"]]
+        members = [Member(*content) for content in contents["member"]]
         for _ in members[:-1]:
             yield ListedReject(full, "duplicate", "a later member of the archive has that name")
         last = members[-1]
@@ -101,7 +101,8 @@ def _plain_name(name: str) -> str:
     return name.replace("\\", "/").lstrip("/").removeprefix("./")
 
 
-def _tar_rows(path: str) -> Iterator[Row]:
+def tar_rows(path: str) -> Iterator[Row]:
+    """Yields `(name, "member", content of a Member)` for each member, and what breaks a tar off."""
     try:
         with files.open_read(path) as handle:
             for member in read_headers(handle):
@@ -109,7 +110,7 @@ def _tar_rows(path: str) -> Iterator[Row]:
                     continue
                 is_plain = member.isreg() and not member.issparse()
                 problem = "" if is_plain else "a link or sparse file"
-                content = _Member("range", member.offset_data, member.size, None, problem)
+                content = Member("range", member.offset_data, member.size, None, problem)
                 yield _plain_name(member.name), "member", tuple(content)
     except DamagedTarError as error:
         detail = f"cannot be read on as tar from byte {error.position}: {error}"
@@ -135,7 +136,7 @@ def _zip_rows(path: str) -> Iterator[Row]:
                     problem = f"compressed by method {member.compress_type}; only deflate is read"
                 # The directory has the checksum also of a member that was written as a stream,
                 # whose own header has none.
-                content = _Member(
+                content = Member(
                     "zip", member.header_offset, member.compress_size, member.CRC, problem
                 )
                 yield _plain_name(member.filename), "member", tuple(content)

@@ -18,6 +18,7 @@ from recordmill.transforms.images.listing.coco import (
 from recordmill.transforms.images.listing.common_folders import skip_common_folders
 from recordmill.transforms.images.listing.dagm import dagm_images
 from recordmill.transforms.images.listing.entries import Listing
+from recordmill.transforms.images.listing.fixed_records import fixed_images
 from recordmill.transforms.images.listing.idx import idx_images
 from recordmill.transforms.images.listing.image_files import find_entries, input_boundary
 from recordmill.transforms.images.listing.joins import Listed
@@ -27,6 +28,7 @@ from recordmill.transforms.images.listing.severstal import severstal_images
 from recordmill.transforms.images.listing.source_spec import SourceSpec
 from recordmill.transforms.images.listing.tables import table_images
 from recordmill.transforms.images.listing.voc import voc_images
+from recordmill.transforms.images.listing.webdataset import webdataset_images
 from recordmill.transforms.images.listing.yolo import class_names, yolo_images
 from recordmill.transforms.images.references import ImageReference, ListedReject
 
@@ -136,6 +138,7 @@ def _folder_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
 _LISTERS: dict[str, Callable[[SourceSpec, Listing], Iterator[Listed]]] = {
     "coco": coco_images,
     "dagm": dagm_images,
+    "fixed": fixed_images,
     "flat": _folder_images,
     "folders": _folder_images,
     "idx": idx_images,
@@ -143,6 +146,7 @@ _LISTERS: dict[str, Callable[[SourceSpec, Listing], Iterator[Listed]]] = {
     "severstal": severstal_images,
     "table": table_images,
     "voc": voc_images,
+    "webdataset": webdataset_images,
     "yolo": yolo_images,
 }
 

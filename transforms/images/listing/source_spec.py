@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 
@@ -18,8 +19,8 @@ from recordmill.transforms.images.references import (
 from recordmill.transforms.sources.kept_fields import KeptField
 
 LAYOUTS = (
-    "auto", "coco", "dagm", "flat", "folders", "idx", "pairs", "severstal", "table", "voc",
-    "yolo",
+    "auto", "coco", "dagm", "fixed", "flat", "folders", "idx", "pairs", "severstal", "table", "voc",
+    "webdataset", "yolo",
 )  # fmt: skip
 _PIXEL_BOXES = ("coco", "voc")
 _NEEDS_ANNOTATIONS = ("coco", "severstal", "voc")
@@ -32,6 +33,68 @@ _SPLIT_NAMES = {
     "training": "train", "testing": "test", "val": "validation", "valid": "validation",
     "dev": "validation",
 }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class RecordForm:
+    """What a record of a fixed length is: a label somewhere, and raw pixels at the end.
+
+    Attributes:
+      shape: of the pixels, `(height, width, channels)`.
+      is_planar: they are stored channel by channel.
+      record_bytes: 0 is the pixels, and a byte before them for the label unless there are none.
+      label_offset: where the byte of the label is.
+
+    Raises:
+      UsageError: a number has no sense.
+    """
+
+    shape: tuple[int, int, int]
+    is_planar: bool
+    record_bytes: int = 0
+    label_offset: int = 0
+
+    def __post_init__(self) -> None:
+        if self.record_bytes and self.record_bytes < self.pixel_bytes:
+            raise UsageError(
+                f"--record_bytes must be at least the {self.pixel_bytes} of the pixels of "
+                f"--record_shape={self}, got {self.record_bytes}"
+            )
+        most = max(1, (self.record_bytes or self.pixel_bytes + 1) - self.pixel_bytes)
+        if not 0 <= self.label_offset < most:
+            raise UsageError(
+                f"--label_offset must be in [0, {most}), before the pixels at the end of a record, "
+                f"got {self.label_offset}; see --record_bytes"
+            )
+
+    @property
+    def pixel_bytes(self) -> int:
+        """The bytes of the pixels."""
+        return math.prod(self.shape)
+
+    def __str__(self) -> str:
+        height, width, channels = self.shape
+        sides = (channels, height, width) if self.is_planar else self.shape
+        return "x".join(map(str, sides))
+
+    @classmethod
+    def parse(cls, text: str, record_bytes: int, label_offset: int) -> RecordForm:
+        """Reads 3x32x32 (planes) or 32x32x3.
+
+        Raises:
+          UsageError: it is neither, or another number has no sense.
+        """
+        sides = [int(part) if part.isascii() and part.isdigit() else 0 for part in text.split("x")]
+        if len(sides) == 3 and all(sides):
+            first, second, third = sides
+            if first in (1, 3):
+                return cls((second, third, first), True, record_bytes, label_offset)
+            if third in (1, 3):
+                return cls((first, second, third), False, record_bytes, label_offset)
+        raise UsageError(
+            "--record_shape must be CHANNELSxHEIGHTxWIDTH where pixels are stored channel by "
+            f"channel, as 3x32x32, else HEIGHTxWIDTHxCHANNELS, of 1 or 3 channels; got {text!r}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +129,7 @@ class SourceSpec:
         no splits; else a column.
       only_defective: of DAGM, images without a defect are left out.
       allow_outside: folders beyond those of the flags that links and annotations may name.
+      records: of the layout "fixed", what a record is.
       split_by: images share a split that have the same value of a column, or the same "folder".
 
     Raises:
@@ -93,6 +157,7 @@ class SourceSpec:
     split_by: str = ""
     only_defective: bool = False
     allow_outside: tuple[str, ...] = ()
+    records: RecordForm | None = None
 
     def __post_init__(self) -> None:
         if not self.patterns or not all(self.patterns):
@@ -132,8 +197,12 @@ class SourceSpec:
             raise UsageError("--layout=pairs needs --masks, a glob or folder of mask images")
         if self.mask_suffix and not self.masks:
             raise UsageError("--mask_suffix has no meaning without --masks; remove it")
-        if self.masks and self.layout in ("dagm", "severstal", "idx"):
+        if self.masks and self.layout in ("dagm", "severstal", "fixed", "idx", "webdataset"):
             raise UsageError(f"--masks has no meaning for --layout={self.layout}; remove it")
+        if self.records and self.layout != "fixed":
+            raise UsageError(
+                f"--record_shape={self.records} needs --layout=fixed, got --layout={self.layout}"
+            )
         if self.only_defective and self.layout not in ("auto", "dagm"):
             raise UsageError(
                 f"--only_defective has no meaning for --layout={self.layout}: DAGM alone marks "
@@ -179,7 +248,8 @@ class SourceSpec:
             ("--split_from", self.split_from, ("", "folder", "none")),
             ("--split_by", self.split_by, ("", "folder")),
         ):
-            if value and value not in words:
+            in_samples = self.layout == "webdataset" and flag in ("--label_field", "--keep_fields")
+            if value and value not in words and not in_samples:
                 raise UsageError(
                     f"{flag}={value} needs a table of images, and --layout={self.layout} has none"
                 )

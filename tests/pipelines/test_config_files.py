@@ -1,0 +1,161 @@
+"""`--config`: flags in a file, and the file that every dataset has of its own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from recordmill.pipelines.arguments import Parser
+from recordmill.pipelines.command_line import main
+from recordmill.pipelines.commands.images import make_parser as images_parser
+from recordmill.pipelines.commands.text import make_parser as text_parser
+from recordmill.pipelines.config_files import settings_text, with_config
+from recordmill.records.errors import UsageError
+
+from ..conftest import bert_text, make_documents, make_vocabulary
+from ..pictures import jpeg
+from .jobs import shard_bytes
+
+
+def write(folder: Path, text: str) -> str:
+    path = folder / "job.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+class TestReading:
+    def test_values_become_flags(self, tmp_path: Path) -> None:
+        path = write(
+            tmp_path,
+            "input: [a/*.txt, 'b/*.txt']\nsplits: {train: 0.9, validation: 0.1}\n"
+            "masked_lm_prob: 0.2\nno_nsp: true\ndo_lower_case: false\ncolumns: [id, text]\n"
+            "vocab_size: null\n".replace("vocab_size: null\n", "num_shards:\n"),
+        )
+        assert with_config(text_parser(), ["--config", path]) == [
+            "--input=a/*.txt", "--input=b/*.txt", "--splits=train:0.9,validation:0.1",
+            "--masked_lm_prob=0.2", "--no_nsp=true", "--do_lower_case=false",
+            "--columns=id,text", "--config", path,
+        ]  # fmt: skip
+
+    def test_flags_of_the_command_line_win(self, tmp_path: Path) -> None:
+        path = write(tmp_path, "input: a.txt\ntask: mlm\ntokenizer: v.txt\n")
+        given = [f"--config={path}", "--input", "b.txt", "--vocab_file=w.txt"]
+        parser = text_parser()
+        parser.add_argument("--config")
+        options = parser.parse_args(with_config(parser, given))
+        assert options.input == [["b.txt"]]
+        assert (options.task, options.vocab_file) == ("mlm", "w.txt")
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("taks: mlm\n", "there is no flag named taks; did you mean task?"),
+            ("help: true\n", "there is no flag named help; "),
+            ("3: 4\n", "there is no flag named 3; --help-all lists all flags"),
+            ("task: [1, [2]]\n", "task must be a list of words or numbers"),
+            ("task: true\n", "task must be a word or number, got true"),
+            ("no_nsp: 1\n", "no_nsp must be true or false, got 1"),
+            ("a: [b\n", "is no YAML: line 2: "),
+            ("a: !!python/object:os.system {}\n", "is no YAML: line 1: could not determine"),
+            ("- a\n", "must have a line `name: value` for each flag, and is a list"),
+        ],
+    )
+    def test_what_is_wrong(self, tmp_path: Path, text: str, message: str) -> None:
+        path = write(tmp_path, text)
+        with pytest.raises(UsageError) as error:
+            with_config(text_parser(), [f"--config={path}"])
+        assert str(error.value).startswith(f"--config {path}")
+        assert message in str(error.value)
+        assert "\n" not in str(error.value)
+
+    def test_a_file_that_is_not_there(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["text", "--config=/no/such.yaml"]) == 2
+        assert capsys.readouterr().err == (
+            "recordmill: --config /no/such.yaml cannot be read: No such file or directory\n"
+        )
+
+
+def settings_of(parser: Parser, *arguments: str) -> str:
+    return settings_text("text", parser, parser.parse_args(arguments))
+
+
+class TestWriting:
+    def test_what_is_given_is_written_and_nothing_of_the_run(self) -> None:
+        text = settings_of(
+            text_parser(), "--input", "a.txt", "b.txt", "--input=c.txt", "--output=ds",
+            "--overwrite", "--temp_dir=/tmp/x", "--dupe_factor=3", "--no-do_lower_case",
+            "--max_seq_length=128", "--map=my/clean.py:f",
+        )  # fmt: skip
+        assert yaml.safe_load(text) == {
+            "input": ["a.txt", "b.txt", "c.txt"], "do_lower_case": False, "dupe_factor": 3,
+            "max_seq_length": 128, "map": ["my/clean.py:f"],
+        }  # fmt: skip
+
+    def test_no_credentials(self) -> None:
+        text = settings_of(
+            text_parser(), "--input=postgresql://me:hunter2@host/db?sslmode=require",
+            "--input=https://host/a.txt?sig=hunter2&x=1", "--input=db://h?PASSWORD=hunter2",
+        )  # fmt: skip
+        assert "hunter2" not in text
+        assert yaml.safe_load(text)["input"] == [
+            "postgresql://me@host/db?sslmode=require", "https://host/a.txt?sig=&x=1",
+            "db://h?PASSWORD=",
+        ]  # fmt: skip
+
+    def test_nothing_given(self) -> None:
+        assert yaml.safe_load(settings_of(images_parser())) == {}
+
+
+def finished(output: Path) -> dict[str, object]:
+    manifest = json.loads((output / "_meta/manifest.json").read_bytes())
+    assert "_meta/config.yaml" in manifest["files"]
+    return dict(yaml.safe_load((output / "_meta/config.yaml").read_text()))
+
+
+def check_again(command: str, first: Path, again: Path) -> None:
+    """Checks that a dataset's own file writes the same shards, and that commands know the file."""
+    config = first / "_meta/config.yaml"
+    engine = "--direct_num_workers=1"
+    assert main([command, f"--config={config}", f"--output={again}", engine]) == 0
+    assert shard_bytes(again) == shard_bytes(first)
+    assert (again / "_meta/config.yaml").read_bytes() == config.read_bytes()
+    assert main(["verify", str(again)]) == 0
+    (again / "_meta/config.yaml").write_text("{}\n")
+    assert main(["verify", str(again)]) == 1
+    overwritten = ["--random_seed=7", "--overwrite", engine]
+    assert main([command, f"--config={config}", f"--output={again}", *overwritten]) == 0
+    assert finished(again)["random_seed"] == 7
+
+
+def test_text_is_written_again_by_its_own_file(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(bert_text(make_documents(30, seed=3)))
+    (tmp_path / "vocab.txt").write_text("\n".join(make_vocabulary()) + "\n")
+    (tmp_path / "clean.py").write_text(
+        "def clean(document):\n    return document if len(document.text) > 60 else None\n"
+    )
+    first = tmp_path / "first"
+    assert main([
+        "text", f"--input={tmp_path}/*.txt", f"--vocab_file={tmp_path}/vocab.txt", "--task=mlm",
+        f"--output={first}", "--splits=train:0.8,test:0.2", "--dupe_factor=2", "--num_shards=2",
+        "--max_seq_length=64", f"--map={tmp_path}/clean.py:clean", "--direct_num_workers=1",
+    ]) == 0  # fmt: skip
+    assert finished(first)["splits"] == "train:0.8,test:0.2"
+    check_again("text", first, tmp_path / "again")
+
+
+def test_images_are_written_again_by_their_own_file(tmp_path: Path) -> None:
+    for i in range(8):
+        path = tmp_path / "photos" / ("cat", "dog")[i % 2] / f"{i}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(jpeg(40 + i, 30, seed=i))
+    first = tmp_path / "first"
+    assert main([
+        "images", f"--input={tmp_path}/photos", f"--output={first}", "--num_shards=2",
+        "--image_size=16x16", "--augmentations=flip,rotate(9)", "--copies=2", "--keep_original",
+        "--direct_num_workers=1",
+    ]) == 0  # fmt: skip
+    assert finished(first)["keep_original"] is True
+    check_again("images", first, tmp_path / "again")
