@@ -9,6 +9,7 @@ import heapq
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from apache_beam.io.filesystem import BeamIOError
 
@@ -140,13 +141,7 @@ def list_sources(
     globs = whole_folders(patterns)
     root = common_root(glob.root for glob in globs)
     finder = Finder(boundary=Boundary((glob.root for glob in globs), allow_outside))
-
-    def is_passed_over(name: str) -> bool:
-        if is_hidden(name):
-            pass_over(name)
-        return is_hidden(name)
-
-    below = replace(finder, skip=is_passed_over)
+    below = replace(finder, skip=partial(_is_passed_over, pass_over))
     last, last_split, found_bytes = "", "", 0
     matches = (
         _tagged_matches(below if given[1].rest == ALL_BELOW else finder, *given)
@@ -178,6 +173,12 @@ def list_sources(
         )  # fmt: skip
     if not found_bytes:
         raise UsageError(f"--input {' '.join(patterns)} matches only empty files")
+
+
+def _is_passed_over(pass_over: Callable[[str], object], name: str) -> bool:
+    if is_hidden(name):
+        pass_over(name)
+    return is_hidden(name)
 
 
 def _tagged_matches(
