@@ -308,7 +308,8 @@ class Stored:
 
 
 @pytest.fixture(
-    scope="module", params=["text", "images", pytest.param("gpt", marks=pytest.mark.slow)]
+    scope="module",
+    params=["text", "images", "examples", pytest.param("gpt", marks=pytest.mark.slow)],
 )
 def stored(
     request: pytest.FixtureRequest, cloud: Cloud, tmp_path_factory: pytest.TempPathFactory

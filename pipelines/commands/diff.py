@@ -13,12 +13,13 @@ from typing import Any
 from recordmill.pipelines.arguments import Parser
 from recordmill.pipelines.flags import Flags
 from recordmill.pipelines.inspection.example_lines import example_lines
+from recordmill.pipelines.inspection.found_files import open_records
 from recordmill.pipelines.inspection.overview import inferred_schema
 from recordmill.pipelines.inspection.record_differences import OneSided, different_records
-from recordmill.pipelines.inspection.record_files import RecordFiles, open_records, read_description
+from recordmill.pipelines.inspection.record_files import RecordFiles, read_description
+from recordmill.pipelines.inspection.record_values import record_values
 from recordmill.pipelines.inspection.styles import Style
 from recordmill.pipelines.inspection.value_differences import value_differences
-from recordmill.reader.examples import parse_any
 from recordmill.records.errors import UsageError
 from recordmill.records.manifest import STATISTICS_PATH
 from recordmill.transforms.storage import files
@@ -100,7 +101,7 @@ def _sample(dataset: RecordFiles, name: str) -> Iterator[str]:
     """Yields the lines of a record, each cut to what fits a wide terminal."""
     split, _, number = name.rpartition(":")
     record = dataset.record(split, int(number))
-    values, plain = parse_any(record.data), Style(colors=False)
+    values, plain = record_values(record, any_form=dataset.any_form), Style(colors=False)
     for line in example_lines(record, values, dataset.schema, None, plain):
         yield "  " + (line if len(line) <= _LINE else f"{line[:_LINE]}…")
 

@@ -51,7 +51,10 @@ def record_key(name: str) -> Callable[[bytes], bytes]:
         return lambda record: record
 
     def key(record: bytes) -> bytes:
-        values = parse_any(record)
+        try:
+            values = parse_any(record)
+        except ValueError as error:
+            raise UsageError(f"--key needs tf.Examples, and a record is none: {error}") from error
         if name not in values:
             raise UsageError(
                 f"--key must be a feature of every record, and {name!r} is missing in one that has "

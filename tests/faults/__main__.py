@@ -31,14 +31,14 @@ _OUTCOMES = ("held", "not held", "untried")
 
 def load() -> None:
     """Loads what cases need, before they are forked; starts no thread."""
-    for command in ("images", "text", "verify"):
+    for command in ("images", "text", "examples", "verify"):
         import_module(f"recordmill.pipelines.commands.{command}")
     import_module("recordmill.records.codec.jit").load()
 
 
 def all_cases(workshop: Workshop, seed: int) -> list[Case]:
     """Returns every case, in an order that the seed draws: a part of them is a fair sample."""
-    steps = {job: count_steps(workshop, job) for job in ("text", "images")}
+    steps = {job: count_steps(workshop, job) for job in ("text", "images", "examples")}
     cases = [
         *interruptions(workshop, seed, steps),
         *disks(workshop, seed, steps),

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ..pictures import drawn, encoded
+from ..transforms.examples.record_files import example, framed, packed
 from .cases import Case, UntriedError, hold, run_main
 from .mutations import mutated, mutated_json
 from .workshop import Workshop, accounts
@@ -84,6 +85,27 @@ def _image_case(workshop: Workshop, extension: str, seed: int) -> Callable[[Path
         line = workshop.arguments("images", folder / "ds", _ANY_SHARE)
         line[1] = f"--input={folder}/in/a/*"
         accounts(folder, run_main(folder, [*line, "--label_folder=-1"]), folder / "ds")
+
+    return check
+
+
+def _records(compression: str) -> bytes:
+    rows = [example(id=i, text=_SENTENCES, scores=[0.5] * (i % 3)) for i in range(20)]
+    return packed(framed(rows), compression)
+
+
+_RECORDS = {"": 80, "GZIP": 40, "ZLIB": 40}
+
+
+def _record_case(workshop: Workshop, compression: str, seed: int) -> Callable[[Path], None]:
+    def check(folder: Path) -> None:
+        rng = random.Random(f"records{compression}{seed}")
+        (folder / "in").mkdir()
+        (folder / "in" / "a.tfrecord").write_bytes(_records(compression))
+        (folder / "in" / "b.tfrecord").write_bytes(mutated(_records(compression), rng))
+        line = workshop.arguments("examples", folder / "ds", _ANY_SHARE)
+        line[1] = f"--input={folder}/in/*"
+        accounts(folder, run_main(folder, line), folder / "ds")
 
     return check
 
@@ -248,6 +270,10 @@ def inputs(workshop: Workshop, seed: int) -> Iterator[Case]:
     for form, (count, _) in _ANNOTATIONS.items():
         for n in range(count):
             yield Case(f"fuzzed {form}", str(n), _annotation_case(workshop, form, seed + n))
+    for compression, count in _RECORDS.items():
+        for n in range(count):
+            check = _record_case(workshop, compression, seed + n)
+            yield Case("fuzzed records", f"{compression or 'plain'}-{n}", check)
     for form in ("zip", "tar"):
         for n in range(70):
             yield Case("fuzzed archives", f"{form}-{n}", _archive_case(workshop, form, seed + n))

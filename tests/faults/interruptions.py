@@ -184,6 +184,9 @@ def _killed_at_random(workshop: Workshop, job: str, seed: int) -> Callable[[Path
     return check
 
 
+_VICTIMS = {"text": "*.txt", "images": "*.jpg", "examples": "*.tfrecord"}
+
+
 def _change(path: Path, how: str) -> None:
     if how == "vanishes":
         path.unlink()
@@ -205,7 +208,7 @@ def _while_the_input_changes(
         source, output = folder / "in", folder / "out" / "ds"
         shutil.copytree(workshop.input(job), source)
         output.parent.mkdir()
-        victim = sorted(source.rglob("*.txt" if job == "text" else "*.jpg"))[-1]
+        victim = sorted(source.rglob(_VICTIMS[job]))[-1]
         shown = run_shimmed(
             workshop, job, folder, output, step, lambda _: _change(victim, how), source=source
         )

@@ -11,14 +11,16 @@ from recordmill.records.manifest import RUN_PATHS
 
 from ..conftest import bert_text, make_documents, make_vocabulary
 from ..pictures import jpeg
+from ..transforms.examples.record_files import example, write_records
 from .cases import Shown, hold, is_clean, run_main
 
 _FLAGS = {
     "text": ("--vocab_file={input}/vocab", "--max_seq_length=64", "--max_predictions_per_seq=10",
              "--dupe_factor=1", "--num_shards=2", "--warnings=none"),
     "images": ("--image_size=24x32", "--num_shards=2", "--warnings=none"),
+    "examples": ("--num_shards=2", "--warnings=none"),
 }  # fmt: skip
-_PATTERNS = {"text": "*.txt", "images": "*/*.jpg"}
+_PATTERNS = {"text": "*.txt", "images": "*/*.jpg", "examples": "*.tfrecord"}
 
 
 def shard_bytes(output: Path) -> dict[str, bytes]:
@@ -72,6 +74,9 @@ class Workshop:
             path = self.input("images") / "ab"[i % 2] / f"{i}.jpg"
             path.parent.mkdir(exist_ok=True)
             path.write_bytes(jpeg(40 + i, 32, seed=i))
+        for i in range(2):
+            records = [example(id=i, text="word " * number) for number in range(30)]
+            write_records(self.input("examples") / f"{i}.tfrecord", records)
         for job in _FLAGS:
             shown = run_main(self.root, self.arguments(job, self.dataset(job)))
             hold(shown.status == 0, f"the undisturbed run of {job}: {shown.text}")

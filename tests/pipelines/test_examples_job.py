@@ -203,6 +203,34 @@ def test_features_that_some_records_lack_are_read_as_none(tmp_path: Path) -> Non
     assert rows == {1: [], 2: [7, 8], 3: []}
 
 
+@pytest.mark.slow
+def test_the_tools_look_into_records_without_a_schema(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_records(tmp_path / "x", [b"raw %d" % i * 3 for i in range(40)])
+    assert run(tmp_path / "raw", f"--input={tmp_path}/x", "--num_shards=2") == 0
+    assert run(tmp_path / "ds", f"--input={folder}/*", "--num_shards=2") == 0
+    for shown in (str(tmp_path / "raw"), str(tmp_path / "ds")):
+        assert main(["report", shown, f"--html={tmp_path}/page.html"]) == 0
+    assert main(["inspect", str(tmp_path / "raw")]) == 0
+    assert "raw 1" in capsys.readouterr().out
+    assert main(["diff", str(tmp_path / "raw"), str(tmp_path / "ds")]) == 1
+    assert main(["diff", str(tmp_path / "raw"), str(tmp_path / "ds"), "--key=id"]) == 2
+    assert "--key needs tf.Examples" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_tfds_reads_the_result(folder: Path, tmp_path: Path) -> None:
+    import tensorflow_datasets as tfds
+
+    assert run(tmp_path / "ds", f"--input={folder}/*", "--num_shards=3") == 0
+    builder = tfds.builder_from_directory(str(tmp_path / "ds"))
+    rows = list(tfds.as_numpy(builder.as_dataset(split="train")))
+    assert sorted(int(row["id"]) for row in rows) == list(range(400))
+    assert {row["ids"].shape for row in rows} == {(4,)}
+
+
 ERRORS = [
     (("--input={0}/none*",), "matches no file"),
     (("--input={0}/notes",), "--input must match TFRecord files alone"),

@@ -17,6 +17,8 @@ from recordmill.records.typed_json import FormatError, decode
 from recordmill.transforms.dataset.content_sample import ContentSample
 from recordmill.transforms.dataset.run_state import parse_state
 from recordmill.transforms.dataset.shard_writer import ShardDescription
+from recordmill.transforms.examples.descriptions import PlannedRecords, ReadResult, RecordPlan
+from recordmill.transforms.examples.schema_survey import FeatureFacts, SchemaSurvey
 from recordmill.transforms.images.reference_files import ReferenceFiles, write_references
 from recordmill.transforms.images.references import ImageReference, StoredBytes
 from recordmill.transforms.images.shard_plan import ImageShardPlan, ImageSplit
@@ -43,6 +45,17 @@ PLAN = ShardPlan(
     rejected={"not_utf8": 1}, rejected_files={3: (90, 7)}, classes=("cat", "dog"),
     shared_contents=({"splits": ["train", "test"], "shared": 2},),
 )  # fmt: skip
+SURVEY = SchemaSurvey(9, "example", "", {"id": FeatureFacts("int64", 1), "x": FeatureFacts("", 0)})
+READ = ReadResult(
+    runs=(RunFileInfo("a/b", 100, 20, 2),), counts={"records_read": 9, "duplicates": 1},
+    records=(5, 3), sizes=(500, 300), rejected={"broken_record": 1}, rejected_file=(90, 7),
+    survey=SURVEY, contents={"train": ContentSample(6, names={"00ff": (2, "a at byte 7")})},
+)  # fmt: skip
+RECORDS = RecordPlan(
+    splits=(PlannedRecords("train", 2, 5, 900),), counts={"records_read": 9},
+    rejected={"broken_file": 1}, rejected_files={3: (90, 7)}, survey=SURVEY,
+    shared_contents=({"splits": ["train", "test"], "records": 2},), sums=(7, 8),
+)  # fmt: skip
 IMAGES = ImageShardPlan((ImageSplit("train", 6, 1, (0, 3, 6)),), {}, None, {"mask": 2}, {})
 DONE = {
     "shard": {
@@ -59,6 +72,8 @@ KINDS: dict[str, tuple[Any, Callable[[dict[str, Any]], Any]]] = {
     "plan of text": (PLAN.to_json(), ShardPlan.from_json),
     "plan of images": (IMAGES.to_json(), ImageShardPlan.from_json),
     "shard": (DONE, ShardDescription.from_json),
+    "reading of records": (READ.to_json(), lambda c: ReadResult.from_json(c, "a")),
+    "plan of records": (RECORDS.to_json(), RecordPlan.from_json),
 }
 
 
@@ -79,7 +94,7 @@ def one_line(error: Exception) -> None:
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [("scatter", SCATTERED), ("regroup", SCATTERED.runs), ("plan of text", PLAN),
-     ("plan of images", IMAGES)],
+     ("plan of images", IMAGES), ("reading of records", READ), ("plan of records", RECORDS)],
 )  # fmt: skip
 def test_what_was_written_is_read(kind: str, expected: Any) -> None:
     assert read(kind, json.dumps(stored(kind)).encode()) == expected
