@@ -145,6 +145,24 @@ class Parser(OneLineParser):
         """Adds `--help-all`, for commands whose `--help` shows the most used flags alone."""
         self.add_argument("--help-all", action="help", dest="help", help="Show all flags.")
 
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parses arguments, all of which must be of this command.
+
+        Raises:
+          UsageError: one is not; names the nearest flag.
+        """
+        options, rest = self.parse_known_args(args, namespace)
+        if rest:
+            flag = rest[0].partition("=")[0]
+            if not flag.startswith("-"):
+                raise UsageError(
+                    f"unexpected argument {rest[0]!r}; write quotes around a glob, and see --help"
+                )
+            near = difflib.get_close_matches(flag, option_actions(self), n=1)
+            hint = f"; did you mean {near[0]}?" if near else "; see --help"
+            raise UsageError(f"unknown flag {rest[0]}{hint}")
+        return options
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parses arguments, in which boolean flags may have a value, as absl takes them.
 

@@ -38,7 +38,7 @@ FORMAT_OF_EXTENSION = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".t
 COLUMNS_RATIO = {"arrow": 1, "avro": 2, "parquet": 2}
 COLUMN_FORMATS = (*COLUMNS_RATIO, "sql")
 INPUT_FORMATS = ("auto", "text", "jsonl", "json", "csv", "tsv", *COLUMNS_RATIO)
-_COLUMNS_OF_EXTENSION = {
+COLUMNS_OF_EXTENSION = {
     ".arrow": "arrow", ".arrows": "arrow", ".feather": "arrow", ".ipc": "arrow",
     ".avro": "avro", ".parquet": "parquet", ".pq": "parquet",
 }  # fmt: skip
@@ -114,7 +114,7 @@ def _format_of(path: str, input_format: str) -> tuple[str, str]:
         return input_format, compression
     if extension.lower() == ".json":
         return "json", compression
-    known = FORMAT_OF_EXTENSION | _COLUMNS_OF_EXTENSION
+    known = FORMAT_OF_EXTENSION | COLUMNS_OF_EXTENSION
     return known.get(extension.lower(), "text"), compression
 
 
