@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from recordmill.pipelines.inspection.record_files import Record
+from recordmill.pipelines.inspection.record_values import record_forms
 from recordmill.pipelines.inspection.styles import Style
 from recordmill.pipelines.inspection.token_lines import token_features, token_lines
 from recordmill.records.schema import Feature, Schema
@@ -17,6 +18,7 @@ from recordmill.records.schema import Feature, Schema
 _MOST_VALUES = 12
 _MOST_TEXT = 200
 _NAME_WIDTH = 26
+_HEAD_BYTES = 16  # that are shown of bytes which are no text
 _MASKING = (
     "input_mask", "masked_lm_positions", "masked_lm_ids", "masked_lm_weights", "segment_ids",
     "input_type_ids", "inputs_segmentation", "targets_segmentation", "inputs_position",
@@ -46,8 +48,11 @@ def example_lines(
       vocabulary: the token of each id; None shows ids.
       style: of the output.
     """
-    where = f"{record.file}, record {record.position}, {len(record.data)} bytes"
-    yield f"{style('title', f'{record.split}:{record.number}')}  {where}"
+    where = f"{record.file}, record {record.position}, {len(record.data):,} bytes"
+    name = record.split if record.number is None else record.name
+    forms = record_forms(record)
+    sequence = any(steps is not None for _, steps in forms.values())
+    yield f"{style('title', name)}  {where}" + (", a SequenceExample" if sequence else "")
     features = {feature.name: feature for feature in schema.features} if schema else {}
     rows = token_features(values)
     for name in rows:
@@ -55,7 +60,11 @@ def example_lines(
             yield _line(heading, text, style)
     for name in sorted(values):
         if name not in rows and not (rows and name in _MASKING):
-            yield _line(name, describe(values[name], features.get(name)), style)
+            steps = forms.get(name, ("", None))[1]
+            text = describe(values[name], features.get(name))
+            if steps is not None:
+                text = f"{steps:,} step{'s' * (steps != 1)}: {text}"
+            yield _line(name, text, style)
 
 
 def _line(name: str, text: str, style: Style) -> str:
@@ -96,7 +105,8 @@ def _bytes(value: bytes) -> str:
     try:
         text = value.decode()
     except UnicodeDecodeError:
-        return f"{len(value):,} bytes"
+        more = "…" if len(value) > _HEAD_BYTES else ""
+        return f"{len(value):,} bytes: {value[:_HEAD_BYTES].hex(' ')}{more}"
     shown = json.dumps(text[:_MOST_TEXT], ensure_ascii=False)
     return shown if len(text) <= _MOST_TEXT else f"{shown} … ({len(text):,} characters)"
 
@@ -114,7 +124,7 @@ def _image(value: bytes) -> str:
 
 
 def example_json(record: Record, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a record for JSON: bytes that are no text are given by their length."""
+    """Returns a record for JSON: bytes that are no text are given by length and first bytes."""
     return {
         "split": record.split,
         "number": record.number,
@@ -131,8 +141,8 @@ def _json_values(values: Any) -> list[Any]:
     return numbers
 
 
-def _json_bytes(value: bytes) -> str | dict[str, int]:
+def _json_bytes(value: bytes) -> str | dict[str, Any]:
     try:
         return value.decode()
     except UnicodeDecodeError:
-        return {"bytes": len(value)}
+        return {"bytes": len(value), "begins": value[:_HEAD_BYTES].hex()}

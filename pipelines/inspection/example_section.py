@@ -29,7 +29,7 @@ def examples_section(facts: Facts) -> Section:
     section = Section("examples", "Examples")
     features = {feature.name: feature for feature in facts.schema.features}
     for record, values in facts.shown:
-        where = f"{record.split}:{record.number}"
+        where = record.name
         drawing = drawing_of(values, facts.stored_schema, where)
         if drawing:
             labels = [

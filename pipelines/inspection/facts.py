@@ -100,7 +100,8 @@ class Facts:
         else:
             sizes: dict[int, list[str]] = {}
             for file in (file for split in self.records.splits.values() for file in split):
-                sizes.setdefault(file.file_bytes, []).append(file.path)
+                if file.file_bytes:
+                    sizes.setdefault(file.file_bytes, []).append(file.path)
             for size, paths in sizes.items():
                 for path in paths if len(paths) > 1 else ():
                     twins.setdefault((size, _pieces(path, size)), []).append(path)

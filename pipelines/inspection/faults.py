@@ -42,7 +42,9 @@ class Fault:
 
 def find_faults(facts: Facts) -> list[Fault]:
     """Returns what looks wrong: what the run warned of, then what the records show."""
-    found = []
+    found = [Fault(line, "shards") for line in facts.records.problems + facts.records.empty]
+    if not facts.records.finished:
+        found.append(Fault("The dataset is not finished: run its command again"))
     stated = set()
     for warning in facts.statistics.get("warnings", ()):
         rule = str(warning.get("rule", ""))

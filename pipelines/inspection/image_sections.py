@@ -64,7 +64,7 @@ def _add_doubtful(section: Section, facts: Facts) -> None:
         section.pictures.append(
             Picture(
                 jpeg_base64(look.picture),
-                f"{look.split}:{look.number} · label {facts.class_name(look.label)}, looks like "
+                f"{look.name} · label {facts.class_name(look.label)}, looks like "
                 f"{facts.class_name(likely)}",
             )
         )

@@ -30,12 +30,11 @@ _OBJECT_LABELS = ("objects/label", "image/object/class/label")
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What an image with one label looks like: the label, where it is, `image_features`, and a
-    small picture."""
+    """What an image with one label looks like: the label, the name of its record,
+    `image_features`, and a small picture."""
 
     label: int
-    split: str
-    number: int
+    name: str
     features: npt.NDArray[np.float32]
     picture: Image.Image
 
@@ -58,7 +57,7 @@ class SplitSample:
       boxes: `[num_boxes, 4]`, (ymin, xmin, ymax, xmax) in [0, 1].
       sizes: (width, height) of each image whose header was read.
       channels: mean and standard deviation of each channel, in [0, 1], of each decoded image.
-      looks: label, record number, features and a small picture of images with one label.
+      looks: label, record name, features and a small picture of images with one label.
     """
 
     records: int = 0
@@ -164,7 +163,7 @@ class SplitSample:
         if label is not None:
             features = image_features(image)
             image.thumbnail((_THUMBNAIL, _THUMBNAIL))
-            self.looks.append(Look(label, record.split, record.number, features, image))
+            self.looks.append(Look(label, record.name, features, image))
 
     @property
     def all_boxes(self) -> npt.NDArray[np.float32]:
