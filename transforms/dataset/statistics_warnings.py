@@ -136,8 +136,8 @@ def _of_text(split: str, sums: Mapping[str, Any]) -> Iterator[StatisticsWarning]
     if unknown > MAX_UNKNOWN:
         yield StatisticsWarning(
             "unknown_tokens", split, unknown,
-            f"{unknown:.1%} of the tokens of {split} are [UNK]: the vocabulary does not fit the "
-            "text. Check --do_lower_case, which must match --vocab_file, and --encoding; "
+            f"{unknown:.1%} of the tokens of {split} are unknown ones: the vocabulary does not fit "
+            "the text. Check --tokenizer, --do_lower_case, which must match it, and --encoding; "
             "`recordmill vocab` makes a vocabulary of this text",
         )  # fmt: skip
 
