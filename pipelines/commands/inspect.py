@@ -16,7 +16,14 @@ from typing import Any
 from recordmill.pipelines.arguments import Parser
 from recordmill.pipelines.flags import Flags
 from recordmill.pipelines.inspection.conditions import parse_condition
-from recordmill.pipelines.inspection.example_lines import example_json, example_lines
+from recordmill.pipelines.inspection.contents import LABELS
+from recordmill.pipelines.inspection.example_lines import (
+    MASKS,
+    describe,
+    example_json,
+    example_lines,
+    named_line,
+)
 from recordmill.pipelines.inspection.found_files import open_records
 from recordmill.pipelines.inspection.json_text import json_text
 from recordmill.pipelines.inspection.overview import inferred_schema, overview, overview_lines
@@ -29,6 +36,7 @@ from recordmill.pipelines.inspection.vocabularies import read_vocabulary
 from recordmill.records.errors import UsageError
 from recordmill.records.schema import Schema
 
+_FILE_NAMES = ("image/filename", "filename", "file_name", "image/source_id")
 Shown = Sequence[tuple[Record, Mapping[str, Any]]]
 
 
@@ -135,13 +143,32 @@ def _chosen(
         yield from records.some_records(split, options.examples)
 
 
-def _draw(shown: Shown, schema: Schema | None, path: str) -> int:
-    """Writes the picture file; returns the number of images in it."""
-    from recordmill.pipelines.inspection.image_sheet import draw_sheet, drawing_of
+def _drawings(shown: Shown, schema: Schema | None, names: Mapping[int, str]) -> list[Any]:
+    """Returns what is drawn for each record, None for those without an image."""
+    from recordmill.pipelines.inspection.image_sheet import drawing_of
 
-    drawings = [
-        drawing for record, values in shown if (drawing := drawing_of(values, schema, record.name))
+    return [
+        drawing_of(values, schema, _caption(record, values, schema), names)
+        for record, values in shown
     ]
+
+
+def _caption(record: Record, values: Mapping[str, Any], schema: Schema | None) -> str:
+    """Returns the lines below a picture: the record and its class, and the name of its file."""
+    features = {feature.name: feature for feature in schema.features} if schema else {}
+    labels = [
+        describe(values[name], features.get(name)) for name in LABELS if len(values.get(name, ()))
+    ]
+    names = [values[name][0] for name in _FILE_NAMES if isinstance(values.get(name), list)]
+    lines = [" · ".join([record.name, *labels[:1]])]
+    return "\n".join([*lines, *(name.decode("utf-8", "replace") for name in names[:1] if name)])
+
+
+def _draw(found: Sequence[Any], path: str) -> int:
+    """Writes the picture file; returns the number of images in it."""
+    from recordmill.pipelines.inspection.image_sheet import draw_sheet
+
+    drawings = [drawing for drawing in found if drawing]
     if not drawings:
         raise UsageError("--images needs records with images, and these have none; remove it")
     try:
@@ -167,7 +194,12 @@ def main(arguments: list[str]) -> int:
         (record, record_values(record, any_form=records.any_form))
         for record in _chosen(records, options, schema, read)
     ]
-    drawn = _draw(shown, schema, options.images) if options.images else 0
+    drawings: list[Any] = [None] * len(shown)
+    if options.images or any(name in values for _, values in shown for name in MASKS):
+        from recordmill.pipelines.inspection.image_sheet import mask_names_of
+
+        drawings = _drawings(shown, schema, mask_names_of(records.manifest))
+    drawn = _draw(drawings, options.images) if options.images else 0
     missed = bool((options.key or options.where) and options.examples and not shown)
     status = int(bool(records.problems) or missed)
     if options.json:
@@ -179,8 +211,10 @@ def main(arguments: list[str]) -> int:
         print(f"{style('name', f'{name:<11}')} {value}")
     print(f"{style('name', 'features')}\n  " + known.describe().replace("\n", "\n  "))
     form = form_of(records.manifest, vocabulary)
-    for record, values in shown:
+    for (record, values), drawing in zip(shown, drawings, strict=True):
         print("\n" + "\n".join(example_lines(record, values, schema, vocabulary, style, form)))
+        if drawing and (held := drawing.describe_mask()):
+            print(named_line("pixels of the mask", held, style))
     legend = legend_lines([values for _, values in shown], vocabulary, form)
     if legend:
         print("\n" + "\n".join(legend))

@@ -25,6 +25,8 @@ _MASKING = (
     "input_type_ids", "inputs_segmentation", "targets_segmentation", "inputs_position",
     "targets_position", "position_ids",
 )  # fmt: skip
+# Features with the class of each pixel.
+MASKS = ("segmentation_mask", "image/segmentation/class/encoded", "mask")
 _IMAGE_STARTS = (b"\xff\xd8\xff", b"\x89PNG\r\n", b"GIF8", b"BM", b"RIFF")
 
 
@@ -58,9 +60,9 @@ def example_lines(
     yield f"{style('title', title)}  {where}" + (", a SequenceExample" if sequence else "")
     for name in token_features(values, form):
         for heading, text in token_lines(values, name, vocabulary, style, form):
-            yield _line(heading, text, style)
+            yield named_line(heading, text, style)
     for name, text in other_features(record, values, schema, form):
-        yield _line(name, text, style)
+        yield named_line(name, text, style)
 
 
 def other_features(
@@ -86,7 +88,8 @@ def other_features(
             yield name, text
 
 
-def _line(name: str, text: str, style: Style) -> str:
+def named_line(name: str, text: str, style: Style) -> str:
+    """Returns a line of a record: a name and what it has."""
     return f"  {style('name', f'{name:<{_NAME_WIDTH}}')} {text}"
 
 

@@ -9,12 +9,13 @@ from typing import Any
 from recordmill.pipelines.inspection.contents import LABELS
 from recordmill.pipelines.inspection.example_lines import other_features
 from recordmill.pipelines.inspection.facts import Facts
-from recordmill.pipelines.inspection.image_sheet import draw, drawing_of
+from recordmill.pipelines.inspection.image_sheet import draw, drawing_of, mask_names_of
 from recordmill.pipelines.inspection.page import Line, MarkedText, Picture, Section, jpeg_base64
 from recordmill.pipelines.inspection.styles import Style
 from recordmill.pipelines.inspection.token_lines import legend_lines, token_features, token_lines
 
 _SIDE = 240
+_HELD = "pixels of the mask"
 _MOST_BESIDE = 6  # features of a picture; of more, all but labels are folded
 _MARK = re.compile("\x1b\\[([0-9;]+)m(.*?)\x1b\\[0m", re.DOTALL)
 _KINDS = {"1;33": "hidden", "1;31": "replaced", "1;32": "kept"}
@@ -24,11 +25,15 @@ def examples_section(facts: Facts) -> Section:
     """Returns some records with all of their features."""
     section = Section("examples", "Examples")
     labels = {f.name for f in facts.schema.features if f.kind == "classes"} | {*LABELS}
+    labels.add(_HELD)
+    names = mask_names_of(facts.records.manifest)
     for record, values in facts.shown:
         where = record.name
         others = list(other_features(record, values, facts.schema, facts.form))
-        drawing = drawing_of(values, facts.stored_schema, where)
+        drawing = drawing_of(values, facts.stored_schema, where, names)
         if drawing:
+            if held := drawing.describe_mask():
+                others.insert(0, (_HELD, held))
             few = len(others) <= _MOST_BESIDE
             beside = [pair for pair in others if few or pair[0] in labels]
             folded = [pair for pair in others if pair not in beside]
