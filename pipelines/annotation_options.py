@@ -22,7 +22,7 @@ def add_record_arguments(group: FlagGroup) -> None:
     )  # fmt: skip
     group.add_argument(
         "--record_bytes", type=int, default=0, metavar="N",
-        help="--layout=fixed: the bytes of a record; 0 for its pixels and one byte before them, the "
+        help="--layout=fixed: the bytes of a record; 0 for its pixels and a byte before them, the "
         "label, unless --labels=none.",
     )  # fmt: skip
     group.add_argument(
