@@ -11,14 +11,16 @@ not given are left out. The slow ones take `--slice` of the input.
 
 Printed are MB of JSONL a second of wall time, and of the processor time of all processes, with the
 start of the tool and without: a run over a few documents says what the start takes. On a machine
-that does other work, only ratios of processor time count. `tokenizer alone` is one process that
-does nothing but make ids of the same lines, times the workers.
+that does other work, only ratios of processor time count. `tokenizer alone` is a process that does
+nothing but make ids of the same documents, again and again: one for itself, times the workers, and
+as many of them at once as there are workers.
 """
 
 from __future__ import annotations
 
 import argparse
 import glob
+import multiprocessing
 import os
 import shutil
 import subprocess
@@ -29,9 +31,10 @@ from pathlib import Path
 
 import orjson
 import psutil
+from timing import best_seconds
 
 from recordmill.pipelines.options import parse_bytes
-from recordmill.transforms.sources.lines import Lines, split_lines
+from recordmill.transforms.sources.lines import Lines
 from recordmill.transforms.text.tokenizer_files import load_tokenizer, read_tokenizer
 
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
@@ -167,29 +170,39 @@ class Comparison:
         ]  # fmt: skip
         return run(command, self.scratch)
 
-    def alone(self, size: int) -> float:
-        """Returns the seconds of processor time that only the ids of the documents take."""
-        tokenizer = load_tokenizer(self.data, "gpt2").start(lower_case=False)
-        tokenizer.tokenize(Lines.from_list([b"compiles"]))
+    def alone(self, size: int, processes: int) -> float:
+        """Returns the seconds of a core that only the ids of the documents take.
+
+        Args:
+          size: of the documents, in bytes of JSONL.
+          processes: so many do the same at once, and their mean is taken: cores share caches.
+        """
         (file,) = cut(self.paths, size, 1, self.scratch / "alone")
-        texts: list[Lines] = []
-        block: list[bytes] = []
-        held = 0
-        for line in file.read_bytes().splitlines():
-            block.append(orjson.loads(line)["text"].encode())
-            held += len(block[-1])
-            if held > 1 << 20:
-                texts.append(split_lines(b"\n".join(block)))
-                block, held = [], 0
-        if block:
-            texts.append(split_lines(b"\n".join(block)))
-        best = float("inf")
-        for _ in range(3):
-            began = time.process_time()
-            for lines in texts:
-                tokenizer.tokenize(lines)
-            best = min(best, time.process_time() - began)
-        return best
+        context = multiprocessing.get_context("spawn")
+        with context.Pool(processes) as pool:
+            started = [
+                pool.apply_async(tokenize_alone, (self.data, str(file))) for _ in range(processes)
+            ]
+            return sum(one.get() for one in started) / processes
+
+
+def tokenize_alone(data: bytes, path: str) -> float:
+    """Returns the best processor time of some runs over the documents of a file."""
+    tokenizer = load_tokenizer(data, "gpt2").start(lower_case=False)
+    texts: list[Lines] = []
+    block: list[bytes] = []
+    for line in Path(path).read_bytes().splitlines():
+        block.append(orjson.loads(line)["text"].encode())
+        if sum(map(len, block)) > 1 << 20:
+            texts.append(Lines.from_list(block))
+            block = []
+    texts.append(Lines.from_list(block))
+
+    def work() -> None:
+        for lines in texts:
+            tokenizer.tokenize(lines)
+
+    return best_seconds(work)
 
 
 def show(name: str, size: int, cost: Cost, start: Cost) -> None:
@@ -220,6 +233,7 @@ def compare(tools: Comparison, options: argparse.Namespace) -> None:
     """Runs all tools in turn, and prints what each does, and ours beside each."""
     workers = options.workers
     size, small = (parse_bytes(flag, getattr(options, flag)) for flag in ("size", "slice"))
+    bare_bytes = min(size, 50_000_000)
     few = cut(tools.paths, 100_000, workers, tools.scratch / "few")
     few_one = cut(tools.paths, 100_000, 1, tools.scratch / "few-one")
     ours = cut(tools.paths, size, workers, tools.scratch / "ours")
@@ -236,26 +250,32 @@ def compare(tools: Comparison, options: argparse.Namespace) -> None:
     if options.datatrove_python:
         works["datatrove DocumentTokenizer"] = (tools.datatrove, few, parts)
     best: dict[str, tuple[int, Cost, Cost]] = {}
-    alone = float("inf")
+    alone = {1: float("inf"), workers: float("inf")}
+    for work, little, _ in works.values():
+        work(little)  # whatever is compiled or cached at the first run
     for _ in range(options.rounds):
-        alone = min(alone, tools.alone(min(size, 50_000_000)))
+        for processes, seconds in alone.items():
+            alone[processes] = min(seconds, tools.alone(bare_bytes, processes))
         for name, (work, little, files) in works.items():
             start, cost = work(little), work(files)
             before = best.get(name)
             if before is None or cost.without(start).wall < before[1].without(before[2]).wall:
                 best[name] = (total_bytes(files), cost, start)
-    rate = min(size, 50_000_000) / 1e6 / alone
     print(f"{'MB of JSONL a second':<34}{'wall':>12}{'start less':>12}{'a core':>12}")
     for name, (bytes_read, cost, start) in best.items():
         show(name, bytes_read, cost, start)
-    print(f"{'tokenizer alone':<34}{rate * workers:>12.2f}{rate * workers:>12.2f}{rate:>12.2f}")
     (read, cost, start), *others = best.values()
     rest = cost.without(start)
-    bare = read / 1e6 / rate  # seconds of one core
-    print(
-        f"recordmill / tokenizer alone x {workers}: wall {bare / workers / cost.wall:.2f}, "
-        f"start less {bare / workers / rest.wall:.2f}, processor time {bare / rest.processor:.2f}"
-    )
+    for processes, seconds in alone.items():
+        rate = bare_bytes / 1e6 / seconds
+        bare = read / 1e6 / rate  # seconds of one core
+        name = f"tokenizer alone, {processes} at once"
+        print(f"{name:<34}{rate * workers:>12.2f}{rate * workers:>12.2f}{rate:>12.2f}")
+        print(
+            f"recordmill / {name}: wall {bare / workers / cost.wall:.2f}, "
+            f"start less {bare / workers / rest.wall:.2f}, "
+            f"processor time {bare / rest.processor:.2f}"
+        )
     for name, (theirs, their_cost, their_start) in zip(list(best)[1:], others, strict=True):
         their_rest = their_cost.without(their_start)
         print(

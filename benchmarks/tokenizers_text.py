@@ -1,6 +1,7 @@
 """Our tokenizers beside the libraries, in one run on one core: ratios are what counts.
 
-    python benchmarks/tokenizers_text.py --gpt2=encoder.json [--text=FILE] [--size=20MB]
+    python benchmarks/tokenizers_text.py --gpt2=encoder.json [--bert=vocab.txt] [--text=FILE]
+        [--size=20MB]
 
 For each kind it prints MB of text a second of processor time, with a warm memory of words and with
 an empty one, and on how many lines the ids differ from ours. `fastokens` and `tokie` are measured
@@ -27,10 +28,18 @@ import numpy as np
 import sentencepiece
 from corpus import pydoc_text
 from timing import best_seconds
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import (
+    BertWordPieceTokenizer,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    trainers,
+)
 
 from recordmill.pipelines.options import parse_bytes
-from recordmill.transforms.sources.lines import Lines, split_lines
+from recordmill.transforms.sources.lines import split_lines
 from recordmill.transforms.text.tokenizer_files import load_tokenizer, read_tokenizer
 
 Encode = Callable[[list[str]], list[list[int]]]
@@ -81,8 +90,7 @@ def compare(kind: str, data: bytes, text: bytes, reference: str, encode: Encode)
     lines = split_lines(text)
     texts = [lines[i].decode("utf-8") for i in range(len(lines))]
     ours: Any = load_tokenizer(data, kind).start(lower_case=True)
-    ours.tokenize(Lines.from_list([b"compiles"]))
-    ours.clear()
+    load_tokenizer(data, kind).start(lower_case=True).tokenize(lines)  # compiles
     cold = best_seconds(lambda: ours.tokenize(lines), 1)
     tokens = ours.tokenize(lines)
     expected = rows(tokens.ids, tokens.row_splits)
@@ -129,9 +137,19 @@ def sentence_pieces(lines: list[str], kind: str) -> bytes:
     return model.getvalue()
 
 
+def compare_word_pieces(path: str, text: bytes) -> None:
+    """BERT's vocab.txt, and the tokenizer.json of the same vocabulary, by both of our ways."""
+    library = BertWordPieceTokenizer(path, lowercase=True)._tokenizer
+    file = library.to_str().encode()
+    encode = by_tokenizers(file)
+    compare("WordPiece, vocab.txt", Path(path).read_bytes(), text, "tokenizers", encode)
+    compare("WordPiece, t….json", file, text, "tokenizers", encode)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gpt2", required=True, help="encoder.json, with vocab.bpe beside it")
+    parser.add_argument("--bert", default="", help="vocab.txt, in lower case")
     parser.add_argument("--text", default="", help="by default, the standard library's help")
     parser.add_argument("--size", default="20MB")
     options = parser.parse_args()
@@ -140,6 +158,8 @@ def main() -> None:
     learned = text[:3_000_000].decode("utf-8", "ignore").split("\n")
     data, _ = read_tokenizer(options.gpt2, lambda path: Path(path).read_bytes())
     compare("BPE, GPT-2", data, text, "tokenizers", by_tokenizers(data))
+    if options.bert:
+        compare_word_pieces(options.bert, text)
     for kind in ("unigram", "bpe"):
         data = sentence_pieces(learned, kind)
         library = sentencepiece.SentencePieceProcessor(model_proto=data)

@@ -86,6 +86,29 @@ class _HelpFormatter(OpenHelpFormatter):
         return f"{text} (default: {default})" if default else text
 
 
+class TwoNamesFlag(argparse.Action):
+    """A flag with two names, of which a command line may have one: the last would win in silence.
+
+    Raises:
+      UsageError: both are given; names them.
+    """
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        """Sets the value."""
+        name_of = f"name_of_{self.dest}"
+        first = getattr(namespace, name_of, option_string)
+        if first != option_string:
+            raise UsageError(f"{first} and {option_string} are two names of one flag; give one")
+        setattr(namespace, name_of, option_string)
+        setattr(namespace, self.dest, values)
+
+
 class OneLineParser(OpenParser):
     """An argument parser whose errors are one line."""
 
@@ -121,6 +144,24 @@ class Parser(OneLineParser):
     def add_full_help(self) -> None:
         """Adds `--help-all`, for commands whose `--help` shows the most used flags alone."""
         self.add_argument("--help-all", action="help", dest="help", help="Show all flags.")
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parses arguments, all of which must be of this command.
+
+        Raises:
+          UsageError: one is not; names the nearest flag.
+        """
+        options, rest = self.parse_known_args(args, namespace)
+        if rest:
+            flag = rest[0].partition("=")[0]
+            if not flag.startswith("-"):
+                raise UsageError(
+                    f"unexpected argument {rest[0]!r}; write quotes around a glob, and see --help"
+                )
+            near = difflib.get_close_matches(flag, option_actions(self), n=1)
+            hint = f"; did you mean {near[0]}?" if near else "; see --help"
+            raise UsageError(f"unknown flag {rest[0]}{hint}")
+        return options
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parses arguments, in which boolean flags may have a value, as absl takes them.

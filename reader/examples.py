@@ -119,6 +119,42 @@ def parse_any(record: bytes) -> dict[str, Any]:
     return values
 
 
+def feature_forms(record: bytes) -> dict[str, tuple[str, int | None]]:
+    """Returns what the features of a serialized Example or SequenceExample are.
+
+    Args:
+      record: its bytes.
+
+    Returns:
+      feature -> its dtype, "bytes", "float32", "int64" or "" where the record does not say it, as
+      of a feature without a list; and of a feature list of a SequenceExample the number of steps,
+      None of other features.
+
+    Raises:
+      ValueError: the bytes are no such record.
+    """
+    forms: dict[str, tuple[str, int | None]] = {}
+    try:
+        for number, kind, content in _fields(memoryview(record)):
+            if number not in (1, 2) or kind != _BYTES:
+                raise ValueError("the bytes are no tf.train.Example")
+            for name, message in _entries(content):
+                steps = [step for _, _, step in _fields(message)] if number == 2 else [message]
+                dtype = next(filter(None, map(_dtype, steps)), "")
+                forms[name] = (dtype, len(steps) if number == 2 else None)
+    except IndexError:
+        raise ValueError("a record is cut") from None
+    return forms
+
+
+def _dtype(message: memoryview) -> str:
+    for number, kind, _ in _fields(message):
+        for dtype, field in _FIELD.items():
+            if number == field and kind == _BYTES:
+                return dtype
+    return ""
+
+
 def _any_values(message: memoryview) -> Any:
     for number, kind, _ in _fields(message):
         for dtype in _FIELD:

@@ -159,6 +159,8 @@ class Schema:
     def describe(self) -> str:
         """Returns a line for each feature, for people: name, dtype, shape, meaning."""
         rows = [(f.name, f"{f.dtype} {list(f.shape)}", f.meaning) for f in self.features]
+        if not rows:
+            return "none"
         widths = [max(len(row[column]) for row in rows) for column in range(2)]
         return "\n".join(f"{n:<{widths[0]}}  {t:<{widths[1]}}  {m}" for n, t, m in rows)
 

@@ -13,9 +13,10 @@ from typing import Any
 from recordmill.pipelines.arguments import Parser
 from recordmill.pipelines.flags import Flags
 from recordmill.pipelines.inspection.example_lines import example_lines
+from recordmill.pipelines.inspection.found_files import open_records
 from recordmill.pipelines.inspection.overview import inferred_schema
 from recordmill.pipelines.inspection.record_differences import OneSided, different_records
-from recordmill.pipelines.inspection.record_files import RecordFiles, open_records, read_description
+from recordmill.pipelines.inspection.record_files import RecordFiles, read_description
 from recordmill.pipelines.inspection.record_values import record_values
 from recordmill.pipelines.inspection.styles import Style
 from recordmill.pipelines.inspection.value_differences import value_differences

@@ -1,12 +1,13 @@
 """`recordmill inspect DIR`: what a dataset is, and some of its records, for people.
 
-Exit status 0: shown; 1: a record is broken; 2: wrong usage.
+Exit status 0: shown; 1: a file or record is broken or missing, or no record has what --key or
+--where ask for; 2: wrong usage.
 """
 
 from __future__ import annotations
 
-import json
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -16,11 +17,14 @@ from recordmill.pipelines.arguments import Parser
 from recordmill.pipelines.flags import Flags
 from recordmill.pipelines.inspection.conditions import parse_condition
 from recordmill.pipelines.inspection.example_lines import example_json, example_lines
+from recordmill.pipelines.inspection.found_files import open_records
+from recordmill.pipelines.inspection.json_text import json_text
 from recordmill.pipelines.inspection.overview import inferred_schema, overview, overview_lines
-from recordmill.pipelines.inspection.record_files import Record, RecordFiles, open_records
+from recordmill.pipelines.inspection.record_files import Record, RecordFiles
 from recordmill.pipelines.inspection.record_values import record_values
 from recordmill.pipelines.inspection.styles import COLOR_CHOICES, style_for
-from recordmill.pipelines.inspection.token_lines import LEGEND, LEGEND_SPANS, find_spans
+from recordmill.pipelines.inspection.token_form import form_of
+from recordmill.pipelines.inspection.token_lines import legend_lines
 from recordmill.pipelines.inspection.vocabularies import read_vocabulary
 from recordmill.records.errors import UsageError
 from recordmill.records.schema import Schema
@@ -68,14 +72,18 @@ def make_parser() -> Parser:
     add("--images", default="", metavar="FILE", help="Draws the images, with masks and boxes, "
         "into this picture file.")  # fmt: skip
     add("--vocab_file", "--tokenizer", default="", metavar="FILE", help="The vocabulary of the "
-        "dataset; without it, token ids are shown.")  # fmt: skip
+        "dataset; without it the tokenizer that the dataset holds, and where it holds none, as "
+        "with vocab.txt, token ids.")  # fmt: skip
     add("--json", action="store_true", help="Prints JSON.")
     add("--color", choices=COLOR_CHOICES, default="auto", help="Colours; auto is on a terminal, "
         "unless NO_COLOR is set.")  # fmt: skip
     return parser
 
 
-def _check(options: InspectFlags) -> None:
+def _check(options: InspectFlags, given: frozenset[str]) -> None:
+    for name in ("where", "key"):
+        if name in given and not getattr(options, name):
+            raise UsageError(f"--{name} must not be empty; remove it to see any records")
     if options.examples < 0:
         raise UsageError(f"--examples must be 0 or more, got {options.examples}")
     if sum(map(bool, (options.record, options.key, options.where))) > 1:
@@ -98,13 +106,14 @@ def _numbered(records: RecordFiles, text: str, split: str) -> Record:
 
 
 def _matching(
-    records: RecordFiles, options: InspectFlags, schema: Schema | None
+    records: RecordFiles, options: InspectFlags, schema: Schema | None, read: Counter[str]
 ) -> Iterator[Record]:
-    """Yields the records that --key or --where chooses."""
+    """Yields the records that --key or --where chooses; counts those that it reads, by split."""
     key = options.key.encode()
     condition = parse_condition(options.where, schema) if options.where else None
     for split in [options.split] if options.split else records.splits:
         for record in records.all_records(split):
+            read[split] += 1
             values = record_values(record, any_form=records.any_form)
             if condition:
                 if condition(values):
@@ -113,12 +122,15 @@ def _matching(
                 yield record
 
 
-def _chosen(records: RecordFiles, options: InspectFlags, schema: Schema | None) -> Iterator[Record]:
-    split = options.split or next(iter(records.splits), "")
+def _chosen(
+    records: RecordFiles, options: InspectFlags, schema: Schema | None, read: Counter[str]
+) -> Iterator[Record]:
+    filled = (name for name in records.splits if any(f.file_bytes for f in records.split(name)))
+    split = options.split or next(filled, "")
     if options.record:
         yield from (_numbered(records, text, split) for text in options.record)
     elif options.key or options.where:
-        yield from islice(_matching(records, options, schema), options.examples)
+        yield from islice(_matching(records, options, schema, read), options.examples)
     elif split:
         yield from records.some_records(split, options.examples)
 
@@ -128,9 +140,7 @@ def _draw(shown: Shown, schema: Schema | None, path: str) -> int:
     from recordmill.pipelines.inspection.image_sheet import draw_sheet, drawing_of
 
     drawings = [
-        drawing
-        for record, values in shown
-        if (drawing := drawing_of(values, schema, f"{record.split}:{record.number}"))
+        drawing for record, values in shown if (drawing := drawing_of(values, schema, record.name))
     ]
     if not drawings:
         raise UsageError("--images needs records with images, and these have none; remove it")
@@ -143,36 +153,47 @@ def _draw(shown: Shown, schema: Schema | None, path: str) -> int:
 
 def main(arguments: list[str]) -> int:
     """Runs `recordmill inspect`; returns the exit status."""
-    options = InspectFlags.read(make_parser().parse_args(arguments))
-    _check(options)
+    parsed = make_parser().parse_args(arguments)
+    options = InspectFlags.read(parsed)
+    _check(options, parsed.given_flags)
     records = open_records(options.dataset)
     if options.split:
         records.split(options.split)
     schema = records.schema
     known = schema or inferred_schema(records)
     vocabulary = read_vocabulary(options.vocab_file, records)
+    read: Counter[str] = Counter()
     shown = [
         (record, record_values(record, any_form=records.any_form))
-        for record in _chosen(records, options, schema)
+        for record in _chosen(records, options, schema, read)
     ]
     drawn = _draw(shown, schema, options.images) if options.images else 0
+    missed = bool((options.key or options.where) and options.examples and not shown)
+    status = int(bool(records.problems) or missed)
     if options.json:
         examples = [example_json(record, values) for record, values in shown]
-        content = overview(records, known) | {"examples": examples}
-        print(json.dumps(content, indent=1, ensure_ascii=False))
-        return 0
+        print(json_text(overview(records, known) | {"examples": examples}))
+        return status
     style = style_for(options.color, sys.stdout)
     for name, value in overview_lines(records, known):
         print(f"{style('name', f'{name:<11}')} {value}")
     print(f"{style('name', 'features')}\n  " + known.describe().replace("\n", "\n  "))
+    form = form_of(records.manifest, vocabulary)
     for record, values in shown:
-        print("\n" + "\n".join(example_lines(record, values, schema, vocabulary, style)))
-    if any("masked_lm_positions" in values for _, values in shown):
-        print(f"\n{LEGEND}" + ("" if vocabulary else "; --vocab_file shows words instead of ids"))
-    if any(find_spans(values) for _, values in shown):
-        print(f"\n{LEGEND_SPANS}")
+        print("\n" + "\n".join(example_lines(record, values, schema, vocabulary, style, form)))
+    legend = legend_lines([values for _, values in shown], vocabulary, form)
+    if legend:
+        print("\n" + "\n".join(legend))
     if drawn:
         print(f"\n{options.images}: {drawn} image{'s' * (drawn != 1)}")
-    if not shown and (options.key or options.where):
-        print("\nno record matches")
-    return 0
+    if missed:
+        print(f"\n{_no_match(options, read)}")
+    return status
+
+
+def _no_match(options: InspectFlags, read: Counter[str]) -> str:
+    asked = f"--key={options.key}" if options.key else f"--where={options.where!r}"
+    return (
+        f"no record matches {asked}; {read.total():,} were read, and values are compared as they "
+        "are stored: a text with all its characters, a token as its id"
+    )

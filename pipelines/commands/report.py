@@ -1,17 +1,18 @@
 """`recordmill report DIR --html=report.html`: a dataset as a page that opens offline.
 
-Exit status 0: written; 1: a record is broken; 2: wrong usage.
+Exit status 0: written; 1: a file or record is broken or missing; 2: wrong usage.
 """
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 from recordmill.pipelines.arguments import Parser
 from recordmill.pipelines.flags import Flags
 from recordmill.pipelines.inspection.contents import read_contents
+from recordmill.pipelines.inspection.found_files import open_records
 from recordmill.pipelines.inspection.overview import inferred_schema
-from recordmill.pipelines.inspection.record_files import open_records
 from recordmill.pipelines.inspection.sample import read_sample
 from recordmill.pipelines.inspection.vocabularies import read_vocabulary
 from recordmill.records.errors import UsageError
@@ -45,7 +46,8 @@ def make_parser() -> Parser:
         "read for what the statistics do not hold; at least the 24 that are shown. 100 more for "
         "each, of 64 kB at most, are compared with each other; 0 compares nothing.")  # fmt: skip
     add("--vocab_file", "--tokenizer", default="", metavar="FILE", help="The vocabulary of the "
-        "dataset; without it, token ids are shown.")  # fmt: skip
+        "dataset; without it the tokenizer that the dataset holds, and where it holds none, as "
+        "with vocab.txt, token ids.")  # fmt: skip
     return parser
 
 
@@ -55,7 +57,7 @@ def make_report(dataset: str, *, sample: int = 1000, vocab_file: str = "") -> by
     Args:
       dataset: its folder, or TFRecords of another tool.
       sample: the number of records that are read.
-      vocab_file: of the dataset; "" shows token ids.
+      vocab_file: of the dataset; "" takes the one that it holds, or shows token ids.
 
     Raises:
       UsageError: there are no records.
@@ -101,4 +103,9 @@ def main(arguments: list[str]) -> int:
         options.dataset, options.html, sample=options.sample, vocab_file=options.vocab_file
     )
     print(f"{options.html}: {size / 1e6:.1f} MB")
-    return 0
+    records = open_records(options.dataset)
+    for line in records.problems:
+        print(line, file=sys.stderr)
+    if not records.finished:
+        print(f"{options.dataset} is not finished: run its command again", file=sys.stderr)
+    return int(bool(records.problems))

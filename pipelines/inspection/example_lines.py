@@ -10,13 +10,16 @@ from typing import Any
 import numpy as np
 
 from recordmill.pipelines.inspection.record_files import Record
+from recordmill.pipelines.inspection.record_values import record_forms
 from recordmill.pipelines.inspection.styles import Style
+from recordmill.pipelines.inspection.token_form import UNKNOWN_FORM, TokenForm
 from recordmill.pipelines.inspection.token_lines import token_features, token_lines
 from recordmill.records.schema import Feature, Schema
 
 _MOST_VALUES = 12
 _MOST_TEXT = 200
 _NAME_WIDTH = 26
+_HEAD_BYTES = 16  # that are shown of bytes which are no text
 _MASKING = (
     "input_mask", "masked_lm_positions", "masked_lm_ids", "masked_lm_weights", "segment_ids",
     "input_type_ids", "inputs_segmentation", "targets_segmentation", "inputs_position",
@@ -36,6 +39,7 @@ def example_lines(
     schema: Schema | None,
     vocabulary: Sequence[str] | None,
     style: Style,
+    form: TokenForm = UNKNOWN_FORM,
 ) -> Iterator[str]:
     """Yields the lines of a record: where it is, its text, its other features.
 
@@ -45,17 +49,41 @@ def example_lines(
       schema: of the dataset, None where no manifest has one.
       vocabulary: the token of each id; None shows ids.
       style: of the output.
+      form: of the rows of tokens.
     """
-    where = f"{record.file}, record {record.position}, {len(record.data)} bytes"
-    yield f"{style('title', f'{record.split}:{record.number}')}  {where}"
-    features = {feature.name: feature for feature in schema.features} if schema else {}
-    rows = token_features(values)
-    for name in rows:
-        for heading, text in token_lines(values, name, vocabulary, style):
+    where = f"{record.file}, record {record.position}, {len(record.data):,} bytes"
+    title = record.split if record.number is None else record.name
+    forms = record_forms(record)
+    sequence = any(steps is not None for _, steps in forms.values())
+    yield f"{style('title', title)}  {where}" + (", a SequenceExample" if sequence else "")
+    for name in token_features(values, form):
+        for heading, text in token_lines(values, name, vocabulary, style, form):
             yield _line(heading, text, style)
+    for name, text in other_features(record, values, schema, form):
+        yield _line(name, text, style)
+
+
+def other_features(
+    record: Record,
+    values: Mapping[str, Any],
+    schema: Schema | None,
+    form: TokenForm = UNKNOWN_FORM,
+) -> Iterator[tuple[str, str]]:
+    """Yields name and text of the features that the text of the rows of tokens does not show.
+
+    Args:
+      record, values, schema, form: as of `example_lines`.
+    """
+    forms = record_forms(record)
+    features = {feature.name: feature for feature in schema.features} if schema else {}
+    rows = token_features(values, form)
     for name in sorted(values):
         if name not in rows and not (rows and name in _MASKING):
-            yield _line(name, describe(values[name], features.get(name)), style)
+            steps = forms.get(name, ("", None))[1]
+            text = describe(values[name], features.get(name))
+            if steps is not None:
+                text = f"{steps:,} step{'s' * (steps != 1)}: {text}"
+            yield name, text
 
 
 def _line(name: str, text: str, style: Style) -> str:
@@ -96,7 +124,8 @@ def _bytes(value: bytes) -> str:
     try:
         text = value.decode()
     except UnicodeDecodeError:
-        return f"{len(value):,} bytes"
+        more = "…" if len(value) > _HEAD_BYTES else ""
+        return f"{len(value):,} bytes: {value[:_HEAD_BYTES].hex(' ')}{more}"
     shown = json.dumps(text[:_MOST_TEXT], ensure_ascii=False)
     return shown if len(text) <= _MOST_TEXT else f"{shown} … ({len(text):,} characters)"
 
@@ -114,7 +143,7 @@ def _image(value: bytes) -> str:
 
 
 def example_json(record: Record, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a record for JSON: bytes that are no text are given by their length."""
+    """Returns a record for JSON: bytes that are no text are given by length and first bytes."""
     return {
         "split": record.split,
         "number": record.number,
@@ -131,8 +160,8 @@ def _json_values(values: Any) -> list[Any]:
     return numbers
 
 
-def _json_bytes(value: bytes) -> str | dict[str, int]:
+def _json_bytes(value: bytes) -> str | dict[str, Any]:
     try:
         return value.decode()
     except UnicodeDecodeError:
-        return {"bytes": len(value)}
+        return {"bytes": len(value), "begins": value[:_HEAD_BYTES].hex()}

@@ -7,7 +7,7 @@ from typing import Any
 
 from recordmill.pipelines.inspection.example_lines import is_image
 from recordmill.pipelines.inspection.record_files import RecordFiles
-from recordmill.pipelines.inspection.record_values import record_values
+from recordmill.pipelines.inspection.record_values import RECORD, record_forms, record_values
 from recordmill.records.manifest import Manifest
 from recordmill.records.schema import Feature, Schema
 
@@ -41,22 +41,31 @@ def inferred_schema(records: RecordFiles, count: int = 16) -> Schema:
       count: of the records that are looked at, in each split.
     """
     lengths: dict[str, set[int]] = {}
-    kinds: dict[str, tuple[str, bytes]] = {}
+    kinds: dict[str, str] = {}
+    meanings: dict[str, str] = {}
+    steps: set[str] = set()
     for split in records.splits:
         for record in records.some_records(split, count):
+            forms = record_forms(record)
             for name, values in record_values(record, any_form=records.any_form).items():
+                dtype, count_of_steps = forms[name]
                 lengths.setdefault(name, set()).add(len(values))
-                if isinstance(values, list):
-                    kinds.setdefault(name, ("bytes", values[0] if values else b""))
-                else:
-                    kinds[name] = ("float32" if values.dtype.kind == "f" else "int64", b"")
+                kinds[name] = dtype or kinds.get(name, "")
+                if count_of_steps is not None:
+                    steps.add(name)
+                if isinstance(values, list) and values and is_image(values[0]):
+                    meanings[name] = "encoded images"
+                elif name == RECORD and values[:1] == [record.data]:
+                    meanings[name] = "the bytes of a record that is no tf.train.Example"
     features = []
-    for name, (dtype, first) in kinds.items():
+    for name, dtype in kinds.items():
         same = lengths[name] if len(lengths[name]) == 1 else {None}
         shape = () if same == {1} else tuple(same)
-        meaning = "encoded images" if is_image(first) else ""
+        meaning = meanings.get(name, "" if dtype else "no record that was read has values of it")
         shown = name if name.isprintable() and name else repr(name)
-        features.append(Feature(shown, dtype, shape, meaning))  # type: ignore[arg-type]
+        features.append(
+            Feature(shown, dtype or "unknown", shape, meaning, name in steps)  # type: ignore[arg-type]
+        )
     return Schema(tuple(features))
 
 
@@ -76,6 +85,10 @@ def overview(records: RecordFiles, schema: Schema) -> dict[str, Any]:
         },
         "features": schema.to_json(),
     }
+    if records.problems:
+        content["problems"] = list(records.problems)
+    if records.empty:
+        content["empty"] = list(records.empty)
     if manifest:
         content |= {
             "name": manifest.name,
@@ -111,6 +124,16 @@ def overview_lines(records: RecordFiles, schema: Schema) -> Iterator[tuple[str, 
         compression = f", {split['compression']}" if split["compression"] else ""
         shards = f"{split['shards']:,} shard{'s' * (split['shards'] != 1)}"
         yield name, f"{count}{shards}, {readable_bytes(split['bytes'])}{compression}"
+    if schema.sequence:
+        parts = {
+            part: ", ".join(f.name for f in schema.features if f.sequence == sequence) or "none"
+            for part, sequence in (("context", False), ("steps", True))
+        }
+        yield "records", f"SequenceExamples; context: {parts['context']}; steps: {parts['steps']}"
+    for line in records.problems:
+        yield "PROBLEM", line
+    for line in records.empty:
+        yield "empty", f"{line}, so no records"
     if manifest:
         yield from _origin(manifest)
 

@@ -6,7 +6,6 @@ reading their lengths, and only as far as somebody asks.
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,24 +14,16 @@ from typing import IO, Any
 
 import numpy as np
 
-from recordmill.reader.framing import read_record, record_length, records_of, skip_records
+from recordmill.reader.framing import read_record, records_of, skip_records
 from recordmill.reader.record_ranges import Ints, parse_index
 from recordmill.records.errors import RunError, UsageError, one_of
-from recordmill.records.manifest import MANIFEST_PATH, SUCCESS_PATH, Manifest
-from recordmill.records.manifest_checks import shard_defects
+from recordmill.records.manifest import Manifest
 from recordmill.records.schema import Schema
 from recordmill.records.typed_json import FormatError, decode
 from recordmill.transforms.storage import files
-from recordmill.transforms.storage.globs import Finder
-from recordmill.transforms.storage.regular_files import NotRegularError
 
 _MAX_RECORD_BYTES = 1 << 31
 _MOST_FILES = 16  # of a split, that some records are read from
-_GZIP = b"\x1f\x8b"
-_SPLIT_IN_NAME = re.compile(
-    r"(?:^|[-_./])(train|validation|valid|val|eval|dev|test)(?=[-_./0-9]|$)"
-)
-_SPLITS = {"valid": "validation", "val": "validation", "dev": "validation"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +69,8 @@ class RecordFile:
                     number += 1
         except UsageError:  # the index; it says itself what is wrong
             raise
+        except OSError as error:
+            raise unreadable(self.path, error, of_ours=bool(self.index)) from error
         except (ValueError, EOFError, zlib.error) as error:
             raise self._broken(number, error) from error
 
@@ -103,6 +96,8 @@ class RecordFile:
                     if found is None:
                         raise ValueError("the file ends before it")
                     yield found
+        except OSError as error:
+            raise unreadable(self.path, error, of_ours=bool(self.index)) from error
         except ValueError as error:
             raise self._broken(number, error) from error
 
@@ -112,7 +107,10 @@ class RecordFile:
         )
 
     def _offsets(self, records: int) -> Ints:
-        content = files.read_bytes(self.index)
+        try:
+            content = files.read_bytes(self.index)
+        except OSError as error:
+            raise unreadable(self.index, error) from error
         return parse_index(content, records, 1, self.index, record_bytes=self.record_bytes)
 
     def _offset(self, first: int) -> int:
@@ -120,6 +118,16 @@ class RecordFile:
             return 0
         offsets = self._offsets(self.records)
         return int(offsets[first]) if first < len(offsets) else self.file_bytes
+
+
+def unreadable(path: str, error: OSError, *, of_ours: bool = True) -> RunError:
+    """Returns the error of a file that is not there, or may not be read."""
+    missing = isinstance(error, FileNotFoundError)
+    reason = (error.strerror or str(error)).lower()
+    return RunError(
+        f"{path} {'is missing' if missing else f'cannot be read: {reason}'}"
+        + ("; see what else is broken with `recordmill verify`" if of_ours else "")
+    )
 
 
 class _Decompressed:
@@ -144,17 +152,25 @@ class Record:
 
     Attributes:
       split: of its file.
-      number: in its split, as written.
+      number: in its split, as written; None where nobody has counted the records of the files
+        before its own.
       file: the path of its file.
       position: its number in the file.
       data: its bytes.
     """
 
     split: str
-    number: int
+    number: int | None
     file: str
     position: int
     data: bytes
+
+    @property
+    def name(self) -> str:
+        """What names the record: "train:12", or file and position where it has no number."""
+        if self.number is None:
+            return f"{self.file.rpartition('/')[2]}, record {self.position}"
+        return f"{self.split}:{self.number}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,12 +182,16 @@ class RecordFiles:
       splits: name -> its files, in order.
       manifest: of a dataset of ours, else None.
       finished: a dataset of ours has `_SUCCESS`.
+      problems: files that are missing, cut or damaged, as far as was looked; a line each.
+      empty: of another tool, files without a byte; a line each.
     """
 
     path: str
     splits: Mapping[str, tuple[RecordFile, ...]]
     manifest: Manifest | None = None
     finished: bool = True
+    problems: tuple[str, ...] = ()
+    empty: tuple[str, ...] = ()
 
     @property
     def schema(self) -> Schema | None:
@@ -181,8 +201,8 @@ class RecordFiles:
 
     @property
     def any_form(self) -> bool:
-        """Whether the manifest says that records have no schema, and may be no tf.Examples."""
-        return self.manifest is not None and not self.manifest.features
+        """Whether no manifest gives the records a schema: they may be no tf.Examples."""
+        return self.manifest is None or not self.manifest.features
 
     def split(self, name: str) -> tuple[RecordFile, ...]:
         """Returns the files of a split.
@@ -223,6 +243,8 @@ class RecordFiles:
         knows how many records there are."""
         split_files = self.split(split)
         known = [file.records for file in split_files if file.records is not None]
+        if not count:
+            return
         if len(known) == len(split_files):
             yield from self._spread(split, min(count, sum(known)), sum(known))
             return
@@ -230,17 +252,24 @@ class RecordFiles:
 
     def _from_uncounted(self, split: str, count: int) -> Iterator[Record]:
         """Yields the first records of files from all over a split: as many of each, and more of
-        the next ones where one has fewer. A number counts what was read before."""
+        the next ones where one has fewer. A number is known as far as all files were read."""
         split_files = self.split(split)
-        chosen = split_files[:: -(-len(split_files) // _MOST_FILES)]
-        number = 0
+        step = -(-len(split_files) // _MOST_FILES)
+        chosen = split_files[::step]
+        done, first = 0, 0
+        counted = True
         for i, file in enumerate(chosen):
-            most = number + -(-(count - number) // (len(chosen) - i))
+            most = -(-(count - done) // (len(chosen) - i))
+            position = -1
             for position, data in enumerate(file.read_from(0)):
-                if number == most:
+                if position == most:
+                    counted = False
                     break
+                number = first + position if counted else None
                 yield Record(split, number, file.path, position, data)
-                number += 1
+                done += 1
+            first += position + 1
+            counted &= step == 1
 
     def _spread(self, split: str, count: int, total: int) -> Iterator[Record]:
         if len(self.split(split)) > _MOST_FILES:
@@ -303,97 +332,10 @@ def read_description(path: str) -> dict[str, Any]:
     kind: Any = dict[str, Any]
     try:
         content: dict[str, Any] = decode(files.read_bytes(path), kind)
+    except OSError as error:
+        raise unreadable(path, error) from error
     except FormatError as error:
         raise UsageError(
             f"{path} cannot be used: {error}; see what is broken with `recordmill verify`"
         ) from error
     return content
-
-
-def open_records(path: str) -> RecordFiles:
-    """Returns the records of a dataset of ours, of a folder of TFRecords, a file or a glob.
-
-    Raises:
-      UsageError: there are none.
-    """
-    manifest_path = files.join(path, MANIFEST_PATH)
-    if not any(sign in path for sign in "*?[") and files.exists(manifest_path):
-        return _dataset(path.rstrip("/"), files.read_bytes(manifest_path))
-    return _others(path)
-
-
-def _dataset(path: str, content: bytes) -> RecordFiles:
-    try:
-        manifest = Manifest.from_bytes(content)
-        Schema.from_json(manifest.features)
-        if defect := next(shard_defects(manifest), ""):
-            raise FormatError(defect)
-    except ValueError as error:
-        raise UsageError(
-            f"{files.join(path, MANIFEST_PATH)} cannot be used: {error}; see what is broken with "
-            "`recordmill verify`"
-        ) from error
-    splits = {
-        name: tuple(
-            RecordFile(
-                files.join(path, shard.name.path),
-                manifest.compression,
-                shard.file_bytes,
-                shard.records,
-                files.join(path, shard.name.index_path),
-                shard.record_bytes,
-            )
-            for shard in shards
-        )
-        for name, shards in manifest.split_shards().items()
-    }
-    return RecordFiles(path, splits, manifest, files.exists(files.join(path, SUCCESS_PATH)))
-
-
-def _others(path: str) -> RecordFiles:
-    found = _paths(path)
-    splits: dict[str, list[RecordFile]] = {}
-    for name, size in sorted(found.items()):
-        compression = _compression(name, size)
-        if compression is not None:
-            splits.setdefault(_split_of(name), []).append(RecordFile(name, compression, size))
-    if not splits:
-        raise UsageError(
-            f"{path} must be a dataset's folder, or a folder, file or glob of TFRecords, and "
-            + (f"none of its {len(found)} files has TFRecords" if found else "there is no file")
-        )
-    return RecordFiles(path, {name: tuple(some) for name, some in sorted(splits.items())})
-
-
-def _paths(path: str) -> dict[str, int]:
-    inside = files.list_files(path.rstrip("/") or path)
-    if inside:
-        return {name: size for name, size in inside.items() if "/." not in name}
-    try:
-        found = {file.path: file.size for file in Finder().find(path)}
-    except NotRegularError as error:
-        raise UsageError(f"{path} is {error.strerror}") from error
-    return {name: size for name, size in found.items() if size >= 0}  # links to nothing, fifos
-
-
-def _split_of(name: str) -> str:
-    """Returns the split that a file's name says, or else that of its folder; else "all"."""
-    for part in reversed(name.split("/")[-2:]):
-        named = _SPLIT_IN_NAME.search(part)
-        if named:
-            return _SPLITS.get(named[1], named[1])
-    return "all"
-
-
-def _compression(path: str, size: int) -> str | None:
-    """Returns the compression of a file of TFRecords by its first bytes, None where it has none."""
-    start = files.read_bytes(path, 0, 12) if size else b""
-    if start.startswith(_GZIP):
-        return "GZIP"
-    if len(start) == 12:
-        try:
-            return "" if record_length(start) <= size else None
-        except ValueError:
-            zlib_header = start[0] & 15 == 8 and int.from_bytes(start[:2], "big") % 31 == 0
-            return "ZLIB" if zlib_header else None
-    return None

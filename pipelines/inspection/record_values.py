@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from recordmill.pipelines.inspection.record_files import Record
-from recordmill.reader.examples import parse_any
+from recordmill.reader.examples import feature_forms, parse_any
 from recordmill.records.errors import RunError
+
+RECORD = "record"  # the one feature of a record that is no tf.Example
 
 
 def record_values(record: Record, *, any_form: bool = False) -> dict[str, Any]:
@@ -24,8 +26,17 @@ def record_values(record: Record, *, any_form: bool = False) -> dict[str, Any]:
         return parse_any(record.data)
     except ValueError as error:
         if any_form:
-            return {"record": [record.data]}
+            return {RECORD: [record.data]}
         raise RunError(
             f"{record.file}: record {record.position} cannot be read: {error}; see what else is "
             "broken with `recordmill verify`"
         ) from error
+
+
+def record_forms(record: Record) -> dict[str, tuple[str, int | None]]:
+    """Returns feature -> its dtype and steps, as `feature_forms`; of a record that is no tf.Example
+    the one of `record`."""
+    try:
+        return feature_forms(record.data)
+    except ValueError:
+        return {RECORD: ("bytes", None)}

@@ -14,10 +14,12 @@ from PIL import Image
 
 from recordmill.pipelines.inspection.contents import IMAGES, LABELS, label_of
 from recordmill.pipelines.inspection.example_lines import is_image
+from recordmill.pipelines.inspection.feature_sums import FeatureSums, add_features
 from recordmill.pipelines.inspection.image_sheet import boxes_of
 from recordmill.pipelines.inspection.label_check import image_features
 from recordmill.pipelines.inspection.record_files import Record, RecordFiles
 from recordmill.pipelines.inspection.record_values import record_values
+from recordmill.pipelines.inspection.token_form import UNKNOWN_FORM, TokenForm, form_of
 from recordmill.pipelines.inspection.token_lines import row_length, token_features
 
 HEAT_CELLS = 32
@@ -30,12 +32,11 @@ _OBJECT_LABELS = ("objects/label", "image/object/class/label")
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What an image with one label looks like: the label, where it is, `image_features`, and a
-    small picture."""
+    """What an image with one label looks like: the label, the name of its record,
+    `image_features`, and a small picture."""
 
     label: int
-    split: str
-    number: int
+    name: str
     features: npt.NDArray[np.float32]
     picture: Image.Image
 
@@ -58,7 +59,9 @@ class SplitSample:
       boxes: `[num_boxes, 4]`, (ymin, xmin, ymax, xmax) in [0, 1].
       sizes: (width, height) of each image whose header was read.
       channels: mean and standard deviation of each channel, in [0, 1], of each decoded image.
-      looks: label, record number, features and a small picture of images with one label.
+      looks: label, record name, features and a small picture of images with one label.
+      form: of the rows of tokens.
+      features: name -> sums over its values.
     """
 
     records: int = 0
@@ -76,11 +79,14 @@ class SplitSample:
     sizes: list[tuple[int, int]] = field(default_factory=list)
     channels: list[npt.NDArray[np.float32]] = field(default_factory=list)
     looks: list[Look] = field(default_factory=list)
+    form: TokenForm = UNKNOWN_FORM
+    features: dict[str, FeatureSums] = field(default_factory=dict)
 
     def add(self, record: Record, values: Mapping[str, Any]) -> None:
         """Adds a record."""
         self.records += 1
-        rows = token_features(values)
+        add_features(self.features, values)
+        rows = token_features(values, self.form)
         if rows:
             self._add_tokens(values, rows[0])
         for name in LABELS:
@@ -164,7 +170,7 @@ class SplitSample:
         if label is not None:
             features = image_features(image)
             image.thumbnail((_THUMBNAIL, _THUMBNAIL))
-            self.looks.append(Look(label, record.split, record.number, features, image))
+            self.looks.append(Look(label, record.name, features, image))
 
     @property
     def all_boxes(self) -> npt.NDArray[np.float32]:
@@ -197,8 +203,9 @@ def read_sample(
     """
     samples: dict[str, SplitSample] = {}
     shown: list[tuple[Record, dict[str, Any]]] = []
+    form = form_of(records.manifest, None)
     for split in records.splits:
-        sample = samples[split] = SplitSample()
+        sample = samples[split] = SplitSample(form=form)
         wanted = max(SHOWN, count // len(records.splits))
         spread: list[tuple[Record, dict[str, Any]]] = []
         every = 1

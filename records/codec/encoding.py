@@ -139,6 +139,13 @@ def _int64_sizes(values: Any, row_splits: Offsets, sizes: Offsets) -> None:
 
 
 @kernel
+def _bool_sizes(row_splits: Offsets, sizes: Offsets) -> None:
+    for i in range(sizes.shape[0]):
+        count = row_splits[i + 1] - row_splits[i]
+        sizes[i] = _message_size(count) if count else 0
+
+
+@kernel
 def _float_sizes(row_splits: Offsets, sizes: Offsets) -> None:
     for i in range(sizes.shape[0]):
         count = row_splits[i + 1] - row_splits[i]
@@ -227,8 +234,9 @@ def _put_int64s(
         at = _put_tag(out, cursors[i], 0x0A, packed)
         first, last = row_splits[i], row_splits[i + 1]
         if packed == last - first:  # one byte each, as in masks, segments and positions
-            for j in range(first, last):
-                out[at + j - first] = np.uint8(values[j])
+            to, source = np.uint64(at), np.uint64(first)  # unsigned: see `_put_bytes`
+            for j in range(np.uint64(packed)):
+                out[to + j] = np.uint8(values[source + j])
         else:
             _put_varints(out, at, values, first, last)
         cursors[i] = end
@@ -305,6 +313,8 @@ class _FeatureWriter:
             size(self.column.lengths, self.column.row_splits, self.lists)
         elif feature.dtype == "float32":
             _float_sizes(self.column.row_splits, self.lists)
+        elif self.column.values.dtype == np.bool_:
+            _bool_sizes(self.column.row_splits, self.lists)
         else:
             _int64_sizes(self.column.values, self.column.row_splits, self.lists)
 

@@ -30,6 +30,7 @@ from recordmill.transforms.subwords.quick_json import (
     prepare_json,
     unigram_json,
 )
+from recordmill.transforms.subwords.remembered import WordMemoryTokenizer
 from recordmill.transforms.subwords.tokenizer import LineTokenizer, SpecialTokens
 from recordmill.transforms.subwords.word_models import Model
 
@@ -164,7 +165,7 @@ class JsonTokenizer:
     def start(self, *, lower_case: bool, allow_special_tokens: bool = False) -> LineTokenizer:
         """See `Tokenizer`."""
         library = self.library(allow_special_tokens=allow_special_tokens)
-        return self._quick(library, allow_special_tokens) or _library_lines(library)
+        return self._quick(library, allow_special_tokens) or library_lines(library)
 
     def _quick(self, library: Any, allow_special_tokens: bool) -> LineTokenizer | None:
         """Returns the tokenizer whose kernels do most lines, None where they cannot."""
@@ -176,7 +177,9 @@ class JsonTokenizer:
             return None
         preparation, model = parts
         spellings = [token.content for token in added]
-        return QuickTokenizer(model, preparation, lambda: _library_lines(library), spellings)
+        return QuickTokenizer(
+            WordMemoryTokenizer(model), preparation, lambda: library_lines(library), spellings
+        )
 
     @cached_property
     def special_pieces(self) -> frozenset[str]:
@@ -224,7 +227,9 @@ def _load(tokenizer: JsonTokenizer, allow_special_tokens: bool) -> Any:
     return model
 
 
-def _library_lines(library: Any) -> LineTokenizer:
+def library_lines(library: Any) -> LineTokenizer:
+    """Returns what gives all lines to a tokenizer of `tokenizers`."""
+
     def encode(lines: list[str]) -> list[list[int]]:
         encodings = library.encode_batch_fast(lines, add_special_tokens=False)
         return [encoding.ids for encoding in encodings]

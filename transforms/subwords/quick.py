@@ -8,22 +8,33 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import numpy as np
 
 from recordmill.records.arrays import Bools, Int64s
 from recordmill.transforms.sources.lines import Lines
 from recordmill.transforms.subwords.preparation import Preparation
-from recordmill.transforms.subwords.remembered import WordMemoryTokenizer
 from recordmill.transforms.subwords.tokenizer import LineTokenizer, Tokens
-from recordmill.transforms.subwords.word_models import Model
+
+
+class QuickLines(Protocol):
+    """Kernels that give the ids of most lines, by a memory of words."""
+
+    def clear(self) -> None:
+        """Removes all words from the memory."""
+        ...
+
+    def tokenize(self, lines: Lines) -> tuple[Tokens, Bools]:
+        """Returns the ids of prepared lines, and `[num_lines] bool`: where a library must say."""
+        ...
 
 
 class QuickTokenizer:
     """A `LineTokenizer`.
 
     Args:
-      model: of the tokenizer.
+      quick: the kernels.
       preparation: what is done to lines first.
       library: returns the library's `LineTokenizer`; it is called when a line first needs it.
       spellings: of the tokens with which a line goes to the library.
@@ -32,14 +43,14 @@ class QuickTokenizer:
 
     def __init__(
         self,
-        model: Model,
+        quick: QuickLines,
         preparation: Preparation,
         library: Callable[[], LineTokenizer],
         spellings: Sequence[str],
         *,
         searches_prepared: bool = False,
     ) -> None:
-        self._memory = WordMemoryTokenizer(model)
+        self._memory = quick
         self._preparation = preparation
         self._make_library = library
         self._library: LineTokenizer | None = None

@@ -233,7 +233,7 @@ def _add_scores(scores: Float64s, ids: Int32s, first: int, end: int, before: flo
 
 
 @kernel
-def _is_quick(number: int, single: bool, tokens: int) -> bool:
+def _is_quick(number: np.int64, single: bool, tokens: int) -> bool:
     """Tells whether the ids of a short word are those in its slot, and no more.
 
     Args:
@@ -242,8 +242,8 @@ def _is_quick(number: int, single: bool, tokens: int) -> bool:
       tokens: what that is worth.
     """
     if single:
-        return tokens < number >> 40 and number & 0x7FFF <= 2
-    return number & 0xFFFF <= 2
+        return bool(tokens < number >> 40 and number & 0x7FFF <= 2)
+    return bool(number & 0xFFFF <= 2)
 
 
 @kernel
@@ -303,7 +303,7 @@ def _encode(
             if word < 0 and stop - at <= MAX_WORD_BYTES:
                 word = _learn(text, at, stop, model, memory, room)
             if single and (word < 0 or least + count - summed >= safe[word]):
-                before = _add_scores(scores, ids, summed, count, before)
+                before = np.float64(_add_scores(scores, ids, summed, count, before))
                 summed, least = count, int(abs(before) / largest) + 1
                 word = _trusted(word, before, stop - at, margins, totals)
             elif word >= 0 and not single and not merging and margins[word] <= _TIE:

@@ -21,6 +21,7 @@ from recordmill.transforms.subwords.piece_file import PieceFile, read_piece_file
 from recordmill.transforms.subwords.preparation import Preparation
 from recordmill.transforms.subwords.quick import QuickTokenizer
 from recordmill.transforms.subwords.quick_pieces import model_of_pieces, prepare_pieces
+from recordmill.transforms.subwords.remembered import WordMemoryTokenizer
 from recordmill.transforms.subwords.tokenizer import LineTokenizer, SpecialTokens
 from recordmill.transforms.subwords.word_models import Model
 
@@ -133,8 +134,9 @@ class PieceTokenizer:
             kinds |= {piece_file.CONTROL, piece_file.UNKNOWN}
         spellings = [piece for piece, _, kind in self.file.pieces if kind in kinds]
         return QuickTokenizer(
-            model, preparation, lambda: lines_of, spellings, searches_prepared=True
-        )
+            WordMemoryTokenizer(model), preparation, lambda: lines_of, spellings,
+            searches_prepared=True,
+        )  # fmt: skip
 
     def _encode_special(self, library: Any, line: str) -> list[int]:
         """Encodes the text between control symbols, which become their ids."""

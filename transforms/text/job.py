@@ -267,7 +267,7 @@ class _TextStatistics(JobStatistics):
 
     def _feature_tokens(self, split: str) -> dict[str, int]:
         """Returns the tokens of features under seqio's names, where they were counted."""
-        found = {}
+        found: dict[str, int] = {}
         for feature, most in self._most_tokens[split].items():
             of_all, of_one = token_statistics(feature)
             found |= {of_all: self._tokens[split][feature], of_one: most}

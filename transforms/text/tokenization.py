@@ -139,22 +139,26 @@ def _spell(
     return ids
 
 
-class WordPieceTokenizer:
-    """Lines -> ids equal to google-research/bert's FullTokenizer.
+class WordPieces:
+    """Lines -> ids by a WordPiece model of `tokenizers`, of words as BERT cuts them.
 
     Not thread-safe: the memory of words is shared between calls. It is bounded: when it is full it
     starts anew, which changes speed and nothing else.
+
+    Args:
+      model: of the library; words of more than `MAX_WORD_CHARS` are unknown to it.
+      unknown_id: its id of such words.
+      memory: of words.
     """
 
-    def __init__(self, vocabulary: Vocabulary, *, lower_case: bool) -> None:
-        self._unknown_id = vocabulary.ids["[UNK]"]
-        self._model: Any = WordPiece(
-            vocabulary.ids, unk_token="[UNK]", max_input_chars_per_word=MAX_WORD_CHARS
-        )
-        self._memory = WordMemory(lower_case=lower_case)
-        self._clear()
+    def __init__(self, model: Any, unknown_id: int, memory: WordMemory) -> None:
+        self._model = model
+        self._unknown_id = unknown_id
+        self._memory = memory
+        self.clear()
 
-    def _clear(self) -> None:
+    def clear(self) -> None:
+        """Removes all words from the memory."""
         self._memory.clear()
         # Word i of the memory has the ids `spellings[spelling_splits[i]:spelling_splits[i + 1]]`.
         self._spellings = np.array([self._unknown_id], np.int32)
@@ -198,6 +202,16 @@ class WordPieceTokenizer:
             )
             row_splits[part.first : part.end + 1] = row_splits[part.first] + part_splits
             if part.fills_memory:
-                self._clear()
+                self.clear()
         ids = parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, np.int32), *parts])
         return Tokens(ids, row_splits if first_part is None else row_splits[first_part])
+
+
+class WordPieceTokenizer(WordPieces):
+    """Lines -> ids equal to google-research/bert's FullTokenizer."""
+
+    def __init__(self, vocabulary: Vocabulary, *, lower_case: bool) -> None:
+        model = WordPiece(
+            vocabulary.ids, unk_token="[UNK]", max_input_chars_per_word=MAX_WORD_CHARS
+        )
+        super().__init__(model, vocabulary.ids["[UNK]"], WordMemory(lower_case=lower_case))

@@ -14,6 +14,7 @@ from recordmill.transforms.subwords.hugging_face import JsonTokenizer, gpt2_toke
 from recordmill.transforms.subwords.sentence_pieces import PieceTokenizer
 from recordmill.transforms.subwords.tokenizer import Tokenizer
 from recordmill.transforms.text.tokenization import SPECIAL_TOKENS, Vocabulary
+from recordmill.transforms.text.word_piece_file import WordPieceFile
 
 # GPT-2's two files, by the names that they have here and there; what stands before may be anything.
 _SIBLINGS = (("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt"))
@@ -34,7 +35,8 @@ def load_tokenizer(data: bytes, source: str) -> Tokenizer:
       UsageError: it is no tokenizer, or one that cannot be used.
     """
     if data[:64].lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
-        return JsonTokenizer(data, source)
+        tokenizer = JsonTokenizer(data, source)
+        return WordPieceFile(data, source) if tokenizer.kind == "wordpiece" else tokenizer
     if data[:1] == b"\n" and b"\0" in data[:4096]:
         return PieceTokenizer(data, source)
     if not any(token.encode() in data for token in SPECIAL_TOKENS):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -212,11 +212,13 @@ class WordMemory:
 
     Args:
       lower_case: lower-case words and strip accents.
+      normalize: what lines that are not ASCII become: their words between spaces. By default, as
+        BERT does it.
     """
 
-    def __init__(self, *, lower_case: bool) -> None:
+    def __init__(self, *, lower_case: bool, normalize: Callable[[str], str] | None = None) -> None:
         self._lower_case = lower_case
-        self._normalize = Normalizer(lower_case=lower_case)
+        self._normalize = normalize or Normalizer(lower_case=lower_case)
         self._table = _Table(
             slot_hashes=np.zeros(_SLOTS, np.uint64),
             slot_words=np.empty(_SLOTS, np.int32),

@@ -93,7 +93,12 @@ def test_images(
     shown = [line for line in out.splitlines() if line.startswith("  image/filename")]
     assert shown[1:]  # the first one is of the schema; the images are written in copies
     assert all(line.endswith(f'"{name}"') for line in shown[1:])
-    assert "no record matches" in run(capsys, dataset, "--key=nothing.jpg")
+    assert main(["inspect", str(dataset), "--key=nothing.jpg"]) == 1
+    out = capsys.readouterr().out
+    assert "no record matches --key=nothing.jpg; 110 were read" in out
+    assert "compared as they are stored" in out
+    assert main(["inspect", str(dataset), "--where=label==7", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["examples"] == []
     assert "picture file" in error(capsys, dataset, "--images=sheet.txt")
     assert "cannot be written" in error(capsys, dataset, "--images=/nowhere/sheet.png")
     assert "in three ways" in error(capsys, dataset, "--key=a", "--where=label==1")
@@ -113,6 +118,15 @@ def test_wrong_usage(
     bert_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert "there is no file" in error(capsys, tmp_path / "nothing")
+    assert "must be a dataset's folder, or a folder, file or glob of TFRecords, got ''" in error(
+        capsys, ""
+    )
+    assert "--where must not be empty" in error(capsys, bert_dataset, "--where=")
+    assert "--key must not be empty" in error(capsys, bert_dataset, "--key=")
+    assert "unknown flag --exmples=3; did you mean --examples?" in error(
+        capsys, bert_dataset, "--exmples=3"
+    )
+    assert "unexpected argument 'b'; write quotes around a glob" in error(capsys, bert_dataset, "b")
     assert "--examples must be 0 or more" in error(capsys, bert_dataset, "--examples=-1")
     assert "did you mean 'train'" in error(capsys, bert_dataset, "--split=trian")
     assert "needs records with images" in error(

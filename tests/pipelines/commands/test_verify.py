@@ -441,7 +441,7 @@ def test_no_dataset_is_wrong_usage(
     [
         ([], "the following arguments are required: DIR"),
         (["x", "--workers=0"], "--workers must be 1 or more, got 0"),
-        (["x", "--worker=2"], "unrecognized arguments: --worker=2"),
+        (["x", "--worker=2"], "unknown flag --worker=2; did you mean --workers?"),
     ],
 )
 def test_wrong_arguments(

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from recordmill.pipelines.inspection.contents import SplitContents, find_leaks, read_contents
-from recordmill.pipelines.inspection.record_files import open_records
+from recordmill.pipelines.inspection.found_files import open_records
 
 from ...reader.small_datasets import write_numbers
 

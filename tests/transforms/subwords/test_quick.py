@@ -30,6 +30,8 @@ MAKERS: dict[str, Callable[[], bytes]] = {
     "qwen2": lambda: trained.byte_pairs(trained.QWEN2),
     "ignore_merges": trained.ignoring_merges,
     "llama2": trained.marked_byte_pairs,
+    "word_pieces": trained.word_pieces_json,
+    "cased_word_pieces": lambda: trained.word_pieces_json(lower_case=False),
     "unigram_json": trained.unigram_json,
     "t5_json": lambda: trained.unigram_json(whitespace=True),
     "unigram": lambda: trained.pieces("unigram"),

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import sentencepiece
+from tokenizers import BertWordPieceTokenizer
 from tokenizers import Tokenizer as LibraryModel
 
 from recordmill.transforms.subwords.quick import QuickTokenizer
@@ -119,3 +120,14 @@ def test_unigram_of_tokenizers(lines: list[str]) -> None:
     plain = [line for line in lines if not any(token in line for token in trained.SPECIAL)]
     expected = [e.ids for e in library.encode_batch(plain, add_special_tokens=False)]
     assert different(ids_of(quick, plain), expected, plain) == []
+
+
+@pytest.mark.parametrize("lower_case", [True, False])
+def test_word_pieces_of_tokenizers(real_data: Path, lines: list[str], lower_case: bool) -> None:
+    vocabulary = str(real_data / "vocab/bert-base-uncased-vocab.txt")
+    library = BertWordPieceTokenizer(vocabulary, lowercase=lower_case)._tokenizer
+    library.encode_special_tokens = True
+    quick = load_tokenizer(library.to_str().encode(), "x").start(lower_case=True)
+    assert isinstance(quick, QuickTokenizer)
+    expected = [e.ids for e in library.encode_batch(lines, add_special_tokens=False)]
+    assert different(ids_of(quick, lines), expected, lines) == []
