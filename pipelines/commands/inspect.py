@@ -23,7 +23,8 @@ from recordmill.pipelines.inspection.overview import inferred_schema, overview, 
 from recordmill.pipelines.inspection.record_files import Record, RecordFiles
 from recordmill.pipelines.inspection.record_values import record_values
 from recordmill.pipelines.inspection.styles import COLOR_CHOICES, style_for
-from recordmill.pipelines.inspection.token_lines import LEGEND, LEGEND_SPANS, find_spans
+from recordmill.pipelines.inspection.token_form import form_of
+from recordmill.pipelines.inspection.token_lines import legend_lines
 from recordmill.pipelines.inspection.vocabularies import read_vocabulary
 from recordmill.records.errors import UsageError
 from recordmill.records.schema import Schema
@@ -71,7 +72,8 @@ def make_parser() -> Parser:
     add("--images", default="", metavar="FILE", help="Draws the images, with masks and boxes, "
         "into this picture file.")  # fmt: skip
     add("--vocab_file", "--tokenizer", default="", metavar="FILE", help="The vocabulary of the "
-        "dataset; without it, token ids are shown.")  # fmt: skip
+        "dataset; without it the tokenizer that the dataset holds, and where it holds none, as "
+        "with vocab.txt, token ids.")  # fmt: skip
     add("--json", action="store_true", help="Prints JSON.")
     add("--color", choices=COLOR_CHOICES, default="auto", help="Colours; auto is on a terminal, "
         "unless NO_COLOR is set.")  # fmt: skip
@@ -176,12 +178,12 @@ def main(arguments: list[str]) -> int:
     for name, value in overview_lines(records, known):
         print(f"{style('name', f'{name:<11}')} {value}")
     print(f"{style('name', 'features')}\n  " + known.describe().replace("\n", "\n  "))
+    form = form_of(records.manifest, vocabulary)
     for record, values in shown:
-        print("\n" + "\n".join(example_lines(record, values, schema, vocabulary, style)))
-    if any("masked_lm_positions" in values for _, values in shown):
-        print(f"\n{LEGEND}" + ("" if vocabulary else "; --vocab_file shows words instead of ids"))
-    if any(find_spans(values) for _, values in shown):
-        print(f"\n{LEGEND_SPANS}")
+        print("\n" + "\n".join(example_lines(record, values, schema, vocabulary, style, form)))
+    legend = legend_lines([values for _, values in shown], vocabulary, form)
+    if legend:
+        print("\n" + "\n".join(legend))
     if drawn:
         print(f"\n{options.images}: {drawn} image{'s' * (drawn != 1)}")
     if missed:

@@ -115,6 +115,7 @@ def histogram(
     *,
     x: str = "",
     y: str = "",
+    ticks: Mapping[float, str] | None = None,
 ) -> str:
     """Returns a histogram, one line a series.
 
@@ -122,8 +123,11 @@ def histogram(
       title: for those who cannot see it.
       series: name -> edges `[n + 1]` and numbers `[n]`.
       x, y: what the axes show.
+      ticks: position -> text, where numbers on the axis would say little.
     """
     figure, axes = _figure(title, x, y)
+    if ticks:
+        axes.set_xticks(list(ticks), list(ticks.values()))
     for i, (name, (edges, numbers)) in enumerate(series.items()):
         color = SERIES[i % len(SERIES)]
         axes.stairs(numbers, edges, color=color, label=name, fill=len(series) == 1, linewidth=1.6)

@@ -224,9 +224,16 @@ def _of_inputs(inputs: Mapping[str, Any]) -> Iterator[StatisticsWarning]:
     for reason, (which, lack) in _SIZE_REASONS.items():
         if reason in rejected:
             count, first = rejected[reason]["inputs"], rejected[reason]["first"]
+            images = f"all {count} images" if count > 1 else "the one image"
+            were = "were" if count > 1 else "was"
+            which = (
+                which
+                if count > 1
+                else which.replace("that are", "that is").replace("that unpack", "that unpacks")
+            )
             yield StatisticsWarning(
                 f"rejected_{reason}", "", count,
-                f"all {count} images {which} were rejected ({reason}, such as {first}), so the "
+                f"{images} {which} {were} rejected ({reason}, such as {first}), so the "
                 f"dataset lacks {lack}",
             )  # fmt: skip
 
