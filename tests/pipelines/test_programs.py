@@ -72,6 +72,7 @@ def settings(folder: Path, name: str, **more: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_text_is_that_of_the_command(folder: Path) -> None:
     splits = {"train": 0.8, "test": 0.2}
     written = write_text_dataset(**settings(folder, "text", splits=splits))
