@@ -86,8 +86,8 @@ def text_job() -> None:
         recordmill("vocab", text, f"--output={vocabulary}", "--vocab_size=4000")
     recordmill(
         "text", text, f"--output={DEMO}/dataset", f"--vocab_file={vocabulary}", "--task=bert",
-        "--documents=file", "--max_seq_length=128", "--dupe_factor=5", "--num_shards=4",
-        "--splits=train:0.9,validation:0.1", "--report",
+        "--documents=file", "--sentence_splitter=none", "--max_seq_length=128",
+        "--dupe_factor=5", "--num_shards=4", "--splits=train:0.9,validation:0.1", "--report",
     )  # fmt: skip
     recordmill("verify", f"{DEMO}/dataset")
     show_batch()

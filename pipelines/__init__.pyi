@@ -6,5 +6,10 @@ from .planning.image_planner import ImagePlanner as ImagePlanner
 from .planning.plan_job import plan_job as plan_job
 from .planning.text_planner import TextPlanner as TextPlanner
 from .planning.work_plan import Planner as Planner
+from .programs import JobError as JobError
+from .programs import WrittenDataset as WrittenDataset
+from .programs import learn_vocabulary as learn_vocabulary
+from .programs import write_image_dataset as write_image_dataset
+from .programs import write_text_dataset as write_text_dataset
 from .text_options import add_text_arguments as add_text_arguments
 from .text_options import text_request as text_request

@@ -22,8 +22,8 @@ def add_record_arguments(group: FlagGroup) -> None:
     )  # fmt: skip
     group.add_argument(
         "--record_bytes", type=int, default=0, metavar="N",
-        help="--layout=fixed: the bytes of a record; by default 0, its pixels and one byte before "
-        "them for the label, unless --labels=none.",
+        help="--layout=fixed: the bytes of a record; 0 for its pixels and a byte before them, the "
+        "label, unless --labels=none.",
     )  # fmt: skip
     group.add_argument(
         "--label_offset", type=int, default=0, metavar="N",

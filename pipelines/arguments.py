@@ -86,6 +86,29 @@ class _HelpFormatter(OpenHelpFormatter):
         return f"{text} (default: {default})" if default else text
 
 
+class TwoNamesFlag(argparse.Action):
+    """A flag with two names, of which a command line may have one: the last would win in silence.
+
+    Raises:
+      UsageError: both are given; names them.
+    """
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        """Sets the value."""
+        name_of = f"name_of_{self.dest}"
+        first = getattr(namespace, name_of, option_string)
+        if first != option_string:
+            raise UsageError(f"{first} and {option_string} are two names of one flag; give one")
+        setattr(namespace, name_of, option_string)
+        setattr(namespace, self.dest, values)
+
+
 class OneLineParser(OpenParser):
     """An argument parser whose errors are one line."""
 

@@ -49,6 +49,7 @@ _BROKEN_PIPE_STATUS = 128 + 13  # as a shell reports a process that SIGPIPE has 
 _ENGINE_THREADS = (BEAM_WORKER_THREAD, "pipeline")  # the second one is that of `engines/local.py`
 
 
+_RESUMED = ("text", "images", "examples", "vocab")  # what was done is kept
 _NO_MEMORY = (
     "not enough memory; see the limits of this machine (ulimit -v), give it fewer workers "
     "(--direct_num_workers), and run the same command again"
@@ -85,7 +86,7 @@ class _TerminatedError(KeyboardInterrupt):
     """A signal other than Ctrl-C's stops the process."""
 
     def __init__(self, number: int) -> None:
-        super().__init__("terminated; run the same command again to go on")
+        super().__init__("terminated")
         self.status = 128 + number
 
 
@@ -134,7 +135,9 @@ def main(arguments: list[str] | None = None) -> int:
         _print_error(_NO_MEMORY)
         return _end(1)
     except KeyboardInterrupt as error:
-        _print_error(str(error) or "interrupted; run the same command again to go on")
+        given = sys.argv[1:] if arguments is None else arguments
+        again = "; run the same command again to go on" if given[0] in _RESUMED else ""
+        _print_error(f"{str(error) or 'interrupted'}{again}")
         return _end(error.status if isinstance(error, _TerminatedError) else 130)
 
 
@@ -168,8 +171,8 @@ def _flushed_output() -> Iterator[None]:
 
 def _output_error(error: OSError) -> OutputError:
     return OutputError(
-        f"standard output cannot be written: {error.strerror}; what was begun is kept, run the "
-        "same command again"
+        f"standard output cannot be written: {error.strerror}; run the same command "
+        "again with a place for what it prints"
     )
 
 

@@ -139,7 +139,7 @@ def settings_text(
       options: what the parser gave.
       functions: that a program gave instead of --map.
     """
-    given = getattr(options, "given_flags", frozenset())
+    given: frozenset[str] = getattr(options, "given_flags", frozenset())
     settings: dict[str, Any] = {}
     for group, action in grouped_actions(parser):
         name, value = action.dest, getattr(options, action.dest, None)

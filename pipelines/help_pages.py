@@ -80,7 +80,7 @@ _JOB_PAGES = {
         {
             "Input": (
                 ("--input=GLOB", "files, local or gs://…; train=GLOB names a split"),
-                ("--input_format=FORMAT", ""),
+                ("--input_format=FORMAT", "or jsonl, csv, parquet, arrow, sql…"),
                 ("--documents=WHAT", ""),
                 ("--text_field=NAME", "the field or column of the text"),
                 ("--do_lower_case", "and strip accents; must fit the vocabulary"),
@@ -154,7 +154,7 @@ _JOB_PAGES = {
         {
             "Input": (
                 ("--input=GLOB", "files, local or gs://…"),
-                ("--input_format=FORMAT", ""),
+                ("--input_format=FORMAT", "or jsonl, csv, parquet, arrow, sql…"),
                 ("--text_field=NAME", "the field or column of the text"),
                 ("--do_lower_case", "true for wordpiece, else false"),
             ),

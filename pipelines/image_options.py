@@ -63,8 +63,8 @@ def add_source_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     group.add_argument(
         "--annotations", action="append", metavar="PATH",
-        help="A table (.csv, .tsv, .jsonl), COCO's .json, or the folder of Pascal VOC's XML. "
-        "COCO's may be given several times, one file for each split.",
+        help="A table (.csv, .tsv, .jsonl, .parquet), COCO's .json, or the folder of Pascal VOC's "
+        "XML. COCO's may be given several times, one file for each split.",
     )  # fmt: skip
     group.add_argument(
         "--masks", default="", metavar="GLOB",

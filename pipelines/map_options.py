@@ -217,13 +217,13 @@ def _digest_installed(module: str, name: str) -> str:
 def _sources(spec: ModuleSpec, module: str, name: str) -> list[ShippedModule]:
     """Returns a module, and what it imports of its own package, and that in turn."""
     if spec.submodule_search_locations is None:
-        path = str(spec.origin)
-        return [ShippedModule("", os.path.basename(path), _read(path, f"--map {name}"))]
+        origin = str(spec.origin)
+        return [ShippedModule("", os.path.basename(origin), _read(origin, f"--map {name}"))]
     paths: dict[str, Path] = {}
     for root in spec.submodule_search_locations:
-        for path in Path(root).rglob("*.py"):
-            parts = [spec.name, *path.relative_to(root).with_suffix("").parts]
-            paths[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+        for found_path in Path(root).rglob("*.py"):
+            parts = [spec.name, *found_path.relative_to(root).with_suffix("").parts]
+            paths[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = found_path
     found: dict[str, ShippedModule] = {}
     waiting = [module]
     while waiting:

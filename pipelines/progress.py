@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 
 import psutil
 
@@ -21,6 +22,8 @@ from recordmill.transforms.storage import files
 PROGRESS_THREAD = "progress"
 _POLL_SECONDS = 0.5
 _FIRST_POLL_SECONDS = 0.1
+_COMMIT = "commit"
+_UNREADABLE = (OSError, ValueError, KeyError, RunError)
 _REMOTE_POLLS = 10  # listing object storage costs requests: it is done at each tenth poll
 
 
@@ -63,6 +66,9 @@ class Progress:
       clock: seconds, for the speed and the time between lines.
       is_done: the run has done its work; set before the end.
       times: phase -> what this run did in it, in order; those too short to be seen are missing.
+
+    Phases are looked at in their order: the commit removes the files that they are read from, and
+    what is gone then was done.
     """
 
     work: str
@@ -80,8 +86,15 @@ class Progress:
         self._phase: Phase | None = None
         self._began = self._phase_began = self._looked_at = self.clock()
         self._bytes_before = 0
+        self._key: tuple[int, str] | None = None  # position and name of the phase that is shown
+        self._first = 0  # position of the first phase that is not done
+        self._known: list[Phase] = []
+        self._done_before: dict[tuple[int, str], int] = {}  # bytes of earlier runs, by key
 
     def __enter__(self) -> Progress:
+        if not self._known:
+            with suppress(*_UNREADABLE):
+                self.begin()
         self._thread.start()
         return self
 
@@ -92,6 +105,12 @@ class Progress:
         if self._phase:
             self._count(self._phase)
         display = self._display = self._display or choose_display(self.display)
+        if self.is_done:
+            shown = self._key
+            self._end()
+            for position, phase in enumerate([*self._known, Phase(_COMMIT, 1, 1)]):
+                if position >= self._first and phase.name != (shown and shown[1]):
+                    self._pass(phase)
         display.close()
         if self.is_done:
             display.finish(self._standing(Phase("done", 1, 1), 0))
@@ -107,20 +126,35 @@ class Progress:
             turn += 1
             if turn % every:
                 continue
-            try:
-                self.show(self._unfinished())
-            except (OSError, ValueError, KeyError, RunError):
-                continue  # the commit has just removed what was to be read
+            with suppress(*_UNREADABLE):  # the commit has just removed what was to be read
+                self.look()
 
     def _measure(self) -> None:
         size = resident_bytes()
         if size is not None:
             self.peak_bytes = max(self.peak_bytes or 0, size)
 
-    def _unfinished(self) -> Phase:
-        """Returns the first phase that is not done."""
-        phases = self.phases()
-        return next((p for p in phases if p.done < p.total), Phase("commit", 0, 1))
+    def begin(self) -> None:
+        """Notes what earlier runs have done."""
+        self._known = list(self.phases())
+        self._first = _first_unfinished(self._known)
+        for position, phase in enumerate(self._known):
+            self._done_before[position, phase.name] = _done_bytes(phase)
+
+    def look(self) -> None:
+        """Shows how far the first phase is that is not done, and the end of those before."""
+        phases = list(self.phases())
+        first = _first_unfinished(phases)
+        if first < self._first:
+            if self._phase:
+                self.show(self._phase, self._first)
+            return
+        for position in range(self._first, first):
+            if (position, phases[position].name) != self._key:
+                self._end()
+                self._pass(phases[position])
+        self._first, self._known = first, phases
+        self.show(phases[first] if first < len(phases) else Phase(_COMMIT, 0, 1), first)
 
     def _count(self, phase: Phase) -> None:
         """Counts the time since the last look as that of a phase."""
@@ -128,17 +162,40 @@ class Progress:
         self.times.setdefault(phase.name, PhaseTime()).seconds += now - self._looked_at
         self._looked_at = now
 
-    def show(self, phase: Phase) -> None:
-        """Notes how far a phase is, and shows it."""
-        done_bytes = phase.size_bytes * phase.done // max(1, phase.total)
-        is_new = self._phase is None or phase.name != self._phase.name
+    def show(self, phase: Phase, position: int = 0) -> None:
+        """Notes how far a phase is, and shows it; `position` is that among all phases."""
+        done_bytes = _done_bytes(phase)
+        is_new = self._key != (position, phase.name)
+        if is_new:
+            self._end()
         self._count(phase)
         if is_new:
+            self._key = (position, phase.name)
             self._phase_began, self._bytes_before = self.clock(), done_bytes
-            self.times[phase.name].moved_bytes = phase.size_bytes - done_bytes
         self._phase = phase
         self._display = self._display or choose_display(self.display)
         self._display.show(self._standing(phase, done_bytes), is_new=is_new)
+
+    def _end(self) -> None:
+        """Notes that the phase that is shown is done: all its bytes were moved, seen or not."""
+        phase, key = self._phase, self._key
+        if phase is None or key is None:
+            return
+        moved = phase.size_bytes - self._done_before.get(key, 0)
+        self.times.setdefault(phase.name, PhaseTime()).moved_bytes += moved
+        if phase.done < phase.total:
+            self._show_end(phase)
+        self._phase = self._key = None
+
+    def _pass(self, phase: Phase) -> None:
+        """Shows the end of a phase that no look saw, and whose speed is not known."""
+        self._bytes_before = phase.size_bytes
+        self._show_end(phase)
+
+    def _show_end(self, phase: Phase) -> None:
+        self._display = self._display or choose_display(self.display)
+        ended = replace(phase, done=phase.total)
+        self._display.end(self._standing(ended, phase.size_bytes))
 
     def _standing(self, phase: Phase, done_bytes: int) -> Standing:
         now = self.clock()
@@ -150,3 +207,12 @@ class Progress:
             now - self._began,
             self.peak_bytes,
         )
+
+
+def _first_unfinished(phases: Sequence[Phase]) -> int:
+    """Returns the position of the first phase that is not done; behind the last where all are."""
+    return next((i for i, p in enumerate(phases) if p.done < p.total), len(phases))
+
+
+def _done_bytes(phase: Phase) -> int:
+    return phase.size_bytes * phase.done // max(1, phase.total)

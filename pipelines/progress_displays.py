@@ -71,6 +71,9 @@ class Display:
     def show(self, standing: Standing, *, is_new: bool) -> None:
         """Shows how far a run is; `is_new`: its phase has just begun."""
 
+    def end(self, standing: Standing) -> None:
+        """Shows that a phase is done."""
+
     def finish(self, standing: Standing) -> None:
         """Shows that a run is done."""
 
@@ -188,7 +191,7 @@ class LogDisplay(Display):
 
 
 class JsonDisplay(Display):
-    """An object a line: each second, and where a phase begins."""
+    """An object a line: each second, and where a phase begins or ends."""
 
     def __init__(self) -> None:
         self._printed_at = 0.0
@@ -198,6 +201,10 @@ class JsonDisplay(Display):
         if is_new or standing.seconds - self._printed_at >= _OBJECTS_EVERY_SECONDS:
             self.finish(standing)
             self._printed_at = standing.seconds
+
+    def end(self, standing: Standing) -> None:
+        """Prints an object."""
+        self.finish(standing)
 
     def finish(self, standing: Standing) -> None:
         """Prints an object."""

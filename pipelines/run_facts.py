@@ -54,11 +54,15 @@ class RunFacts:
         if STARTED in self.counters:
             retried = self.counters[STARTED] - self.counters.get(FINISHED, 0)
         phases: list[dict[str, Any]] = [{"name": "plan", "seconds": round(self.plan_seconds, 2)}]
+        output_bytes = sum(shard.file_bytes for shard in manifest.shards)
         for name, time in progress.times.items():
             phase: dict[str, Any] = {"name": name, "seconds": round(time.seconds, 2)}
-            if time.moved_bytes and time.seconds:
-                phase["bytes"] = time.moved_bytes
-                phase["bytes_per_second"] = round(time.moved_bytes / time.seconds)
+            moved = time.moved_bytes
+            if name == "write" and moved and not self.resumed:
+                moved = output_bytes  # it was an estimate before
+            if moved and time.seconds:
+                phase["bytes"] = moved
+                phase["bytes_per_second"] = round(moved / time.seconds)
             phases.append(phase)
         return {
             "command": self.command,
@@ -72,7 +76,7 @@ class RunFacts:
             "input_bytes_per_second": round(self.input_bytes / self.seconds),
             "examples": records,
             "examples_per_second": round(records / self.seconds, 1),
-            "output_bytes": sum(shard.file_bytes for shard in manifest.shards),
+            "output_bytes": output_bytes,
             "peak_memory_bytes": progress.peak_bytes,
             "retried_work_items": retried,
             "counters": self.counters,

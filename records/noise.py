@@ -12,6 +12,7 @@ import numpy as np
 from recordmill.records.arrays import Int64s
 from recordmill.records.errors import UsageError
 
+_EXTRA_IDS = 100  # sentinels that T5 has behind a vocabulary without any
 MAX_RAW_TOKENS = 1 << 15  # of a row before corruption; a row may have fewer
 
 
@@ -82,3 +83,8 @@ class NoiseCounts:
         noise = round(length * self.density)
         spans = round(noise / self.mean_span_length)
         return length - noise + spans + 1, noise + spans + 1
+
+
+def default_sentinel_ids(vocabulary_size: int) -> tuple[int, ...]:
+    """Returns the sentinels of a vocabulary that has none, in the order of their spans."""
+    return tuple(range(vocabulary_size + _EXTRA_IDS - 1, vocabulary_size - 1, -1))

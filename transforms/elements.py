@@ -37,7 +37,8 @@ class Document:
     group: str | None = None
 
     def __post_init__(self) -> None:
-        if type(self.text) is str and self.key is None and self.group is None:
+        # Millions of these are made, nearly all with a text, a key and no group.
+        if type(self.text) is str and self.group is None and type(self.key) in (str, type(None)):
             return
         _check("Document.text", self.text, str)
         _check("Document.key", self.key, str, type(None))

@@ -69,6 +69,13 @@ NAMES: dict[str, dict[str, list[str]]] = {
         "Vocabulary": ["SketchWords", "CountWords"],
     },
     "recordmill.pipelines": {
+        "Jobs": [
+            "write_text_dataset",
+            "write_image_dataset",
+            "learn_vocabulary",
+            "WrittenDataset",
+            "JobError",
+        ],
         "Planning and running": [
             "plan_job",
             "Planner",

@@ -16,18 +16,27 @@ from typing import Any
 from recordmill.pipelines.arguments import Parser
 from recordmill.pipelines.flags import Flags
 from recordmill.pipelines.inspection.conditions import parse_condition
-from recordmill.pipelines.inspection.example_lines import example_json, example_lines
+from recordmill.pipelines.inspection.contents import LABELS
+from recordmill.pipelines.inspection.example_lines import (
+    MASKS,
+    describe,
+    example_json,
+    example_lines,
+    named_line,
+)
 from recordmill.pipelines.inspection.found_files import open_records
 from recordmill.pipelines.inspection.json_text import json_text
 from recordmill.pipelines.inspection.overview import inferred_schema, overview, overview_lines
 from recordmill.pipelines.inspection.record_files import Record, RecordFiles
 from recordmill.pipelines.inspection.record_values import record_values
 from recordmill.pipelines.inspection.styles import COLOR_CHOICES, style_for
-from recordmill.pipelines.inspection.token_lines import LEGEND, LEGEND_SPANS, find_spans
+from recordmill.pipelines.inspection.token_form import form_of
+from recordmill.pipelines.inspection.token_lines import legend_lines
 from recordmill.pipelines.inspection.vocabularies import read_vocabulary
 from recordmill.records.errors import UsageError
 from recordmill.records.schema import Schema
 
+_FILE_NAMES = ("image/filename", "filename", "file_name", "image/source_id")
 Shown = Sequence[tuple[Record, Mapping[str, Any]]]
 
 
@@ -71,7 +80,8 @@ def make_parser() -> Parser:
     add("--images", default="", metavar="FILE", help="Draws the images, with masks and boxes, "
         "into this picture file.")  # fmt: skip
     add("--vocab_file", "--tokenizer", default="", metavar="FILE", help="The vocabulary of the "
-        "dataset; without it, token ids are shown.")  # fmt: skip
+        "dataset; without it the tokenizer that the dataset holds, and where it holds none, as "
+        "with vocab.txt, token ids.")  # fmt: skip
     add("--json", action="store_true", help="Prints JSON.")
     add("--color", choices=COLOR_CHOICES, default="auto", help="Colours; auto is on a terminal, "
         "unless NO_COLOR is set.")  # fmt: skip
@@ -133,13 +143,32 @@ def _chosen(
         yield from records.some_records(split, options.examples)
 
 
-def _draw(shown: Shown, schema: Schema | None, path: str) -> int:
-    """Writes the picture file; returns the number of images in it."""
-    from recordmill.pipelines.inspection.image_sheet import draw_sheet, drawing_of
+def _drawings(shown: Shown, schema: Schema | None, names: Mapping[int, str]) -> list[Any]:
+    """Returns what is drawn for each record, None for those without an image."""
+    from recordmill.pipelines.inspection.image_sheet import drawing_of
 
-    drawings = [
-        drawing for record, values in shown if (drawing := drawing_of(values, schema, record.name))
+    return [
+        drawing_of(values, schema, _caption(record, values, schema), names)
+        for record, values in shown
     ]
+
+
+def _caption(record: Record, values: Mapping[str, Any], schema: Schema | None) -> str:
+    """Returns the lines below a picture: the record and its class, and the name of its file."""
+    features = {feature.name: feature for feature in schema.features} if schema else {}
+    labels = [
+        describe(values[name], features.get(name)) for name in LABELS if len(values.get(name, ()))
+    ]
+    names = [values[name][0] for name in _FILE_NAMES if isinstance(values.get(name), list)]
+    lines = [" · ".join([record.name, *labels[:1]])]
+    return "\n".join([*lines, *(name.decode("utf-8", "replace") for name in names[:1] if name)])
+
+
+def _draw(found: Sequence[Any], path: str) -> int:
+    """Writes the picture file; returns the number of images in it."""
+    from recordmill.pipelines.inspection.image_sheet import draw_sheet
+
+    drawings = [drawing for drawing in found if drawing]
     if not drawings:
         raise UsageError("--images needs records with images, and these have none; remove it")
     try:
@@ -165,7 +194,12 @@ def main(arguments: list[str]) -> int:
         (record, record_values(record, any_form=records.any_form))
         for record in _chosen(records, options, schema, read)
     ]
-    drawn = _draw(shown, schema, options.images) if options.images else 0
+    drawings: list[Any] = [None] * len(shown)
+    if options.images or any(name in values for _, values in shown for name in MASKS):
+        from recordmill.pipelines.inspection.image_sheet import mask_names_of
+
+        drawings = _drawings(shown, schema, mask_names_of(records.manifest))
+    drawn = _draw(drawings, options.images) if options.images else 0
     missed = bool((options.key or options.where) and options.examples and not shown)
     status = int(bool(records.problems) or missed)
     if options.json:
@@ -176,12 +210,14 @@ def main(arguments: list[str]) -> int:
     for name, value in overview_lines(records, known):
         print(f"{style('name', f'{name:<11}')} {value}")
     print(f"{style('name', 'features')}\n  " + known.describe().replace("\n", "\n  "))
-    for record, values in shown:
-        print("\n" + "\n".join(example_lines(record, values, schema, vocabulary, style)))
-    if any("masked_lm_positions" in values for _, values in shown):
-        print(f"\n{LEGEND}" + ("" if vocabulary else "; --vocab_file shows words instead of ids"))
-    if any(find_spans(values) for _, values in shown):
-        print(f"\n{LEGEND_SPANS}")
+    form = form_of(records.manifest, vocabulary)
+    for (record, values), drawing in zip(shown, drawings, strict=True):
+        print("\n" + "\n".join(example_lines(record, values, schema, vocabulary, style, form)))
+        if drawing and (held := drawing.describe_mask()):
+            print(named_line("pixels of the mask", held, style))
+    legend = legend_lines([values for _, values in shown], vocabulary, form)
+    if legend:
+        print("\n" + "\n".join(legend))
     if drawn:
         print(f"\n{options.images}: {drawn} image{'s' * (drawn != 1)}")
     if missed:

@@ -46,7 +46,8 @@ def make_parser() -> Parser:
         "read for what the statistics do not hold; at least the 24 that are shown. 100 more for "
         "each, of 64 kB at most, are compared with each other; 0 compares nothing.")  # fmt: skip
     add("--vocab_file", "--tokenizer", default="", metavar="FILE", help="The vocabulary of the "
-        "dataset; without it, token ids are shown.")  # fmt: skip
+        "dataset; without it the tokenizer that the dataset holds, and where it holds none, as "
+        "with vocab.txt, token ids.")  # fmt: skip
     return parser
 
 
@@ -56,7 +57,7 @@ def make_report(dataset: str, *, sample: int = 1000, vocab_file: str = "") -> by
     Args:
       dataset: its folder, or TFRecords of another tool.
       sample: the number of records that are read.
-      vocab_file: of the dataset; "" shows token ids.
+      vocab_file: of the dataset; "" takes the one that it holds, or shows token ids.
 
     Raises:
       UsageError: there are no records.

@@ -40,6 +40,7 @@ class SplitContents:
       limit: greater digests were left out; b"" for none.
       two_labels: the names of some records with one content and two labels, two by two; there are
         `num_two_labels`.
+      pairs: the names of some records with one content, two by two.
       kept: digests, at least; twice as many are in memory at most.
     """
 
@@ -51,6 +52,7 @@ class SplitContents:
     limit: bytes = b""
     two_labels: list[tuple[str, str]] = field(default_factory=list)
     num_two_labels: int = 0
+    pairs: list[tuple[str, str]] = field(default_factory=list)
     kept: int = _KEPT
 
     def name(self, file: int, position: int) -> str:
@@ -69,6 +71,9 @@ class SplitContents:
         self.counts[digest] = known + 1
         if known:
             file, other, other_label = self.first[digest]
+            if len(self.pairs) < _NAMED:
+                here = self.name(len(self.files) - 1, position)
+                self.pairs.append((self.name(file, other), here))
             if label is not None and label != other_label:
                 self.num_two_labels += 1
                 if len(self.two_labels) < _NAMED:

@@ -32,7 +32,7 @@ def overview_section(facts: Facts, lines: Mapping[str, str]) -> Section:
     rows = [
         (
             name,
-            "" if split["records"] is None else f"{split['records']:,}",
+            _records(facts, name, split["records"]),
             f"{split['shards']:,}",
             readable_bytes(split["bytes"]),
             split["compression"] or "none",
@@ -49,6 +49,14 @@ def overview_section(facts: Facts, lines: Mapping[str, str]) -> Section:
     columns = ("Feature", "Type", "Shape", "Meaning")
     section.tables.append(Table("Features", columns, about, numbers=False))
     return section
+
+
+def _records(facts: Facts, name: str, known: int | None) -> str:
+    """Returns the number of records of a split, "" where nobody has counted all of them."""
+    contents = facts.contents.get(name)
+    if known is None and contents and contents.whole:
+        known = contents.records
+    return "" if known is None else f"{known:,}"
 
 
 def contents_section(facts: Facts) -> Section:
@@ -86,6 +94,16 @@ def contents_section(facts: Facts) -> Section:
     if pairs:
         section.tables.append(
             Table("Contents of one split in another", ("Splits", "Records", "Share"), pairs)
+        )
+    copies = [
+        (f"{name}:{first}", f"{name}:{other}")
+        for name, contents in facts.contents.items()
+        for first, other in contents.pairs
+    ]
+    if copies:
+        header = ("Record", "Has the content of")
+        section.tables.append(
+            Table("Some copies", header, [(b, a) for a, b in copies], numbers=False)
         )
     if rows:
         section.note = (

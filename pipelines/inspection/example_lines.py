@@ -12,6 +12,7 @@ import numpy as np
 from recordmill.pipelines.inspection.record_files import Record
 from recordmill.pipelines.inspection.record_values import record_forms
 from recordmill.pipelines.inspection.styles import Style
+from recordmill.pipelines.inspection.token_form import UNKNOWN_FORM, TokenForm
 from recordmill.pipelines.inspection.token_lines import token_features, token_lines
 from recordmill.records.schema import Feature, Schema
 
@@ -24,6 +25,8 @@ _MASKING = (
     "input_type_ids", "inputs_segmentation", "targets_segmentation", "inputs_position",
     "targets_position", "position_ids",
 )  # fmt: skip
+# Features with the class of each pixel.
+MASKS = ("segmentation_mask", "image/segmentation/class/encoded", "mask")
 _IMAGE_STARTS = (b"\xff\xd8\xff", b"\x89PNG\r\n", b"GIF8", b"BM", b"RIFF")
 
 
@@ -38,6 +41,7 @@ def example_lines(
     schema: Schema | None,
     vocabulary: Sequence[str] | None,
     style: Style,
+    form: TokenForm = UNKNOWN_FORM,
 ) -> Iterator[str]:
     """Yields the lines of a record: where it is, its text, its other features.
 
@@ -47,27 +51,45 @@ def example_lines(
       schema: of the dataset, None where no manifest has one.
       vocabulary: the token of each id; None shows ids.
       style: of the output.
+      form: of the rows of tokens.
     """
     where = f"{record.file}, record {record.position}, {len(record.data):,} bytes"
-    name = record.split if record.number is None else record.name
+    title = record.split if record.number is None else record.name
     forms = record_forms(record)
     sequence = any(steps is not None for _, steps in forms.values())
-    yield f"{style('title', name)}  {where}" + (", a SequenceExample" if sequence else "")
+    yield f"{style('title', title)}  {where}" + (", a SequenceExample" if sequence else "")
+    for name in token_features(values, form):
+        for heading, text in token_lines(values, name, vocabulary, style, form):
+            yield named_line(heading, text, style)
+    for name, text in other_features(record, values, schema, form):
+        yield named_line(name, text, style)
+
+
+def other_features(
+    record: Record,
+    values: Mapping[str, Any],
+    schema: Schema | None,
+    form: TokenForm = UNKNOWN_FORM,
+) -> Iterator[tuple[str, str]]:
+    """Yields name and text of the features that the text of the rows of tokens does not show.
+
+    Args:
+      record, values, schema, form: as of `example_lines`.
+    """
+    forms = record_forms(record)
     features = {feature.name: feature for feature in schema.features} if schema else {}
-    rows = token_features(values)
-    for name in rows:
-        for heading, text in token_lines(values, name, vocabulary, style):
-            yield _line(heading, text, style)
+    rows = token_features(values, form)
     for name in sorted(values):
         if name not in rows and not (rows and name in _MASKING):
             steps = forms.get(name, ("", None))[1]
             text = describe(values[name], features.get(name))
             if steps is not None:
                 text = f"{steps:,} step{'s' * (steps != 1)}: {text}"
-            yield _line(name, text, style)
+            yield name, text
 
 
-def _line(name: str, text: str, style: Style) -> str:
+def named_line(name: str, text: str, style: Style) -> str:
+    """Returns a line of a record: a name and what it has."""
     return f"  {style('name', f'{name:<{_NAME_WIDTH}}')} {text}"
 
 

@@ -13,6 +13,7 @@ from recordmill.pipelines.inspection.contents import Leak, SplitContents, find_l
 from recordmill.pipelines.inspection.label_check import LabelCheck, check_labels
 from recordmill.pipelines.inspection.record_files import Record, RecordFiles, read_description
 from recordmill.pipelines.inspection.sample import Look, SplitSample
+from recordmill.pipelines.inspection.token_form import TokenForm, form_of
 from recordmill.records.manifest import STATISTICS_OF_ALL, STATISTICS_PATH
 from recordmill.records.schema import Schema
 from recordmill.transforms.storage import files
@@ -40,6 +41,11 @@ class Facts:
     shown: Sequence[tuple[Record, Mapping[str, Any]]]
     vocabulary: Sequence[str] | None
     contents: Mapping[str, SplitContents] = field(default_factory=dict)
+
+    @cached_property
+    def form(self) -> TokenForm:
+        """What the configuration says of rows of tokens."""
+        return form_of(self.records.manifest, self.vocabulary)
 
     @cached_property
     def leaks(self) -> list[Leak]:

@@ -9,10 +9,6 @@ from recordmill.pipelines.inspection.contents import Leak, SplitContents
 from recordmill.pipelines.inspection.facts import Facts
 from recordmill.pipelines.inspection.sample import SplitSample
 
-CHECKS = (
-    "padding, positions of masks, unknown tokens, copies of records and of shards, contents in two "
-    "splits or under two labels, labels against looks, classes by split, boxes, rejects"
-)
 _FEW = 100
 _MUCH_PADDING = 0.5
 _MANY_EMPTY = 0.2
@@ -32,6 +28,23 @@ _SECTIONS = {
 }
 
 
+# What can be wrong, by what a dataset has.
+_CHECKS = {
+    "rows": "padding",
+    "masks": "positions of masks",
+    "unknown": "unknown tokens",
+    "contents": "copies of records",
+    "shards": "copies of shards",
+    "leaks": "contents in two splits",
+    "labels": "contents under two labels",
+    "looks": "labels against looks",
+    "classes": "classes that train lacks",
+    "objects": "masks without an object",
+    "boxes": "boxes",
+    "rejects": "rejects",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """What looks wrong, in a sentence, and the section that shows it, "" for none."""
@@ -45,6 +58,7 @@ def find_faults(facts: Facts) -> list[Fault]:
     found = [Fault(line, "shards") for line in facts.records.problems + facts.records.empty]
     if not facts.records.finished:
         found.append(Fault("The dataset is not finished: run its command again"))
+    found += _of_rejects(facts)
     stated = set()
     for warning in facts.statistics.get("warnings", ()):
         rule = str(warning.get("rule", ""))
@@ -55,10 +69,48 @@ def find_faults(facts: Facts) -> list[Fault]:
         found += _of_masks(name, sample, facts.mask_id)
     found += _of_shards(facts)
     for name, contents in facts.contents.items():
-        found += _of_copies(name, contents)
+        found += _of_copies(name, contents, facts)
     leaks = (leak for leak in facts.leaks if ("shared_content", leak.split) not in stated)
     found += map(_of_leak, leaks)
     return [*found, *_of_labels(facts), *_of_classes(facts)]
+
+
+def checks_of(facts: Facts) -> str:
+    """Returns, in words, what was looked at: what this dataset has, and no more."""
+    samples, splits = facts.samples.values(), facts.splits.values()
+    contents = [one for one in facts.contents.values() if one.records]
+    check, _ = facts.label_check
+    done = {
+        "rows": any(s.records > 1 and s.row_bounds[0] == s.row_bounds[1] > 0 for s in samples)
+        or any("padding_rate" in sums for sums in splits),
+        "masks": any(sample.predicted >= _FEW for sample in samples),
+        "unknown": any("unknown_rate" in sums for sums in splits),
+        "contents": bool(contents),
+        "shards": len([f for split in facts.records.splits.values() for f in split]) > 1,
+        "leaks": len(contents) > 1,
+        "labels": any(label is not None for one in contents for *_, label in one.first.values()),
+        "looks": bool(check and check.tells),
+        "classes": len([sums for sums in splits if sums.get("classes")]) > 1,
+        "objects": any("masks_without_object" in sums for sums in splits),
+        "boxes": any("boxes_clipped" in sums for sums in splits),
+        "rejects": facts.records.manifest is not None,
+    }
+    return ", ".join(text for name, text in _CHECKS.items() if done[name]) or "nothing"
+
+
+def _of_rejects(facts: Facts) -> Iterator[Fault]:
+    manifest = facts.records.manifest
+    rejected = manifest.counts.get("rejected") or {} if manifest else {}
+    total = sum(rejected.values())
+    if total:
+        ordered = sorted(rejected, key=lambda reason: -rejected[reason])
+        reasons = ", ".join(f"{reason} {rejected[reason]:,}" for reason in ordered)
+        were = "input was" if total == 1 else "inputs were"
+        yield Fault(
+            f"{total:,} {were} rejected, and their content is missing: {reasons}. The lines in "
+            "_meta/rejected say which",
+            "rejects",
+        )
 
 
 def _of_rows(name: str, sample: SplitSample, *, stated: bool) -> Iterator[Fault]:
@@ -122,13 +174,14 @@ def _of_shards(facts: Facts) -> Iterator[Fault]:
         )
 
 
-def _of_copies(name: str, contents: SplitContents) -> Iterator[Fault]:
+def _of_copies(name: str, contents: SplitContents, facts: Facts) -> Iterator[Fault]:
     if contents.copies:
         compared = contents.compared()
+        pairs = ", ".join(f"{name}:{a} = {name}:{b}" for a, b in contents.pairs)
         yield Fault(
             f"{contents.copies:,} of {compared:,} compared records of {name} "
-            f"({contents.copies / compared:.1%}) have contents that other records have too: "
-            "copies in the input, files that are there twice, or --copies without augmentation",
+            f"({contents.copies / compared:.1%}) have contents that other records have too "
+            f"({pairs}): copies in the input, or files that are there twice. {_advice(facts)}",
             "contents",
         )
     if contents.two_labels:
@@ -138,6 +191,15 @@ def _of_copies(name: str, contents: SplitContents) -> Iterator[Fault]:
             f"and another label ({pairs}): one of the labels is wrong",
             "contents",
         )
+
+
+def _advice(facts: Facts) -> str:
+    """Returns what to do about copies in a split, by the job that wrote the dataset."""
+    if facts.config("objective"):
+        return "--deduplicate=exact keeps the first copy of each document"
+    if facts.config("images"):
+        return "Remove them from --input; --copies without --augmentations makes some too"
+    return "Remove them from the input"
 
 
 def _of_leak(leak: Leak) -> Fault:

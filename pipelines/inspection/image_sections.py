@@ -30,17 +30,75 @@ def classes_section(facts: Facts) -> Section:
         note = "of the sampled records"
     if not counts:
         return section
-    shares = {
-        name: {label: count / sum(some.values()) for label, count in some.items()}
-        for name, some in counts.items()
+    pixels: dict[str, Mapping[str, float]] = {
+        name: sums["class_pixels"]
+        for name, sums in facts.splits.items()
+        if sums.get("class_pixels")
     }
-    title = "Share of each class by split"
-    section.plots.append(Plot(title, plots.bars(title, shares, y="share"), note))
-    labels = sorted({label for some in counts.values() for label in some})
-    rows = [(label, *(f"{counts[n].get(label, 0):,.0f}" for n in counts)) for label in labels]
-    section.tables.append(Table("Classes", ("Class", *counts), rows[:200]))
+    if pixels:
+        _add_masks(section, facts, counts, pixels)
+        return section
+    things = "objects" if any(s.objects for s in facts.samples.values()) else "examples"
+    title = f"Share of {things} of each class, by split"
+    section.plots.append(
+        Plot(title, plots.bars(title, _of_all(counts), y=f"share of {things}"), note)
+    )
+    _add_numbers(section, f"Number of {things} of each class", counts)
     _add_doubtful(section, facts)
     return section
+
+
+def _of_all(counts: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
+    """Returns the share of each label of the sum of all."""
+    return {
+        name: {label: count / max(1, sum(some.values())) for label, count in some.items()}
+        for name, some in counts.items()
+    }
+
+
+def _add_numbers(
+    section: Section, title: str, counts: Mapping[str, Mapping[str, float]], *, shares: bool = False
+) -> None:
+    """Adds a table of classes and their numbers, or shares, in each split."""
+    labels = sorted({label for some in counts.values() for label in some})
+    show = "{:.2%}" if shares else "{:,.0f}"
+    rows = [
+        (label, *(show.format(some.get(label, 0)) for some in counts.values())) for label in labels
+    ]
+    section.tables.append(Table(title, ("Class", *counts), rows[:200]))
+
+
+def _add_masks(
+    section: Section,
+    facts: Facts,
+    counts: Mapping[str, Mapping[str, float]],
+    pixels: Mapping[str, Mapping[str, float]],
+) -> None:
+    """Adds what masks hold: shares of pixels, the images that hold a class, masks without any."""
+    shares = _of_all(pixels)
+    title = "Share of pixels of each class, by split"
+    section.plots.append(Plot(title, plots.bars(title, shares, y="share of pixels")))
+    title = "Share of images that hold each class, by split"
+    images = {
+        name: {
+            label: count / max(1, facts.splits.get(name, {}).get("masks", 0))
+            for label, count in some.items()
+        }
+        for name, some in counts.items()
+    }
+    note = "an image holds several classes, so the bars of a split do not add up to 1"
+    section.plots.append(Plot(title, plots.bars(title, images, y="share of images"), note))
+    _add_numbers(section, "Share of pixels", shares, shares=True)
+    _add_numbers(section, "Images that hold the class", counts)
+    rows = [
+        (name, f"{sums['masks']:,}", f"{empty:,}", f"{empty / max(1, sums['masks']):.1%}")
+        for name, sums in facts.splits.items()
+        if "masks" in sums
+        for empty in [sums.get("masks_without_object", 0)]
+    ]
+    if rows:
+        header = ("Split", "Masks", "Without an object", "Share")
+        section.tables.append(Table("Masks without an object", header, rows))
 
 
 def _add_doubtful(section: Section, facts: Facts) -> None:
@@ -84,17 +142,21 @@ def images_section(facts: Facts) -> Section:
         }
         title = "Aspect"
         svg = plots.histogram(
-            title, ratios, x="log2(width / height): 0 square, 1 twice as wide", y="share of images"
-        )
+            title, ratios, x="width to height", y="share of images",
+            ticks={-2: "1 : 4", -1: "1 : 2", 0: "square", 1: "2 : 1", 2: "4 : 1"},
+        )  # fmt: skip
         section.plots.append(Plot(title, svg))
     stored = {
-        name: {f"2^{key}": float(n) for key, n in sorted(sums["log2_pixels"].items())}
+        name: {
+            _pixel_range(int(key)): float(n)
+            for key, n in sorted(sums["log2_pixels"].items(), key=lambda item: int(item[0]))
+        }
         for name, sums in facts.splits.items()
         if sums.get("log2_pixels")
     }
     if stored:
         title = "Pixels of an image"
-        svg = plots.bars(title, stored, x="pixels, at least", y="images", in_order=True)
+        svg = plots.bars(title, stored, x="pixels, width times height", y="images", in_order=True)
         section.plots.append(Plot(title, svg, "of all images"))
     rows = []
     for name, sample in facts.samples.items():
@@ -120,6 +182,22 @@ def images_section(facts: Facts) -> Section:
         header = ("Pixels, of all images", "Least", "Mean", "Most")
         section.tables.append(Table("Sizes", header, dimensions))
     return section
+
+
+def _pixel_range(log2: int) -> str:
+    """Returns the pixels of images from 2 ** log2 on to twice as many, in few letters."""
+    return f"{_few_digits(1 << log2)}–{_few_digits(2 << log2)}"
+
+
+def _few_digits(number: int) -> str:
+    for unit, size in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
+        if number >= size:
+            return (
+                f"{number / size:.2g}{unit}"
+                if number < 100 * size
+                else f"{number / size:.0f}{unit}"
+            )
+    return str(number)
 
 
 def _shares(values: Any, bounds: tuple[float, float]) -> tuple[Any, Any]:

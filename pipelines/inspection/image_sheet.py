@@ -5,20 +5,24 @@ from __future__ import annotations
 import colorsys
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageOps
 
-from recordmill.pipelines.inspection.example_lines import is_image
+from recordmill.pipelines.inspection.example_lines import MASKS, is_image
+from recordmill.records.manifest import Manifest
 from recordmill.records.schema import Schema
 
 TILE = 320
-_CAPTION = 18
+_GAP = 12
+_LINE = 16
 _MASK_SHARE = 0.45
-_MASKS = ("segmentation_mask", "image/segmentation/class/encoded", "mask")
+_OUTLINE = 2  # pixels, in the full colour of the class: a tint alone is lost on dark pictures
+_WIDE = 2.0  # pictures as wide as this, in their median, have tiles of twice the width
+_LETTER = 6.2  # pixels of Pillow's font, about
 _IMAGES = ("image", "image/encoded")
 _SIDES = ("ymin", "xmin", "ymax", "xmax")
 _NO_CLASS = 255
@@ -33,7 +37,8 @@ class Drawing:
       mask: `[height, width] uint8`, the class of each pixel, 0 is background; None without one.
       boxes: `[num_boxes, 4] float32`, (ymin, xmin, ymax, xmax) in [0, 1].
       labels: the class of each box by number and by name.
-      caption: the line below.
+      caption: the lines below.
+      mask_names: class -> name of the classes that masks hold.
     """
 
     image: Image.Image
@@ -41,6 +46,31 @@ class Drawing:
     boxes: npt.NDArray[np.float32]
     labels: Sequence[tuple[int, str]]
     caption: str
+    mask_names: Mapping[int, str] = field(default_factory=dict)
+
+    def describe_mask(self) -> str:
+        """Returns the share of pixels of each class of the mask, "" without a mask."""
+        if self.mask is None:
+            return ""
+        counts = np.bincount(self.mask.ravel(), minlength=256)
+        shares = [(number, counts[number] / counts.sum()) for number in np.flatnonzero(counts)]
+        return ", ".join(f"{self.mask_name(int(n))}: {share:.1%} of pixels" for n, share in shares)
+
+    def mask_name(self, number: int) -> str:
+        """Returns the name of a class of the mask, or its number."""
+        if number in self.mask_names:
+            return self.mask_names[number]
+        return "no class" if number == _NO_CLASS else f"class {number}"
+
+
+def mask_names_of(manifest: Manifest | None) -> dict[int, str]:
+    """Returns class -> name of the masks of a dataset, {} where its manifest has none."""
+    images = manifest.config.get("images") if manifest else None
+    labels = images.get("labels") if isinstance(images, dict) else None
+    if not isinstance(labels, dict):
+        return {}
+    named = {number: str(name) for name, number in labels.items() if isinstance(number, int)}
+    return {0: "background"} | named if named else {}
 
 
 def color_of(number: int) -> tuple[int, int, int]:
@@ -49,25 +79,32 @@ def color_of(number: int) -> tuple[int, int, int]:
     return int(red * 255), int(green * 255), int(blue * 255)
 
 
-def drawing_of(values: Mapping[str, Any], schema: Schema | None, caption: str) -> Drawing | None:
+def drawing_of(
+    values: Mapping[str, Any],
+    schema: Schema | None,
+    caption: str,
+    mask_names: Mapping[int, str] | None = None,
+) -> Drawing | None:
     """Returns what is drawn for the values of a record, None where it has no image.
 
     Args:
       values: feature -> values, as `parse_any` returns them.
       schema: of the dataset, None where no manifest has one.
-      caption: the line below the picture.
+      caption: the lines below the picture.
+      mask_names: from `mask_names_of`.
     """
     image = _image(values, schema)
     if image is None:
         return None
     boxes = boxes_of(values)
-    return Drawing(image, _mask(values, schema, image), boxes, _labels(values, schema), caption)
+    mask, labels = _mask(values, schema, image), _labels(values, schema)
+    return Drawing(image, mask, boxes, labels, caption, mask_names or {})
 
 
 def _image(values: Mapping[str, Any], schema: Schema | None) -> Image.Image | None:
     names = [name for name in (*_IMAGES, *sorted(values)) if len(values.get(name, ()))]
     for name in names:
-        if name not in _MASKS and is_image(values[name][0]):
+        if name not in MASKS and is_image(values[name][0]):
             return _decoded(values[name][0], "RGB")
     for name in names:
         pixels = _pixels(values, schema, name)
@@ -112,7 +149,7 @@ def _pixels(values: Mapping[str, Any], schema: Schema | None, name: str) -> Imag
 def _mask(
     values: Mapping[str, Any], schema: Schema | None, image: Image.Image
 ) -> npt.NDArray[np.uint8] | None:
-    for name in _MASKS:
+    for name in MASKS:
         stored = values.get(name, ())
         if not len(stored):
             continue
@@ -157,30 +194,87 @@ def _labels(values: Mapping[str, Any], schema: Schema | None) -> list[tuple[int,
 
 
 def draw_sheet(drawings: Sequence[Drawing], columns: int = 0) -> Image.Image:
-    """Returns one picture of all drawings, in rows.
+    """Returns one picture of all drawings, in rows, with the colours of masks below.
 
     Args:
       drawings: at least one.
       columns: the number in a row; 0: as many as make the sheet about square, 6 at most.
     """
-    columns = columns or min(6, max(1, round(len(drawings) ** 0.5 + 0.49)))
-    rows = -(-len(drawings) // columns)
-    width, height = min(columns, len(drawings)) * TILE, rows * (TILE + _CAPTION)
+    aspects = [drawing.image.width / drawing.image.height for drawing in drawings]
+    wide = 2 if np.median(aspects) >= _WIDE else 1
+    columns = columns or min(6, max(1, round((len(drawings) / wide) ** 0.5 + 0.49)))
+    columns = min(columns, len(drawings))
+    pictures = [draw(drawing, TILE, wide=wide) for drawing in drawings]
+    captions = [_lines_of(drawing.caption, wide) for drawing in drawings]
+    rows = [range(i, min(i + columns, len(drawings))) for i in range(0, len(drawings), columns)]
+    # A row is as high as its highest picture: wide ones would lie between empty stripes.
+    heights = [
+        max(pictures[i].height for i in row) + _LINE * max(len(captions[i]) for i in row)
+        for row in rows
+    ]
+    width = columns * (wide * TILE + _GAP) + _GAP
+    legend = _legend(drawings, width)
+    height = sum(heights) + _GAP * (len(rows) + 1) + legend.height
     sheet = Image.new("RGB", (width, height), "white")
-    for i, drawing in enumerate(drawings):
-        corner = (i % columns * TILE, i // columns * (TILE + _CAPTION))
-        picture = draw(drawing)
-        left = corner[0] + (TILE - picture.width) // 2
-        sheet.paste(picture, (left, corner[1] + (TILE - picture.height) // 2))
-        at = (corner[0] + 4, corner[1] + TILE + 2)
-        ImageDraw.Draw(sheet).text(at, _printable(drawing.caption)[:52], fill="black")
+    pen = ImageDraw.Draw(sheet)
+    top = _GAP
+    for row, row_height in zip(rows, heights, strict=True):
+        for column, i in enumerate(row):
+            left = _GAP + column * (wide * TILE + _GAP)
+            sheet.paste(pictures[i], (left, top))
+            for number, line in enumerate(captions[i]):
+                at = (left, top + pictures[i].height + 2 + number * _LINE)
+                pen.text(at, line, fill="black")
+        top += row_height + _GAP
+    sheet.paste(legend, (0, top))
     return sheet
 
 
-def draw(drawing: Drawing, side: int = TILE) -> Image.Image:
-    """Returns a picture of at most `side` x `side` pixels with its mask and its boxes."""
+def _lines_of(caption: str, wide: int) -> list[str]:
+    """Returns the lines of a caption; of a long one its end, which tells files apart."""
+    most = int(wide * TILE / _LETTER)
+    lines = [_printable(line) for line in caption.splitlines()]
+    return [line if len(line) <= most else f"...{line[3 - most :]}" for line in lines]
+
+
+def _legend(drawings: Sequence[Drawing], width: int) -> Image.Image:
+    """Returns the colours of the classes that the masks hold, of no height without any."""
+    names: dict[int, str] = {}
+    for drawing in drawings:
+        if drawing.mask is not None:
+            for number in np.unique(drawing.mask).tolist():
+                if number:
+                    names[number] = _printable(drawing.mask_name(number))
+    spots = []
+    left, top = _GAP, 0
+    for number, name in sorted(names.items()):
+        wide = 22 + int(len(name) * _LETTER) + _GAP
+        if left + wide > width and left > _GAP:
+            left, top = _GAP, top + _LINE + 4
+        spots.append((left, top, number, name))
+        left += wide
+    legend = Image.new("RGB", (width, top + _LINE + _GAP if spots else 0), "white")
+    pen = ImageDraw.Draw(legend)
+    for left, top, number, name in spots:
+        pen.rectangle((left, top, left + 14, top + 12), fill=_mask_color(number))
+        pen.text((left + 20, top), name, fill="black")
+    return legend
+
+
+def _mask_color(number: int) -> tuple[int, int, int]:
+    return (128, 128, 128) if number == _NO_CLASS else color_of(number)
+
+
+def draw(drawing: Drawing, side: int = TILE, *, wide: int = 1) -> Image.Image:
+    """Returns a picture with its mask and its boxes.
+
+    Args:
+      drawing: what is drawn.
+      side: the most pixels of height; `wide` times as many are the most of width.
+      wide: 1 or more.
+    """
     image = drawing.image
-    size = ImageOps.contain(image, (side, side)).size
+    size = ImageOps.contain(image, (wide * side, side)).size
     picture = image.resize(size)
     if drawing.mask is not None:
         mask = Image.fromarray(drawing.mask).resize(size, Image.Resampling.NEAREST)
@@ -213,11 +307,20 @@ def _padded(drawing: Drawing) -> list[tuple[int, str]]:
 
 
 def _with_mask(picture: Image.Image, mask: npt.NDArray[np.uint8]) -> Image.Image:
-    colors = np.array([color_of(number) for number in range(256)], np.float32)
-    colors[_NO_CLASS] = 128
+    """Returns a picture with each class of a mask as a tint, and its outline in full colour."""
+    colors = np.array([_mask_color(number) for number in range(256)], np.float32)[mask]
     pixels = np.asarray(picture, np.float32)
-    mixed = pixels * (1 - _MASK_SHARE) + colors[mask] * _MASK_SHARE
-    return Image.fromarray(np.where(mask[..., None] > 0, mixed, pixels).astype(np.uint8))
+    mixed = pixels * (1 - _MASK_SHARE) + colors * _MASK_SHARE
+    edge = np.zeros(mask.shape, np.bool_)
+    for step in range(1, _OUTLINE + 1):
+        down = mask[step:] != mask[:-step]
+        across = mask[:, step:] != mask[:, :-step]
+        edge[step:] |= down
+        edge[:-step] |= down
+        edge[:, step:] |= across
+        edge[:, :-step] |= across
+    shown = np.where(edge[..., None], colors, mixed)
+    return Image.fromarray(np.where(mask[..., None] > 0, shown, pixels).astype(np.uint8))
 
 
 def _printable(text: str) -> str:

@@ -33,18 +33,22 @@ class Plot:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A picture as base64 of a JPEG."""
+    """A picture as base64 of a JPEG; `features` are (name, text) that stand below the caption, and
+    `folded` those that a click shows."""
 
     data: str
     caption: str
+    features: Sequence[tuple[str, str]] = ()
+    folded: Sequence[tuple[str, str]] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class MarkedText:
-    """A record of tokens, line by line."""
+    """A record as text, line by line; `features` are (name, text) of what is no row of tokens."""
 
     title: str
     lines: Sequence[Line]
+    features: Sequence[tuple[str, str]] = ()
 
 
 @dataclass(slots=True)

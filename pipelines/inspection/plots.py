@@ -18,9 +18,11 @@ SERIES = ("#2f7fe0", "#e0762f", "#2fa76a", "#a95fd0", "#c9a200", "#d0507a")
 _MOST_BARS = 40
 _SPIKE = 30  # times the median bar: others are too low to be seen beside it
 _WIDTH, _HEIGHT = 4.6, 2.5  # inches; the page scales them, on a telephone to two thirds
+_BESIDE = 42  # letters of labels, with spaces, that stand beside each other below an axis
+_BAR_HEIGHT = 0.2  # inches of a bar that lies, with its label
 
 
-def _figure(title: str, x: str, y: str) -> tuple[Any, Any]:
+def _figure(title: str, x: str, y: str, height: float = _HEIGHT) -> tuple[Any, Any]:
     import matplotlib as mpl
     from matplotlib.figure import Figure  # pyplot would take half a second more
 
@@ -39,7 +41,7 @@ def _figure(title: str, x: str, y: str) -> tuple[Any, Any]:
             "grid.color": _GRID,
         }
     )
-    figure = Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained")
+    figure = Figure(figsize=(_WIDTH, height), layout="constrained")
     axes = figure.subplots()
     figure.patch.set_alpha(0)
     axes.patch.set_alpha(0)
@@ -96,15 +98,44 @@ def bars(
     labels = sorted(totals, key=lambda label: -totals[label])[:_MOST_BARS]
     if in_order:
         labels.sort(key=list(totals).index)
+    numbered = in_order and all(label.isdecimal() for label in labels)
+    if not numbered and sum(len(_short(label)) + 2 for label in labels) > _BESIDE:
+        return _lying_bars(title, series, labels, x=x, y=y)
     figure, axes = _figure(title, x, y)
     width = 0.8 / max(1, len(series))
     for i, (name, numbers) in enumerate(series.items()):
         at = np.arange(len(labels)) + (i - (len(series) - 1) / 2) * width
         heights = [numbers.get(label, 0) for label in labels]
         axes.bar(at, heights, width, color=SERIES[i % len(SERIES)], label=name)
-    turned = sum(len(_short(label)) + 2 for label in labels) > 50
-    axes.set_xticks(np.arange(len(labels)), [_short(label) for label in labels])
-    axes.tick_params(axis="x", rotation=60 if turned else 0)
+    # Of many numbers some are enough.
+    step = -(-sum(len(_short(label)) + 2 for label in labels) // _BESIDE) if numbered else 1
+    ticks = range(0, len(labels), step)
+    axes.set_xticks(list(ticks), [_short(labels[i]) for i in ticks])
+    _legend(axes, series)
+    return _svg(figure, title)
+
+
+def _lying_bars(
+    title: str,
+    series: Mapping[str, Mapping[str, float]],
+    labels: Sequence[str],
+    *,
+    x: str,
+    y: str,
+) -> str:
+    """Returns bars that lie, one label a line: labels below an axis would overlap."""
+    height = 0.6 + _BAR_HEIGHT * len(labels) + (0.3 if len(series) > 1 else 0)
+    figure, axes = _figure(title, y, x, height)
+    axes.grid(visible=False)
+    axes.grid(axis="x", linewidth=0.6)
+    width = 0.8 / max(1, len(series))
+    for i, (name, numbers) in enumerate(series.items()):
+        at = np.arange(len(labels)) + (i - (len(series) - 1) / 2) * width
+        lengths = [numbers.get(label, 0) for label in labels]
+        axes.barh(at, lengths, width, color=SERIES[i % len(SERIES)], label=name)
+    axes.set_yticks(np.arange(len(labels)), [_short(label) for label in labels])
+    axes.set_ylim(len(labels) - 0.4, -0.6)
+    axes.locator_params(axis="x", nbins=5)
     _legend(axes, series)
     return _svg(figure, title)
 
@@ -115,6 +146,7 @@ def histogram(
     *,
     x: str = "",
     y: str = "",
+    ticks: Mapping[float, str] | None = None,
 ) -> str:
     """Returns a histogram, one line a series.
 
@@ -122,8 +154,11 @@ def histogram(
       title: for those who cannot see it.
       series: name -> edges `[n + 1]` and numbers `[n]`.
       x, y: what the axes show.
+      ticks: position -> text, where numbers on the axis would say little.
     """
     figure, axes = _figure(title, x, y)
+    if ticks:
+        axes.set_xticks(list(ticks), list(ticks.values()))
     for i, (name, (edges, numbers)) in enumerate(series.items()):
         color = SERIES[i % len(SERIES)]
         axes.stairs(numbers, edges, color=color, label=name, fill=len(series) == 1, linewidth=1.6)

@@ -14,10 +14,12 @@ from PIL import Image
 
 from recordmill.pipelines.inspection.contents import IMAGES, LABELS, label_of
 from recordmill.pipelines.inspection.example_lines import is_image
+from recordmill.pipelines.inspection.feature_sums import FeatureSums, add_features
 from recordmill.pipelines.inspection.image_sheet import boxes_of
 from recordmill.pipelines.inspection.label_check import image_features
 from recordmill.pipelines.inspection.record_files import Record, RecordFiles
 from recordmill.pipelines.inspection.record_values import record_values
+from recordmill.pipelines.inspection.token_form import UNKNOWN_FORM, TokenForm, form_of
 from recordmill.pipelines.inspection.token_lines import row_length, token_features
 
 HEAT_CELLS = 32
@@ -58,6 +60,8 @@ class SplitSample:
       sizes: (width, height) of each image whose header was read.
       channels: mean and standard deviation of each channel, in [0, 1], of each decoded image.
       looks: label, record name, features and a small picture of images with one label.
+      form: of the rows of tokens.
+      features: name -> sums over its values.
     """
 
     records: int = 0
@@ -75,11 +79,14 @@ class SplitSample:
     sizes: list[tuple[int, int]] = field(default_factory=list)
     channels: list[npt.NDArray[np.float32]] = field(default_factory=list)
     looks: list[Look] = field(default_factory=list)
+    form: TokenForm = UNKNOWN_FORM
+    features: dict[str, FeatureSums] = field(default_factory=dict)
 
     def add(self, record: Record, values: Mapping[str, Any]) -> None:
         """Adds a record."""
         self.records += 1
-        rows = token_features(values)
+        add_features(self.features, values)
+        rows = token_features(values, self.form)
         if rows:
             self._add_tokens(values, rows[0])
         for name in LABELS:
@@ -196,8 +203,9 @@ def read_sample(
     """
     samples: dict[str, SplitSample] = {}
     shown: list[tuple[Record, dict[str, Any]]] = []
+    form = form_of(records.manifest, None)
     for split in records.splits:
-        sample = samples[split] = SplitSample()
+        sample = samples[split] = SplitSample(form=form)
         wanted = max(SHOWN, count // len(records.splits))
         spread: list[tuple[Record, dict[str, Any]]] = []
         every = 1

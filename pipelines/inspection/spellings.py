@@ -85,6 +85,11 @@ def spell(tokens: Sequence[str], spelling: str) -> list[Spelled]:
     return spelled
 
 
+def is_special(token: str) -> bool:
+    """Tells whether a token stands for no text, such as "[CLS]" and "</s>"."""
+    return _SPECIAL.fullmatch(token) is not None
+
+
 def spell_alone(token: str, spelling: str) -> str:
     """Returns a token as it stands in a list: "␣" for spaces; as in the file where it is no text.
 

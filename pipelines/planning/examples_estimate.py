@@ -13,9 +13,9 @@ from recordmill.pipelines.planning.estimate import Estimate, Step, show_bytes
 from recordmill.pipelines.planning.examples_planner import (
     ExamplesInventory,
     ExamplesPlanner,
+    record_item_bytes,
     tree_of_records,
 )
-from recordmill.pipelines.planning.text_planner import work_item_bytes
 from recordmill.pipelines.progress import resident_bytes
 from recordmill.pipelines.temporary_folders import prefix
 from recordmill.records.errors import UsageError
@@ -123,7 +123,7 @@ def estimate_examples(request: ExamplesRequest, *, workers: int) -> Estimate:
     planner = ExamplesPlanner(request)
     with planner.inspect() as inventory:
         job, input_bytes = planner.job, inventory.input_bytes
-        target = work_item_bytes(input_bytes, workers)
+        target = record_item_bytes(input_bytes, workers)
         work_items = _count_items(planner.ranges(inventory), target)
         measured, read_seconds = _sampled(planner, inventory)
     scale = input_bytes / max(measured.stored_bytes, 1)

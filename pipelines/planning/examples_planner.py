@@ -27,12 +27,19 @@ from recordmill.transforms.sources.work_plan import write_work_items
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.globs import matches_output
 
+_USUAL_ITEM_BYTES = 1 << 27
+
 
 @dataclass(frozen=True, slots=True)
 class ExamplesInventory(Inventory):
     """The files to read."""
 
     files: SourceList
+
+
+def record_item_bytes(total: int, workers: int) -> int:
+    """Returns the size of a work item: larger than of text, for cutting a file takes reading it."""
+    return max(work_item_bytes(total, workers), min(total // (workers * 8), _USUAL_ITEM_BYTES))
 
 
 def tree_of_records(job: ExamplesJob, work_items: int, input_bytes: int) -> MergeTree:
@@ -114,7 +121,7 @@ class ExamplesPlanner(Planner[ExamplesJob, MergeTree, ExamplesInventory]):
 
     def write(self, inventory: ExamplesInventory, *, workers: int) -> MergeTree:
         """Cuts the input into work items and chooses how run files are gathered."""
-        target = work_item_bytes(inventory.input_bytes, workers)
+        target = record_item_bytes(inventory.input_bytes, workers)
         items = cut_record_items(self.ranges(inventory), target)
         count = write_work_items(self.job.workspace.inputs_folder, items)
         return tree_of_records(self.job, count, inventory.input_bytes)

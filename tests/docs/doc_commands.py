@@ -18,6 +18,7 @@ import flag_reference
 import pytest
 
 from recordmill.pipelines.command_line import main
+from recordmill.pipelines.config_files import with_config
 from recordmill.pipelines.engines.choice import check_beam_flags
 from recordmill.pipelines.examples_options import examples_request
 from recordmill.pipelines.image_options import image_request
@@ -68,7 +69,8 @@ def check(words: list[str]) -> None:
 def _recordmill(words: list[str]) -> None:
     command = " ".join(words[: 2 if words[0] == "plan" else 1])
     parser = flag_reference.parser_of(command)
-    options, flags = parser.parse_known_args(words[len(command.split()) :])
+    given = with_config(parser, words[len(command.split()) :])
+    options, flags = parser.parse_known_args(given)
     check_beam_flags(flags, parser)
     requests: dict[str, Callable[[Any], Any]] = {
         "text": text_request, "images": image_request, "examples": examples_request,

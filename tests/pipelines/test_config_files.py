@@ -130,6 +130,7 @@ def check_again(command: str, first: Path, again: Path) -> None:
     assert finished(again)["random_seed"] == 7
 
 
+@pytest.mark.slow
 def test_text_is_written_again_by_its_own_file(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(bert_text(make_documents(30, seed=3)))
     (tmp_path / "vocab.txt").write_text("\n".join(make_vocabulary()) + "\n")

@@ -124,7 +124,9 @@ def test_json_has_an_object_for_each_phase_and_second(
     assert [(o["phase"], o["share"], o["seconds"]) for o in objects] == [
         ("read", 0.0, 0.0),
         ("read", 0.25, 2.0),
+        ("read", 1.0, 2.0),
         ("commit", 0.0, 2.0),
+        ("commit", 1.0, 2.0),
         ("done", 1.0, 2.0),
     ]
     assert objects[1] == {
@@ -159,17 +161,19 @@ def test_a_notebook_has_a_bar(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_phases_have_their_times(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All bytes of a phase count, also those moved before it was looked at or after the last
+    look, but those of earlier runs."""
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    shown = watching(clock)
-    for seconds, phase in (
-        (1, Phase("read", 0, 4, 4_000_000)),
-        (5, Phase("read", 3, 4, 4_000_000)),
-        (7, Phase("write", 1, 4, 8_000_000)),  # a part was done before the first look
-        (9, Phase("commit", 0, 1)),
-    ):
+    phases: list[Phase] = []
+    shown = Progress("nowhere", lambda: iter(phases), clock=clock)
+    phases[:] = [Phase("read", 0, 4, 4_000_000), Phase("write", 1, 4, 8_000_000)]
+    shown.begin()
+    for seconds, read, written in ((1, 0, 1), (5, 3, 1), (7, 4, 3), (9, 4, 4)):
         clock.seconds = seconds
-        shown.show(phase)
+        phases[:] = [Phase("read", read, 4, 4_000_000), Phase("write", written, 4, 8_000_000)]
+        shown.look()
     clock.seconds = 10.0
+    shown.is_done = True
     with shown:
         pass
     assert [(n, t.seconds, t.moved_bytes) for n, t in shown.times.items()] == [
@@ -177,6 +181,49 @@ def test_phases_have_their_times(clock: Clock, monkeypatch: pytest.MonkeyPatch) 
         ("write", 2.0, 6_000_000),
         ("commit", 3.0, 0),
     ]
+
+
+def ended(lines: str) -> list[tuple[str, int, int]]:
+    return [(o["phase"], o["done"], o["total"]) for o in map(json.loads, lines.splitlines())]
+
+
+def test_phases_end_in_order(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those that no look saw, and though the commit removes what they are read from."""
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    seen = [
+        [Phase("read", 0, 4), Phase("regroup", 0, 2), Phase("regroup", 0, 1), Phase("plan", 0, 1)],
+        [Phase("read", 3, 4), Phase("regroup", 0, 2), Phase("regroup", 0, 1), Phase("plan", 0, 1)],
+        [Phase("read", 4, 4), Phase("regroup", 2, 2), Phase("regroup", 0, 1), Phase("plan", 0, 1)],
+        [Phase("read", 4, 4), Phase("regroup", 2, 2), Phase("regroup", 1, 1), Phase("write", 2, 3)],
+        [Phase("read", 0, 4), Phase("regroup", 0, 2), Phase("regroup", 0, 1), Phase("plan", 0, 1)],
+    ]
+    phases = seen[0]
+    shown = Progress("nowhere", lambda: iter(phases), "json", clock=clock)
+    shown.begin()
+    for phases in seen:  # noqa: B007  # what the function above returns
+        shown.look()
+        clock.seconds += 1
+    shown.is_done = True
+    with shown:
+        pass
+    assert ended(sys.stderr.getvalue()) == [  # type: ignore[attr-defined]
+        ("read", 0, 4), ("read", 3, 4), ("read", 4, 4), ("regroup", 2, 2), ("regroup", 0, 1),
+        ("regroup", 1, 1), ("write", 2, 3), ("write", 2, 3), ("write", 3, 3), ("commit", 1, 1),
+        ("done", 1, 1),
+    ]  # fmt: skip
+
+
+def test_phases_that_an_earlier_run_did_are_not_shown(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    phases = [Phase("read", 4, 4), Phase("write", 1, 3)]
+    shown = Progress("nowhere", lambda: iter(phases), "json", clock=clock)
+    shown.begin()
+    shown.look()
+    with shown:
+        pass  # it fails: nothing says that it ended
+    assert ended(sys.stderr.getvalue()) == [("write", 1, 3)]  # type: ignore[attr-defined]
 
 
 def test_memory_of_descendants() -> None:

@@ -70,6 +70,13 @@ def test_facts(small: Written, reported: Path) -> None:
     assert (run["resumed"], resumed["resumed"]) == (False, True)
 
 
+def test_write_has_all_its_bytes(small: Written) -> None:
+    """Whenever it was looked at, and where it was too short to be seen it has no time either."""
+    run = facts(small.dataset)
+    written = [phase["bytes"] for phase in run["phases"] if phase["name"] == "write"]
+    assert written in ([], [run["output_bytes"]])
+
+
 def test_counters_are_those_of_beam(small: Written, reported: Path) -> None:
     run, counts = facts(reported), manifest(reported)["counts"]
     counters = run["counters"]

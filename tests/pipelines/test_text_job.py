@@ -257,7 +257,8 @@ def test_truncated_gz_ends_the_run(
 
 MISTAKES: list[tuple[list[str], str]] = [
     (["--input={corpus}/*.nothing"], "--input {corpus}/*.nothing matches no file"),
-    (["--input={corpus}"], "for all files of that folder write {corpus}/*"),
+    (["--input={tmp}/empty"], "--input {tmp}/empty has no file in it"),
+    (["--tokenizer=x"], "--vocab_file and --tokenizer are two names of one flag; give one"),
     (["--vocab_file={tmp}/none.txt"], "none.txt cannot be read: No such file"),
     (["--vocab_file={tmp}/no_mask.txt"], "it lacks [MASK]"),
     (["--vocab_file={tmp}/twice.txt"], "contains 'the' twice"),
@@ -329,6 +330,7 @@ def test_mistakes_are_one_line(
     tokens = Path(vocab_file).read_text()
     (tmp_path / "no_mask.txt").write_text(tokens.replace("[MASK]\n", ""))
     (tmp_path / "twice.txt").write_text(tokens + "the\nthe\n")
+    (tmp_path / "empty").mkdir()
     (tmp_path / "taken/train").mkdir(parents=True)
     (tmp_path / "taken/train/old.tfrecords").write_text("x")
     (tmp_path / "table.csv").write_text("a,b\n1,2\n")

@@ -15,7 +15,8 @@ _BLOCK_BYTES = 1 << 22
 # The reasons, and what they mean to the person who reads them. Counters and files use the keys.
 REASONS = {
     # text
-    "undecodable": "bytes that are not valid in --encoding; see --encoding_errors",
+    "undecodable": "bytes that are not valid in --encoding; give the right one, such as "
+    "--encoding=latin-1, or see --encoding_errors",
     "not_text": "the file is of a format that is no text; leave it out of --input",
     "not_json": "the line, or the value of an array, is not a JSON object",
     "field_missing": "the record lacks a field that a flag names, such as --text_field",

@@ -136,8 +136,8 @@ def _of_text(split: str, sums: Mapping[str, Any]) -> Iterator[StatisticsWarning]
     if unknown > MAX_UNKNOWN:
         yield StatisticsWarning(
             "unknown_tokens", split, unknown,
-            f"{unknown:.1%} of the tokens of {split} are [UNK]: the vocabulary does not fit the "
-            "text. Check --do_lower_case, which must match --vocab_file, and --encoding; "
+            f"{unknown:.1%} of the tokens of {split} are unknown ones: the vocabulary does not fit "
+            "the text. Check --tokenizer, --do_lower_case, which must match it, and --encoding; "
             "`recordmill vocab` makes a vocabulary of this text",
         )  # fmt: skip
 
@@ -224,9 +224,16 @@ def _of_inputs(inputs: Mapping[str, Any]) -> Iterator[StatisticsWarning]:
     for reason, (which, lack) in _SIZE_REASONS.items():
         if reason in rejected:
             count, first = rejected[reason]["inputs"], rejected[reason]["first"]
+            images = f"all {count} images" if count > 1 else "the one image"
+            were = "were" if count > 1 else "was"
+            which = (
+                which
+                if count > 1
+                else which.replace("that are", "that is").replace("that unpack", "that unpacks")
+            )
             yield StatisticsWarning(
                 f"rejected_{reason}", "", count,
-                f"all {count} images {which} were rejected ({reason}, such as {first}), so the "
+                f"{images} {which} {were} rejected ({reason}, such as {first}), so the "
                 f"dataset lacks {lack}",
             )  # fmt: skip
 

@@ -170,8 +170,9 @@ def load_function(function: UserFunction) -> Callable[[Any], Any]:
     found = find_function(function)
     if not inspect.isclass(found):
         return found
+    kind: Any = found
     try:
-        made: Callable[[Any], Any] = found()
+        made: Callable[[Any], Any] = kind()
     except (Exception, SystemExit) as error:
         raise UsageError(
             f"--map {function.name}: an object of the class cannot be made: "

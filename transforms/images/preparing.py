@@ -169,7 +169,8 @@ def _open(reference: ImageReference, data: bytes, spec: ImageSpec) -> OpenImage:
         decoded = from_pixels(data, reference.image.shape, channels=spec.channels)
         return OpenImage(decoded.header, decoded.image)
     opened = open_image(data, spec.decode)
-    if spec.decode.wrong_extension == "reject":
+    # What users' functions return is of no file, and its name says nothing of its format.
+    if spec.decode.wrong_extension == "reject" and reference.image.path:
         check_extension(reference.name, opened.header.format)
     return opened
 

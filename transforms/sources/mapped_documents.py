@@ -44,6 +44,8 @@ class _ReadDocument(NamedTuple):
     batch: DocumentBatch
     number: int
     lines: list[bytes]
+    position: int
+    key: int
 
 
 @dataclass(slots=True)
@@ -138,7 +140,7 @@ class DocumentMapper:
         self, read: _ReadDocument, source: SourceRange, collected: _Collected, sums: MapSums
     ) -> None:
         """Calls the functions for a document."""
-        position = int(read.batch.positions[read.number])
+        position = read.position
         key = f"{source.name}#{position}"
         if self._is_example:
             text = read.lines[self._text_at].decode("utf-8", "replace")
@@ -155,7 +157,7 @@ class DocumentMapper:
             detail = str(error)[:_DETAIL_CHARACTERS]
             collected.rejects.append(Reject(source.name, position, "map", "map_error", detail))
             return
-        own_key, written = int(read.batch.keys[read.number]), 0
+        written = 0
         for result in results:
             content = result.text.encode("utf-8", "replace")
             if self._is_example and not content.strip():
@@ -168,7 +170,7 @@ class DocumentMapper:
                 lines = [*read.lines[:at], content, *read.lines[at + 1 :]]
             collected.texts += lines
             collected.read.append(read)
-            collected.keys.append(_key(result, key, own_key, written))
+            collected.keys.append(_key(result, key, read.key, written))
             group = result.group
             collected.groups.append(None if group is None else fingerprint64(group.encode()))
             collected.size += len(content)
@@ -186,9 +188,9 @@ class DocumentMapper:
         maker = BatchMaker(source, hashed_bytes=self._limits.hashed_bytes if self._groups else 0)
         contents = maker.groups(lines, line_documents, count)
         groups = self._default_groups(collected, rows, contents, source, maker)
-        for i, group in enumerate(collected.groups):
-            if group is not None:
-                groups[i] = group
+        if any(group is not None for group in collected.groups):
+            for i, group in enumerate(collected.groups):
+                groups[i] = groups[i] if group is None else group
         read = collected.read
         splits = carried = None
         if count and read[0].batch.splits is not None:
@@ -198,7 +200,7 @@ class DocumentMapper:
         return DocumentBatch(
             lines, line_documents, np.array(collected.keys, np.uint64), groups, False,
             collected.rejects, splits, carried, contents,
-            np.array([each.batch.positions[each.number] for each in read], np.int64),
+            np.array([each.position for each in read], np.int64),
         )  # fmt: skip
 
     def _default_groups(
@@ -267,15 +269,15 @@ def _whole_documents(
         bounds = np.searchsorted(batch.line_documents, np.arange(count + 1)).tolist()
         starts, ends = batch.lines.starts.tolist(), batch.lines.ends.tolist()
         documents: list[_ReadDocument] = []
+        positions, keys = batch.positions.tolist(), batch.keys.tolist()
         for i in range(count):
-            span = range(bounds[i], bounds[i + 1])
-            lines = [data[starts[at] : ends[at]] for at in span]
+            lines = [data[starts[at] : ends[at]] for at in range(bounds[i], bounds[i + 1])]
             if i == 0 and batch.continues and held is not None:
                 held.lines.extend(lines)
                 continue
             if held is not None:
                 documents.append(held)
-            held = _ReadDocument(batch, i, lines)
+            held = _ReadDocument(batch, i, lines, positions[i], keys[i])
         yield batch.rejects, documents
     if held is not None:
         yield [], [held]

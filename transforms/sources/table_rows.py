@@ -1,4 +1,4 @@
-"""Rows of tables about images, CSV, TSV or JSONL, each with the reason if it cannot be used.
+"""Rows of tables about images, of text or of columns, each with the reason if it cannot be used.
 
 Tables of text go through `documents.py`, in blocks and ranges; these go through one reader.
 """
@@ -14,12 +14,21 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import orjson
+import pyarrow as pa
 from apache_beam.io.filesystem import BeamIOError
 
 from recordmill.records.errors import UsageError
-from recordmill.transforms.sources.blocks import BROKEN_STREAM
+from recordmill.transforms.sources.blocks import BROKEN_STREAM, BrokenFileError
+from recordmill.transforms.sources.column_format import ColumnFormat, Damage
 from recordmill.transforms.sources.document_spec import READ_LIMITS, USUAL_COMPRESSION_RATIO
-from recordmill.transforms.sources.work_items import COMPRESSION_OF_EXTENSION, FORMAT_OF_EXTENSION
+from recordmill.transforms.sources.open_columns import open_columns
+from recordmill.transforms.sources.work_items import (
+    COLUMN_FORMATS,
+    COLUMNS_OF_EXTENSION,
+    COMPRESSION_OF_EXTENSION,
+    FORMAT_OF_EXTENSION,
+    SourceRange,
+)
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.unpacking import open_decompressed
 
@@ -36,11 +45,13 @@ class TableRow:
 
 
 def table_format(path: str) -> tuple[str, str]:
-    """Returns "csv", "tsv", "jsonl" or "" by the name, and the compression."""
+    """Returns "csv", "tsv", "jsonl", a format of columns or "" by the name, and the compression."""
     base, extension = os.path.splitext(path.lower())
     compression = COMPRESSION_OF_EXTENSION.get(extension, "")
     if compression:
         extension = os.path.splitext(base)[1]
+    elif extension in COLUMNS_OF_EXTENSION:
+        return COLUMNS_OF_EXTENSION[extension], ""
     return FORMAT_OF_EXTENSION.get(extension, ""), compression
 
 
@@ -55,6 +66,9 @@ def read_rows(path: str) -> Iterator[TableRow]:
     Raises:
       UsageError: the table cannot be read, or has no header.
     """
+    if table_format(path)[0] in COLUMN_FORMATS:
+        yield from _column_rows(path)
+        return
     with _open(path) as text:
         if table_format(path)[0] == "jsonl":
             yield from _jsonl_rows(text, path)
@@ -69,6 +83,9 @@ def read_columns(path: str) -> list[str]:
     Raises:
       UsageError: the table cannot be read, or is empty.
     """
+    if table_format(path)[0] in COLUMN_FORMATS:
+        with _columns(path) as opened:
+            return _plain_columns(opened.schema)
     if table_format(path)[0] != "jsonl":
         with _open(path) as text:
             return _header(_csv_reader(text, path), path)
@@ -76,6 +93,40 @@ def read_columns(path: str) -> list[str]:
         if not row.problem:
             return list(row.values)
     raise UsageError(f"--annotations {path} has no rows that can be read")
+
+
+@contextmanager
+def _columns(path: str) -> Iterator[ColumnFormat]:
+    try:
+        source = SourceRange(path, path, table_format(path)[0], "", files.size(path))
+        with open_columns(source) as opened:
+            yield opened
+    except (OSError, BeamIOError, BrokenFileError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UsageError(f"--annotations {path} cannot be read: {reason}") from error
+
+
+def _plain_columns(fields: Any, outer: str = "") -> list[str]:
+    """Returns the columns that have no bytes; of structs their fields, as image.path."""
+    names = []
+    for field in fields:
+        if pa.types.is_struct(field.type):
+            names += _plain_columns(list(field.type), f"{outer}{field.name}.")
+        elif not (pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type)):
+            names.append(f"{outer}{field.name}")
+    return names
+
+
+def _column_rows(path: str) -> Iterator[TableRow]:
+    with _columns(path) as opened:
+        for rows in opened.rows(_plain_columns(opened.schema), READ_LIMITS.block_bytes):
+            if isinstance(rows, Damage):
+                yield TableRow(rows.position + 1, {}, rows.detail)
+                continue
+            columns = {name: array.to_pylist() for name, array in rows.columns.items()}
+            for i in range(rows.count):
+                values = {name: column[i] for name, column in columns.items()}
+                yield TableRow(rows.first + i + 1, values)
 
 
 @contextmanager

@@ -8,7 +8,8 @@ from __future__ import annotations
 import heapq
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from apache_beam.io.filesystem import BeamIOError
 
@@ -16,6 +17,7 @@ from recordmill.records.errors import UsageError
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.boundary import Boundary, leaves
 from recordmill.transforms.storage.globs import (
+    ALL_BELOW,
     BROKEN_LINK,
     NOT_REGULAR,
     OUTSIDE,
@@ -23,9 +25,9 @@ from recordmill.transforms.storage.globs import (
     FoundFile,
     Glob,
     common_root,
-    own_files,
-    parse_glob,
+    is_hidden,
     relative,
+    whole_folders,
 )
 from recordmill.transforms.storage.regular_files import NotRegularError
 
@@ -36,7 +38,7 @@ FORMAT_OF_EXTENSION = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".t
 COLUMNS_RATIO = {"arrow": 1, "avro": 2, "parquet": 2}
 COLUMN_FORMATS = (*COLUMNS_RATIO, "sql")
 INPUT_FORMATS = ("auto", "text", "jsonl", "json", "csv", "tsv", *COLUMNS_RATIO)
-_COLUMNS_OF_EXTENSION = {
+COLUMNS_OF_EXTENSION = {
     ".arrow": "arrow", ".arrows": "arrow", ".feather": "arrow", ".ipc": "arrow",
     ".avro": "avro", ".parquet": "parquet", ".pq": "parquet",
 }  # fmt: skip
@@ -112,7 +114,7 @@ def _format_of(path: str, input_format: str) -> tuple[str, str]:
         return input_format, compression
     if extension.lower() == ".json":
         return "json", compression
-    known = FORMAT_OF_EXTENSION | _COLUMNS_OF_EXTENSION
+    known = FORMAT_OF_EXTENSION | COLUMNS_OF_EXTENSION
     return known.get(extension.lower(), "text"), compression
 
 
@@ -127,7 +129,7 @@ def list_sources(
     """Yields the files that match, in order of name; each once.
 
     Args:
-      patterns: globs.
+      patterns: globs; a folder stands for all files below it that are not hidden.
       input_format: of all files, or "auto".
       splits: for each pattern, the split that its files are for, "" for any; none for all any.
       allow_outside: folders beyond those of the globs that links may lead to.
@@ -136,12 +138,13 @@ def list_sources(
     Raises:
       UsageError: a pattern matches nothing, or only empty files; or a file is for two splits.
     """
-    globs = [own_files(parse_glob(pattern)) for pattern in patterns]
+    globs = whole_folders(patterns)
     root = common_root(glob.root for glob in globs)
     finder = Finder(boundary=Boundary((glob.root for glob in globs), allow_outside))
+    below = replace(finder, skip=partial(_is_passed_over, pass_over))
     last, last_split, found_bytes = "", "", 0
     matches = (
-        _tagged_matches(finder, *given)
+        _tagged_matches(below if given[1].rest == ALL_BELOW else finder, *given)
         for given in zip(patterns, globs, splits or [""] * len(patterns), strict=True)
     )
     for file, split in heapq.merge(*matches):
@@ -172,6 +175,12 @@ def list_sources(
         raise UsageError(f"--input {' '.join(patterns)} matches only empty files")
 
 
+def _is_passed_over(pass_over: Callable[[str], object], name: str) -> bool:
+    if is_hidden(name):
+        pass_over(name)
+    return is_hidden(name)
+
+
 def _tagged_matches(
     finder: Finder, pattern: str, glob: Glob, split: str
 ) -> Iterator[tuple[FoundFile, str]]:
@@ -190,7 +199,7 @@ def _matches(finder: Finder, pattern: str, glob: Glob) -> Iterator[FoundFile]:
     except (BeamIOError, OSError, ValueError) as error:
         raise UsageError(f"--input {pattern} cannot be listed: {error}") from error
     if not matched:
-        hint = ""
-        if files.is_local(pattern) and os.path.isdir(pattern):
-            hint = f"; for all files of that folder write {pattern.rstrip('/')}/*"
-        raise UsageError(f"--input {pattern} matches no file{hint}")
+        is_folder = files.is_local(pattern) and os.path.isdir(pattern)
+        raise UsageError(
+            f"--input {pattern} {'has no file in it' if is_folder else 'matches no file'}"
+        )

@@ -183,8 +183,8 @@ def writing(path: str, partial_folder: str = "") -> Iterator[IO[bytes]]:
             delete_quietly([temporary])
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise RunError(
-                f"no space left while writing {path}: free some, or choose another --temp_dir or "
-                f"--output, and run the same command again ({error.strerror})"
+                f"no space left while writing {path}: free some, or write elsewhere, and run the "
+                f"same command again ({error.strerror})"
             ) from error
         raise
 

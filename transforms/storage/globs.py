@@ -24,6 +24,7 @@ _WILDCARD = re.compile(r"[*?\[]")
 # Sizes of what is found and cannot be read: a link to nothing, one that leaves the boundary (a
 # folder's path ends in "/"), and what is no regular file.
 BROKEN_LINK, OUTSIDE, NOT_REGULAR = -2, -3, -4
+ALL_BELOW = "**"  # the pattern of all files below a folder
 _WRITTEN = (
     SUCCESS_PATH, MANIFEST_PATH, f"{REJECTED_PATH}/rejected-000000.jsonl",
     f"{DROPPED_PATH}/dropped-000000.jsonl.gz", "features.json",
@@ -103,9 +104,26 @@ def parse_glob(pattern: str) -> Glob:
     return Glob(root, name, is_path)
 
 
-def own_files(glob: Glob) -> Glob:
-    """Returns the glob of the files in a folder where a pattern ends in "/"."""
-    return glob if glob.rest.rpartition("/")[2] else Glob(glob.root, f"{glob.rest}*")
+def whole_folders(patterns: Iterable[str]) -> list[Glob]:
+    """Returns the globs; a folder becomes the glob of all files below it."""
+    out = []
+    for pattern in patterns:
+        path = pattern.rstrip("/") or "/"
+        if files.is_local(path) and os.path.isdir(path):
+            parts = os.path.join(os.getcwd(), path).split("/")
+            root = "/".join(["", *(part for part in parts if part not in ("", "."))]).rstrip("/")
+            out.append(Glob(root, ALL_BELOW))
+            continue
+        is_folder = not (files.is_local(path) or has_wildcard(path) or files.exists(path))
+        if is_folder or path != pattern:
+            pattern = files.join(path, ALL_BELOW)
+        out.append(parse_glob(pattern))
+    return out
+
+
+def is_hidden(name: str) -> bool:
+    """Returns whether a file or folder is a system's, not the user's."""
+    return name.startswith(".") or name in ("__MACOSX", "Thumbs.db", "desktop.ini")
 
 
 def glob_root(pattern: str) -> str:
@@ -129,7 +147,7 @@ def relative(path: str, root: str) -> str:
 
 def matches_output(pattern: str, output: str) -> bool:
     """Tells whether a glob matches files that a job writes to its output."""
-    glob, folder = own_files(parse_glob(pattern)), output
+    (glob,), folder = whole_folders([pattern]), output
     if files.is_local(pattern):
         glob = glob._replace(root=os.path.normpath(glob.root or "/").rstrip("/"))
         folder = os.path.abspath(output)

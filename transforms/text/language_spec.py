@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from recordmill.records.errors import UsageError
+from recordmill.records.noise import default_sentinel_ids
 from recordmill.transforms.sources.lines import Lines
 from recordmill.transforms.sources.row_fields import RowSpec
 from recordmill.transforms.subwords.tokenizer import Tokenizer
@@ -15,7 +16,6 @@ from recordmill.transforms.text.denoising import CorruptionObjective, Corruption
 from recordmill.transforms.text.examples import Objective, special_id
 from recordmill.transforms.text.fill_in_middle import FimIds
 
-_EXTRA_IDS = 100  # sentinels that T5 has behind a vocabulary without any
 # Prefix, suffix and middle, as code models spell them.
 _FIM_SPELLINGS = (
     ("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),
@@ -127,7 +127,7 @@ def sentinel_ids(spec: LanguageSpec, tokenizer: Tokenizer) -> tuple[int, ...]:
     known = tokenizer.special.sentinel_ids
     if known:
         return known
-    return tuple(range(len(tokenizer) + _EXTRA_IDS - 1, len(tokenizer) - 1, -1))
+    return default_sentinel_ids(len(tokenizer))
 
 
 def mode_ids(spec: CorruptionSpec, tokenizer: Tokenizer) -> tuple[int, ...]:

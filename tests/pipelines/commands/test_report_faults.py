@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -31,7 +32,36 @@ def faults(folder: Path, dataset: Path, *flags: str) -> list[tuple[str, str]]:
 def test_nothing_is_said_of_right_datasets(tmp_path: Path, kind: str) -> None:
     dataset = getattr(report_faults, kind)(tmp_path / "ds")
     assert faults(tmp_path, dataset) == []
-    assert "Nothing looks wrong" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    content = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "Nothing looks wrong" in content
+    looked_at = re.search(r"Looked at: (.*?)\.</p>", content)
+    assert looked_at
+    checks = looked_at[1].split(", ")
+    assert {"copies of records", "contents in two splits", "rejects"} <= {*checks}
+    text, images = ("padding", "positions of masks"), ("labels against looks",)
+    assert ({*text} <= {*checks}, {*images} <= {*checks}) == (
+        kind == "right_text",
+        kind == "right_images",
+    )
+    assert not {"boxes", "unknown tokens", "masks without an object"} & {*checks}
+
+
+def test_copies_are_named(tmp_path: Path) -> None:
+    dataset = report_faults.twin_shards(tmp_path / "ds")
+    named = [text for text, where in faults(tmp_path, dataset) if where == "contents"]
+    assert any("(train:0 = train:300, train:1 = train:301," in text for text in named)
+    assert not any("--copies" in text for text in named)
+
+
+def test_all_rejects_are_named(tmp_path: Path) -> None:
+    dataset = report_faults.right_text(tmp_path / "ds")
+    manifest = json.loads((dataset / "_meta/manifest.json").read_bytes())
+    manifest["counts"]["rejected"] = {"broken_image": 1, "zero_size": 4}
+    (dataset / "_meta/manifest.json").write_text(json.dumps(manifest))
+    assert any(
+        text.startswith("5 inputs were rejected") and "zero_size 4, broken_image 1" in text
+        for text, _ in faults(tmp_path, dataset)
+    )
 
 
 @pytest.mark.parametrize(

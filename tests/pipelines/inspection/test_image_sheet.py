@@ -15,12 +15,15 @@ from recordmill.pipelines.inspection.image_sheet import (
     draw,
     draw_sheet,
     drawing_of,
+    mask_names_of,
 )
 from recordmill.records import image_formats
 from recordmill.records.image_formats import ImageContent
+from recordmill.records.manifest import Manifest
 
 from ...pictures import encoded
 
+GAP = 12
 GREY = encoded(Image.new("RGB", (100, 50), (90, 90, 90)), "PNG")
 
 
@@ -70,7 +73,7 @@ def test_masks() -> None:
     picture = draw(drawing(values))
     assert not differs(picture, (0, 0, TILE // 2 - 2, TILE // 2))
     mixed = [round(90 * 0.55 + 0.45 * part) for part in color_of(2)]
-    inside = picture.getpixel((TILE // 2 + 20, 20))
+    inside = picture.getpixel((TILE // 2 + 20, 40))
     assert np.abs(np.subtract(inside, mixed)).max() <= 1
 
 
@@ -96,8 +99,40 @@ def test_raw_pixels_and_floats() -> None:
 
 def test_a_sheet_of_several() -> None:
     one = drawing({"image": [GREY]})
-    assert draw_sheet([one] * 5).width == 3 * TILE
-    assert draw_sheet([one]).width == TILE
+    assert draw_sheet([one] * 5, columns=3).width == 3 * (2 * TILE + GAP) + GAP  # they are wide
+    assert draw_sheet([one]).width == 2 * TILE + 2 * GAP
+
+
+def test_pictures_lie_apart_and_rows_are_as_high_as_they() -> None:
+    """A wide picture leaves no white stripe, and two do not touch."""
+    black = encoded(Image.new("RGB", (1600, 256)), "PNG")
+    sheet = draw_sheet([drawing({"image": [black]})] * 4, columns=2)
+    assert (np.asarray(sheet) == 0).all(axis=2).mean() > 0.6
+    row = np.asarray(sheet)[GAP + 10]
+    assert (row[2 * TILE + GAP : 2 * TILE + 2 * GAP] == 255).all()
+
+
+def test_colours_of_masks_are_explained() -> None:
+    mask = np.zeros((50, 100), np.uint8)
+    mask[:, 80:] = 2
+    values = {"image": [GREY], "segmentation_mask": [encoded(Image.fromarray(mask), "PNG")]}
+    found = drawing_of(values, None, "train:0\na/long/name.png", {0: "background", 2: "crack"})
+    assert found
+    assert found.describe_mask() == "background: 80.0% of pixels, crack: 20.0% of pixels"
+    plain, sheet = draw_sheet([drawing({"image": [GREY]})]), draw_sheet([found])
+    below = np.asarray(sheet)[-30:]
+    assert (below == color_of(2)).all(axis=2).any()
+    assert sheet.height > plain.height
+    outline = np.asarray(draw(found)) == color_of(2)
+    assert outline.all(axis=2).any()
+    assert not drawing({"image": [GREY]}).describe_mask()
+
+
+def test_names_of_masks_come_from_the_manifest() -> None:
+    config = {"images": {"labels": {"crack": 1}}}
+    manifest = Manifest("ds", config, "", [], "", {}, {}, {}, {})
+    assert mask_names_of(manifest) == {0: "background", 1: "crack"}
+    assert mask_names_of(None) == {}
 
 
 def test_no_image() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from itertools import pairwise
+
 import numpy as np
 
 from recordmill.pipelines.inspection import plots
@@ -24,3 +27,32 @@ def test_numbers_of_a_logarithmic_axis_are_no_formulas() -> None:
     svg = plots.histogram("lengths", {"train": (np.arange(5.0), np.array([1, 1, 2, 5000.0]))})
     assert ">100<" in svg
     assert "math" not in svg
+
+
+def at_axis(svg: str) -> list[tuple[float, float]]:
+    """Returns where the labels w0, w1, … are."""
+    return [
+        (float(x), float(y))
+        for x, y in re.findall(r"<text[^>]*?translate\(([\d.]+) ([\d.]+)\)[^>]*>w", svg)
+    ] or [
+        (float(x), float(y))
+        for x, y in re.findall(r'<text[^>]*? x="([\d.]+)" y="([\d.]+)"[^>]*>w', svg)
+    ]
+
+
+def test_many_labels_have_a_line_each() -> None:
+    svg = plots.bars("tokens", {"train": {f"w{i}": 30.0 - i for i in range(30)}})
+    lines = sorted(y for _, y in at_axis(svg))
+    assert len(lines) == 30
+    assert min(b - a for a, b in pairwise(lines)) >= 12  # points; letters: 10
+    assert lines == [y for _, y in at_axis(svg)]  # the most frequent one is at the top
+
+
+def test_few_labels_stand_below() -> None:
+    assert len({y for _, y in at_axis(plots.bars("few", {"train": {"w1": 1.0, "w2": 2.0}}))}) == 1
+
+
+def test_of_many_numbers_some_are_named() -> None:
+    numbers = {str(1000 + i): 1.0 for i in range(30)}
+    svg = plots.bars("shards", {"train": numbers}, in_order=True)
+    assert 3 <= len(re.findall(r">10\d\d<", svg)) <= 8

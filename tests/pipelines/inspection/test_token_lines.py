@@ -8,7 +8,14 @@ import numpy as np
 
 from recordmill.pipelines.inspection.spellings import BYTES, PIECES, WORD_PIECES, spell_alone
 from recordmill.pipelines.inspection.styles import Style
-from recordmill.pipelines.inspection.token_lines import find_spans, token_features, token_lines
+from recordmill.pipelines.inspection.token_form import TokenForm, form_of
+from recordmill.pipelines.inspection.token_lines import (
+    find_spans,
+    legend_lines,
+    token_features,
+    token_lines,
+)
+from recordmill.records.manifest import Manifest
 
 VOCABULARY = [
     "[PAD]",
@@ -30,12 +37,19 @@ def row(*tokens: str, length: int = 16) -> Any:
     return np.array(ids + [0] * (length - len(ids)))
 
 
-def shown(values: dict[str, Any], *, colors: bool = False, words: bool = True) -> list[str]:
+def shown(
+    values: dict[str, Any],
+    *,
+    colors: bool = False,
+    words: bool = True,
+    form: TokenForm | None = None,
+) -> list[str]:
     vocabulary = VOCABULARY if words else None
+    form = form or TokenForm()
     return [
         f"{heading}: {text}"
-        for name in token_features(values)
-        for heading, text in token_lines(values, name, vocabulary, Style(colors))
+        for name in token_features(values, form)
+        for heading, text in token_lines(values, name, vocabulary, Style(colors), form)
     ]
 
 
@@ -108,7 +122,7 @@ def test_sentinels_of_t5_show_what_they_stand_for() -> None:
 def test_sentinels_may_count_up_and_rows_may_have_none() -> None:
     up = {"inputs": np.array([4, 50, 9, 51]), "targets": np.array([50, 6, 51, 10, 52])}
     assert find_spans(up) == {50: [6], 51: [10], 52: []}
-    assert find_spans(SPANS) == {99: [6, 7], 98: [4, 10], 97: [1]}
+    assert find_spans(SPANS) == {99: [6, 7], 98: [4, 10], 97: []}
     for other in (
         {"inputs": np.array([4, 5, 6]), "targets": np.array([7, 8, 9])},
         {"inputs": np.array([4, 5, 6]), "targets": np.array([4, 5, 6])},  # shifted by nothing
@@ -117,6 +131,98 @@ def test_sentinels_may_count_up_and_rows_may_have_none() -> None:
         {"inputs": np.array([4])},
     ):
         assert find_spans(other) == {}, other
+
+
+def written_with(config: dict[str, Any]) -> Manifest:
+    return Manifest("ds", config, "", [], "", {}, {}, {}, {})
+
+
+def corrupted_form(task: str = "t5", **language: object) -> TokenForm:
+    """Of a dataset that T5's job wrote with `VOCABULARY`: sentinels descend from 110."""
+    config: dict[str, Any] = {
+        "objective": {"name": task, "language": {"form": "seqio", **language}},
+        "vocabulary_size": len(VOCABULARY),
+    }
+    return form_of(written_with(config), VOCABULARY)
+
+
+def test_rows_with_one_sentinel_or_none_are_decoded() -> None:
+    """Nothing in such a row tells a sentinel from a token: the configuration does."""
+    form = corrupted_form()
+    one = {"inputs": np.array([4, 5, 110, 2]), "targets": np.array([110, 6, 7, 2])}
+    assert shown(one, form=form) == [
+        "inputs: the cat [<0>→satting] [SEP]", "targets: <0> satting [SEP]",
+    ]  # fmt: skip
+    assert shown(one, form=form, words=False) == [
+        "inputs: 4 5 [<0>→6 7] 2", "targets: <0> 6 7 2",
+    ]  # fmt: skip
+    none = {"inputs": np.array([5, 2]), "targets": np.array([110, 2])}
+    assert shown(none, form=form) == ["inputs: cat [SEP]", "targets: <0> [SEP]"]
+    assert find_spans(none, form) == {110: []}
+    assert shown(none) == []  # of files of another tool
+
+
+def test_sentinels_are_those_of_the_configuration() -> None:
+    values = {"inputs": np.array([4, 50, 2]), "targets": np.array([50, 6, 49, 9, 2])}
+    form = corrupted_form("ul2", first_sentinel_id=50)
+    assert find_spans(values, form) == {50: [6], 49: [9]}
+    config = {"objective": {"name": "t5", "language": {"form": "seqio"}}, "vocabulary_size": 4}
+    manifest = written_with(config)
+    named = form_of(manifest, ["a", "<extra_id_1>", "b", "<extra_id_0>"])
+    assert named.sentinels == (3, 1)
+    assert form_of(manifest, None).sentinels[:2] == (103, 102)
+
+
+def test_sentinels_of_cerebras_form() -> None:
+    pad = VOCABULARY.index("[PAD]")
+    values = {
+        "encoder_input_ids": np.array([4, 5, 110, pad]),
+        "encoder_mask": np.array([0, 0, 0, 1]),
+        "decoder_input_ids": np.array([0, 110, 6, 7, pad]),
+        "decoder_mask": np.array([0, 0, 0, 0, 1]),
+        "labels": np.array([110, 6, 7, 2, pad]),
+    }
+    assert shown(values, form=corrupted_form(form="cerebras")) == [
+        "labels: <0> satting [SEP]", ": …1", "encoder_input_ids: the cat [<0>→satting]", ": …1",
+        "decoder_input_ids: [PAD] <0> satting", ": …1",
+    ]  # fmt: skip
+
+
+def test_kept_fields_and_labels_of_classes_are_no_tokens() -> None:
+    config = {
+        "objective": {"name": "classify"},
+        "documents": {"row": {"keep_fields": [{"name": "tokens", "kind": "bytes"}]}},
+    }
+    form = form_of(written_with(config), None)
+    values = {"input_ids": np.array([4, 5]), "labels": np.array([1]), "tokens": [b"x"]}
+    assert token_features(values, form) == ["input_ids"]
+
+
+def test_pieces_stay_visible_beside_marks() -> None:
+    """Nobody could tell "[MASK→sat]ting" from a word "ting"."""
+    values = {
+        "input_ids": row("[CLS]", "##ting", "the", "[MASK]", "##ting", "cat", "##ting"),
+        "masked_lm_positions": np.array([3, 6]),
+        "masked_lm_ids": np.array([6, 7]),
+    }
+    assert shown(values)[0] == "input_ids: [CLS] ##ting the [MASK→sat] ##ting cat [##ting]"
+
+
+def test_spans_of_other_tokenizers_continue_words() -> None:
+    pieces = ["<pad>", "▁the", "▁ca", "ts", "</s>"]
+    form = TokenForm(True, True, ("inputs", "targets"), (9, 8))
+    values = {"inputs": np.array([1, 2, 9, 1, 8, 4]), "targets": np.array([9, 3, 8, 2, 4])}
+    lines = token_lines(values, "inputs", pieces, Style(False), form)
+    assert [text for _, text in lines] == ["the ca[<0>→ts] the [<1>→ca] </s>"]
+
+
+def test_legend_says_what_is_shown() -> None:
+    with_words, without = (legend_lines([PAIR], v) for v in (VOCABULARY, None))
+    assert with_words[0].startswith("[MASK→word]")
+    assert "##x" in with_words[1]
+    assert without[0].startswith("[id→hidden]")
+    assert "MASK" not in " ".join(without)
+    assert legend_lines([{"input_ids": row("the")}], VOCABULARY) == []
 
 
 def test_labels_of_causal_rows_are_told_in_words() -> None:

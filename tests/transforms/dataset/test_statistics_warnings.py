@@ -145,6 +145,15 @@ def test_what_is_wrong(
     assert "\n" not in warning.text
 
 
+def test_one_rejected_image_is_told_as_one() -> None:
+    rejected = {"decompression_bomb": {"inputs": 1, "first": "a.gif"}}
+    (warning,) = find_warnings({"train": IMAGES, "inputs": {"rejected": rejected}})
+    assert warning.text.startswith(
+        "the one image of more pixels than --max_pixels, or that unpacks to far too much, was "
+        "rejected (decompression_bomb, such as a.gif)"
+    )
+
+
 def test_numbers_of_examples_in_a_sample_say_nothing() -> None:
     statistics = {"the sample": IMAGES | {"classes": {"cat": 2, "dog": 4}}}
     assert find_warnings(statistics)

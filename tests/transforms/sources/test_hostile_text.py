@@ -149,8 +149,18 @@ class TestListing:
             (tmp_path / name / "a.txt").write_text(name)
         [found] = list_sources([f"{tmp_path}/set[12]/*.txt"])
         assert found.path == f"{tmp_path}/set[12]/a.txt"
-        with pytest.raises(UsageError, match=r"matches no file; for all files of that folder"):
-            list(list_sources([f"{tmp_path}/set[12]"]))
+        [found] = list_sources([f"{tmp_path}/set[12]"])
+        assert found.path == f"{tmp_path}/set[12]/a.txt"
+
+    @pytest.mark.parametrize("end", ["", "/"])
+    def test_a_folder_is_all_files_below_it(self, tmp_path: Path, end: str) -> None:
+        for name in ("b.txt", "deep/er/a.jsonl", ".git/config", "deep/.hidden", "Thumbs.db"):
+            (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "in" / name).write_text(name)
+        passed: list[str] = []
+        found = list(list_sources([f"{tmp_path}/in{end}"], pass_over=passed.append))
+        assert [each.name for each in found] == ["b.txt", "deep/er/a.jsonl"]
+        assert sorted(passed) == [".git", ".hidden", "Thumbs.db"]
 
 
 class TestTables:

@@ -14,13 +14,13 @@ from recordmill.transforms.images.listing.entries import (
     Entry,
     Listing,
     is_encodable,
-    is_hidden,
     printable,
 )
 from recordmill.transforms.images.listing.tar_files import DamagedTarError, read_headers
 from recordmill.transforms.images.references import ListedReject, Storage
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.external_sort import Row, cogroup
+from recordmill.transforms.storage.globs import is_hidden
 
 _COMPRESSED_TARS = (
     ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst", ".tzst",

@@ -148,8 +148,3 @@ def is_encodable(name: str) -> bool:
 def printable(name: str) -> str:
     """Returns a name that can be written, whatever bytes are in it."""
     return name.encode("utf-8", "backslashreplace").decode()
-
-
-def is_hidden(name: str) -> bool:
-    """Returns whether a file or folder is a system's, not the user's."""
-    return name.startswith(".") or name in ("__MACOSX", "Thumbs.db", "desktop.ini")

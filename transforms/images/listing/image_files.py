@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import os
 from collections.abc import Iterable, Iterator
 
 from apache_beam.io.filesystem import BeamIOError
@@ -15,12 +14,10 @@ from recordmill.transforms.images.listing.entries import (
     Entry,
     Listing,
     is_encodable,
-    is_hidden,
     printable,
 )
 from recordmill.transforms.images.listing.source_spec import SourceSpec
 from recordmill.transforms.images.references import ListedReject
-from recordmill.transforms.storage import files
 from recordmill.transforms.storage.boundary import Boundary, leaves
 from recordmill.transforms.storage.globs import (
     BROKEN_LINK,
@@ -30,28 +27,11 @@ from recordmill.transforms.storage.globs import (
     FoundFile,
     Glob,
     common_root,
-    has_wildcard,
-    parse_glob,
+    is_hidden,
     relative,
+    whole_folders,
 )
 from recordmill.transforms.storage.regular_files import NotRegularError
-
-
-def whole_folders(patterns: Iterable[str]) -> list[Glob]:
-    """Returns the globs; a folder becomes the glob of all files below it."""
-    out = []
-    for pattern in patterns:
-        path = pattern.rstrip("/") or "/"
-        if files.is_local(path) and os.path.isdir(path):
-            parts = os.path.join(os.getcwd(), path).split("/")
-            root = "/".join(["", *(part for part in parts if part not in ("", "."))]).rstrip("/")
-            out.append(Glob(root, "**"))
-            continue
-        is_folder = not (files.is_local(path) or has_wildcard(path) or files.exists(path))
-        if is_folder or path != pattern:
-            pattern = files.join(path, "**")
-        out.append(parse_glob(pattern))
-    return out
 
 
 def input_root(patterns: Iterable[str]) -> str:

@@ -9,8 +9,10 @@ import pytest
 from recordmill.records.errors import UsageError
 from recordmill.transforms.images.listing.entries import Listing
 from recordmill.transforms.images.references import ImageObject
+from recordmill.transforms.sources.kept_fields import parse_fields
 from recordmill.transforms.sources.table_rows import read_rows
 
+from ...sources.column_files import write as write_columns
 from ..image_trees import fill, listed
 
 
@@ -67,6 +69,47 @@ class TestTablesAlone:
         images, rejects = listed(f"{tmp_path}/{name}")
         assert {n: i.labels for n, i in images.items()} == {"a.jpg": ("cat",), "b.jpg": ("d,g",)}
         assert not rejects
+
+    @pytest.mark.parametrize("form", ["parquet", "arrow", "stream", "avro"])
+    def test_columns_with_paths(self, tmp_path: Path, form: str):
+        fill(tmp_path, "a.jpg", "b.jpg", "c.jpg")
+        rows = [
+            {"image": {"bytes": b"", "path": path}, "label": label, "fold": fold, "year": 2000 + i}
+            for i, (path, label, fold) in enumerate(
+                [("a.jpg", "cat", "train"), ("b.jpg", "dog", "val"), ("no.jpg", "dog", "val"),
+                 (None, "cat", "val"), ("c.jpg", None, "val")]
+            )
+        ]  # fmt: skip
+        table = write_columns(form, tmp_path, rows, 2)
+        images, rejects = listed(
+            str(table), path_field="image.path", split_from="fold",
+            keep_fields=parse_fields("year:int"),
+        )  # fmt: skip
+        assert {name: (i.labels, i.split, i.fields) for name, i in images.items()} == {
+            "a.jpg": (("cat",), "train", ("2000",)), "b.jpg": (("dog",), "validation", ("2001",)),
+        }  # fmt: skip
+        assert sorted(reason for _, reason in rejects) == ["bad_row", "no_image", "no_label"]
+
+    def test_boxes_in_columns(self, tmp_path: Path):
+        fill(tmp_path, "a.jpg")
+        sides = {"xmin": 1, "ymin": 2.5, "xmax": 3, "ymax": 4}
+        rows = [
+            {"path": "a.jpg", "label": "cat", **sides},
+            {"path": "a.jpg", "label": "dog", **sides},
+        ]
+        images, rejects = listed(str(write_columns("parquet", tmp_path, rows)))
+        assert images["a.jpg"].objects == (
+            ImageObject("cat", (1, 2.5, 3, 4)), ImageObject("dog", (1, 2.5, 3, 4)),
+        )  # fmt: skip
+        assert not rejects
+
+    def test_broken_columns_are_one_line(self, tmp_path: Path):
+        fill(tmp_path, "a.jpg")
+        path = write_columns("parquet", tmp_path, [{"path": "a.jpg", "label": "cat"}])
+        path.write_bytes(path.read_bytes()[:-9])
+        with pytest.raises(UsageError, match="cannot be read: not a whole Parquet file: ") as error:
+            listed(str(path))
+        assert "\n" not in str(error.value)
 
     def test_columns_by_flag(self, tmp_path: Path):
         fill(tmp_path, "a.jpg", "b.jpg")

@@ -1,0 +1,208 @@
+"""The settings of jobs for programs and notebooks: the names of the flags, with their types.
+
+`tests/pipelines/test_programs.py` holds them and the flags together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TypedDict
+
+Function = str | Callable[[Any], Any]
+
+
+class EngineSettings(TypedDict, total=False):
+    """Of every job: where it reads and writes, where it runs, and Beam's own flags."""
+
+    input: str | Sequence[str]
+    output: str
+    runner: str
+    direct_num_workers: int
+    stall_timeout: float
+    progress: str
+    report: bool
+    config: str
+    beam_flags: Sequence[str]
+
+
+class TextSettings(EngineSettings, total=False):
+    """Of `write_text_dataset`."""
+
+    map: Function | Sequence[Function]
+    map_errors: str
+    max_rejected: float
+    overwrite: bool
+    temp_dir: str
+    num_shards: int | str | Mapping[str, int]
+    shard_size: int | str
+    num_readers: int
+    compression: str
+    naming: str
+    extension: str
+    warnings: str
+    random_seed: int
+    input_format: str
+    query: str
+    partition_column: str
+    text_field: str
+    header: str
+    columns: str | Sequence[str]
+    delimiter: str
+    quoting: str
+    max_compression_ratio: int
+    max_document_bytes: int
+    allow_outside: str | Sequence[str]
+    encoding: str
+    encoding_errors: str
+    do_lower_case: bool
+    splits: str | Mapping[str, float]
+    split_by: str
+    split_from: str
+    documents: str
+    text_pair_field: str
+    label_field: str
+    labels: str
+    keep_fields: str | Sequence[str]
+    normalize: str
+    min_tokens: int
+    max_tokens: int
+    deduplicate: str
+    near_threshold: float
+    list_dropped: bool
+    check_case: bool
+    preset: str
+    input_file: str
+    output_file: str
+    task: str
+    vocab_file: str
+    allow_special_tokens: bool
+    max_seq_length: int
+    dupe_factor: int
+    dupe_splits: str | Sequence[str]
+    short_seq_prob: float
+    min_short_seq_length: int
+    overlap_size: int
+    allow_cross_document_examples: bool
+    use_v2_feature_names: bool
+    use_position_id: bool
+    use_segment_ids: bool
+    record_type: str
+    sentence_splitter: str
+    max_predictions_per_seq: int
+    masked_lm_prob: float
+    do_whole_word_mask: bool
+    max_ngram_size: int
+    replacement: str
+    format: str
+    packing: str
+    pad_id: int
+    eos_id: int
+    prompt_field: str
+    loss_mask: bool
+    fim_rate: float
+    fim_spm_rate: float
+    noise_density: float
+    mean_noise_span_length: float
+    denoisers: str
+    first_sentinel_id: int
+    mode_tokens: str
+    decoder_start_id: int
+    sentence_order: bool
+    no_nsp: bool
+
+
+class ImageSettings(EngineSettings, total=False):
+    """Of `write_image_dataset`."""
+
+    map: Function | Sequence[Function]
+    map_errors: str
+    max_rejected: float
+    overwrite: bool
+    temp_dir: str
+    num_shards: int | str | Mapping[str, int]
+    shard_size: int | str
+    num_readers: int
+    compression: str
+    naming: str
+    extension: str
+    warnings: str
+    random_seed: int
+    splits: str | Mapping[str, float]
+    layout: str
+    annotations: str | Sequence[str]
+    allow_outside: str | Sequence[str]
+    masks: str
+    mask_suffix: str
+    labels: str
+    label_folder: int
+    path_field: str
+    label_field: str
+    label_delimiter: str
+    split_from: str
+    split_by: str
+    only_defective: bool
+    box_format: str
+    box_units: str
+    keep_fields: str | Sequence[str]
+    label_pattern: str
+    category_ids: str
+    task: Literal["classification", "detection", "segmentation"]
+    format: str
+    first_label: int
+    multilabel: bool
+    include_masks: bool
+    channels: Literal[1, 3]
+    binary_masks: bool
+    mask_threshold: int
+    mask_values: str
+    mask_class: str
+    image_size: str
+    resize: Literal["stretch", "fit", "crop", "longest", "shortest"]
+    resample: Literal["nearest", "bilinear", "bicubic", "lanczos"]
+    reducing_gap: float
+    fill: str
+    encoding: Literal["keep", "JPEG", "PNG", "WEBP", "raw", "float"]
+    quality: int
+    float_range: Literal["zero_one", "zero_centered"]
+    gif: Literal["first", "reject"]
+    wrong_extension: Literal["accept", "reject"]
+    no_check: bool
+    max_pixels: int
+    max_scans: int
+    statistics: Literal["none", "sample", "full"]
+    statistics_sample: int
+    augmentations: str
+    copies: int
+    augment_splits: str
+    keep_original: bool
+    write_augmentations: bool
+    min_visible: float
+    record_bytes: int
+    label_offset: int
+    record_shape: str
+
+
+class VocabularySettings(EngineSettings, total=False):
+    """Of `learn_vocabulary`."""
+
+    max_rejected: float
+    overwrite: bool
+    input_format: str
+    query: str
+    partition_column: str
+    text_field: str
+    header: str
+    columns: str | Sequence[str]
+    delimiter: str
+    quoting: str
+    max_compression_ratio: int
+    max_document_bytes: int
+    allow_outside: str | Sequence[str]
+    encoding: str
+    encoding_errors: str
+    vocab_size: int
+    do_lower_case: bool
+    kind: Literal["wordpiece", "bpe", "unigram"]
+    special_tokens: str | Sequence[str]
+    min_count: int
+    max_unique_chars: int

@@ -1,0 +1,151 @@
+"""Jobs as functions of a program or notebook."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recordmill.pipelines import (
+    JobError,
+    learn_vocabulary,
+    write_image_dataset,
+    write_text_dataset,
+)
+from recordmill.pipelines.command_line import main
+from recordmill.pipelines.commands.vocab import VocabFlags
+from recordmill.pipelines.engines.choice import EngineFlags
+from recordmill.pipelines.flags import ImageFlags, TextFlags
+from recordmill.pipelines.settings import (
+    EngineSettings,
+    ImageSettings,
+    TextSettings,
+    VocabularySettings,
+)
+from recordmill.transforms import Document
+
+from ..conftest import bert_text, make_documents, make_vocabulary
+from ..pictures import jpeg
+from .jobs import shard_bytes
+
+OF_ENGINES = set(EngineSettings.__annotations__)
+
+
+@pytest.mark.parametrize(
+    ("settings", "flags"),
+    [(TextSettings, TextFlags), (ImageSettings, ImageFlags), (VocabularySettings, VocabFlags)],
+)
+def test_settings_are_the_flags(settings: type, flags: type) -> None:
+    names = {field.name for field in fields(flags)}
+    assert set(settings.__annotations__) | {"input", "output"} == names | OF_ENGINES
+
+
+def test_settings_of_engines_are_their_flags() -> None:
+    """But --no_wait, because the dataset is what is returned."""
+    flags = {field.name for field in fields(EngineFlags)} - {"wait", "beam"}
+    assert flags | {"input", "output", "beam_flags"} == OF_ENGINES
+
+
+def test_notebooks_see_names_and_defaults() -> None:
+    parameters = inspect.signature(write_text_dataset).parameters
+    assert parameters["masked_lm_prob"].default == 0.15
+    assert parameters["masked_lm_prob"].annotation == "float"
+    assert parameters["output"].kind is inspect.Parameter.KEYWORD_ONLY
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("programs")
+    (folder / "a.txt").write_text(bert_text(make_documents(30, seed=3)))
+    (folder / "vocab.txt").write_text("\n".join(make_vocabulary()) + "\n")
+    return folder
+
+
+def settings(folder: Path, name: str, **more: Any) -> dict[str, Any]:
+    return {
+        "input": str(folder / "a.txt"), "output": str(folder / name), "task": "mlm",
+        "vocab_file": str(folder / "vocab.txt"), "dupe_factor": 1, "max_seq_length": 64,
+        "direct_num_workers": 1, **more,
+    }  # fmt: skip
+
+
+@pytest.mark.slow
+def test_text_is_that_of_the_command(folder: Path) -> None:
+    splits = {"train": 0.8, "test": 0.2}
+    written = write_text_dataset(**settings(folder, "text", splits=splits))
+    flags = [f"--{name}={value}" for name, value in settings(folder, "command").items()]
+    assert main(["text", *flags, "--splits=train:0.8,test:0.2"]) == 0
+    assert shard_bytes(Path(written.path)) == shard_bytes(folder / "command")
+    assert set(written.splits) == {"train", "test"}
+    assert sum(written.splits.values()) == written.counts["examples"]
+    assert written.rejects == {}
+    batch = next(iter(written.load("train", batch_size=2)))
+    assert batch["input_ids"].shape == (2, 64)
+    config = folder / "text/_meta/config.yaml"
+    again = write_text_dataset(config=str(config), output=str(folder / "again"))
+    assert shard_bytes(Path(again.path)) == shard_bytes(folder / "text")
+
+
+def test_functions_of_a_notebook(folder: Path) -> None:
+    least = 60
+
+    def long_ones(document: Document) -> Document | None:
+        if "the" not in document.text:
+            raise ValueError("no the")
+        return document if len(document.text) > least else None
+
+    given = settings(folder, "mapped", map=long_ones, max_rejected=1.0)
+    written = write_text_dataset(**given)
+    assert written.counts["documents_written"] < 31
+    assert list(written.rejects) in ([], ["map_error"])
+    assert len(list(written.rejected())) == sum(written.rejects.values())
+    assert write_text_dataset(**given) == written, "nothing to do"
+    config = (folder / "mapped/_meta/config.yaml").read_text()
+    assert "# Functions that a program gave, and must give again: " in config
+    least = 70
+    with pytest.raises(JobError, match="holds a dataset of another configuration"):
+        write_text_dataset(**given)
+
+
+def test_images_and_vocabularies(tmp_path: Path) -> None:
+    for i in range(4):
+        path = tmp_path / "photos" / ("cat", "dog")[i % 2] / f"{i}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(jpeg(40, 30, seed=i))
+    written = write_image_dataset(
+        input=str(tmp_path / "photos"), output=str(tmp_path / "images"), direct_num_workers=1
+    )
+    assert written.splits == {"train": 4}
+
+
+@pytest.mark.slow
+def test_a_vocabulary(folder: Path) -> None:
+    path = learn_vocabulary(
+        input=str(folder / "a.txt"), output=str(folder / "learned.txt"), vocab_size=200,
+        direct_num_workers=1,
+    )  # fmt: skip
+    assert Path(path).read_text().startswith("[PAD]\n")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"taks": "mlm"}, "settings: there is no flag named taks; did you mean task?"),
+        ({"task": "mln"}, "--task must be one of "),
+        ({"dupe_factor": [1, [2]]}, "settings: dupe_factor must be a list of words or numbers"),
+        ({"map": 3}, "map must be a function, its name as FILE.py:FUNCTION"),
+        ({"map": lambda: None}, "must take one argument"),
+        ({"vocab_file": "/no/such"}, "--vocab_file /no/such cannot be read"),
+    ],
+)
+def test_errors_are_exceptions_of_one_line(
+    folder: Path, wrong: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(JobError) as error:
+        write_text_dataset(**settings(folder, "never", **wrong))
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+    assert not (folder / "never").exists()
