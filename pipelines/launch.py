@@ -180,6 +180,7 @@ def _run_job(
         seconds=ended - started.seconds,
         input_bytes=plan.input_bytes,
         counters=counters,
+        notes=planner.notes,
     )
     write_run(workspace, facts.to_json(progress, manifest))
     _summary(planner, plan, manifest, ended - began, progress.peak_bytes)

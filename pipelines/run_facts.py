@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +36,7 @@ class RunFacts:
       plan_seconds, seconds: of planning alone, and of all until the dataset was complete.
       input_bytes: of the whole input.
       counters: Beam's, {} where the engine has none.
+      notes: what planning said of the input.
     """
 
     command: str
@@ -46,6 +48,7 @@ class RunFacts:
     seconds: float
     input_bytes: int
     counters: dict[str, int]
+    notes: Sequence[str] = ()
 
     def to_json(self, progress: Progress, manifest: Manifest) -> dict[str, Any]:
         """Returns the content of `run.json`, whose fields docs/guides/progress.md names."""
@@ -80,6 +83,7 @@ class RunFacts:
             "peak_memory_bytes": progress.peak_bytes,
             "retried_work_items": retried,
             "counters": self.counters,
+            "notes": list(self.notes),
             "versions": manifest.versions,
             "machine": {
                 "system": platform.platform(),

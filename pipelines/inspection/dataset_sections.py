@@ -14,8 +14,8 @@ from recordmill.pipelines.inspection import plots
 from recordmill.pipelines.inspection.facts import Facts
 from recordmill.pipelines.inspection.overview import overview, readable_bytes
 from recordmill.pipelines.inspection.page import Plot, Section, Table
-from recordmill.pipelines.inspection.record_files import RecordFiles, read_description
-from recordmill.records.manifest import REJECTED_PATH, RUN_PATH
+from recordmill.pipelines.inspection.record_files import RecordFiles
+from recordmill.records.manifest import REJECTED_PATH
 from recordmill.transforms.storage import files
 
 _SHARDS_NAMED = 24
@@ -188,8 +188,7 @@ def _is_rejects(path: str) -> bool:
 def run_section(facts: Facts) -> Section:
     """Returns how the run went."""
     section = Section("run", "Run")
-    path = files.join(facts.records.path, RUN_PATH)
-    run = read_description(path) if facts.records.manifest else {}
+    run = facts.run
     if not run:
         return section
     rows = [(name, value) for name, key, show in _RUN_ROWS if (value := _shown(run.get(key), show))]

@@ -14,7 +14,7 @@ from recordmill.pipelines.inspection.label_check import LabelCheck, check_labels
 from recordmill.pipelines.inspection.record_files import Record, RecordFiles, read_description
 from recordmill.pipelines.inspection.sample import Look, SplitSample
 from recordmill.pipelines.inspection.token_form import TokenForm, form_of
-from recordmill.records.manifest import STATISTICS_OF_ALL, STATISTICS_PATH
+from recordmill.records.manifest import RUN_PATH, STATISTICS_OF_ALL, STATISTICS_PATH
 from recordmill.records.schema import Schema
 from recordmill.transforms.storage import files
 
@@ -76,6 +76,12 @@ class Facts:
     def statistics(self) -> dict[str, Any]:
         """The content of `statistics.json`, {} where there is none."""
         path = files.join(self.records.path, STATISTICS_PATH)
+        return read_description(path) if self.records.manifest else {}
+
+    @cached_property
+    def run(self) -> dict[str, Any]:
+        """The content of `run.json`, {} where there is none."""
+        path = files.join(self.records.path, RUN_PATH)
         return read_description(path) if self.records.manifest else {}
 
     @cached_property

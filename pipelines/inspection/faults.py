@@ -30,6 +30,7 @@ _SECTIONS = {
 
 # What can be wrong, by what a dataset has.
 _CHECKS = {
+    "numbers": "NaN and infinite numbers",
     "rows": "padding",
     "masks": "positions of masks",
     "unknown": "unknown tokens",
@@ -59,12 +60,16 @@ def find_faults(facts: Facts) -> list[Fault]:
     if not facts.records.finished:
         found.append(Fault("The dataset is not finished: run its command again"))
     found += _of_rejects(facts)
+    notes = facts.run.get("notes")
+    if isinstance(notes, list):
+        found += [Fault(f"The run said: {note}", "run") for note in notes]
     stated = set()
     for warning in facts.statistics.get("warnings", ()):
         rule = str(warning.get("rule", ""))
         stated.add((rule, str(warning.get("split", ""))))
         found.append(Fault(str(warning.get("text", "")), _SECTIONS.get(rule, "rejects")))
     for name, sample in facts.samples.items():
+        found += _of_numbers(name, sample)
         found += _of_rows(name, sample, stated=("padding", name) in stated)
         found += _of_masks(name, sample, facts.mask_id)
     found += _of_shards(facts)
@@ -81,6 +86,7 @@ def checks_of(facts: Facts) -> str:
     contents = [one for one in facts.contents.values() if one.records]
     check, _ = facts.label_check
     done = {
+        "numbers": any(not one.is_bytes for s in samples for one in s.features.values()),
         "rows": any(s.records > 1 and s.row_bounds[0] == s.row_bounds[1] > 0 for s in samples)
         or any("padding_rate" in sums for sums in splits),
         "masks": any(sample.predicted >= _FEW for sample in samples),
@@ -96,6 +102,19 @@ def checks_of(facts: Facts) -> str:
         "rejects": facts.records.manifest is not None,
     }
     return ", ".join(text for name, text in _CHECKS.items() if done[name]) or "nothing"
+
+
+def _of_numbers(name: str, sample: SplitSample) -> Iterator[Fault]:
+    for feature, sums in sorted(sample.features.items()):
+        if sums.nan or sums.infinite:
+            kinds = [f"{sums.nan:,} NaN"] * bool(sums.nan)
+            kinds += [f"{sums.infinite:,} infinite ones"] * bool(sums.infinite)
+            yield Fault(
+                f"{feature} of {sample.records:,} sampled records of {name} has "
+                f"{' and '.join(kinds)} among its numbers: a loss with one of them is NaN too. "
+                "Remove or replace them in the input",
+                "values",
+            )
 
 
 def _of_rejects(facts: Facts) -> Iterator[Fault]:

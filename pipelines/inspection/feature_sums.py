@@ -108,4 +108,4 @@ def values_section(samples: Mapping[str, Any]) -> Section:
 
 
 def _number(value: float) -> str:
-    return f"{value:,.0f}" if float(value).is_integer() and abs(value) < 1e15 else f"{value:.6g}"
+    return f"{value:,.0f}" if float(value).is_integer() and abs(value) < 1e15 else f"{value:,.5g}"

@@ -156,7 +156,7 @@ def images_section(facts: Facts) -> Section:
     }
     if stored:
         title = "Pixels of an image"
-        svg = plots.bars(title, stored, x="pixels, width times height", y="images", in_order=True)
+        svg = plots.bars(title, stored, x="pixels", y="images", in_order=True)
         section.plots.append(Plot(title, svg, "of all images"))
     rows = []
     for name, sample in facts.samples.items():

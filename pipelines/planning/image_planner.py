@@ -196,10 +196,9 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
                     "--annotations"
                 )
             if summary.same_stem:
-                print(
+                self.note(
                     f"{summary.same_stem} images have the name of another except for the "
-                    "extension; if they are masks, remove them from --input",
-                    file=sys.stderr,
+                    "extension; if they are masks, remove them from --input"
                 )
         return numbering.number(names, categories, images.task, images.format)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -93,6 +94,7 @@ class Planner(ABC, Generic[JobT, StagesT, InventoryT]):
         that makes others.
       metadata: files of its own beside those of every dataset.
       vocab_file: the vocabulary of the dataset, "" where it has none.
+      notes: what may be wrong with the input.
       settings: the flags as a file, for `_meta/config.yaml`; "" where the job is not of flags.
     """
 
@@ -107,6 +109,12 @@ class Planner(ABC, Generic[JobT, StagesT, InventoryT]):
 
     def __init__(self, job: JobT) -> None:
         self.job = job
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        """Prints what may be wrong with the input; `run.json` and the report have it too."""
+        self.notes.append(text)
+        print(text, file=sys.stderr)
 
     @abstractmethod
     def inspect(self) -> AbstractContextManager[InventoryT]:

@@ -378,7 +378,10 @@ def test_masks_among_photos_are_reported(
     for name in ("0.jpg", "0.png", "1.jpg", "1.png", "2.jpg"):
         drawn(30, 20).save(tmp_path / "in/a" / name)
     assert run(tmp_path / "in", tmp_path / "ds") == 0
-    assert "2 images have the name of another except for the extension" in capsys.readouterr().err
+    said = "2 images have the name of another except for the extension"
+    assert said in capsys.readouterr().err
+    (note,) = json.loads((tmp_path / "ds/_meta/run.json").read_bytes())["notes"]
+    assert note.startswith(said)  # the report shows it
 
 
 def test_turned_images_are_upright_once_they_are_resized(tmp_path: Path) -> None:

@@ -8,10 +8,13 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from recordmill.pipelines.command_line import main
+from recordmill.records.schema import Feature, Schema
 
+from ...reader.small_datasets import write_dataset
 from . import report_faults
 
 
@@ -51,6 +54,23 @@ def test_copies_are_named(tmp_path: Path) -> None:
     named = [text for text, where in faults(tmp_path, dataset) if where == "contents"]
     assert any("(train:0 = train:300, train:1 = train:301," in text for text in named)
     assert not any("--copies" in text for text in named)
+
+
+def test_notes_of_the_run_are_named(tmp_path: Path) -> None:
+    dataset = report_faults.right_images(tmp_path / "ds")
+    (dataset / "_meta/run.json").write_text(json.dumps({"notes": ["150 images have the name"]}))
+    assert faults(tmp_path, dataset) == [("The run said: 150 images have the name", "run")]
+
+
+def test_numbers_that_are_none_are_named(tmp_path: Path) -> None:
+    schema = Schema((Feature("score", "float32", (2,), ""),))
+    scores = np.array([[1, np.nan], [2, np.inf], [3, 4]], np.float32)
+    write_dataset(tmp_path / "ds", {"train": [{"score": scores}]}, schema)
+    ((text, section),) = faults(tmp_path, tmp_path / "ds")
+    assert section == "values"
+    assert text.startswith(
+        "score of 3 sampled records of train has 1 NaN and 1 infinite ones among its numbers"
+    )
 
 
 def test_all_rejects_are_named(tmp_path: Path) -> None:
