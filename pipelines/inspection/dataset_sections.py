@@ -96,14 +96,13 @@ def contents_section(facts: Facts) -> Section:
             Table("Contents of one split in another", ("Splits", "Records", "Share"), pairs)
         )
     copies = [
-        (f"{name}:{first}", f"{name}:{other}")
+        (f"{name}:{copy}", f"{name}:{original}")
         for name, contents in facts.contents.items()
-        for first, other in contents.pairs
+        for original, copy in contents.pairs
     ]
     if copies:
-        header = ("Record", "Has the content of")
         section.tables.append(
-            Table("Some copies", header, [(b, a) for a, b in copies], numbers=False)
+            Table("Some copies", ("Record", "Has the content of"), copies, numbers=False)
         )
     if rows:
         section.note = (

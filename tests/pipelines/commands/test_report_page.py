@@ -25,6 +25,14 @@ PLOTS = """Array.from(document.querySelectorAll('figure svg'), svg => [
     svg.getBoundingClientRect().width,
     Math.min(...Array.from(svg.querySelectorAll('text'), t => t.getBoundingClientRect().height)),
 ])"""
+# Names of features and splits that take two lines, though no space is in them.
+BROKEN = """Array.from(document.querySelectorAll('tbody td:first-child')).filter(cell =>
+    !/[ ,]/.test(cell.textContent) && cell.firstChild && (range => {
+        range.selectNodeContents(cell); return range.getClientRects().length > 1;
+    })(document.createRange())).map(cell => cell.textContent)"""
+# Of each table wider than the page: the picture behind it, which shades the edge.
+WIDER = """Array.from(document.querySelectorAll('.scroll'))
+    .filter(s => s.scrollWidth > s.clientWidth).map(s => getComputedStyle(s).backgroundImage)"""
 PICTURES = "Array.from(document.images, i => i.complete ? i.naturalWidth : 0)"
 
 
@@ -71,6 +79,10 @@ def test_a_page(
             assert texts > 3
             assert 200 < wide < width
             assert least >= 7  # pixels: letters that can still be read
+        assert page.evaluate(BROKEN) == []
+        wider = page.evaluate(WIDER)
+        assert bool(wider) == (width == 360)
+        assert all("gradient" in shade for shade in wider)
         pictures = page.evaluate(PICTURES)
         assert all(size > 0 for size in pictures)
         assert bool(pictures) == (name in ("images", "faults"))
