@@ -208,6 +208,8 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "key": "--key=image/filename",
         "examples": "--examples=10",
         "records": "--no-records",
+        "read_all": "--read_all",
+        "vocab_file": "--vocab_file=vocab.txt",
         "json": "--json",
     },
     "verify": {"dataset": "gs://bucket/ds", "workers": "--workers=4"},
