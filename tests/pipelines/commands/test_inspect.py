@@ -88,7 +88,7 @@ def test_images(
     assert out.count("(dog)") == 3
     assert "(cat)" not in out.split("train:")[1]
     with Image.open(tmp_path / "sheet.png") as sheet:
-        assert sheet.width == 2 * 320
+        assert sheet.width == 2 * (320 + 12) + 12
     first = json.loads(run(capsys, dataset, "--json", "--examples=1"))["examples"][0]
     name = first["features"]["image/filename"][0]
     out = run(capsys, dataset, f"--key={name}")
