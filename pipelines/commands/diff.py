@@ -304,7 +304,7 @@ def main(arguments: list[str]) -> int:
     for dataset in datasets:
         check_whole(dataset)
     sides = _sides(options, datasets)
-    values = list(value_differences(*map(_described, datasets)))
+    values = list(value_differences(_described(datasets[0]), _described(datasets[1])))
     records = None
     if options.records:
         records = different_records(

@@ -6,6 +6,7 @@ Exit status 0: shown; 1: a file or record is broken or missing, or no record has
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -108,7 +109,7 @@ def _check(options: InspectFlags, given: frozenset[str]) -> None:
 
 def _numbered(records: RecordFiles, text: str, split: str) -> Record:
     name, colon, number = text.rpartition(":")
-    if not number.isdigit():
+    if not re.fullmatch("[0-9]{1,18}", number):
         raise UsageError(f"--record must be NUMBER or SPLIT:NUMBER, such as train:12, got {text!r}")
     return records.record(name if colon else split, int(number))
 

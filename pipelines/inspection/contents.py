@@ -139,7 +139,11 @@ def read_contents(
     for i, name in enumerate(by_size):
         splits_left = len(by_size) - i
         read = _read_split(
-            records.split(name), most_bytes // splits_left, most_records // splits_left, found[name]
+            records.split(name),
+            most_bytes // splits_left,
+            most_records // splits_left,
+            found[name],
+            any_form=records.any_form,
         )
         most_bytes -= read
         most_records -= found[name].records
@@ -147,7 +151,12 @@ def read_contents(
 
 
 def _read_split(
-    split: Sequence[RecordFile], most_bytes: int, most_records: int, found: SplitContents
+    split: Sequence[RecordFile],
+    most_bytes: int,
+    most_records: int,
+    found: SplitContents,
+    *,
+    any_form: bool,
 ) -> int:
     """Adds the records of a split, or the first ones of some files; returns their bytes."""
     known = sum(file.records or 0 for file in split)
@@ -171,7 +180,7 @@ def _read_split(
                 ):
                     ended, position = False, position - 1
                     break
-                digest, label = _content(data, file)
+                digest, label = _content(data, file, any_form=any_form)
                 found.add(digest, position, label)
                 read += len(data)
             found.whole &= ended
@@ -182,7 +191,7 @@ def _read_split(
     return read
 
 
-def _content(data: bytes, file: RecordFile) -> tuple[bytes, int | None]:
+def _content(data: bytes, file: RecordFile, *, any_form: bool) -> tuple[bytes, int | None]:
     """Returns the digest of a record's image, or of its bytes, and its label.
 
     Rows of tokens are compared by their bytes, as parsing takes fifty times as long.
@@ -193,7 +202,7 @@ def _content(data: bytes, file: RecordFile) -> tuple[bytes, int | None]:
         try:
             values = parse_any(data)
         except ValueError as error:
-            if not file.index:  # of another tool: it may be something else than a tf.Example
+            if any_form:
                 return hashlib.blake2b(data, digest_size=16).digest(), None
             raise RunError(
                 f"{file.path}: a record cannot be read: {error}; see what else is broken with "

@@ -124,7 +124,7 @@ def _others(path: str) -> RecordFiles:
     splits: dict[str, list[RecordFile]] = {}
     empty = []
     for name, size in sorted(found.items()):
-        promised = len(found) == 1 or _NAMED.search(name.rpartition("/")[2])
+        promised = _NAMED.search(name.rpartition("/")[2])
         try:
             compression = _compression(name, size)
         except OSError as error:

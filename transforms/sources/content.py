@@ -7,7 +7,6 @@ HEAD_BYTES = 4096
 _SIGNATURES = (
     (0, b"PAR1", "a Parquet file"),
     (0, b"ARROW1\0\0", "an Arrow file"),
-    (0, b"\xff\xff\xff\xff", "an Arrow stream"),
     (0, b"FEA1", "a Feather file of version 1"),
     (0, b"Obj\x01", "an Avro file"),
     (0, b"\x89PNG\r\n", "a PNG picture"),
@@ -37,4 +36,13 @@ def binary_format(head: bytes) -> str:
     for at, signature, name in _SIGNATURES:
         if head.startswith(signature, at):
             return name
-    return ""
+    return "an Arrow stream" if _begins_message(head) else ""
+
+
+def _begins_message(head: bytes) -> bool:
+    """Tells whether a message of Arrow begins here: its mark, and the bytes of its metadata.
+
+    The mark alone is no signature: text in a wrong encoding may begin with it.
+    """
+    metadata_bytes = int.from_bytes(head[4:8], "little")
+    return head.startswith(b"\xff" * 4) and 0 < metadata_bytes < 1 << 24 and metadata_bytes % 8 == 0

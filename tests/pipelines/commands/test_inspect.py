@@ -58,7 +58,9 @@ def test_records_by_number(bert_dataset: Path, capsys: pytest.CaptureFixture[str
     assert "train:5  " in out
     message = error(capsys, bert_dataset, "--record=validation:100000")
     assert "--record must be less than the number of records" in message
-    assert "such as train:12, got 'x'" in error(capsys, bert_dataset, "--record=x")
+    for wrong in ("x", "train:²", "9" * 30):
+        message = error(capsys, bert_dataset, f"--record={wrong}")
+        assert f"such as train:12, got '{wrong}'" in message
 
 
 def test_json(bert_dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -114,6 +114,7 @@ def test_files_that_are_no_records_are_named(
     assert "\nvalidation:0  " in inspect(capsys, tmp_path, status=1)[0]
     _, error = inspect(capsys, tmp_path / "y.tfrecord", status=2)
     assert "none of its 1 files has TFRecords: " in error
+    assert "is TFRecords by its name" not in inspect(capsys, tmp_path / "README.txt", status=2)[1]
 
 
 def test_an_unfinished_run_is_no_dataset_of_others(

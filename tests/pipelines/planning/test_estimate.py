@@ -104,8 +104,11 @@ def test_images_as_it_was_told(tmp_path: Path, told: Told) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ([], "recordmill plan: the job must be one of images, text, got ''"),
-        (["txt"], "recordmill plan: the job must be one of images, text, got 'txt'; did you"),
+        ([], "recordmill plan: the job must be one of examples, images, text, got ''"),
+        (
+            ["txt"],
+            "recordmill plan: the job must be one of examples, images, text, got 'txt'; did you",
+        ),
         (["text", "--plan_workers=0"], "--plan_workers must be at least 1, got 0"),
         (["text", "--price_per_worker_hour=-1"], "--price_per_worker_hour must be a price"),
         (["text"], "--input is required"),
