@@ -26,7 +26,7 @@ _LEGEND_OF_IDS = (
     "kept; --vocab_file shows words instead of ids"
 )
 _LEGEND_PIECES = {
-    True: "##x continues the word before it, which is a mark or stands in one",
+    True: "##x, beside a mark or a special token, continues the word before it",
     False: "what stands without a space behind a mark continues the word before it",
 }
 _PADDING_LEGEND = "…n is n times padding"
