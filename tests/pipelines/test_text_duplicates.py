@@ -76,9 +76,14 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Planted:
     return Planted(folder, equal, similar)
 
 
+def cut_into(least: int) -> Callable[[int, int], int]:
+    """Returns what cuts an input into some work items, as of a large one."""
+    return lambda total, workers: max(least, total // (8 * workers))
+
+
 @pytest.fixture(autouse=True)
 def _small_work_items(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_planner, "work_item_bytes", lambda *_: 1 << 14)
+    monkeypatch.setattr(text_planner, "work_item_bytes", cut_into(1 << 14))
 
 
 def flags_of(planted: Planted, output: Path, workers: int = 1) -> list[str]:
@@ -180,7 +185,7 @@ def test_two_workers_and_other_work_items_give_the_same_bytes(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(text_planner, "work_item_bytes", lambda *_: 1 << 15)
+    monkeypatch.setattr(text_planner, "work_item_bytes", cut_into(1 << 15))
     monkeypatch.setattr(find_duplicates, "PART_BYTES", 1 << 12)
     assert run(planted, tmp_path / "ds", f"--deduplicate={how}", workers=2) == 0
     assert shard_bytes(tmp_path / "ds") == finished(how).shards
@@ -250,7 +255,7 @@ _KILLED = """
 import sys
 from recordmill.pipelines.command_line import main
 from recordmill.pipelines.planning import text_planner
-text_planner.work_item_bytes = lambda *_: 1 << 14
+text_planner.work_item_bytes = lambda total, _: max(1 << 14, total // 8)
 sys.exit(main(sys.argv[1:]))
 """
 
