@@ -23,13 +23,15 @@ def readable_bytes(count: int) -> str:
 
 
 def task_of(manifest: Manifest) -> str:
-    """Returns what the records are for, such as "bert" or "detection (tfds)"."""
+    """Returns what the records are for, such as "bert", "detection (tfds)" or "examples"."""
     config = manifest.config
     if isinstance(config.get("objective"), dict):
         return str(config["objective"].get("name"))
     images = config.get("images")
     if isinstance(images, dict):
         return f"{images.get('task')} ({images.get('format')})"
+    if config.get("pipeline") in ("examples", "WriteExamples"):
+        return "examples"
     return "unknown"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -142,7 +143,9 @@ def test_records_in_two_named_splits_are_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sequences", "bytes", "types"])
-def test_records_without_a_schema_pass_as_bytes(tmp_path: Path, kind: str) -> None:
+def test_records_without_a_schema_pass_as_bytes(
+    tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     entry = message((0x0A, b"a"), (0x12, feature(1)))
     steps = message((0x0A, b"b"), (0x12, message((0x0A, feature(2)))))
     sequence = message((0x0A, message((0x0A, entry))), (0x12, message((0x0A, steps))))
@@ -160,7 +163,9 @@ def test_records_without_a_schema_pass_as_bytes(tmp_path: Path, kind: str) -> No
     assert ("types" in kind) == ("feature a is" in inputs["no_schema"])
     assert not (tmp_path / "ds/features.json").exists()
     assert main(["verify", str(tmp_path / "ds")]) == 0
+    capsys.readouterr()
     assert main(["inspect", str(tmp_path / "ds")]) == 0
+    assert re.search(r"^task +examples$", capsys.readouterr().out, re.M)
 
 
 def test_damaged_records_are_listed_and_within_budget(
