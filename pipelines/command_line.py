@@ -86,7 +86,7 @@ class _TerminatedError(KeyboardInterrupt):
     """A signal other than Ctrl-C's stops the process."""
 
     def __init__(self, number: int) -> None:
-        super().__init__("terminated")
+        super().__init__()
         self.status = 128 + number
 
 
@@ -136,8 +136,9 @@ def main(arguments: list[str] | None = None) -> int:
         return _end(1)
     except KeyboardInterrupt as error:
         given = sys.argv[1:] if arguments is None else arguments
-        again = "; run the same command again to go on" if given[0] in _RESUMED else ""
-        _print_error(f"{str(error) or 'interrupted'}{again}")
+        again = "; run the same command again to go on" if given and given[0] in _RESUMED else ""
+        said = "terminated" if isinstance(error, _TerminatedError) else "interrupted"
+        _print_error(str(error) or f"{said}{again}")
         return _end(error.status if isinstance(error, _TerminatedError) else 130)
 
 
