@@ -9,14 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import apache_beam as beam
 import numpy as np
 
 from recordmill.records.codec.framing import OVERHEAD_BYTES
-from recordmill.records.errors import RunError
 from recordmill.records.manifest import ShardInfo
-from recordmill.transforms.dataset import counters
-from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.dataset.shard_writer import ShardWriter, finished_shard, write_shard
 from recordmill.transforms.examples.job import ExamplesJob, ShardRecords
 from recordmill.transforms.examples.run_records import (
@@ -29,6 +25,7 @@ from recordmill.transforms.examples.shard_plan import read_record_plan
 from recordmill.transforms.shuffle.finished_runs import made_anew, read_run_files
 from recordmill.transforms.shuffle.merge_tree import MergeTree
 from recordmill.transforms.shuffle.run_files import RunFile, RunFileReader
+from recordmill.transforms.shuffle.shard_ranges import BuildShardsBy
 
 BLOCK_BYTES = 1 << 25
 _SPOOLS_BYTES = 1 << 26  # read ahead from object storage, all run files together
@@ -109,41 +106,12 @@ class RecordShardBuilder:
         return self._runs[number]
 
 
-class _BuildRecordShardDoFn(beam.DoFn):
-    def __init__(self, job: ExamplesJob, tree: MergeTree) -> None:
-        self._job = job
-        self._tree = tree
-        self._builder: RecordShardBuilder | None = None
-
-    def process(self, shard: tuple[int, int]) -> Iterator[int]:
-        # Not in setup: the stage before writes the shard plan.
-        if self._builder is None:
-            self._builder = RecordShardBuilder(self._job, self._tree)
-        with counters.work_item():
-            try:
-                info = self._builder.build(*shard)
-            except RunError as error:
-                fail(self._job, error)
-            counters.count("examples_written", info.records)
-            counters.count("bytes_written", info.file_bytes)
-        yield info.records
-
-
-class BuildRecordShards(beam.PTransform[beam.PCollection[tuple[int, int]], beam.PCollection[int]]):
+class BuildRecordShards(BuildShardsBy):
     """(split, shard) -> the number of records in it, once it is written, verified and renamed.
 
     Memory: a block of 32 MB and its copy, whatever the size of the shard. Deterministic: bytes
-    depend on the records, not on how they are spread over run files. Building a shard twice, or
-    twice at once, changes nothing.
+    depend on the records, not on how they are spread over run files.
     """
 
     def __init__(self, job: ExamplesJob, tree: MergeTree) -> None:
-        super().__init__()
-        self._job = job
-        self._tree = tree
-
-    def expand(self, shards: beam.PCollection[tuple[int, int]]) -> beam.PCollection[int]:
-        """Writes a shard file per element."""
-        return shards | "BuildShard" >> beam.ParDo(
-            _BuildRecordShardDoFn(self._job, self._tree)
-        ).with_output_types(int)
+        super().__init__(job, tree, RecordShardBuilder)

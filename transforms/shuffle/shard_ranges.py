@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import apache_beam as beam
 import google_crc32c
@@ -19,6 +19,8 @@ import numpy as np
 
 from recordmill.records.arrays import Int64s
 from recordmill.records.errors import RunError
+from recordmill.records.manifest import ShardInfo
+from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.dataset.run_state import DamagedStateError
 from recordmill.transforms.shuffle.finished_runs import read_run_files
@@ -200,3 +202,64 @@ class PlanShardsBy(beam.PTransform[beam.PCollection[int], beam.PCollection[tuple
             | "Decide" >> beam.ParDo(self._do_fn).with_output_types(tuple[int, int])
             | "SpreadShards" >> beam.Reshuffle()
         )
+
+
+class BuildsShards(Protocol):
+    """What one worker holds to build shards one by one."""
+
+    def build(self, split: int, shard: int) -> ShardInfo:
+        """Writes a shard, or finds it finished."""
+        ...
+
+
+class _BuildShardDoFn(beam.DoFn):
+    def __init__(
+        self,
+        job: ShuffleJobT,
+        tree: MergeTree,
+        make_builder: Callable[[ShuffleJobT, MergeTree], BuildsShards],
+    ) -> None:
+        self._job = job
+        self._tree = tree
+        self._make_builder = make_builder
+        self._builder: BuildsShards | None = None
+
+    def process(self, shard: tuple[int, int]) -> Iterator[int]:
+        # Not in setup: the stage before writes the shard plan.
+        if self._builder is None:
+            self._builder = self._make_builder(self._job, self._tree)
+        with counters.work_item():
+            try:
+                info = self._builder.build(*shard)
+            except RunError as error:
+                fail(self._job, error)
+            counters.count("examples_written", info.records)
+            counters.count("bytes_written", info.file_bytes)
+        yield info.records
+
+
+class BuildShardsBy(beam.PTransform[beam.PCollection[tuple[int, int]], beam.PCollection[int]]):
+    """(split, shard) -> the number of records in it, once it is written, verified and renamed.
+
+    Building a shard twice, or twice at once, changes nothing.
+    """
+
+    def __init__(
+        self,
+        job: ShuffleJobT,
+        tree: MergeTree,
+        make_builder: Callable[[ShuffleJobT, MergeTree], BuildsShards],
+    ) -> None:
+        """Builds the shards of a job.
+
+        Args:
+          job: whose shards are built.
+          tree: of its run files.
+          make_builder: makes what builds them, once in a worker.
+        """
+        super().__init__()
+        self._do_fn = _BuildShardDoFn(job, tree, make_builder)
+
+    def expand(self, shards: beam.PCollection[tuple[int, int]]) -> beam.PCollection[int]:
+        """Writes a shard file per element."""
+        return shards | "BuildShard" >> beam.ParDo(self._do_fn).with_output_types(int)

@@ -12,23 +12,19 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
-import apache_beam as beam
 import numpy as np
 
 from recordmill.records.arrays import Int64s
 from recordmill.records.codec.encoding import encode_batch
-from recordmill.records.errors import RunError
 from recordmill.records.hashing import U64
 from recordmill.records.manifest import ShardInfo
 from recordmill.records.ranges import Range, merge_ranges
 from recordmill.records.seqio_metadata import is_seqio_cache
-from recordmill.transforms.dataset import counters
-from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.dataset.shard_writer import ShardWriter, finished_shard, write_shard
 from recordmill.transforms.shuffle.finished_runs import made_anew, read_run_files
 from recordmill.transforms.shuffle.merge_tree import MergeTree
 from recordmill.transforms.shuffle.run_files import RunFile, RunFileReader
-from recordmill.transforms.shuffle.shard_ranges import SplitShards
+from recordmill.transforms.shuffle.shard_ranges import BuildShardsBy, SplitShards
 from recordmill.transforms.text.chunk_fields import take_fields
 from recordmill.transforms.text.chunk_records import decode_chunks, id_words
 from recordmill.transforms.text.chunks import Chunks
@@ -198,42 +194,13 @@ def sort_chunks(chunks: Chunks) -> Chunks:
     )  # fmt: skip
 
 
-class _BuildTextShardDoFn(beam.DoFn):
-    def __init__(self, job: TextJob, tree: MergeTree) -> None:
-        self._job = job
-        self._tree = tree
-        self._builder: TextShardBuilder | None = None
-
-    def process(self, shard: tuple[int, int]) -> Iterator[int]:
-        # Not in setup: the stage before writes the shard plan.
-        if self._builder is None:
-            self._builder = TextShardBuilder(self._job, self._tree)
-        with counters.work_item():
-            try:
-                info = self._builder.build(*shard)
-            except RunError as error:
-                fail(self._job, error)
-            counters.count("examples_written", info.records)
-            counters.count("bytes_written", info.file_bytes)
-        yield info.records
-
-
-class BuildShards(beam.PTransform[beam.PCollection[tuple[int, int]], beam.PCollection[int]]):
+class BuildShards(BuildShardsBy):
     """(split, shard) -> the number of examples in it, once it is written, verified and renamed.
 
     Memory: a block of 2 million tokens, of 8 million for best fit, and some of its examples,
     whatever the size of the shard.
-    Deterministic: bytes depend on the chunks, not on how they are spread over run files. Building a
-    shard twice, or twice at once, changes nothing.
+    Deterministic: bytes depend on the chunks, not on how they are spread over run files.
     """
 
     def __init__(self, job: TextJob, tree: MergeTree) -> None:
-        super().__init__()
-        self._job = job
-        self._tree = tree
-
-    def expand(self, shards: beam.PCollection[tuple[int, int]]) -> beam.PCollection[int]:
-        """Writes a shard file per element."""
-        return shards | "BuildShard" >> beam.ParDo(
-            _BuildTextShardDoFn(self._job, self._tree)
-        ).with_output_types(int)
+        super().__init__(job, tree, TextShardBuilder)
