@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import sys
 import textwrap
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,6 +14,11 @@ import apache_beam as beam
 from apache_beam.io.filesystem import BeamIOError
 
 from recordmill.pipelines.planning.column_checks import check_column_types
+from recordmill.pipelines.planning.item_sizes import (
+    WORK_ITEMS_PER_WORKER,
+    report_passed_over,
+    work_item_bytes,
+)
 from recordmill.pipelines.planning.tokenizer_kernels import compile_kernels
 from recordmill.pipelines.planning.work_plan import Inventory, Phase, Planner, WorkPlan
 from recordmill.pipelines.text_checks import (
@@ -28,7 +32,7 @@ from recordmill.records.errors import UsageError
 from recordmill.transforms.dataset.labels import LABELS_PATH
 from recordmill.transforms.dataset.shard_counts import count_shards
 from recordmill.transforms.dataset.writable import reason
-from recordmill.transforms.shuffle.merge_tree import MAX_FAN_IN, MergeTree, choose_merge_tree
+from recordmill.transforms.shuffle.merge_tree import MergeTree, choose_merge_tree
 from recordmill.transforms.sources.databases import is_database
 from recordmill.transforms.sources.delimited_records import read_first_row
 from recordmill.transforms.sources.document_spec import DocumentSpec
@@ -49,11 +53,7 @@ from recordmill.transforms.text.job import TextJob
 from recordmill.transforms.text.stages import build_text
 from recordmill.transforms.text.tokenizer_files import read_tokenizer
 
-_MIN_WORK_ITEM_BYTES = 1 << 20
 _MIN_MAPPED_BYTES = 1 << 16  # of a work item whose documents users' functions may take long for
-_USUAL_WORK_ITEM_BYTES = 1 << 25
-_MAX_WORK_ITEM_BYTES = 1 << 28
-_WORK_ITEMS_PER_WORKER = 8
 _MOST_VOCABULARY_BYTES = 1 << 28
 _SHOWN_COLUMNS, _SHOWN_CHARACTERS = 20, 30
 
@@ -85,13 +85,6 @@ def _read_file(path: str) -> bytes:
         raise UsageError(
             f"--vocab_file {path} cannot be read: {reason(error)}; `recordmill vocab` makes one"
         ) from error
-
-
-def work_item_bytes(total: int, workers: int) -> int:
-    """Returns the size of a work item: enough of them for all workers, and runs not too many."""
-    wanted = total // (workers * _WORK_ITEMS_PER_WORKER)
-    wanted = max(_MIN_WORK_ITEM_BYTES, min(wanted, _USUAL_WORK_ITEM_BYTES))
-    return max(wanted, min(total // MAX_FAN_IN, _MAX_WORK_ITEM_BYTES))
 
 
 def tree_for_job(job: TextJob, work_items: int, input_bytes: int) -> MergeTree:
@@ -190,12 +183,6 @@ def list_input(
     )  # fmt: skip
 
 
-def report_passed_over(paths: Sequence[str]) -> None:
-    """Prints how many files of the input are passed over, because they are no regular files."""
-    if paths:
-        print(f"files passed over: not_regular {len(paths)}, such as {min(paths)}", file=sys.stderr)
-
-
 def _listed(header: list[str]) -> str:
     """Returns column names for a message: a row of text that is no header would fill the screen."""
     names = [textwrap.shorten(name, _SHOWN_CHARACTERS, placeholder="…") for name in header]
@@ -290,7 +277,7 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
         files.write_bytes(job.vocabulary_path, inventory.vocabulary)
         target = work_item_bytes(input_bytes, workers)
         if job.map:
-            each = input_bytes // (workers * _WORK_ITEMS_PER_WORKER)
+            each = input_bytes // (workers * WORK_ITEMS_PER_WORKER)
             target = min(target, max(_MIN_MAPPED_BYTES, each))
         work_items = cut_work_items(
             inventory.files, target_bytes=target, splittable=job.documents.splittable,

@@ -50,10 +50,9 @@ class KeyedRecords:
         """Returns the records in a buffer of their own, which holds nothing else."""
         bounds = np.concatenate([[0], np.cumsum(self.ends - self.begins)]).astype(np.int64)
         data = np.empty(int(bounds[-1]), np.uint8)
-        _copy(
-            self.data, self.begins, self.ends, self.keys, self.ties, data, bounds[:-1], 0
-        )  # fmt: skip
-        return KeyedRecords(data, bounds[:-1], bounds[1:], self.keys, self.ties)
+        keys, ties = np.ascontiguousarray(self.keys), np.ascontiguousarray(self.ties)
+        _copy(self.data, self.begins, self.ends, keys, ties, data, bounds[:-1], 0)
+        return KeyedRecords(data, bounds[:-1], bounds[1:], keys, ties)
 
 
 @kernel
@@ -186,8 +185,8 @@ def order_records(
     for part in parts:
         count = len(part.begins)
         _copy(
-            part.data, part.begins, part.ends, part.keys, part.ties, out,
-            targets[done : done + count], header_bytes,
+            part.data, part.begins, part.ends, np.ascontiguousarray(part.keys),
+            np.ascontiguousarray(part.ties), out, targets[done : done + count], header_bytes,
         )  # fmt: skip
         done += count
     keys = keys[order]
