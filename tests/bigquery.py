@@ -42,7 +42,7 @@ class FakeBigQuery:
 
     Attributes:
       tables: resource name -> versions: from when on, in seconds since 1970, and the rows.
-      answers: statement -> the resource name of the table that has its answer.
+      answers: statement, or "*" for any -> the resource name of the table that has its answer.
       most_streams: of a session.
       lifetime: of a session, in seconds.
       fault: called with what is asked and, of rows, their number in the stream; the error to give.
@@ -150,7 +150,8 @@ class _Queries(BaseHTTPRequestHandler):
         statement = configuration["query"]["query"]
         dry = configuration.get("dryRun", False)
         self.server.jobs[job] = statement  # type: ignore[attr-defined]
-        path = self.bigquery.answers.get(statement)
+        answers = self.bigquery.answers
+        path = answers.get(statement, answers.get("*"))
         if path is None:
             status, message = 400, f'Syntax error: Unexpected "{statement.split()[0]}" at [1:1]'
             if statement.startswith("DENIED"):

@@ -47,6 +47,7 @@ def run(output: Path, vocab_file: str, *flags: str, url: str = URL, workers: int
     return main(["text", *given])
 
 
+@pytest.mark.slow
 def test_bytes_do_not_depend_on_streams(
     tmp_path: Path, vocab_file: str, served: FakeBigQuery
 ) -> None:
@@ -61,6 +62,7 @@ def test_bytes_do_not_depend_on_streams(
     assert written["sources"]["names"].keys() == {"corpus.docs"}
 
 
+@pytest.mark.slow
 def test_a_resumed_run_reads_the_rows_of_its_time(
     tmp_path: Path, vocab_file: str, served: FakeBigQuery, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -82,6 +84,7 @@ def test_a_resumed_run_reads_the_rows_of_its_time(
     assert manifest(tmp_path / "two")["counts"]["documents_written"] == 703
 
 
+@pytest.mark.slow
 def test_a_query_and_the_commands_beside(
     tmp_path: Path, vocab_file: str, served: FakeBigQuery, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -142,6 +145,7 @@ def test_mistakes_are_one_line(
     assert not (tmp_path / "ds").exists()
 
 
+@pytest.mark.slow
 def test_a_session_that_expires_ends_the_run_in_one_line(
     tmp_path: Path, vocab_file: str, served: FakeBigQuery, capsys: pytest.CaptureFixture[str]
 ) -> None:

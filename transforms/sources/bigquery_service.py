@@ -11,7 +11,7 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
@@ -220,7 +220,10 @@ def _explained(error: BaseException) -> BigQueryError:
     from google.api_core import exceptions
     from google.auth.exceptions import GoogleAuthError
 
-    text = " ".join(str(getattr(error, "message", "") or error).split()).rstrip(".")
+    said = getattr(error, "message", "") or error
+    with suppress(LookupError, TypeError):  # HTTP's errors begin with the address that was asked
+        said = getattr(error, "errors", [])[0]["message"]
+    text = " ".join(str(said).split()).rstrip(".")
     text = text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"
     refused = any(sign in text for sign in _REFUSED_CREDENTIALS)
     if refused or isinstance(error, (GoogleAuthError, exceptions.Unauthorized)):

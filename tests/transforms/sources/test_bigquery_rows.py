@@ -197,7 +197,7 @@ def test_a_query_is_run_once_and_its_answer_read(served: FakeBigQuery) -> None:
         (f"{URL}@2026-11-22T10:00:00", "", "must name a time such as"),
         ("bigquery://mill.corpus.books", "", "cannot be read: not found .*tables/books.*names"),
         ("bigquery://mill.corpus.none", "", "none has no row"),
-        ("bigquery://mill", "SELEC 1", 'cannot be read: .*Syntax error: Unexpected "SELEC"'),
+        ("bigquery://mill", "SELEC 1", 'cannot be read: Syntax error: Unexpected "SELEC"'),
         ("bigquery://mill", "DENIED 1", "cannot be read: permission denied .*Job User"),
         ("bigquery://mill", "DELETE FROM corpus.docs", "--query must be a SELECT, and is DELETE"),
         ("bigquery://mill", "SELECT 1 WHERE false", "--query finds no row; see its conditions"),
