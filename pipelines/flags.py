@@ -158,12 +158,14 @@ class TextFlags(TextInputFlags, JobFlags, MapFlags):
 
 
 @dataclass(frozen=True)
-class ExamplesFlags(JobFlags):
+class ExamplesFlags(JobFlags, MapFlags):
     """Of `recordmill examples`."""
 
     splits: str
     allow_outside: list[str] | None
     weights: str
+    where: str
+    schema: str
     order: str
     deduplicate: bool
 

@@ -17,7 +17,13 @@ from apache_beam.io.filesystem import BeamIOError
 
 from recordmill.pipelines.planning.column_checks import check_column_types
 from recordmill.pipelines.planning.tokenizer_kernels import compile_kernels
-from recordmill.pipelines.planning.work_plan import Inventory, Phase, Planner, WorkPlan
+from recordmill.pipelines.planning.work_plan import (
+    Inventory,
+    Phase,
+    Planner,
+    WorkPlan,
+    shuffle_phases,
+)
 from recordmill.pipelines.text_checks import (
     check_case,
     check_formats,
@@ -98,6 +104,11 @@ def work_item_bytes(total: int, workers: int) -> int:
     wanted = total // (workers * _WORK_ITEMS_PER_WORKER)
     wanted = max(_MIN_WORK_ITEM_BYTES, min(wanted, _USUAL_WORK_ITEM_BYTES))
     return max(wanted, min(total // MAX_FAN_IN, _MAX_WORK_ITEM_BYTES))
+
+
+def mapped_item_bytes(total: int, workers: int) -> int:
+    """Returns the most bytes of a work item whose elements users' functions see."""
+    return max(_MIN_MAPPED_BYTES, total // (workers * _WORK_ITEMS_PER_WORKER))
 
 
 def tree_for_job(job: TextJob, work_items: int, input_bytes: int) -> MergeTree:
@@ -321,8 +332,7 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
         files.write_bytes(job.vocabulary_path, inventory.vocabulary)
         target = work_item_bytes(input_bytes, workers)
         if job.map:
-            each = input_bytes // (workers * _WORK_ITEMS_PER_WORKER)
-            target = min(target, max(_MIN_MAPPED_BYTES, each))
+            target = min(target, mapped_item_bytes(input_bytes, workers))
         work_items = cut_work_items(
             inventory.files, target_bytes=target, splittable=job.documents.splittable,
             delimiter=job.documents.delimiter, quotes=job.documents.quotes,
@@ -357,17 +367,7 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
             yield Phase("fingerprint", done, tree.work_items, plan.input_bytes)
             done = files.count(held.parts_folder, ".json")
             yield Phase("compare", done, held.part_count() or 1)
-        for level in range(tree.levels + 1):
-            done = files.count(files.join(job.workspace.work, f"runs-{level}"), ".json")
-            name = "regroup" if level else "read"
-            yield Phase(name, done, tree.run_count(level), plan.input_bytes)
-        planned = job.workspace.read_state(job.shard_plan_path, ShardPlan.from_json)
-        if planned is None:
-            yield Phase("plan shards", 0, 1)
-            return
-        done = files.count(files.join(job.workspace.staging, "done"), ".json")
-        expected = sum(split.expected_bytes for split in planned.splits)
-        yield Phase("write", done, sum(split.shards for split in planned.splits), expected)
+        yield from shuffle_phases(plan, ShardPlan.from_json)
 
     def summary(self, counts: dict[str, Any]) -> str:
         """Returns one line of what became of the documents."""

@@ -30,6 +30,9 @@ REASONS = {
     # records
     "broken_record": "the checksum of the record's data does not fit; the records behind it are "
     "used",
+    "not_an_example": "the record is no tf.Example, so it has no features that --where could "
+    "compare",
+    "other_schema": "the record does not fit the schema of --schema",
     # text and images
     "map_error": "a function of --map raised an error; see --map_errors",
     "outside_input": "a link or an annotation leads outside of the input; see --allow_outside",
