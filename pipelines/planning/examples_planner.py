@@ -11,7 +11,13 @@ import apache_beam as beam
 
 from recordmill.pipelines.examples_options import ExamplesRequest
 from recordmill.pipelines.planning.text_planner import report_passed_over, work_item_bytes
-from recordmill.pipelines.planning.work_plan import Inventory, Phase, Planner, WorkPlan
+from recordmill.pipelines.planning.work_plan import (
+    Inventory,
+    Phase,
+    Planner,
+    WorkPlan,
+    shuffle_phases,
+)
 from recordmill.records.codec.framing import HEADER_BYTES
 from recordmill.records.errors import UsageError
 from recordmill.transforms.dataset.shard_counts import count_shards
@@ -140,18 +146,7 @@ class ExamplesPlanner(Planner[ExamplesJob, MergeTree, ExamplesInventory]):
 
     def phases(self, plan: WorkPlan[ExamplesJob, MergeTree]) -> Iterator[Phase]:
         """Yields read, regroup and write."""
-        job, tree = plan.job, plan.stages
-        for level in range(tree.levels + 1):
-            done = files.count(files.join(job.workspace.work, f"runs-{level}"), ".json")
-            name = "regroup" if level else "read"
-            yield Phase(name, done, tree.run_count(level), plan.input_bytes)
-        planned = job.workspace.read_state(job.shard_plan_path, RecordPlan.from_json)
-        if planned is None:
-            yield Phase("plan shards", 0, 1)
-            return
-        done = files.count(files.join(job.workspace.staging, "done"), ".json")
-        expected = sum(split.expected_bytes for split in planned.splits)
-        yield Phase("write", done, sum(split.shards for split in planned.splits), expected)
+        yield from shuffle_phases(plan, RecordPlan.from_json)
 
     def summary(self, counts: dict[str, Any]) -> str:
         """Returns one line of what became of the records."""

@@ -16,7 +16,13 @@ from apache_beam.io.filesystem import BeamIOError
 
 from recordmill.pipelines.planning.column_checks import check_column_types
 from recordmill.pipelines.planning.tokenizer_kernels import compile_kernels
-from recordmill.pipelines.planning.work_plan import Inventory, Phase, Planner, WorkPlan
+from recordmill.pipelines.planning.work_plan import (
+    Inventory,
+    Phase,
+    Planner,
+    WorkPlan,
+    shuffle_phases,
+)
 from recordmill.pipelines.text_checks import (
     check_case,
     check_formats,
@@ -324,17 +330,7 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
             yield Phase("fingerprint", done, tree.work_items, plan.input_bytes)
             done = files.count(held.parts_folder, ".json")
             yield Phase("compare", done, held.part_count() or 1)
-        for level in range(tree.levels + 1):
-            done = files.count(files.join(job.workspace.work, f"runs-{level}"), ".json")
-            name = "regroup" if level else "read"
-            yield Phase(name, done, tree.run_count(level), plan.input_bytes)
-        planned = job.workspace.read_state(job.shard_plan_path, ShardPlan.from_json)
-        if planned is None:
-            yield Phase("plan shards", 0, 1)
-            return
-        done = files.count(files.join(job.workspace.staging, "done"), ".json")
-        expected = sum(split.expected_bytes for split in planned.splits)
-        yield Phase("write", done, sum(split.shards for split in planned.splits), expected)
+        yield from shuffle_phases(plan, ShardPlan.from_json)
 
     def summary(self, counts: dict[str, Any]) -> str:
         """Returns one line of what became of the documents."""
