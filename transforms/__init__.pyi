@@ -8,10 +8,17 @@ from .elements import Document as Document
 from .elements import Image as Image
 from .examples.read_examples import ReadExamples as ReadExamples
 from .examples.write_examples import WriteExamples as WriteExamples
+from .images.augmentation import AugmentationSpec as AugmentationSpec
 from .images.build import BuildImageShards as BuildImageShards
 from .images.channel_statistics import AnalyzeImages as AnalyzeImages
+from .images.decoding import DecodeSpec as DecodeSpec
+from .images.encoding import EncodeSpec as EncodeSpec
+from .images.examples import ImageSpec as ImageSpec
+from .images.geometry import TransformSpec as TransformSpec
 from .images.job import ImageJob as ImageJob
+from .images.mask_classes import MaskClassSpec as MaskClassSpec
 from .images.stages import build_images as build_images
+from .images.write_images import WriteImages as WriteImages
 from .shuffle.merge_tree import MergeTree as MergeTree
 from .shuffle.regroup import RegroupRuns as RegroupRuns
 from .text.build import BuildShards as BuildShards
