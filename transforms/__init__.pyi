@@ -16,6 +16,7 @@ from .images.encoding import EncodeSpec as EncodeSpec
 from .images.examples import ImageSpec as ImageSpec
 from .images.geometry import TransformSpec as TransformSpec
 from .images.job import ImageJob as ImageJob
+from .images.listing.read_images import ReadImages as ReadImages
 from .images.mask_classes import MaskClassSpec as MaskClassSpec
 from .images.stages import build_images as build_images
 from .images.write_images import WriteImages as WriteImages

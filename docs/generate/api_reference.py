@@ -65,6 +65,7 @@ NAMES: dict[str, dict[str, list[str]]] = {
         ],
         "Existing records": ["ReadExamples", "WriteExamples"],
         "Images": [
+            "ReadImages",
             "WriteImages",
             "ImageSpec",
             "DecodeSpec",
