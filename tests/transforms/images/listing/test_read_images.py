@@ -24,6 +24,7 @@ from recordmill.transforms.images.listing.read_images import (
 from recordmill.transforms.images.references import ImageReference
 from recordmill.transforms.images.stored_bytes import ImageReader
 
+from ....conftest import REAL_DATA
 from ....pictures import encoded, jpeg, png
 
 
@@ -167,7 +168,7 @@ def test_wrong_options_fail_at_once(
         ReadImages(*patterns, **options)
 
 
-REAL = Path(__file__).parents[5] / "shared/data/images"
+REAL = REAL_DATA / "images"
 
 
 @pytest.mark.real
@@ -176,7 +177,11 @@ REAL = Path(__file__).parents[5] / "shared/data/images"
 @pytest.mark.parametrize(
     ("folder", "flags", "spec"),
     [
-        ("raccoon", ["--task=detection"], ImageSpec("detection", "object_detection")),
+        (
+            "raccoon",
+            ["--task=detection", "--split_from=none"],
+            ImageSpec("detection", "object_detection"),
+        ),
         ("derived_severstal_layout", ["--task=segmentation"], ImageSpec("segmentation", "tfds")),
     ],
 )
@@ -184,7 +189,7 @@ def test_real_images_are_written_as_by_the_command(
     folder: str, flags: list[str], spec: ImageSpec, tmp_path: Path
 ) -> None:
     command = ["images", f"--input={REAL / folder}", f"--output={tmp_path}/command", *flags]
-    assert main([*command, "--num_shards=2", "--max_rejected=0.1", "--split_from=none"]) == 0
+    assert main([*command, "--num_shards=2", "--max_rejected=0.1"]) == 0
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
         _ = (
             pipeline
