@@ -85,6 +85,7 @@ NAMES: dict[str, dict[str, list[str]]] = {
         "Jobs": [
             "write_text_dataset",
             "write_image_dataset",
+            "write_examples_dataset",
             "learn_vocabulary",
             "WrittenDataset",
             "JobError",

@@ -100,6 +100,11 @@ def work_item_bytes(total: int, workers: int) -> int:
     return max(wanted, min(total // MAX_FAN_IN, _MAX_WORK_ITEM_BYTES))
 
 
+def mapped_item_bytes(total: int, workers: int) -> int:
+    """Returns the most bytes of a work item whose elements users' functions see."""
+    return max(_MIN_MAPPED_BYTES, total // (workers * _WORK_ITEMS_PER_WORKER))
+
+
 def tree_for_job(job: TextJob, work_items: int, input_bytes: int) -> MergeTree:
     """Returns the merge tree for so many work items."""
     split_bytes = [
@@ -296,8 +301,7 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
         files.write_bytes(job.vocabulary_path, inventory.vocabulary)
         target = work_item_bytes(input_bytes, workers)
         if job.map:
-            each = input_bytes // (workers * _WORK_ITEMS_PER_WORKER)
-            target = min(target, max(_MIN_MAPPED_BYTES, each))
+            target = min(target, mapped_item_bytes(input_bytes, workers))
         work_items = cut_work_items(
             inventory.files, target_bytes=target, splittable=job.documents.splittable,
             delimiter=job.documents.delimiter, quotes=job.documents.quotes,

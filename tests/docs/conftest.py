@@ -78,7 +78,8 @@ def make_inputs(folder: Path, corpus: Path, vocab_file: str) -> None:
         _picture(folder / "data/images" / f"{number}.jpg", number)
         _picture(folder / "data/masks" / f"{number}.png", number, form="L")
     for name, compression in (("old/a.tfrecord.gz", "GZIP"), ("more/b.tfrecord", "")):
-        write_records(folder / name, [example(id=number) for number in range(90)], compression)
+        records = [example(id=number, text=f"record {number}") for number in range(90)]
+        write_records(folder / name, records, compression)
     lists = folder / "VOC2012/ImageSets/Main"
     lists.mkdir(parents=True)
     (lists / "train.txt").write_text("".join(f"{number}\n" for number in range(6)))
