@@ -107,6 +107,11 @@ def test_dockerfile_is_clean() -> None:
     assert (shown.returncode, shown.stdout) == (0, "")
 
 
+def test_python_s_image_has_a_digest() -> None:
+    image = re.findall("^ARG PYTHON_IMAGE=(.*)$", DOCKERFILE, re.MULTILINE)
+    assert re.fullmatch(r"python:3\.11-slim@sha256:[0-9a-f]{64}", image[0])
+
+
 def test_dockerfile_fits_the_package() -> None:
     release = LOCK["apache-beam"]
     assert f"_sdk:{release}\n" in DOCKERFILE, "the boot program is of another release than Beam"
