@@ -6,7 +6,6 @@ import argparse
 from dataclasses import dataclass
 
 from recordmill.pipelines.annotation_options import (
-    LabelNumbering,
     add_annotation_arguments,
     add_content_arguments,
     add_mask_arguments,
@@ -36,6 +35,7 @@ from recordmill.transforms.images.encoding import ENCODINGS, EncodeSpec
 from recordmill.transforms.images.examples import FORMATS, TASKS, ImageSpec
 from recordmill.transforms.images.geometry import MODES, RESAMPLING, TransformSpec, parse_size
 from recordmill.transforms.images.job import ImageJob
+from recordmill.transforms.images.label_numbers import LabelNumbering
 from recordmill.transforms.images.listing.list_images import SourceSpec
 from recordmill.transforms.images.listing.source_spec import LAYOUTS
 from recordmill.transforms.images.masks import USUAL_DRAWN_PIXELS

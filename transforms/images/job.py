@@ -58,6 +58,10 @@ class ImageJob(Job):
             flag = f"--copies={self.copies}" if self.copies > 1 else "--keep_original"
             raise UsageError(f"{flag} must go with --augmentations: copies would be all alike")
 
+    def completed(self) -> ImageJob:
+        """Returns the job with its labels."""
+        return self
+
     def fingerprint_options(self) -> dict[str, Any]:
         """Returns the options that decide the bytes of shards."""
         options = Job.fingerprint_options(self)
