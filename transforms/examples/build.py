@@ -25,7 +25,7 @@ from recordmill.transforms.examples.shard_plan import read_record_plan
 from recordmill.transforms.shuffle.finished_runs import made_anew, read_run_files
 from recordmill.transforms.shuffle.merge_tree import MergeTree
 from recordmill.transforms.shuffle.run_files import RunFile, RunFileReader
-from recordmill.transforms.shuffle.shard_ranges import BuildShardsBy
+from recordmill.transforms.shuffle.shard_stages import BuildShardsBy
 from recordmill.transforms.storage.buffers import Arena
 
 BLOCK_BYTES = 1 << 25

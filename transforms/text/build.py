@@ -24,7 +24,8 @@ from recordmill.transforms.dataset.shard_writer import ShardWriter, finished_sha
 from recordmill.transforms.shuffle.finished_runs import made_anew, read_run_files
 from recordmill.transforms.shuffle.merge_tree import MergeTree
 from recordmill.transforms.shuffle.run_files import RunFile, RunFileReader
-from recordmill.transforms.shuffle.shard_ranges import BuildShardsBy, SplitShards
+from recordmill.transforms.shuffle.shard_ranges import SplitShards
+from recordmill.transforms.shuffle.shard_stages import BuildShardsBy
 from recordmill.transforms.text.chunk_fields import take_fields
 from recordmill.transforms.text.chunk_records import decode_chunks, id_words
 from recordmill.transforms.text.chunks import Chunks
