@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -26,7 +26,7 @@ from recordmill.transforms.dataset.bundles import (
 from recordmill.transforms.dataset.commit import CommitSpec
 from recordmill.transforms.dataset.pipeline_run import commit_spec, pipeline_job
 from recordmill.transforms.dataset.splits import choose_splits
-from recordmill.transforms.examples.build import BuildRecordShards
+from recordmill.transforms.examples.build import RecordShardBuilder
 from recordmill.transforms.examples.descriptions import ReadResult
 from recordmill.transforms.examples.elements import Key, Record, encode_elements, hash_keys, size_of
 from recordmill.transforms.examples.job import ExamplesJob
@@ -35,8 +35,15 @@ from recordmill.transforms.examples.run_records import KeyedRecords, find_in_ran
 from recordmill.transforms.examples.scatter import ORDER_PURPOSE
 from recordmill.transforms.examples.schema_survey import SchemaSurvey
 from recordmill.transforms.examples.shard_plan import RecordTotals, plan_record_shards
-from recordmill.transforms.shuffle.merge_tree import ONE_ITEM
+from recordmill.transforms.shuffle.gathered_runs import (
+    drop_gathered,
+    gathered_tree,
+    list_gathered_regroups,
+    regroup_gathered,
+)
+from recordmill.transforms.shuffle.merge_tree import MAX_FAN_IN, ONE_ITEM, MergeTree
 from recordmill.transforms.shuffle.run_files import MAX_HASH, RunFileReader, read_run_file
+from recordmill.transforms.shuffle.shard_stages import BuildShardsBy
 
 _RUN_BYTES = 1 << 26
 _COUNTS = ("records_read", "repeated", "sampled_out", "duplicates")
@@ -110,6 +117,7 @@ class _RecordSink(ElementSink[ExamplesJob]):
 
     transform = "WriteExamples"
     key: Callable[[Any], Key] | None = None
+    max_runs: int = MAX_FAN_IN  # more are regrouped
 
     def prepare(self) -> None:
         """Nothing is needed."""
@@ -143,8 +151,8 @@ class _RecordSink(ElementSink[ExamplesJob]):
         counts = totals.counts | {"duplicates": duplicates}
         return Written(size, json.dumps(json.loads(text) | {"counts": counts}))
 
-    def plan(self, texts: list[str]) -> list[int]:
-        """Describes all bundles as one work item, and plans the shards."""
+    def list_regroups(self, texts: list[str]) -> Sequence[int]:
+        """Describes all bundles as one work item, and decides how to regroup its run files."""
         job = self.job
         totals = RecordTotals(len(job.splits))
         results = [self._read(text) for text in texts]
@@ -157,18 +165,34 @@ class _RecordSink(ElementSink[ExamplesJob]):
             rejected_file=(0, 0), survey=totals.survey,
         )  # fmt: skip
         job.workspace.write_state(job.description_path(0, 0), whole.to_json())
-        return [split.shards for split in plan_record_shards(job, ONE_ITEM)]
+        return list_gathered_regroups(job, len(whole.runs), self.max_runs)
+
+    def regroup(self, number: int) -> None:
+        """Merges a range of keys of some run files."""
+        regroup_gathered(self.job, number)
+
+    def plan(self, texts: list[str]) -> list[int]:
+        """Plans the shards of what was described."""
+        del texts
+        splits = plan_record_shards(self.job, gathered_tree(self.job))
+        drop_gathered(self.job)
+        return [split.shards for split in splits]
 
     def _read(self, text: str) -> ReadResult:
         return ReadResult.from_json(json.loads(text), runs_folder(self.job))
 
-    def build(self) -> BuildRecordShards:
+    def build(self) -> BuildShardsBy:
         """Returns what builds shards."""
-        return BuildRecordShards(self.job, ONE_ITEM)
+        return BuildShardsBy(self.job, ONE_ITEM, _gathered_builder)
 
     def commit_spec(self) -> CommitSpec:
         """Returns what the manifest says."""
         return commit_spec(self.job, self.transform)
+
+
+def _gathered_builder(job: ExamplesJob, tree: MergeTree) -> RecordShardBuilder:
+    del tree  # another one is known by now
+    return RecordShardBuilder(job, gathered_tree(job))
 
 
 class WriteExamples(WriteElements):
