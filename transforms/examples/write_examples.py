@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -31,7 +32,7 @@ from recordmill.transforms.examples.descriptions import ReadResult
 from recordmill.transforms.examples.elements import Key, Record, encode_elements, hash_keys, size_of
 from recordmill.transforms.examples.job import ExamplesJob
 from recordmill.transforms.examples.record_writer import RunWriter
-from recordmill.transforms.examples.run_records import KeyedRecords, find_in_range
+from recordmill.transforms.examples.run_records import KeyedRecords, find_in_range, sorted_for_run
 from recordmill.transforms.examples.scatter import ORDER_PURPOSE
 from recordmill.transforms.examples.schema_survey import SchemaSurvey
 from recordmill.transforms.examples.shard_plan import RecordTotals, plan_record_shards
@@ -42,7 +43,15 @@ from recordmill.transforms.shuffle.gathered_runs import (
     regroup_gathered,
 )
 from recordmill.transforms.shuffle.merge_tree import MAX_FAN_IN, ONE_ITEM, MergeTree
-from recordmill.transforms.shuffle.run_files import MAX_HASH, RunFileReader, read_run_file
+from recordmill.transforms.shuffle.regroup import merged_histogram
+from recordmill.transforms.shuffle.run_files import (
+    MAX_HASH,
+    RunFile,
+    RunFileInfo,
+    RunFileReader,
+    read_run_file,
+    write_run_file,
+)
 from recordmill.transforms.shuffle.shard_stages import BuildShardsBy
 
 _RUN_BYTES = 1 << 26
@@ -86,8 +95,11 @@ class _RecordBundles(BundleWriter):
         """Writes what is held."""
         self._writer.write()
         counters.count("records_read", self._read)
-        counts = dict.fromkeys(_COUNTS, 0) | {"records_read": self._read}
-        return _describe(self._writer, counts, self._survey)
+        writer = self._writer
+        counts = Counter({"records_read": self._read, "duplicates": writer.duplicates})
+        totals = RecordTotals(len(writer.records), counts=counts, survey=self._survey)
+        totals.records, totals.sizes = writer.records, writer.sizes
+        return _describe(writer.runs, totals)
 
 
 def _new_writer(job: ExamplesJob, run_bytes: int) -> RunWriter:
@@ -101,14 +113,19 @@ def _run_path(base: str, number: int) -> str:
     return f"{base}-{number}.bin"
 
 
-def _describe(writer: RunWriter, counts: Mapping[str, int], survey: SchemaSurvey) -> Written:
-    """Returns what was written."""
-    result = ReadResult(
-        runs=tuple(writer.runs), counts={**counts, "duplicates": writer.duplicates},
-        records=tuple(writer.records), sizes=tuple(writer.sizes), rejected={},
-        rejected_file=(0, 0), survey=survey,
+def _result(runs: Iterable[RunFileInfo], totals: RecordTotals) -> ReadResult:
+    """Returns run files and sums as the result of a work item."""
+    return ReadResult(
+        runs=tuple(runs), counts={name: totals.counts[name] for name in _COUNTS},
+        records=tuple(totals.records), sizes=tuple(totals.sizes), rejected={},
+        rejected_file=(0, 0), survey=totals.survey,
     )  # fmt: skip
-    return Written(sum(writer.sizes), json.dumps(result.to_json(), sort_keys=True))
+
+
+def _describe(runs: Iterable[RunFileInfo], totals: RecordTotals) -> Written:
+    """Returns what was written."""
+    text = json.dumps(_result(runs, totals).to_json(), sort_keys=True)
+    return Written(sum(totals.sizes), text)
 
 
 @dataclass(frozen=True)
@@ -133,23 +150,26 @@ class _RecordSink(ElementSink[ExamplesJob]):
     def merge(self, texts: list[str]) -> Written:
         """Merges run files into one, without their duplicates if these are left out."""
         job = self.job
-        results = [self._read(text) for text in texts]
-        writer = _new_writer(job, 2 * self.merge_size)
-        token = job.workspace.token
-        runs = [read_run_file(i, token=token, histograms=False) for r in results for i in r.runs]
-        for split in range(len(job.splits)):
-            for run in runs:
-                part = RunFileReader(run, split).read(0, MAX_HASH)
-                if len(part):
-                    writer.add(split, find_in_range(part, 0, MAX_HASH))
-        writer.write()
         totals = RecordTotals(len(job.splits))
-        for result in results:
+        runs: list[RunFile] = []
+        for text in texts:
+            result = self._read(text)
             totals.add(0, result)
-        duplicates = totals.counts["duplicates"] + writer.duplicates
-        size, text = _describe(writer, totals.counts, totals.survey)
-        counts = totals.counts | {"duplicates": duplicates}
-        return Written(size, json.dumps(json.loads(text) | {"counts": counts}))
+            runs += [read_run_file(info, token=job.workspace.token) for info in result.runs]
+        merged = []
+        for split in range(len(job.splits)):
+            parts = [RunFileReader(run, split).read(0, MAX_HASH) for run in runs]
+            records, repeats = sorted_for_run(
+                [find_in_range(part, 0, MAX_HASH) for part in parts],
+                without_repeats=job.deduplicate,
+            )
+            merged.append(records)
+            totals.records[split] -= repeats
+            totals.counts["duplicates"] += repeats
+        histograms = [merged_histogram(runs, split) for split in range(len(job.splits))]
+        path, token = _run_path(bundle_path(job), 0), job.workspace.token
+        run = write_run_file(path, merged, histograms, token=token, sync=False)
+        return _describe([run], totals)
 
     def list_regroups(self, texts: list[str]) -> Sequence[int]:
         """Describes all bundles as one work item, and decides how to regroup its run files."""
@@ -158,12 +178,7 @@ class _RecordSink(ElementSink[ExamplesJob]):
         results = [self._read(text) for text in texts]
         for result in results:
             totals.add(0, result)
-        whole = ReadResult(
-            runs=tuple(run for result in results for run in result.runs),
-            counts={name: totals.counts[name] for name in _COUNTS},
-            records=tuple(totals.records), sizes=tuple(totals.sizes), rejected={},
-            rejected_file=(0, 0), survey=totals.survey,
-        )  # fmt: skip
+        whole = _result((run for result in results for run in result.runs), totals)
         job.workspace.write_state(job.description_path(0, 0), whole.to_json())
         return list_gathered_regroups(job, len(whole.runs), self.max_runs)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 
 import apache_beam as beam
@@ -18,6 +18,7 @@ from recordmill.transforms.shuffle.job import ShuffleJob
 from recordmill.transforms.shuffle.merge_tree import MergeTree
 from recordmill.transforms.shuffle.run_files import (
     CELL_BITS,
+    MAX_HASH,
     RunFile,
     RunFileReader,
     SortedRecords,
@@ -26,7 +27,10 @@ from recordmill.transforms.shuffle.run_files import (
 from recordmill.transforms.storage import files
 
 
-def _histogram(runs: list[RunFile], split: int, low: int, high: int) -> tuple[Int64s, Int64s]:
+def merged_histogram(
+    runs: Iterable[RunFile], split: int, low: int = 0, high: int = MAX_HASH
+) -> tuple[Int64s, Int64s]:
+    """Returns the sum of the histograms of run files in a range of hashes, as `histogram` does."""
     sums = np.zeros(1 << CELL_BITS, np.int64)
     for run in runs:
         sums[run.splits[split].cells] += run.splits[split].output_bytes
@@ -57,7 +61,7 @@ def regroup(job: ShuffleJob, tree: MergeTree, level: int, number: int) -> None:
         return merge(slices, low, high)
 
     all_runs = [*chain.from_iterable(runs.values())]
-    histograms = [_histogram(all_runs, split, low, high) for split in range(len(job.splits))]
+    histograms = [merged_histogram(all_runs, split, low, high) for split in range(len(job.splits))]
     run = write_run_file(
         job.run_path(level, number) + ".bin", map(merged, range(len(job.splits))), histograms,
         token=job.workspace.token,
