@@ -12,16 +12,13 @@ from typing import NamedTuple
 import numpy as np
 
 from recordmill.records.arrays import Bools, Bytes, Int64s
-from recordmill.records.codec.compat import put_word_at, word_at
 from recordmill.records.codec.jit import kernel
+from recordmill.transforms.sources.json_strings import WORD, read_string
 
 _QUOTE, _BACKSLASH, _COMMA, _COLON = 34, 92, 44, 58
 _OPEN_OBJECT, _CLOSE_OBJECT, _OPEN_ARRAY, _CLOSE_ARRAY = 123, 125, 91, 93
 _MOST_DEPTH = 60  # a level is a bit of 64
 _MOST_DIGITS = 15
-_ONES = np.uint64(0x0101010101010101)
-_HIGH_BITS = np.uint64(0x8080808080808080)
-_WORD = 8
 
 
 class JsonTexts(NamedTuple):
@@ -39,160 +36,6 @@ class JsonTexts(NamedTuple):
     ends: Int64s
     non_ascii: Bools
     taken: Bools
-
-
-@kernel
-def _plain_bytes(word: np.uint64) -> int:
-    """Returns how many of 8 bytes are ASCII that stands for itself in a string of JSON."""
-    quotes = word ^ (_ONES * np.uint64(_QUOTE))
-    escapes = word ^ (_ONES * np.uint64(_BACKSLASH))
-    found = (quotes - _ONES) & ~quotes
-    found |= (escapes - _ONES) & ~escapes
-    found |= (word - _ONES * np.uint64(32)) & ~word
-    found = (found | word) & _HIGH_BITS
-    if found == 0:
-        return _WORD
-    # The lowest bit is right: a borrow reaches only bytes behind one that was found.
-    below = ((found & (~found + np.uint64(1))) - np.uint64(1)) & _ONES
-    return np.int64((below * _ONES) >> np.uint64(56)) - 1
-
-
-@kernel
-def _utf8_bytes(data: Bytes, at: int, end: int) -> int:
-    """Returns the bytes of the character at a byte of 0x80 or more, 0 where it is not valid."""
-    first = data[at]
-    if first < 0xC2 or first > 0xF4:
-        return 0
-    size = 2 if first < 0xE0 else 3 if first < 0xF0 else 4
-    if at + size > end:
-        return 0
-    for i in range(at + 1, at + size):
-        if data[i] & 0xC0 != 0x80:
-            return 0
-    second = data[at + 1]
-    if (first == 0xE0 and second < 0xA0) or (first == 0xED and second > 0x9F):
-        return 0
-    if (first == 0xF0 and second < 0x90) or (first == 0xF4 and second > 0x8F):
-        return 0
-    return size
-
-
-@kernel
-def _hex(data: Bytes, at: int, end: int) -> int:
-    """Returns the value of four hexadecimal digits, -1 where there are none."""
-    if at + 4 > end:
-        return -1
-    value = 0
-    for i in range(at, at + 4):
-        byte = int(data[i])
-        if 48 <= byte <= 57:
-            digit = byte - 48
-        elif 97 <= byte | 32 <= 102:
-            digit = (byte | 32) - 87
-        else:
-            return -1
-        value = value << 4 | digit
-    return value
-
-
-@kernel
-def _put_char(out: Bytes, to: int, code: int) -> int:
-    if code < 0x80:
-        out[to] = code
-        return to + 1
-    if code < 0x800:
-        out[to] = 0xC0 | code >> 6
-        out[to + 1] = 0x80 | code & 63
-        return to + 2
-    if code < 0x10000:
-        out[to] = 0xE0 | code >> 12
-        out[to + 1] = 0x80 | code >> 6 & 63
-        out[to + 2] = 0x80 | code & 63
-        return to + 3
-    out[to] = 0xF0 | code >> 18
-    out[to + 1] = 0x80 | code >> 12 & 63
-    out[to + 2] = 0x80 | code >> 6 & 63
-    out[to + 3] = 0x80 | code & 63
-    return to + 4
-
-
-@kernel
-def _unescape(data: Bytes, at: int, end: int, out: Bytes, to: int) -> tuple[int, int]:
-    """Writes the character of an escape, from the byte behind its backslash on.
-
-    Returns:
-      The position behind it, -1 where it is not valid or a lone surrogate, and that in `out`.
-    """
-    if at >= end:
-        return -1, to
-    byte = data[at]
-    if byte == 110:  # n
-        out[to] = 10
-    elif byte == _QUOTE or byte == _BACKSLASH or byte == 47:
-        out[to] = byte
-    elif byte == 116:  # t
-        out[to] = 9
-    elif byte == 114:  # r
-        out[to] = 13
-    elif byte == 98:  # b
-        out[to] = 8
-    elif byte == 102:  # f
-        out[to] = 12
-    elif byte == 117:  # u
-        code = _hex(data, at + 1, end)
-        at += 5
-        if 0xD800 <= code < 0xDC00 and at + 2 <= end and data[at] == _BACKSLASH:
-            low = _hex(data, at + 2, end) if data[at + 1] == 117 else -1
-            if not 0xDC00 <= low < 0xE000:
-                return -1, to
-            code = 0x10000 + ((code - 0xD800) << 10) + low - 0xDC00
-            at += 6
-        if code < 0 or 0xD800 <= code < 0xE000:
-            return -1, to
-        return at, _put_char(out, to, code)
-    else:
-        return -1, to
-    return at + 1, to + 1
-
-
-@kernel
-def _read_string(data: Bytes, at: int, end: int, out: Bytes, to: int) -> tuple[int, int]:
-    """Unescapes a string from the byte behind its opening quote on.
-
-    Returns:
-      The position behind the closing quote, -1 where the string is not valid, and that in `out`.
-    """
-    size = data.shape[0]
-    while at < end:
-        if at + _WORD <= size:
-            # All 8 are written; those too many are written over, or lie behind the last text.
-            word = word_at(data, at)
-            put_word_at(out, to, word)
-            plain = _plain_bytes(word)
-            at += plain
-            to += plain
-            if plain == _WORD:
-                continue
-            if at >= end:
-                return -1, to
-        byte = data[at]
-        if byte == _QUOTE:
-            return at + 1, to
-        if byte == _BACKSLASH:
-            at, to = _unescape(data, at + 1, end, out, to)
-            if at < 0:
-                return -1, to
-        elif byte < 32:
-            return -1, to
-        else:
-            count = _utf8_bytes(data, at, end) if byte >= 0x80 else 1
-            if count == 0:
-                return -1, to
-            for i in range(count):
-                out[to + i] = data[at + i]
-            at += count
-            to += count
-    return -1, to
 
 
 @kernel
@@ -244,7 +87,7 @@ def _behind_key(data: Bytes, at: int, end: int, out: Bytes, to: int) -> int:
     """Returns where the value of a member begins whose key begins at `at`, -1 where none does."""
     if at >= end or data[at] != _QUOTE:
         return -1
-    at, _ = _read_string(data, at + 1, end, out, to)
+    at, _ = read_string(data, at + 1, end, out, to)
     if at < 0:
         return -1
     at = _behind_space(data, at, end)
@@ -260,7 +103,7 @@ def _behind_value(data: Bytes, at: int, end: int, out: Bytes, to: int) -> int:
     while at < end:
         byte = data[at]
         if byte == _QUOTE:
-            at, _ = _read_string(data, at + 1, end, out, to)
+            at, _ = read_string(data, at + 1, end, out, to)
         elif byte == _OPEN_OBJECT or byte == _OPEN_ARRAY:
             is_object = byte == _OPEN_OBJECT
             at = _behind_space(data, at + 1, end)
@@ -346,7 +189,7 @@ def _read_object(data: Bytes, at: int, end: int, name: Bytes, out: Bytes, to: in
         if named < 0 or (named == 1 and (text_end >= 0 or data[at] != _QUOTE)):
             return -1
         if named == 1:
-            at, text_end = _read_string(data, at + 1, end, out, to)
+            at, text_end = read_string(data, at + 1, end, out, to)
         else:
             at = _behind_value(data, at, end, out, to if text_end < 0 else text_end)
         if at < 0:
@@ -398,7 +241,7 @@ def read_texts(
     """
     count = len(starts)
     texts = JsonTexts(
-        np.empty(len(data) + _WORD, np.uint8), np.empty(count, np.int64), np.empty(count, np.int64),
+        np.empty(len(data) + WORD, np.uint8), np.empty(count, np.int64), np.empty(count, np.int64),
         np.empty(count, np.bool_), np.empty(count, np.bool_),
     )  # fmt: skip
     key = np.frombuffer(name.encode(), np.uint8)
