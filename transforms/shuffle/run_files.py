@@ -132,7 +132,8 @@ class RunFileSplit:
         first = int(np.searchsorted(self.entry_offsets, begin))
         last = int(np.searchsorted(self.entry_offsets, begin + len(data)))
         bounds = [*(self.entry_offsets[first:last] - begin).tolist(), len(data)]
-        found = [google_crc32c.value(data[a:b]) for a, b in itertools.pairwise(bounds)]
+        content = np.frombuffer(data, np.uint8)  # whose parts are no copies
+        found = [google_crc32c.value(content[a:b]) for a, b in itertools.pairwise(bounds)]
         return found == self.entry_checksums[first:last].tolist()
 
 
@@ -213,7 +214,7 @@ def _entries(offsets: Int64s, every_bytes: int) -> Int64s:
 def _checksums(data: Bytes, offsets: Int64s, entries: Int64s) -> npt.NDArray[np.uint32]:
     """Returns the crc32c of the bytes from each entry to the next one, of the last to the end."""
     bounds = [*offsets[entries].tolist(), len(data)]
-    found = [google_crc32c.value(data[a:b].tobytes()) for a, b in itertools.pairwise(bounds)]
+    found = [google_crc32c.value(data[a:b]) for a, b in itertools.pairwise(bounds)]
     return np.array(found, np.uint32)
 
 

@@ -11,6 +11,7 @@ of a service is a `RunError` of one line.
 from __future__ import annotations
 
 import errno
+import io
 import os
 import shutil
 import uuid
@@ -266,6 +267,9 @@ def checksum(path: str) -> int:
 def write_array(handle: IO[bytes], array: npt.NDArray[Any]) -> None:
     """Writes the bytes of a contiguous array, `[…]` of any dtype, without a copy of all of them."""
     data = memoryview(array.data).cast("B") if array.size else b""
+    if isinstance(handle, io.BufferedIOBase):  # a file of this machine
+        handle.write(data)
+        return
     for at in range(0, len(data), _WRITE_BYTES):
         handle.write(bytes(data[at : at + _WRITE_BYTES]))
 

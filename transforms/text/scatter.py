@@ -111,6 +111,7 @@ class Scatterer:
             lower_case=job.lower_case, allow_special_tokens=job.allow_special_tokens
         )
         self._words_per_id = id_words(len(vocabulary))
+        self._id_type = np.uint16 if self._words_per_id == 1 else np.int32
         self._shares = [split.share for split in job.splits]
         self._split_names = [split.name for split in job.splits]
         self._key_seed = seed_for(job.seed, CHUNK_PURPOSE)
@@ -130,7 +131,7 @@ class Scatterer:
         text_bytes = sum(source.text_bytes for source in sources)
         limits = self._limits
         most_tokens = max(limits.min_run_tokens, min(text_bytes // 2, limits.max_run_tokens))
-        cutter = ChunkCutter(self._objective.cut, self._key_seed)
+        cutter = ChunkCutter(self._objective.cut, self._key_seed, self._id_type)
         with (
             SpooledTemporaryFile(max_size=_SPOOL_BYTES) as rejects,
             DropList(listed=self._job.clean.list_dropped) as drops,
@@ -180,10 +181,9 @@ class Scatterer:
     def _write_run(self, progress: _Progress) -> None:
         """Writes what is held as one run file, and clears it."""
         self._job.workspace.check_own()
-        id_type = np.uint16 if self._words_per_id == 1 else np.int32
         splits = []
         for split, parts in enumerate(progress.parts):
-            splits.append(concatenate(parts, id_type))
+            splits.append(concatenate(parts, self._id_type))
             parts.clear()
             progress.chunks[split] += len(splits[-1])
             progress.tokens[split] += splits[-1].size
@@ -309,7 +309,7 @@ class Scatterer:
                 progress.parts[number].append(part)
             if verdicts.waits:
                 mine = of_document == len(batch.keys) - 1
-                part = _compact(_own_tokens(select(chunks, mine)), self._words_per_id)
+                part = self._compact(_own_tokens(select(chunks, mine)))
                 progress.cleaner.hold((int(splits[-1]), part))
             chosen = np.where(verdicts.keep[of_document], chosen, -1)
         if batch.carried is not None:
@@ -318,15 +318,14 @@ class Scatterer:
         for number, parts in enumerate(progress.parts):
             mine = chosen == number
             if mine.all():
-                parts.append(_compact(chunks, self._words_per_id))
+                parts.append(self._compact(chunks))
             elif mine.any():
-                parts.append(_compact(_own_tokens(select(chunks, mine)), self._words_per_id))
+                parts.append(self._compact(_own_tokens(select(chunks, mine))))
         if progress.held_tokens >= progress.most_tokens:
             self._write_run(progress)
 
-
-def _compact(chunks: Chunks, words_per_id: int) -> Chunks:
-    return replace(chunks, ids=chunks.ids.astype(np.uint16 if words_per_id == 1 else np.int32))
+    def _compact(self, chunks: Chunks) -> Chunks:
+        return replace(chunks, ids=chunks.ids.astype(self._id_type, copy=False))
 
 
 def _own_tokens(chunks: Chunks) -> Chunks:
