@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import Field, dataclass
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
@@ -129,6 +129,13 @@ class Planner(ABC, Generic[JobT, StagesT, InventoryT]):
     @abstractmethod
     def write(self, inventory: InventoryT, *, workers: int) -> StagesT:
         """Writes the work items, cut for so many workers; returns the stage plan."""
+
+    def warm_up(self) -> Callable[[], None] | None:
+        """Returns what loads in one process what the workers forked from it need; None: nothing."""
+        return None
+
+    def compile_kernels(self) -> None:
+        """Compiles what each worker would compile, where no process is warmed up for them."""
 
     @abstractmethod
     def config(self) -> dict[str, list[str]]:

@@ -33,6 +33,11 @@ def id_words(vocab_size: int) -> int:
     return 1 if vocab_size <= 1 << 16 else 2
 
 
+def id_type(words_per_id: int) -> npt.DTypeLike:
+    """Returns the type of ids of so many uint16."""
+    return np.uint16 if words_per_id == 1 else np.int32
+
+
 @kernel
 def _put(out: Words, at: int, value: np.uint64, words: int) -> int:
     for i in range(words):

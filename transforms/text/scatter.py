@@ -38,7 +38,7 @@ from recordmill.transforms.sources.mapped_documents import (
 from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.sources.work_plan import read_work_item
 from recordmill.transforms.text.chunk_fields import ChunkFields
-from recordmill.transforms.text.chunk_records import id_words, sorted_records
+from recordmill.transforms.text.chunk_records import id_type, id_words, sorted_records
 from recordmill.transforms.text.chunks import (
     CHUNK_PURPOSE,
     ChunkCutter,
@@ -111,7 +111,7 @@ class Scatterer:
             lower_case=job.lower_case, allow_special_tokens=job.allow_special_tokens
         )
         self._words_per_id = id_words(len(vocabulary))
-        self._id_type = np.uint16 if self._words_per_id == 1 else np.int32
+        self._id_type = id_type(self._words_per_id)
         self._shares = [split.share for split in job.splits]
         self._split_names = [split.name for split in job.splits]
         self._key_seed = seed_for(job.seed, CHUNK_PURPOSE)
