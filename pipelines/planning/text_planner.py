@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import apache_beam as beam
-from apache_beam.io.filesystem import BeamIOError
 
 from recordmill.pipelines.planning.column_checks import check_column_types
 from recordmill.pipelines.planning.tokenizer_kernels import compile_kernels
@@ -24,16 +23,13 @@ from recordmill.pipelines.planning.work_plan import (
     shuffle_phases,
 )
 from recordmill.pipelines.text_checks import (
-    check_case,
     check_formats,
-    check_own_normalization,
     check_ratio,
 )
 from recordmill.pipelines.text_options import TextRequest
 from recordmill.records.errors import UsageError
 from recordmill.transforms.dataset.labels import LABELS_PATH
 from recordmill.transforms.dataset.shard_counts import count_shards
-from recordmill.transforms.dataset.writable import reason
 from recordmill.transforms.shuffle.merge_tree import MAX_FAN_IN, MergeTree, choose_merge_tree
 from recordmill.transforms.sources.databases import is_database
 from recordmill.transforms.sources.delimited_records import read_first_row
@@ -47,20 +43,22 @@ from recordmill.transforms.sources.work_plan import write_work_items
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.globs import matches_output
 from recordmill.transforms.subwords.sentence_pieces import PieceTokenizer
-from recordmill.transforms.subwords.tokenizer import Tokenizer
 from recordmill.transforms.text.cleaning.duplicates import DuplicateFiles
 from recordmill.transforms.text.cleaning.unicode_forms import ftfy_version
 from recordmill.transforms.text.descriptions import ShardPlan
 from recordmill.transforms.text.job import TextJob
 from recordmill.transforms.text.stages import build_text
-from recordmill.transforms.text.tokenizer_files import read_tokenizer
+from recordmill.transforms.text.tokenizer_checks import (
+    check_case,
+    check_own_normalization,
+    read_vocabulary,
+)
 
 _MIN_WORK_ITEM_BYTES = 1 << 20
 _MIN_MAPPED_BYTES = 1 << 16  # of a work item whose documents users' functions may take long for
 _USUAL_WORK_ITEM_BYTES = 1 << 25
 _MAX_WORK_ITEM_BYTES = 1 << 28
 _WORK_ITEMS_PER_WORKER = 8
-_MOST_VOCABULARY_BYTES = 1 << 28
 _SHOWN_COLUMNS, _SHOWN_CHARACTERS = 20, 30
 
 
@@ -70,27 +68,6 @@ class TextInventory(Inventory):
 
     files: SourceList
     vocabulary: bytes
-
-
-def read_vocabulary(path: str) -> tuple[bytes, Tokenizer]:
-    """Reads --tokenizer, which is also --vocab_file.
-
-    Returns:
-      The content to store, and the tokenizer.
-
-    Raises:
-      UsageError: it is missing, empty or no tokenizer.
-    """
-    return read_tokenizer(path, _read_file)
-
-
-def _read_file(path: str) -> bytes:
-    try:
-        return files.read_limited(path, _MOST_VOCABULARY_BYTES)
-    except (OSError, BeamIOError) as error:
-        raise UsageError(
-            f"--vocab_file {path} cannot be read: {reason(error)}; `recordmill vocab` makes one"
-        ) from error
 
 
 def work_item_bytes(total: int, workers: int) -> int:
