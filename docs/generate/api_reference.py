@@ -64,6 +64,8 @@ NAMES: dict[str, dict[str, list[str]]] = {
             "MergeTree",
         ],
         "Existing records": ["ReadExamples", "WriteExamples"],
+        "Documents": ["WriteText"],
+        "Objectives": ["Bert", "Mlm", "MlmTokens", "Classify", "Gpt", "T5", "T5Tokens", "Ul2"],
         "Images": ["BuildImageShards", "AnalyzeImages", "build_images", "ImageJob"],
         "Datasets": ["CommitDataset", "CommitSpec", "SplitSpec", "ShardSpec", "Workspace"],
         "Vocabulary": ["SketchWords", "CountWords"],

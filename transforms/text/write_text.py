@@ -181,6 +181,25 @@ class WriteText(WriteElements):
     text does. So equal documents give equal shards for any engine, any number of workers and any
     bundles. Memory: 16 million tokens twice for each bundle, and the largest element, however large
     the bundle. Repeated bundles change nothing. A document without tokens is counted as such.
+
+    Args:
+      output: the folder of the dataset, on storage that all workers see.
+      objective: what examples are made of: `Bert`, `Mlm`, `MlmTokens`, `Classify`, `Gpt`, `T5`,
+        `T5Tokens` or `Ul2`, with its options.
+      tokenizer: BERT's vocab.txt, a Hugging Face tokenizer.json, GPT-2's encoder.json beside
+        its vocab.bpe, or a SentencePiece .model.
+      splits: name -> share, such as `{"train": 0.9, "validation": 0.1}`; one split by default.
+      num_shards: of the first split, or of each by name; without it `shard_bytes` decides.
+      shard_bytes: the size of a shard, before compression.
+      do_lower_case: lower-case and strip accents, with a vocab.txt.
+      check_case: refuse a vocabulary whose capital letters do not fit `do_lower_case`.
+      allow_special_tokens: the spelling of a special token in text becomes its id.
+      dupe_splits: the splits that get all copies of the text; by default train, or the first.
+      keep_fields: `NAME[:int|:float],…` of `Document.fields` that are carried into the records.
+      compression: of shards: "", "GZIP" or "ZLIB".
+      seed: of the order and of all draws.
+      overwrite: replace the dataset that is there.
+      run_tokens: a worker holds so many tokens, twice.
     """
 
     def __init__(
@@ -203,25 +222,6 @@ class WriteText(WriteElements):
         run_tokens: int = _RUN_TOKENS,
     ) -> None:
         """Checks what can be checked before the pipeline runs, and reads the tokenizer.
-
-        Args:
-          output: the folder of the dataset, on storage that all workers see.
-          objective: what examples are made of: `Bert`, `Mlm`, `MlmTokens`, `Classify`, `Gpt`, `T5`,
-            `T5Tokens` or `Ul2`, with its options.
-          tokenizer: BERT's vocab.txt, a Hugging Face tokenizer.json, GPT-2's encoder.json beside
-            its vocab.bpe, or a SentencePiece .model.
-          splits: name -> share, such as `{"train": 0.9, "validation": 0.1}`; one split by default.
-          num_shards: of the first split, or of each by name; without it `shard_bytes` decides.
-          shard_bytes: the size of a shard, before compression.
-          do_lower_case: lower-case and strip accents, with a vocab.txt.
-          check_case: refuse a vocabulary whose capital letters do not fit `do_lower_case`.
-          allow_special_tokens: the spelling of a special token in text becomes its id.
-          dupe_splits: the splits that get all copies of the text; by default train, or the first.
-          keep_fields: `NAME[:int|:float],…` of `Document.fields` that are carried into the records.
-          compression: of shards: "", "GZIP" or "ZLIB".
-          seed: of the order and of all draws.
-          overwrite: replace the dataset that is there.
-          run_tokens: a worker holds so many tokens, twice.
 
         Raises:
           UsageError: a value is not valid, the tokenizer cannot be used, or a dataset is there.
