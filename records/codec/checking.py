@@ -38,7 +38,7 @@ def _varint(data: Bytes, at: int, end: int) -> tuple[Any, int]:
 
 
 @kernel
-def _field(data: Bytes, at: int, end: int, tag: int) -> tuple[int, int]:
+def read_field(data: Bytes, at: int, end: int, tag: int) -> tuple[int, int]:
     """Returns where the content of a length-delimited field begins and ends; -1 if it is broken."""
     if at >= end or data[at] != tag:
         return -1, -1
@@ -63,19 +63,19 @@ def _count_varints(data: Bytes, begin: int, end: int) -> int:
 
 
 @kernel
-def _count_values(data: Bytes, begin: int, end: int, kind: int) -> int:
+def count_values(data: Bytes, begin: int, end: int, kind: int) -> int:
     """Returns the number of values in a list message, -1 if it is broken."""
     if kind == 0:
         count = 0
         while begin < end:
-            _, begin = _field(data, begin, end, 0x0A)
+            _, begin = read_field(data, begin, end, 0x0A)
             if begin < 0:
                 return -1
             count += 1
         return count
     if begin == end:
         return 0
-    first, last = _field(data, begin, end, 0x0A)
+    first, last = read_field(data, begin, end, 0x0A)
     if first < 0 or last != end:
         return -1
     if kind == 1:
@@ -98,10 +98,10 @@ def _feature(data: Bytes, begin: int, end: int) -> tuple[int, int]:
         kind = 2
     else:
         return -1, 0
-    first, last = _field(data, begin, end, tag)
+    first, last = read_field(data, begin, end, tag)
     if first < 0 or last != end:
         return -1, 0
-    count = _count_values(data, first, last, kind)
+    count = count_values(data, first, last, kind)
     return (kind, count) if count >= 0 else (-1, 0)
 
 
@@ -110,7 +110,7 @@ def _steps(data: Bytes, begin: int, end: int, kind: int) -> tuple[int, int, int]
     """Returns the code, the kind and the number of steps of a FeatureList of single values."""
     count = 0
     while begin < end:
-        first, begin = _field(data, begin, end, 0x0A)
+        first, begin = read_field(data, begin, end, 0x0A)
         if first < 0:
             return _MALFORMED, 0, 0
         actual, values = _feature(data, first, begin)
@@ -152,20 +152,20 @@ def _check_record(
 ) -> tuple[int, int, int]:
     """Returns the code, the feature, and its actual kind or number of values."""
     present[:] = 0
-    at, stop = _field(data, begin, end, 0x12 if sequence else 0x0A)
+    at, stop = read_field(data, begin, end, 0x12 if sequence else 0x0A)
     if begin == end and optional.all():
         return _OK, -1, 0  # an Example without features may have no bytes
     if at < 0 or stop != end:
         return _MALFORMED, -1, 0
     guess = 0
     while at < stop:
-        entry, at = _field(data, at, stop, 0x0A)
+        entry, at = read_field(data, at, stop, 0x0A)
         if entry < 0:
             return _MALFORMED, -1, 0
-        name, name_end = _field(data, entry, at, 0x0A)
+        name, name_end = read_field(data, entry, at, 0x0A)
         if name < 0:
             return _MALFORMED, -1, 0
-        value, value_end = _field(data, name_end, at, 0x12)
+        value, value_end = read_field(data, name_end, at, 0x12)
         if value < 0 or value_end != at:
             return _MALFORMED, -1, 0
         feature = _find_key(data, name, name_end, keys, splits, guess)

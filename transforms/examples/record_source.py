@@ -59,6 +59,10 @@ class RecordBatch:
       position: of `data` in the decompressed file.
       used_bytes: of `data`, those of the records and of a damaged one behind them.
       rejects: what could not be read behind them.
+      origins: `[num_records] int64`: the position of what each was made of; None where records lie
+        in the file as they are.
+      numbers: `[num_records] int64`: which of several that were made of one each is; None where
+        each is the only one.
     """
 
     data: Bytes
@@ -67,6 +71,13 @@ class RecordBatch:
     position: int
     used_bytes: int
     rejects: tuple[Reject, ...] = ()
+    origins: Int64s | None = None
+    numbers: Int64s | None = None
+
+    @property
+    def positions(self) -> Int64s:
+        """`[num_records] int64`: where each record, or what it was made of, is in the input."""
+        return self.position + self.begins if self.origins is None else self.origins
 
 
 def is_record_length(header: bytes) -> bool:

@@ -20,6 +20,8 @@ from recordmill.transforms.shuffle.shard_stages import (
     finished_results,
 )
 
+_LEFT_OUT = {"dropped_where": "--where", "dropped_map": "--map", "sampled_out": "--weights"}
+
 
 @dataclass(slots=True)
 class RecordTotals:
@@ -98,9 +100,14 @@ def decide_shards(job: ExamplesJob, totals: RecordTotals) -> RecordPlan:
     """
     empty = [split.name for split, n in zip(job.splits, totals.records, strict=True) if not n]
     if empty:
+        left_out = "".join(
+            f", {totals.counts[name]} left out by {flag}"
+            for name, flag in _LEFT_OUT.items()
+            if totals.counts[name]
+        )
         raise RunError(
-            f"no records for split {', '.join(empty)}: {totals.counts['records_read']} read, "
-            f"{totals.counts['sampled_out']} left out by --weights; check --input and --splits"
+            f"no records for split {', '.join(empty)}: {totals.counts['records_read']} read"
+            f"{left_out}; check --input and --splits"
         )
     shards = count_shards(totals.sizes, job.splits, job.shards)
     for i, spec in enumerate(job.splits):
