@@ -9,6 +9,7 @@ from .planning.work_plan import Planner as Planner
 from .programs import JobError as JobError
 from .programs import WrittenDataset as WrittenDataset
 from .programs import learn_vocabulary as learn_vocabulary
+from .programs import write_examples_dataset as write_examples_dataset
 from .programs import write_image_dataset as write_image_dataset
 from .programs import write_text_dataset as write_text_dataset
 from .text_options import add_text_arguments as add_text_arguments

@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 
+from apache_beam.io.filesystem import BeamIOError
+
 from recordmill.pipelines.arguments import BooleanFlag
 from recordmill.pipelines.flags import ExamplesFlags
+from recordmill.pipelines.map_options import add_map_arguments, map_spec
 from recordmill.pipelines.options import (
     add_boundary_argument,
     add_budget_argument,
@@ -15,10 +18,17 @@ from recordmill.pipelines.options import (
     required,
 )
 from recordmill.pipelines.text_inputs import split_patterns
+from recordmill.records.conditions import parse_comparisons
 from recordmill.records.errors import UsageError
+from recordmill.records.schema import Feature
+from recordmill.records.schema_files import read_schema
+from recordmill.records.tfds_metadata import labels_file
+from recordmill.transforms.dataset.writable import reason
 from recordmill.transforms.examples.job import ORDERS, ExamplesJob
+from recordmill.transforms.storage import files
 
 _DEFAULT_SPLITS = "train:1"
+_MOST_SCHEMA_BYTES = 1 << 26
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +66,17 @@ def add_examples_arguments(parser: argparse.ArgumentParser) -> None:
     add_budget_argument(group)
     records = parser.add_argument_group("records")
     records.add_argument(
+        "--where", default="", metavar="CONDITION",
+        help="The records that are written, by a condition on those that are read, such as "
+        "'label==3', 'len(ids)>5 and lang==de'; ~ is a regular expression. Unset: all.",
+    )  # fmt: skip
+    add_map_arguments(records, "record", kind="dict of its features, or bytes")
+    records.add_argument(
+        "--schema", default="", metavar="FILE",
+        help="The features that each record must have, instead of inferring them: a features.json, "
+        "of TFDS too, or the manifest of a dataset. A record that does not fit is a reject.",
+    )  # fmt: skip
+    records.add_argument(
         "--order", default="shuffle", choices=ORDERS,
         help="shuffle: all records in random order, whatever file they are from. input: as they "
         "are read, in order of the files' names.",
@@ -85,8 +106,47 @@ def examples_request(namespace: argparse.Namespace) -> ExamplesRequest:
         order=options.order,
         deduplicate=options.deduplicate,
         weights=weights,
+        where=_condition(options.where),
+        given_schema=_given_schema(options.schema),
+        map=map_spec(options, getattr(namespace, "map_functions", ())),
     )
     return ExamplesRequest(job, patterns, splits, tuple(options.allow_outside or ()))
+
+
+def _condition(text: str) -> str:
+    """Returns --where.
+
+    Raises:
+      UsageError: it is no condition.
+    """
+    if text:
+        parse_comparisons(text, None)
+    return text
+
+
+def _given_schema(path: str) -> tuple[Feature, ...]:
+    """Reads --schema.
+
+    Raises:
+      UsageError: one line: the file cannot be read, or is no schema.
+    """
+    if not path:
+        return ()
+    folder = path.rpartition("/")[0]
+
+    def class_names(feature: str) -> tuple[str, ...]:
+        names = files.join(folder, labels_file(feature)) if folder else labels_file(feature)
+        if not files.exists(names):
+            return ()
+        return tuple(files.read_limited(names, _MOST_SCHEMA_BYTES).decode().splitlines())
+
+    try:
+        content = files.read_limited(path, _MOST_SCHEMA_BYTES)
+        return read_schema(content, class_names).features
+    except (OSError, BeamIOError) as error:
+        raise UsageError(f"--schema={path} cannot be read: {reason(error)}") from error
+    except ValueError as error:
+        raise UsageError(f"--schema={path}: {' '.join(str(error).split())}") from error
 
 
 def _weights(text: str, patterns: list[str]) -> tuple[float, ...]:

@@ -19,7 +19,7 @@ _PARSERS = {
     "bench": (), "inspect": (), "report": (), "diff": (), "verify": (), "doctor": (),
 }  # fmt: skip
 # What a value names, for completion; of all other flags without choices it is text.
-_FILES = ("annotations", "html", "images", "input", "input_file", "vocab_file", "labels")
+_FILES = ("annotations", "html", "images", "input", "input_file", "vocab_file", "labels", "schema")
 _FOLDERS = ("allow_outside", "masks", "output", "output_file", "temp_dir")
 
 _SUGGESTED = {"runner": ["direct", "flink", "dataflow", "prism"]}

@@ -158,12 +158,14 @@ class TextFlags(TextInputFlags, JobFlags, MapFlags):
 
 
 @dataclass(frozen=True)
-class ExamplesFlags(JobFlags):
+class ExamplesFlags(JobFlags, MapFlags):
     """Of `recordmill examples`."""
 
     splits: str
     allow_outside: list[str] | None
     weights: str
+    where: str
+    schema: str
     order: str
     deduplicate: bool
 
@@ -220,6 +222,8 @@ class ImageFlags(JobFlags, MapFlags):
     no_check: bool
     max_pixels: int | None
     max_scans: int
+    max_metadata_bytes: int
+    max_drawn_pixels: int
     # Statistics and augmentation.
     statistics: Literal["none", "sample", "full"]
     statistics_sample: int | None

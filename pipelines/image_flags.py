@@ -79,6 +79,10 @@ _RULES = {
         ),
         "--task=detection, and --augmentations or --resize=crop that cut objects",
     ),
+    "max_drawn_pixels": _Rule(
+        lambda images, _: images.task != "classification",
+        "--task=detection or --task=segmentation, whose annotations have regions",
+    ),
     "label_field": _Rule(_takes_table_labels, "a job whose labels are the table's"),
     "label_delimiter": _Rule(_takes_table_labels, "a job whose labels are the table's"),
     "label_folder": _Rule(
@@ -88,12 +92,15 @@ _RULES = {
     ),
 }  # fmt: skip
 
+# Those of encoded images in files or archives.
+_ENCODED = ("coco", "dagm", "flat", "folders", "pairs", "severstal", "table", "voc", "yolo")
 # Flag -> the layouts that it says something of.
 _LAYOUTS = {
-    "gif": ("coco", "dagm", "flat", "folders", "pairs", "severstal", "table", "voc", "yolo"),
-    "max_scans": ("coco", "dagm", "flat", "folders", "pairs", "severstal", "table", "voc", "yolo"),
-    "max_pixels": ("coco", "dagm", "flat", "folders", "pairs", "severstal", "table", "voc", "yolo"),
-    "no_check": ("coco", "dagm", "flat", "folders", "pairs", "severstal", "table", "voc", "yolo"),
+    "gif": _ENCODED,
+    "max_scans": _ENCODED,
+    "max_metadata_bytes": _ENCODED,
+    "max_pixels": _ENCODED,
+    "no_check": _ENCODED,
     "label_folder": ("folders", "table"),
 }
 _LAYOUTS_WITHOUT_SPLITS = ("flat", "pairs", "severstal", "table")

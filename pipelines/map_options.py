@@ -35,16 +35,18 @@ _MOST_BYTES = 1 << 20  # of source that travels with each stage of a job
 _FORMS = "FILE.py:FUNCTION or package.module:function"
 
 
-def add_map_arguments(group: FlagGroup, element: str) -> None:
+def add_map_arguments(group: FlagGroup, element: str, kind: str = "") -> None:
     """Adds the flags.
 
     Args:
       group: of the parser.
-      element: the type that functions take, such as "Document".
+      element: what functions take, such as "Document".
+      kind: how they get it, where that is no type of the same name.
     """
+    given = f"{element} ({kind})" if kind else element
     group.add_argument(
         "--map", action="append", metavar="FILE.py:FUNCTION",
-        help=f"A function of your own that takes a {element} and returns a {element}, None to drop "
+        help=f"A function of your own that takes a {given} and returns a {element}, None to drop "
         "it, or a list of several; or package.module:function; may be given several times. Its "
         "source travels to the workers.",
     )  # fmt: skip

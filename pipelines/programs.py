@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from recordmill.pipelines.arguments import Parser
-from recordmill.pipelines.commands import images, text, vocab
+from recordmill.pipelines.commands import examples, images, text, vocab
 from recordmill.pipelines.config_files import setting_arguments
 from recordmill.pipelines.engines.choice import add_engine_arguments
 from recordmill.pipelines.launch import JobCommand
 from recordmill.pipelines.map_options import function_from_object, user_function
 from recordmill.pipelines.settings import (
     EngineSettings,
+    ExamplesSettings,
     ImageSettings,
     TextSettings,
     VocabularySettings,
@@ -119,6 +120,15 @@ def write_image_dataset(**settings: Unpack[ImageSettings]) -> WrittenDataset:
     return _write(images.COMMAND, settings)
 
 
+def write_examples_dataset(**settings: Unpack[ExamplesSettings]) -> WrittenDataset:
+    """Writes a dataset of existing records, as `recordmill examples`; see `write_text_dataset`.
+
+    Raises:
+      JobError: one line: what is wrong, and what to do.
+    """
+    return _write(examples.COMMAND, settings)
+
+
 def learn_vocabulary(**settings: Unpack[VocabularySettings]) -> str:
     """Learns a vocabulary, as `recordmill vocab`; its flags are the arguments.
 
@@ -186,4 +196,5 @@ def _describe(function: Callable[..., Any], settings: type, parser: Parser) -> N
 
 _describe(write_text_dataset, TextSettings, text.make_parser())
 _describe(write_image_dataset, ImageSettings, images.make_parser())
+_describe(write_examples_dataset, ExamplesSettings, examples.make_parser())
 _describe(learn_vocabulary, VocabularySettings, vocab.make_parser())

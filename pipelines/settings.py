@@ -25,11 +25,9 @@ class EngineSettings(TypedDict, total=False):
     beam_flags: Sequence[str]
 
 
-class TextSettings(EngineSettings, total=False):
-    """Of `write_text_dataset`."""
+class JobSettings(EngineSettings, total=False):
+    """Of every job that writes a dataset."""
 
-    map: Function | Sequence[Function]
-    map_errors: str
     max_rejected: float
     overwrite: bool
     temp_dir: str
@@ -41,6 +39,12 @@ class TextSettings(EngineSettings, total=False):
     extension: str
     warnings: str
     random_seed: int
+    splits: str | Mapping[str, float]
+
+
+class SourceSettings(TypedDict, total=False):
+    """Of every job that reads text."""
+
     input_format: str
     query: str
     partition_column: str
@@ -54,8 +58,14 @@ class TextSettings(EngineSettings, total=False):
     allow_outside: str | Sequence[str]
     encoding: str
     encoding_errors: str
+
+
+class TextSettings(JobSettings, SourceSettings, total=False):
+    """Of `write_text_dataset`."""
+
+    map: Function | Sequence[Function]
+    map_errors: str
     do_lower_case: bool
-    splits: str | Mapping[str, float]
     split_by: str
     split_from: str
     documents: str
@@ -111,23 +121,11 @@ class TextSettings(EngineSettings, total=False):
     no_nsp: bool
 
 
-class ImageSettings(EngineSettings, total=False):
+class ImageSettings(JobSettings, total=False):
     """Of `write_image_dataset`."""
 
     map: Function | Sequence[Function]
     map_errors: str
-    max_rejected: float
-    overwrite: bool
-    temp_dir: str
-    num_shards: int | str | Mapping[str, int]
-    shard_size: int | str
-    num_readers: int
-    compression: str
-    naming: str
-    extension: str
-    warnings: str
-    random_seed: int
-    splits: str | Mapping[str, float]
     layout: str
     annotations: str | Sequence[str]
     allow_outside: str | Sequence[str]
@@ -169,6 +167,8 @@ class ImageSettings(EngineSettings, total=False):
     no_check: bool
     max_pixels: int
     max_scans: int
+    max_metadata_bytes: int
+    max_drawn_pixels: int
     statistics: Literal["none", "sample", "full"]
     statistics_sample: int
     augmentations: str
@@ -182,24 +182,20 @@ class ImageSettings(EngineSettings, total=False):
     record_shape: str
 
 
-class VocabularySettings(EngineSettings, total=False):
+class ExamplesSettings(JobSettings, total=False):
+    """Of `write_examples_dataset`."""
+
+    allow_outside: str | Sequence[str]
+    weights: str | Sequence[float]
+    order: str
+    deduplicate: bool
+
+
+class VocabularySettings(EngineSettings, SourceSettings, total=False):
     """Of `learn_vocabulary`."""
 
     max_rejected: float
     overwrite: bool
-    input_format: str
-    query: str
-    partition_column: str
-    text_field: str
-    header: str
-    columns: str | Sequence[str]
-    delimiter: str
-    quoting: str
-    max_compression_ratio: int
-    max_document_bytes: int
-    allow_outside: str | Sequence[str]
-    encoding: str
-    encoding_errors: str
     vocab_size: int
     do_lower_case: bool
     kind: Literal["wordpiece", "bpe", "unigram"]

@@ -11,13 +11,13 @@ from typing import Any, overload
 import numpy as np
 
 from recordmill.reader.dataset import open_dataset
-from recordmill.reader.examples import parse_record
 from recordmill.reader.framing import FOOTER_BYTES, HEADER_BYTES, masked_crc32c, record_length
 from recordmill.reader.record_ranges import RecordOffsets
 from recordmill.reader.selection import parse_selection
 from recordmill.reader.shard_files import OVERHEAD_BYTES, OpenShards
 from recordmill.reader.shard_guard import ShardGuard
 from recordmill.records.errors import RunError, UsageError
+from recordmill.records.example_values import parse_record
 from recordmill.records.manifest import ShardInfo
 
 

@@ -92,7 +92,7 @@ def tfds_files(manifest: Manifest, *, description: str) -> dict[str, bytes]:
     if pair:
         info["supervisedKeys"] = {"tuple": {"items": [_nest(keys) for keys in pair]}}
     labels = {
-        _labels_file(feature.name): "".join(f"{name}\n" for name in feature.classes).encode()
+        labels_file(feature.name): "".join(f"{name}\n" for name in feature.classes).encode()
         for feature in schema.features
         if feature.classes
     }
@@ -110,7 +110,7 @@ def _nest(keys: str | tuple[str, ...]) -> dict[str, Any]:
     return {"dict": {"dict": {key: _nest(key) for key in keys}}}
 
 
-def _labels_file(name: str) -> str:
+def labels_file(name: str) -> str:
     """Returns the file name that TFDS looks for: "-" below a nested feature, else "." for "/"."""
     prefix, _, part = name.partition("/")
     nested = prefix == OBJECTS and part

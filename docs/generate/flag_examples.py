@@ -108,6 +108,8 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "input": "--input='photos/*/*.jpg'",
         "layout": "--layout=coco",
         "max_scans": "--max_scans=20",
+        "max_metadata_bytes": "--max_metadata_bytes=10000000",
+        "max_drawn_pixels": "--max_drawn_pixels=500000000",
         "annotations": "--annotations=instances_train2017.json",
         "masks": "--masks='masks/*.png'",
         "mask_suffix": "--mask_suffix=_mask",
@@ -161,6 +163,8 @@ EXAMPLES: dict[str, dict[str, str]] = {
     "examples": {
         "input": "--input='old/*.tfrecord.gz'",
         "weights": "--weights=2,0.5",
+        "where": "--where='label==3 and len(ids)>5'",
+        "schema": "--schema=old/features.json",
         "order": "--order=input",
         "deduplicate": "--deduplicate",
     },

@@ -16,7 +16,6 @@ from typing import Any
 
 from recordmill.pipelines.arguments import Parser
 from recordmill.pipelines.flags import Flags
-from recordmill.pipelines.inspection.conditions import parse_condition
 from recordmill.pipelines.inspection.contents import LABELS
 from recordmill.pipelines.inspection.example_lines import (
     MASKS,
@@ -34,6 +33,7 @@ from recordmill.pipelines.inspection.styles import COLOR_CHOICES, style_for
 from recordmill.pipelines.inspection.token_form import form_of
 from recordmill.pipelines.inspection.token_lines import legend_lines
 from recordmill.pipelines.inspection.vocabularies import read_vocabulary
+from recordmill.records.conditions import parse_condition
 from recordmill.records.errors import UsageError
 from recordmill.records.schema import Schema
 

@@ -228,6 +228,10 @@ def _work(connection: socket.socket, folder: str) -> None:
     os._exit(0)
 
 
+def _nothing() -> None:
+    """Loads no kernels."""
+
+
 def main(
     listener: socket.socket,
     folder: str,
@@ -249,6 +253,8 @@ def main(
         importlib.import_module(module)
     if "recordmill.records.codec.jit" in sys.modules:
         sys.modules["recordmill.records.codec.jit"].load()
+    for module in modules:  # those that all workers call, once for all of them
+        getattr(sys.modules[module], "load_kernels", _nothing)()
     if warm_up:
         warm_up()
     while True:

@@ -14,8 +14,8 @@ from itertools import combinations
 from typing import Any
 
 from recordmill.pipelines.inspection.record_files import RecordFile, RecordFiles
-from recordmill.reader.examples import parse_any
 from recordmill.records.errors import RunError
+from recordmill.records.example_values import parse_any
 
 IMAGES = ("image", "image/encoded")
 LABELS = ("label", "labels", "image/class/label", "label_ids")

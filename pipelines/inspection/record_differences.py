@@ -22,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from recordmill.pipelines.inspection.record_files import RecordFile, RecordFiles
-from recordmill.reader.examples import parse_any
 from recordmill.records.errors import UsageError
+from recordmill.records.example_values import parse_any
 from recordmill.transforms.storage import files
 
 _PARTITIONS = 256

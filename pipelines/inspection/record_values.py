@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from recordmill.pipelines.inspection.record_files import Record
-from recordmill.reader.examples import feature_forms, parse_any
 from recordmill.records.errors import RunError
+from recordmill.records.example_values import feature_forms, parse_any
 
 RECORD = "record"  # the one feature of a record that is no tf.Example
 

@@ -21,6 +21,7 @@ from recordmill.pipelines.temporary_folders import prefix
 from recordmill.records.errors import UsageError
 from recordmill.transforms.dataset.job import ShardSpec, SplitSpec
 from recordmill.transforms.dataset.shard_counts import count_shards
+from recordmill.transforms.dataset.user_functions import MapSpec
 from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.examples.build import RecordShardBuilder
 from recordmill.transforms.examples.job import ExamplesJob
@@ -84,6 +85,7 @@ def _measure(job: ExamplesJob, part: RecordFileRange, folder: str, stored: float
     job = replace(
         job, workspace=Workspace(output=work, work=work, staging=work),
         splits=(SplitSpec("train", 1.0, 1),), shards=ShardSpec(), max_rejected=1.0,
+        map=MapSpec(),
     )  # fmt: skip
     tree = MergeTree(write_work_items(work, [[part]]))
     times = [time.process_time()]

@@ -10,15 +10,32 @@ from typing import Any
 import apache_beam as beam
 
 from recordmill.pipelines.examples_options import ExamplesRequest
-from recordmill.pipelines.planning.text_planner import report_passed_over, work_item_bytes
-from recordmill.pipelines.planning.work_plan import Inventory, Phase, Planner, WorkPlan
+from recordmill.pipelines.planning.item_sizes import (
+    mapped_item_bytes,
+    report_passed_over,
+    work_item_bytes,
+)
+from recordmill.pipelines.planning.work_plan import (
+    Inventory,
+    Phase,
+    Planner,
+    WorkPlan,
+    shuffle_phases,
+)
+from recordmill.records.codec.feature_values import ABSENT, find_feature
 from recordmill.records.codec.framing import HEADER_BYTES
+from recordmill.records.conditions import parse_comparisons
 from recordmill.records.errors import UsageError
 from recordmill.transforms.dataset.shard_counts import count_shards
 from recordmill.transforms.examples.descriptions import RecordPlan
 from recordmill.transforms.examples.job import ExamplesJob
+from recordmill.transforms.examples.record_filter import fulfilling
 from recordmill.transforms.examples.record_items import cut_record_items, record_files
-from recordmill.transforms.examples.record_source import RecordFileRange, compression_of
+from recordmill.transforms.examples.record_source import (
+    RecordFileRange,
+    compression_of,
+    read_records,
+)
 from recordmill.transforms.examples.stages import build_examples
 from recordmill.transforms.shuffle.merge_tree import MergeTree, choose_merge_tree
 from recordmill.transforms.sources.source_list import SourceList
@@ -28,6 +45,7 @@ from recordmill.transforms.storage import files
 from recordmill.transforms.storage.globs import matches_output
 
 _USUAL_ITEM_BYTES = 1 << 27
+_CHECKED_BYTES = 1 << 20  # of the first file, for --where
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +77,10 @@ class ExamplesPlanner(Planner[ExamplesJob, MergeTree, ExamplesInventory]):
 
     kind = "examples"
     stages_type = MergeTree
-    worker_modules = ("recordmill.transforms.examples.stages",)
+    worker_modules = (
+        "recordmill.transforms.examples.stages",
+        "recordmill.transforms.examples.kernels",
+    )
     packages: tuple[str, ...] = ()
     bytes_version = 1
 
@@ -97,9 +118,31 @@ class ExamplesPlanner(Planner[ExamplesJob, MergeTree, ExamplesInventory]):
         with closing(SourceList(listed)) as sources:
             report_passed_over(passed_over)
             _check_first(sources)
+            self._check_condition(sources)
             self._take_shares(sources)
             summary = sources.summary()
             yield ExamplesInventory(summary["bytes"], summary, {}, sources.modified, sources)
+
+    def _check_condition(self, sources: SourceList) -> None:
+        """Checks --where against the first records of the first file.
+
+        Raises:
+          UsageError: it compares numbers with text.
+        """
+        if not self.job.where:
+            return
+        parts = parse_comparisons(self.job.where, None)
+        (first,) = record_files([replace(sources.first["tfrecord"], split="")], 1)
+        batch = next(iter(read_records(first, _CHECKED_BYTES)), None)
+        if batch is None or not len(batch.begins):
+            return
+        fulfilling(parts, batch.data, batch.begins, batch.ends)
+        for name in dict.fromkeys(part.name for part in parts):
+            if (find_feature(batch.data, batch.begins, batch.ends, name).kinds == ABSENT).all():
+                self.note(
+                    f"--where: none of the first {len(batch.begins)} records of {first.name} has "
+                    f"the feature {name}"
+                )
 
     def _take_shares(self, sources: SourceList) -> None:
         """Makes the shares of splits those of their files, where --input names them."""
@@ -122,6 +165,8 @@ class ExamplesPlanner(Planner[ExamplesJob, MergeTree, ExamplesInventory]):
     def write(self, inventory: ExamplesInventory, *, workers: int) -> MergeTree:
         """Cuts the input into work items and chooses how run files are gathered."""
         target = record_item_bytes(inventory.input_bytes, workers)
+        if self.job.map:
+            target = min(target, mapped_item_bytes(inventory.input_bytes, workers))
         items = cut_record_items(self.ranges(inventory), target)
         count = write_work_items(self.job.workspace.inputs_folder, items)
         return tree_of_records(self.job, count, inventory.input_bytes)
@@ -140,18 +185,7 @@ class ExamplesPlanner(Planner[ExamplesJob, MergeTree, ExamplesInventory]):
 
     def phases(self, plan: WorkPlan[ExamplesJob, MergeTree]) -> Iterator[Phase]:
         """Yields read, regroup and write."""
-        job, tree = plan.job, plan.stages
-        for level in range(tree.levels + 1):
-            done = files.count(files.join(job.workspace.work, f"runs-{level}"), ".json")
-            name = "regroup" if level else "read"
-            yield Phase(name, done, tree.run_count(level), plan.input_bytes)
-        planned = job.workspace.read_state(job.shard_plan_path, RecordPlan.from_json)
-        if planned is None:
-            yield Phase("plan shards", 0, 1)
-            return
-        done = files.count(files.join(job.workspace.staging, "done"), ".json")
-        expected = sum(split.expected_bytes for split in planned.splits)
-        yield Phase("write", done, sum(split.shards for split in planned.splits), expected)
+        yield from shuffle_phases(plan, RecordPlan.from_json)
 
     def summary(self, counts: dict[str, Any]) -> str:
         """Returns one line of what became of the records."""
@@ -160,8 +194,11 @@ class ExamplesPlanner(Planner[ExamplesJob, MergeTree, ExamplesInventory]):
             for reason, number in counts.get("dropped", {}).items()
         )
         repeated = f", {counts['repeated']} repeated" if "repeated" in counts else ""
-        return f"records: {counts['records_read']} read, {counts['examples']} written" + (
-            dropped + repeated
+        added = counts.get("records_added", 0)
+        return (
+            f"records: {counts['records_read']} read, "
+            + (f"{added} added by --map, " if added else "")
+            + f"{counts['examples']} written{dropped}{repeated}"
         )
 
 

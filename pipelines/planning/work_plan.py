@@ -13,6 +13,10 @@ import apache_beam as beam
 
 from recordmill.transforms.dataset.commit import CommitSpec
 from recordmill.transforms.dataset.job import Job
+from recordmill.transforms.shuffle.job import ShuffleJob
+from recordmill.transforms.shuffle.merge_tree import MergeTree
+from recordmill.transforms.shuffle.shard_stages import ShardDecision
+from recordmill.transforms.storage import files
 
 
 class StagePlan(Protocol):
@@ -27,6 +31,7 @@ class StagePlan(Protocol):
 
 JobT = TypeVar("JobT", bound=Job)
 StagesT = TypeVar("StagesT", bound=StagePlan)
+ShuffleJobT = TypeVar("ShuffleJobT", bound=ShuffleJob)
 InventoryT = TypeVar("InventoryT", bound="Inventory")
 
 
@@ -164,3 +169,26 @@ class Planner(ABC, Generic[JobT, StagesT, InventoryT]):
     @abstractmethod
     def summary(self, counts: dict[str, Any]) -> str:
         """Returns one line of what became of the inputs."""
+
+
+def shuffle_phases(
+    plan: WorkPlan[ShuffleJobT, MergeTree], from_json: Callable[[Any], ShardDecision]
+) -> Iterator[Phase]:
+    """Yields read, regroup and write.
+
+    Args:
+      plan: of a job that shuffles through run files.
+      from_json: reads its shard plan.
+    """
+    job, tree = plan.job, plan.stages
+    for level in range(tree.levels + 1):
+        done = files.count(files.join(job.workspace.work, f"runs-{level}"), ".json")
+        name = "regroup" if level else "read"
+        yield Phase(name, done, tree.run_count(level), plan.input_bytes)
+    planned = job.workspace.read_state(job.shard_plan_path, from_json)
+    if planned is None:
+        yield Phase("plan shards", 0, 1)
+        return
+    done = files.count(files.join(job.workspace.staging, "done"), ".json")
+    expected = sum(split.expected_bytes for split in planned.splits)
+    yield Phase("write", done, sum(split.shards for split in planned.splits), expected)

@@ -14,12 +14,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from recordmill.records.codec.compat import word_at
 from recordmill.records.codec.framing import FOOTER_BYTES, HEADER_BYTES, Bytes, Offsets
 from recordmill.records.codec.jit import kernel
 from recordmill.records.schema import Schema
 
 _OK, _MALFORMED, _UNKNOWN, _TWICE, _MISSING, _TYPE, _COUNT = range(7)
 _NO_KIND = -3
+_HIGH_BITS = np.uint64(0x8080808080808080)
+_FIRST_FIVE, _LAST_FIVE = np.uint64(0x0000008080808080), np.uint64(0x8080808080000000)
+_ONES, _SEVEN, _FIFTY_SIX = np.uint64(0x0101010101010101), np.uint64(7), np.uint64(56)
 _KINDS = ("bytes", "float32", "int64")  # in the order of the Feature message's fields
 
 
@@ -38,7 +42,7 @@ def _varint(data: Bytes, at: int, end: int) -> tuple[Any, int]:
 
 
 @kernel
-def _field(data: Bytes, at: int, end: int, tag: int) -> tuple[int, int]:
+def read_field(data: Bytes, at: int, end: int, tag: int) -> tuple[int, int]:
     """Returns where the content of a length-delimited field begins and ends; -1 if it is broken."""
     if at >= end or data[at] != tag:
         return -1, -1
@@ -50,6 +54,33 @@ def _field(data: Bytes, at: int, end: int, tag: int) -> tuple[int, int]:
 
 @kernel
 def _count_varints(data: Bytes, begin: int, end: int) -> int:
+    """Returns how many numbers are packed in some bytes, -1 if they are broken.
+
+    All bytes but the last of a number have the high bit; there are 10 at most. Eight are looked at
+    together, as long as none of the numbers can be longer.
+    """
+    count = 0
+    at = begin
+    while at + 8 <= end:
+        more = word_at(data, at) & _HIGH_BITS
+        if more & _FIRST_FIVE == _FIRST_FIVE or more & _LAST_FIVE == _LAST_FIVE:
+            return _count_long_varints(data, begin, end)
+        count += np.int64((((more ^ _HIGH_BITS) >> _SEVEN) * _ONES) >> _FIFTY_SIX)
+        at += 8
+    run = 0
+    while at < end:
+        run += 1
+        if data[at] < 128:
+            count += 1
+            run = 0
+        elif run >= 5:
+            return _count_long_varints(data, begin, end)
+        at += 1
+    return count if begin == end or data[end - 1] < 128 else -1
+
+
+@kernel
+def _count_long_varints(data: Bytes, begin: int, end: int) -> int:
     count = 0
     run = 0
     for at in range(begin, end):
@@ -63,19 +94,19 @@ def _count_varints(data: Bytes, begin: int, end: int) -> int:
 
 
 @kernel
-def _count_values(data: Bytes, begin: int, end: int, kind: int) -> int:
+def count_values(data: Bytes, begin: int, end: int, kind: int) -> int:
     """Returns the number of values in a list message, -1 if it is broken."""
     if kind == 0:
         count = 0
         while begin < end:
-            _, begin = _field(data, begin, end, 0x0A)
+            _, begin = read_field(data, begin, end, 0x0A)
             if begin < 0:
                 return -1
             count += 1
         return count
     if begin == end:
         return 0
-    first, last = _field(data, begin, end, 0x0A)
+    first, last = read_field(data, begin, end, 0x0A)
     if first < 0 or last != end:
         return -1
     if kind == 1:
@@ -98,10 +129,10 @@ def _feature(data: Bytes, begin: int, end: int) -> tuple[int, int]:
         kind = 2
     else:
         return -1, 0
-    first, last = _field(data, begin, end, tag)
+    first, last = read_field(data, begin, end, tag)
     if first < 0 or last != end:
         return -1, 0
-    count = _count_values(data, first, last, kind)
+    count = count_values(data, first, last, kind)
     return (kind, count) if count >= 0 else (-1, 0)
 
 
@@ -110,7 +141,7 @@ def _steps(data: Bytes, begin: int, end: int, kind: int) -> tuple[int, int, int]
     """Returns the code, the kind and the number of steps of a FeatureList of single values."""
     count = 0
     while begin < end:
-        first, begin = _field(data, begin, end, 0x0A)
+        first, begin = read_field(data, begin, end, 0x0A)
         if first < 0:
             return _MALFORMED, 0, 0
         actual, values = _feature(data, first, begin)
@@ -152,20 +183,20 @@ def _check_record(
 ) -> tuple[int, int, int]:
     """Returns the code, the feature, and its actual kind or number of values."""
     present[:] = 0
-    at, stop = _field(data, begin, end, 0x12 if sequence else 0x0A)
+    at, stop = read_field(data, begin, end, 0x12 if sequence else 0x0A)
     if begin == end and optional.all():
         return _OK, -1, 0  # an Example without features may have no bytes
     if at < 0 or stop != end:
         return _MALFORMED, -1, 0
     guess = 0
     while at < stop:
-        entry, at = _field(data, at, stop, 0x0A)
+        entry, at = read_field(data, at, stop, 0x0A)
         if entry < 0:
             return _MALFORMED, -1, 0
-        name, name_end = _field(data, entry, at, 0x0A)
+        name, name_end = read_field(data, entry, at, 0x0A)
         if name < 0:
             return _MALFORMED, -1, 0
-        value, value_end = _field(data, name_end, at, 0x12)
+        value, value_end = read_field(data, name_end, at, 0x12)
         if value < 0 or value_end != at:
             return _MALFORMED, -1, 0
         feature = _find_key(data, name, name_end, keys, splits, guess)

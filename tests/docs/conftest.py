@@ -6,13 +6,17 @@ import json
 import re
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pyarrow as pa
 import pytest
+from adbc_driver_postgresql import dbapi
 from PIL import Image
 
-from ..databases import sqlite_database
+from ..bigquery import serve_bigquery
+from ..databases import postgresql_server, sqlite_database
 
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "docs" / "generate"), str(Path(__file__).parent)]
@@ -78,7 +82,8 @@ def make_inputs(folder: Path, corpus: Path, vocab_file: str) -> None:
         _picture(folder / "data/images" / f"{number}.jpg", number)
         _picture(folder / "data/masks" / f"{number}.png", number, form="L")
     for name, compression in (("old/a.tfrecord.gz", "GZIP"), ("more/b.tfrecord", "")):
-        write_records(folder / name, [example(id=number) for number in range(90)], compression)
+        records = [example(id=number, text=f"record {number}") for number in range(90)]
+        write_records(folder / name, records, compression)
     lists = folder / "VOC2012/ImageSets/Main"
     lists.mkdir(parents=True)
     (lists / "train.txt").write_text("".join(f"{number}\n" for number in range(6)))
@@ -118,6 +123,35 @@ def prepared(tmp_path_factory: pytest.TempPathFactory, corpus: Path, vocab_file:
             assert main([*command.split(), "--direct_num_workers=1"]) == 0
     shutil.copytree(folder / "ds", folder / "ds2")
     return folder
+
+
+_ROWS = [(number, f"they had {number} of it. so it was") for number in range(200)]
+
+
+@pytest.fixture(scope="session")
+def postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """A server with the database `corpus`, as libpq's variables name it."""
+    with postgresql_server(tmp_path_factory.mktemp("server")) as served:
+        served.execute("CREATE DATABASE corpus")
+        url = urlsplit(served.url)
+        (host,) = parse_qs(url.query)["host"]
+        with dbapi.connect(f"postgresql://postgres@/corpus?{url.query}") as connection:
+            with connection.cursor() as cursor:
+                cursor.execute("CREATE TABLE pages (id BIGINT PRIMARY KEY, body TEXT)")
+                cursor.executemany("INSERT INTO pages VALUES ($1, $2)", _ROWS)
+            connection.commit()
+        yield {"PGHOST": host, "PGUSER": "postgres"}
+
+
+@pytest.fixture
+def bigquery() -> Iterator[None]:
+    """Servers that have the table and the answer that the documentation names."""
+    table = pa.table({"id": [i for i, _ in _ROWS], "text": [text for _, text in _ROWS]})
+    with serve_bigquery() as served:
+        served.put("my-project.corpus.pages", table)
+        served.put("my-project.corpus.answer", table)
+        served.answers["*"] = "projects/my-project/datasets/corpus/tables/answer"
+        yield
 
 
 @pytest.fixture

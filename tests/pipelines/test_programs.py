@@ -12,15 +12,17 @@ import pytest
 from recordmill.pipelines import (
     JobError,
     learn_vocabulary,
+    write_examples_dataset,
     write_image_dataset,
     write_text_dataset,
 )
 from recordmill.pipelines.command_line import main
 from recordmill.pipelines.commands.vocab import VocabFlags
 from recordmill.pipelines.engines.choice import EngineFlags
-from recordmill.pipelines.flags import ImageFlags, TextFlags
+from recordmill.pipelines.flags import ExamplesFlags, ImageFlags, TextFlags
 from recordmill.pipelines.settings import (
     EngineSettings,
+    ExamplesSettings,
     ImageSettings,
     TextSettings,
     VocabularySettings,
@@ -36,7 +38,12 @@ OF_ENGINES = set(EngineSettings.__annotations__)
 
 @pytest.mark.parametrize(
     ("settings", "flags"),
-    [(TextSettings, TextFlags), (ImageSettings, ImageFlags), (VocabularySettings, VocabFlags)],
+    [
+        (TextSettings, TextFlags),
+        (ImageSettings, ImageFlags),
+        (ExamplesSettings, ExamplesFlags),
+        (VocabularySettings, VocabFlags),
+    ],
 )
 def test_settings_are_the_flags(settings: type, flags: type) -> None:
     names = {field.name for field in fields(flags)}
@@ -110,7 +117,7 @@ def test_functions_of_a_notebook(folder: Path) -> None:
         write_text_dataset(**given)
 
 
-def test_images_and_vocabularies(tmp_path: Path) -> None:
+def test_images_and_existing_records(tmp_path: Path) -> None:
     for i in range(4):
         path = tmp_path / "photos" / ("cat", "dog")[i % 2] / f"{i}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -119,6 +126,14 @@ def test_images_and_vocabularies(tmp_path: Path) -> None:
         input=str(tmp_path / "photos"), output=str(tmp_path / "images"), direct_num_workers=1
     )
     assert written.splits == {"train": 4}
+    again = write_examples_dataset(
+        input=str(tmp_path / "images/train"), output=str(tmp_path / "again"),
+        weights=[2], num_shards=3, direct_num_workers=1,
+    )  # fmt: skip
+    assert again.splits == {"train": 8}
+    assert len(shard_bytes(Path(again.path))) == 3
+    with pytest.raises(JobError, match="--weights must be above 0"):
+        write_examples_dataset(input=str(tmp_path / "images"), output="x", weights=[0])
 
 
 @pytest.mark.slow

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recordmill.reader import RecordTable
-from recordmill.reader.examples import parse_record
 from recordmill.records.errors import RunError, UsageError
+from recordmill.records.example_values import parse_record
 from recordmill.records.schema import Feature, Schema
 
 from .small_datasets import write_numbers

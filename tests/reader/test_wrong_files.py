@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from recordmill.reader import Reader, RecordTable
 from recordmill.reader.dataset import open_dataset
-from recordmill.reader.examples import parse_record
 from recordmill.reader.record_ranges import parse_index
 from recordmill.reader.sampling.balance import class_distribution
 from recordmill.reader.sampling.bucketing import stored_lengths
 from recordmill.records.errors import RunError, UsageError
+from recordmill.records.example_values import parse_record
 from recordmill.records.manifest import MANIFEST_PATH, STATISTICS_PATH, success_bytes
 
 from ..mutations import wrong_bytes, wrong_json

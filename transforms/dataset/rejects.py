@@ -30,6 +30,9 @@ REASONS = {
     # records
     "broken_record": "the checksum of the record's data does not fit; the records behind it are "
     "used",
+    "not_an_example": "the record is no tf.Example, so it has no features that --where could "
+    "compare",
+    "other_schema": "the record does not fit the schema of --schema",
     # text and images
     "map_error": "a function of --map raised an error; see --map_errors",
     "outside_input": "a link or an annotation leads outside of the input; see --allow_outside",
@@ -49,13 +52,15 @@ REASONS = {
     "not_an_image": "the bytes are none of JPEG, PNG, WebP, GIF, BMP, TIFF",
     "wrong_extension": "the name says one format and the bytes are of another",
     "zero_size": "the image is 0 pixels wide or high",
-    "decompression_bomb": "the image has more pixels than --max_pixels or scans than --max_scans, "
-    "or the file unpacks to far too much; see --max_compression_ratio",
+    "decompression_bomb": "the image has more pixels than --max_pixels, scans than --max_scans or "
+    "metadata than --max_metadata_bytes, or the file unpacks to far too much; see "
+    "--max_compression_ratio",
     "truncated_image": "the file ends before the image does",
     "broken_image": "the file is damaged",
     "several_frames": "the image is animated or has pages, and --gif=reject",
     "unsupported_pixels": "the pixels are 32-bit integers or floats, of unknown range",
     "mask_size": "the mask is of another size than the image",
+    "too_much_to_draw": "the regions of the image take more pixels to draw than --max_drawn_pixels",
     "broken_mask": "the mask cannot be decoded, or its region is not one of the image's",
     "mask_classes": "the mask's pixels are not class numbers of --labels",
     "unencodable": "the format to write cannot hold an image of this size",

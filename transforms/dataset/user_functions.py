@@ -103,14 +103,14 @@ class FunctionChain(Generic[ElementT]):
 
     Args:
       spec: of the job.
-      kind: the type of elements.
+      kinds: the types of elements.
 
     Raises:
       RunError: a function cannot be loaded on this worker.
     """
 
-    def __init__(self, spec: MapSpec, kind: type[ElementT]) -> None:
-        self._kind = kind
+    def __init__(self, spec: MapSpec, *kinds: type[ElementT]) -> None:
+        self._kinds = kinds
         self._functions = []
         for each in spec.functions:
             try:
@@ -133,7 +133,7 @@ class FunctionChain(Generic[ElementT]):
             try:
                 for each in elements:
                     result = function(each)
-                    if type(result) is self._kind:
+                    if type(result) in self._kinds:
                         results.append(result)
                     elif result is not None:
                         results += self._several(result)
@@ -150,12 +150,12 @@ class FunctionChain(Generic[ElementT]):
         Raises:
           TypeError: it is something else, or one of its elements is.
         """
-        name = self._kind.__name__
+        name = " or ".join(kind.__name__ for kind in self._kinds)
         rule = f"the function must return {name}, None, or a list of {name}; it returned"
         if isinstance(result, str | bytes | dict | bool) or not isinstance(result, Iterable):
             raise TypeError(f"{rule} {type(result).__name__}")
         for item in result:
-            if type(item) is not self._kind:
+            if type(item) not in self._kinds:
                 kind = type(result).__name__
                 raise TypeError(f"{rule} a {kind} with {type(item).__name__}")
             yield item

@@ -68,6 +68,36 @@ def encode_elements(elements: Sequence[Record]) -> list[tuple[Bytes, Int64s, lis
     return encoded
 
 
+def encode_in_order(elements: Sequence[Record]) -> tuple[Bytes, Int64s, Int64s]:
+    """Encodes elements into one buffer.
+
+    Returns:
+      `[bytes] uint8` framed records, and `[n] int64`: where each begins and ends, in the order of
+      the elements, in which they need not lie.
+
+    Raises:
+      TypeError: as `encode_elements`.
+    """
+    begins, ends = np.empty(len(elements), np.int64), np.empty(len(elements), np.int64)
+    parts: list[Bytes] = []
+    before = 0
+    for data, offsets, positions in encode_elements(elements):
+        begins[positions] = offsets[:-1] + before
+        ends[positions] = offsets[1:] + before
+        parts.append(data)
+        before += len(data)
+    return parts[0] if len(parts) == 1 else np.concatenate(parts), begins, ends
+
+
+def checked_element(element: Record) -> Record:
+    """Returns an element that can be encoded.
+
+    Raises:
+      TypeError: it, or a value of it, is of a type that no record can hold.
+    """
+    return element if isinstance(element, bytes) else _features(element)
+
+
 def _features(element: object) -> dict[str, _Values]:
     if not isinstance(element, Mapping):
         raise TypeError(

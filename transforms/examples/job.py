@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, TypedDict
 
 from recordmill.records.errors import RunError, UsageError, one_of
-from recordmill.records.schema import Schema
+from recordmill.records.schema import Feature, Schema
 from recordmill.records.typed_json import Count
 from recordmill.transforms.dataset.job import Job, JobStatistics, JobSummary
 from recordmill.transforms.dataset.run_state import typed_statistics
@@ -25,6 +25,8 @@ class ExamplesJob(ShuffleJob):
       order: "shuffle", or "input" for the order in which they are read.
       deduplicate: a record whose bytes are those of another is left out.
       weights: of each glob of the input, () where all are 1.
+      where: a condition on the records as they are read; "" for all of them.
+      given_schema: the features that all records must have; () where they are inferred.
 
     Raises:
       UsageError: options do not go together.
@@ -33,6 +35,13 @@ class ExamplesJob(ShuffleJob):
     order: str = "shuffle"
     deduplicate: bool = False
     weights: tuple[float, ...] = ()
+    where: str = ""
+    given_schema: tuple[Feature, ...] = ()
+
+    @property
+    def changes_records(self) -> bool:
+        """Whether records are left out or changed between reading and ordering them."""
+        return bool(self.where or self.map or self.given_schema)
 
     def __post_init__(self) -> None:
         # Not super(): a dataclass with slots is made anew, and super() knows only the first.
@@ -51,8 +60,9 @@ class ExamplesJob(ShuffleJob):
     def fingerprint_options(self) -> dict[str, Any]:
         """Returns the options that decide the bytes of shards."""
         options = Job.fingerprint_options(self)
-        if not self.weights:
-            del options["weights"]
+        for name in ("weights", "where", "given_schema"):
+            if not options[name]:  # datasets of earlier releases have no such option
+                del options[name]
         return options
 
     def record_merger(self) -> MergeRecords:
@@ -71,6 +81,9 @@ class ExamplesJob(ShuffleJob):
 
     def schema(self) -> Schema:
         """Returns the schema of the records, without features where they have none in common."""
+        return Schema(self.given_schema) if self.given_schema else self._inferred()
+
+    def _inferred(self) -> Schema:
         return self.read_shard_plan().survey.schema()
 
     def planned_splits(self) -> list[tuple[str, int]]:
@@ -125,11 +138,20 @@ class _RecordStatistics(JobStatistics):
             "examples": sum(found["examples"] for found in self._splits.values()),
         }
         late = sum(found["duplicates"] for found in self._splits.values())
+        if self._job.map:
+            counts["records_added"] = plan.counts.get("records_added", 0)
+        dropped = {}
+        if self._job.where:
+            dropped["where"] = plan.counts.get("dropped_where", 0)
+        if self._job.map:
+            dropped["map"] = plan.counts.get("dropped_map", 0)
         if self._job.deduplicate:
-            counts["dropped"] = {"duplicate": plan.counts["duplicates"] + late}
+            dropped["duplicate"] = plan.counts["duplicates"] + late
         if self._job.weights:
-            counts["dropped"] = {"weight": plan.counts["sampled_out"]}
+            dropped["weight"] = plan.counts["sampled_out"]
             counts["repeated"] = plan.counts["repeated"]
+        if dropped:
+            counts["dropped"] = dropped
         inputs: dict[str, Any] = {"form": plan.survey.form}
         if plan.survey.reason:
             inputs["no_schema"] = plan.survey.reason

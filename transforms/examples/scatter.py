@@ -28,6 +28,7 @@ from recordmill.transforms.dataset.rejects import write_rejects
 from recordmill.transforms.dataset.splits import choose_splits
 from recordmill.transforms.examples.descriptions import ReadResult
 from recordmill.transforms.examples.job import ExamplesJob
+from recordmill.transforms.examples.record_changes import CHANGES, RecordChanges
 from recordmill.transforms.examples.record_source import (
     BLOCK_BYTES,
     RecordBatch,
@@ -39,9 +40,11 @@ from recordmill.transforms.examples.run_records import KeyedRecords
 from recordmill.transforms.examples.schema_survey import SchemaSurvey
 from recordmill.transforms.sources.changes import reading
 from recordmill.transforms.sources.work_plan import read_ranges
+from recordmill.transforms.storage.buffers import Arena, BlockPool
 
 ORDER_PURPOSE, WEIGHT_PURPOSE = "records", "weights"
 _SPOOL_BYTES = 1 << 22
+_CARRIED_BYTES = 1 << 16  # of a record that is cut at the end of a block
 _TO_UNIT = 1.0 / (1 << 53)
 _POSITION_BITS = np.uint64(40)
 
@@ -84,6 +87,13 @@ class RecordScatterer:
         self._shares = [split.share for split in job.splits]
         self._seed = np.uint64(seed_for(job.seed, ORDER_PURPOSE))
         self._weight_seed = np.uint64(seed_for(job.seed, WEIGHT_PURPOSE))
+        self._changes = RecordChanges(job) if job.changes_records else None
+        self.drop_buffers()
+
+    def drop_buffers(self) -> None:
+        """Gives back the memory that work items share."""
+        self._arena = Arena()
+        self._pool = BlockPool(self._limits.block_bytes + _CARRIED_BYTES)
 
     def run(self, number: int) -> ReadResult:
         """Does work item `number` unless it is done; returns its description."""
@@ -94,14 +104,17 @@ class RecordScatterer:
         sources = read_ranges(workspace.inputs_folder, number, RecordFileRange)
         writer = RunWriter(
             partial(_run_path, job.run_path(0, number)), len(self._shares), workspace.token,
-            self._limits.run_bytes, job.deduplicate,
+            self._limits.run_bytes, job.deduplicate, self._arena,
         )  # fmt: skip
         with SpooledTemporaryFile(max_size=_SPOOL_BYTES) as rejects:
             progress = _ReadProgress(writer, rejects)
             for source in sources:
                 workspace.check_own()
                 with reading(source.path, source.size, source.modified_ns):
-                    for batch in read_records(source, self._limits.block_bytes):
+                    batches = read_records(source, self._limits.block_bytes, self._pool)
+                    if self._changes is not None:
+                        batches = self._changes.apply(batches, source, progress.counts)
+                    for batch in batches:
                         self._add(batch, source, progress)
             writer.write()
             rejected = write_rejects(
@@ -112,10 +125,7 @@ class RecordScatterer:
             sample.keep_least()
         result = ReadResult(
             runs=tuple(writer.runs),
-            counts={
-                name: progress.counts[name] for name in ("records_read", "repeated", "sampled_out")
-            }
-            | {"duplicates": writer.duplicates},
+            counts=_counts(progress.counts) | {"duplicates": writer.duplicates},
             records=tuple(writer.records),
             sizes=tuple(writer.sizes),
             rejected=dict(progress.reasons),
@@ -138,7 +148,8 @@ class RecordScatterer:
         if not len(batch.begins):
             return
         progress.counts["records_read"] += len(batch.begins)
-        progress.survey.add(batch.data, batch.begins, batch.ends)
+        if not self._job.given_schema:
+            progress.survey.add(batch.data, batch.begins, batch.ends)
         contents = hash_contents(batch.data, batch.begins + HEADER_BYTES, batch.ends - FOOTER_BYTES)
         keys, ties = self._keys(batch, source, contents)
         records = KeyedRecords(batch.data, batch.begins, batch.ends, keys, ties)
@@ -157,11 +168,14 @@ class RecordScatterer:
         """Returns the key that decides the position of each record, and a tie-breaker."""
         if self._job.deduplicate:
             return mix64(contents[:, 0] ^ self._seed), contents[:, 1]
-        positions = batch.position + batch.begins
+        positions = batch.positions
         if self._job.order == "input":
             return _input_keys(source, positions), _input_ties(source, positions)
         name = np.full(len(positions), fingerprint64(source.name.encode()), np.uint64)
-        return mix64(combine(name, positions.astype(np.uint64)) ^ self._seed), contents[:, 1]
+        keys = combine(name, positions.astype(np.uint64))
+        if batch.numbers is not None:  # each of several has a position of its own
+            keys = np.where(batch.numbers, combine(keys, batch.numbers.astype(np.uint64)), keys)
+        return mix64(keys ^ self._seed), contents[:, 1]
 
     def _splits(self, source: RecordFileRange, contents: U64) -> Int64s:
         """Returns `[n] int64`: the split of each record; equal records are in one split."""
@@ -183,7 +197,7 @@ class RecordScatterer:
         if len(self._shares) == 1 or not source.split:
             return
         sample = progress.contents.setdefault(source.split, ContentSample())
-        sample.add_documents(contents, source.name, batch.position + batch.begins)
+        sample.add_documents(contents, source.name, batch.positions)
 
     def _weighted(
         self, records: KeyedRecords, splits: Int64s, weight: float, progress: _ReadProgress
@@ -203,6 +217,15 @@ class RecordScatterer:
             moved = np.where(copy > 0, combine(chosen.keys, copy), chosen.keys)
             chosen = KeyedRecords(chosen.data, chosen.begins, chosen.ends, moved, chosen.ties)
         return chosen, splits[index]
+
+
+def _counts(found: Counter[str]) -> dict[str, int]:
+    """Returns the counts of a work item; records that were read are written, added or dropped."""
+    counts = {name: found[name] for name in ("repeated", "sampled_out")}
+    changes = {name: found[name] for name in CHANGES if found[name]}
+    left_out = changes.get("dropped_where", 0) + changes.get("dropped_map", 0)
+    read = found["records_read"] + left_out - changes.get("records_added", 0)
+    return counts | changes | {"records_read": read}
 
 
 def _run_path(base: str, number: int) -> str:
@@ -243,6 +266,9 @@ class _ScatterRecordsDoFn(beam.DoFn):
             counters.count("records_read", result.counts["records_read"])
             counters.count_rejects(result.rejected)
         yield number
+
+    def finish_bundle(self) -> None:
+        self._scatterer.drop_buffers()
 
 
 class ScatterRecords(beam.PTransform[beam.PCollection[int], beam.PCollection[int]]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from recordmill.records.errors import RunError
 from recordmill.transforms.dataset.content_sample import ContentSample, shared_contents
@@ -13,14 +13,14 @@ from recordmill.transforms.examples.descriptions import PlannedRecords, ReadResu
 from recordmill.transforms.examples.job import ExamplesJob
 from recordmill.transforms.examples.schema_survey import SchemaSurvey
 from recordmill.transforms.shuffle.merge_tree import MergeTree
-from recordmill.transforms.shuffle.shard_ranges import (
+from recordmill.transforms.shuffle.shard_ranges import SplitShards, read_sums
+from recordmill.transforms.shuffle.shard_stages import (
     PlanShardsBy,
-    SplitShards,
-    holds_sums,
-    read_sums,
-    sum_histograms,
-    write_sums,
+    decide_once,
+    finished_results,
 )
+
+_LEFT_OUT = {"dropped_where": "--where", "dropped_map": "--map", "sampled_out": "--weights"}
 
 
 @dataclass(slots=True)
@@ -64,23 +64,19 @@ def plan_record_shards(job: ExamplesJob, tree: MergeTree) -> list[SplitShards]:
     Raises:
       RunError: too many rejects, nothing to write, or fewer records than shards.
     """
-    known = job.workspace.read_state(job.shard_plan_path, RecordPlan.from_json)
-    if known is None or not holds_sums(job, known.sums):
-        totals = RecordTotals(len(job.splits))
-        for number in range(tree.work_items):
-            result = job.read_result(number)
-            if result is None:
-                raise RunError(
-                    f"{job.description_path(0, number)} is missing or damaged; run the same "
-                    "command again"
-                )
-            totals.add(number, result)
-        check_budget(job, accepted=totals.counts["records_read"], reasons=totals.rejected)
-        histograms = sum_histograms(job, tree)
-        plan = decide_shards(job, totals)
-        plan = replace(plan, sums=write_sums(job, histograms))
-        job.workspace.write_state(job.shard_plan_path, plan.to_json())
+    decide_once(
+        job, tree, RecordPlan.from_json, lambda: _add_up(job, tree),
+        lambda totals, _: decide_shards(job, totals),
+    )  # fmt: skip
     return read_record_plan(job)
+
+
+def _add_up(job: ExamplesJob, tree: MergeTree) -> RecordTotals:
+    totals = RecordTotals(len(job.splits))
+    for number, result in finished_results(job, tree, job.read_result):
+        totals.add(number, result)
+    check_budget(job, accepted=totals.counts["records_read"], reasons=totals.rejected)
+    return totals
 
 
 def read_record_plan(job: ExamplesJob) -> list[SplitShards]:
@@ -104,9 +100,14 @@ def decide_shards(job: ExamplesJob, totals: RecordTotals) -> RecordPlan:
     """
     empty = [split.name for split, n in zip(job.splits, totals.records, strict=True) if not n]
     if empty:
+        left_out = "".join(
+            f", {totals.counts[name]} left out by {flag}"
+            for name, flag in _LEFT_OUT.items()
+            if totals.counts[name]
+        )
         raise RunError(
-            f"no records for split {', '.join(empty)}: {totals.counts['records_read']} read, "
-            f"{totals.counts['sampled_out']} left out by --weights; check --input and --splits"
+            f"no records for split {', '.join(empty)}: {totals.counts['records_read']} read"
+            f"{left_out}; check --input and --splits"
         )
     shards = count_shards(totals.sizes, job.splits, job.shards)
     for i, spec in enumerate(job.splits):

@@ -1,237 +1,177 @@
-"""`WriteExamples`: any PCollection of records to a dataset, with the promises of the commands.
-
-A PCollection has no work items. The bundle that holds records writes them to run files in order of
-their keys, each of bounded size and under a name of its own, and only descriptions go on: those of
-bundles that an engine has committed. A bundle that fails or is repeated leaves files that nobody
-lists; they go with the temporary folder. Small run files are merged, so that many small bundles
-cost a pass and not a read for each and every shard.
-"""
+"""`WriteExamples`: any PCollection of records to a dataset, with the promises of the commands."""
 
 from __future__ import annotations
 
 import json
-import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import apache_beam as beam
 import numpy as np
-from apache_beam.transforms.window import GlobalWindow, GlobalWindows
-from apache_beam.utils.windowed_value import WindowedValue
 
 from recordmill.records.codec.content_hash import hash_contents
 from recordmill.records.codec.framing import FOOTER_BYTES, HEADER_BYTES
-from recordmill.records.errors import RunError, UsageError
+from recordmill.records.errors import UsageError
 from recordmill.records.hashing import U64, mix64, seed_for
 from recordmill.transforms.dataset import counters
-from recordmill.transforms.dataset.commit import CommitDataset
-from recordmill.transforms.dataset.error_budget import fail
-from recordmill.transforms.dataset.job import ShardSpec, SplitSpec
-from recordmill.transforms.dataset.run_state import new_token
+from recordmill.transforms.dataset.bundles import (
+    BundleWriter,
+    ElementSink,
+    WriteElements,
+    Written,
+    bundle_path,
+    runs_folder,
+)
+from recordmill.transforms.dataset.commit import CommitSpec
+from recordmill.transforms.dataset.pipeline_run import commit_spec, pipeline_job
 from recordmill.transforms.dataset.splits import choose_splits
-from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.examples.build import BuildRecordShards
 from recordmill.transforms.examples.descriptions import ReadResult
 from recordmill.transforms.examples.elements import Key, Record, encode_elements, hash_keys, size_of
 from recordmill.transforms.examples.job import ExamplesJob
-from recordmill.transforms.examples.pipeline_run import begin_run, check_output, commit_spec
 from recordmill.transforms.examples.record_writer import RunWriter
 from recordmill.transforms.examples.run_records import KeyedRecords, find_in_range
 from recordmill.transforms.examples.scatter import ORDER_PURPOSE
 from recordmill.transforms.examples.schema_survey import SchemaSurvey
 from recordmill.transforms.examples.shard_plan import RecordTotals, plan_record_shards
-from recordmill.transforms.shuffle.merge_tree import MergeTree
-from recordmill.transforms.shuffle.run_files import (
-    MAX_HASH,
-    RunFileInfo,
-    RunFileReader,
-    read_run_file,
-)
-from recordmill.transforms.storage import files
+from recordmill.transforms.shuffle.merge_tree import ONE_ITEM
+from recordmill.transforms.shuffle.run_files import MAX_HASH, RunFileReader, read_run_file
 
 _RUN_BYTES = 1 << 26
-_BATCH_BYTES = 1 << 22
-_BATCH_RECORDS = 4096
-_TREE = MergeTree(1)  # one description lists the run files of all bundles
 _COUNTS = ("records_read", "repeated", "sampled_out", "duplicates")
 
 
-class _BeginDoFn(beam.DoFn):
-    def __init__(self, job: ExamplesJob) -> None:
-        self._job = job
+class _RecordBundles(BundleWriter):
+    """Elements -> run files of framed records."""
 
-    def process(self, impulse: bytes) -> Iterator[str]:
-        del impulse
-        begin_run(self._job)
-        yield self._job.workspace.token
+    def __init__(self, sink: _RecordSink) -> None:
+        self._sink = sink
+        self._seed = np.uint64(seed_for(sink.job.seed, ORDER_PURPOSE))
+        self._shares = [split.share for split in sink.job.splits]
 
-
-class _WriteRunsDoFn(beam.DoFn):
-    """Elements -> the description of what a bundle has written, as JSON."""
-
-    def __init__(self, job: ExamplesJob, key: Callable[[Any], Key] | None, run_bytes: int) -> None:
-        self._job = job
-        self._key = key
-        self._run_bytes = run_bytes
-        self._seed = np.uint64(seed_for(job.seed, ORDER_PURPOSE))
-        self._shares = [split.share for split in job.splits]
-
-    def start_bundle(self) -> None:
-        self._writer = new_writer(self._job, self._run_bytes)
+    def begin(self) -> None:
+        """Begins a bundle."""
+        self._writer = _new_writer(self._sink.job, self._sink.merge_size)
         self._survey = SchemaSurvey()
-        self._held: list[Record] = []
-        self._held_bytes = 0
         self._read = 0
 
-    def process(self, element: Record, token: str) -> None:
-        del token  # its arrival means that the folders are claimed
-        self._held.append(element)
-        self._held_bytes += size_of(element)
-        if self._held_bytes >= _BATCH_BYTES or len(self._held) >= _BATCH_RECORDS:
-            self._flush()
-
-    def finish_bundle(self) -> Iterator[WindowedValue]:
-        self._flush()
-        self._writer.write()
-        counters.count("records_read", self._read)
-        if self._read:
-            counts = dict.fromkeys(_COUNTS, 0) | {"records_read": self._read}
-            text = describe(self._writer, counts, self._survey)
-            yield WindowedValue(text, GlobalWindow().max_timestamp(), [GlobalWindow()])
-
-    def _flush(self) -> None:
-        held, self._held, self._held_bytes = self._held, [], 0
-        self._read += len(held)
-        for data, offsets, positions in encode_elements(held):
+    def add(self, elements: list[Record]) -> None:
+        """Encodes elements and gives them keys."""
+        self._read += len(elements)
+        for data, offsets, positions in encode_elements(elements):
             begins, ends = offsets[:-1], offsets[1:]
             self._survey.add(data, begins, ends)
             contents = hash_contents(data, begins + HEADER_BYTES, ends - FOOTER_BYTES)
             groups = contents[:, 0]
-            if self._key is not None:
-                groups = hash_keys((held[position] for position in positions), self._key)
-            self._add(KeyedRecords(
-                data, begins, ends, mix64(groups ^ self._seed), contents[:, 1]
-            ), groups)  # fmt: skip
+            if self._sink.key is not None:
+                groups = hash_keys((elements[position] for position in positions), self._sink.key)
+            keys = mix64(groups ^ self._seed)
+            self._put(KeyedRecords(data, begins, ends, keys, contents[:, 1]), groups)
 
-    def _add(self, records: KeyedRecords, groups: U64) -> None:
+    def _put(self, records: KeyedRecords, groups: U64) -> None:
         splits = choose_splits(groups, self._shares)
         for split in np.unique(splits).tolist():
             mine = splits == split
             self._writer.add(split, records if mine.all() else records.take(mine))
 
+    def end(self) -> Written:
+        """Writes what is held."""
+        self._writer.write()
+        counters.count("records_read", self._read)
+        counts = dict.fromkeys(_COUNTS, 0) | {"records_read": self._read}
+        return _describe(self._writer, counts, self._survey)
 
-def new_writer(job: ExamplesJob, run_bytes: int) -> RunWriter:
-    """Returns a writer of run files whose names nobody else uses."""
-    base = files.join(job.workspace.work, "runs-0", f"bundle-{uuid.uuid4().hex}")
+
+def _new_writer(job: ExamplesJob, run_bytes: int) -> RunWriter:
     return RunWriter(
-        partial(_run_path, base), len(job.splits), job.workspace.token, run_bytes, job.deduplicate
-    )
+        partial(_run_path, bundle_path(job)), len(job.splits), job.workspace.token, run_bytes,
+        job.deduplicate,
+    )  # fmt: skip
 
 
 def _run_path(base: str, number: int) -> str:
     return f"{base}-{number}.bin"
 
 
-def describe(writer: RunWriter, counts: Mapping[str, int], survey: SchemaSurvey) -> str:
-    """Returns the JSON of what was written."""
+def _describe(writer: RunWriter, counts: Mapping[str, int], survey: SchemaSurvey) -> Written:
+    """Returns what was written."""
     result = ReadResult(
         runs=tuple(writer.runs), counts={**counts, "duplicates": writer.duplicates},
         records=tuple(writer.records), sizes=tuple(writer.sizes), rejected={},
         rejected_file=(0, 0), survey=survey,
     )  # fmt: skip
-    return json.dumps(result.to_json(), sort_keys=True)
+    return Written(sum(writer.sizes), json.dumps(result.to_json(), sort_keys=True))
 
 
-def _read(job: ExamplesJob, text: str) -> ReadResult:
-    return ReadResult.from_json(json.loads(text), files.join(job.workspace.work, "runs-0"))
+@dataclass(frozen=True)
+class _RecordSink(ElementSink[ExamplesJob]):
+    """Records, with the function that gives each its key; see `ElementSink`."""
 
+    transform = "WriteExamples"
+    key: Callable[[Any], Key] | None = None
 
-def gather(job: ExamplesJob, results: list[str], run_bytes: int) -> Iterator[list[str]]:
-    """Yields the descriptions of small bundles that fit in a run file together, and large alone."""
-    held: list[str] = []
-    held_bytes = 0
-    for text in sorted(results):
-        size = sum(_read(job, text).sizes)
-        if held and held_bytes + size > run_bytes:
-            yield held
-            held, held_bytes = [], 0
-        held.append(text)
-        held_bytes += size
-    if held:
-        yield held
+    def prepare(self) -> None:
+        """Nothing is needed."""
 
+    def size_of(self, element: Any) -> int:
+        """Returns about how many bytes an element takes as a record."""
+        return size_of(element)
 
-def merge_results(job: ExamplesJob, texts: list[str], run_bytes: int) -> str:
-    """Returns one description of several, whose run files it merges into one."""
-    if len(texts) == 1:
-        return texts[0]
-    results = [_read(job, text) for text in texts]
-    writer = new_writer(job, 2 * run_bytes)
-    token = job.workspace.token
-    runs = [read_run_file(i, token=token, histograms=False) for r in results for i in r.runs]
-    for split in range(len(job.splits)):
-        for run in runs:
-            part = RunFileReader(run, split).read(0, MAX_HASH)
-            if len(part):
-                writer.add(split, find_in_range(part, 0, MAX_HASH))
-    writer.write()
-    totals = RecordTotals(len(job.splits))
-    for result in results:
-        totals.add(0, result)
-    duplicates = totals.counts["duplicates"] + writer.duplicates
-    text = describe(writer, totals.counts, totals.survey)
-    return json.dumps(json.loads(text) | {"counts": totals.counts | {"duplicates": duplicates}})
+    def open_writer(self) -> BundleWriter:
+        """Returns the writer of a worker."""
+        return _RecordBundles(self)
 
-
-class _GatherDoFn(beam.DoFn):
-    def __init__(self, job: ExamplesJob, run_bytes: int) -> None:
-        self._job = job
-        self._run_bytes = run_bytes
-
-    def process(self, results: list[str]) -> Iterator[list[str]]:
-        yield from gather(self._job, results, self._run_bytes)
-
-
-class _MergeDoFn(beam.DoFn):
-    def __init__(self, job: ExamplesJob, run_bytes: int) -> None:
-        self._job = job
-        self._run_bytes = run_bytes
-
-    def process(self, results: list[str]) -> Iterator[str]:
-        with counters.work_item():
-            yield merge_results(self._job, results, self._run_bytes)
-
-
-class _PlanDoFn(beam.DoFn):
-    def __init__(self, job: ExamplesJob) -> None:
-        self._job = job
-
-    def process(self, results: list[str]) -> Iterator[tuple[int, int]]:
-        job = self._job
+    def merge(self, texts: list[str]) -> Written:
+        """Merges run files into one, without their duplicates if these are left out."""
+        job = self.job
+        results = [self._read(text) for text in texts]
+        writer = _new_writer(job, 2 * self.merge_size)
+        token = job.workspace.token
+        runs = [read_run_file(i, token=token, histograms=False) for r in results for i in r.runs]
+        for split in range(len(job.splits)):
+            for run in runs:
+                part = RunFileReader(run, split).read(0, MAX_HASH)
+                if len(part):
+                    writer.add(split, find_in_range(part, 0, MAX_HASH))
+        writer.write()
         totals = RecordTotals(len(job.splits))
-        runs: list[RunFileInfo] = []
-        for text in sorted(results):
-            result = _read(job, text)
+        for result in results:
             totals.add(0, result)
-            runs += result.runs
+        duplicates = totals.counts["duplicates"] + writer.duplicates
+        size, text = _describe(writer, totals.counts, totals.survey)
+        counts = totals.counts | {"duplicates": duplicates}
+        return Written(size, json.dumps(json.loads(text) | {"counts": counts}))
+
+    def plan(self, texts: list[str]) -> list[int]:
+        """Describes all bundles as one work item, and plans the shards."""
+        job = self.job
+        totals = RecordTotals(len(job.splits))
+        results = [self._read(text) for text in texts]
+        for result in results:
+            totals.add(0, result)
         whole = ReadResult(
-            runs=tuple(runs), counts={name: totals.counts[name] for name in _COUNTS},
+            runs=tuple(run for result in results for run in result.runs),
+            counts={name: totals.counts[name] for name in _COUNTS},
             records=tuple(totals.records), sizes=tuple(totals.sizes), rejected={},
             rejected_file=(0, 0), survey=totals.survey,
         )  # fmt: skip
-        try:
-            job.workspace.check_own()
-            job.workspace.write_state(job.description_path(0, 0), whole.to_json())
-            splits = plan_record_shards(job, _TREE)
-        except RunError as error:
-            fail(job, error)
-        for number, split in enumerate(splits):
-            for shard in range(split.shards):
-                yield number, shard
+        job.workspace.write_state(job.description_path(0, 0), whole.to_json())
+        return [split.shards for split in plan_record_shards(job, ONE_ITEM)]
+
+    def _read(self, text: str) -> ReadResult:
+        return ReadResult.from_json(json.loads(text), runs_folder(self.job))
+
+    def build(self) -> BuildRecordShards:
+        """Returns what builds shards."""
+        return BuildRecordShards(self.job, ONE_ITEM)
+
+    def commit_spec(self) -> CommitSpec:
+        """Returns what the manifest says."""
+        return commit_spec(self.job, self.transform)
 
 
-class WriteExamples(beam.PTransform[beam.PCollection[Any], beam.PCollection[dict[str, Any]]]):
+class WriteExamples(WriteElements):
     """Records -> a dataset; gives the counts of it, once `_SUCCESS` is written.
 
     An element is `bytes`, a serialized tf.Example or any other record, which is written as it is;
@@ -275,52 +215,13 @@ class WriteExamples(beam.PTransform[beam.PCollection[Any], beam.PCollection[dict
         Raises:
           UsageError: a value is not valid, or a dataset is there.
         """
-        super().__init__()
         if deduplicate and key is not None:
             raise UsageError("deduplicate=True compares contents; give no key")
-        names = dict(splits or {"train": 1.0})
-        counts = num_shards if isinstance(num_shards, Mapping) else {next(iter(names)): num_shards}
-        staging = files.join(output.rstrip("/") or "/", "_tmp")
-        workspace = Workspace(
-            output=output.rstrip("/") or "/", work=staging, staging=staging, token=new_token()
-        )
-        self._job = ExamplesJob(
-            workspace=workspace,
-            splits=tuple(SplitSpec(n, share, counts.get(n)) for n, share in names.items()),
-            shards=ShardSpec(shard_bytes),
+        job = ExamplesJob(
+            **pipeline_job(output, splits=splits, num_shards=num_shards, shard_bytes=shard_bytes),
             compression=compression,
             seed=seed,
             overwrite=overwrite,
             deduplicate=deduplicate,
         )
-        self._key = key
-        self._run_bytes = run_bytes
-        check_output(self._job)
-
-    def expand(self, elements: beam.PCollection[Any]) -> beam.PCollection[dict[str, Any]]:
-        """Writes run files, then shards, then `_SUCCESS`."""
-        job, run_bytes = self._job, self._run_bytes
-        begun = (
-            elements.pipeline
-            | "Impulse" >> beam.Impulse()
-            | "Begin" >> beam.ParDo(_BeginDoFn(job)).with_output_types(str)
-        )
-        listed = beam.CombineGlobally(beam.combiners.ToListCombineFn())
-        return (
-            elements
-            | "IgnoreWindows" >> beam.WindowInto(GlobalWindows())
-            | "WriteRuns"
-            >> beam.ParDo(
-                _WriteRunsDoFn(job, self._key, run_bytes), beam.pvalue.AsSingleton(begun)
-            ).with_output_types(str)
-            | "ListBundles" >> listed
-            | "GatherSmall" >> beam.ParDo(_GatherDoFn(job, run_bytes)).with_output_types(list[str])
-            | "SpreadGroups" >> beam.Reshuffle()
-            | "MergeSmall" >> beam.ParDo(_MergeDoFn(job, run_bytes)).with_output_types(str)
-            | "ListRuns" >> beam.CombineGlobally(beam.combiners.ToListCombineFn())
-            | "PlanShards" >> beam.ParDo(_PlanDoFn(job)).with_output_types(tuple[int, int])
-            | "SpreadShards" >> beam.Reshuffle()
-            | "Build" >> BuildRecordShards(job, _TREE)
-            | "SumExamples" >> beam.CombineGlobally(sum)
-            | "CommitDataset" >> CommitDataset(job, commit_spec(job))
-        )
+        super().__init__(_RecordSink(job, run_bytes, key))

@@ -83,6 +83,9 @@ class MergeTree:
         return [g * parts + part for g in range(self.group_count(level)) for part in wanted]
 
 
+ONE_ITEM = MergeTree(1)  # of users' pipelines: one description lists the run files of all bundles
+
+
 def choose_merge_tree(work_items: int, build_reads: float, run_bytes: float = 0) -> MergeTree:
     """Returns the tree that needs the fewest range reads.
 

@@ -9,28 +9,20 @@ itself.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
-import apache_beam as beam
 import google_crc32c
 import numpy as np
 
 from recordmill.records.arrays import Int64s
-from recordmill.records.errors import RunError
-from recordmill.records.manifest import ShardInfo
-from recordmill.transforms.dataset import counters
-from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.dataset.run_state import DamagedStateError
 from recordmill.transforms.shuffle.finished_runs import read_run_files
 from recordmill.transforms.shuffle.job import ShuffleJob
 from recordmill.transforms.shuffle.merge_tree import MergeTree
-from recordmill.transforms.shuffle.regroup import drop_runs
 from recordmill.transforms.shuffle.run_files import CELL_BITS, RunFile
 from recordmill.transforms.storage import files
-
-ShuffleJobT = TypeVar("ShuffleJobT", bound=ShuffleJob)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,120 +138,3 @@ def read_sums(job: ShuffleJob, written: tuple[int, int]) -> list[tuple[Int64s, I
         raise DamagedStateError(f"{job.shard_sums_path} is damaged; start anew with --overwrite")
     with np.load(io.BytesIO(content)) as sums:
         return [(sums[f"cells_{i}"], sums[f"sums_{i}"]) for i in range(len(job.splits))]
-
-
-class _PlanShardsDoFn(beam.DoFn):
-    def __init__(
-        self,
-        job: ShuffleJobT,
-        tree: MergeTree,
-        plan: Callable[[ShuffleJobT, MergeTree], list[SplitShards]],
-    ) -> None:
-        self._job = job
-        self._tree = tree
-        self._plan = plan
-
-    def process(self, finished: int) -> Iterator[tuple[int, int]]:
-        del finished  # its arrival means that all run files are written
-        try:
-            splits = self._plan(self._job, self._tree)
-        except RunError as error:
-            fail(self._job, error)
-        if self._tree.levels:
-            drop_runs(self._job, self._tree.levels - 1)
-        for number, split in enumerate(splits):
-            for shard in range(split.shards):
-                yield number, shard
-
-
-class PlanShardsBy(beam.PTransform[beam.PCollection[int], beam.PCollection[tuple[int, int]]]):
-    """Numbers of finished run files -> (split, shard) of every shard to build.
-
-    One worker decides once, when all run files are written; a restarted job keeps the decision.
-    """
-
-    def __init__(
-        self,
-        job: ShuffleJobT,
-        tree: MergeTree,
-        plan: Callable[[ShuffleJobT, MergeTree], list[SplitShards]],
-    ) -> None:
-        """Plans the shards of a job.
-
-        Args:
-          job: whose shards are planned.
-          tree: of its run files.
-          plan: decides, or reads what was decided before.
-        """
-        super().__init__()
-        self._do_fn = _PlanShardsDoFn(job, tree, plan)
-
-    def expand(self, runs: beam.PCollection[int]) -> beam.PCollection[tuple[int, int]]:
-        """Waits for all run files and reads their tails."""
-        return (
-            runs
-            | "AwaitRuns" >> beam.CombineGlobally(beam.combiners.CountCombineFn())
-            | "Decide" >> beam.ParDo(self._do_fn).with_output_types(tuple[int, int])
-            | "SpreadShards" >> beam.Reshuffle()
-        )
-
-
-class BuildsShards(Protocol):
-    """What one worker holds to build shards one by one."""
-
-    def build(self, split: int, shard: int) -> ShardInfo:
-        """Writes a shard, or finds it finished."""
-        ...
-
-
-class _BuildShardDoFn(beam.DoFn):
-    def __init__(
-        self,
-        job: ShuffleJobT,
-        tree: MergeTree,
-        make_builder: Callable[[ShuffleJobT, MergeTree], BuildsShards],
-    ) -> None:
-        self._job = job
-        self._tree = tree
-        self._make_builder = make_builder
-        self._builder: BuildsShards | None = None
-
-    def process(self, shard: tuple[int, int]) -> Iterator[int]:
-        # Not in setup: the stage before writes the shard plan.
-        if self._builder is None:
-            self._builder = self._make_builder(self._job, self._tree)
-        with counters.work_item():
-            try:
-                info = self._builder.build(*shard)
-            except RunError as error:
-                fail(self._job, error)
-            counters.count("examples_written", info.records)
-            counters.count("bytes_written", info.file_bytes)
-        yield info.records
-
-
-class BuildShardsBy(beam.PTransform[beam.PCollection[tuple[int, int]], beam.PCollection[int]]):
-    """(split, shard) -> the number of records in it, once it is written, verified and renamed.
-
-    Building a shard twice, or twice at once, changes nothing.
-    """
-
-    def __init__(
-        self,
-        job: ShuffleJobT,
-        tree: MergeTree,
-        make_builder: Callable[[ShuffleJobT, MergeTree], BuildsShards],
-    ) -> None:
-        """Builds the shards of a job.
-
-        Args:
-          job: whose shards are built.
-          tree: of its run files.
-          make_builder: makes what builds them, once in a worker.
-        """
-        super().__init__()
-        self._do_fn = _BuildShardDoFn(job, tree, make_builder)
-
-    def expand(self, shards: beam.PCollection[tuple[int, int]]) -> beam.PCollection[int]:
-        """Writes a shard file per element."""
-        return shards | "BuildShard" >> beam.ParDo(self._do_fn).with_output_types(int)

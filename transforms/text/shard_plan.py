@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 from recordmill.records.errors import RunError
 from recordmill.transforms.dataset.content_sample import ContentSample, shared_contents
@@ -11,13 +10,11 @@ from recordmill.transforms.dataset.error_budget import check_budget
 from recordmill.transforms.dataset.labels import check_class_count, class_names, first_fraction
 from recordmill.transforms.dataset.shard_counts import count_shards
 from recordmill.transforms.shuffle.merge_tree import MergeTree
-from recordmill.transforms.shuffle.shard_ranges import (
+from recordmill.transforms.shuffle.shard_ranges import SplitShards, read_sums
+from recordmill.transforms.shuffle.shard_stages import (
     PlanShardsBy,
-    SplitShards,
-    holds_sums,
-    read_sums,
-    sum_histograms,
-    write_sums,
+    decide_once,
+    finished_results,
 )
 from recordmill.transforms.text.descriptions import (
     PlannedSplit,
@@ -35,22 +32,10 @@ def plan_shards(job: TextJob, tree: MergeTree) -> list[SplitShards]:
     Raises:
       RunError: too many rejects, nothing to write, or fewer chunks than shards.
     """
-    known = job.workspace.read_state(job.shard_plan_path, ShardPlan.from_json)
-    if known is None or not holds_sums(job, known.sums):
-        totals = _Totals(len(job.splits))
-        for number in range(tree.work_items):
-            result = job.read_scatter_result(number)
-            if result is None:
-                raise RunError(
-                    f"{job.description_path(0, number)} is missing or damaged; run the same "
-                    "command again"
-                )
-            totals.add(number, result)
-        check_budget(job, accepted=totals.documents_read, reasons=totals.rejected)
-        histograms = sum_histograms(job, tree)
-        plan = _decide(job, totals, [int(row.sum()) for row in histograms])
-        plan = replace(plan, sums=write_sums(job, histograms))
-        job.workspace.write_state(job.shard_plan_path, plan.to_json())
+    decide_once(
+        job, tree, ShardPlan.from_json, lambda: _add_up(job, tree),
+        lambda totals, histograms: _decide(job, totals, histograms.sum(axis=1).tolist()),
+    )  # fmt: skip
     return read_shard_plan(job)
 
 
@@ -67,7 +52,7 @@ def read_shard_plan(job: TextJob) -> list[SplitShards]:
     ]
 
 
-class _Totals:
+class ScatterTotals:
     """The sums over all work items of scatter; chunks and tokens are those of each split."""
 
     def __init__(self, splits: int) -> None:
@@ -84,6 +69,7 @@ class _Totals:
         self.dropped_files: dict[int, tuple[int, int]] = {}
 
     def add(self, number: int, result: ScatterResult) -> None:
+        """Adds the result of one work item or bundle."""
         for split, (chunks, tokens) in enumerate(zip(result.chunks, result.tokens, strict=True)):
             self.chunks[split] += chunks
             self.tokens[split] += tokens
@@ -105,7 +91,15 @@ class _Totals:
             self.dropped_files[number] = result.dropped_file
 
 
-def _decide(job: TextJob, totals: _Totals, split_bytes: list[int]) -> ShardPlan:
+def _add_up(job: TextJob, tree: MergeTree) -> ScatterTotals:
+    totals = ScatterTotals(len(job.splits))
+    for number, result in finished_results(job, tree, job.read_scatter_result):
+        totals.add(number, result)
+    check_budget(job, accepted=totals.documents_read, reasons=totals.rejected)
+    return totals
+
+
+def _decide(job: TextJob, totals: ScatterTotals, split_bytes: list[int]) -> ShardPlan:
     """Decides the number of shards of each split from its expected bytes."""
     empty = [split.name for split, size in zip(job.splits, split_bytes, strict=True) if not size]
     if empty:

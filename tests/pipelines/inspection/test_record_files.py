@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recordmill.pipelines.inspection.conditions import parse_condition
 from recordmill.pipelines.inspection.found_files import open_records
 from recordmill.pipelines.inspection.overview import inferred_schema
 from recordmill.pipelines.inspection.record_files import read_description
-from recordmill.reader.examples import parse_any
+from recordmill.records.conditions import parse_condition
 from recordmill.records.errors import RunError, UsageError
+from recordmill.records.example_values import parse_any
 from recordmill.records.manifest import MANIFEST_PATH, Manifest
 
 from ...reader.small_datasets import NUMBERS, UNEVEN, write_numbers

@@ -16,8 +16,8 @@ from recordmill.pipelines.command_line import main
 from recordmill.records.errors import UsageError
 from recordmill.records.manifest import Manifest
 from recordmill.transforms import WriteExamples
+from recordmill.transforms.dataset.pipeline_run import begin_run
 from recordmill.transforms.examples.elements import encode_elements
-from recordmill.transforms.examples.pipeline_run import begin_run
 from recordmill.transforms.examples.schema_survey import parse_features
 
 from .record_files import example, unframed
@@ -127,9 +127,9 @@ def test_a_dataset_is_replaced_only_when_asked_for(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_pipeline_left_is_replaced(tmp_path: Path) -> None:
-    job = WriteExamples(str(tmp_path / "ds"))._job
-    begin_run(job)
-    begin_run(job)  # as an engine that repeats it
+    job = WriteExamples(str(tmp_path / "ds"))._sink.job
+    begin_run(job, "WriteExamples")
+    begin_run(job, "WriteExamples")  # as an engine that repeats it
     (tmp_path / "ds/_tmp/runs-0").mkdir()
     (tmp_path / "ds/_tmp/runs-0/bundle-0.bin").write_bytes(b"half of it")
     assert len(write(tmp_path / "ds", rows(20))) == 1

@@ -8,24 +8,28 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import version
+from typing import Any
 
 from recordmill.records import manifest as m
-from recordmill.records.errors import UsageError
+from recordmill.records.errors import UsageError, one_of
 from recordmill.records.tfds_metadata import name_and_version
 from recordmill.transforms.dataset.commit import CommitSpec
-from recordmill.transforms.dataset.job import Job
-from recordmill.transforms.dataset.run_state import is_own, read_json
+from recordmill.transforms.dataset.job import Job, ShardSpec, SplitSpec
+from recordmill.transforms.dataset.run_state import is_own, new_token, read_json
 from recordmill.transforms.dataset.workspace import Workspace, read_manifest
 from recordmill.transforms.dataset.writable import check_writable
 from recordmill.transforms.storage import files
 
-_PIPELINE = "WriteExamples"
 
-
-def begin_run(job: Job) -> None:
+def begin_run(job: Job, transform: str) -> None:
     """Claims the temporary folders of a run, once: a repetition finds them claimed.
+
+    Args:
+      job: whose folders they are.
+      transform: the name of the PTransform that writes.
 
     Raises:
       UsageError: something is at the output that this run may not replace.
@@ -44,7 +48,7 @@ def begin_run(job: Job) -> None:
         workspace.check_free([*names, *(split.name for split in job.splits)], listed)
     workspace.claim()
     # Until it is gone a commit takes the success mark at the output for that of an older dataset.
-    workspace.write_state(workspace.plan_path, {"pipeline": _PIPELINE})
+    workspace.write_state(workspace.plan_path, {"pipeline": transform})
 
 
 def check_output(job: Job) -> None:
@@ -67,26 +71,66 @@ def check_output(job: Job) -> None:
         )
 
 
+def pipeline_job(
+    output: str,
+    *,
+    splits: Mapping[str, float] | None,
+    num_shards: int | Mapping[str, int] | None,
+    shard_bytes: int,
+) -> dict[str, Any]:
+    """Returns what the job of a user's own pipeline has of its folders, splits and shards.
+
+    Args:
+      output: the folder of the dataset.
+      splits: name -> share; one split, called train, by default.
+      num_shards: of the first split, or of each by name; without it `shard_bytes` decides.
+      shard_bytes: the size of a shard, before compression.
+
+    Raises:
+      UsageError: a value is not valid.
+    """
+    names = dict(splits or {"train": 1.0})
+    counts = num_shards if isinstance(num_shards, Mapping) else {next(iter(names)): num_shards}
+    for name in counts:
+        one_of("num_shards", name, list(names))
+    output = output.rstrip("/") or "/"
+    staging = files.join(output, "_tmp")
+    return {
+        "workspace": Workspace(output=output, work=staging, staging=staging, token=new_token()),
+        "splits": tuple(SplitSpec(n, share, counts.get(n)) for n, share in names.items()),
+        "shards": ShardSpec(shard_bytes),
+    }
+
+
 def _is_of_pipeline(workspace: Workspace) -> bool:
     """Tells whether an unfinished run is one of a pipeline, which nobody can finish."""
     with suppress(ValueError, AttributeError):
-        return bool(read_json(workspace.plan_path).get("pipeline") == _PIPELINE)
+        return bool(read_json(workspace.plan_path).get("pipeline"))
     return False
 
 
-def commit_spec(job: Job) -> CommitSpec:
-    """Returns what the manifest says of a dataset whose input only the user's pipeline knows."""
+def commit_spec(
+    job: Job, transform: str, packages: Sequence[str] = (), config: Mapping[str, Any] | None = None
+) -> CommitSpec:
+    """Returns what the manifest says of a dataset whose input only the user's pipeline knows.
+
+    Args:
+      job: that is committed.
+      transform: the name of the PTransform that writes.
+      packages: whose versions matter, beside those that matter to all.
+      config: what decides the bytes, beside the options of the job.
+    """
     name, dataset_version = name_and_version(job.workspace.absolute_output)
-    config = {"pipeline": _PIPELINE, **job.fingerprint_options()}
-    content = json.dumps(config, sort_keys=True).encode()
-    packages = ("recordmill", "apache-beam", "numpy", "numba")
+    whole = {"pipeline": transform, **job.fingerprint_options(), **(config or {})}
+    content = json.dumps(whole, sort_keys=True).encode()
+    names = ("recordmill", "apache-beam", "numpy", "numba", *packages)
     return CommitSpec(
         name=name,
         description="records of a Beam pipeline, written by recordmill",
         fingerprint=hashlib.blake2b(content, digest_size=16).hexdigest(),
         replaces=read_manifest(job.workspace.output) is not None,
         config=json.loads(content),
-        versions={p: version(p) for p in packages} | {"python": platform.python_version()},
+        versions={name: version(name) for name in names} | {"python": platform.python_version()},
         sources={"pipeline": "elements of a PCollection"},
         version=dataset_version,
     )

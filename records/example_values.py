@@ -119,6 +119,23 @@ def parse_any(record: bytes) -> dict[str, Any]:
     return values
 
 
+def parse_example(record: bytes) -> dict[str, Any]:
+    """Returns the features of a serialized Example, as `parse_any`.
+
+    Args:
+      record: its bytes.
+
+    Raises:
+      ValueError: the bytes are something else, such as a SequenceExample.
+    """
+    try:
+        if any(number != 1 for number, _, _ in _fields(memoryview(record))):
+            raise ValueError("the bytes are no tf.train.Example")
+    except IndexError:
+        raise ValueError("a record is cut") from None
+    return parse_any(record)
+
+
 def feature_forms(record: bytes) -> dict[str, tuple[str, int | None]]:
     """Returns what the features of a serialized Example or SequenceExample are.
 
