@@ -309,13 +309,7 @@ class ChunkCutter:
         )
 
     def _cut_at_tokens(
-        self,
-        batch: DocumentBatch,
-        ids: Ids,
-        counts: Int64s,
-        first: int,
-        *,
-        goes_on: bool,
+        self, batch: DocumentBatch, ids: Ids, counts: Int64s, first: int, *, goes_on: bool
     ) -> tuple[Chunks, Int64s]:
         spec = self._spec
         step = spec.chunk_tokens - spec.overlap_tokens
