@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -19,10 +20,13 @@ from recordmill.transforms.sources.query_rows import cut_query
 from recordmill.transforms.sources.work_items import COLUMNS_RATIO, SourceRange
 from recordmill.transforms.storage import files
 
+RangeT = TypeVar("RangeT", bound=SourceRange)
 
-def _ranges(
-    source: SourceRange, *, target_bytes: int, splittable: bool, delimiter: str, quotes: bool
-) -> Iterator[SourceRange]:
+
+def cut_source(
+    source: RangeT, *, target_bytes: int, splittable: bool, delimiter: str, quotes: bool
+) -> Iterator[RangeT]:
+    """Yields the ranges of a file that `cut_work_items` makes work items of."""
     if source.compression or source.text_bytes <= target_bytes * 3 // 2:
         yield source
         return
@@ -56,9 +60,7 @@ def _ranges(
     yield from _at(source, starts)
 
 
-def _at(
-    source: SourceRange, starts: Sequence[int], first_rows: Sequence[int] = ()
-) -> Iterator[SourceRange]:
+def _at(source: RangeT, starts: Sequence[int], first_rows: Sequence[int] = ()) -> Iterator[RangeT]:
     """Yields the ranges that begin at some positions, up to the end of the file."""
     if len(starts) == 1:
         yield source
@@ -95,7 +97,7 @@ def cut_work_items(
     gathered: list[SourceRange] = []
     gathered_bytes = 0
     for source in sources:
-        for part in _ranges(
+        for part in cut_source(
             source,
             target_bytes=target_bytes,
             splittable=splittable,
