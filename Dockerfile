@@ -10,9 +10,12 @@
 # (the reader and `recordmill vocab`), Google's clients 0.3, tensorflow-text 0.2, numba with LLVM
 # 0.2, Arrow 0.15, Beam 0.1; Beam's boot program and Dataflow's launcher 0.03 GB; recordmill 1 MB.
 
-# Tags move. Who wants the same bytes again names the bases by digest, which `docker buildx imagetools
-# inspect python:3.11-slim` prints: --build-arg PYTHON_IMAGE=python@sha256:…, and so the other two.
-ARG PYTHON_IMAGE=python:3.11-slim
+# Tags move, so Python's image has a digest: that of its index for all kinds of machines, Python 3.11.16
+# on Debian 13. No registry was asked: the Dockerfiles of more than ten unrelated public repositories
+# give this digest for this tag, one of them for Amazon's mirror. For Beam's image none was found.
+# `docker buildx imagetools inspect python:3.11-slim` prints today's, to be given with
+# --build-arg PYTHON_IMAGE=python@sha256:..., and so for the other two.
+ARG PYTHON_IMAGE=python:3.11-slim@sha256:9c900dea9e8fb7e16277c179b555cc72d29a352dbc33cff48ad5a0412fd5bfc7
 ARG BEAM_IMAGE=apache/beam_python3.11_sdk:2.77.0
 ARG LAUNCHER_IMAGE=scratch
 

@@ -227,6 +227,7 @@ class ImageFlags(JobFlags, MapFlags):
     no_check: bool
     max_pixels: int | None
     max_scans: int
+    max_metadata_bytes: int
     # Statistics and augmentation.
     statistics: Literal["none", "sample", "full"]
     statistics_sample: int | None

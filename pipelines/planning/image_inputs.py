@@ -18,10 +18,10 @@ from recordmill.transforms.dataset.rejects import Reject
 from recordmill.transforms.images.extensions import has_image_extension
 from recordmill.transforms.images.listing.joins import Listed
 from recordmill.transforms.images.references import ImageReference, ListedReject
+from recordmill.transforms.images.shard_cutting import UNKNOWN_BYTES
 from recordmill.transforms.storage.external_sort import Row, sort_rows
 
 BATCH_ROWS = 1024  # rows whose hashes are computed at a time
-UNKNOWN_BYTES = 100_000  # of an image on an object store whose size was not asked for
 _MOST_LISTED_SOURCES = 1000  # the manifest names the images of inputs up to this size
 _SPOOL_BYTES = 1 << 22
 

@@ -29,14 +29,11 @@ from recordmill.pipelines.planning.image_inputs import (
     rank_images,
 )
 from recordmill.pipelines.planning.image_shards import (
-    augmented_splits,
     count_work_items,
-    cut_shards,
     describe_copies,
-    expected_record_bytes,
     input_splits,
 )
-from recordmill.pipelines.planning.mask_checks import mask_labels, segmentation_masks
+from recordmill.pipelines.planning.mask_checks import segmentation_masks
 from recordmill.pipelines.planning.work_plan import Phase, Planner, WorkPlan
 from recordmill.pipelines.tensorflow_loading import load_tensorflow
 from recordmill.records.errors import UsageError
@@ -57,8 +54,14 @@ from recordmill.transforms.images.listing.list_images import (
     label_names,
     list_images,
 )
+from recordmill.transforms.images.mask_samples import mask_labels
 from recordmill.transforms.images.reference_files import ReferenceWriter
 from recordmill.transforms.images.references import ListedReject
+from recordmill.transforms.images.shard_cutting import (
+    augmented_splits,
+    cut_shards,
+    expected_record_bytes,
+)
 from recordmill.transforms.images.shard_plan import ImageShardPlan
 from recordmill.transforms.images.stages import build_images
 from recordmill.transforms.storage import files

@@ -2,39 +2,19 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from recordmill.pipelines.options import parse_num_shards
-from recordmill.pipelines.planning.image_inputs import UNKNOWN_BYTES
-from recordmill.records.errors import UsageError
 from recordmill.transforms.dataset.job import SplitSpec
-from recordmill.transforms.dataset.shard_counts import count_shards
-from recordmill.transforms.images.examples import ImageSpec
 from recordmill.transforms.images.job import ImageJob
-from recordmill.transforms.images.references import ImageReference
-from recordmill.transforms.images.shard_plan import ImageSplit, choose_bounds
+from recordmill.transforms.images.shard_cutting import USUAL_SPLITS
+from recordmill.transforms.images.shard_plan import ImageSplit
 
 _WORK_ITEMS_PER_WORKER = 4
 _MOST_WAITING = 1.15  # of the time of workers that all end at once
 _MOST_WORK_ITEM_RECORDS = 10_000  # of a work item that is a whole shard: what a killed worker loses
-_USUAL_SPLITS = ("train", "validation", "test")
-_FEATURE_BYTES = 300  # of a record beside its image
-# Bytes a pixel and channel, of photographs: only shard counts depend on them.
-_ENCODED_BYTES = {"JPEG": 0.25, "WEBP": 0.2, "PNG": 0.8, "keep": 0.5, "raw": 1.0, "float": 4.0}
-
-
-def expected_record_bytes(spec: ImageSpec, image: ImageReference) -> int:
-    """Returns the expected bytes of a record: by pixels where all images get one size."""
-    if spec.transform.fixed_size is not None:
-        height, width = spec.transform.fixed_size
-        pixels = height * width * spec.channels
-        return _FEATURE_BYTES + int(pixels * _ENCODED_BYTES[spec.encode.format])
-    mask = max(image.mask.size, 0) if image.mask else 0
-    size = image.image.size
-    return _FEATURE_BYTES + (size if size >= 0 else UNKNOWN_BYTES) + mask
 
 
 def input_splits(counts: Mapping[str, int], num_shards: str | None) -> tuple[SplitSpec, ...]:
@@ -45,35 +25,10 @@ def input_splits(counts: Mapping[str, int], num_shards: str | None) -> tuple[Spl
       num_shards: the flag, as given.
     """
     total = sum(counts.values())
-    usual = {name: position for position, name in enumerate(_USUAL_SPLITS)}
+    usual = {name: position for position, name in enumerate(USUAL_SPLITS)}
     names = sorted(counts, key=lambda name: (usual.get(name, len(usual)), name))
     shards = parse_num_shards(num_shards, names)
     return tuple(SplitSpec(name, counts[name] / total, shards.get(name)) for name in names)
-
-
-def augmented_splits(job: ImageJob) -> tuple[str, ...]:
-    """Returns the splits whose images are augmented, of those that --augment_splits names.
-
-    Raises:
-      UsageError: the flag names none of the dataset's splits, or it has no effect.
-    """
-    names = tuple(split.name for split in job.splits)
-    wanted = job.augment_splits
-    if not job.images.augmentation:
-        if wanted != _USUAL_SPLITS[:1]:
-            raise UsageError(
-                f"--augment_splits={','.join(wanted)} must go with --augmentations, got none"
-            )
-        return ()
-    if wanted == ("all",):
-        return names
-    unknown = [name for name in wanted if name not in names]
-    if unknown:
-        raise UsageError(
-            f"--augment_splits={','.join(wanted)} must name splits of this dataset "
-            f"({', '.join(names)}), got {unknown[0]!r}; give all, or the names of some"
-        )
-    return tuple(name for name in names if name in wanted)
 
 
 def describe_copies(job: ImageJob) -> str:
@@ -88,38 +43,6 @@ def describe_copies(job: ImageJob) -> str:
         parts.setdefault(what, []).append(split.name)
     shown = "; ".join(f"{', '.join(names)}: {what}" for what, names in parts.items())
     return f"copies of each image in {shown} (--augment_splits)"
-
-
-def cut_shards(job: ImageJob, record_bytes: Sequence[array[int]]) -> list[ImageSplit]:
-    """Returns the shards of each split.
-
-    Args:
-      job: the job; its splits are complete.
-      record_bytes: for each split, the expected bytes of a record of each image, by rank.
-
-    Raises:
-      UsageError: a split is empty, or has fewer records than shards.
-    """
-    copies = [len(job.variants(spec.name)) for spec in job.splits]
-    for spec, sizes in zip(job.splits, record_bytes, strict=True):
-        if not sizes:
-            raise UsageError(
-                f"--splits gives {spec.name} none of {sum(map(len, record_bytes))} images; give it "
-                "a larger share, or remove it"
-            )
-    totals = [sum(sizes) * times for sizes, times in zip(record_bytes, copies, strict=True)]
-    counts = count_shards(totals, job.splits, job.shards)
-    splits = []
-    for spec, sizes, times, shards in zip(job.splits, record_bytes, copies, counts, strict=True):
-        records = len(sizes) * times
-        if spec.num_shards is not None and shards > records:
-            raise UsageError(
-                f"--num_shards must be at most {records} for {spec.name}, the records it gets, got "
-                f"{shards}"
-            )
-        bounds = choose_bounds(np.array(sizes, np.int64), times, min(shards, records))
-        splits.append(ImageSplit(spec.name, len(sizes), times, tuple(bounds)))
-    return splits
 
 
 def count_work_items(splits: Sequence[ImageSplit], workers: int) -> tuple[int, int]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import apache_beam as beam
+import orjson
 from apache_beam.io.filesystem import BeamIOError
 
 from recordmill.pipelines.planning.column_checks import check_column_types
@@ -26,6 +27,7 @@ from recordmill.pipelines.planning.work_plan import (
 from recordmill.pipelines.text_checks import (
     check_case,
     check_formats,
+    check_order,
     check_own_normalization,
     check_ratio,
 )
@@ -33,8 +35,12 @@ from recordmill.pipelines.text_options import TextRequest
 from recordmill.records.errors import UsageError
 from recordmill.transforms.dataset.labels import LABELS_PATH
 from recordmill.transforms.dataset.shard_counts import count_shards
+from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.dataset.writable import reason
 from recordmill.transforms.shuffle.merge_tree import MAX_FAN_IN, MergeTree, choose_merge_tree
+from recordmill.transforms.sources.bigquery_service import is_bigquery, read_time
+from recordmill.transforms.sources.bigquery_tables import list_table
+from recordmill.transforms.sources.column_reader import column_names
 from recordmill.transforms.sources.databases import is_database
 from recordmill.transforms.sources.delimited_records import read_first_row
 from recordmill.transforms.sources.document_spec import DocumentSpec
@@ -155,7 +161,7 @@ class InputRequest(Protocol):
 
     @property
     def patterns(self) -> list[str]:
-        """Globs, or the URL of a database."""
+        """Globs, or the URL of a database or of BigQuery."""
 
     @property
     def input_format(self) -> str:
@@ -180,6 +186,7 @@ def list_input(
     *,
     splits: Sequence[str] = (),
     pass_over: Callable[[str], object],
+    snapshot_ms: int = 0,
 ) -> Iterator[SourceRange]:
     """Yields the files of an input, or the answer to its query.
 
@@ -187,18 +194,39 @@ def list_input(
       request: says where they are.
       spec: how documents lie in it.
       splits, pass_over: see `list_sources`.
+      snapshot_ms: see `list_table`.
 
     Raises:
       UsageError: there are none, or the database cannot be used.
     """
+    url, column = request.patterns[0], request.partition_column
+    if is_bigquery(url):
+        yield list_table(url, request.query, column_names(spec), snapshot_ms)
+        return
     if request.query:
-        url, column = request.patterns[0], request.partition_column
         yield list_query(url, request.query, column, spec.text_field)
         return
     yield from list_sources(
         request.patterns, input_format=request.input_format, splits=splits,
         allow_outside=request.allow_outside, pass_over=pass_over,
     )  # fmt: skip
+
+
+def _planned_snapshot(workspace: Workspace, patterns: Sequence[str]) -> int:
+    """Returns the time as of which an unfinished run reads a table of BigQuery, 0 for none.
+
+    Args:
+      workspace: of the run; one that has lost its streams counts as none.
+      patterns: of the input.
+    """
+    try:
+        commit = orjson.loads(files.read_bytes(workspace.plan_path))["commit"]
+        is_same = commit["config"]["input"] == list(patterns)
+        if is_same and not files.exists(workspace.over_budget_path):
+            return read_time(commit["sources"]["snapshot_time"])
+    except (FileNotFoundError, NotADirectoryError, ValueError, TypeError, KeyError):
+        pass
+    return 0
 
 
 def report_passed_over(paths: Sequence[str]) -> None:
@@ -247,19 +275,22 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
         patterns, spec = request.patterns, job.documents
         output = job.workspace.output
         for pattern in patterns:
-            if not is_database(pattern) and matches_output(pattern, output):
+            is_file = not (is_database(pattern) or is_bigquery(pattern))
+            if is_file and matches_output(pattern, output):
                 raise UsageError(
                     f"--input {pattern} also matches what is written to --output {output}; "
                     "choose an output outside of the input"
                 )
         passed_over: list[str] = []
-        with closing(
-            SourceList(
-                list_input(request, spec, splits=request.splits, pass_over=passed_over.append)
-            )
-        ) as sources:
+        is_table = is_bigquery(patterns[0])
+        listed = list_input(
+            request, spec, splits=request.splits, pass_over=passed_over.append,
+            snapshot_ms=_planned_snapshot(job.workspace, patterns) if is_table else 0,
+        )  # fmt: skip
+        with closing(SourceList(listed)) as sources:
             report_passed_over(passed_over)
             check_formats(spec, sources.formats, len(job.splits))
+            check_order(sources.formats, deduplicates=job.clean.deduplicates)
             check_ratio(spec, is_compressed=sources.is_compressed)
             check_contents(sources, spec)
             flags = (
@@ -314,7 +345,9 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
         request = self._request
         config = {"input": request.patterns}
         if request.query:
-            config |= {"query": [request.query], "partition_column": [request.partition_column]}
+            config |= {"query": [request.query]}
+        if request.partition_column:
+            config |= {"partition_column": [request.partition_column]}
         return config
 
     def describe(self) -> str:

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recordmill.pipelines.annotation_options import LabelNumbering
 from recordmill.pipelines.command_line import main
 from recordmill.records.errors import UsageError
+from recordmill.transforms.images.label_numbers import LabelNumbering
 
 from ..pictures import jpeg
 from .test_image_job import read, run

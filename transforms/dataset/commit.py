@@ -8,6 +8,7 @@ killed.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -141,6 +142,15 @@ def _committed(workspace: Workspace) -> Manifest:
     return manifest
 
 
+def _completed(job: Job, spec: CommitSpec) -> tuple[Job, CommitSpec]:
+    """Returns both with what only the first stages of the job found out."""
+    whole = job.completed()
+    if whole is job:
+        return job, spec
+    options = json.loads(json.dumps(whole.fingerprint_options()))
+    return whole, replace(spec, config={**spec.config, **options})
+
+
 def commit(job: Job, spec: CommitSpec, records: int) -> Manifest:
     """Finishes a dataset whose shards are all written; returns its manifest.
 
@@ -151,6 +161,7 @@ def commit(job: Job, spec: CommitSpec, records: int) -> Manifest:
     if not files.exists(workspace.plan_path) and files.exists(workspace.success_path):
         return _committed(workspace)  # a second commit of the same run
     workspace.check_own()
+    job, spec = _completed(job, spec)
     finished = _read_finished(job)
     in_shards = sum(shard.records for shard in finished.shards)
     if in_shards != records:

@@ -152,6 +152,14 @@ class Job(ABC):
         """Returns the name of a shard."""
         return ShardName(split, index, count, self.shard_template)
 
+    def completed(self) -> Job:
+        """Returns the job with what only its first stages found out: by default itself.
+
+        Raises:
+          DamagedStateError: they have not written it.
+        """
+        return self
+
     @abstractmethod
     def schema(self) -> Schema:
         """Returns the schema of the records."""

@@ -102,6 +102,13 @@ def class_names(labels: Collection[str]) -> tuple[str, ...]:
     return tuple(sorted(labels, key=lambda name: (int(name), name)))
 
 
+def sorted_labels(labels: Collection[str]) -> list[str]:
+    """Returns labels in order: as numbers where all are whole numbers from 0 on, else as text."""
+    if all(name.isascii() and name.isdigit() for name in labels):
+        return sorted(labels, key=lambda name: (int(name), name))
+    return sorted(labels)
+
+
 def _is_whole(name: str) -> bool:
     digits = name.removeprefix("-")
     return digits.isascii() and digits.isdigit()

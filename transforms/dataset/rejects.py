@@ -52,8 +52,9 @@ REASONS = {
     "not_an_image": "the bytes are none of JPEG, PNG, WebP, GIF, BMP, TIFF",
     "wrong_extension": "the name says one format and the bytes are of another",
     "zero_size": "the image is 0 pixels wide or high",
-    "decompression_bomb": "the image has more pixels than --max_pixels or scans than --max_scans, "
-    "or the file unpacks to far too much; see --max_compression_ratio",
+    "decompression_bomb": "the image has more pixels than --max_pixels, scans than --max_scans or "
+    "metadata than --max_metadata_bytes, or the file unpacks to far too much; see "
+    "--max_compression_ratio",
     "truncated_image": "the file ends before the image does",
     "broken_image": "the file is damaged",
     "several_frames": "the image is animated or has pages, and --gif=reject",

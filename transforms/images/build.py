@@ -70,13 +70,14 @@ class ImageShardBuilder:
 
     Args:
       job: the job, whose shard plan is written.
-      parts: how many work items share a shard.
+      parts: how many work items share a shard; None leaves it to the shard plan.
     """
 
-    def __init__(self, job: ImageJob, parts: int) -> None:
-        self._job = job
-        self._parts = parts
-        self._splits = job.read_shard_plan().splits
+    def __init__(self, job: ImageJob, parts: int | None = None) -> None:
+        self._job = job.completed()
+        plan = job.read_shard_plan()
+        self._parts = parts or plan.parts
+        self._splits = plan.splits
         self._images = sum(split.images for split in self._splits)
         self._reader = ImageReader()
         self._mapper: ImageMapper | None = None
@@ -292,21 +293,29 @@ def _copy_records(path: str, writer: ShardWriter) -> None:
         raise DamagedStateError(f"{path} is cut short; start anew with --overwrite")
 
 
-class _BuildImageShardDoFn(beam.DoFn):
-    def __init__(self, job: ImageJob, parts: int) -> None:
+class _ShardDoFn(beam.DoFn):
+    """Has a builder from its first element on: before, the plan may not be written."""
+
+    def __init__(self, job: ImageJob, parts: int | None) -> None:
         self._job = job
         self._parts = parts
-
-    def setup(self) -> None:
-        self._builder = ImageShardBuilder(self._job, self._parts)
+        self._builder: ImageShardBuilder | None = None
 
     def teardown(self) -> None:
-        self._builder.close()
+        if self._builder is not None:
+            self._builder.close()
 
+    def _opened(self) -> ImageShardBuilder:
+        if self._builder is None:
+            self._builder = ImageShardBuilder(self._job, self._parts)
+        return self._builder
+
+
+class _BuildImageShardDoFn(_ShardDoFn):
     def process(self, work_item: int) -> Iterator[tuple[tuple[int, int], int]]:
         with counters.work_item():
             try:
-                position, statistics = self._builder.build(work_item)
+                position, statistics = self._opened().build(work_item)
             except RunError as error:
                 fail(self._job, error)
             counters.count("examples_prepared", statistics.pixels.total())
@@ -314,18 +323,11 @@ class _BuildImageShardDoFn(beam.DoFn):
         yield (position.split, position.shard), 1
 
 
-class _JoinDoFn(beam.DoFn):
-    def __init__(self, job: ImageJob, parts: int) -> None:
-        self._job = job
-        self._parts = parts
-
-    def setup(self) -> None:
-        self._builder = ImageShardBuilder(self._job, self._parts)
-
+class _JoinDoFn(_ShardDoFn):
     def process(self, finished: tuple[tuple[int, int], int]) -> Iterator[int]:
         with counters.work_item():
             try:
-                info = self._builder.join(*finished[0])
+                info = self._opened().join(*finished[0])
             except RunError as error:
                 fail(self._job, error)
             counters.count("examples_written", info.records)
@@ -341,7 +343,7 @@ class BuildImageShards(beam.PTransform[beam.PCollection[int], beam.PCollection[i
     item, also two copies at once, changes nothing.
     """
 
-    def __init__(self, job: ImageJob, parts: int) -> None:
+    def __init__(self, job: ImageJob, parts: int | None = None) -> None:
         super().__init__()
         self._job = job
         self._parts = parts

@@ -54,6 +54,21 @@ def exif_orientation(image: Image.Image) -> Any:
         return 1
 
 
+def stored_exif(image: Image.Image) -> bytes | None:
+    """Returns the EXIF data that `exif_orientation` would read, None where there is none.
+
+    A TIFF has it among its own tags, for which this returns None.
+    """
+    if "exif" in image.info:
+        exif = image.info["exif"]
+        return exif if isinstance(exif, bytes) else None
+    lines = str(image.info.get("Raw profile type exif", "")).split("\n")[3:]
+    try:
+        return bytes.fromhex("".join(lines)) or None
+    except ValueError:  # which is no EXIF for Pillow either
+        return None
+
+
 def next_tar_member(archive: tarfile.TarFile) -> tuple[tarfile.TarInfo | None, int]:
     """Returns the next member of an open tar, None where tarfile finds none, and where the header
     behind it is.

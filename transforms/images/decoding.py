@@ -36,8 +36,15 @@ from recordmill.transforms.images.compat import (
     classify_pillow_error,
     exif_orientation,
     silence_pillow,
+    stored_exif,
 )
 from recordmill.transforms.images.extensions import format_of_name
+from recordmill.transforms.images.metadata import (
+    USUAL_METADATA_BYTES,
+    count_frames,
+    excess_metadata,
+    exif_bytes,
+)
 from recordmill.transforms.images.stored_forms import count_scans, is_portable
 
 silence_pillow()
@@ -91,6 +98,7 @@ class DecodeSpec:
       check: whether images that are passed through are decoded all the same, to find broken ones.
       max_pixels: more are refused before any is decoded.
       max_scans: of a progressive JPEG; usual ones have ten, and time grows with them.
+      max_metadata_bytes: that reading tags, EXIF and comments may copy, see `metadata.py`.
       wrong_extension: whether images whose names say another format than their bytes are used.
 
     Raises:
@@ -101,13 +109,15 @@ class DecodeSpec:
     check: bool = True
     max_pixels: int = MAX_PIXELS
     max_scans: int = USUAL_SCANS
+    max_metadata_bytes: int = USUAL_METADATA_BYTES
     wrong_extension: Literal["accept", "reject"] = "reject"
 
     def __post_init__(self) -> None:
         one_of("--gif", self.gif, ("first", "reject"))
         one_of("--wrong_extension", self.wrong_extension, ("accept", "reject"))
-        if self.max_scans < 1:
-            raise UsageError(f"--max_scans must be at least 1, got {self.max_scans}")
+        for name in ("max_scans", "max_metadata_bytes"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"--{name} must be at least 1, got {getattr(self, name)}")
         if not 1 <= self.max_pixels <= MAX_PIXELS:
             raise UsageError(
                 f"--max_pixels must be from 1 to {MAX_PIXELS}, Pillow's own limit, got "
@@ -287,21 +297,12 @@ def rejecting() -> Iterator[None]:
         raise ImageRejectedError(reason, f"{type(error).__name__}: {error}") from error
 
 
-def _check_scans(data: bytes, most: int) -> None:
-    """Refuses a JPEG of more scans: each of them goes over all pixels, however few its bytes are.
-
-    Raises:
-      ImageRejectedError: decompression_bomb.
-    """
-    scans = count_scans(data, most)
-    if scans > most:
-        raise ImageRejectedError("decompression_bomb", f"{scans} scans, at most {most}")
-
-
 def _open(data: bytes, spec: DecodeSpec) -> tuple[Any, Header]:
     """Opens an image and refuses what its header shows to be of no use."""
     if not data:
         raise ImageRejectedError("empty_image")
+    if excess := excess_metadata(data, spec.max_metadata_bytes, spec.max_pixels):
+        raise ImageRejectedError("decompression_bomb", excess)
     try:
         image: Any = Image.open(io.BytesIO(data), formats=_FORMATS)
     except UnidentifiedImageError as error:
@@ -309,24 +310,30 @@ def _open(data: bytes, spec: DecodeSpec) -> tuple[Any, Header]:
     format_name = "JPEG" if image.format == "MPO" else str(image.format)
     width, height = image.size
     if width * height > spec.max_pixels:
-        raise ImageRejectedError(
-            "decompression_bomb", f"{width} x {height}, at most {spec.max_pixels}"
-        )
-    if format_name == "JPEG":
-        _check_scans(data, spec.max_scans)
-    frames = 1 if format_name == "JPEG" else int(getattr(image, "n_frames", 1))
+        detail = f"{width} x {height}, at most {spec.max_pixels}"
+        raise ImageRejectedError("decompression_bomb", detail)
+    # Each scan of a JPEG goes over all pixels, however few its bytes are.
+    if format_name == "JPEG" and (scans := count_scans(data, spec.max_scans)) > spec.max_scans:
+        raise ImageRejectedError("decompression_bomb", f"{scans} scans, at most {spec.max_scans}")
+    frames = count_frames(image, format_name, data)
     if frames > 1:
         if spec.gif == "reject":
             raise ImageRejectedError("several_frames", f"{format_name} of {frames} frames")
         image.seek(0)
     channels = 1 if image.mode in _GREY else 3
     portable = is_portable(format_name, image.mode, data)
-    header = Header(format_name, width, height, channels, _orientation(image), frames, portable)
+    orientation = _orientation(image, spec.max_metadata_bytes)
+    header = Header(format_name, width, height, channels, orientation, frames, portable)
     return image, header
 
 
-def _orientation(image: Image.Image) -> int:
+def _orientation(image: Image.Image, most_bytes: int) -> int:
     """Returns the EXIF orientation, 1 (upright) where it is missing or no valid one."""
+    copied = exif_bytes(stored_exif(image))
+    if copied > most_bytes:
+        raise ImageRejectedError(
+            "decompression_bomb", f"EXIF of {copied} bytes, at most {most_bytes}"
+        )
     orientation = exif_orientation(image)
     return orientation if orientation in _TURNS else 1
 

@@ -181,7 +181,7 @@ class ImageSpec:
 
     task: Literal["classification", "detection", "segmentation"]
     format: str
-    labels: Mapping[str, int]
+    labels: Mapping[str, int] = field(default_factory=dict)
     seed: int = 0
     decode: DecodeSpec = field(default_factory=DecodeSpec)
     transform: TransformSpec = field(default_factory=TransformSpec)

@@ -17,6 +17,7 @@ from recordmill.transforms.images.decoding import USUAL_SCANS
 from recordmill.transforms.images.examples import ImageSpec
 from recordmill.transforms.images.label_map import LABEL_MAP_PATH, label_map
 from recordmill.transforms.images.mask_classes import class_name
+from recordmill.transforms.images.metadata import USUAL_METADATA_BYTES
 from recordmill.transforms.images.shard_plan import ImageShardPlan
 from recordmill.transforms.images.statistics import ImageStatistics
 from recordmill.transforms.storage import files
@@ -56,11 +57,18 @@ class ImageJob(Job):
             flag = f"--copies={self.copies}" if self.copies > 1 else "--keep_original"
             raise UsageError(f"{flag} must go with --augmentations: copies would be all alike")
 
+    def completed(self) -> ImageJob:
+        """Returns the job with its labels."""
+        return self
+
     def fingerprint_options(self) -> dict[str, Any]:
         """Returns the options that decide the bytes of shards."""
         options = Job.fingerprint_options(self)
-        if self.images.decode.max_scans == USUAL_SCANS:
-            del options["images"]["decode"]["max_scans"]  # datasets of earlier releases have none
+        decode = options["images"]["decode"]  # of which datasets of earlier releases lack two
+        if decode["max_scans"] == USUAL_SCANS:
+            del decode["max_scans"]
+        if decode["max_metadata_bytes"] == USUAL_METADATA_BYTES:
+            del decode["max_metadata_bytes"]
         return options
 
     def variants(self, split: str) -> tuple[int | None, ...]:

@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-import numpy as np
-
-from recordmill.records.arrays import Bytes
 from recordmill.records.errors import RunError
 from recordmill.transforms.dataset.user_functions import ElementError, FunctionChain, MapSpec
 from recordmill.transforms.elements import Box, Image
-from recordmill.transforms.images.decoding import ImageRejectedError, probe
+from recordmill.transforms.images.decoding import ImageRejectedError
 from recordmill.transforms.images.examples import ImageSpec
-from recordmill.transforms.images.objects import region_box
+from recordmill.transforms.images.image_elements import (
+    read_boxes,
+    read_data,
+    read_object,
+    store_data,
+)
 from recordmill.transforms.images.references import (
     ImageObject,
     ImageReference,
-    Region,
-    StoredBytes,
 )
 
 
@@ -62,9 +62,9 @@ class ImageMapper:
         objects = self._boxes(reference, data)
         boxes = None if objects is None else tuple(box for box, _ in objects)
         image = Image(
-            _elements_data(reference.image, data), reference.name, self._label(reference), boxes,
+            read_data(reference.image, data), reference.name, self._label(reference), boxes,
             None if mask is None or reference.mask is None
-            else _elements_data(reference.mask, mask),
+            else read_data(reference.mask, mask),
         )  # fmt: skip
         try:
             results = self._chain(image)
@@ -82,13 +82,13 @@ class ImageMapper:
             changed = replace(changed, name=_name(result, reference.name, len(mapped)))
             own_data, own_mask = data, mask
             if result.data is not image.data:
-                stored, own_data = _stored(result.data)
+                stored, own_data = store_data(result.data)
                 changed = replace(changed, image=stored)
             if result.mask is None and image.mask is not None:
                 has_mask, own_mask = bool(changed.regions), None
                 changed = replace(changed, mask=None, has_mask=has_mask)
             elif result.mask is not None and result.mask is not image.mask:
-                stored, own_mask = _stored(result.mask)
+                stored, own_mask = store_data(result.mask)
                 changed = replace(changed, mask=stored, regions=(), has_mask=True)
             mapped.append(MappedImage(changed, own_data, own_mask))
         return mapped
@@ -107,20 +107,7 @@ class ImageMapper:
         """Returns the boxes of an image in pixels, each with the object that it is of."""
         if self._images.task != "detection":
             return None
-        objects = reference.objects
-        if all(item.box is not None and not item.is_fraction for item in objects):
-            size = (0, 0)
-        elif reference.image.storage == "idx":
-            size = (reference.image.shape[1], reference.image.shape[0])
-        else:
-            header = probe(data, self._images.decode)
-            size = (header.width, header.height)
-        boxes = []
-        for item in objects:
-            sides = item.pixel_box(*size) or region_box(item.region, size) or (0.0, 0.0, 0.0, 0.0)
-            box = Box(item.label, *sides, item.is_crowd, item.difficult, item.area, item.region)
-            boxes.append((box, item))
-        return boxes
+        return read_boxes(reference, data, self._images.decode)
 
 
 def _with_annotations(
@@ -137,37 +124,11 @@ def _with_annotations(
         reference = replace(reference, labels=labels)
     if result.boxes is given.boxes:
         return reference
-    objects = tuple(known.get(id(box)) or _object(box) for box in result.boxes or ())
+    objects = tuple(known.get(id(box)) or read_object(box) for box in result.boxes or ())
     return replace(reference, objects=objects)
-
-
-def _object(box: Box) -> ImageObject:
-    sides = (float(box.xmin), float(box.ymin), float(box.xmax), float(box.ymax))
-    region = box.pixels if isinstance(box.pixels, Region) else None
-    area = None if box.area is None else float(box.area)
-    return ImageObject(box.label, sides, region, box.is_crowd, box.difficult, area)
 
 
 def _name(result: Image, name: str, number: int) -> str:
     if result.key is not None and result.key != name:
         return result.key
     return f"{name}#{number}" if number else name
-
-
-def _elements_data(stored: StoredBytes, data: bytes) -> bytes | Bytes:
-    if stored.storage != "idx":
-        return data
-    height, width, channels = (*stored.shape, 1)[:3]
-    if len(data) != height * width * channels or not data:
-        raise ImageRejectedError(
-            "truncated_image", f"{height * width * channels} bytes expected, {len(data)} found"
-        )
-    return np.frombuffer(data, np.uint8).reshape(height, width, channels)
-
-
-def _stored(data: bytes | Bytes) -> tuple[StoredBytes, bytes]:
-    """Returns where bytes come from that functions returned, and these bytes."""
-    if isinstance(data, bytes):
-        return StoredBytes(""), data
-    height, width, channels = (*data.shape, 1)[:3]
-    return StoredBytes("", "idx", shape=(height, width, channels)), data.tobytes()

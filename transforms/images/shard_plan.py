@@ -43,6 +43,7 @@ class ImagePlanDescription(_OlderPlanDescription, total=False):
     """The shard plan of an image job, on disk."""
 
     passed_over_kinds: dict[str, tuple[Count, str]]
+    parts: Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,7 @@ class ImageShardPlan:
       rejected_file: their lines; None where nothing was rejected.
       passed_over: files of the input that are no images, by reason.
       passed_over_kinds: the same by extension or reason: their number and one of their names.
+      parts: how many work items share a shard, where the stages do not say it.
     """
 
     splits: tuple[ImageSplit, ...]
@@ -105,6 +107,7 @@ class ImageShardPlan:
     rejected_file: RejectFile | None = None
     passed_over: Mapping[str, int] = field(default_factory=dict)
     passed_over_kinds: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    parts: int = 1
 
     def to_json(self) -> dict[str, Any]:
         """Returns what `from_json` reads."""
@@ -114,6 +117,7 @@ class ImageShardPlan:
             "rejected_file": self.rejected_file,
             "passed_over": dict(self.passed_over),
             "passed_over_kinds": dict(self.passed_over_kinds),
+            "parts": self.parts,
         }
 
     @classmethod
@@ -128,7 +132,14 @@ class ImageShardPlan:
         kinds = {
             kind: (n, name) for kind, (n, name) in content.get("passed_over_kinds", {}).items()
         }
-        return cls(tuple(splits), rejected, rejected_file, content["passed_over"], kinds)
+        return cls(
+            tuple(splits),
+            rejected,
+            rejected_file,
+            content["passed_over"],
+            kinds,
+            content.get("parts", 1),
+        )
 
 
 def choose_bounds(record_bytes: Int64s, copies: int, shards: int) -> list[int]:

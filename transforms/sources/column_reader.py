@@ -24,7 +24,7 @@ _MOST_NAMES = 20
 class ColumnReader:
     """Reads the rows of a range of a file.
 
-    A document's position is the number of its row in the file, from 0 on.
+    A document's position is the number of its row in the file, from 0 on, or a hash of the row.
 
     Args:
       opened: the range.
@@ -56,7 +56,7 @@ class ColumnReader:
             if isinstance(rows, Damage):
                 self._maker.reject(rows.position, "read", rows.reason, rows.detail)
             elif self._missing:
-                for position in range(rows.first, rows.first + rows.count):
+                for position in rows.positions().tolist():
                     self._maker.reject(position, "parse", "field_missing", self._missing)
                 yield from self._maker.remaining()
             else:
@@ -70,16 +70,17 @@ class ColumnReader:
         lines = self._decodable(row_lines(arrays), arrays, problems)
         self._check_sizes(lines, problems)
         splits, groups, carried = self._check_others(rows, problems)
+        positions = rows.positions()
         for row, (reason, detail) in sorted(problems.items()):
             stage = "read" if reason in ("undecodable", "line_too_long") else "parse"
-            self._maker.reject(rows.first + row, stage, reason, detail)
+            self._maker.reject(int(positions[row]), stage, reason, detail)
         keep = np.ones(rows.count, np.bool_)
         keep[list(problems)] = False
         lines, of_row = self._split(lines.select(np.repeat(keep, len(arrays))), int(keep.sum()))
         return self._maker.batch(
             lines,
             of_row,
-            np.flatnonzero(keep) + rows.first,
+            positions[keep],
             groups=None if groups is None else groups[keep],
             splits=None if splits is None else splits[keep],
             carried=None if carried is None else [carried[i] for i in np.flatnonzero(keep)],

@@ -13,6 +13,7 @@ import numpy as np
 
 from recordmill.transforms.sources.arrow_rows import cut_arrow
 from recordmill.transforms.sources.avro_rows import cut_avro
+from recordmill.transforms.sources.bigquery_tables import cut_table
 from recordmill.transforms.sources.delimited import RecordScanner, delimiter_of
 from recordmill.transforms.sources.json_values import SNIFFED_BYTES, has_object_lines
 from recordmill.transforms.sources.parquet_rows import cut_parquet
@@ -27,6 +28,9 @@ def cut_source(
     source: RangeT, *, target_bytes: int, splittable: bool, delimiter: str, quotes: bool
 ) -> Iterator[RangeT]:
     """Yields the ranges of a file that `cut_work_items` makes work items of."""
+    if source.format == "bigquery":
+        yield from cut_table(source, target_bytes)  # a small one too: its time is fixed so
+        return
     if source.compression or source.text_bytes <= target_bytes * 3 // 2:
         yield source
         return

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 
 from recordmill.records.errors import UsageError
-from recordmill.transforms.dataset.labels import check_printable
+from recordmill.transforms.dataset.labels import check_printable, sorted_labels
 from recordmill.transforms.images.listing.coco import (
     annotation_files,
     coco_images,
@@ -112,9 +112,7 @@ def _ordered_labels(spec: SourceSpec, occurring: Collection[str]) -> list[str]:
         return list(merged_categories(annotation_files(spec)).values())
     if spec.layout == "yolo" and (classes := class_names(spec)):
         return classes
-    if all(name.isascii() and name.isdigit() for name in occurring):
-        return sorted(occurring, key=lambda name: (int(name), name))
-    return sorted(occurring)
+    return sorted_labels(occurring)
 
 
 def _folder_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:

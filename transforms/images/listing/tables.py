@@ -148,6 +148,21 @@ class Columns:
         return tuple(dict.fromkeys(filter(None, texts)))
 
 
+def has_boxes(spec: SourceSpec) -> bool:
+    """Tells whether the input is a table whose rows are boxes.
+
+    Raises:
+      UsageError: the table cannot be read or lacks a column.
+    """
+    if spec.layout != "table":
+        return False
+    table = spec.annotations
+    if not table:
+        found = find_files(spec.patterns, Listing())
+        table = next((file.path for _, file in found if is_table(file.path)), "")
+    return bool(table) and bool(Columns.find(table, spec).boxes)
+
+
 def table_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
     """Yields the images of a table: with --annotations, those that the globs match; where --input
     is the table, those that it names.

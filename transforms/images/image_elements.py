@@ -1,0 +1,86 @@
+"""Images as elements that users see, made of what is listed and read, and the way back."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from recordmill.records.arrays import Bytes
+from recordmill.transforms.elements import Box
+from recordmill.transforms.images.decoding import DecodeSpec, ImageRejectedError, probe
+from recordmill.transforms.images.objects import region_box
+from recordmill.transforms.images.references import (
+    ImageObject,
+    ImageReference,
+    Region,
+    StoredBytes,
+)
+
+
+def read_boxes(
+    reference: ImageReference, data: bytes, decode: DecodeSpec
+) -> list[tuple[Box, ImageObject]]:
+    """Returns the boxes of an image in pixels, each with the object that it is of.
+
+    Args:
+      reference: the image.
+      data: its bytes, which are opened only where the boxes need the image's size.
+      decode: the limits of opening it.
+
+    Raises:
+      ImageRejectedError: the size is needed and is not known.
+    """
+    objects = reference.objects
+    if all(item.box is not None and not item.is_fraction for item in objects):
+        size = (0, 0)
+    else:
+        size = image_size(reference.image, data, decode)
+    boxes = []
+    for item in objects:
+        sides = item.pixel_box(*size) or region_box(item.region, size) or (0.0, 0.0, 0.0, 0.0)
+        box = Box(item.label, *sides, item.is_crowd, item.difficult, item.area, item.region)
+        boxes.append((box, item))
+    return boxes
+
+
+def image_size(stored: StoredBytes, data: bytes, decode: DecodeSpec) -> tuple[int, int]:
+    """Returns width and height of a stored image.
+
+    Raises:
+      ImageRejectedError: it cannot be opened.
+    """
+    if stored.storage == "idx":
+        return stored.shape[1], stored.shape[0]
+    header = probe(data, decode)
+    return header.width, header.height
+
+
+def read_object(box: Box) -> ImageObject:
+    """Returns the object of a box that a user has made."""
+    sides = (float(box.xmin), float(box.ymin), float(box.xmax), float(box.ymax))
+    region = box.pixels if isinstance(box.pixels, Region) else None
+    area = None if box.area is None else float(box.area)
+    return ImageObject(box.label, sides, region, box.is_crowd, box.difficult, area)
+
+
+def read_data(stored: StoredBytes, data: bytes) -> bytes | Bytes:
+    """Returns the data of an element: encoded bytes, or pixels `[height, width, channels] uint8`.
+
+    Raises:
+      ImageRejectedError: there are fewer bytes than pixels.
+    """
+    if stored.storage != "idx":
+        return data
+    height, width, channels = (*stored.shape, 1)[:3]
+    if len(data) != height * width * channels or not data:
+        raise ImageRejectedError(
+            "truncated_image", f"{height * width * channels} bytes expected, {len(data)} found"
+        )
+    return np.frombuffer(data, np.uint8).reshape(height, width, channels)
+
+
+def store_data(data: bytes | Bytes) -> tuple[StoredBytes, bytes]:
+    """Returns what a reference says of the data of an element, in no file yet, and its bytes."""
+    if isinstance(data, bytes):
+        return StoredBytes(""), data
+    height, width, channels = (*data.shape, 1)[:3]
+    return StoredBytes("", "idx", shape=(height, width, channels)), data.tobytes()

@@ -1,0 +1,244 @@
+"""`ReadImages`: the images of any layout as a PCollection, listed as `recordmill images` does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+
+from recordmill.records.errors import RunError, UsageError
+from recordmill.transforms.dataset import counters
+from recordmill.transforms.dataset.rejects import REASONS
+from recordmill.transforms.elements import Box, Image
+from recordmill.transforms.images.decoding import DecodeSpec, ImageRejectedError
+from recordmill.transforms.images.image_elements import image_size, read_boxes, read_data
+from recordmill.transforms.images.listing.list_images import detect_layout, list_images
+from recordmill.transforms.images.listing.source_spec import RecordForm, SourceSpec
+from recordmill.transforms.images.listing.tables import has_boxes
+from recordmill.transforms.images.objects import region_box
+from recordmill.transforms.images.references import ImageReference, ListedReject
+from recordmill.transforms.images.stored_bytes import ImageReader, UnreadableBytesError
+
+_BATCH_IMAGES = 64  # references that one worker reads at a time: few, so that all get some
+_LAYOUTS_OF_BOXES = ("coco", "voc", "yolo")
+_DECODE = DecodeSpec()
+
+
+class _Form(NamedTuple):
+    """What is known of all images of an input.
+
+    Attributes:
+      boxes: the objects of each are known, also where there are none.
+      several: each may have any number of labels.
+      numbers: labels are numbers to be predicted.
+    """
+
+    boxes: bool
+    several: bool
+    numbers: bool
+
+
+class ListedImages(NamedTuple):
+    """Some images of a listing: what is known of all, and their references as lines of JSON."""
+
+    form: tuple[bool, bool, bool]
+    lines: list[str]
+
+
+def list_references(source: SourceSpec, split: str, *, skip_rejected: bool) -> Iterator[Any]:
+    """Yields the images of an input, some at a time.
+
+    Args:
+      source: where they are.
+      split: of which only those are wanted; "" for all.
+      skip_rejected: count what listing rejects.
+
+    Raises:
+      UsageError: there is no image, or none of that split.
+      RunError: listing rejects something.
+    """
+    source = detect_layout(source)
+    boxes = source.layout in _LAYOUTS_OF_BOXES or has_boxes(source)
+    form = _Form(boxes, bool(source.label_delimiter), source.labels_from == "number")
+    lines = _lines(source, split, skip_rejected=skip_rejected)
+    while batch := list(islice(lines, _BATCH_IMAGES)):
+        yield ListedImages(form, batch)
+
+
+def _lines(source: SourceSpec, split: str, *, skip_rejected: bool) -> Iterator[str]:
+    names: set[str] = set()
+    is_empty = True
+    for item in list_images(source):
+        if isinstance(item, ListedReject):
+            _reject(item.source, item.reason, item.detail, skip=skip_rejected)
+            continue
+        names.add(item.split)
+        if split in ("", item.split):
+            is_empty = False
+            yield item.to_line()
+    if split and is_empty:
+        found = ", ".join(sorted(names - {""})) or "none"
+        raise UsageError(f"split must be one that the input names ({found}), got {split!r}")
+
+
+def _reject(name: str, reason: str, detail: str, *, skip: bool) -> None:
+    if not skip:
+        found = f" ({detail})" if detail else ""
+        raise RunError(f"{name}: {REASONS[reason]}{found}; correct that, or skip_rejected=True")
+    counters.count_rejects({reason: 1})
+
+
+def read_image(reference: ImageReference, form: _Form, reader: ImageReader) -> Image:
+    """Reads an image.
+
+    Raises:
+      ImageRejectedError: it cannot be read, or its boxes need a size that it does not tell.
+    """
+    try:
+        data = reader.read(reference.image)
+        mask = reader.read(reference.mask) if reference.mask else None
+    except UnreadableBytesError as error:
+        raise ImageRejectedError("unreadable_file", str(error)) from error
+    return Image(
+        read_data(reference.image, data), reference.name, _label(reference.labels, form),
+        _boxes(reference, data, form),
+        None if mask is None or reference.mask is None else read_data(reference.mask, mask),
+    )  # fmt: skip
+
+
+def _label(labels: tuple[str, ...], form: _Form) -> str | float | tuple[str, ...] | None:
+    if form.several or len(labels) > 1:
+        return labels
+    if not labels:
+        return None
+    return float(labels[0]) if form.numbers else labels[0]
+
+
+def _boxes(reference: ImageReference, data: bytes, form: _Form) -> tuple[Box, ...] | None:
+    if reference.objects or form.boxes:
+        return tuple(box for box, _ in read_boxes(reference, data, _DECODE))
+    if reference.regions:
+        size = image_size(reference.image, data, _DECODE)
+        found = ((label, region, region_box(region, size)) for label, region in reference.regions)
+        return tuple(
+            Box(label, *(sides or (0.0, 0.0, 0.0, 0.0)), pixels=region)
+            for label, region, sides in found
+        )
+    # A known segmentation without mask and regions is that of an image without defects.
+    return () if reference.has_mask and reference.mask is None else None
+
+
+class _ListImagesDoFn(beam.DoFn):
+    def __init__(self, source: SourceSpec, split: str, *, skip_rejected: bool) -> None:
+        self._source = source
+        self._split = split
+        self._skip = skip_rejected
+
+    def process(self, impulse: bytes) -> Iterator[ListedImages]:
+        del impulse
+        yield from list_references(self._source, self._split, skip_rejected=self._skip)
+
+
+class _ReadImagesDoFn(beam.DoFn):
+    def __init__(self, *, skip_rejected: bool) -> None:
+        self._skip = skip_rejected
+
+    def setup(self) -> None:
+        self._reader = ImageReader()
+
+    def teardown(self) -> None:
+        self._reader.close()
+
+    def process(self, listed: ListedImages) -> Iterator[Image]:
+        form = _Form(*listed[0])
+        for line in listed[1]:
+            reference = ImageReference.from_line(line)
+            try:
+                image = read_image(reference, form, self._reader)
+            except ImageRejectedError as error:
+                _reject(reference.name, error.reason, error.detail, skip=self._skip)
+                continue
+            counters.count("images_read")
+            yield image
+
+
+class ReadImages(beam.PTransform[beam.pvalue.PBegin, beam.PCollection[Image]]):
+    """Images with their annotations, of any layout that `recordmill images` knows, as `Image`s.
+
+    The key of an image is its path below the input, so that `WriteImages` gives it the position
+    that the command gives it. Images are listed in one worker and read in all. Memory: an image,
+    and what listing needs.
+    """
+
+    def __init__(
+        self,
+        *patterns: str,
+        layout: str = "auto",
+        annotations: str | Sequence[str] = (),
+        masks: str = "",
+        mask_suffix: str = "",
+        labels_from: str = "auto",
+        label_folder: int | None = None,
+        label_pattern: str = "",
+        path_field: str = "",
+        label_field: str = "",
+        label_delimiter: str = "",
+        box_format: str = "",
+        box_units: str = "",
+        only_defective: bool = False,
+        record_shape: str = "",
+        allow_outside: Sequence[str] = (),
+        split: str = "",
+        split_from: str = "",
+        skip_rejected: bool = False,
+    ) -> None:
+        """Images are listed when the pipeline runs. Options mean what the command's flags mean.
+
+        Args:
+          patterns: globs or folders of images, archives or idx files, or tables of them, local or
+            gs://….
+          layout: how the input is arranged; "auto" goes by names.
+          annotations: a table, the folder of Pascal VOC's XML, or COCO's JSON, of which there may
+            be several.
+          masks, mask_suffix: mask images, and what their names have behind the image's.
+          labels_from: "auto", "folder", "field", "number" or "none".
+          label_folder, label_pattern: the folder, or the part of the name, that is the label.
+          path_field, label_field, label_delimiter: of a table.
+          box_format, box_units: of boxes in a table.
+          only_defective: of DAGM, without the images that are free of defects.
+          record_shape: of raw pixels, for the layout "fixed".
+          allow_outside: folders beyond the input that links and annotations may name.
+          split: read this split of those that the input names; "" reads all.
+          split_from: "folder" or a column, where the layout does not name splits itself.
+          skip_rejected: count what cannot be used (`rejected_<reason>`) instead of failing.
+
+        Raises:
+          UsageError: a value is not valid, or has no meaning for the layout.
+        """
+        super().__init__()
+        first, *more = [annotations] if isinstance(annotations, str) else [*annotations] or [""]
+        self._source = SourceSpec(
+            patterns=patterns, layout=layout, annotations=first, more_annotations=tuple(more),
+            masks=masks, mask_suffix=mask_suffix, labels_from=labels_from,
+            label_folder=label_folder, label_pattern=label_pattern, path_field=path_field,
+            label_field=label_field, label_delimiter=label_delimiter, box_format=box_format,
+            box_units=box_units, only_defective=only_defective, split_from=split_from,
+            allow_outside=tuple(allow_outside),
+            records=RecordForm.parse(record_shape, 0, 0) if record_shape else None,
+        )  # fmt: skip
+        self._split = split
+        self._skip = skip_rejected
+
+    def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection[Image]:
+        """Lists images, and reads them."""
+        listing = _ListImagesDoFn(self._source, self._split, skip_rejected=self._skip)
+        return (
+            begin
+            | "Impulse" >> beam.Impulse()
+            | "ListImages" >> beam.ParDo(listing)
+            | "SpreadImages" >> beam.Reshuffle()
+            | "ReadImages"
+            >> beam.ParDo(_ReadImagesDoFn(skip_rejected=self._skip)).with_output_types(Image)
+        )

@@ -1,0 +1,171 @@
+"""`WriteImages`: any PCollection of images to a dataset, as `recordmill images` writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import apache_beam as beam
+
+from recordmill.records.errors import UsageError
+from recordmill.transforms.dataset.bundles import BundleWriter, ElementSink, WriteElements, Written
+from recordmill.transforms.dataset.commit import CommitSpec
+from recordmill.transforms.dataset.pipeline_run import commit_spec, pipeline_job
+from recordmill.transforms.elements import Image
+from recordmill.transforms.images.build import BuildImageShards
+from recordmill.transforms.images.collected_job import (
+    CollectedImageJob,
+    plan_collected,
+    spec_of_elements,
+)
+from recordmill.transforms.images.collecting import PACK_BYTES, ImageCollector, merge_rows
+from recordmill.transforms.images.examples import ImageSpec
+from recordmill.transforms.images.label_numbers import LabelNumbering
+from recordmill.transforms.images.shard_cutting import augmented_splits
+
+_MERGED_ROWS = 100_000
+
+
+@dataclass(frozen=True)
+class _ImageSink(ElementSink[CollectedImageJob]):
+    """Images; see `ElementSink`. Sizes are numbers of images: only their rows are merged."""
+
+    transform = "WriteImages"
+    pack_bytes: int = PACK_BYTES
+
+    def prepare(self) -> None:
+        """Nothing is needed."""
+
+    def size_of(self, element: Any) -> int:
+        """Returns the bytes of an image, and of its mask."""
+        if not isinstance(element, Image):
+            return 0
+        return sum(
+            len(each) if isinstance(each, bytes) else each.nbytes
+            for each in (element.data, element.mask)
+            if each is not None
+        )
+
+    def open_writer(self) -> BundleWriter:
+        """Returns the writer of a worker."""
+        return ImageCollector(self.job, self.pack_bytes)
+
+    def merge(self, texts: list[str]) -> Written:
+        """Merges rows."""
+        return merge_rows(self.job, texts)
+
+    def plan(self, texts: list[str]) -> list[int]:
+        """Sorts the images and cuts them into shards."""
+        return [split.num_shards for split in plan_collected(self.job, texts).splits]
+
+    def build(self) -> beam.PTransform[Any, Any]:
+        """Returns what builds shards."""
+        return _BuildPlanned(self.job)
+
+    def commit_spec(self) -> CommitSpec:
+        """Returns what the manifest says."""
+        images = self.job.images
+        description = f"{images.task} images in {images.format} form, written by recordmill"
+        spec = commit_spec(self.job, self.transform, ("pillow",))
+        return replace(spec, description=description)
+
+
+class _CutDoFn(beam.DoFn):
+    """(split, shard) -> the numbers of the work items that build it."""
+
+    def __init__(self, job: CollectedImageJob) -> None:
+        self._job = job
+
+    def process(self, shard: tuple[int, int]) -> Iterator[int]:
+        plan = self._job.read_shard_plan()
+        before = sum(split.num_shards for split in plan.splits[: shard[0]]) + shard[1]
+        yield from range(before * plan.parts, (before + 1) * plan.parts)
+
+
+class _BuildPlanned(beam.PTransform[Any, Any]):
+    def __init__(self, job: CollectedImageJob) -> None:
+        super().__init__()
+        self._job = job
+
+    def expand(self, shards: beam.PCollection[tuple[int, int]]) -> beam.PCollection[int]:
+        return (
+            shards
+            | "CutShards" >> beam.ParDo(_CutDoFn(self._job)).with_output_types(int)
+            | "SpreadParts" >> beam.Reshuffle()
+            | "BuildShards" >> BuildImageShards(self._job)
+        )
+
+
+class WriteImages(WriteElements):
+    """Images -> a dataset; gives the counts of it, once `_SUCCESS` is written.
+
+    An element is a `recordmill.transforms.Image`. What is written is what `recordmill images`
+    writes of files with these names, labels, boxes and masks: the records, statistics,
+    `labels.txt` and `label_map.pbtxt`. What cannot be used is a reject, with its reason.
+
+    The key of an image decides its position, its split and its augmentations; without one the hash
+    of its data does. So equal images give equal shards for any engine, any number of workers and
+    any bundles. Until the end the output's folder holds each image's bytes once more. Memory: an
+    image, some megabytes of records, and 8 bytes for each image. Repeated bundles change nothing.
+    """
+
+    def __init__(
+        self,
+        output: str,
+        images: ImageSpec | None = None,
+        *,
+        first_label: int | None = None,
+        splits: Mapping[str, float] | None = None,
+        num_shards: int | Mapping[str, int] | None = None,
+        shard_bytes: int = 200_000_000,
+        copies: int = 1,
+        keep_original: bool = False,
+        augment_splits: Sequence[str] = ("train",),
+        max_rejected: float = 0.0,
+        compression: str = "",
+        seed: int = 12345,
+        overwrite: bool = False,
+        pack_bytes: int = PACK_BYTES,
+    ) -> None:
+        """Checks what can be checked before the pipeline runs.
+
+        Args:
+          output: the folder of the dataset, on storage that all workers see.
+          images: task, format, sizes, encoding, augmentations; by default images with one label
+            each in TFDS's form. Without labels in it, those that occur are numbered in order. Its
+            seed is not used.
+          first_label: the number of the first label; by default 1 for segmentation, imagenet and
+            detection but tfds', else 0.
+          splits: name -> share, such as `{"train": 0.9, "validation": 0.1}`; one split by default.
+          num_shards: of the first split, or of each by name; without it `shard_bytes` decides.
+          shard_bytes: the size of a shard, before compression.
+          copies: augmented copies of each image.
+          keep_original: write the untouched image too.
+          augment_splits: whose images are augmented, or ("all",).
+          max_rejected: the share of images that may be rejected, in [0, 1].
+          compression: of shards: "", "GZIP" or "ZLIB".
+          seed: of the order and all draws.
+          overwrite: replace the dataset that is there.
+          pack_bytes: of a file in which images wait.
+
+        Raises:
+          UsageError: a value is not valid, or a dataset is there.
+        """
+        spec = spec_of_elements(images or ImageSpec(task="classification", format="tfds"))
+        if spec.labels and first_label is not None:
+            raise UsageError("first_label has no meaning where labels have numbers; remove it")
+        job = CollectedImageJob(
+            **pipeline_job(output, splits=splits, num_shards=num_shards, shard_bytes=shard_bytes),
+            images=replace(spec, seed=seed),
+            copies=copies,
+            keep_original=keep_original,
+            augment_splits=tuple(augment_splits),
+            max_rejected=max_rejected,
+            compression=compression,
+            seed=seed,
+            overwrite=overwrite,
+            numbering=LabelNumbering(first_label),
+        )
+        job = replace(job, augment_splits=augmented_splits(job))
+        super().__init__(_ImageSink(job, _MERGED_ROWS, pack_bytes))
