@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from itertools import islice, pairwise
+from typing import cast
 
 from recordmill.records.codec.framing import HEADER_BYTES
 from recordmill.transforms.examples.record_source import (
@@ -89,10 +90,11 @@ def _ranges(
     source: RecordFileRange, target_bytes: int, tables: TableSpec
 ) -> Iterator[RecordFileRange]:
     if source.format in ROW_FORMATS:
-        yield from cut_source(
+        ranges = cut_source(
             source, target_bytes=target_bytes, splittable=True, delimiter=tables.delimiter,
             quotes=tables.quoting == "csv",
         )  # fmt: skip
+        yield from cast("Iterator[RecordFileRange]", ranges)  # each is made of `source`
         return
     if source.compression or source.size <= target_bytes * 3 // 2:
         yield source

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 import numpy as np
 
@@ -21,12 +20,10 @@ from recordmill.transforms.sources.query_rows import cut_query
 from recordmill.transforms.sources.work_items import COLUMNS_RATIO, SourceRange
 from recordmill.transforms.storage import files
 
-RangeT = TypeVar("RangeT", bound=SourceRange)
-
 
 def cut_source(
-    source: RangeT, *, target_bytes: int, splittable: bool, delimiter: str, quotes: bool
-) -> Iterator[RangeT]:
+    source: SourceRange, *, target_bytes: int, splittable: bool, delimiter: str, quotes: bool
+) -> Iterator[SourceRange]:
     """Yields the ranges of a file that `cut_work_items` makes work items of."""
     if source.format == "bigquery":
         yield from cut_table(source, target_bytes)  # a small one too: its time is fixed so
@@ -64,7 +61,7 @@ def cut_source(
     yield from _at(source, starts)
 
 
-def _at(source: RangeT, starts: Sequence[int], first_rows: Sequence[int] = ()) -> Iterator[RangeT]:
+def _at(source: SourceRange, starts: Sequence[int], first_rows: Sequence[int] = ()) -> Iterator[SourceRange]:
     """Yields the ranges that begin at some positions, up to the end of the file."""
     if len(starts) == 1:
         yield source
