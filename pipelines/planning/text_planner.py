@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import sys
 import textwrap
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,6 +15,11 @@ import orjson
 from apache_beam.io.filesystem import BeamIOError
 
 from recordmill.pipelines.planning.column_checks import check_column_types
+from recordmill.pipelines.planning.item_sizes import (
+    mapped_item_bytes,
+    report_passed_over,
+    work_item_bytes,
+)
 from recordmill.pipelines.planning.tokenizer_kernels import compile_kernels
 from recordmill.pipelines.planning.work_plan import (
     Inventory,
@@ -37,7 +41,7 @@ from recordmill.transforms.dataset.labels import LABELS_PATH
 from recordmill.transforms.dataset.shard_counts import count_shards
 from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.dataset.writable import reason
-from recordmill.transforms.shuffle.merge_tree import MAX_FAN_IN, MergeTree, choose_merge_tree
+from recordmill.transforms.shuffle.merge_tree import MergeTree, choose_merge_tree
 from recordmill.transforms.sources.bigquery_service import is_bigquery, read_time
 from recordmill.transforms.sources.bigquery_tables import list_table
 from recordmill.transforms.sources.column_reader import column_names
@@ -61,11 +65,6 @@ from recordmill.transforms.text.job import TextJob
 from recordmill.transforms.text.stages import build_text
 from recordmill.transforms.text.tokenizer_files import read_tokenizer
 
-_MIN_WORK_ITEM_BYTES = 1 << 20
-_MIN_MAPPED_BYTES = 1 << 16  # of a work item whose documents users' functions may take long for
-_USUAL_WORK_ITEM_BYTES = 1 << 25
-_MAX_WORK_ITEM_BYTES = 1 << 28
-_WORK_ITEMS_PER_WORKER = 8
 _MOST_VOCABULARY_BYTES = 1 << 28
 _SHOWN_COLUMNS, _SHOWN_CHARACTERS = 20, 30
 
@@ -97,18 +96,6 @@ def _read_file(path: str) -> bytes:
         raise UsageError(
             f"--vocab_file {path} cannot be read: {reason(error)}; `recordmill vocab` makes one"
         ) from error
-
-
-def work_item_bytes(total: int, workers: int) -> int:
-    """Returns the size of a work item: enough of them for all workers, and runs not too many."""
-    wanted = total // (workers * _WORK_ITEMS_PER_WORKER)
-    wanted = max(_MIN_WORK_ITEM_BYTES, min(wanted, _USUAL_WORK_ITEM_BYTES))
-    return max(wanted, min(total // MAX_FAN_IN, _MAX_WORK_ITEM_BYTES))
-
-
-def mapped_item_bytes(total: int, workers: int) -> int:
-    """Returns the most bytes of a work item whose elements users' functions see."""
-    return max(_MIN_MAPPED_BYTES, total // (workers * _WORK_ITEMS_PER_WORKER))
 
 
 def tree_for_job(job: TextJob, work_items: int, input_bytes: int) -> MergeTree:
@@ -227,12 +214,6 @@ def _planned_snapshot(workspace: Workspace, patterns: Sequence[str]) -> int:
     except (FileNotFoundError, NotADirectoryError, ValueError, TypeError, KeyError):
         pass
     return 0
-
-
-def report_passed_over(paths: Sequence[str]) -> None:
-    """Prints how many files of the input are passed over, because they are no regular files."""
-    if paths:
-        print(f"files passed over: not_regular {len(paths)}, such as {min(paths)}", file=sys.stderr)
 
 
 def _listed(header: list[str]) -> str:

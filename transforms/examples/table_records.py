@@ -29,12 +29,13 @@ from recordmill.transforms.examples.table_spec import DELIMITED, ROW_FORMATS, Ta
 from recordmill.transforms.sources.blocks import BrokenFileError
 from recordmill.transforms.sources.column_format import Damage, column_type
 from recordmill.transforms.sources.open_columns import open_columns
+from recordmill.transforms.storage.buffers import BlockPool
 
 _MOST_BYTES = 1 << 22  # of the columns of a batch
 
 
 def read_batches(
-    source: RecordFileRange, spec: TableSpec, block_bytes: int
+    source: RecordFileRange, spec: TableSpec, block_bytes: int, pool: BlockPool | None = None
 ) -> Iterator[RecordBatch]:
     """Yields the records of a range of a file of any form.
 
@@ -42,12 +43,13 @@ def read_batches(
       source: the range.
       spec: of the rows of tables.
       block_bytes: how much is read at once.
+      pool: of blocks for bytes of files, None for fresh ones.
 
     Raises:
       InputChangedError: it is another file than was planned.
     """
     if source.format not in ROW_FORMATS:
-        return read_records(source, block_bytes)
+        return read_records(source, block_bytes, pool)
     return _read_rows(source, spec, min(block_bytes, _MOST_BYTES))
 
 

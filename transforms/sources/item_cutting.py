@@ -61,7 +61,9 @@ def cut_source(
     yield from _at(source, starts)
 
 
-def _at(source: SourceRange, starts: Sequence[int], first_rows: Sequence[int] = ()) -> Iterator[SourceRange]:
+def _at(
+    source: SourceRange, starts: Sequence[int], first_rows: Sequence[int] = ()
+) -> Iterator[SourceRange]:
     """Yields the ranges that begin at some positions, up to the end of the file."""
     if len(starts) == 1:
         yield source
