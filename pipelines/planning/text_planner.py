@@ -12,7 +12,6 @@ from typing import Any, Protocol
 
 import apache_beam as beam
 import orjson
-from apache_beam.io.filesystem import BeamIOError
 
 from recordmill.pipelines.planning.column_checks import check_column_types
 from recordmill.pipelines.planning.item_sizes import (
@@ -29,10 +28,8 @@ from recordmill.pipelines.planning.work_plan import (
     shuffle_phases,
 )
 from recordmill.pipelines.text_checks import (
-    check_case,
     check_formats,
     check_order,
-    check_own_normalization,
     check_ratio,
 )
 from recordmill.pipelines.text_options import TextRequest
@@ -40,7 +37,6 @@ from recordmill.records.errors import UsageError
 from recordmill.transforms.dataset.labels import LABELS_PATH
 from recordmill.transforms.dataset.shard_counts import count_shards
 from recordmill.transforms.dataset.workspace import Workspace
-from recordmill.transforms.dataset.writable import reason
 from recordmill.transforms.shuffle.merge_tree import MergeTree, choose_merge_tree
 from recordmill.transforms.sources.bigquery_service import is_bigquery, read_time
 from recordmill.transforms.sources.bigquery_tables import list_table
@@ -57,15 +53,17 @@ from recordmill.transforms.sources.work_plan import write_work_items
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.globs import matches_output
 from recordmill.transforms.subwords.sentence_pieces import PieceTokenizer
-from recordmill.transforms.subwords.tokenizer import Tokenizer
 from recordmill.transforms.text.cleaning.duplicates import DuplicateFiles
 from recordmill.transforms.text.cleaning.unicode_forms import ftfy_version
 from recordmill.transforms.text.descriptions import ShardPlan
 from recordmill.transforms.text.job import TextJob
 from recordmill.transforms.text.stages import build_text
-from recordmill.transforms.text.tokenizer_files import read_tokenizer
+from recordmill.transforms.text.tokenizer_checks import (
+    check_case,
+    check_own_normalization,
+    read_vocabulary,
+)
 
-_MOST_VOCABULARY_BYTES = 1 << 28
 _SHOWN_COLUMNS, _SHOWN_CHARACTERS = 20, 30
 
 
@@ -75,27 +73,6 @@ class TextInventory(Inventory):
 
     files: SourceList
     vocabulary: bytes
-
-
-def read_vocabulary(path: str) -> tuple[bytes, Tokenizer]:
-    """Reads --tokenizer, which is also --vocab_file.
-
-    Returns:
-      The content to store, and the tokenizer.
-
-    Raises:
-      UsageError: it is missing, empty or no tokenizer.
-    """
-    return read_tokenizer(path, _read_file)
-
-
-def _read_file(path: str) -> bytes:
-    try:
-        return files.read_limited(path, _MOST_VOCABULARY_BYTES)
-    except (OSError, BeamIOError) as error:
-        raise UsageError(
-            f"--vocab_file {path} cannot be read: {reason(error)}; `recordmill vocab` makes one"
-        ) from error
 
 
 def tree_for_job(job: TextJob, work_items: int, input_bytes: int) -> MergeTree:
