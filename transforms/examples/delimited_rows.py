@@ -21,7 +21,7 @@ from recordmill.transforms.sources.work_items import SourceRange
 
 
 @dataclass(frozen=True, slots=True)
-class TableRows:
+class ParsedRows:
     """Rows of a table.
 
     Attributes:
@@ -55,7 +55,7 @@ class DelimitedRows:
         self._skips_header = source.start == 0 and spec.header == "first_row"
         csv.field_size_limit(READ_LIMITS.record_bytes)
 
-    def read(self, block_bytes: int) -> Iterator[TableRows]:
+    def read(self, block_bytes: int) -> Iterator[ParsedRows]:
         """Yields the rows in order."""
         scanner = RecordScanner(self._delimiter, quotes=self._quotes)
         position, rest = self._source.start, b""
@@ -75,7 +75,7 @@ class DelimitedRows:
                 if not skips:
                     rejects.append(self._reject(position, "read", "line_too_long", ""))
                 skips, used = True, len(data)
-                yield TableRows(np.zeros(0, np.int64), {}, rejects)
+                yield ParsedRows(np.zeros(0, np.int64), {}, rejects)
             else:
                 starts = np.concatenate([[0], ends[:-1]]).astype(np.int64)[: len(ends)]
                 used = int(ends[-1]) if len(ends) else 0
@@ -101,7 +101,7 @@ class DelimitedRows:
 
     def _batch(
         self, data: bytes, starts: Int64s, ends: Int64s, position: int, rejects: list[Reject]
-    ) -> TableRows:
+    ) -> ParsedRows:
         """Parses the records `data[start:end]`."""
         if self._skips_header and len(starts):
             self._skips_header = False
@@ -126,7 +126,7 @@ class DelimitedRows:
                 kept.append(position + start)
         return self._typed(rows, np.array(kept, np.int64), rejects)
 
-    def _typed(self, rows: list[list[str]], positions: Int64s, rejects: list[Reject]) -> TableRows:
+    def _typed(self, rows: list[list[str]], positions: Int64s, rejects: list[Reject]) -> ParsedRows:
         """Returns rows as columns of their types."""
         columns: dict[str, pa.Array] = {}
         fits = np.ones(len(rows), np.bool_)
@@ -141,7 +141,7 @@ class DelimitedRows:
                     rejects.append(self._reject(int(positions[row]), "parse", "bad_row", detail))
         if not fits.all():
             columns = {name: array.filter(pa.array(fits)) for name, array in columns.items()}
-        return TableRows(positions[fits], columns, rejects)
+        return ParsedRows(positions[fits], columns, rejects)
 
     def _rows(
         self, data: bytes, starts: Int64s, ends: Int64s

@@ -17,7 +17,7 @@ from recordmill.records.arrays import Bools
 from recordmill.records.codec.encoding import encode_batch
 from recordmill.records.schema import Feature, Schema
 from recordmill.transforms.dataset.rejects import Reject
-from recordmill.transforms.examples.delimited_rows import DelimitedRows, TableRows
+from recordmill.transforms.examples.delimited_rows import DelimitedRows, ParsedRows
 from recordmill.transforms.examples.elements import frame_records
 from recordmill.transforms.examples.record_source import RecordBatch, RecordFileRange, read_records
 from recordmill.transforms.examples.table_columns import (
@@ -76,7 +76,7 @@ def _read_rows(source: RecordFileRange, spec: TableSpec, size: int) -> Iterator[
                         for position in positions.tolist()
                     ])  # fmt: skip
                     continue
-                yield _encoded(source, TableRows(positions, found.columns, []), extent)
+                yield _encoded(source, ParsedRows(positions, found.columns, []), extent)
     except BrokenFileError as error:
         yield _nothing([Reject(source.name, 0, "read", error.reason, str(error))])
 
@@ -86,7 +86,7 @@ def _nothing(rejects: list[Reject]) -> RecordBatch:
     return RecordBatch(np.zeros(0, np.uint8), none, none, 0, 0, tuple(rejects), none)
 
 
-def _encoded(source: RecordFileRange, rows: TableRows, extent: int) -> RecordBatch:
+def _encoded(source: RecordFileRange, rows: ParsedRows, extent: int) -> RecordBatch:
     """Encodes the rows of a batch; those that no record can hold are rejects."""
     count = len(rows.positions)
     rejects = list(rows.rejects)
