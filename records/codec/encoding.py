@@ -18,7 +18,7 @@ measures this encoder beside that of `tfx_bsl`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -33,13 +33,8 @@ from recordmill.records.codec.framing import (
     frame_in_place,
 )
 from recordmill.records.codec.jit import kernel
-from recordmill.records.codec.varints import (
-    int32_sizes,
-    int64_sizes,
-    message_size,
-    put_tag,
-    put_varints,
-)
+from recordmill.records.codec.varints import int32_sizes, int64_sizes, put_varints
+from recordmill.records.codec.wire import message_size, put_bytes, put_tag
 from recordmill.records.schema import Feature, Schema
 
 
@@ -51,10 +46,12 @@ class Ragged:
       values: `[num_values]`, an integer or floating-point dtype.
       row_splits: `[num_records + 1] int64`: record i has
         `values[row_splits[i] : row_splits[i + 1]]`.
+      present: `[num_records] bool`: those that have the feature at all; None for all of them.
     """
 
     values: npt.NDArray[Any]
     row_splits: Offsets
+    present: npt.NDArray[np.bool_] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +59,14 @@ class Strings:
     """Byte strings, any count a record; value j is `pool[starts[j]:starts[j] + lengths[j]]`.
 
     Values may share bytes of the pool: tokens point into the vocabulary instead of being copied.
+    `present` is as in `Ragged`.
     """
 
     pool: Bytes
     starts: Offsets
     lengths: Offsets
     row_splits: Offsets
+    present: npt.NDArray[np.bool_] | None = None
 
     @classmethod
     def from_list(cls, values: list[bytes]) -> Strings:
@@ -87,15 +86,6 @@ class EncodedBatch:
 
     buffer: Bytes
     offsets: Offsets
-
-
-@kernel
-def _put_bytes(out: Bytes, at: int, data: Bytes, start: int, length: int) -> int:
-    # Unsigned indices cannot count from the end, so the compiler copies many bytes at once.
-    to, source = np.uint64(at), np.uint64(start)
-    for i in range(np.uint64(length)):
-        out[to + i] = data[source + i]
-    return at + length
 
 
 @kernel
@@ -133,8 +123,10 @@ def _step_sizes(lengths: Offsets, row_splits: Offsets, sizes: Offsets) -> None:
 
 @kernel
 def _add_entry_sizes(lists: Offsets, key_bytes: int, wrapped: bool, totals: Offsets) -> None:
-    """Adds to `totals` the size of each record's map entry around its list."""
+    """Adds to `totals` the size of each record's map entry around its list; -1 is none."""
     for i in range(totals.shape[0]):
+        if lists[i] < 0:
+            continue
         feature = message_size(lists[i]) if wrapped else lists[i]
         totals[i] += message_size(message_size(key_bytes) + message_size(feature))
 
@@ -146,10 +138,12 @@ def _put_entries(out: Bytes, cursors: Offsets, lists: Offsets, key: Bytes, list_
     `list_tag` is 0 for a feature list, which has no Feature around it.
     """
     for i in range(cursors.shape[0]):
+        if lists[i] < 0:
+            continue
         feature = message_size(lists[i]) if list_tag else lists[i]
         at = put_tag(out, cursors[i], 0x0A, message_size(key.shape[0]) + message_size(feature))
         at = put_tag(out, at, 0x0A, key.shape[0])
-        at = _put_bytes(out, at, key, 0, key.shape[0])
+        at = put_bytes(out, at, key, 0, key.shape[0])
         at = put_tag(out, at, 0x12, feature)
         if list_tag:
             at = put_tag(out, at, list_tag, lists[i])
@@ -161,7 +155,7 @@ def _put_int64s(
     out: Bytes, cursors: Offsets, lists: Offsets, values: Any, row_splits: Offsets
 ) -> None:
     for i in range(cursors.shape[0]):
-        if lists[i] == 0:
+        if lists[i] <= 0:
             continue
         end = cursors[i] + lists[i]
         # The packed size follows from the list's: the smallest varint that makes the sum right.
@@ -171,7 +165,7 @@ def _put_int64s(
         at = put_tag(out, cursors[i], 0x0A, packed)
         first, last = row_splits[i], row_splits[i + 1]
         if packed == last - first:  # one byte each, as in masks, segments and positions
-            to, source = np.uint64(at), np.uint64(first)  # unsigned: see `_put_bytes`
+            to, source = np.uint64(at), np.uint64(first)  # unsigned: see `put_bytes`
             for j in range(np.uint64(packed)):
                 out[to + j] = np.uint8(values[source + j])
         else:
@@ -184,7 +178,7 @@ def _put_floats(
     out: Bytes, cursors: Offsets, lists: Offsets, bits: Any, row_splits: Offsets
 ) -> None:
     for i in range(cursors.shape[0]):
-        if lists[i] == 0:
+        if lists[i] <= 0:
             continue
         at = put_tag(out, cursors[i], 0x0A, 4 * (row_splits[i + 1] - row_splits[i]))
         for j in range(row_splits[i], row_splits[i + 1]):
@@ -212,7 +206,7 @@ def _put_strings(
                 at = put_tag(out, at, 0x0A, message_size(value))
                 at = put_tag(out, at, 0x0A, value)
             at = put_tag(out, at, 0x0A, lengths[j])
-            at = _put_bytes(out, at, pool, starts[j], lengths[j])
+            at = put_bytes(out, at, pool, starts[j], lengths[j])
         cursors[i] = at
 
 
@@ -256,6 +250,8 @@ class _FeatureWriter:
             int32_sizes(self.column.values, self.column.row_splits, self.lists)
         else:
             int64_sizes(self.column.values, self.column.row_splits, self.lists)
+        if self.column.present is not None:
+            self.lists[~self.column.present] = -1
 
     def add_sizes(self, totals: Offsets) -> None:
         _add_entry_sizes(self.lists, len(self.key), bool(self.list_tag), totals)
@@ -294,7 +290,7 @@ def _checked(feature: Feature, column: Column, num_records: int) -> Ragged | Str
     if isinstance(column, Ragged):
         kind = column.values.dtype.kind
         if feature.dtype == "float32":
-            column = Ragged(np.ascontiguousarray(column.values, np.float32), column.row_splits)
+            column = replace(column, values=np.ascontiguousarray(column.values, np.float32))
         elif kind not in "iub":
             raise TypeError(f"{feature.name}: {column.values.dtype} cannot be {feature.dtype}")
     return column

@@ -1,4 +1,4 @@
-"""Numbers as varints of protobuf: seven bits a byte, the lowest first."""
+"""Lists of numbers as varints, many at once; single ones are in `wire.py`."""
 
 from __future__ import annotations
 
@@ -9,40 +9,7 @@ import numpy as np
 from recordmill.records.codec.compat import put_word_at
 from recordmill.records.codec.framing import Bytes, Offsets
 from recordmill.records.codec.jit import kernel
-
-
-@kernel
-def varint_size(value: np.uint64) -> int:
-    """Returns the bytes of a number."""
-    size = 1
-    while value >= np.uint64(128):
-        value >>= np.uint64(7)
-        size += 1
-    return size
-
-
-@kernel
-def put_varint(out: Bytes, at: int, value: np.uint64) -> int:
-    """Writes a number to `out[at:]`; returns the position behind it."""
-    while value >= np.uint64(128):
-        out[at] = np.uint8((value & np.uint64(127)) | np.uint64(128))
-        value >>= np.uint64(7)
-        at += 1
-    out[at] = np.uint8(value)
-    return at + 1
-
-
-@kernel
-def message_size(content: int) -> int:
-    """Returns the bytes of a field of so many bytes, with its tag and their number."""
-    return 1 + varint_size(np.uint64(content)) + content
-
-
-@kernel
-def put_tag(out: Bytes, at: int, tag: int, content: int) -> int:
-    """Writes the tag of a field of `content` bytes and their number; returns where they begin."""
-    out[at] = np.uint8(tag)
-    return put_varint(out, at + 1, np.uint64(content))
+from recordmill.records.codec.wire import message_size, put_varint, varint_size
 
 
 @kernel
@@ -104,7 +71,7 @@ def put_varints(out: Bytes, at: int, values: Any, first: int, last: int) -> None
       first, last: those from `values[first]` to `values[last - 1]` are written.
     """
     to = at
-    for j in range(np.uint64(first), np.uint64(last)):  # unsigned: see `_put_bytes`
+    for j in range(np.uint64(first), np.uint64(last)):  # unsigned: see `put_bytes`
         value = np.uint64(np.int64(values[j]))
         if value >= np.uint64(1 << 21):
             to = put_varint(out, to, value)
