@@ -82,6 +82,10 @@ class ElementSink(ABC, Generic[JobT]):
     def prepare(self) -> None:
         """Writes what the run needs into its folders, once they are claimed."""
 
+    def prepared(self) -> ElementSink[JobT]:
+        """Returns the sink as stages have it that follow `prepare`, without what it has written."""
+        return self
+
     @abstractmethod
     def size_of(self, element: Any) -> int:
         """Returns about how many bytes an element takes, 0 for one that is of a wrong type."""
@@ -229,7 +233,7 @@ class _ListRegroupsDoFn(beam.DoFn):
             fail(self._sink.job, error)
 
 
-class _RegroupDoFn(beam.DoFn):
+class _RegroupBundlesDoFn(beam.DoFn):
     def __init__(self, sink: ElementSink[Any]) -> None:
         self._sink = sink
 
@@ -279,6 +283,7 @@ class WriteElements(beam.PTransform[beam.PCollection[Any], beam.PCollection[dict
             | "Impulse" >> beam.Impulse()
             | "Begin" >> beam.ParDo(_BeginDoFn(sink)).with_output_types(str)
         )
+        sink = sink.prepared()
         merged = (
             elements
             | "IgnoreWindows" >> beam.WindowInto(GlobalWindows())
@@ -293,7 +298,7 @@ class WriteElements(beam.PTransform[beam.PCollection[Any], beam.PCollection[dict
             merged
             | "ListRegroups" >> beam.ParDo(_ListRegroupsDoFn(sink)).with_output_types(int)
             | "SpreadRegroups" >> beam.Reshuffle()
-            | "Regroup" >> beam.ParDo(_RegroupDoFn(sink)).with_output_types(int)
+            | "Regroup" >> beam.ParDo(_RegroupBundlesDoFn(sink)).with_output_types(int)
         )
         plan = beam.ParDo(_PlanDoFn(sink), beam.pvalue.AsList(regrouped))
         return (

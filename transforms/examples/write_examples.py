@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,6 @@ from recordmill.records.hashing import U64, mix64, seed_for
 from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.bundles import (
     BundleWriter,
-    ElementSink,
     WriteElements,
     Written,
     bundle_path,
@@ -32,27 +31,15 @@ from recordmill.transforms.examples.descriptions import ReadResult
 from recordmill.transforms.examples.elements import Key, Record, encode_elements, hash_keys, size_of
 from recordmill.transforms.examples.job import ExamplesJob
 from recordmill.transforms.examples.record_writer import RunWriter
-from recordmill.transforms.examples.run_records import KeyedRecords, find_in_range, sorted_for_run
+from recordmill.transforms.examples.run_records import KeyedRecords
 from recordmill.transforms.examples.scatter import ORDER_PURPOSE
 from recordmill.transforms.examples.schema_survey import SchemaSurvey
 from recordmill.transforms.examples.shard_plan import RecordTotals, plan_record_shards
-from recordmill.transforms.shuffle.gathered_runs import (
-    drop_gathered,
-    gathered_tree,
-    list_gathered_regroups,
-    regroup_gathered,
-)
-from recordmill.transforms.shuffle.merge_tree import MAX_FAN_IN, ONE_ITEM, MergeTree
-from recordmill.transforms.shuffle.regroup import merged_histogram
-from recordmill.transforms.shuffle.run_files import (
-    MAX_HASH,
-    RunFile,
-    RunFileInfo,
-    RunFileReader,
-    read_run_file,
-    write_run_file,
-)
-from recordmill.transforms.shuffle.shard_stages import BuildShardsBy
+from recordmill.transforms.shuffle.gathered_runs import RunFileSink
+from recordmill.transforms.shuffle.merge_tree import MergeTree
+from recordmill.transforms.shuffle.regroup import merge_run_files
+from recordmill.transforms.shuffle.run_files import RunFileInfo
+from recordmill.transforms.shuffle.shard_ranges import SplitShards
 
 _RUN_BYTES = 1 << 26
 _COUNTS = ("records_read", "repeated", "sampled_out", "duplicates")
@@ -99,7 +86,7 @@ class _RecordBundles(BundleWriter):
         counts = Counter({"records_read": self._read, "duplicates": writer.duplicates})
         totals = RecordTotals(len(writer.records), counts=counts, survey=self._survey)
         totals.records, totals.sizes = writer.records, writer.sizes
-        return _describe(writer.runs, totals)
+        return _describe(_result(writer.runs, totals))
 
 
 def _new_writer(job: ExamplesJob, run_bytes: int) -> RunWriter:
@@ -122,19 +109,16 @@ def _result(runs: Iterable[RunFileInfo], totals: RecordTotals) -> ReadResult:
     )  # fmt: skip
 
 
-def _describe(runs: Iterable[RunFileInfo], totals: RecordTotals) -> Written:
-    """Returns what was written."""
-    text = json.dumps(_result(runs, totals).to_json(), sort_keys=True)
-    return Written(sum(totals.sizes), text)
+def _describe(result: ReadResult) -> Written:
+    return Written(sum(result.sizes), json.dumps(result.to_json(), sort_keys=True))
 
 
 @dataclass(frozen=True)
-class _RecordSink(ElementSink[ExamplesJob]):
-    """Records, with the function that gives each its key; see `ElementSink`."""
+class _RecordSink(RunFileSink[ExamplesJob]):
+    """Records, with the function that gives each its key; see `RunFileSink`."""
 
     transform = "WriteExamples"
     key: Callable[[Any], Key] | None = None
-    max_runs: int = MAX_FAN_IN  # more are regrouped
 
     def prepare(self) -> None:
         """Nothing is needed."""
@@ -148,66 +132,32 @@ class _RecordSink(ElementSink[ExamplesJob]):
         return _RecordBundles(self)
 
     def merge(self, texts: list[str]) -> Written:
-        """Merges run files into one, without their duplicates if these are left out."""
-        job = self.job
-        totals = RecordTotals(len(job.splits))
-        runs: list[RunFile] = []
+        """Merges run files into one."""
+        whole = self.gather(texts)
+        run = merge_run_files(self.job, _run_path(bundle_path(self.job), 0), whole.runs)
+        return _describe(replace(whole, runs=(run,)))
+
+    def gather(self, texts: list[str]) -> ReadResult:
+        """Adds up descriptions."""
+        totals = RecordTotals(len(self.job.splits))
+        runs: list[RunFileInfo] = []
         for text in texts:
-            result = self._read(text)
+            result = ReadResult.from_json(json.loads(text), runs_folder(self.job))
             totals.add(0, result)
-            runs += [read_run_file(info, token=job.workspace.token) for info in result.runs]
-        merged = []
-        for split in range(len(job.splits)):
-            parts = [RunFileReader(run, split).read(0, MAX_HASH) for run in runs]
-            records, repeats = sorted_for_run(
-                [find_in_range(part, 0, MAX_HASH) for part in parts],
-                without_repeats=job.deduplicate,
-            )
-            merged.append(records)
-            totals.records[split] -= repeats
-            totals.counts["duplicates"] += repeats
-        histograms = [merged_histogram(runs, split) for split in range(len(job.splits))]
-        path, token = _run_path(bundle_path(job), 0), job.workspace.token
-        run = write_run_file(path, merged, histograms, token=token, sync=False)
-        return _describe([run], totals)
+            runs += result.runs
+        return _result(runs, totals)
 
-    def list_regroups(self, texts: list[str]) -> Sequence[int]:
-        """Describes all bundles as one work item, and decides how to regroup its run files."""
-        job = self.job
-        totals = RecordTotals(len(job.splits))
-        results = [self._read(text) for text in texts]
-        for result in results:
-            totals.add(0, result)
-        whole = _result((run for result in results for run in result.runs), totals)
-        job.workspace.write_state(job.description_path(0, 0), whole.to_json())
-        return list_gathered_regroups(job, len(whole.runs), self.max_runs)
+    def plan_shards(self, tree: MergeTree) -> list[SplitShards]:
+        """Plans the shards by the bytes of records."""
+        return plan_record_shards(self.job, tree)
 
-    def regroup(self, number: int) -> None:
-        """Merges a range of keys of some run files."""
-        regroup_gathered(self.job, number)
-
-    def plan(self, texts: list[str]) -> list[int]:
-        """Plans the shards of what was described."""
-        del texts
-        splits = plan_record_shards(self.job, gathered_tree(self.job))
-        drop_gathered(self.job)
-        return [split.shards for split in splits]
-
-    def _read(self, text: str) -> ReadResult:
-        return ReadResult.from_json(json.loads(text), runs_folder(self.job))
-
-    def build(self) -> BuildShardsBy:
-        """Returns what builds shards."""
-        return BuildShardsBy(self.job, ONE_ITEM, _gathered_builder)
+    def open_builder(self, tree: MergeTree) -> RecordShardBuilder:
+        """Returns what builds shards in a worker."""
+        return RecordShardBuilder(self.job, tree)
 
     def commit_spec(self) -> CommitSpec:
         """Returns what the manifest says."""
         return commit_spec(self.job, self.transform)
-
-
-def _gathered_builder(job: ExamplesJob, tree: MergeTree) -> RecordShardBuilder:
-    del tree  # another one is known by now
-    return RecordShardBuilder(job, gathered_tree(job))
 
 
 class WriteExamples(WriteElements):

@@ -7,12 +7,18 @@ that follow.
 
 from __future__ import annotations
 
-from typing import TypedDict
+from abc import abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypedDict
 
 from recordmill.records.typed_json import Count, convert
+from recordmill.transforms.dataset.bundles import ElementSink
 from recordmill.transforms.shuffle.job import ShuffleJob
 from recordmill.transforms.shuffle.merge_tree import MAX_FAN_IN, ONE_ITEM, MergeTree
 from recordmill.transforms.shuffle.regroup import drop_runs, regroup
+from recordmill.transforms.shuffle.run_files import RunFileInfo
+from recordmill.transforms.shuffle.shard_ranges import SplitShards
+from recordmill.transforms.shuffle.shard_stages import BuildShardsBy, BuildsShards, ShuffleJobT
 from recordmill.transforms.storage import files
 
 
@@ -20,8 +26,7 @@ class _TreeDescription(TypedDict):
     """`tree.json`."""
 
     runs: Count
-    max_fan_in: Count
-    fan_in: Count
+    most: Count
 
 
 def _tree_path(job: ShuffleJob) -> str:
@@ -38,39 +43,79 @@ def _tree_for(runs: int, most: int) -> MergeTree:
     return MergeTree(runs, most, fan_in, gathered=True)
 
 
-def list_gathered_regroups(job: ShuffleJob, runs: int, most: int = MAX_FAN_IN) -> range:
-    """Decides how run files are regrouped; returns the numbers of what `regroup_gathered` does.
-
-    Args:
-      job: whose run files are listed by description 0 of level 0.
-      runs: their number.
-      most: a shard is built from so many, or from those of a regroup.
-    """
-    tree = _tree_for(runs, most)
-    content = {"runs": runs, "max_fan_in": most, "fan_in": tree.fan_in}
-    job.workspace.write_state(_tree_path(job), content)
-    return range(tree.run_count(1) if tree.levels else 0)
-
-
 def gathered_tree(job: ShuffleJob) -> MergeTree:
-    """Returns what `list_gathered_regroups` decided.
+    """Returns the merge tree of a users' pipeline, once its run files are known.
 
     Raises:
       DamagedStateError: it is missing or damaged.
     """
     known = job.workspace.need_state(_tree_path(job), lambda c: convert(c, _TreeDescription))
-    if known["runs"] <= known["max_fan_in"]:
-        return ONE_ITEM
-    return MergeTree(known["runs"], known["max_fan_in"], known["fan_in"], gathered=True)
+    return _tree_for(known["runs"], known["most"])
 
 
-def regroup_gathered(job: ShuffleJob, number: int) -> None:
-    """Writes run file `number` of level 1."""
-    regroup(job, gathered_tree(job), 1, number)
+class GatheredRuns(Protocol):
+    """The sums over several descriptions, as one, with all of their run files."""
+
+    @property
+    def runs(self) -> tuple[RunFileInfo, ...]:
+        """The run files."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the content of a description of scatter."""
 
 
-def drop_gathered(job: ShuffleJob) -> None:
-    """Deletes the run files of bundles, where shards are built from others."""
-    tree = gathered_tree(job)
-    if tree.levels:
-        drop_runs(job, tree.levels - 1)
+@dataclass(frozen=True)
+class RunFileSink(ElementSink[ShuffleJobT]):
+    """Elements that become records of run files; see `ElementSink`.
+
+    Attributes:
+      max_runs: more run files are regrouped, once.
+    """
+
+    max_runs: int = field(default=MAX_FAN_IN, kw_only=True)
+
+    @abstractmethod
+    def gather(self, texts: list[str]) -> GatheredRuns:
+        """Adds up descriptions."""
+
+    @abstractmethod
+    def plan_shards(self, tree: MergeTree) -> list[SplitShards]:
+        """Plans the shards of what description 0 of level 0 says.
+
+        Raises:
+          RunError: there is nothing to write, or too little for so many shards.
+        """
+
+    @abstractmethod
+    def open_builder(self, tree: MergeTree) -> BuildsShards:
+        """Returns what builds shards in a worker."""
+
+    def list_regroups(self, texts: list[str]) -> range:
+        """Describes all bundles as one work item, and decides how its run files are regrouped."""
+        job, whole = self.job, self.gather(texts)
+        job.workspace.write_state(job.description_path(0, 0), whole.to_json())
+        content = {"runs": len(whole.runs), "most": self.max_runs}
+        job.workspace.write_state(_tree_path(job), content)
+        tree = gathered_tree(job)
+        return range(tree.run_count(1) if tree.levels else 0)
+
+    def regroup(self, number: int) -> None:
+        """Merges a range of keys of some run files."""
+        regroup(self.job, gathered_tree(self.job), 1, number)
+
+    def plan(self, texts: list[str]) -> list[int]:
+        """Plans the shards; run files that were regrouped are not needed any more."""
+        del texts  # they are described
+        tree = gathered_tree(self.job)
+        splits = self.plan_shards(tree)
+        if tree.levels:
+            drop_runs(self.job, tree.levels - 1)
+        return [split.shards for split in splits]
+
+    def build(self) -> BuildShardsBy:
+        """Returns what makes (split, shard) into the number of records in it."""
+        return BuildShardsBy(self.job, ONE_ITEM, self._open_builder)
+
+    def _open_builder(self, job: ShuffleJob, tree: MergeTree) -> BuildsShards:
+        del job, tree  # which tree it is, is known by now
+        return self.open_builder(gathered_tree(self.job))

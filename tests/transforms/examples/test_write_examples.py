@@ -19,11 +19,12 @@ from recordmill.records.manifest import Manifest
 from recordmill.transforms import WriteExamples
 from recordmill.transforms.dataset import bundles as dataset_bundles
 from recordmill.transforms.dataset.pipeline_run import begin_run
-from recordmill.transforms.examples import write_examples
 from recordmill.transforms.examples.elements import encode_elements
 from recordmill.transforms.examples.job import ExamplesJob
 from recordmill.transforms.examples.schema_survey import parse_features
-from recordmill.transforms.shuffle.gathered_runs import drop_gathered, regroup_gathered
+from recordmill.transforms.shuffle import gathered_runs
+from recordmill.transforms.shuffle.merge_tree import MergeTree
+from recordmill.transforms.shuffle.regroup import drop_runs, regroup
 
 from .record_files import example, unframed
 
@@ -95,31 +96,30 @@ def test_any_bundles_and_any_order_give_the_same_shards(tmp_path: Path) -> None:
 def test_many_run_files_are_regrouped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deduplicate: bool
 ) -> None:
-    regrouped: list[list[str]] = []
-
-    def regroup(job: ExamplesJob, number: int) -> None:
-        regroup_gathered(job, number)
-        regroup_gathered(job, number)  # as an engine that repeats it
-        regrouped.append([run.path for run in job.read_run_infos(1, number) or ()])
-
+    regrouped: list[str] = []
     built_from: list[bool] = []
 
-    def drop(job: ExamplesJob) -> None:
-        drop_gathered(job)
-        bundles = list(Path(job.workspace.work).glob("runs-0/*.bin"))
-        built_from.append(not bundles and all(Path(path).exists() for (path,) in regrouped))
+    def regroup_twice(job: ExamplesJob, tree: MergeTree, level: int, number: int) -> None:
+        regroup(job, tree, level, number)
+        regroup(job, tree, level, number)  # as an engine that repeats it
+        regrouped.extend(run.path for run in job.read_run_infos(level, number) or ())
 
-    monkeypatch.setattr(write_examples, "regroup_gathered", regroup)
-    monkeypatch.setattr(write_examples, "drop_gathered", drop)
+    def drop(job: ExamplesJob, level: int) -> None:
+        drop_runs(job, level)
+        bundles = list(Path(job.workspace.work).glob("runs-0/*.bin"))
+        built_from.append(not bundles and all(Path(path).exists() for path in regrouped))
+
+    monkeypatch.setattr(gathered_runs, "regroup", regroup_twice)
+    monkeypatch.setattr(gathered_runs, "drop_runs", drop)
     options = {"num_shards": 3, "splits": {"train": 0.8, "test": 0.2}, "deduplicate": deduplicate}
     elements: list[Any] = [*rows(300), *rows(40)]
     first = write(tmp_path / "a", elements, **options)
-    assert (regrouped, built_from) == ([], [False])
+    assert (regrouped, built_from) == ([], [])
     monkeypatch.setattr(dataset_bundles, "_BATCH_ELEMENTS", 20)
     again = write(tmp_path / "b", elements, bundles=3, run_bytes=2000, max_runs=4, **options)
     assert again == first
     assert len(regrouped) >= 8  # groups x ranges of keys
-    assert built_from == [False, True]
+    assert built_from == [True]
     counts = Manifest.from_bytes((tmp_path / "b/_meta/manifest.json").read_bytes()).counts
     assert counts["examples"] == (300 if deduplicate else 340)
     assert main(["verify", str(tmp_path / "b")]) == 0
