@@ -43,7 +43,7 @@ def _ranges(
     if source.format == "avro":
         yield from _at(source, *cut_avro(source, stored_bytes))
         return
-    if not splittable:
+    if not splittable or source.format == "webdataset":
         yield source
         return
     if source.format == "json":

@@ -128,60 +128,104 @@ class RecordReader:
 
     def _batch(self, data: bytes, starts: Int64s, ends: Int64s) -> DocumentBatch:
         """Makes a batch of the records `data[start:end]`."""
-        spec = self._spec
-        by_punctuation = spec.by_punctuation(self._source.format)
-        sentences: list[bytes] = []
-        counts: list[int] = []
-        positions: list[int] = []
-        groups: list[int] = []
-        splits: list[int] = []
-        carried: list[tuple[str, ...]] = []
+        rows = RowCollector(self._spec, self._source.format)
         for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-            row = self._row(data[start:end], self._position + start)
-            if row is None:
-                continue
-            fields, texts = row.fields, row.texts
-            if not (spec.row.is_example or spec.keeps_text):
-                texts = text_lines(texts[0], by_punctuation=by_punctuation)
-            sentences += [text.encode() for text in texts]
-            counts.append(len(texts))
-            positions.append(self._position + start)
-            carried.append(row.carried)
-            if spec.split_by:
-                groups.append(fingerprint64(str(find_field(fields, spec.split_by)).encode()))
-            if spec.split_from:
-                splits.append(spec.split_names.index(str(find_field(fields, spec.split_from))))
-        return self._maker.batch(
-            Lines.from_list(sentences),
-            np.repeat(np.arange(len(counts)), counts),
-            np.array(positions, np.int64),
-            groups=np.array(groups, np.uint64) if spec.split_by else None,
-            splits=np.array(splits, np.int64) if spec.split_from else None,
-            carried=carried if spec.row.is_carried else None,
-        )
+            self._add(data[start:end], self._position + start, rows)
+        return rows.batch(self._maker)
 
-    def _row(self, record: bytes, position: int) -> _Row | None:
-        """Returns what is used of a record; None where it has no fields, or is rejected."""
+    def _add(self, record: bytes, position: int, rows: RowCollector) -> None:
+        """Adds a record, unless it has no fields, or is rejected."""
         if len(record) > self._limits.record_bytes:
             self._maker.reject(position, "read", "line_too_long")
-            return None
+            return
         record, _ = without_bom(record, position)
         if not record.strip(self._format.blank_bytes):
-            return None
+            return
         try:
             record.decode("utf-8")
         except UnicodeDecodeError as error:
             if self._spec.encoding_errors == "strict":
                 at = position + error.start
                 self._maker.reject(at, "read", "undecodable", error.reason)
-                return None
+                return
             record = record.decode("utf-8", "replace").encode()
         try:
             fields = self._format.parse(record)
-            return None if fields is None else self._read_fields(fields)
+            if fields is not None:
+                rows.add(position, fields)
         except RecordRejectedError as error:
             self._maker.reject(position, "parse", error.reason, error.detail)
-            return None
+
+
+class RowCollector:
+    """Collects the fields of records until a batch is made of them.
+
+    Args:
+      spec: names the fields.
+      source_format: of the records.
+
+    Attributes:
+      size: the bytes of text that are held.
+    """
+
+    def __init__(self, spec: DocumentSpec, source_format: str) -> None:
+        self._spec = spec
+        self._by_punctuation = spec.by_punctuation(source_format)
+        self._begin()
+
+    def _begin(self) -> None:
+        self.size = 0
+        self._sentences: list[bytes] = []
+        self._counts: list[int] = []
+        self._positions: list[int] = []
+        self._identities: list[int] = []
+        self._groups: list[int] = []
+        self._splits: list[int] = []
+        self._carried: list[tuple[str, ...]] = []
+
+    def add(self, position: int, fields: dict[str, object], identity: int | None = None) -> None:
+        """Adds a record.
+
+        Args:
+          position: in its file.
+          fields: of the record.
+          identity: what its key is made of, 64 bits; None: the position. Of all records or none.
+
+        Raises:
+          RecordRejectedError: a field that is asked for is not there, or not of its kind.
+        """
+        spec = self._spec
+        row = self._read_fields(fields)
+        texts = row.texts
+        if not (spec.row.is_example or spec.keeps_text):
+            texts = text_lines(texts[0], by_punctuation=self._by_punctuation)
+        sentences = [text.encode() for text in texts]
+        self.size += sum(map(len, sentences))
+        self._sentences += sentences
+        self._counts.append(len(texts))
+        self._positions.append(position)
+        self._carried.append(row.carried)
+        if identity is not None:
+            self._identities.append(identity)
+        if spec.split_by:
+            self._groups.append(fingerprint64(str(find_field(fields, spec.split_by)).encode()))
+        if spec.split_from:
+            self._splits.append(spec.split_names.index(str(find_field(fields, spec.split_from))))
+
+    def batch(self, maker: BatchMaker) -> DocumentBatch:
+        """Makes a batch of what was added."""
+        spec = self._spec
+        made = maker.batch(
+            Lines.from_list(self._sentences),
+            np.repeat(np.arange(len(self._counts)), self._counts),
+            np.array(self._positions, np.int64),
+            groups=np.array(self._groups, np.uint64) if spec.split_by else None,
+            splits=np.array(self._splits, np.int64) if spec.split_from else None,
+            carried=self._carried if spec.row.is_carried else None,
+            identities=np.array(self._identities, np.uint64) if self._identities else None,
+        )
+        self._begin()
+        return made
 
     def _read_fields(self, fields: dict[str, object]) -> _Row:
         """Checks the fields of a record.
