@@ -32,9 +32,7 @@ from recordmill.transforms.storage.globs import (
 from recordmill.transforms.storage.regular_files import NotRegularError
 
 COMPRESSION_OF_EXTENSION = {".gz": "gz", ".bz2": "bz2", ".xz": "xz", ".zst": "zst"}
-FORMAT_OF_EXTENSION = {
-    ".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv", ".tar": "webdataset",
-}  # fmt: skip
+FORMAT_OF_EXTENSION = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv"}
 _COMPRESSED_TARS = {".tgz": ".gz", ".tbz2": ".bz2", ".txz": ".xz", ".tzst": ".zst"}
 # Formats that hold columns, of which those that flags name are read, and about how many bytes of
 # text a stored byte has: columns are compressed, and not all of them are text.
@@ -149,7 +147,7 @@ def _format_of(path: str, input_format: str) -> tuple[str, str]:
         return input_format, compression
     if extension.lower() == ".json":
         return "json", compression
-    known = FORMAT_OF_EXTENSION | COLUMNS_OF_EXTENSION
+    known = FORMAT_OF_EXTENSION | COLUMNS_OF_EXTENSION | {".tar": "webdataset"}
     return known.get(extension.lower(), "text"), compression
 
 
