@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import operator
-import sys
 import textwrap
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 import apache_beam as beam
 import orjson
-from apache_beam.io.filesystem import BeamIOError
 
 from recordmill.pipelines.planning.column_checks import check_column_types
+from recordmill.pipelines.planning.item_sizes import (
+    mapped_item_bytes,
+    report_passed_over,
+    work_item_bytes,
+)
+from recordmill.pipelines.planning.text_warm_up import warm_up
 from recordmill.pipelines.planning.tokenizer_kernels import compile_kernels
 from recordmill.pipelines.planning.work_plan import (
     Inventory,
@@ -25,10 +30,8 @@ from recordmill.pipelines.planning.work_plan import (
     shuffle_phases,
 )
 from recordmill.pipelines.text_checks import (
-    check_case,
     check_formats,
     check_order,
-    check_own_normalization,
     check_ratio,
 )
 from recordmill.pipelines.text_options import TextRequest
@@ -36,8 +39,7 @@ from recordmill.records.errors import UsageError
 from recordmill.transforms.dataset.labels import LABELS_PATH
 from recordmill.transforms.dataset.shard_counts import count_shards
 from recordmill.transforms.dataset.workspace import Workspace
-from recordmill.transforms.dataset.writable import reason
-from recordmill.transforms.shuffle.merge_tree import MAX_FAN_IN, MergeTree, choose_merge_tree
+from recordmill.transforms.shuffle.merge_tree import MergeTree, choose_merge_tree
 from recordmill.transforms.sources.bigquery_service import is_bigquery, read_time
 from recordmill.transforms.sources.bigquery_tables import list_table
 from recordmill.transforms.sources.column_reader import column_names
@@ -59,14 +61,12 @@ from recordmill.transforms.text.cleaning.unicode_forms import ftfy_version
 from recordmill.transforms.text.descriptions import ShardPlan
 from recordmill.transforms.text.job import TextJob
 from recordmill.transforms.text.stages import build_text
-from recordmill.transforms.text.tokenizer_files import read_tokenizer
+from recordmill.transforms.text.tokenizer_checks import (
+    check_case,
+    check_own_normalization,
+    read_vocabulary,
+)
 
-_MIN_WORK_ITEM_BYTES = 1 << 20
-_MIN_MAPPED_BYTES = 1 << 16  # of a work item whose documents users' functions may take long for
-_USUAL_WORK_ITEM_BYTES = 1 << 25
-_MAX_WORK_ITEM_BYTES = 1 << 28
-_WORK_ITEMS_PER_WORKER = 8
-_MOST_VOCABULARY_BYTES = 1 << 28
 _SHOWN_COLUMNS, _SHOWN_CHARACTERS = 20, 30
 
 
@@ -76,39 +76,6 @@ class TextInventory(Inventory):
 
     files: SourceList
     vocabulary: bytes
-
-
-def read_vocabulary(path: str) -> tuple[bytes, Tokenizer]:
-    """Reads --tokenizer, which is also --vocab_file.
-
-    Returns:
-      The content to store, and the tokenizer.
-
-    Raises:
-      UsageError: it is missing, empty or no tokenizer.
-    """
-    return read_tokenizer(path, _read_file)
-
-
-def _read_file(path: str) -> bytes:
-    try:
-        return files.read_limited(path, _MOST_VOCABULARY_BYTES)
-    except (OSError, BeamIOError) as error:
-        raise UsageError(
-            f"--vocab_file {path} cannot be read: {reason(error)}; `recordmill vocab` makes one"
-        ) from error
-
-
-def work_item_bytes(total: int, workers: int) -> int:
-    """Returns the size of a work item: enough of them for all workers, and runs not too many."""
-    wanted = total // (workers * _WORK_ITEMS_PER_WORKER)
-    wanted = max(_MIN_WORK_ITEM_BYTES, min(wanted, _USUAL_WORK_ITEM_BYTES))
-    return max(wanted, min(total // MAX_FAN_IN, _MAX_WORK_ITEM_BYTES))
-
-
-def mapped_item_bytes(total: int, workers: int) -> int:
-    """Returns the most bytes of a work item whose elements users' functions see."""
-    return max(_MIN_MAPPED_BYTES, total // (workers * _WORK_ITEMS_PER_WORKER))
 
 
 def tree_for_job(job: TextJob, work_items: int, input_bytes: int) -> MergeTree:
@@ -229,12 +196,6 @@ def _planned_snapshot(workspace: Workspace, patterns: Sequence[str]) -> int:
     return 0
 
 
-def report_passed_over(paths: Sequence[str]) -> None:
-    """Prints how many files of the input are passed over, because they are no regular files."""
-    if paths:
-        print(f"files passed over: not_regular {len(paths)}, such as {min(paths)}", file=sys.stderr)
-
-
 def _listed(header: list[str]) -> str:
     """Returns column names for a message: a row of text that is no header would fill the screen."""
     names = [textwrap.shorten(name, _SHOWN_CHARACTERS, placeholder="…") for name in header]
@@ -254,6 +215,7 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
     def __init__(self, request: TextRequest) -> None:
         super().__init__(request.job)
         self._request = request
+        self._vocabulary: tuple[bytes, Tokenizer] | None = None
         self.vocab_file = request.vocab_file
         if request.job.objective.name == "classify":
             self.metadata = (LABELS_PATH,)
@@ -262,14 +224,12 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
     def inspect(self) -> Iterator[TextInventory]:
         """Lists the input and reads the vocabulary."""
         request, job = self._request, self.job
-        data, vocabulary = read_vocabulary(request.vocab_file)
+        data, vocabulary = self._read_vocabulary()
         check_own_normalization(vocabulary, job)
         if vocabulary.stored_name:
             self.metadata = (*self.metadata, f"_meta/{vocabulary.stored_name}")
         if isinstance(vocabulary, PieceTokenizer):
             self.packages = (*self.packages, "sentencepiece")
-        if vocabulary.kind != "wordpiece":
-            compile_kernels()
         check_case(vocabulary, lower_case=job.lower_case, refuse=request.check_case)
         job.objective.bind(vocabulary, job.seed, job.documents.row)
         patterns, spec = request.patterns, job.documents
@@ -339,6 +299,26 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
         )  # fmt: skip
         count = write_work_items(job.workspace.inputs_folder, work_items)
         return tree_for_job(job, count, input_bytes)
+
+    def warm_up(self) -> Callable[[], None] | None:
+        """Returns what loads kernels and tokenizer; None where to read it may start threads."""
+        if not all(files.is_local(path) for path in self._request.vocab_file.split(",")):
+            return None
+        try:
+            return partial(warm_up, self.job, self._read_vocabulary()[0])
+        except (UsageError, OSError, ValueError):  # planning meets it too, and says it
+            return None
+
+    def compile_kernels(self) -> None:
+        """Compiles the kernels of tokenizers, instead of each worker."""
+        if self._read_vocabulary()[1].kind != "wordpiece":
+            compile_kernels()
+
+    def _read_vocabulary(self) -> tuple[bytes, Tokenizer]:
+        """Returns what `read_vocabulary` does, once."""
+        if self._vocabulary is None:
+            self._vocabulary = read_vocabulary(self._request.vocab_file)
+        return self._vocabulary
 
     def config(self) -> dict[str, list[str]]:
         """Returns where the input was."""

@@ -33,16 +33,18 @@ from recordmill.transforms.examples.record_source import (
     BLOCK_BYTES,
     RecordBatch,
     RecordFileRange,
-    read_records,
 )
 from recordmill.transforms.examples.record_writer import RunWriter
 from recordmill.transforms.examples.run_records import KeyedRecords
 from recordmill.transforms.examples.schema_survey import SchemaSurvey
+from recordmill.transforms.examples.table_records import read_batches
 from recordmill.transforms.sources.changes import reading
 from recordmill.transforms.sources.work_plan import read_ranges
+from recordmill.transforms.storage.buffers import Arena, BlockPool
 
 ORDER_PURPOSE, WEIGHT_PURPOSE = "records", "weights"
 _SPOOL_BYTES = 1 << 22
+_CARRIED_BYTES = 1 << 16  # of a record that is cut at the end of a block
 _TO_UNIT = 1.0 / (1 << 53)
 _POSITION_BITS = np.uint64(40)
 
@@ -86,6 +88,12 @@ class RecordScatterer:
         self._seed = np.uint64(seed_for(job.seed, ORDER_PURPOSE))
         self._weight_seed = np.uint64(seed_for(job.seed, WEIGHT_PURPOSE))
         self._changes = RecordChanges(job) if job.changes_records else None
+        self.drop_buffers()
+
+    def drop_buffers(self) -> None:
+        """Gives back the memory that work items share."""
+        self._arena = Arena()
+        self._pool = BlockPool(self._limits.block_bytes + _CARRIED_BYTES)
 
     def run(self, number: int) -> ReadResult:
         """Does work item `number` unless it is done; returns its description."""
@@ -96,14 +104,14 @@ class RecordScatterer:
         sources = read_ranges(workspace.inputs_folder, number, RecordFileRange)
         writer = RunWriter(
             partial(_run_path, job.run_path(0, number)), len(self._shares), workspace.token,
-            self._limits.run_bytes, job.deduplicate,
+            self._limits.run_bytes, job.deduplicate, self._arena,
         )  # fmt: skip
         with SpooledTemporaryFile(max_size=_SPOOL_BYTES) as rejects:
             progress = _ReadProgress(writer, rejects)
             for source in sources:
                 workspace.check_own()
                 with reading(source.path, source.size, source.modified_ns):
-                    batches = read_records(source, self._limits.block_bytes)
+                    batches = read_batches(source, job.tables, self._limits.block_bytes, self._pool)
                     if self._changes is not None:
                         batches = self._changes.apply(batches, source, progress.counts)
                     for batch in batches:
@@ -162,7 +170,7 @@ class RecordScatterer:
             return mix64(contents[:, 0] ^ self._seed), contents[:, 1]
         positions = batch.positions
         if self._job.order == "input":
-            return _input_keys(source, positions), _input_ties(source, positions)
+            return _input_keys(source, positions, batch.extent), _input_ties(source, positions)
         name = np.full(len(positions), fingerprint64(source.name.encode()), np.uint64)
         keys = combine(name, positions.astype(np.uint64))
         if batch.numbers is not None:  # each of several has a position of its own
@@ -224,12 +232,17 @@ def _run_path(base: str, number: int) -> str:
     return f"{base}-{number}.bin"
 
 
-def _input_keys(source: RecordFileRange, positions: Int64s) -> U64:
+def _input_keys(source: RecordFileRange, positions: Int64s, extent: int) -> U64:
     """Returns keys that rise with the input: its share that lies before each record.
+
+    Args:
+      source: of the records.
+      positions: `[n] int64`.
+      extent: of the positions in the file; 0 for its size.
 
     The decompressed size of a compressed file is not known, so the share of it approaches 1.
     """
-    share = positions / max(source.size, 1)
+    share = positions / max(extent or source.size, 1)
     if source.compression:
         share = 1 - 1 / (1 + share / 4)
     total = source.begin_share + np.minimum(share, 1) * (source.end_share - source.begin_share)
@@ -258,6 +271,9 @@ class _ScatterRecordsDoFn(beam.DoFn):
             counters.count("records_read", result.counts["records_read"])
             counters.count_rejects(result.rejected)
         yield number
+
+    def finish_bundle(self) -> None:
+        self._scatterer.drop_buffers()
 
 
 class ScatterRecords(beam.PTransform[beam.PCollection[int], beam.PCollection[int]]):

@@ -15,8 +15,8 @@ from recordmill.transforms.sources.document_batch import BatchMaker, DocumentBat
 from recordmill.transforms.sources.document_spec import DocumentLimits, DocumentSpec
 from recordmill.transforms.sources.lines import Lines
 from recordmill.transforms.sources.row_fields import RecordRejectedError
-from recordmill.transforms.sources.sentences import split_paragraphs, split_sentences
-from recordmill.transforms.sources.text_arrays import cut_lines, is_text, plain_strings, row_lines
+from recordmill.transforms.sources.row_lines import cut_rows
+from recordmill.transforms.sources.text_arrays import is_text, plain_strings, row_lines
 
 _MOST_NAMES = 20
 
@@ -76,7 +76,9 @@ class ColumnReader:
             self._maker.reject(int(positions[row]), stage, reason, detail)
         keep = np.ones(rows.count, np.bool_)
         keep[list(problems)] = False
-        lines, of_row = self._split(lines.select(np.repeat(keep, len(arrays))), int(keep.sum()))
+        lines, of_row = cut_rows(
+            lines.select(np.repeat(keep, len(arrays))), len(arrays), self._spec
+        )
         return self._maker.batch(
             lines,
             of_row,
@@ -175,26 +177,6 @@ class ColumnReader:
             detail = f"{self._spec.split_from!r} is {split!r}"
             raise RecordRejectedError("no_split", detail)
         return names.index(split)
-
-    def _split(self, lines: Lines, rows: int) -> tuple[Lines, Int64s]:
-        """Cuts texts into sentences or lines, or leaves them whole, as `DocumentSpec` says.
-
-        Returns:
-          The lines, and of which row each is.
-        """
-        spec = self._spec
-        if spec.row.is_example or spec.keeps_text:
-            return lines, np.repeat(np.arange(rows), len(self._texts))
-        if not spec.by_punctuation("parquet"):
-            return cut_lines(lines)
-        sentences: list[bytes] = []
-        counts: list[int] = []
-        for i in range(len(lines)):
-            before = len(sentences)
-            for paragraph in split_paragraphs(lines[i].decode()):
-                sentences += [sentence.encode() for sentence in split_sentences(paragraph)]
-            counts.append(len(sentences) - before)
-        return Lines.from_list(sentences), np.repeat(np.arange(rows), counts)
 
 
 def column_names(spec: DocumentSpec) -> list[str]:

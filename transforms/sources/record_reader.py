@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -12,6 +12,7 @@ from recordmill.records.hashing import fingerprint64
 from recordmill.transforms.sources.blocks import BrokenFileError, read_blocks, without_bom
 from recordmill.transforms.sources.document_batch import BatchMaker, DocumentBatch
 from recordmill.transforms.sources.document_spec import DocumentLimits, DocumentSpec
+from recordmill.transforms.sources.json_texts import JsonTexts
 from recordmill.transforms.sources.lines import Lines
 from recordmill.transforms.sources.row_fields import (
     RecordRejectedError,
@@ -41,6 +42,15 @@ class RecordFormat(Protocol):
         """
         ...
 
+    def read_texts(
+        self, data: bytes, starts: Int64s, ends: Int64s, *, name: str, most_bytes: int
+    ) -> JsonTexts | None:
+        """Returns a field of the next records, as `json_texts.read_texts`; None without a kernel.
+
+        Records that are not taken are parsed.
+        """
+        ...
+
 
 class RecordReader:
     """Reads the records that begin in a range of a file.
@@ -66,6 +76,19 @@ class RecordReader:
         self._limits = limits
         self._maker = maker
         self._format = record_format
+        row = spec.row
+        # A text that stays as it is, and nothing else, and no path through nested objects.
+        self._reads_texts = (
+            spec.keeps_text
+            and "." not in spec.text_field
+            and not (
+                row.is_example
+                or row.is_carried
+                or row.pair_field
+                or spec.split_by
+                or spec.split_from
+            )
+        )
         # The beginning of the next record, as far as it was read, and its position in the file.
         self._rest = b""
         self._position = 0
@@ -128,37 +151,105 @@ class RecordReader:
 
     def _batch(self, data: bytes, starts: Int64s, ends: Int64s) -> DocumentBatch:
         """Makes a batch of the records `data[start:end]`."""
-        rows = RowCollector(self._spec, self._source.format)
+        spec = self._spec
+        if self._reads_texts:
+            texts = self._format.read_texts(
+                data, starts, ends, name=spec.text_field, most_bytes=self._limits.record_bytes
+            )
+            if texts is not None:
+                return self._batch_of_texts(texts, data, starts, ends)
+        rows = RowCollector(spec, self._source.format)
         for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-            self._add(data[start:end], self._position + start, rows)
+            row = self._row(data[start:end], self._position + start)
+            if row is not None:
+                rows.add(self._position + start, row)
         return rows.batch(self._maker)
 
-    def _add(self, record: bytes, position: int, rows: RowCollector) -> None:
-        """Adds a record, unless it has no fields, or is rejected."""
+    def _batch_of_texts(
+        self, texts: JsonTexts, data: bytes, starts: Int64s, ends: Int64s
+    ) -> DocumentBatch:
+        """Makes a batch of texts that a kernel has read, and of those that it has not taken."""
+        lines, keep = Lines(texts.pool, texts.starts, texts.ends, texts.non_ascii), texts.taken
+        parsed: dict[int, bytes] = {}
+        for i in np.flatnonzero(~keep).tolist():
+            start = int(starts[i])
+            row = self._row(data[start : int(ends[i])], self._position + start)
+            if row is not None:
+                parsed[i] = row.texts[0].encode()
+        if parsed:
+            lines = lines.replace(parsed)
+            for i, text in parsed.items():
+                keep[i], lines.non_ascii[i] = True, not text.isascii()
+        if not keep.all():
+            lines, starts = lines.select(keep), starts[keep]
+        return self._maker.batch(lines, np.arange(len(lines)), self._position + starts)
+
+    def _row(self, record: bytes, position: int) -> RecordRow | None:
+        """Returns what is used of a record; None where it has no fields, or is rejected."""
         if len(record) > self._limits.record_bytes:
             self._maker.reject(position, "read", "line_too_long")
-            return
+            return None
         record, _ = without_bom(record, position)
         if not record.strip(self._format.blank_bytes):
-            return
+            return None
         try:
             record.decode("utf-8")
         except UnicodeDecodeError as error:
             if self._spec.encoding_errors == "strict":
                 at = position + error.start
                 self._maker.reject(at, "read", "undecodable", error.reason)
-                return
+                return None
             record = record.decode("utf-8", "replace").encode()
         try:
             fields = self._format.parse(record)
-            if fields is not None:
-                rows.add(position, fields)
+            return None if fields is None else read_row(fields, self._spec)
         except RecordRejectedError as error:
             self._maker.reject(position, "parse", error.reason, error.detail)
+            return None
+
+
+def _without_empty_lines(data: bytes, starts: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
+    """Drops records that are a line end alone, which are none: a file may hold a billion."""
+    short = np.flatnonzero(ends - starts == 1)
+    if not len(short):
+        return starts, ends
+    keep = np.ones(len(starts), np.bool_)
+    keep[short] = np.frombuffer(data, np.uint8)[starts[short]] != 10
+    return starts[keep], ends[keep]
+
+
+class RecordRow(NamedTuple):
+    """What is used of a record: its fields, its texts, and what its document carries along."""
+
+    fields: Mapping[str, object]
+    texts: list[str]
+    carried: tuple[str, ...]
+
+
+def read_row(fields: dict[str, object], spec: DocumentSpec) -> RecordRow:
+    """Checks the fields of a record.
+
+    Raises:
+      RecordRejectedError: one that is asked for is not there, or not of its kind.
+    """
+    for name in filter(None, (spec.text_field, spec.split_by, spec.split_from)):
+        required_field(fields, name)
+    if spec.split_from:
+        split = str(find_field(fields, spec.split_from))
+        if split not in spec.split_names:
+            detail = f"{spec.split_from!r} is {split!r}"
+            raise RecordRejectedError("no_split", detail)
+    row = spec.row
+    names = filter(None, (row.prompt_field, spec.text_field, row.pair_field))
+    texts = [
+        text_field(fields, name, filled=row.is_example and name != row.prompt_field)
+        for name in names
+    ]
+    return RecordRow(fields, texts, spec.row.carried(fields))
 
 
 class RowCollector:
-    """Collects the fields of records until a batch is made of them.
+    """Collects records until a batch is made of them.
 
     Args:
       spec: names the fields.
@@ -183,20 +274,15 @@ class RowCollector:
         self._splits: list[int] = []
         self._carried: list[tuple[str, ...]] = []
 
-    def add(self, position: int, fields: dict[str, object], identity: int | None = None) -> None:
+    def add(self, position: int, row: RecordRow, identity: int | None = None) -> None:
         """Adds a record.
 
         Args:
           position: in its file.
-          fields: of the record.
+          row: what is used of it.
           identity: what its key is made of, 64 bits; None: the position. Of all records or none.
-
-        Raises:
-          RecordRejectedError: a field that is asked for is not there, or not of its kind.
         """
-        spec = self._spec
-        row = self._read_fields(fields)
-        texts = row.texts
+        spec, texts = self._spec, row.texts
         if not (spec.row.is_example or spec.keeps_text):
             texts = text_lines(texts[0], by_punctuation=self._by_punctuation)
         sentences = [text.encode() for text in texts]
@@ -208,12 +294,13 @@ class RowCollector:
         if identity is not None:
             self._identities.append(identity)
         if spec.split_by:
-            self._groups.append(fingerprint64(str(find_field(fields, spec.split_by)).encode()))
+            self._groups.append(fingerprint64(str(find_field(row.fields, spec.split_by)).encode()))
         if spec.split_from:
-            self._splits.append(spec.split_names.index(str(find_field(fields, spec.split_from))))
+            split = str(find_field(row.fields, spec.split_from))
+            self._splits.append(spec.split_names.index(split))
 
     def batch(self, maker: BatchMaker) -> DocumentBatch:
-        """Makes a batch of what was added."""
+        """Makes a batch of what was added since the last one."""
         spec = self._spec
         made = maker.batch(
             Lines.from_list(self._sentences),
@@ -226,46 +313,6 @@ class RowCollector:
         )
         self._begin()
         return made
-
-    def _read_fields(self, fields: dict[str, object]) -> _Row:
-        """Checks the fields of a record.
-
-        Raises:
-          RecordRejectedError: one that is asked for is not there, or not of its kind.
-        """
-        spec = self._spec
-        for name in filter(None, (spec.text_field, spec.split_by, spec.split_from)):
-            required_field(fields, name)
-        if spec.split_from:
-            split = str(find_field(fields, spec.split_from))
-            if split not in spec.split_names:
-                detail = f"{spec.split_from!r} is {split!r}"
-                raise RecordRejectedError("no_split", detail)
-        row = spec.row
-        names = filter(None, (row.prompt_field, spec.text_field, row.pair_field))
-        texts = [
-            text_field(fields, name, filled=row.is_example and name != row.prompt_field)
-            for name in names
-        ]
-        return _Row(fields, texts, spec.row.carried(fields))
-
-
-def _without_empty_lines(data: bytes, starts: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
-    """Drops records that are a line end alone, which are none: a file may hold a billion."""
-    short = np.flatnonzero(ends - starts == 1)
-    if not len(short):
-        return starts, ends
-    keep = np.ones(len(starts), np.bool_)
-    keep[short] = np.frombuffer(data, np.uint8)[starts[short]] != 10
-    return starts[keep], ends[keep]
-
-
-class _Row(NamedTuple):
-    """What is used of a record: its fields, its texts, and what its document carries along."""
-
-    fields: dict[str, object]
-    texts: list[str]
-    carried: tuple[str, ...]
 
 
 def text_lines(text: str, *, by_punctuation: bool) -> list[str]:

@@ -19,7 +19,7 @@ from recordmill.transforms.sources.column_reader import column_names
 from recordmill.transforms.sources.document_batch import BatchMaker, DocumentBatch
 from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentLimits, DocumentSpec
 from recordmill.transforms.sources.json_records import JsonLines
-from recordmill.transforms.sources.record_reader import RowCollector
+from recordmill.transforms.sources.record_reader import RowCollector, read_row
 from recordmill.transforms.sources.row_fields import RecordRejectedError
 from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.storage import files
@@ -142,7 +142,8 @@ class SampleReader:
         try:
             if sample.problem:
                 raise sample.problem
-            self._rows.add(sample.position, self._fields(sample), fingerprint64(key))
+            row = read_row(self._fields(sample), self._spec)
+            self._rows.add(sample.position, row, fingerprint64(key))
         except RecordRejectedError as error:
             stage = "read" if error.reason in _UNREADABLE else "parse"
             name = key.decode("utf-8", "replace")
