@@ -103,7 +103,11 @@ class ImageStages:
 
 
 class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
-    """Plans and builds `recordmill images`."""
+    """Plans and builds `recordmill images`.
+
+    Attributes:
+      source: where the images are; with its layout, once it is listed.
+    """
 
     kind = "images"
     stages_type = ImageStages
@@ -115,11 +119,12 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
     def __init__(self, request: ImageRequest) -> None:
         super().__init__(request.job)
         self._request = request
+        self.source = request.source
 
     @contextmanager
     def inspect(self) -> Iterator[ImageInventory]:
         """Lists the input, and completes the job with its labels and splits."""
-        self._spec = spec = detect_layout(self._request.source)
+        self.source = spec = detect_layout(self._request.source)
         images = self.job.images
         annotated = bool(self.job.map and spec.labels)  # functions may give what is not there
         if not annotated:
@@ -298,7 +303,7 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
         return build_images(
             pipeline, job, work_items=stages.work_items, parts=stages.parts,
             statistics_work_items=waiting, commit=plan.commit, packs=stages.packs,
-            unpack=UnpackImages(job, self._spec),
+            unpack=UnpackImages(job, self.source),
         )  # fmt: skip
 
     def phases(self, plan: WorkPlan[ImageJob, ImageStages]) -> Iterator[Phase]:

@@ -17,7 +17,7 @@ from recordmill.records.manifest import Manifest
 
 from ...conftest import SharedFolder
 from ...pipelines.clusters import Flink, flink_cluster, prism
-from ...pipelines.engines.test_flink import running, wait_for
+from ...pipelines.engines.test_flink import get, running, wait_for
 
 __all__ = ["prism"]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
@@ -89,4 +89,8 @@ def test_flink_with_a_killed_task_manager(
         os.kill(killed, signal.SIGKILL)
         error = process.communicate(timeout=600)[1]
     assert process.returncode == 0, error
+    jobs = get(f"{cluster.url}/jobs/overview")["jobs"]
+    last = max(jobs, key=lambda job: job["start-time"])["jid"]
+    failures = get(f"{cluster.url}/jobs/{last}/exceptions")["exceptionHistory"]["entries"]
+    assert failures, "the job had ended before its task manager did"
     check(tmp_path / "ds", expected, _BIG)

@@ -85,6 +85,17 @@ def test_the_command_writes_images_of_columns(tmp_path: Path) -> None:
     assert run(table, tmp_path / "ds", "--direct_num_workers=1") == 2
 
 
+@pytest.mark.usefixtures("small_packs")
+def test_an_estimate_unpacks_one_pack(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = write_parquet(tmp_path / "in/a.parquet", rows(20), row_group_size=3)
+    flags = [f"--input={table}", f"--output={tmp_path}/ds"]
+    assert main(["plan", "images", *flags]) == 0
+    printed = capsys.readouterr().out
+    assert "20 images" in printed
+    assert "unpack" in printed
+    assert not (tmp_path / "ds").exists()
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_packs")
 def test_row_groups_and_workers_do_not_show(tmp_path: Path) -> None:
