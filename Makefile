@@ -84,7 +84,7 @@ benchmark: build/dev.stamp
 lock:
 	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info[:2] == (3, 11) else "the image has Python 3.11; set PYTHON=")'
 	rm -rf build/lock && $(PYTHON) -m venv build/lock
-	build/lock/bin/pip --disable-pip-version-check install --quiet --dry-run --ignore-installed --report build/lock/report.json '.[gcp]'
+	build/lock/bin/pip --disable-pip-version-check install --quiet --dry-run --ignore-installed --report build/lock/report.json '.[gcp,sql]'
 	build/lock/bin/python .ci/write_lock.py build/lock/report.json > build/lock/requirements.lock
 	mv build/lock/requirements.lock requirements.lock
 	rm -rf build/lock

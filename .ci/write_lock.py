@@ -1,6 +1,6 @@
 """Writes requirements.lock from pip's report of what a fresh install brings: versions and hashes.
 
-    pip install --dry-run --ignore-installed --report=report.json '.[gcp]'
+    pip install --dry-run --ignore-installed --report=report.json '.[gcp,sql]'
     python .ci/write_lock.py report.json > requirements.lock
 
 Run it with the image's Python on its platform: the hash is that of the file that pip takes there.

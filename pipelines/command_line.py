@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import threading
+import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
@@ -217,7 +218,17 @@ def _discard_output() -> None:
 
 def _print_error(error: object) -> None:
     with suppress(OSError):  # the terminal may be closed
-        print(f"recordmill: {_shortened(hide_passwords(str(error)))}", file=sys.stderr)
+        print(f"recordmill: {_shortened(_visible(hide_passwords(str(error))))}", file=sys.stderr)
+
+
+def _visible(text: str) -> str:
+    """Returns a message as one line: what an input holds may end lines, or command a terminal."""
+    return "".join(map(_escape, text)) if not text.isprintable() else text
+
+
+def _escape(character: str) -> str:
+    is_command = unicodedata.category(character) in ("Cc", "Zl", "Zp")
+    return character.encode("unicode_escape").decode() if is_command else character
 
 
 def _shortened(text: str) -> str:

@@ -223,6 +223,7 @@ class ImageFlags(JobFlags, MapFlags):
     max_pixels: int | None
     max_scans: int
     max_metadata_bytes: int
+    max_drawn_pixels: int
     # Statistics and augmentation.
     statistics: Literal["none", "sample", "full"]
     statistics_sample: int | None

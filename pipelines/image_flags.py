@@ -79,6 +79,10 @@ _RULES = {
         ),
         "--task=detection, and --augmentations or --resize=crop that cut objects",
     ),
+    "max_drawn_pixels": _Rule(
+        lambda images, _: images.task != "classification",
+        "--task=detection or --task=segmentation, whose annotations have regions",
+    ),
     "label_field": _Rule(_takes_table_labels, "a job whose labels are the table's"),
     "label_delimiter": _Rule(_takes_table_labels, "a job whose labels are the table's"),
     "label_folder": _Rule(

@@ -38,6 +38,7 @@ from recordmill.transforms.images.job import ImageJob
 from recordmill.transforms.images.label_numbers import LabelNumbering
 from recordmill.transforms.images.listing.list_images import SourceSpec
 from recordmill.transforms.images.listing.source_spec import LAYOUTS
+from recordmill.transforms.images.masks import USUAL_DRAWN_PIXELS
 from recordmill.transforms.images.metadata import USUAL_METADATA_BYTES
 from recordmill.transforms.sources.kept_fields import parse_fields
 
@@ -203,6 +204,10 @@ def _add_pixel_arguments(group: FlagGroup) -> None:
         "--max_metadata_bytes", type=int, default=USUAL_METADATA_BYTES, metavar="N",
         help="Images whose tags, EXIF and comments take more to read are rejected.",
     )  # fmt: skip
+    group.add_argument(
+        "--max_drawn_pixels", type=int, default=USUAL_DRAWN_PIXELS, metavar="N",
+        help="Images whose regions take more pixels to draw are rejected.",
+    )  # fmt: skip
 
 
 def _add_statistics_arguments(group: FlagGroup) -> None:
@@ -356,6 +361,7 @@ def _image_spec(options: ImageFlags) -> ImageSpec:
         mask_classes=mask_spec(options),
         write_augmentations=options.write_augmentations,
         min_visible=options.min_visible,
+        max_drawn_pixels=options.max_drawn_pixels,
     )
 
 

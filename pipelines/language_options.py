@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Set
 
 from recordmill.pipelines.arguments import BooleanFlag
 from recordmill.pipelines.compat import FlagGroup
 from recordmill.pipelines.flags import TextFlags
 from recordmill.records.errors import UsageError
 from recordmill.records.text_formats import CAUSAL_FORMATS, CORRUPTION_FORMATS
-from recordmill.transforms.text.causal import CausalSpec
-from recordmill.transforms.text.corruption import CorruptionSpec, Denoiser
-from recordmill.transforms.text.fill_in_middle import FimSpec
-from recordmill.transforms.text.language_spec import LanguageSpec
+from recordmill.transforms.text.language_tasks import UL2_DENOISERS
 from recordmill.transforms.text.objective_spec import LANGUAGE_OBJECTIVES
 from recordmill.transforms.text.packing import PACKINGS
 
 _CORRUPTED = ("t5", "t5_tokens", "ul2")
-# R, S and X denoisers: short spans, the end of a row, long or many spans.
-_UL2 = "0.15:3:1,0.15:8:1,0.25:1000000:1,0.5:3:1,0.5:8:1,0.15:64:1,0.5:64:1"
-
 # Flag -> the tasks that it has a meaning for.
 LANGUAGE_FLAGS = {
     "format": ("gpt", "t5", "ul2"),
@@ -105,7 +99,7 @@ def _add_corruption_arguments(group: FlagGroup) -> None:
         help="t5, t5_tokens: the mean length of such a span, in tokens.",
     )  # fmt: skip
     group.add_argument(
-        "--denoisers", default=_UL2, metavar="DENSITY:SPAN:SHARE,…",
+        "--denoisers", default=UL2_DENOISERS, metavar="DENSITY:SPAN:SHARE,…",
         help="ul2: noise density, mean span length and share of each denoiser, of which a row "
         "draws one. A span longer than any row makes the end of the row the only span, as a "
         "prefix language model has it.",
@@ -128,59 +122,9 @@ def _add_corruption_arguments(group: FlagGroup) -> None:
     )  # fmt: skip
 
 
-def parse_denoisers(text: str) -> tuple[Denoiser, ...]:
-    """Reads `0.15:3:0.5,0.5:32:0.5`.
-
-    Raises:
-      UsageError: a part is no density, span and share.
-    """
-
-    def parts() -> Iterator[Denoiser]:
-        for part in filter(None, (part.strip() for part in text.split(","))):
-            try:
-                density, span, share = (float(number) for number in part.split(":"))
-            except ValueError as error:
-                raise UsageError(
-                    "--denoisers must be DENSITY:SPAN:SHARE,…, such as 0.15:3:0.5,0.5:32:0.5, got "
-                    f"{part}"
-                ) from error
-            yield Denoiser(density, span, share)
-
-    return tuple(parts())
-
-
 def chosen_packing(options: TextFlags) -> str:
     """Returns --packing, or what it is by default."""
     return options.packing or ("best_fit" if options.task == "gpt" else "none")
-
-
-def language_spec(options: TextFlags) -> LanguageSpec:
-    """Returns what the flags say of language models.
-
-    Raises:
-      UsageError: one line: the rule, what was found, what to do.
-    """
-    if options.task not in LANGUAGE_OBJECTIVES:
-        return LanguageSpec()
-    causal, corruption = CausalSpec(), CorruptionSpec()
-    if options.task == "gpt":
-        causal = CausalSpec(
-            options.max_seq_length, options.format or "cerebras",
-            FimSpec(options.fim_rate, options.fim_spm_rate), options.loss_mask,
-            options.use_segment_ids, options.use_position_id,
-        )  # fmt: skip
-    else:
-        denoisers: tuple[Denoiser, ...] = (
-            Denoiser(options.noise_density, options.mean_noise_span_length),
-        )
-        if options.task == "ul2":
-            denoisers = parse_denoisers(options.denoisers)
-        modes = tuple(token.strip() for token in options.mode_tokens.split(",") if token.strip())
-        corruption = CorruptionSpec(options.max_seq_length, denoisers, modes)
-    return LanguageSpec(
-        causal, corruption, options.format or "seqio", options.pad_id, options.eos_id,
-        options.first_sentinel_id, options.decoder_start_id,
-    )  # fmt: skip
 
 
 def check_language_flags(options: TextFlags, given: Set[str]) -> None:
@@ -221,11 +165,6 @@ def check_language_flags(options: TextFlags, given: Set[str]) -> None:
         raise UsageError(
             "--loss_mask needs --format=cerebras or maxtext, because records of seqio have targets "
             "alone"
-        )
-    if options.keep_fields and packing != "none":
-        raise UsageError(
-            f"--keep_fields has no meaning with --packing={packing}, where a record holds several "
-            "documents; leave it out, or give --packing=none"
         )
     if options.prompt_field and options.prompt_field == options.text_field:
         raise UsageError(

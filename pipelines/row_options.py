@@ -5,9 +5,9 @@ from __future__ import annotations
 from recordmill.pipelines.compat import FlagGroup
 from recordmill.pipelines.flags import TextFlags
 from recordmill.records.errors import UsageError
-from recordmill.transforms.dataset.labels import read_labels
 from recordmill.transforms.sources.kept_fields import parse_fields
-from recordmill.transforms.sources.row_fields import LabelSpec, RowSpec
+from recordmill.transforms.sources.row_fields import RowSpec
+from recordmill.transforms.text.task import label_spec
 
 _LABEL_FIELD = "label"
 
@@ -53,12 +53,5 @@ def row_spec(options: TextFlags) -> RowSpec:
         raise UsageError(
             f"--text_pair_field must be another field than --text_field={options.text_field}"
         )
-    names: tuple[str, ...] = ()
-    if options.labels not in ("auto", "number"):
-        names = read_labels(options.labels, kinds="auto, number")
-        if len(set(names)) != len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise UsageError(f"--labels must name each label once, got {twice!r} twice")
-    field = options.label_field or _LABEL_FIELD
-    label = LabelSpec(field, options.labels == "number", names)
+    label = label_spec(options.label_field or _LABEL_FIELD, options.labels)
     return RowSpec(label, options.text_pair_field, kept)

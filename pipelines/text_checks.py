@@ -14,8 +14,6 @@ from recordmill.pipelines.options import parse_splits
 from recordmill.records.errors import UsageError
 from recordmill.transforms.sources.document_spec import USUAL_COMPRESSION_RATIO, DocumentSpec
 from recordmill.transforms.sources.work_items import COLUMN_FORMATS
-from recordmill.transforms.subwords.tokenizer import Tokenizer
-from recordmill.transforms.text.job import TextJob
 
 _WINDOWS = ("mlm", "mlm_tokens")
 _MASKED = ("bert", "mlm")
@@ -73,7 +71,6 @@ def check_effects(options: TextFlags, given: Set[str]) -> None:
             "no SequenceExamples"
         )
     check_language_flags(options, given)
-    _check_kept_fields(options)
     splits = parse_splits(options.splits, None)
     whole_words = options.do_whole_word_mask or options.max_ngram_size > 1
     check_encoding(options)
@@ -99,31 +96,6 @@ def check_encoding(options: TextInputFlags) -> None:
     whole_encoding = _codec_name(options.encoding) == "iso8859-1"
     if whole_encoding and options.encoding_errors != "strict":
         raise _no_effect("encoding_errors", "with an encoding in which every byte is a character")
-
-
-def _check_kept_fields(options: TextFlags) -> None:
-    """Refuses --keep_fields where a record holds several documents, or cannot hold fields.
-
-    Raises:
-      UsageError: says why.
-    """
-    if not options.keep_fields:
-        return
-    if options.task == "bert":
-        raise UsageError(
-            "--keep_fields has no meaning for --task=bert, whose records hold segments of two "
-            "documents; leave it out, or give --task=mlm"
-        )
-    if options.allow_cross_document_examples:
-        raise UsageError(
-            "--keep_fields has no meaning with --allow_cross_document_examples, where a record "
-            "holds several documents; leave one of them out"
-        )
-    if options.task == "mlm_tokens" and options.record_type != "example":
-        raise UsageError(
-            "--keep_fields needs --record_type=example for --task=mlm_tokens, because a "
-            "SequenceExample has lists of tokens alone"
-        )
 
 
 def _codec_name(encoding: str) -> str:
@@ -189,6 +161,20 @@ def check_formats(spec: DocumentSpec, formats: Set[str], num_splits: int) -> Non
         )
 
 
+def check_order(formats: Set[str], *, deduplicates: bool) -> None:
+    """Refuses --deduplicate of rows without an order: which one is the first was left to chance.
+
+    Raises:
+      UsageError: says what to do.
+    """
+    if deduplicates and "bigquery" in formats:
+        raise UsageError(
+            "--deduplicate keeps the first of equal documents, and rows of BigQuery have no order; "
+            "leave it out, and give --query with QUALIFY ROW_NUMBER() OVER (PARTITION BY text "
+            "ORDER BY id) = 1"
+        )
+
+
 def check_ratio(spec: DocumentSpec, *, is_compressed: bool) -> None:
     """Refuses --max_compression_ratio where nothing is compressed.
 
@@ -203,55 +189,6 @@ def _listed(formats: Set[str]) -> str:
     names = {
         "text": "plain text", "jsonl": "JSONL", "json": "JSON", "csv": "CSV", "tsv": "TSV",
         "parquet": "Parquet", "arrow": "Arrow", "avro": "Avro", "sql": "a database",
+        "bigquery": "BigQuery",
     }  # fmt: skip
     return " and ".join(sorted(names[name] for name in formats))
-
-
-def check_case(vocabulary: Tokenizer, *, lower_case: bool, refuse: bool = True) -> None:
-    """Checks that the vocabulary's case is that of the text once it is tokenized.
-
-    Args:
-      vocabulary: to be used.
-      lower_case: as in --do_lower_case.
-      refuse: as in --check_case.
-
-    Raises:
-      UsageError: words with capital letters would all be unknown, or no token with one be used;
-        or there is nothing to refuse, so --no-check_case has no effect.
-    """
-    source, share = vocabulary.source, vocabulary.share_of_capitals
-    fits = share is None or (share < _CASED_SHARE if lower_case else share > 0)
-    if not refuse and fits:
-        raise _no_effect("no-check_case", f"where the case of --vocab_file {source} fits")
-    if not refuse or share is None:
-        return
-    if not lower_case and not share:
-        raise UsageError(
-            f"--no-do_lower_case needs a vocabulary with capital letters, and --vocab_file "
-            f"{source} has none: every word with one would be [UNK]; give --do_lower_case, or "
-            "--no-check_case if that is meant"
-        )
-    if lower_case and share >= _CASED_SHARE:
-        raise UsageError(
-            f"--vocab_file {source} is cased ({share:.0%} of its tokens have capital letters), and "
-            "lower-cased text never uses those; give --no-do_lower_case, or --no-check_case if "
-            "that is meant"
-        )
-
-
-def check_own_normalization(tokenizer: Tokenizer, job: TextJob) -> None:
-    """Refuses flags that have no effect beside the file of the tokenizer.
-
-    Raises:
-      UsageError: names the flag, and why.
-    """
-    is_vocab_file = not tokenizer.stored_name
-    if is_vocab_file and job.allow_special_tokens:
-        raise _no_effect("allow_special_tokens", "with a vocab.txt, whose [MASK] is text in text")
-    if not is_vocab_file and not job.lower_case:
-        raise _no_effect(
-            "no-do_lower_case", f"with --tokenizer {tokenizer.source}, which says that itself"
-        )
-
-
-_CASED_SHARE = 0.05  # uncased vocabularies have a few tokens that lower-casing does not reach

@@ -11,6 +11,7 @@ from recordmill.pipelines.compat import FlagGroup
 from recordmill.pipelines.flags import InputFlags, TextFlags, TextInputFlags
 from recordmill.pipelines.options import input_patterns
 from recordmill.records.errors import UsageError
+from recordmill.transforms.sources.bigquery_service import is_bigquery, parse_address
 from recordmill.transforms.sources.databases import is_database, take_password
 from recordmill.transforms.sources.dataset_folders import expand_folder
 from recordmill.transforms.storage import files
@@ -93,18 +94,18 @@ def add_query_arguments(group: FlagGroup) -> None:
     """Adds the flags of databases."""
     group.add_argument(
         "--query", default="", metavar="SELECT",
-        help="What is read where --input is a database, sqlite:///FILE or postgresql://…: an "
-        "answer whose rows are documents.",
+        help="What is read where --input is a database, sqlite:///FILE or postgresql://…, or "
+        "bigquery://PROJECT: an answer whose rows are documents.",
     )  # fmt: skip
     group.add_argument(
         "--partition_column", default="", metavar="NAME",
         help="The column of integers of the answer to --query by which workers share its rows, "
-        "such as the primary key.",
+        "such as the primary key. Not of BigQuery.",
     )  # fmt: skip
 
 
 def check_query(options: TextInputFlags, patterns: list[str], splits: list[str]) -> None:
-    """Checks that a database comes with a query, and alone.
+    """Checks that a database, or BigQuery, comes with what it needs, and alone.
 
     Args:
       options: of the job.
@@ -116,17 +117,22 @@ def check_query(options: TextInputFlags, patterns: list[str], splits: list[str])
     """
     database = next(filter(is_database, patterns), "")
     flags = {"query": options.query, "partition_column": options.partition_column}
+    table = next(filter(is_bigquery, patterns), "")
+    if table:
+        _check_table(options, table)
     for name, value in flags.items():
-        if value and not database:
+        if value and not database and not table:
             raise UsageError(
                 f"--{name} is for databases, and --input {patterns[0]} is none; give "
-                "--input=sqlite:///FILE or --input=postgresql://…, or leave it out"
+                "--input=sqlite:///FILE, --input=postgresql://… or --input=bigquery://…, or leave "
+                "it out"
             )
         if database and not value:
             raise UsageError(
                 f"--input {database} needs --query, a SELECT, and --partition_column, a column of "
                 f"integers of its answer; --{name} is missing"
             )
+    database = table or database
     if database and len(patterns) > 1:
         raise UsageError(
             f"--input {database} must be the only input; join tables in --query by UNION ALL"
@@ -138,6 +144,25 @@ def check_query(options: TextInputFlags, patterns: list[str], splits: list[str])
     if database and options.input_format != "auto":
         raise UsageError(
             f"--input_format={options.input_format} has no effect on a database; leave it out"
+        )
+
+
+def _check_table(options: TextInputFlags, url: str) -> None:
+    """Checks that BigQuery is asked for a table or for the answer to a query."""
+    has_table = bool(parse_address(url).table)
+    if has_table and options.query:
+        raise UsageError(
+            f"--input {url} names a table, and --query asks for others; give the project alone, "
+            "bigquery://PROJECT, or leave out --query"
+        )
+    if not has_table and not options.query:
+        raise UsageError(
+            f"--input {url} names no table; give bigquery://PROJECT.DATASET.TABLE, or --query"
+        )
+    if options.partition_column:
+        raise UsageError(
+            "--partition_column has no effect on BigQuery, which cuts tables into streams itself; "
+            "leave it out"
         )
 
 
@@ -174,6 +199,8 @@ def split_shares(options: TextFlags, named: list[str]) -> str:
 
 def _parts(pattern: str) -> list[str]:
     """Splits a comma list, but no name of a file or folder that has a comma."""
+    if is_bigquery(pattern):
+        return [pattern]
     if is_database(pattern):
         return [take_password(pattern)]
     if files.is_local(pattern) and (os.path.exists(pattern) or _is_below_comma(pattern)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from recordmill.pipelines.arguments import BooleanFlag, TwoNamesFlag
 from recordmill.pipelines.clean_options import add_clean_arguments, clean_spec
@@ -11,8 +11,6 @@ from recordmill.pipelines.compat import FlagGroup
 from recordmill.pipelines.flags import TextFlags, TextInputFlags
 from recordmill.pipelines.language_options import (
     add_language_arguments,
-    chosen_packing,
-    language_spec,
 )
 from recordmill.pipelines.map_options import add_map_arguments, map_spec
 from recordmill.pipelines.options import (
@@ -41,20 +39,14 @@ from recordmill.transforms.sources.document_spec import (
     QUOTINGS,
     SPLITTERS,
     USUAL_COMPRESSION_RATIO,
-    WHOLE_TEXT,
     DocumentSpec,
 )
+from recordmill.transforms.sources.kept_fields import parse_fields
 from recordmill.transforms.sources.work_items import INPUT_FORMATS
-from recordmill.transforms.text.classification import ClassifySpec
+from recordmill.transforms.text.bert_tasks import REPLACEMENTS
 from recordmill.transforms.text.job import TextJob
-from recordmill.transforms.text.masking import MaskSpec
-from recordmill.transforms.text.objective_spec import (
-    LANGUAGE_OBJECTIVES,
-    OBJECTIVES,
-    ObjectiveSpec,
-)
-from recordmill.transforms.text.pairing import PairSpec
-from recordmill.transforms.text.windows import WindowSpec
+from recordmill.transforms.text.task import TextTask, check_kept_fields
+from recordmill.transforms.text.tasks import TASKS
 
 
 def add_input_arguments(parser: argparse.ArgumentParser) -> None:
@@ -148,7 +140,7 @@ def add_text_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_example_arguments(task: FlagGroup) -> None:
     """Adds the flags for what an example is made of."""
     task.add_argument(
-        "--task", default="bert", choices=OBJECTIVES,
+        "--task", default="bert", choices=tuple(TASKS),
         help="bert: masked pairs of segments; mlm: masked windows; mlm_tokens: windows that the "
         "reader masks; classify: labelled texts or pairs of texts, as BERT's run_classifier; gpt: "
         "rows of documents with the next token as label; t5: spans to be filled in; t5_tokens: "
@@ -244,7 +236,7 @@ def _add_masking_arguments(task: FlagGroup) -> None:
         "--max_ngram_size", type=int, default=1, help="Mask up to so many words in a row."
     )
     task.add_argument(
-        "--replacement", default="per_token", choices=("per_token", "per_word"),
+        "--replacement", default="per_token", choices=REPLACEMENTS,
         help="Draw what masked tokens become for each token, as BERT does, or for each word, as "
         "Model Garden does.",
     )  # fmt: skip
@@ -299,10 +291,7 @@ def document_spec(
     )  # fmt: skip
 
 
-def _documents(options: TextFlags) -> DocumentSpec:
-    splitter = options.sentence_splitter
-    if splitter == "auto" and options.task != "bert":
-        splitter = WHOLE_TEXT if options.task in LANGUAGE_OBJECTIVES else "none"
+def _documents(options: TextFlags, splitter: str) -> DocumentSpec:
     spec = document_spec(options, splitter, options.split_by, options.documents)
     spec = replace(spec, row=row_spec(options))
     if not options.split_from:
@@ -320,50 +309,15 @@ def _dupe_splits(options: TextFlags) -> tuple[str, ...] | None:
     return tuple(name.strip() for name in options.dupe_splits.split(","))
 
 
-def _copies(options: TextFlags) -> int:
-    """Returns --dupe_factor, or what it is by default."""
-    if options.task in ("mlm_tokens", "classify"):
-        return 1
-    if options.dupe_factor is not None:
-        return options.dupe_factor
-    return 1 if options.task in ("gpt", "t5_tokens") else 10
-
-
-def _objective_spec(options: TextFlags) -> ObjectiveSpec:
+def _task(options: TextFlags) -> TextTask:
     """Returns what the flags say of examples.
 
     Raises:
       UsageError: one line: the rule, what was found, what to do.
     """
-    task, length = options.task, options.max_seq_length
-    packing = chosen_packing(options)
-    mask = MaskSpec(
-        options.masked_lm_prob, options.max_predictions_per_seq, options.do_whole_word_mask,
-        options.max_ngram_size, options.replacement == "per_word",
-    )  # fmt: skip
-    window, pair, classify = WindowSpec(), PairSpec(), ClassifySpec()
-    if task == "bert":
-        second = "order" if options.sentence_order else "none" if options.no_nsp else "next"
-        pair = PairSpec(length, options.short_seq_prob, second)
-    elif task == "classify":
-        classify = ClassifySpec(length)
-    elif packing != "none" and task == "mlm":
-        window = WindowSpec(length, short_seq_prob=0.0)
-    elif task in ("mlm", "mlm_tokens"):
-        overlap = options.overlap_size
-        if overlap is None:
-            overlap = length // 4
-        least = options.min_short_seq_length
-        window = WindowSpec(
-            length, overlap, options.short_seq_prob, 2 + overlap if least is None else least,
-            options.allow_cross_document_examples,
-        )  # fmt: skip
-    return ObjectiveSpec(
-        task, _copies(options), pair, mask, window,
-        options.use_v2_feature_names, options.use_position_id,
-        options.record_type or "sequence_example", options.use_segment_ids, classify, packing,
-        language_spec(options),
-    )  # fmt: skip
+    task = TASKS[options.task]
+    given = {each.name: getattr(options, each.name, None) for each in fields(task)}
+    return task(**{name: value for name, value in given.items() if value is not None})
 
 
 def text_request(namespace: argparse.Namespace) -> TextRequest:
@@ -382,10 +336,12 @@ def text_request(namespace: argparse.Namespace) -> TextRequest:
     options = replace(options, splits=split_shares(options, splits))
     check_effects(options, given)
     functions = map_spec(options, getattr(namespace, "map_functions", ()))
+    task = _task(options)
+    check_kept_fields(task.spec, parse_fields(options.keep_fields))
     job = TextJob(
         **job_options(options, splits=options.splits, num_shards=options.num_shards),
-        objective=_objective_spec(options),
-        documents=_documents(options),
+        objective=task.spec,
+        documents=_documents(options, task.splitter),
         lower_case=options.do_lower_case,
         dupe_splits=_dupe_splits(options),
         clean=clean_spec(options, given, maps=bool(functions)),

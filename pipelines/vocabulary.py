@@ -22,7 +22,7 @@ from recordmill.pipelines.cores import usable_cores
 from recordmill.pipelines.engines.choice import Engine
 from recordmill.pipelines.engines.error_text import one_line
 from recordmill.pipelines.engines.local import JobSize
-from recordmill.pipelines.planning.text_planner import work_item_bytes
+from recordmill.pipelines.planning.item_sizes import work_item_bytes
 from recordmill.pipelines.temporary_folders import make_folder_beside, remove_folder
 from recordmill.pipelines.tensorflow_loading import load_tensorflow
 from recordmill.records.errors import RunError, UsageError

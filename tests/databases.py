@@ -50,13 +50,15 @@ def postgresql_server(folder: Path) -> Iterator[Served]:
     url = server.get_uri().replace("postgres:@", "postgres@")
 
     def execute(statement: str, rows: Sequence[Sequence[Any]] = ()) -> None:
-        with dbapi.connect(url) as connection, connection.cursor() as cursor:
+        alone = statement.startswith("CREATE DATABASE")  # in no transaction
+        with dbapi.connect(url, autocommit=alone) as connection, connection.cursor() as cursor:
             if rows:
                 marks = iter(f"${i + 1}" for i in range(statement.count("?")))
                 cursor.executemany("".join(next(marks) if c == "?" else c for c in statement), rows)
             else:
                 cursor.execute(statement)
-            connection.commit()
+            if not alone:
+                connection.commit()
 
     try:
         execute(f"CREATE ROLE mill LOGIN PASSWORD '{PASSWORD}'")

@@ -80,8 +80,8 @@ def test_the_lock_is_written_from_a_report_of_pip(tmp_path: Path) -> None:
 
 
 def test_lock_holds_what_the_package_requires() -> None:
-    """The whole tree of what recordmill[gcp] requires, as far as the same versions are here."""
-    todo = [(requirement, "recordmill") for requirement in needed("recordmill", {"", "gcp"})]
+    """The whole tree of what recordmill[gcp,sql] requires, as far as the same versions are here."""
+    todo = [(requirement, "recordmill") for requirement in needed("recordmill", {"", "gcp", "sql"})]
     seen: set[str] = set()
     while todo:
         requirement, by = todo.pop()

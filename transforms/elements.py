@@ -7,6 +7,7 @@ element is made, so the error names the line of the user that made it.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +28,10 @@ class Document:
       key: decides position and random draws, so it should be its own; None leaves it to what makes
         a dataset of documents: without a better one, the hash of the text.
       group: documents of one group share a split; None is a group that the text decides.
+      label: its class, or a number to be predicted, where `WriteText` writes texts to classify.
+      pair: the second text of a pair to classify.
+      prompt: stands before the text, where `WriteText` is told of prompts.
+      fields: what `WriteText` carries into the records, by name.
 
     Raises:
       TypeError: a value is of another type.
@@ -35,14 +40,35 @@ class Document:
     text: str
     key: str | None = None
     group: str | None = None
+    label: str | float | None = None
+    pair: str | None = None
+    prompt: str | None = None
+    fields: Mapping[str, str | float] | None = None
 
     def __post_init__(self) -> None:
-        # Millions of these are made, nearly all with a text, a key and no group.
-        if type(self.text) is str and self.group is None and type(self.key) in (str, type(None)):
+        # Millions of these are made, nearly all with a text, a key and nothing else.
+        is_plain = type(self.text) is str and type(self.key) in (str, type(None))
+        if is_plain and not self.has_more:
             return
         _check("Document.text", self.text, str)
         _check("Document.key", self.key, str, type(None))
         _check("Document.group", self.group, str, type(None))
+        if not isinstance(self.label, str | None):
+            _check_number("Document.label", self.label)
+        _check("Document.pair", self.pair, str, type(None))
+        _check("Document.prompt", self.prompt, str, type(None))
+        _check("Document.fields", self.fields, Mapping, type(None))
+
+    @property
+    def has_more(self) -> bool:
+        """Whether it has anything beside its text and its key."""
+        return not (
+            self.group is None
+            and self.label is None
+            and self.pair is None
+            and self.prompt is None
+            and self.fields is None
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
     python examples/flink/cluster.py start     # builds the jar the first time: a minute or two
     recordmill text … --runner=flink --flink_master=localhost:8081 --job_endpoint=localhost:8099
     python examples/flink/cluster.py status
+    python examples/flink/cluster.py revive    # starts task managers again that were killed
     python examples/flink/cluster.py stop
 
 Needs a JDK (11 to 21) and Maven. Everything lies below build/flink of the repository.
@@ -227,6 +228,18 @@ class Cluster:
             self.stop()
             raise
 
+    def revive(self) -> None:
+        """Starts task managers again that were killed, and returns when they take jobs."""
+        managers = [name for name in self.pids if name.startswith("task-manager")]
+        for name in set(managers) - set(self.alive()):
+            flags, memory = self._task_manager_memory()
+            self._java(name, flags, TASK_MANAGER, ["--configDir", str(self.folder), *memory])
+        self._await(self._slots() * len(managers))
+
+    def _slots(self) -> int:
+        settings = (self.folder / "config.yaml").read_text()
+        return int(re.findall(r"^taskmanager.numberOfTaskSlots: (\d+)$", settings, re.M)[0])
+
     def _await(self, slots: int, seconds: float = 120) -> None:
         end = time.monotonic() + seconds
         while self.overview().get("slots-total") != slots or not is_open(self.ports["job"]):
@@ -267,7 +280,7 @@ class Cluster:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("command", choices=("build", "start", "status", "stop"))
+    parser.add_argument("command", choices=("build", "start", "status", "stop", "revive"))
     parser.add_argument("--folder", type=Path, default=BUILD / "cluster", help="Logs and state.")
     parser.add_argument("--task_managers", type=int, default=2)
     parser.add_argument("--slots", type=int, default=2, help="Of each task manager.")
@@ -289,6 +302,8 @@ def main() -> int:
             return cluster.status()
         elif options.command == "stop":
             cluster.stop()
+        elif options.command == "revive":
+            cluster.revive()
         else:
             ports = {"rest": options.rest_port, "job": options.job_port}
             cluster.start(

@@ -13,7 +13,8 @@ from recordmill.pipelines.compat import option_actions
 from recordmill.pipelines.engines.choice import choose_engine, parse_arguments
 from recordmill.pipelines.flags import TextInputFlags
 from recordmill.pipelines.options import required
-from recordmill.pipelines.planning.text_planner import check_columns, list_input, report_passed_over
+from recordmill.pipelines.planning.item_sizes import report_passed_over
+from recordmill.pipelines.planning.text_planner import check_columns, list_input
 from recordmill.pipelines.text_checks import check_encoding, check_formats, check_ratio
 from recordmill.pipelines.text_inputs import check_query, text_patterns
 from recordmill.pipelines.text_options import add_input_arguments, document_spec

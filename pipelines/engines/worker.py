@@ -212,6 +212,10 @@ def _work(connection: socket.socket, folder: str) -> None:
     os._exit(0)
 
 
+def _nothing() -> None:
+    """Loads no kernels."""
+
+
 def main(listener: socket.socket, folder: str, modules: Sequence[str]) -> None:
     """Loads modules, then forks a worker for each connection.
 
@@ -227,6 +231,8 @@ def main(listener: socket.socket, folder: str, modules: Sequence[str]) -> None:
         importlib.import_module(module)
     if "recordmill.records.codec.jit" in sys.modules:
         sys.modules["recordmill.records.codec.jit"].load()
+    for module in modules:  # those that all workers call, once for all of them
+        getattr(sys.modules[module], "load_kernels", _nothing)()
     while True:
         # No thread may run at a fork.
         ready, _, _ = select.select([listener.fileno(), 0], [], [])

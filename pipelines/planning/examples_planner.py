@@ -10,7 +10,7 @@ from typing import Any
 import apache_beam as beam
 
 from recordmill.pipelines.examples_options import ExamplesRequest
-from recordmill.pipelines.planning.text_planner import (
+from recordmill.pipelines.planning.item_sizes import (
     mapped_item_bytes,
     report_passed_over,
     work_item_bytes,
@@ -77,7 +77,10 @@ class ExamplesPlanner(Planner[ExamplesJob, MergeTree, ExamplesInventory]):
 
     kind = "examples"
     stages_type = MergeTree
-    worker_modules = ("recordmill.transforms.examples.stages",)
+    worker_modules = (
+        "recordmill.transforms.examples.stages",
+        "recordmill.transforms.examples.kernels",
+    )
     packages: tuple[str, ...] = ()
     bytes_version = 1
 

@@ -12,11 +12,11 @@ from typing import Any
 
 from recordmill.pipelines.planning.column_sample import sample_columns
 from recordmill.pipelines.planning.estimate import Estimate, Step, show_bytes
+from recordmill.pipelines.planning.item_sizes import work_item_bytes
 from recordmill.pipelines.planning.text_planner import (
     TextInventory,
     TextPlanner,
     tree_for_job,
-    work_item_bytes,
 )
 from recordmill.pipelines.progress import resident_bytes
 from recordmill.pipelines.temporary_folders import prefix

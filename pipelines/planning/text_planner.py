@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import sys
 import textwrap
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,9 +11,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import apache_beam as beam
-from apache_beam.io.filesystem import BeamIOError
+import orjson
 
 from recordmill.pipelines.planning.column_checks import check_column_types
+from recordmill.pipelines.planning.item_sizes import (
+    mapped_item_bytes,
+    report_passed_over,
+    work_item_bytes,
+)
 from recordmill.pipelines.planning.tokenizer_kernels import compile_kernels
 from recordmill.pipelines.planning.work_plan import (
     Inventory,
@@ -24,17 +28,19 @@ from recordmill.pipelines.planning.work_plan import (
     shuffle_phases,
 )
 from recordmill.pipelines.text_checks import (
-    check_case,
     check_formats,
-    check_own_normalization,
+    check_order,
     check_ratio,
 )
 from recordmill.pipelines.text_options import TextRequest
 from recordmill.records.errors import UsageError
 from recordmill.transforms.dataset.labels import LABELS_PATH
 from recordmill.transforms.dataset.shard_counts import count_shards
-from recordmill.transforms.dataset.writable import reason
-from recordmill.transforms.shuffle.merge_tree import MAX_FAN_IN, MergeTree, choose_merge_tree
+from recordmill.transforms.dataset.workspace import Workspace
+from recordmill.transforms.shuffle.merge_tree import MergeTree, choose_merge_tree
+from recordmill.transforms.sources.bigquery_service import is_bigquery, read_time
+from recordmill.transforms.sources.bigquery_tables import list_table
+from recordmill.transforms.sources.column_reader import column_names
 from recordmill.transforms.sources.databases import is_database
 from recordmill.transforms.sources.delimited_records import read_first_row
 from recordmill.transforms.sources.document_spec import DocumentSpec
@@ -47,20 +53,17 @@ from recordmill.transforms.sources.work_plan import write_work_items
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.globs import matches_output
 from recordmill.transforms.subwords.sentence_pieces import PieceTokenizer
-from recordmill.transforms.subwords.tokenizer import Tokenizer
 from recordmill.transforms.text.cleaning.duplicates import DuplicateFiles
 from recordmill.transforms.text.cleaning.unicode_forms import ftfy_version
 from recordmill.transforms.text.descriptions import ShardPlan
 from recordmill.transforms.text.job import TextJob
 from recordmill.transforms.text.stages import build_text
-from recordmill.transforms.text.tokenizer_files import read_tokenizer
+from recordmill.transforms.text.tokenizer_checks import (
+    check_case,
+    check_own_normalization,
+    read_vocabulary,
+)
 
-_MIN_WORK_ITEM_BYTES = 1 << 20
-_MIN_MAPPED_BYTES = 1 << 16  # of a work item whose documents users' functions may take long for
-_USUAL_WORK_ITEM_BYTES = 1 << 25
-_MAX_WORK_ITEM_BYTES = 1 << 28
-_WORK_ITEMS_PER_WORKER = 8
-_MOST_VOCABULARY_BYTES = 1 << 28
 _SHOWN_COLUMNS, _SHOWN_CHARACTERS = 20, 30
 
 
@@ -70,39 +73,6 @@ class TextInventory(Inventory):
 
     files: SourceList
     vocabulary: bytes
-
-
-def read_vocabulary(path: str) -> tuple[bytes, Tokenizer]:
-    """Reads --tokenizer, which is also --vocab_file.
-
-    Returns:
-      The content to store, and the tokenizer.
-
-    Raises:
-      UsageError: it is missing, empty or no tokenizer.
-    """
-    return read_tokenizer(path, _read_file)
-
-
-def _read_file(path: str) -> bytes:
-    try:
-        return files.read_limited(path, _MOST_VOCABULARY_BYTES)
-    except (OSError, BeamIOError) as error:
-        raise UsageError(
-            f"--vocab_file {path} cannot be read: {reason(error)}; `recordmill vocab` makes one"
-        ) from error
-
-
-def work_item_bytes(total: int, workers: int) -> int:
-    """Returns the size of a work item: enough of them for all workers, and runs not too many."""
-    wanted = total // (workers * _WORK_ITEMS_PER_WORKER)
-    wanted = max(_MIN_WORK_ITEM_BYTES, min(wanted, _USUAL_WORK_ITEM_BYTES))
-    return max(wanted, min(total // MAX_FAN_IN, _MAX_WORK_ITEM_BYTES))
-
-
-def mapped_item_bytes(total: int, workers: int) -> int:
-    """Returns the most bytes of a work item whose elements users' functions see."""
-    return max(_MIN_MAPPED_BYTES, total // (workers * _WORK_ITEMS_PER_WORKER))
 
 
 def tree_for_job(job: TextJob, work_items: int, input_bytes: int) -> MergeTree:
@@ -155,7 +125,7 @@ class InputRequest(Protocol):
 
     @property
     def patterns(self) -> list[str]:
-        """Globs, or the URL of a database."""
+        """Globs, or the URL of a database or of BigQuery."""
 
     @property
     def input_format(self) -> str:
@@ -180,6 +150,7 @@ def list_input(
     *,
     splits: Sequence[str] = (),
     pass_over: Callable[[str], object],
+    snapshot_ms: int = 0,
 ) -> Iterator[SourceRange]:
     """Yields the files of an input, or the answer to its query.
 
@@ -187,12 +158,16 @@ def list_input(
       request: says where they are.
       spec: how documents lie in it.
       splits, pass_over: see `list_sources`.
+      snapshot_ms: see `list_table`.
 
     Raises:
       UsageError: there are none, or the database cannot be used.
     """
+    url, column = request.patterns[0], request.partition_column
+    if is_bigquery(url):
+        yield list_table(url, request.query, column_names(spec), snapshot_ms)
+        return
     if request.query:
-        url, column = request.patterns[0], request.partition_column
         yield list_query(url, request.query, column, spec.text_field)
         return
     yield from list_sources(
@@ -201,10 +176,21 @@ def list_input(
     )  # fmt: skip
 
 
-def report_passed_over(paths: Sequence[str]) -> None:
-    """Prints how many files of the input are passed over, because they are no regular files."""
-    if paths:
-        print(f"files passed over: not_regular {len(paths)}, such as {min(paths)}", file=sys.stderr)
+def _planned_snapshot(workspace: Workspace, patterns: Sequence[str]) -> int:
+    """Returns the time as of which an unfinished run reads a table of BigQuery, 0 for none.
+
+    Args:
+      workspace: of the run; one that has lost its streams counts as none.
+      patterns: of the input.
+    """
+    try:
+        commit = orjson.loads(files.read_bytes(workspace.plan_path))["commit"]
+        is_same = commit["config"]["input"] == list(patterns)
+        if is_same and not files.exists(workspace.over_budget_path):
+            return read_time(commit["sources"]["snapshot_time"])
+    except (FileNotFoundError, NotADirectoryError, ValueError, TypeError, KeyError):
+        pass
+    return 0
 
 
 def _listed(header: list[str]) -> str:
@@ -247,19 +233,22 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
         patterns, spec = request.patterns, job.documents
         output = job.workspace.output
         for pattern in patterns:
-            if not is_database(pattern) and matches_output(pattern, output):
+            is_file = not (is_database(pattern) or is_bigquery(pattern))
+            if is_file and matches_output(pattern, output):
                 raise UsageError(
                     f"--input {pattern} also matches what is written to --output {output}; "
                     "choose an output outside of the input"
                 )
         passed_over: list[str] = []
-        with closing(
-            SourceList(
-                list_input(request, spec, splits=request.splits, pass_over=passed_over.append)
-            )
-        ) as sources:
+        is_table = is_bigquery(patterns[0])
+        listed = list_input(
+            request, spec, splits=request.splits, pass_over=passed_over.append,
+            snapshot_ms=_planned_snapshot(job.workspace, patterns) if is_table else 0,
+        )  # fmt: skip
+        with closing(SourceList(listed)) as sources:
             report_passed_over(passed_over)
             check_formats(spec, sources.formats, len(job.splits))
+            check_order(sources.formats, deduplicates=job.clean.deduplicates)
             check_ratio(spec, is_compressed=sources.is_compressed)
             check_contents(sources, spec)
             flags = (
@@ -314,7 +303,9 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
         request = self._request
         config = {"input": request.patterns}
         if request.query:
-            config |= {"query": [request.query], "partition_column": [request.partition_column]}
+            config |= {"query": [request.query]}
+        if request.partition_column:
+            config |= {"partition_column": [request.partition_column]}
         return config
 
     def describe(self) -> str:

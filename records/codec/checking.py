@@ -14,12 +14,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from recordmill.records.codec.compat import word_at
 from recordmill.records.codec.framing import FOOTER_BYTES, HEADER_BYTES, Bytes, Offsets
 from recordmill.records.codec.jit import kernel
 from recordmill.records.schema import Schema
 
 _OK, _MALFORMED, _UNKNOWN, _TWICE, _MISSING, _TYPE, _COUNT = range(7)
 _NO_KIND = -3
+_HIGH_BITS = np.uint64(0x8080808080808080)
+_FIRST_FIVE, _LAST_FIVE = np.uint64(0x0000008080808080), np.uint64(0x8080808080000000)
+_ONES, _SEVEN, _FIFTY_SIX = np.uint64(0x0101010101010101), np.uint64(7), np.uint64(56)
 _KINDS = ("bytes", "float32", "int64")  # in the order of the Feature message's fields
 
 
@@ -50,6 +54,33 @@ def read_field(data: Bytes, at: int, end: int, tag: int) -> tuple[int, int]:
 
 @kernel
 def _count_varints(data: Bytes, begin: int, end: int) -> int:
+    """Returns how many numbers are packed in some bytes, -1 if they are broken.
+
+    All bytes but the last of a number have the high bit; there are 10 at most. Eight are looked at
+    together, as long as none of the numbers can be longer.
+    """
+    count = 0
+    at = begin
+    while at + 8 <= end:
+        more = word_at(data, at) & _HIGH_BITS
+        if more & _FIRST_FIVE == _FIRST_FIVE or more & _LAST_FIVE == _LAST_FIVE:
+            return _count_long_varints(data, begin, end)
+        count += np.int64((((more ^ _HIGH_BITS) >> _SEVEN) * _ONES) >> _FIFTY_SIX)
+        at += 8
+    run = 0
+    while at < end:
+        run += 1
+        if data[at] < 128:
+            count += 1
+            run = 0
+        elif run >= 5:
+            return _count_long_varints(data, begin, end)
+        at += 1
+    return count if begin == end or data[end - 1] < 128 else -1
+
+
+@kernel
+def _count_long_varints(data: Bytes, begin: int, end: int) -> int:
     count = 0
     run = 0
     for at in range(begin, end):

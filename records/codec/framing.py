@@ -81,6 +81,24 @@ def crc32c(data: Bytes, start: int, end: int) -> np.uint32:
 
 
 @kernel
+def _checksums(data: Bytes, bounds: Offsets, found: npt.NDArray[np.uint32]) -> None:
+    for i in range(bounds.shape[0] - 1):
+        found[i] = crc32c(data, bounds[i], bounds[i + 1])
+
+
+def checksums_between(data: Bytes, bounds: Offsets) -> npt.NDArray[np.uint32]:
+    """Returns `[n] uint32`: the crc32c of `data[bounds[i] : bounds[i + 1]]`.
+
+    Args:
+      data: `[bytes] uint8`.
+      bounds: `[n + 1] int64`, ascending.
+    """
+    found = np.empty(max(len(bounds) - 1, 0), np.uint32)
+    _checksums(data, bounds, found)
+    return found
+
+
+@kernel
 def masked_crc32c(data: Bytes, start: int, end: int) -> np.uint32:
     """Returns the crc32c of `data[start:end]`, rotated and offset as TFRecord stores it.
 

@@ -6,13 +6,17 @@ import json
 import re
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pyarrow as pa
 import pytest
+from adbc_driver_postgresql import dbapi
 from PIL import Image
 
-from ..databases import sqlite_database
+from ..bigquery import serve_bigquery
+from ..databases import postgresql_server, sqlite_database
 
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "docs" / "generate"), str(Path(__file__).parent)]
@@ -119,6 +123,35 @@ def prepared(tmp_path_factory: pytest.TempPathFactory, corpus: Path, vocab_file:
             assert main([*command.split(), "--direct_num_workers=1"]) == 0
     shutil.copytree(folder / "ds", folder / "ds2")
     return folder
+
+
+_ROWS = [(number, f"they had {number} of it. so it was") for number in range(200)]
+
+
+@pytest.fixture(scope="session")
+def postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """A server with the database `corpus`, as libpq's variables name it."""
+    with postgresql_server(tmp_path_factory.mktemp("server")) as served:
+        served.execute("CREATE DATABASE corpus")
+        url = urlsplit(served.url)
+        (host,) = parse_qs(url.query)["host"]
+        with dbapi.connect(f"postgresql://postgres@/corpus?{url.query}") as connection:
+            with connection.cursor() as cursor:
+                cursor.execute("CREATE TABLE pages (id BIGINT PRIMARY KEY, body TEXT)")
+                cursor.executemany("INSERT INTO pages VALUES ($1, $2)", _ROWS)
+            connection.commit()
+        yield {"PGHOST": host, "PGUSER": "postgres"}
+
+
+@pytest.fixture
+def bigquery() -> Iterator[None]:
+    """Servers that have the table and the answer that the documentation names."""
+    table = pa.table({"id": [i for i, _ in _ROWS], "text": [text for _, text in _ROWS]})
+    with serve_bigquery() as served:
+        served.put("my-project.corpus.pages", table)
+        served.put("my-project.corpus.answer", table)
+        served.answers["*"] = "projects/my-project/datasets/corpus/tables/answer"
+        yield
 
 
 @pytest.fixture

@@ -35,7 +35,17 @@ def test_no_commands_outside_blocks(page: Path) -> None:
 
 
 @pytest.mark.parametrize("block", RUN, ids=str)
-def test_run(block: Block, workplace: Path) -> None:
+def test_run(
+    block: Block,
+    workplace: Path,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if "bigquery://" in block.code:
+        request.getfixturevalue("bigquery")
+    if "postgresql:///" in block.code:
+        for name, value in request.getfixturevalue("postgresql").items():
+            monkeypatch.setenv(name, value)
     if block.language == "sh":
         doc_commands.run(block.code)
     else:

@@ -51,6 +51,22 @@ def test_an_error_that_repeats_a_long_input_is_cut(
     assert len(line) < 3100
 
 
+@pytest.mark.parametrize("character", ["\x1b", "\x85", "\u2028", "\x0c", "\r", "\x1c"])
+def test_an_error_with_names_of_an_input_is_one_line(
+    character: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "labels.csv"
+    with open(table, "w", encoding="utf-8", newline="") as handle:
+        handle.write(f'"filenam{character}[2J","l{character}bel"\n0.jpg,1\n')
+    (tmp_path / "0.jpg").write_bytes(jpeg(8, 8))
+    flags = [f"--input={tmp_path}", f"--annotations={table}", f"--output={tmp_path}/ds"]
+    assert main(["images", *flags, "--direct_num_workers=1", "--image_size=8"]) == 2
+    error = capsys.readouterr().err
+    (line,) = error.splitlines()
+    assert line.startswith("recordmill: --path_field must name the column of ")
+    assert line.endswith(f"l{character.encode('unicode_escape').decode()}bel")
+
+
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"recordmill {version('recordmill')}\n"

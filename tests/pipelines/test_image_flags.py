@@ -113,6 +113,10 @@ EFFECTS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "max_pixels": ("photos", (), "--max_pixels=10"),
     "max_scans": ("odd", ("--max_rejected=0.9",), "--max_scans=5"),
     "max_metadata_bytes": ("odd", ("--max_rejected=0.9",), "--max_metadata_bytes=5"),
+    "max_drawn_pixels": (
+        "coco", ("--include_masks", "--max_rejected=0.9"),
+        "--max_drawn_pixels=1000",
+    ),
     "allow_outside": ("linked", ("--max_rejected=0.9",), "--allow_outside={tmp}/photos"),
     "record_shape": ("fixed", (), "--record_shape=4x5x3"),
     "record_bytes": ("fixed", (), "--record_bytes=122"),
@@ -195,6 +199,7 @@ REFUSED: list[tuple[str, tuple[str, ...], str]] = [
     ("idx", (), "--max_pixels=10"),
     ("idx", (), "--max_scans=10"),
     ("idx", (), "--max_metadata_bytes=10"),
+    ("photos", (), "--max_drawn_pixels=10"),
     ("photos", (), "--statistics_sample=9"),
     ("photos", (), "--map_errors=fail"),
     ("photos", (), "--copies=2"),

@@ -82,6 +82,10 @@ class ElementSink(ABC, Generic[JobT]):
     def prepare(self) -> None:
         """Writes what the run needs into its folders, once they are claimed."""
 
+    def prepared(self) -> ElementSink[JobT]:
+        """Returns the sink as stages have it that follow `prepare`, without what it has written."""
+        return self
+
     @abstractmethod
     def size_of(self, element: Any) -> int:
         """Returns about how many bytes an element takes, 0 for one that is of a wrong type."""
@@ -245,6 +249,7 @@ class WriteElements(beam.PTransform[beam.PCollection[Any], beam.PCollection[dict
             | "Impulse" >> beam.Impulse()
             | "Begin" >> beam.ParDo(_BeginDoFn(sink)).with_output_types(str)
         )
+        sink = sink.prepared()
         return (
             elements
             | "IgnoreWindows" >> beam.WindowInto(GlobalWindows())

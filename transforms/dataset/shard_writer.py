@@ -27,7 +27,9 @@ from recordmill.transforms.dataset.rejects import RejectFile
 from recordmill.transforms.dataset.run_state import DamagedStateError
 from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.storage import files
+from recordmill.transforms.storage.array_files import begin_sync
 
+_SYNC_BYTES = 1 << 23
 _RejectsOf = Callable[[dict[str, Any]], Iterable[RejectFile]]
 
 
@@ -55,6 +57,7 @@ class ShardWriter:
         self._compressor = _Compressor(compression)
         self._crc = 0
         self._file_bytes = 0
+        self._begun_bytes = 0  # that the disk is writing
         self._record_bytes = 0
         self._records = 0
         self._index_bytes = 0
@@ -64,6 +67,9 @@ class ShardWriter:
         self._crc = google_crc32c.extend(self._crc, data)
         self._handle.write(data.data)
         self._file_bytes += len(data)
+        if self._file_bytes - self._begun_bytes >= _SYNC_BYTES:
+            begin_sync(self._handle, self._begun_bytes, self._file_bytes)
+            self._begun_bytes = self._file_bytes
 
     def add(self, framed: Bytes, offsets: Int64s) -> None:
         """Appends framed records.

@@ -26,6 +26,7 @@ from recordmill.transforms.shuffle.finished_runs import made_anew, read_run_file
 from recordmill.transforms.shuffle.merge_tree import MergeTree
 from recordmill.transforms.shuffle.run_files import RunFile, RunFileReader
 from recordmill.transforms.shuffle.shard_stages import BuildShardsBy
+from recordmill.transforms.storage.buffers import Arena
 
 BLOCK_BYTES = 1 << 25
 _SPOOLS_BYTES = 1 << 26  # read ahead from object storage, all run files together
@@ -43,6 +44,7 @@ class RecordShardBuilder:
         self._block_bytes = block_bytes
         self._splits = read_record_plan(job)
         self._runs: dict[int, list[RunFile]] = {}
+        self._arena = Arena()  # a block and its copy
 
     def build(self, split: int, shard: int) -> ShardInfo:
         """Writes a shard, its index and its description, unless they exist already."""
@@ -68,7 +70,7 @@ class RecordShardBuilder:
         return finished_shard(self._job, name) or write_shard(self._job, name, fill)
 
     def _blocks(self, split: int, shard: int) -> Iterator[OrderedRecords]:
-        """Yields the records of a shard in order of their keys."""
+        """Yields the records of a shard in order of their keys; each block goes with the next."""
         planned = self._splits[split]
         blocks = max(1, -(-planned.size // (planned.shards * self._block_bytes)))
         denominator = planned.shards * blocks
@@ -76,9 +78,10 @@ class RecordShardBuilder:
         for block in range(blocks):
             begin = shard * blocks + block
             for low, end in planned.ranges(begin, begin + 1, denominator, 0):
+                self._arena.reset()
                 yield order_records(
                     self._load(split, low, end - 1, readers), with_header=False,
-                    without_repeats=self._job.deduplicate,
+                    without_repeats=self._job.deduplicate, arena=self._arena,
                 )  # fmt: skip
 
     def _load(self, split: int, low: int, high: int, readers: _Readers) -> list[KeyedRecords]:
@@ -91,7 +94,7 @@ class RecordShardBuilder:
                     RunFileReader(run, split, spool_bytes) for run in self._run_files(number)
                 ]
             with made_anew(self._job, self._tree.levels, number):
-                parts = [reader.read(low, high) for reader in readers[number]]
+                parts = [reader.read(low, high, self._arena) for reader in readers[number]]
             found += [find_in_range(part, low, high) for part in parts if len(part)]
         return found
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import BufferedReader
 from typing import IO
 
+import google_crc32c
 import numpy as np
 
 from recordmill.records.arrays import Bytes, Int64s
@@ -26,6 +28,7 @@ from recordmill.transforms.sources.blocks import BROKEN_STREAM
 from recordmill.transforms.sources.changes import check_opened
 from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.storage import files
+from recordmill.transforms.storage.buffers import BlockPool
 from recordmill.transforms.storage.unpacking import UnpacksTooMuchError, open_decompressed
 
 BLOCK_BYTES = 1 << 23
@@ -84,7 +87,11 @@ def is_record_length(header: bytes) -> bool:
     """Tells whether 12 bytes are the length of a record and the checksum of that."""
     if len(header) < HEADER_BYTES:
         return False
-    return walk_lengths(np.frombuffer(header[:HEADER_BYTES], np.uint8), 0, 1, 1)[2]
+    # Not by a kernel: the driver looks at the first bytes of files alone, and needs none.
+    crc = google_crc32c.value(header[:8])
+    masked = ((crc >> 15 | crc << 17) + 0xA282EAD8) % (1 << 32)
+    length = int.from_bytes(header[:8], "little")
+    return masked == int.from_bytes(header[8:HEADER_BYTES], "little") and length < 1 << 62
 
 
 def compression_of(start: bytes, name: str = "") -> str:
@@ -150,40 +157,51 @@ class _Filler:
 
     def __init__(self, stream: IO[bytes] | _Inflated, *, packed: bool, most: int) -> None:
         self._stream = stream
-        self._packed = packed
+        self.packed = packed
         self._left = most
         self.damage = ""
         self.ended = False
 
-    def read(self, wanted: int) -> bytes:
-        """Returns about `wanted` bytes, fewer where the stream ends or is damaged."""
-        parts: list[bytes] = []
-        wanted = min(wanted, self._left) if self._left >= 0 else wanted
-        while wanted > 0 and not self.ended:
+    def most(self, wanted: int) -> int:
+        """Returns how many of so many bytes there can be."""
+        return min(wanted, self._left) if self._left >= 0 else wanted
+
+    def fill(self, out: Bytes) -> int:
+        """Fills an array; returns the bytes, fewer where the stream ends or is damaged."""
+        done, wanted = 0, self.most(len(out))
+        while done < wanted and not self.ended:
             try:
-                part = self._stream.read(wanted)
+                count = self._read_into(out[done:wanted])
             except BROKEN_STREAM as error:
                 self._end(error)
                 break
             except (OSError, UnpacksTooMuchError) as error:
-                if error.errno is not None or not self._packed:
+                if error.errno is not None or not self.packed:
                     raise
                 self._end(error)
                 break
-            self.ended = not part
-            parts.append(part)
-            wanted -= len(part)
+            self.ended = not count
+            done += count
             if self._left >= 0:
-                self._left -= len(part)
+                self._left -= count
         self.ended = self.ended or not self._left
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return done
+
+    def _read_into(self, out: Bytes) -> int:
+        if isinstance(self._stream, BufferedReader):  # a plain file of this machine
+            return self._stream.readinto(out.data)
+        data = self._stream.read(len(out))
+        out[: len(data)] = np.frombuffer(data, np.uint8)
+        return len(data)
 
     def _end(self, error: Exception) -> None:
         self.damage = f"{type(error).__name__}: {error}"
         self.ended = True
 
 
-def read_records(source: RecordFileRange, block_bytes: int = BLOCK_BYTES) -> Iterator[RecordBatch]:
+def read_records(
+    source: RecordFileRange, block_bytes: int = BLOCK_BYTES, pool: BlockPool | None = None
+) -> Iterator[RecordBatch]:
     """Yields the records of a range, with both checksums of each checked.
 
     A record whose data is damaged is left out, and the ones behind it are read. Where a length is
@@ -192,6 +210,7 @@ def read_records(source: RecordFileRange, block_bytes: int = BLOCK_BYTES) -> Ite
     Args:
       source: of a plain file any range that begins at a record; else a whole file.
       block_bytes: how much is read at once; a record that is larger is read whole.
+      pool: has the memory for blocks; without it is fresh.
 
     Raises:
       InputChangedError: it is another file than was planned.
@@ -208,19 +227,25 @@ def read_records(source: RecordFileRange, block_bytes: int = BLOCK_BYTES) -> Ite
             handle.seek(0)
         most = source.end - source.start if source.end >= 0 else -1
         filler = _Filler(_opened(handle, compression), packed=bool(compression), most=most)
-        yield from _batches(source, filler, block_bytes)
+        yield from _batches(source, filler, block_bytes, pool)
 
 
-def _batches(source: RecordFileRange, filler: _Filler, block_bytes: int) -> Iterator[RecordBatch]:
-    carried, position = b"", source.start
+def _batches(
+    source: RecordFileRange, filler: _Filler, block_bytes: int, pool: BlockPool | None
+) -> Iterator[RecordBatch]:
+    carried, position = np.zeros(0, np.uint8), source.start
     while True:
         wanted = block_bytes
         if len(carried) >= HEADER_BYTES:
-            missing = int.from_bytes(carried[:8], "little") + OVERHEAD_BYTES - len(carried)
-            wanted = max(block_bytes, min(missing, source.size << 10))
-        block = filler.read(wanted)
-        buffer = carried + block if carried else block
-        data = np.frombuffer(buffer, np.uint8)
+            length = int.from_bytes(carried[:8].tobytes(), "little")
+            missing = length + OVERHEAD_BYTES - len(carried)
+            # A length may lie: no more memory than the file has, or twice what is unpacked.
+            there = len(carried) if filler.packed else source.size
+            wanted = max(block_bytes, min(missing, there))
+        size = len(carried) + filler.most(wanted)
+        buffer = pool.take(size) if pool else np.empty(size, np.uint8)
+        buffer[: len(carried)] = carried
+        data = buffer[: len(carried) + filler.fill(buffer[len(carried) :])]
         used, broken = 0, False
         for batch in _scanned(source, data, position):
             used = batch.position - position + batch.used_bytes
@@ -228,9 +253,9 @@ def _batches(source: RecordFileRange, filler: _Filler, block_bytes: int) -> Iter
             yield batch
         if broken:
             return
-        carried, position = buffer[used:], position + used
+        carried, position = data[used:], position + used
         if filler.ended:
-            if carried or filler.damage:
+            if len(carried) or filler.damage:
                 yield _last_reject(
                     source, position, "broken_file",
                     filler.damage or f"the last record is cut after {len(carried)} bytes",

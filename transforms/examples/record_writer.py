@@ -14,6 +14,7 @@ from recordmill.transforms.shuffle.run_files import (
     histogram,
     write_run_file,
 )
+from recordmill.transforms.storage.buffers import Arena
 
 
 @dataclass(slots=True)
@@ -26,6 +27,7 @@ class RunWriter:
       token: of the run.
       run_bytes: a run file is written as soon as so many bytes are held.
       deduplicate: records of equal bytes are written once.
+      arena: has the memory of what is written.
       runs: that were written.
       records, sizes: of each split, written.
       duplicates: left out.
@@ -36,6 +38,7 @@ class RunWriter:
     token: str
     run_bytes: int
     deduplicate: bool = False
+    arena: Arena = field(default_factory=Arena)
     runs: list[RunFileInfo] = field(default_factory=list)
     records: list[int] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
@@ -50,8 +53,11 @@ class RunWriter:
 
     def add(self, split: int, records: KeyedRecords) -> None:
         """Adds records of a split; their buffer is held until they are written."""
+        size = int((records.ends - records.begins).sum())
+        if 2 * size < len(records.data):  # else a few records would hold the memory of many
+            records = records.compact()
         self._held[split].append(records)
-        self._held_bytes += int((records.ends - records.begins).sum())
+        self._held_bytes += size
         if self._held_bytes >= self.run_bytes:
             self.write()
 
@@ -66,11 +72,15 @@ class RunWriter:
             self.sizes[split] += int(each.sum())
         histograms = [histogram(each.hashes, size) for each, size in zip(found, sizes, strict=True)]
         path = self.path(len(self.runs))
-        self.runs.append(write_run_file(path, found, histograms, token=self.token))
+        info = write_run_file(path, found, histograms, token=self.token, sync=False)
+        self.runs.append(info)
         self._held_bytes = 0
+        self.arena.reset()
 
     def _sorted(self, split: int) -> SortedRecords:
-        found, repeats = sorted_for_run(self._held[split], without_repeats=self.deduplicate)
+        found, repeats = sorted_for_run(
+            self._held[split], without_repeats=self.deduplicate, arena=self.arena
+        )
         self._held[split].clear()
         self.duplicates += repeats
         return found

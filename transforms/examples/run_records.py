@@ -19,6 +19,7 @@ from recordmill.records.codec.framing import OVERHEAD_BYTES
 from recordmill.records.codec.jit import kernel
 from recordmill.records.hashing import U64
 from recordmill.transforms.shuffle.run_files import SortedRecords
+from recordmill.transforms.storage.buffers import Arena
 
 HEADER_BYTES = 16  # of a record in a run file, before its frame
 
@@ -44,6 +45,14 @@ class KeyedRecords:
         return KeyedRecords(
             self.data, self.begins[chosen], self.ends[chosen], self.keys[chosen], self.ties[chosen]
         )
+
+    def compact(self) -> KeyedRecords:
+        """Returns the records in a buffer of their own, which holds nothing else."""
+        bounds = np.concatenate([[0], np.cumsum(self.ends - self.begins)]).astype(np.int64)
+        data = np.empty(int(bounds[-1]), np.uint8)
+        keys, ties = np.ascontiguousarray(self.keys), np.ascontiguousarray(self.ties)
+        _copy(self.data, self.begins, self.ends, keys, ties, data, bounds[:-1], 0)
+        return KeyedRecords(data, bounds[:-1], bounds[1:], keys, ties)
 
 
 @kernel
@@ -146,7 +155,11 @@ class OrderedRecords:
 
 
 def order_records(
-    parts: Sequence[KeyedRecords], *, with_header: bool, without_repeats: bool = False
+    parts: Sequence[KeyedRecords],
+    *,
+    with_header: bool,
+    without_repeats: bool = False,
+    arena: Arena | None = None,
 ) -> OrderedRecords:
     """Copies records together in order of (key, tie), and of parts where both are equal.
 
@@ -154,6 +167,7 @@ def order_records(
       parts: in any order.
       with_header: for a run file; else the records are those of a TFRecord file.
       without_repeats: a record with the key, the tie and the bytes of another is left out.
+      arena: has the memory for the copies; without it is fresh.
     """
     header_bytes = HEADER_BYTES if with_header else 0
     none = np.zeros(0, np.uint64)
@@ -165,13 +179,14 @@ def order_records(
     offsets = np.concatenate([[0], np.cumsum(all_sizes[order])]).astype(np.int64)
     targets = np.empty(len(order), np.int64)
     targets[order] = offsets[:-1]
-    out = np.empty(int(offsets[-1]), np.uint8)
+    size = int(offsets[-1])
+    out = arena.take(size) if arena else np.empty(size, np.uint8)
     done = 0
     for part in parts:
         count = len(part.begins)
         _copy(
-            part.data, part.begins, part.ends, part.keys, part.ties, out,
-            targets[done : done + count], header_bytes,
+            part.data, part.begins, part.ends, np.ascontiguousarray(part.keys),
+            np.ascontiguousarray(part.ties), out, targets[done : done + count], header_bytes,
         )  # fmt: skip
         done += count
     keys = keys[order]
@@ -191,10 +206,10 @@ def _without_repeats(records: OrderedRecords, ties: U64, header_bytes: int) -> O
 
 
 def sorted_for_run(
-    parts: Sequence[KeyedRecords], *, without_repeats: bool = False
+    parts: Sequence[KeyedRecords], *, without_repeats: bool = False, arena: Arena | None = None
 ) -> tuple[SortedRecords, int]:
     """Returns records as a run file has them, and how many repeats were left out."""
-    found = order_records(parts, with_header=True, without_repeats=without_repeats)
+    found = order_records(parts, with_header=True, without_repeats=without_repeats, arena=arena)
     return SortedRecords(found.data, found.offsets, found.keys), found.repeats
 
 

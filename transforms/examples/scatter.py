@@ -40,9 +40,11 @@ from recordmill.transforms.examples.run_records import KeyedRecords
 from recordmill.transforms.examples.schema_survey import SchemaSurvey
 from recordmill.transforms.sources.changes import reading
 from recordmill.transforms.sources.work_plan import read_ranges
+from recordmill.transforms.storage.buffers import Arena, BlockPool
 
 ORDER_PURPOSE, WEIGHT_PURPOSE = "records", "weights"
 _SPOOL_BYTES = 1 << 22
+_CARRIED_BYTES = 1 << 16  # of a record that is cut at the end of a block
 _TO_UNIT = 1.0 / (1 << 53)
 _POSITION_BITS = np.uint64(40)
 
@@ -86,6 +88,12 @@ class RecordScatterer:
         self._seed = np.uint64(seed_for(job.seed, ORDER_PURPOSE))
         self._weight_seed = np.uint64(seed_for(job.seed, WEIGHT_PURPOSE))
         self._changes = RecordChanges(job) if job.changes_records else None
+        self.drop_buffers()
+
+    def drop_buffers(self) -> None:
+        """Gives back the memory that work items share."""
+        self._arena = Arena()
+        self._pool = BlockPool(self._limits.block_bytes + _CARRIED_BYTES)
 
     def run(self, number: int) -> ReadResult:
         """Does work item `number` unless it is done; returns its description."""
@@ -96,14 +104,14 @@ class RecordScatterer:
         sources = read_ranges(workspace.inputs_folder, number, RecordFileRange)
         writer = RunWriter(
             partial(_run_path, job.run_path(0, number)), len(self._shares), workspace.token,
-            self._limits.run_bytes, job.deduplicate,
+            self._limits.run_bytes, job.deduplicate, self._arena,
         )  # fmt: skip
         with SpooledTemporaryFile(max_size=_SPOOL_BYTES) as rejects:
             progress = _ReadProgress(writer, rejects)
             for source in sources:
                 workspace.check_own()
                 with reading(source.path, source.size, source.modified_ns):
-                    batches = read_records(source, self._limits.block_bytes)
+                    batches = read_records(source, self._limits.block_bytes, self._pool)
                     if self._changes is not None:
                         batches = self._changes.apply(batches, source, progress.counts)
                     for batch in batches:
@@ -258,6 +266,9 @@ class _ScatterRecordsDoFn(beam.DoFn):
             counters.count("records_read", result.counts["records_read"])
             counters.count_rejects(result.rejected)
         yield number
+
+    def finish_bundle(self) -> None:
+        self._scatterer.drop_buffers()
 
 
 class ScatterRecords(beam.PTransform[beam.PCollection[int], beam.PCollection[int]]):

@@ -19,6 +19,7 @@ from recordmill.transforms.images.decoding import DecodeSpec
 from recordmill.transforms.images.encoding import EncodeSpec, Encoding
 from recordmill.transforms.images.geometry import TransformSpec
 from recordmill.transforms.images.mask_classes import MaskClassSpec
+from recordmill.transforms.images.masks import USUAL_DRAWN_PIXELS
 from recordmill.transforms.sources.kept_fields import KeptField
 
 TASKS = ("classification", "detection", "segmentation")
@@ -174,6 +175,7 @@ class ImageSpec:
       mask_classes: what the values of masks mean.
       write_augmentations: what was drawn becomes a feature, `image/augmentation`.
       min_visible: the share of a box that must be visible for an object to be kept, in [0, 1].
+      max_drawn_pixels: for the regions of an image, see `masks.DrawingLimit`.
 
     Raises:
       UsageError: a value is not valid, or options contradict each other.
@@ -196,12 +198,15 @@ class ImageSpec:
     mask_classes: MaskClassSpec = field(default_factory=MaskClassSpec)
     write_augmentations: bool = False
     min_visible: float = 0.1
+    max_drawn_pixels: int = USUAL_DRAWN_PIXELS
 
     def __post_init__(self) -> None:
         if self.channels not in (1, 3):
             raise UsageError(f"--channels must be 1 or 3, got {self.channels}")
         if not 0 <= self.min_visible <= 1:
             raise UsageError(f"--min_visible must be in [0, 1], got {self.min_visible}")
+        if self.max_drawn_pixels < 1:
+            raise UsageError(f"--max_drawn_pixels must be at least 1, got {self.max_drawn_pixels}")
         if self.write_augmentations and not self.augmentation:
             raise UsageError("--write_augmentations must go with --augmentations, got none")
         if self.mask_classes.given and self.task != "segmentation":

@@ -17,6 +17,7 @@ from recordmill.transforms.images.decoding import USUAL_SCANS
 from recordmill.transforms.images.examples import ImageSpec
 from recordmill.transforms.images.label_map import LABEL_MAP_PATH, label_map
 from recordmill.transforms.images.mask_classes import class_name
+from recordmill.transforms.images.masks import USUAL_DRAWN_PIXELS
 from recordmill.transforms.images.metadata import USUAL_METADATA_BYTES
 from recordmill.transforms.images.shard_plan import ImageShardPlan
 from recordmill.transforms.images.statistics import ImageStatistics
@@ -64,11 +65,13 @@ class ImageJob(Job):
     def fingerprint_options(self) -> dict[str, Any]:
         """Returns the options that decide the bytes of shards."""
         options = Job.fingerprint_options(self)
-        decode = options["images"]["decode"]  # of which datasets of earlier releases lack two
+        decode = options["images"]["decode"]  # datasets of earlier releases have not all limits
         if decode["max_scans"] == USUAL_SCANS:
             del decode["max_scans"]
         if decode["max_metadata_bytes"] == USUAL_METADATA_BYTES:
             del decode["max_metadata_bytes"]
+        if options["images"]["max_drawn_pixels"] == USUAL_DRAWN_PIXELS:
+            del options["images"]["max_drawn_pixels"]
         return options
 
     def variants(self, split: str) -> tuple[int | None, ...]:

@@ -7,25 +7,99 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from recordmill.records.arrays import Int64s
 from recordmill.transforms.images.decoding import ImageRejectedError
 from recordmill.transforms.images.references import Region
 
 Mask = npt.NDArray[np.uint8]
 
 _FAR = 16  # times the image's size: no annotation is out there, and rasterizing it costs gigabytes
+USUAL_DRAWN_PIXELS = 2_000_000_000  # some ten seconds
+_OUTLINE = 200  # pixels' worth: COCO's tools sort five points of an outline for each of its pixels
+_RUN = 50  # pixels' worth: a number of a list
+_FEW_RUNS = 50_000  # that are painted one by one
 
 
-def region_mask(region: Region, height: int, width: int) -> Mask:
+class DrawingLimit:
+    """How many pixels may be drawn for the regions of one image.
+
+    A mask of the image's size counts all of its pixels, what is painted into one mask for all
+    regions its own; a pixel of a polygon's outline counts 200, and a run of pixels 50.
+
+    Args:
+      most_pixels: of all regions together.
+    """
+
+    def __init__(self, most_pixels: int = USUAL_DRAWN_PIXELS) -> None:
+        self._most_pixels = most_pixels
+        self._left = float(most_pixels)
+
+    def spend(self, pixels: float) -> None:
+        """Counts pixels, before they are drawn.
+
+        Raises:
+          ImageRejectedError: too_much_to_draw.
+        """
+        self._left -= pixels
+        if self._left < 0:
+            detail = f"more than {self._most_pixels} pixels, see --max_drawn_pixels"
+            raise ImageRejectedError("too_much_to_draw", detail)
+
+    def spend_outlines(self, polygons: Sequence[Sequence[float]]) -> None:
+        """Counts the outlines of polygons, as `spend` does."""
+        for polygon in polygons:
+            corners = np.asarray(polygon, np.float64).reshape(-1, 2)
+            steps = np.abs(corners - np.roll(corners, 1, axis=0)).max(axis=1)
+            self.spend(_OUTLINE * float(steps.sum() + len(steps)))
+
+
+def region_mask(region: Region, height: int, width: int, limit: DrawingLimit | None = None) -> Mask:
     """Returns `[height, width] uint8`, 1 on the region.
 
     Raises:
-      ImageRejectedError: broken_mask, where the region is not one of such an image.
+      ImageRejectedError: broken_mask, where the region is not one of such an image;
+        too_much_to_draw.
     """
-    if region.encoding == "polygons":
-        polygons = region.in_pixels(width, height).polygons
-        check_polygons(polygons, height, width)
-        return draw_polygons(polygons, height, width)
-    return _fill(_counts(region, height, width), height, width)
+    limit = limit or DrawingLimit()
+    limit.spend(height * width)
+    return _fill(_region_counts(region, height, width, limit), height, width)
+
+
+def region_bounds(
+    region: Region, height: int, width: int, limit: DrawingLimit | None = None
+) -> tuple[float, float, float, float] | None:
+    """Returns `bounds` of a region's mask, which is not drawn.
+
+    Raises:
+      ImageRejectedError: as `region_mask`.
+    """
+    starts, ends = _runs(_region_counts(region, height, width, limit or DrawingLimit()))
+    if not len(starts):
+        return None
+    first, last = int(starts[0]) // height, int(ends[-1] - 1) // height
+    if np.any(starts // height != (ends - 1) // height):  # one goes on in the next column
+        return float(first), 0.0, float(last + 1), float(height)
+    bottom = int(((ends - 1) % height).max()) + 1
+    return float(first), float((starts % height).min()), float(last + 1), float(bottom)
+
+
+def _region_counts(region: Region, height: int, width: int, limit: DrawingLimit) -> list[int]:
+    """Returns the lengths of runs of zeros and ones, in turn, down the columns."""
+    if region.encoding != "polygons":
+        limit.spend(_RUN * len(region.runs))
+        return _counts(region, height, width)
+    polygons = region.in_pixels(width, height).polygons
+    check_polygons(polygons, height, width)
+    limit.spend_outlines(polygons)
+    return _polygon_counts(polygons, height, width)
+
+
+def _runs(counts: Sequence[int]) -> tuple[Int64s, Int64s]:
+    """Returns where runs of ones begin and end, without empty ones."""
+    edges = np.cumsum(np.asarray(counts, np.int64))
+    starts, ends = edges[:-1:2], edges[1::2]
+    some = starts < ends
+    return starts[some], ends[some]
 
 
 def check_region(region: Region, height: int, width: int) -> None:
@@ -71,39 +145,70 @@ def check_polygons(polygons: Sequence[Sequence[float]], height: int, width: int)
             raise ImageRejectedError("broken_mask", "a polygon far outside of the image")
 
 
-def draw_polygons(polygons: Sequence[Sequence[float]], height: int, width: int) -> Mask:
-    """Returns `[height, width] uint8`, 1 inside any of the polygons, as COCO's tools draw them."""
+def draw_polygons(
+    polygons: Sequence[Sequence[float]], height: int, width: int, limit: DrawingLimit | None = None
+) -> Mask:
+    """Returns `[height, width] uint8`, 1 inside any of the polygons, as COCO's tools draw them.
+
+    Raises:
+      ImageRejectedError: too_much_to_draw.
+    """
+    limit = limit or DrawingLimit()
+    limit.spend(height * width)
+    limit.spend_outlines(polygons)
+    return _fill(_polygon_counts(polygons, height, width), height, width)
+
+
+def _polygon_counts(polygons: Sequence[Sequence[float]], height: int, width: int) -> list[int]:
     from pycocotools import mask as coco
 
     if not polygons:
-        return np.zeros((height, width), np.uint8)
+        return [height * width]
     drawn = coco.frPyObjects([list(map(float, polygon)) for polygon in polygons], height, width)
-    return _fill(_coco_counts(coco.merge(drawn)["counts"].decode()), height, width)
+    return _coco_counts(coco.merge(drawn)["counts"].decode())
 
 
 def class_mask(
-    regions: Sequence[tuple[str, Region]], labels: Mapping[str, int], *, height: int, width: int
+    regions: Sequence[tuple[str, Region]],
+    labels: Mapping[str, int],
+    *,
+    height: int,
+    width: int,
+    max_drawn_pixels: int = USUAL_DRAWN_PIXELS,
 ) -> Mask:
     """Returns `[height, width] uint8`: the class of each pixel, 0 for none; later regions win.
 
     Raises:
       ImageRejectedError: broken_mask, unknown_label for a class that `labels` has not, mask_classes
-        for one that has the number of the background.
+        for one that has the number of the background, too_much_to_draw.
     """
-    classes = np.zeros((height, width), np.uint8)
+    limit = DrawingLimit(max_drawn_pixels)
+    columns = np.zeros(width * height, np.uint8)
     for name, region in regions:
         if name not in labels:
             raise ImageRejectedError("unknown_label", name)
         if labels[name] == 0:
             raise ImageRejectedError("mask_classes", f"{name} has number 0, the background's")
-        classes[region_mask(region, height, width) > 0] = labels[name]
-    return classes
+        counts = _region_counts(region, height, width, limit)
+        starts, ends = _runs(counts)
+        if len(starts) > _FEW_RUNS:
+            limit.spend(height * width)
+            columns[_flat(counts) > 0] = labels[name]
+            continue
+        limit.spend(int((ends - starts).sum()))
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+            columns[start:end] = labels[name]
+    return np.ascontiguousarray(columns.reshape((width, height)).T)
 
 
 def _fill(counts: Sequence[int], height: int, width: int) -> Mask:
-    """Draws what `_counts` returns."""
-    values = (np.arange(len(counts)) & 1).astype(np.uint8)
-    return np.ascontiguousarray(np.repeat(values, counts).reshape((width, height)).T)
+    """Draws what `_region_counts` returns."""
+    return np.ascontiguousarray(_flat(counts).reshape((width, height)).T)
+
+
+def _flat(counts: Sequence[int]) -> Mask:
+    """Returns the pixels of runs, down the columns."""
+    return np.repeat((np.arange(len(counts)) & 1).astype(np.uint8), counts)
 
 
 def bounds(mask: Mask) -> tuple[float, float, float, float] | None:

@@ -20,10 +20,13 @@ from recordmill.transforms.images.geometry import (
     render,
 )
 from recordmill.transforms.images.masks import (
+    USUAL_DRAWN_PIXELS,
+    DrawingLimit,
     Mask,
     bounds,
     check_region,
     draw_polygons,
+    region_bounds,
     region_mask,
 )
 from recordmill.transforms.images.references import ImageObject, Region
@@ -88,6 +91,7 @@ def transform_objects(
     *,
     min_visible: float,
     masks: bool,
+    max_drawn_pixels: int = USUAL_DRAWN_PIXELS,
 ) -> tuple[list[TransformedObject], dict[str, int]]:
     """Moves objects as the image is moved.
 
@@ -100,6 +104,7 @@ def transform_objects(
       transform: how the image is moved.
       min_visible: the share of a box's area below which an object is dropped.
       masks: whether they are asked for.
+      max_drawn_pixels: of all regions of the image, see `DrawingLimit`.
 
     Returns:
       The remaining objects, and counts: of `boxes_clipped`, which reached beyond the stored image;
@@ -108,9 +113,10 @@ def transform_objects(
       `boxes_dropped_cut` (too little is visible on the written one).
 
     Raises:
-      ImageRejectedError: unknown_label, broken_mask.
+      ImageRejectedError: unknown_label, broken_mask, too_much_to_draw.
     """
     transformed = []
+    limit = DrawingLimit(max_drawn_pixels)
     counts = dict.fromkeys(_COUNTS, 0)
     for item in objects:
         if item.label not in labels:
@@ -118,7 +124,7 @@ def transform_objects(
         if item.region is not None:
             check_region(item.region, transform.source_size[1], transform.source_size[0])
         box = item.pixel_box(*transform.source_size)
-        box = box or region_box(item.region, transform.source_size) or (0.0, 0.0, 0.0, 0.0)
+        box = box or region_box(item.region, transform.source_size, limit) or (0.0, 0.0, 0.0, 0.0)
         inside, share = clip(box, transform.source_size)
         if share == 0:
             counts[f"boxes_dropped_{_why_dropped(box)}"] += 1
@@ -127,7 +133,7 @@ def transform_objects(
         counts["boxes_clipped"] += beyond > _ROUNDING
         one = _transform_object(
             item, inside, number=labels[item.label], transform=transform,
-            min_visible=min_visible, masks=masks,
+            min_visible=min_visible, masks=masks, limit=limit,
         )  # fmt: skip
         if one is None:
             counts["boxes_dropped_cut"] += 1
@@ -144,6 +150,7 @@ def _transform_object(
     transform: PixelTransform,
     min_visible: float,
     masks: bool,
+    limit: DrawingLimit,
 ) -> TransformedObject | None:
     """Moves one object whose part inside the stored image is known; None where it is cut away."""
     matrix = transform.matrix
@@ -155,7 +162,7 @@ def _transform_object(
     mask = b""
     exact = item.box is not None and keeps_all(matrix, transform.source_size, transform.output_size)
     if item.region is not None and (masks or item.area is None or not exact):
-        pixels = _transform_region(item.region, transform)
+        pixels = _transform_region(item.region, transform, limit)
         around = bounds(pixels)
         if not exact:
             if around is None:
@@ -166,16 +173,17 @@ def _transform_object(
     return TransformedObject(item.label, number, box, mask, item.is_crowd, item.difficult, area)
 
 
-def _transform_region(region: Region, transform: PixelTransform) -> Mask:
+def _transform_region(region: Region, transform: PixelTransform, limit: DrawingLimit) -> Mask:
     width, height = transform.output_size
     if region.encoding != "polygons":
-        stored = region_mask(region, transform.source_size[1], transform.source_size[0])
+        stored = region_mask(region, transform.source_size[1], transform.source_size[0], limit)
+        limit.spend(width * height)
         return transform_mask(stored, transform)
     moved = [
         transform.matrix.apply(np.asarray(polygon, np.float64).reshape(-1, 2)).reshape(-1).tolist()
         for polygon in region.in_pixels(*transform.source_size).polygons
     ]
-    return draw_polygons(moved, height, width)
+    return draw_polygons(moved, height, width, limit)
 
 
 def _why_dropped(box: Box) -> str:
@@ -186,8 +194,8 @@ def _why_dropped(box: Box) -> str:
     return "empty" if xmin == xmax or ymin == ymax else "outside"
 
 
-def region_box(region: Region | None, size: Size) -> Box | None:
+def region_box(region: Region | None, size: Size, limit: DrawingLimit | None = None) -> Box | None:
     """Returns the box around a region, None where it has no pixel."""
     if region is None:
         return None
-    return bounds(region_mask(region, size[1], size[0]))
+    return region_bounds(region, size[1], size[0], limit)

@@ -220,8 +220,9 @@ def _objects(
     if spec.task != "detection":
         return (), {}
     objects, counts = transform_objects(
-        reference.objects, spec.labels, transform, min_visible=spec.min_visible, masks=spec.masks
-    )
+        reference.objects, spec.labels, transform, min_visible=spec.min_visible, masks=spec.masks,
+        max_drawn_pixels=spec.max_drawn_pixels,
+    )  # fmt: skip
     if spec.masks:
         counts["objects_without_mask"] = sum(not item.mask for item in objects)
     return tuple(objects), counts
@@ -239,7 +240,9 @@ def _mask(
         raise ImageRejectedError("no_mask")
     if reference.mask is None:
         chosen, labels = chosen_regions(regions, spec.labels, spec.mask_classes)
-        mask = class_mask(chosen, labels, height=height, width=width)
+        mask = class_mask(
+            chosen, labels, height=height, width=width, max_drawn_pixels=spec.max_drawn_pixels
+        )
     else:
         mask = _stored_mask(reference, data or b"", spec)
     if mask.shape != (height, width):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
 import apache_beam as beam
 import numpy as np
 
-from recordmill.records.arrays import Int64s
+from recordmill.records.arrays import Bytes, Int64s
 from recordmill.records.errors import RunError
 from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.error_budget import fail
@@ -18,9 +18,12 @@ from recordmill.transforms.shuffle.job import ShuffleJob
 from recordmill.transforms.shuffle.merge_tree import MergeTree
 from recordmill.transforms.shuffle.run_files import (
     CELL_BITS,
+    MAX_HASH,
+    DamagedRunFileError,
     RunFile,
+    RunFileInfo,
     RunFileReader,
-    SortedRecords,
+    read_run_file,
     write_run_file,
 )
 from recordmill.transforms.storage import files
@@ -43,22 +46,50 @@ def regroup(job: ShuffleJob, tree: MergeTree, level: int, number: int) -> None:
     job.workspace.check_own()
     low, high = tree.hash_range(level, number)
     runs = {source: read_run_files(job, level - 1, source) for source in tree.inputs(level, number)}
-    merge = job.record_merger()
 
-    def merged(split: int) -> SortedRecords:
+    def read(split: int) -> list[Bytes]:
         slices = []
         for source, files_of_source in runs.items():
             with made_anew(job, level - 1, source):
                 slices += [RunFileReader(run, split).read(low, high) for run in files_of_source]
-        return merge(slices, low, high)
+        return slices
 
     all_runs = [*chain.from_iterable(runs.values())]
-    histograms = [_histogram(all_runs, split, low, high) for split in range(len(job.splits))]
-    run = write_run_file(
-        job.run_path(level, number) + ".bin", map(merged, range(len(job.splits))), histograms,
-        token=job.workspace.token,
-    )  # fmt: skip
+    run = _merge(job, job.run_path(level, number) + ".bin", all_runs, read, (low, high))
     job.workspace.write_state(job.description_path(level, number), run_files_to_json([run]))
+
+
+def _merge(
+    job: ShuffleJob,
+    path: str,
+    runs: list[RunFile],
+    read: Callable[[int], list[Bytes]],
+    bounds: tuple[int, int],
+) -> RunFileInfo:
+    """Merges the records of run files that `read` returns of each split."""
+    low, high = bounds
+    merge = job.record_merger()
+    splits = range(len(job.splits))
+    histograms = [_histogram(runs, split, low, high) for split in splits]
+    merged = (merge(read(split), low, high) for split in splits)
+    return write_run_file(path, merged, histograms, token=job.workspace.token)
+
+
+def merge_run_files(job: ShuffleJob, path: str, infos: Sequence[RunFileInfo]) -> RunFileInfo:
+    """Merges whole run files that no description on disk lists, into one.
+
+    Raises:
+      RunError: one is missing, damaged or of another run.
+    """
+    try:
+        runs = [read_run_file(info, token=job.workspace.token) for info in infos]
+
+        def read(split: int) -> list[Bytes]:
+            return [RunFileReader(run, split).read(0, MAX_HASH) for run in runs]
+
+        return _merge(job, path, runs, read, (0, MAX_HASH))
+    except DamagedRunFileError as error:
+        raise RunError(f"{error}; run the pipeline again, from its beginning") from error
 
 
 class _RegroupDoFn(beam.DoFn):

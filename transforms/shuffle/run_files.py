@@ -11,20 +11,21 @@ shards of equal size; and the token of the run, without which the file is not us
 from __future__ import annotations
 
 import io
-import itertools
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
 from recordmill.records.arrays import Bytes, Int64s
+from recordmill.records.codec.framing import checksums_between
 from recordmill.records.hashing import U64
 from recordmill.records.inside import check_inside
 from recordmill.transforms.storage import files
+from recordmill.transforms.storage.array_files import read_into, write_array
+from recordmill.transforms.storage.buffers import Arena
 
 MAX_HASH = (1 << 64) - 1
 CELL_BITS = 18
@@ -122,7 +123,7 @@ class RunFileSplit:
         last = self.entry_offsets[after] if after < len(self.entry_offsets) else self.end
         return int(first), int(last)
 
-    def is_intact(self, data: bytes, begin: int) -> bool:
+    def is_intact(self, data: Bytes, begin: int) -> bool:
         """Tells whether bytes that a `byte_range` named are those that were written.
 
         Args:
@@ -131,9 +132,9 @@ class RunFileSplit:
         """
         first = int(np.searchsorted(self.entry_offsets, begin))
         last = int(np.searchsorted(self.entry_offsets, begin + len(data)))
-        bounds = [*(self.entry_offsets[first:last] - begin).tolist(), len(data)]
-        found = [google_crc32c.value(data[a:b]) for a, b in itertools.pairwise(bounds)]
-        return found == self.entry_checksums[first:last].tolist()
+        bounds = np.append(self.entry_offsets[first:last] - begin, len(data))
+        found = checksums_between(data, bounds)
+        return np.array_equal(found, self.entry_checksums[first:last])
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +168,7 @@ def write_run_file(
     *,
     index_every_bytes: int = INDEX_EVERY_BYTES,
     token: str = "",
+    sync: bool = True,
 ) -> RunFileInfo:
     """Writes the records of each split with the histogram of their expected output bytes.
 
@@ -176,15 +178,17 @@ def write_run_file(
       histograms: of each split, from `histogram`.
       index_every_bytes: the sparse index names a record in so many bytes.
       token: of the run.
+      sync: it survives a power loss. One that does not has another size or other checksums, and
+        its work item is done again.
 
     Returns:
       What `read_run_file` needs.
     """
     tail: dict[str, npt.NDArray[Any]] = {"run": np.frombuffer(token.encode(), np.uint8)}
     offset = 0
-    with files.writing(path) as handle:
+    with files.writing(path, sync=sync) as handle:
         for number, (records, cells) in enumerate(zip(splits, histograms, strict=True)):
-            files.write_array(handle, records.data)
+            write_array(handle, records.data)
             offsets = records.offsets
             entries = _entries(offsets[:-1], index_every_bytes)
             tail |= {
@@ -212,9 +216,7 @@ def _entries(offsets: Int64s, every_bytes: int) -> Int64s:
 
 def _checksums(data: Bytes, offsets: Int64s, entries: Int64s) -> npt.NDArray[np.uint32]:
     """Returns the crc32c of the bytes from each entry to the next one, of the last to the end."""
-    bounds = [*offsets[entries].tolist(), len(data)]
-    found = [google_crc32c.value(data[a:b].tobytes()) for a, b in itertools.pairwise(bounds)]
-    return np.array(found, np.uint32)
+    return checksums_between(data, np.append(offsets[entries], len(data)))
 
 
 def read_run_file(info: RunFileInfo, *, token: str = "", histograms: bool = True) -> RunFile:
@@ -263,8 +265,12 @@ class RunFileReader:
         self._spool_bytes = spool_bytes
         self._held = (0, b"")
 
-    def read(self, low: int, high: int) -> Bytes:
+    def read(self, low: int, high: int, arena: Arena | None = None) -> Bytes:
         """Returns records that include all with a hash in `[low, high]`.
+
+        Args:
+          low, high: the first and the last hash.
+          arena: has the memory for them; without it is fresh.
 
         Raises:
           DamagedRunFileError: their bytes are not those that were written.
@@ -272,14 +278,22 @@ class RunFileReader:
         begin, end = self._split.byte_range(low, high)
         if begin == end:
             return np.zeros(0, np.uint8)
-        data = self._bytes(begin, end)
-        if len(data) != end - begin or not self._split.is_intact(data, begin):
+        size = end - begin
+        data = arena.take(size) if arena else np.empty(size, np.uint8)
+        if not self._fill(data, begin) or not self._split.is_intact(data, begin):
             raise DamagedRunFileError(f"{self._run.path} is damaged")
-        return np.frombuffer(data, np.uint8)
+        return data
 
-    def _bytes(self, begin: int, end: int) -> bytes:
+    def _fill(self, out: Bytes, begin: int) -> bool:
+        """Fills an array with what lies in the file from `begin` on, unless it is cut."""
         if self._local:
-            return files.read_bytes(self._run.path, begin, end - begin)
+            return read_into(self._run.path, begin, out) == len(out)
+        data = self._spooled(begin, begin + len(out))
+        if len(data) == len(out):
+            out[:] = np.frombuffer(data, np.uint8)
+        return len(data) == len(out)
+
+    def _spooled(self, begin: int, end: int) -> bytes:
         held_at, held = self._held
         if not held_at <= begin <= end <= held_at + len(held):
             size = max(end - begin, min(self._spool_bytes, self._split.end - begin))

@@ -27,6 +27,7 @@ from recordmill.transforms.sources.column_format import (
     Rows,
     outer_names,
     pick_columns,
+    slice_batch,
 )
 from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.storage import files
@@ -128,15 +129,9 @@ class ArrowRows:
         try:
             reader = pa.ipc.open_stream(_Range(self._handle, self._beginning, self._source))
             for batch in reader:
-                picked = pick_columns(batch, names)
-                for array in picked.values():
-                    array.validate(full=True)
-                step = max(1, min(batch_bytes * batch.num_rows // (batch.nbytes or 1), MOST_ROWS))
-                for begin in range(0, batch.num_rows, step):
-                    count = min(step, batch.num_rows - begin)
-                    columns = {name: array.slice(begin, count) for name, array in picked.items()}
-                    yield Rows(at, count, columns)
-                    at += count
+                for rows in slice_batch(batch, names, batch_bytes, at):
+                    yield rows
+                    at += rows.count
         except (pa.ArrowException, OSError, EOFError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise

@@ -6,8 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from recordmill.records.arrays import Int64s
 
 MOST_ROWS = 4096  # of a batch: sizes of columns do not show how long single texts are
 
@@ -20,11 +23,19 @@ class Rows:
       first: the number of the first one in its file, from 0 on.
       count: how many there are.
       columns: by name, `[count]` each.
+      hashes: `[count] int64`, at least 0: what stands for the numbers of rows without an order.
     """
 
     first: int
     count: int
     columns: dict[str, pa.Array]
+    hashes: Int64s | None = None
+
+    def positions(self) -> Int64s:
+        """Returns `[count] int64`: what identifies the rows."""
+        if self.hashes is not None:
+            return self.hashes
+        return np.arange(self.first, self.first + self.count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +45,33 @@ class Damage:
     position: int
     reason: str
     detail: str
+
+
+def slice_batch(
+    batch: pa.RecordBatch, names: Sequence[str], batch_bytes: int, first: int
+) -> Iterator[Rows]:
+    """Yields columns of a batch that is in memory, in parts of about so many bytes.
+
+    Args:
+      batch: of any size.
+      names: of the columns, as `column_type` takes them, all of which there are.
+      batch_bytes: of a part.
+      first: the number of the first row.
+
+    Raises:
+      pyarrow.ArrowException: the batch is damaged.
+    """
+    picked = pick_columns(batch, names)
+    for array in picked.values():
+        array.validate(full=True)
+    step = max(1, min(batch_bytes * batch.num_rows // (batch.nbytes or 1), MOST_ROWS))
+    for begin in range(0, batch.num_rows, step):
+        count = min(step, batch.num_rows - begin)
+        yield Rows(
+            first + begin,
+            count,
+            {name: array.slice(begin, count) for name, array in picked.items()},
+        )
 
 
 class ColumnFormat(Protocol):

@@ -15,8 +15,8 @@ from recordmill.transforms.sources.document_batch import BatchMaker, DocumentBat
 from recordmill.transforms.sources.document_spec import DocumentLimits, DocumentSpec
 from recordmill.transforms.sources.lines import Lines
 from recordmill.transforms.sources.row_fields import RecordRejectedError
-from recordmill.transforms.sources.sentences import split_paragraphs, split_sentences
-from recordmill.transforms.sources.text_arrays import cut_lines, is_text, plain_strings, row_lines
+from recordmill.transforms.sources.row_lines import cut_rows
+from recordmill.transforms.sources.text_arrays import is_text, plain_strings, row_lines
 
 _MOST_NAMES = 20
 
@@ -24,7 +24,7 @@ _MOST_NAMES = 20
 class ColumnReader:
     """Reads the rows of a range of a file.
 
-    A document's position is the number of its row in the file, from 0 on.
+    A document's position is the number of its row in the file, from 0 on, or a hash of the row.
 
     Args:
       opened: the range.
@@ -56,7 +56,7 @@ class ColumnReader:
             if isinstance(rows, Damage):
                 self._maker.reject(rows.position, "read", rows.reason, rows.detail)
             elif self._missing:
-                for position in range(rows.first, rows.first + rows.count):
+                for position in rows.positions().tolist():
                     self._maker.reject(position, "parse", "field_missing", self._missing)
                 yield from self._maker.remaining()
             else:
@@ -70,16 +70,19 @@ class ColumnReader:
         lines = self._decodable(row_lines(arrays), arrays, problems)
         self._check_sizes(lines, problems)
         splits, groups, carried = self._check_others(rows, problems)
+        positions = rows.positions()
         for row, (reason, detail) in sorted(problems.items()):
             stage = "read" if reason in ("undecodable", "line_too_long") else "parse"
-            self._maker.reject(rows.first + row, stage, reason, detail)
+            self._maker.reject(int(positions[row]), stage, reason, detail)
         keep = np.ones(rows.count, np.bool_)
         keep[list(problems)] = False
-        lines, of_row = self._split(lines.select(np.repeat(keep, len(arrays))), int(keep.sum()))
+        lines, of_row = cut_rows(
+            lines.select(np.repeat(keep, len(arrays))), len(arrays), self._spec
+        )
         return self._maker.batch(
             lines,
             of_row,
-            np.flatnonzero(keep) + rows.first,
+            positions[keep],
             groups=None if groups is None else groups[keep],
             splits=None if splits is None else splits[keep],
             carried=None if carried is None else [carried[i] for i in np.flatnonzero(keep)],
@@ -174,26 +177,6 @@ class ColumnReader:
             detail = f"{self._spec.split_from!r} is {split!r}"
             raise RecordRejectedError("no_split", detail)
         return names.index(split)
-
-    def _split(self, lines: Lines, rows: int) -> tuple[Lines, Int64s]:
-        """Cuts texts into sentences or lines, or leaves them whole, as `DocumentSpec` says.
-
-        Returns:
-          The lines, and of which row each is.
-        """
-        spec = self._spec
-        if spec.row.is_example or spec.keeps_text:
-            return lines, np.repeat(np.arange(rows), len(self._texts))
-        if not spec.by_punctuation("parquet"):
-            return cut_lines(lines)
-        sentences: list[bytes] = []
-        counts: list[int] = []
-        for i in range(len(lines)):
-            before = len(sentences)
-            for paragraph in split_paragraphs(lines[i].decode()):
-                sentences += [sentence.encode() for sentence in split_sentences(paragraph)]
-            counts.append(len(sentences) - before)
-        return Lines.from_list(sentences), np.repeat(np.arange(rows), counts)
 
 
 def column_names(spec: DocumentSpec) -> list[str]:

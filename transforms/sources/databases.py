@@ -92,7 +92,8 @@ def take_password(url: str) -> str:
     user, at, host = parts.netloc.rpartition("@")
     plain = urlencode([(key, value) for key, value in query if key not in _SECRETS])
     netloc = f"{user.partition(':')[0]}{at}{host}"
-    return urlunsplit(("postgresql", netloc, parts.path, plain, ""))
+    # Where the host is left to libpq, as in postgresql:///corpus, urlunsplit drops the slashes.
+    return f"postgresql://{netloc}{urlunsplit(('', '', parts.path, plain, ''))}"
 
 
 def database_name(url: str) -> str:

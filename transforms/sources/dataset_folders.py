@@ -11,6 +11,7 @@ import msgspec
 from recordmill.records.errors import UsageError
 from recordmill.records.inside import is_inside
 from recordmill.records.typed_json import FormatError, T, decode
+from recordmill.transforms.sources.bigquery_service import is_bigquery
 from recordmill.transforms.sources.databases import is_database
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.globs import has_wildcard
@@ -43,7 +44,8 @@ def expand_folder(pattern: str) -> list[tuple[str, str]]:
     folder = pattern.rstrip("/")
     name = folder.rpartition("/")[2]
     if (
-        is_database(pattern)
+        is_bigquery(pattern)
+        or is_database(pattern)
         or has_wildcard(pattern)
         or (not files.is_local(pattern) and "." in name)
     ):

@@ -12,6 +12,7 @@ import numpy as np
 
 from recordmill.transforms.sources.arrow_rows import cut_arrow
 from recordmill.transforms.sources.avro_rows import cut_avro
+from recordmill.transforms.sources.bigquery_tables import cut_table
 from recordmill.transforms.sources.delimited import RecordScanner, delimiter_of
 from recordmill.transforms.sources.json_values import SNIFFED_BYTES, has_object_lines
 from recordmill.transforms.sources.parquet_rows import cut_parquet
@@ -23,6 +24,9 @@ from recordmill.transforms.storage import files
 def _ranges(
     source: SourceRange, *, target_bytes: int, splittable: bool, delimiter: str, quotes: bool
 ) -> Iterator[SourceRange]:
+    if source.format == "bigquery":
+        yield from cut_table(source, target_bytes)  # a small one too: its time is fixed so
+        return
     if source.compression or source.text_bytes <= target_bytes * 3 // 2:
         yield source
         return

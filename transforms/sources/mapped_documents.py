@@ -148,6 +148,7 @@ class DocumentMapper:
             text = b"\n".join(read.lines).decode("utf-8", "replace")
         try:
             results = self._chain(Document(text, key))
+            _check_results(results)
         except ElementError as error:
             if self._spec.errors == "fail":
                 raise RunError(
@@ -243,6 +244,21 @@ class DocumentMapper:
         cut = [text_lines(text, by_punctuation=by_punctuation) for text in texts]
         flat = [sentence.encode() for sentences_of in cut for sentence in sentences_of]
         return Lines.from_list(flat), np.repeat(np.arange(count), [len(each) for each in cut])
+
+
+def _check_results(results: list[Document]) -> None:
+    """Checks that functions return nothing that would get lost.
+
+    Raises:
+      ElementError: they do.
+    """
+    for result in results:
+        for name in ("label", "pair", "prompt", "fields"):
+            if getattr(result, name) is not None:
+                raise ElementError(
+                    f"a function returned a Document with {name}, which comes from the input and "
+                    "stays as it is"
+                )
 
 
 def _of(values: Int64s | None, number: int) -> int:

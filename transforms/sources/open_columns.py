@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 
 from recordmill.transforms.sources.arrow_rows import open_arrow
 from recordmill.transforms.sources.avro_rows import open_avro
+from recordmill.transforms.sources.bigquery_rows import open_table
 from recordmill.transforms.sources.column_format import ColumnFormat
 from recordmill.transforms.sources.parquet_rows import open_parquet
 from recordmill.transforms.sources.query_rows import open_query
@@ -15,6 +16,7 @@ from recordmill.transforms.sources.work_items import SourceRange
 _OPEN: dict[str, Callable[[SourceRange], AbstractContextManager[ColumnFormat]]] = {
     "arrow": open_arrow,
     "avro": open_avro,
+    "bigquery": open_table,
     "parquet": open_parquet,
     "sql": open_query,
 }
@@ -26,6 +28,6 @@ def open_columns(source: SourceRange) -> AbstractContextManager[ColumnFormat]:
     Raises:
       BrokenFileError: it is none of its format, or damaged or encrypted; see its `reason`.
       InputChangedError: it is another file than was planned.
-      RunError: a database does not answer.
+      RunError: a database, or BigQuery, does not answer.
     """
     return _OPEN[source.format](source)

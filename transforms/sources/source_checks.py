@@ -18,7 +18,7 @@ from recordmill.transforms.storage.unpacking import open_decompressed
 _MOST_LOCAL, _MOST_REMOTE = 1000, 32
 _NAMES = {
     "text": "text", "jsonl": "JSONL", "json": "JSON", "csv": "CSV", "tsv": "TSV",
-    "parquet": "Parquet", "arrow": "Arrow", "avro": "Avro", "sql": "SQL",
+    "parquet": "Parquet", "arrow": "Arrow", "avro": "Avro", "sql": "SQL", "bigquery": "BigQuery",
 }  # fmt: skip
 _FORMAT_OF_FORM = {
     "a Parquet file": "parquet", "an Arrow file": "arrow", "an Arrow stream": "arrow",
@@ -42,7 +42,7 @@ def check_contents(sources: Iterable[SourceRange], spec: DocumentSpec) -> None:
     """
     looked_at = 0
     for source in sources:
-        if not source.size or source.query:
+        if not source.size or source.query or source.stream:
             continue
         looked_at += 1
         if looked_at > (_MOST_LOCAL if files.is_local(source.path) else _MOST_REMOTE):

@@ -9,7 +9,8 @@ from dataclasses import astuple
 from typing import Any
 
 from recordmill.records.errors import UsageError
-from recordmill.transforms.sources.work_items import QueryRange, SourceRange
+from recordmill.transforms.sources.bigquery_service import show_time
+from recordmill.transforms.sources.work_items import QueryRange, SourceRange, TableStream
 from recordmill.transforms.storage.external_sort import Spool
 
 _MOST_LISTED_SOURCES = 1000
@@ -40,6 +41,7 @@ class SourceList:
         self._digest = hashlib.blake2b(digest_size=16)
         self._stamps = hashlib.blake2b(digest_size=16)
         self._names: dict[str, int] = {}
+        self._snapshot_ms = 0
         self._rows = Spool(map(self._add, sources))
 
     def _add(self, source: SourceRange) -> tuple[Any, ...]:
@@ -47,6 +49,7 @@ class SourceList:
         try:
             for_split = f"\t{source.split}" if source.split else ""
             answer = f"\t{astuple(source.query)}" if source.query else ""
+            answer = f"\t{source.stream.identity}" if source.stream else answer
             what = answer or f"\t{size}{for_split}"
             self._digest.update(f"{name}\t{kind}{what}\n".encode())
         except UnicodeEncodeError as error:
@@ -63,16 +66,19 @@ class SourceList:
             self.first[kind] = source
         if self._files <= _MOST_LISTED_SOURCES:
             self._names[name] = size
+        self._snapshot_ms = source.stream.snapshot_ms if source.stream else 0
         return (
             source.path, name, kind, source.compression, size, source.modified_ns, source.split,
             source.outside, astuple(source.query) if source.query else None,
+            astuple(source.stream) if source.stream else None,
         )  # fmt: skip
 
     def __iter__(self) -> Iterator[SourceRange]:
-        for path, name, kind, compression, size, modified_ns, split, outside, query in self._rows:
+        for *file, modified_ns, split, outside, query, stream in self._rows:
             yield SourceRange(
-                path, name, kind, compression, size, modified_ns=modified_ns, split=split,
-                outside=outside, query=QueryRange(*query) if query else None,
+                *file, modified_ns=modified_ns, split=split, outside=outside,
+                query=QueryRange(*query) if query else None,
+                stream=TableStream(*stream) if stream else None,
             )  # fmt: skip
 
     def summary(self) -> dict[str, Any]:
@@ -84,6 +90,8 @@ class SourceList:
         }
         if self._files <= _MOST_LISTED_SOURCES:
             summary["names"] = self._names
+        if self._snapshot_ms:
+            summary["snapshot_time"] = show_time(self._snapshot_ms)
         return summary
 
     @property

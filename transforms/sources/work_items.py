@@ -36,7 +36,7 @@ FORMAT_OF_EXTENSION = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".t
 # Formats that hold columns, of which those that flags name are read, and about how many bytes of
 # text a stored byte has: columns are compressed, and not all of them are text.
 COLUMNS_RATIO = {"arrow": 1, "avro": 2, "parquet": 2}
-COLUMN_FORMATS = (*COLUMNS_RATIO, "sql")
+COLUMN_FORMATS = (*COLUMNS_RATIO, "sql", "bigquery")
 INPUT_FORMATS = ("auto", "text", "jsonl", "json", "csv", "tsv", *COLUMNS_RATIO)
 COLUMNS_OF_EXTENSION = {
     ".arrow": "arrow", ".arrows": "arrow", ".feather": "arrow", ".ipc": "arrow",
@@ -64,6 +64,34 @@ class QueryRange:
 
 
 @dataclass(frozen=True, slots=True)
+class TableStream:
+    """Rows of a table of BigQuery.
+
+    Attributes:
+      table: its resource name, projects/…/datasets/…/tables/….
+      project: what requests are billed to.
+      identity: what tells inputs apart.
+      rows: about how many the table has.
+      snapshot_ms: the table is read as it was then, in milliseconds since 1970; 0 for the answer to
+        a query, which does not change.
+      columns: those that are read; () for all.
+      schema: of the rows, as Arrow's message in base64.
+      name: of the stream; "" for the whole table.
+      expires_ms: when the stream can no longer be read; 0 for the whole table.
+    """
+
+    table: str
+    project: str
+    identity: str
+    rows: int
+    snapshot_ms: int
+    columns: tuple[str, ...]
+    schema: str
+    name: str = ""
+    expires_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class SourceRange:
     """Bytes of an input file: the documents that begin in `[start, end)` are read, each whole.
 
@@ -80,6 +108,7 @@ class SourceRange:
       modified_ns: when the file was last changed; 0 where that is unknown.
       split: that its documents are for; "" where each document's is chosen.
       query: of a database, whose URL is the path: the rows of this range.
+      stream: of a table of BigQuery, whose address is the path: the rows of this range.
       outside: where a link outside of the input leads, which is rejected; "" for others.
     """
 
@@ -95,6 +124,7 @@ class SourceRange:
     outside: str = ""
     first_row: int = 0
     query: QueryRange | None = None
+    stream: TableStream | None = None
 
     @property
     def text_bytes(self) -> int:

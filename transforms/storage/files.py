@@ -21,7 +21,6 @@ from itertools import islice
 from typing import IO, Any, Protocol, TypeVar
 
 import google_crc32c
-import numpy.typing as npt
 
 from recordmill.records.errors import RunError
 from recordmill.transforms.storage.regular_files import open_regular
@@ -154,10 +153,16 @@ def map_files(function: Callable[[str], _Result], paths: Iterable[str]) -> Itera
 
 
 @contextmanager
-def writing(path: str, partial_folder: str = "") -> Iterator[IO[bytes]]:
+def writing(path: str, partial_folder: str = "", *, sync: bool = True) -> Iterator[IO[bytes]]:
     """Opens `path` for writing; it appears under its name when the block ends without an error.
 
     Until then it lies in `partial_folder`, or beside its final path.
+
+    Args:
+      path: of the file.
+      partial_folder: on the same storage.
+      sync: on this machine's disk it is there before it has its name. Without, a power loss may
+        leave an empty or damaged file, which whoever reads it must notice.
 
     Raises:
       RunError: there is no space left, or the storage does not hold what was written.
@@ -171,9 +176,9 @@ def writing(path: str, partial_folder: str = "") -> Iterator[IO[bytes]]:
         if is_local(path):
             with open(temporary, "wb") as handle:
                 yield handle
-                handle.flush()
-                # Without, a power loss may leave an empty file under the final name.
-                os.fsync(handle.fileno())
+                if sync:
+                    handle.flush()
+                    os.fsync(handle.fileno())
         else:
             with _writing_remote(temporary, path) as handle:
                 yield handle
@@ -261,13 +266,6 @@ def checksum(path: str) -> int:
         while block := handle.read(_WRITE_BYTES):
             found = google_crc32c.extend(found, block)
     return found
-
-
-def write_array(handle: IO[bytes], array: npt.NDArray[Any]) -> None:
-    """Writes the bytes of a contiguous array, `[…]` of any dtype, without a copy of all of them."""
-    data = memoryview(array.data).cast("B") if array.size else b""
-    for at in range(0, len(data), _WRITE_BYTES):
-        handle.write(bytes(data[at : at + _WRITE_BYTES]))
 
 
 def make_folder(path: str) -> None:

@@ -26,7 +26,7 @@ from recordmill.transforms.shuffle.merge_tree import MergeTree
 from recordmill.transforms.shuffle.run_files import RunFile, RunFileReader
 from recordmill.transforms.shuffle.shard_ranges import SplitShards
 from recordmill.transforms.shuffle.shard_stages import BuildShardsBy
-from recordmill.transforms.text.chunk_fields import take_fields
+from recordmill.transforms.text.chunk_order import sort_chunks
 from recordmill.transforms.text.chunk_records import decode_chunks, id_words
 from recordmill.transforms.text.chunks import Chunks
 from recordmill.transforms.text.examples import Objective
@@ -179,20 +179,6 @@ def choose_chunks(hashes: U64, ranges: list[list[Range]]) -> tuple[Int64s, Int64
             chosen.append(np.flatnonzero(inside))
             copies.append(np.full(len(chosen[-1]), copy, np.int64))
     return np.concatenate(chosen), np.concatenate(copies)
-
-
-def sort_chunks(chunks: Chunks) -> Chunks:
-    """Orders chunks by (hash, document); `ids` stay as they are, and chunks point into them."""
-    order = np.lexsort((chunks.documents, chunks.hashes))
-    counts = np.diff(chunks.sentence_splits)
-    starts = chunks.sentence_splits[:-1][order]
-    splits = np.concatenate([[0], np.cumsum(counts[order])]).astype(np.int64)
-    index = np.repeat(starts - splits[:-1], counts[order]) + np.arange(splits[-1])
-    return Chunks(
-        chunks.hashes[order], chunks.documents[order], chunks.token_starts[order],
-        chunks.token_counts[order], splits, chunks.sentence_lengths[index], chunks.ids,
-        take_fields(chunks.fields, order),
-    )  # fmt: skip
 
 
 class BuildShards(BuildShardsBy):

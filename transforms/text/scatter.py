@@ -7,8 +7,9 @@ item is done. Only the numbers of work items pass to the next stage.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import compress
 from tempfile import SpooledTemporaryFile
 from typing import IO
@@ -22,10 +23,8 @@ from recordmill.records.hashing import seed_for
 from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.content_sample import ContentSample
 from recordmill.transforms.dataset.error_budget import fail
-from recordmill.transforms.dataset.labels import check_class_count
 from recordmill.transforms.dataset.rejects import write_rejects
 from recordmill.transforms.dataset.splits import choose_splits
-from recordmill.transforms.shuffle.run_files import RunFileInfo, histogram, write_run_file
 from recordmill.transforms.sources.changes import reading
 from recordmill.transforms.sources.document_batch import DocumentBatch
 from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentLimits
@@ -38,20 +37,17 @@ from recordmill.transforms.sources.mapped_documents import (
 from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.sources.work_plan import read_work_item
 from recordmill.transforms.text.chunk_fields import ChunkFields
-from recordmill.transforms.text.chunk_records import id_words, sorted_records
+from recordmill.transforms.text.chunk_runs import ChunkRuns, TextTools
 from recordmill.transforms.text.chunks import (
     CHUNK_PURPOSE,
     ChunkCutter,
     Chunks,
-    concatenate,
-    select,
 )
 from recordmill.transforms.text.cleaning.cleaner import DocumentCleaner
 from recordmill.transforms.text.cleaning.dropped import DropList, holds_dropped
 from recordmill.transforms.text.cleaning.fingerprinting import load_duplicates
 from recordmill.transforms.text.cleaning.unicode_forms import LineNormalizer
 from recordmill.transforms.text.descriptions import ScatterResult
-from recordmill.transforms.text.examples import Objective
 from recordmill.transforms.text.job import TextJob
 
 _SPOOL_BYTES = 1 << 22
@@ -77,24 +73,14 @@ SCATTER_LIMITS = ScatterLimits()
 
 @dataclass(slots=True)
 class _Progress:
-    """The numbers of a work item so far, and the run files that it has written.
-
-    `parts` and `held_tokens` are the chunks and tokens of each split that no run file holds yet.
-    """
+    """The numbers of a work item so far, and the run files that it has written."""
 
     number: int
-    most_tokens: int
-    parts: list[list[Chunks]]
+    runs: ChunkRuns
     rejects: IO[bytes]
     cleaner: DocumentCleaner[tuple[int, Chunks]]
-    runs: list[RunFileInfo] = field(default_factory=list)
     reasons: Counter[str] = field(default_factory=Counter)
     documents: int = 0
-    held_tokens: int = 0
-    chunks: Counter[int] = field(default_factory=Counter)
-    tokens: Counter[int] = field(default_factory=Counter)
-    labels: set[str] = field(default_factory=set)
-    contents: dict[int, ContentSample] = field(default_factory=dict)
     mapped: MapSums = field(default_factory=MapSums)
 
 
@@ -104,13 +90,7 @@ class Scatterer:
     def __init__(self, job: TextJob, limits: ScatterLimits = SCATTER_LIMITS) -> None:
         self._job = job
         self._limits = limits
-        self._objectives = job.load_objectives()
-        self._objective: Objective = self._objectives[0]
-        vocabulary = self._objective.vocabulary
-        self._tokenizer = vocabulary.start(
-            lower_case=job.lower_case, allow_special_tokens=job.allow_special_tokens
-        )
-        self._words_per_id = id_words(len(vocabulary))
+        self._tools = TextTools(job)
         self._shares = [split.share for split in job.splits]
         self._split_names = [split.name for split in job.splits]
         self._key_seed = seed_for(job.seed, CHUNK_PURPOSE)
@@ -130,7 +110,7 @@ class Scatterer:
         text_bytes = sum(source.text_bytes for source in sources)
         limits = self._limits
         most_tokens = max(limits.min_run_tokens, min(text_bytes // 2, limits.max_run_tokens))
-        cutter = ChunkCutter(self._objective.cut, self._key_seed)
+        cutter = ChunkCutter(self._tools.objective.cut, self._key_seed)
         with (
             SpooledTemporaryFile(max_size=_SPOOL_BYTES) as rejects,
             DropList(listed=self._job.clean.list_dropped) as drops,
@@ -142,19 +122,19 @@ class Scatterer:
                 self._splits,
                 drops,
             )
-            parts: list[list[Chunks]] = [[] for _ in self._shares]
-            progress = _Progress(number, most_tokens, parts, rejects, cleaner)
+            runs = ChunkRuns(self._tools, partial(self._run_path, number), most_tokens)
+            progress = _Progress(number, runs, rejects, cleaner)
             progress.mapped.drop = self._mapped_drops(drops)
             for source in sources:
                 with reading(source.path, source.size, source.modified_ns):
                     self._read(source, cutter, progress)
-            self._write_run(progress)
+            runs.write()
             rejected_file = self._write_rejects(progress)
             dropped_file = drops.write(workspace, number)
         result = ScatterResult(
-            runs=tuple(progress.runs),
-            chunks=tuple(progress.chunks[split] for split in range(len(self._shares))),
-            tokens=tuple(progress.tokens[split] for split in range(len(self._shares))),
+            runs=tuple(runs.runs),
+            chunks=tuple(runs.chunks),
+            tokens=tuple(runs.tokens),
             documents_read=progress.documents
             + cleaner.num_duplicates
             + progress.mapped.dropped
@@ -162,8 +142,8 @@ class Scatterer:
             documents_used=cutter.documents - cleaner.num_of_wrong_length,
             rejected=dict(progress.reasons),
             rejected_file=rejected_file,
-            labels=tuple(sorted(progress.labels)),
-            contents=self._contents(progress),
+            labels=tuple(sorted(runs.labels)),
+            contents=runs.samples(),
             dropped=drops.by_reason(len(self._shares)),
             dropped_file=dropped_file,
             documents_added=progress.mapped.added,
@@ -177,25 +157,8 @@ class Scatterer:
         dropped = holds_dropped(self._job.workspace, number, result.dropped_file[0])
         return rejects and dropped and self._job.holds_run_files(0, result.runs)
 
-    def _write_run(self, progress: _Progress) -> None:
-        """Writes what is held as one run file, and clears it."""
-        self._job.workspace.check_own()
-        id_type = np.uint16 if self._words_per_id == 1 else np.int32
-        splits = []
-        for split, parts in enumerate(progress.parts):
-            splits.append(concatenate(parts, id_type))
-            parts.clear()
-            progress.chunks[split] += len(splits[-1])
-            progress.tokens[split] += splits[-1].size
-        histograms = [
-            histogram(chunks.hashes, objective.estimate_output_bytes(chunks).astype(np.int64))
-            for objective, chunks in zip(self._objectives, splits, strict=True)
-        ]
-        path = f"{self._job.run_path(0, progress.number)}-{len(progress.runs)}.bin"
-        token = self._job.workspace.token
-        records = (sorted_records(chunks, self._words_per_id) for chunks in splits)
-        progress.runs.append(write_run_file(path, records, histograms, token=token))
-        progress.held_tokens = 0
+    def _run_path(self, number: int, run: int) -> str:
+        return f"{self._job.run_path(0, number)}-{run}.bin"
 
     def _write_rejects(self, progress: _Progress) -> tuple[int, int]:
         """Copies the lines of rejects to their file; returns its size and crc32c."""
@@ -236,18 +199,6 @@ class Scatterer:
 
         return drop
 
-    def _add_labels(self, carried: Iterable[tuple[str, ...]], progress: _Progress) -> None:
-        """Collects the labels that occur, unless they are given, or are numbers to be predicted.
-
-        Raises:
-          RunError: there are too many for classes.
-        """
-        label = self._job.documents.row.label
-        if label is None or label.is_number or label.names:
-            return
-        progress.labels.update(row[0] for row in carried)
-        check_class_count(label.name, progress.labels)
-
     def _sample_contents(
         self, batch: DocumentBatch, source: SourceRange, splits: Int64s, progress: _Progress
     ) -> None:
@@ -259,14 +210,8 @@ class Scatterer:
         begins = begins[begins > 0] if batch.continues else begins
         for split in np.unique(splits[begins]).tolist():
             mine = begins[splits[begins] == split]
-            sample = progress.contents.setdefault(split, ContentSample())
+            sample = progress.runs.contents.setdefault(split, ContentSample())
             sample.add_documents(batch.contents[mine], source.name, batch.positions[mine])
-
-    def _contents(self, progress: _Progress) -> dict[str, ContentSample]:
-        """Returns the sample of each split by name."""
-        for sample in progress.contents.values():
-            sample.keep_least()
-        return {self._split_names[i]: sample for i, sample in sorted(progress.contents.items())}
 
     def _splits(self, batch: DocumentBatch, source: SourceRange) -> Int64s:
         """Returns `[num_documents] int64`: the split of each document."""
@@ -291,13 +236,13 @@ class Scatterer:
         progress.documents += len(batch.keys) - batch.continues
         if not len(batch.keys):
             return
-        tokens = self._tokenizer.tokenize(batch.lines)
-        progress.held_tokens += len(tokens.ids)
+        tokens = self._tools.tokenizer.tokenize(batch.lines)
+        progress.runs.held_tokens += len(tokens.ids)
         chunks, of_document = cutter.cut(batch, tokens, goes_on=goes_on)
         if batch.carried is not None:
             fields = ChunkFields.encode(batch.carried).take(of_document)
             chunks = replace(chunks, fields=fields)
-            progress.held_tokens += len(fields.words)
+            progress.runs.held_tokens += len(fields.words)
         splits = self._splits(batch, source)
         self._sample_contents(batch, source, splits, progress)
         chosen = splits[of_document]
@@ -306,38 +251,15 @@ class Scatterer:
         )
         if verdicts:
             for number, part in verdicts.released:
-                progress.parts[number].append(part)
+                progress.runs.parts[number].append(part)
             if verdicts.waits:
-                mine = of_document == len(batch.keys) - 1
-                part = _compact(_own_tokens(select(chunks, mine)), self._words_per_id)
+                part = self._tools.take(chunks, of_document == len(batch.keys) - 1)
                 progress.cleaner.hold((int(splits[-1]), part))
             chosen = np.where(verdicts.keep[of_document], chosen, -1)
         if batch.carried is not None:
             kept = compress(batch.carried, verdicts.keep) if verdicts else batch.carried
-            self._add_labels(kept, progress)
-        for number, parts in enumerate(progress.parts):
-            mine = chosen == number
-            if mine.all():
-                parts.append(_compact(chunks, self._words_per_id))
-            elif mine.any():
-                parts.append(_compact(_own_tokens(select(chunks, mine)), self._words_per_id))
-        if progress.held_tokens >= progress.most_tokens:
-            self._write_run(progress)
-
-
-def _compact(chunks: Chunks, words_per_id: int) -> Chunks:
-    return replace(chunks, ids=chunks.ids.astype(np.uint16 if words_per_id == 1 else np.int32))
-
-
-def _own_tokens(chunks: Chunks) -> Chunks:
-    """Copies the tokens of the chunks only; overlaps are stored twice."""
-    ends = np.cumsum(chunks.token_counts)
-    starts = ends - chunks.token_counts
-    index = np.repeat(chunks.token_starts - starts, chunks.token_counts) + np.arange(
-        int(ends[-1]) if len(ends) else 0
-    )
-    fields = chunks.fields.own_words() if chunks.fields else None
-    return replace(chunks, token_starts=starts, ids=chunks.ids[index], fields=fields)
+            progress.runs.add_labels(kept)
+        progress.runs.add(chunks, chosen)
 
 
 class _ScatterDoFn(beam.DoFn):

@@ -52,7 +52,7 @@ def read_shard_plan(job: TextJob) -> list[SplitShards]:
     ]
 
 
-class _Totals:
+class ScatterTotals:
     """The sums over all work items of scatter; chunks and tokens are those of each split."""
 
     def __init__(self, splits: int) -> None:
@@ -69,6 +69,7 @@ class _Totals:
         self.dropped_files: dict[int, tuple[int, int]] = {}
 
     def add(self, number: int, result: ScatterResult) -> None:
+        """Adds the result of one work item or bundle."""
         for split, (chunks, tokens) in enumerate(zip(result.chunks, result.tokens, strict=True)):
             self.chunks[split] += chunks
             self.tokens[split] += tokens
@@ -90,15 +91,15 @@ class _Totals:
             self.dropped_files[number] = result.dropped_file
 
 
-def _add_up(job: TextJob, tree: MergeTree) -> _Totals:
-    totals = _Totals(len(job.splits))
+def _add_up(job: TextJob, tree: MergeTree) -> ScatterTotals:
+    totals = ScatterTotals(len(job.splits))
     for number, result in finished_results(job, tree, job.read_scatter_result):
         totals.add(number, result)
     check_budget(job, accepted=totals.documents_read, reasons=totals.rejected)
     return totals
 
 
-def _decide(job: TextJob, totals: _Totals, split_bytes: list[int]) -> ShardPlan:
+def _decide(job: TextJob, totals: ScatterTotals, split_bytes: list[int]) -> ShardPlan:
     """Decides the number of shards of each split from its expected bytes."""
     empty = [split.name for split, size in zip(job.splits, split_bytes, strict=True) if not size]
     if empty:

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recordmill.records.codec.checking import SchemaChecker
+from recordmill.records.codec.checking import SchemaChecker, _count_varints
 from recordmill.records.codec.framing import frame_in_place
 from recordmill.records.schema import Feature, Schema
 
@@ -147,3 +147,22 @@ def test_what_passes_can_be_parsed(place: int, change: int) -> None:
 def test_any_bytes_are_judged(record: bytes) -> None:
     assert isinstance(problems([record]), dict)
     assert isinstance(problems([record], TOKENS), dict)
+
+
+@st.composite
+def packed_numbers(draw: st.DrawFn) -> bytes:
+    """Numbers of 1 to 11 bytes, and now and then any bytes."""
+    sizes = draw(st.lists(st.sampled_from([1, 1, 1, 2, 3, 4, 5, 6, 9, 10, 11]), max_size=12))
+    found = b"".join(b"\x80" * (size - 1) + b"\x01" for size in sizes)
+    return found + draw(st.sampled_from([b"", b"\x80", b"\x80" * 6, b"\xff" * 9]))
+
+
+@settings(max_examples=300, deadline=None)
+@given(packed=packed_numbers(), before=st.integers(0, 9))
+def test_packed_numbers_are_counted_as_one_by_one(packed: bytes, before: int) -> None:
+    ends = [i for i, byte in enumerate(packed) if byte < 128]
+    sizes = np.diff([-1, *ends]).tolist()
+    whole = not packed or packed[-1] < 128
+    expected = len(ends) if whole and max(sizes, default=0) <= 10 else -1
+    data = np.frombuffer(b"\xff" * before + packed + b"\xff" * 9, np.uint8)
+    assert _count_varints(data, before, before + len(packed)) == expected

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import google_crc32c
@@ -16,6 +17,7 @@ from recordmill.records.codec.framing import (
     FOOTER_BYTES,
     HEADER_BYTES,
     OVERHEAD_BYTES,
+    checksums_between,
     crc32c,
     frame_in_place,
     index_lines,
@@ -133,3 +135,11 @@ def test_index_lines_are_those_of_dali():
     assert index_lines(offsets) == b"0 19\n19 16\n35 21\n"
     assert index_lines(offsets, 1000) == b"1000 19\n1019 16\n1035 21\n"
     assert index_lines(np.zeros(1, np.int64)) == b""
+
+
+def test_checksums_between_bounds() -> None:
+    data = np.random.default_rng(0).integers(0, 256, 1000).astype(np.uint8)
+    bounds = np.array([3, 3, 10, 26, 999])
+    expected = [google_crc32c.value(data[a:b].tobytes()) for a, b in pairwise(bounds.tolist())]
+    assert checksums_between(data, bounds).tolist() == expected
+    assert checksums_between(data, bounds[:1]).tolist() == []

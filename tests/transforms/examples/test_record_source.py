@@ -5,10 +5,12 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+import google_crc32c
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recordmill.records.arrays import Bytes
 from recordmill.transforms.dataset.rejects import Reject
 from recordmill.transforms.examples.record_items import cut_record_items, record_files
 from recordmill.transforms.examples.record_source import (
@@ -17,6 +19,7 @@ from recordmill.transforms.examples.record_source import (
     read_records,
     record_starts,
 )
+from recordmill.transforms.storage.buffers import BlockPool
 
 from .record_files import framed, packed, write_records
 
@@ -141,3 +144,48 @@ def test_work_items_cut_large_plain_files_and_gather_small_ones(tmp_path: Path) 
     ]  # fmt: skip
     assert [each.split for each in parts] == ["train"] * 4 + [""] * 4
     assert [each.name for each in items[-1]][-3:] == ["c0", "c1", "c2"]
+
+
+class _Measured(BlockPool):
+    """Notes what is asked of it."""
+
+    def __init__(self, block_bytes: int) -> None:
+        super().__init__(block_bytes)
+        self.sizes: list[int] = []
+
+    def take(self, size: int) -> Bytes:
+        self.sizes.append(size)
+        return super().take(size)
+
+
+@pytest.mark.parametrize("compression", ["", "GZIP"])
+def test_a_length_that_lies_takes_no_memory(tmp_path: Path, compression: str) -> None:
+    data = bytearray(framed([b"x" * 5000, b"y"]))
+    length = (1 << 61).to_bytes(8, "little")
+    data[:12] = length + masked(length).to_bytes(4, "little")
+    path = tmp_path / "a"
+    path.write_bytes(packed(bytes(data), compression))
+    source = RecordFileRange(str(path), "a", "tfrecord", "", path.stat().st_size)
+    pool = _Measured(1000)
+    batches = list(read_records(source, 1000, pool))
+    assert [r.reason for batch in batches for r in batch.rejects] == ["broken_file"]
+    assert max(pool.sizes) < 4 * len(data)
+
+
+def test_records_of_any_size_in_memory_that_is_used_again(tmp_path: Path) -> None:
+    records = some_records(200, 3)
+    source = write_records(tmp_path / "a", records)
+    pool, found, held = BlockPool(400), [], []
+    for batch in read_records(source, 256, pool):
+        held.append((batch, batch.data.tobytes()))
+        del held[:-2]
+        for kept, copy in held:  # what is held does not change
+            assert kept.data.tobytes() == copy
+        ends = zip(batch.begins.tolist(), batch.ends.tolist(), strict=True)
+        found += [batch.data[a + 12 : b - 4].tobytes() for a, b in ends]
+    assert found == records
+
+
+def masked(data: bytes) -> int:
+    crc = google_crc32c.value(data)
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) % (1 << 32)

@@ -227,6 +227,8 @@ def test_passwords_are_taken_from_urls(monkeypatch: pytest.MonkeyPatch) -> None:
         assert take_password(url) == "postgresql://me@host:5432/db?sslmode=require"
         assert os.environ[PASSWORD_VARIABLE] == password
         assert "crt" not in hide_passwords(f"it says {url} here")
+    for url in ("postgresql:///db", "postgresql:///db?host=%2Frun", "postgresql://"):
+        assert take_password(url) == url
     with pytest.raises(
         UsageError, match=r"postgresql://me:\*\*\*@host:x/db must be a URL"
     ) as error:

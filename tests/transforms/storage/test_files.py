@@ -16,6 +16,7 @@ from backports import zstd
 
 from recordmill.records.errors import RunError
 from recordmill.transforms.storage import files
+from recordmill.transforms.storage.array_files import write_array
 from recordmill.transforms.storage.unpacking import open_decompressed
 
 
@@ -135,8 +136,8 @@ class TestReading:
 def test_write_array(tmp_path: Path):
     array = np.arange(3_000_000, dtype=np.uint16)
     with files.writing(str(tmp_path / "a")) as handle:
-        files.write_array(handle, array)
-        files.write_array(handle, array[:0])
+        write_array(handle, array)
+        write_array(handle, array[:0])
     assert np.array_equal(np.fromfile(tmp_path / "a", np.uint16), array)
 
 

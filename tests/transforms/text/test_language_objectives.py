@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recordmill.pipelines.language_options import _UL2 as UL2
-from recordmill.pipelines.language_options import parse_denoisers
 from recordmill.records.codec.encoding import Ragged, encode_batch
 from recordmill.records.errors import UsageError
 from recordmill.records.hashing import seed_for
@@ -25,6 +23,7 @@ from recordmill.transforms.text.corruption import CorruptionSpec, Denoiser
 from recordmill.transforms.text.examples import ExampleBatch, Objective
 from recordmill.transforms.text.fill_in_middle import FimSpec
 from recordmill.transforms.text.language_spec import LanguageSpec
+from recordmill.transforms.text.language_tasks import Ul2
 from recordmill.transforms.text.masking import MaskSpec
 from recordmill.transforms.text.objective_spec import ObjectiveSpec
 from recordmill.transforms.text.packing import PACKINGS
@@ -292,7 +291,7 @@ def test_span_corruption_has_every_token_once_in_each_copy(name: str, packing: s
 
 def test_modes_of_denoisers_are_those_of_the_paper() -> None:
     """Tay et al. 2022: R (3 or 8, 0.15), S (prefix), X (spans of 12 or more, or 30 % or more)."""
-    assert CorruptionSpec(512, parse_denoisers(UL2)).modes == (0, 0, 1, 2, 2, 2, 2)
+    assert Ul2().corruption.modes == (0, 0, 1, 2, 2, 2, 2)
     denoisers = (Denoiser(0.15, 11.9), Denoiser(0.15, 12), Denoiser(0.29, 3), Denoiser(0.3, 3))
     assert CorruptionSpec(512, denoisers).modes == (0, 2, 0, 2)
 

@@ -74,6 +74,8 @@ def archive_members(name: str, path: str, listing: Listing) -> Iterator[Entry | 
         for position, detail in contents.get("broken_archive", []):
             yield ListedReject(full, "broken_archive", detail, position)
         if not member:
+            for _ in contents.get("member", ()):
+                yield ListedReject(full, "bad_name", "a member of the archive has no name")
             continue
         if not is_encodable(full):
             yield ListedReject(printable(full), "bad_name", "the member's name is not UTF-8")
@@ -127,7 +129,7 @@ def _zip_rows(path: str) -> Iterator[Row]:
                 detail = f"its directory has {found} members, and its end says {stated}"
                 yield "", "broken_archive", (archive.start_dir, detail)
             for member in archive.infolist():
-                if member.is_dir():
+                if member.filename.endswith("/"):  # is_dir fails on a name that is empty
                     continue
                 problem = ""
                 if member.flag_bits & _ENCRYPTED:

@@ -11,6 +11,7 @@ import numpy as np
 from recordmill.records.errors import RunError
 from recordmill.records.hashing import U64
 from recordmill.transforms.storage import files
+from recordmill.transforms.storage.array_files import write_array
 
 _INDEX_EVERY = 512
 _VALUE_BYTES = 8
@@ -28,8 +29,8 @@ def file_bytes(rows: int, width: int) -> int:
 def write_rows(path: str, rows: U64) -> None:
     """Writes `[num_rows, width] uint64`, sorted by the first column, whole or not at all."""
     with files.writing(path) as handle:
-        files.write_array(handle, np.ascontiguousarray(rows).astype("<u8", copy=False))
-        files.write_array(handle, rows[::_INDEX_EVERY, 0].astype("<u8"))
+        write_array(handle, np.ascontiguousarray(rows).astype("<u8", copy=False))
+        write_array(handle, rows[::_INDEX_EVERY, 0].astype("<u8"))
 
 
 def read_rows(path: str, rows: int, width: int, low: int, high: int) -> U64:

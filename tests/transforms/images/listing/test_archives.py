@@ -112,6 +112,17 @@ def test_what_is_no_image_is_counted(tmp_path: Path):
     assert listing.filtered == {"hidden": 2, "no_image_extension": 1}
 
 
+def test_members_without_a_name_are_rejected(tmp_path: Path):
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        archive.writestr("a/1.jpg", b"x")
+        archive.writestr("b", b"x")
+    data = (tmp_path / "x.zip").read_bytes()
+    (tmp_path / "x.zip").write_bytes(data.replace(b"b", b"\0"))  # zipfile ends names at NUL
+    images, rejects = listed(f"{tmp_path}/x.zip")
+    assert list(images) == ["x.zip/a/1.jpg"]
+    assert rejects == [("x.zip", "bad_name")]
+
+
 def test_links_and_other_compressions_are_rejected(tmp_path: Path):
     with tarfile.open(tmp_path / "x.tar", "w") as archive:
         link = tarfile.TarInfo("a/link.jpg")

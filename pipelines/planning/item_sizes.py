@@ -1,0 +1,32 @@
+"""The size of work items of jobs that read files, and files that are passed over."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from recordmill.transforms.shuffle.merge_tree import MAX_FAN_IN
+
+_MIN_WORK_ITEM_BYTES = 1 << 20
+_MIN_MAPPED_BYTES = 1 << 16  # of a work item whose documents users' functions may take long for
+_USUAL_WORK_ITEM_BYTES = 1 << 25
+_MAX_WORK_ITEM_BYTES = 1 << 28
+_WORK_ITEMS_PER_WORKER = 8
+
+
+def work_item_bytes(total: int, workers: int) -> int:
+    """Returns the size of a work item: enough of them for all workers, and runs not too many."""
+    wanted = total // (workers * _WORK_ITEMS_PER_WORKER)
+    wanted = max(_MIN_WORK_ITEM_BYTES, min(wanted, _USUAL_WORK_ITEM_BYTES))
+    return max(wanted, min(total // MAX_FAN_IN, _MAX_WORK_ITEM_BYTES))
+
+
+def mapped_item_bytes(total: int, workers: int) -> int:
+    """Returns the most bytes of a work item whose elements users' functions see."""
+    return max(_MIN_MAPPED_BYTES, total // (workers * _WORK_ITEMS_PER_WORKER))
+
+
+def report_passed_over(paths: Sequence[str]) -> None:
+    """Prints how many files of the input are passed over, because they are no regular files."""
+    if paths:
+        print(f"files passed over: not_regular {len(paths)}, such as {min(paths)}", file=sys.stderr)

@@ -1,0 +1,251 @@
+"""Random kills of Flink's task managers, and of launchers of its jobs, on one cluster kept up.
+
+python -m tests.faults.cluster_kills --what=launcher --kills=100 --seed=1
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from ..pipelines.clusters import ROOT, Flink
+from .__main__ import load
+from .cases import Case, NotHeldError, Result, Shown, hold, is_clean
+from .workshop import Workshop
+
+_SCRIPT = [sys.executable, str(ROOT / "examples/flink/cluster.py")]
+_SETTINGS = (
+    "classloader.resolve-order=parent-first",
+    "restart-strategy.fixed-delay.attempts=1000",
+    "restart-strategy.fixed-delay.delay=500 ms",
+)
+_LIMIT_SECONDS = 300.0
+_ENDED = {"FINISHED", "CANCELED", "FAILED"}
+_LAUNCH_SHARE = 0.9  # of an undisturbed run's time, in which kills fall
+
+
+@dataclass
+class Cluster:
+    """A Flink cluster whose processes may be killed.
+
+    Attributes:
+      folder: its state and logs.
+      undisturbed_seconds: of the job's command.
+    """
+
+    folder: Path
+    undisturbed_seconds: float = 0.0
+
+    @property
+    def flink(self) -> Flink:
+        return Flink(**json.loads((self.folder / "cluster.json").read_bytes()))
+
+    def task_managers(self) -> dict[str, int]:
+        """Returns name -> process of the task managers that live."""
+        pids = self.flink.pids.items()
+        return {name: pid for name, pid in pids if name.startswith("task-m") and _lives(pid)}
+
+    def revive(self) -> None:
+        """Starts the task managers again that were killed, and waits for them."""
+        line = [*_SCRIPT, f"--folder={self.folder}", "revive"]
+        subprocess.run(line, check=True, timeout=180, stdout=subprocess.DEVNULL)
+
+    def await_no_job(self) -> None:
+        """Waits until no job runs; a launcher's death does not end its job."""
+        until = time.monotonic() + _LIMIT_SECONDS
+        while any(job["state"] not in _ENDED for job in self._get("/jobs/overview")["jobs"]):
+            hold(time.monotonic() < until, "a job of a killed launcher does not end")
+            time.sleep(0.3)
+
+    def _get(self, path: str) -> Any:
+        with urllib.request.urlopen(f"{self.flink.url}{path}", timeout=30) as answer:
+            return json.load(answer)
+
+
+def _lives(pid: int) -> bool:
+    with suppress(psutil.Error):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+@contextmanager
+def started_cluster(folder: Path) -> Iterator[Cluster]:
+    """Starts a cluster of two task managers with two slots each; stops it at the end."""
+    line = [*_SCRIPT, f"--folder={folder}", "start", "--rest_port=0", "--job_port=0"]
+    try:
+        subprocess.run([*line, *(f"--set={each}" for each in _SETTINGS)], check=True, timeout=900)
+        yield Cluster(folder)
+    finally:
+        subprocess.run([*_SCRIPT, f"--folder={folder}", "stop"], timeout=60)
+
+
+def _line(workshop: Workshop, cluster: Cluster, output: Path) -> list[str]:
+    arguments = workshop.arguments("text", output, *cluster.flink.flags)
+    arguments.remove("--direct_num_workers=1")
+    return [sys.executable, "-m", "recordmill.pipelines", *arguments]
+
+
+def _run(line: list[str], folder: Path) -> Shown:
+    with open(folder / "shown", "wb") as shown:
+        process = subprocess.run(line, stdout=shown, stderr=shown, timeout=_LIMIT_SECONDS)
+    return Shown(process.returncode, (folder / "shown").read_text(errors="replace"))
+
+
+def _finishes(workshop: Workshop, cluster: Cluster, folder: Path, output: Path) -> None:
+    again = _run(_line(workshop, cluster, output), folder)
+    is_clean(again)
+    hold(again.status == 0, f"the next run: {again.last_line}")
+    workshop.is_whole("text", output)
+
+
+class TooLateError(Exception):
+    """The job had ended before something was to be killed."""
+
+
+def _kill_at_random(
+    workshop: Workshop, cluster: Cluster, output: Path, rng: random.Random, victim: Victim
+) -> Shown:
+    """Runs a job, in which a process is killed at a random moment; returns how it ended."""
+    folder = output.parent
+    with open(folder / "shown", "wb") as shown:
+        process = subprocess.Popen(_line(workshop, cluster, output), stdout=shown, stderr=shown)
+    try:
+        time.sleep(rng.uniform(0.0, _LAUNCH_SHARE * cluster.undisturbed_seconds))
+        if process.poll() is not None:
+            raise TooLateError
+        os.kill(victim(cluster, process.pid, rng), signal.SIGKILL)
+        process.wait(_LIMIT_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise NotHeldError(f"it had not ended after {_LIMIT_SECONDS:.0f} s") from None
+    finally:
+        process.kill()
+        process.wait()
+    return Shown(process.returncode, (folder / "shown").read_text(errors="replace"))
+
+
+Victim = Callable[[Cluster, int, random.Random], int]
+
+
+def _launcher(_: Cluster, process: int, __: random.Random) -> int:
+    return process
+
+
+def _task_manager(cluster: Cluster, _: int, rng: random.Random) -> int:
+    """Chooses one that has workers, if any has."""
+    pids = sorted(cluster.task_managers().values())
+    working = [pid for pid in pids if psutil.Process(pid).children()]
+    return rng.choice(working or pids)
+
+
+def _check(workshop: Workshop, cluster: Cluster, what: str, seed: int, folder: Path) -> None:
+    """Kills once, and checks what is left when the same command has run."""
+    output = folder / "ds"
+    rng = random.Random(f"{what}{seed}")
+    shown = _kill_at_random(workshop, cluster, output, rng, VICTIMS[what])
+    if what == "launcher":
+        hold(shown.status in (0, -signal.SIGKILL), shown.text[-400:])
+        _finishes(workshop, cluster, folder, output)
+        cluster.await_no_job()  # what the first job did late must leave nothing stray
+        workshop.is_whole("text", output)
+        return
+    cluster.revive()
+    is_clean(shown)
+    if shown.status:
+        _finishes(workshop, cluster, folder, output)
+    workshop.is_whole("text", output)
+
+
+VICTIMS: dict[str, Victim] = {"launcher": _launcher, "task manager": _task_manager}
+
+
+def try_kills(
+    workshop: Workshop, cluster: Cluster, what: str, seeds: Sequence[int], until: float
+) -> Iterator[Result]:
+    """Tries kills one after the other; yields those that came before the job's end."""
+    for seed in seeds:
+        if time.monotonic() > until:
+            return
+        folder = Path(tempfile.mkdtemp(prefix="kill-", dir=cluster.folder.parent))
+        case, began = Case(f"kill of a {what}", str(seed), lambda _: None), time.monotonic()
+        outcome, why = "held", ""
+        try:
+            _check(workshop, cluster, what, seed, folder)
+        except TooLateError:
+            outcome = "untried"
+        except NotHeldError as error:
+            outcome, why = "not held", str(error)
+        except (OSError, subprocess.SubprocessError, psutil.Error) as error:
+            outcome, why = "not held", f"{type(error).__name__}: {error}"
+        if outcome != "not held":
+            shutil.rmtree(folder)
+        yield Result(case, outcome, why, time.monotonic() - began)
+
+
+def _measure(workshop: Workshop, cluster: Cluster) -> None:
+    """Runs the job twice without a fault; the first run starts what later ones find started."""
+    for number in range(2):
+        folder = Path(tempfile.mkdtemp(prefix="whole-", dir=cluster.folder.parent))
+        began = time.monotonic()
+        shown = _run(_line(workshop, cluster, folder / "ds"), folder)
+        cluster.undisturbed_seconds = time.monotonic() - began
+        hold(shown.status == 0, shown.text[-1000:])
+        workshop.is_whole("text", folder / "ds")
+        print(f"undisturbed run {number}: {cluster.undisturbed_seconds:.1f} s", flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Returns 0 if all kills held, else 1."""
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.cluster_kills")
+    parser.add_argument("--what", choices=(*VICTIMS, "both"), default="both")
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=120.0, help="afterwards no kill begins")
+    options = parser.parse_args(arguments)
+    until = time.monotonic() + options.minutes * 60
+    load()
+    status = 0
+    with tempfile.TemporaryDirectory(prefix="rm-", ignore_cleanup_errors=True) as name:
+        root = Path(name)
+        workshop = Workshop(root / "workshop")
+        workshop.make()
+        with started_cluster(root / "cluster") as cluster:
+            _measure(workshop, cluster)
+            kinds = list(VICTIMS) if options.what == "both" else [options.what]
+            seeds = range(options.seed, options.seed + options.kills)
+            tries = [try_kills(workshop, cluster, what, seeds, until) for what in kinds]
+            counts = {what: dict.fromkeys(("held", "not held", "untried"), 0) for what in kinds}
+            while tries:  # in turn, so that a part of them is fair
+                each = tries.pop(0)
+                result = next(each, None)
+                if result is None:
+                    continue
+                tries.append(each)
+                what = result.case.kind.removeprefix("kill of a ")
+                counts[what][result.outcome] += 1
+                if result.outcome == "not held":
+                    status = 1
+                    print(f"not held: {result.case.label}: {result.why[:1000]}", flush=True)
+                print(f"{result.seconds:5.1f} s  {counts}", flush=True)
+    for what, numbers in counts.items():
+        print(f"{what}: {numbers['held'] + numbers['not held']} tried, {numbers['held']} held")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
