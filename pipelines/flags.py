@@ -163,6 +163,11 @@ class ExamplesFlags(JobFlags, MapFlags):
 
     splits: str
     allow_outside: list[str] | None
+    input_format: str
+    columns: str
+    header: str
+    delimiter: str
+    quoting: str
     weights: str
     where: str
     schema: str

@@ -163,6 +163,8 @@ EXAMPLES: dict[str, dict[str, str]] = {
     "examples": {
         "input": "--input='old/*.tfrecord.gz'",
         "weights": "--weights=2,0.5",
+        "input_format": "--input_format=parquet",
+        "columns": "--columns=id,text,label",
         "where": "--where='label==3 and len(ids)>5'",
         "schema": "--schema=old/features.json",
         "order": "--order=input",
