@@ -8,7 +8,7 @@ from __future__ import annotations
 import tempfile
 import time
 from array import array
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -169,13 +169,7 @@ def estimate_images(request: ImageRequest, *, workers: int) -> Estimate:
     slots = {split.name: split.images * split.copies for split in splits}
     split_bytes = {name: samples[kinds[name]].mean_bytes * slots[name] for name in slots}
     seconds = sum(samples[kinds[name]].mean_seconds * slots[name] for name in slots)
-    steps = [Step("write", work_items, seconds)]
-    if packs.ranges:  # in a time that does not count beside that of decoding
-        steps.insert(0, Step("unpack", len(packs.ranges), 0.0))
     packed_bytes = inventory.summary.image_bytes if packs.ranges else 0
-    if parts > 1:
-        # Files are copied, in a time that does not count beside that of their making.
-        steps.append(Step("join", work_items // parts, 0.0))
     images = sum(split.images for split in splits)
     listed = f"{images:,} images, {show_bytes(inventory.summary.image_bytes)}"
     return Estimate(
@@ -183,7 +177,7 @@ def estimate_images(request: ImageRequest, *, workers: int) -> Estimate:
         sample=_describe_samples(len(lines), samples.values()),
         splits=tuple((split.name, split.num_shards, split_bytes[split.name]) for split in splits),
         records=sum(samples[kinds[name]].kept * slots[name] for name in slots),
-        steps=tuple(steps),
+        steps=tuple(_steps(work_items, parts, len(packs.ranges), seconds)),
         regroups=0,
         range_reads=sum(slots.values()),
         temporary_bytes=reference_bytes
@@ -201,6 +195,15 @@ def estimate_images(request: ImageRequest, *, workers: int) -> Estimate:
             },
         },
     )
+
+
+def _steps(work_items: int, parts: int, packs: int, seconds: float) -> Iterator[Step]:
+    """Yields the steps; files are copied in a time that does not count beside that of decoding."""
+    if packs:
+        yield Step("unpack", packs, 0.0)
+    yield Step("write", work_items, seconds)
+    if parts > 1:
+        yield Step("join", work_items // parts, 0.0)
 
 
 def _summaries(job: ImageJob, samples: dict[bool, _ImageSample]) -> dict[str, Any]:
