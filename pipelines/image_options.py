@@ -295,6 +295,7 @@ def _source_spec(options: ImageFlags) -> SourceSpec:
         box_units=options.box_units,
         allow_outside=tuple(options.allow_outside or ()),
         records=record_form(options),
+        max_objects=options.max_objects,
     )
 
 
