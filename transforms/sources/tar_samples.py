@@ -40,7 +40,7 @@ _UNREADABLE = ("duplicate", "line_too_long", "broken_archive", "undecodable")
 
 
 @dataclass(slots=True)
-class _Sample:
+class _OpenSample:
     """The members of one key.
 
     Attributes:
@@ -86,7 +86,7 @@ class SampleReader:
 
     def read(self) -> Iterator[DocumentBatch]:
         """Yields the documents in order."""
-        sample: _Sample | None = None
+        sample: _OpenSample | None = None
         at = 0
         try:
             with _opened(self._source, self._spec) as handle:
@@ -98,7 +98,7 @@ class SampleReader:
                     key = sample_key(name)
                     if sample is None or key != sample.key:
                         yield from self._finish(sample)
-                        sample = _Sample(key, at)
+                        sample = _OpenSample(key, at)
                     self._add(member, name, handle, sample)
         except DamagedTarError as error:
             yield from self._finish(sample)
@@ -112,7 +112,7 @@ class SampleReader:
         yield from self._finish(sample)
         yield self._rows.batch(self._maker)
 
-    def _add(self, member: TarInfo, name: str, handle: IO[bytes], sample: _Sample) -> None:
+    def _add(self, member: TarInfo, name: str, handle: IO[bytes], sample: _OpenSample) -> None:
         """Reads a member, if flags may ask for it."""
         extension = name[len(sample.key) + 1 :].lower()
         if extension in sample.extensions:
@@ -134,7 +134,7 @@ class SampleReader:
                 detail = f"the archive ends within its .{extension}"
                 sample.problem = RecordRejectedError("broken_archive", detail)
 
-    def _finish(self, sample: _Sample | None) -> Iterator[DocumentBatch]:
+    def _finish(self, sample: _OpenSample | None) -> Iterator[DocumentBatch]:
         """Adds a sample to the rows, and yields a batch where they are many."""
         if sample is None:
             return
@@ -151,7 +151,7 @@ class SampleReader:
         if self._rows.size >= self._limits.block_bytes:
             yield self._rows.batch(self._maker)
 
-    def _fields(self, sample: _Sample) -> dict[str, object]:
+    def _fields(self, sample: _OpenSample) -> dict[str, object]:
         """Returns what flags may ask for.
 
         Raises:
