@@ -153,11 +153,11 @@ class RecordReader:
         """Makes a batch of the records `data[start:end]`."""
         spec = self._spec
         if self._reads_texts:
-            texts = self._format.read_texts(
+            found = self._format.read_texts(
                 data, starts, ends, name=spec.text_field, most_bytes=self._limits.record_bytes
             )
-            if texts is not None:
-                return self._batch_of_texts(texts, data, starts, ends)
+            if found is not None:
+                return self._batch_of_texts(found, data, starts, ends)
         rows = RowCollector(spec, self._source.format)
         for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
             row = self._row(data[start:end], self._position + start)
