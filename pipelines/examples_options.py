@@ -25,6 +25,8 @@ from recordmill.records.schema_files import read_schema
 from recordmill.records.tfds_metadata import labels_file
 from recordmill.transforms.dataset.writable import reason
 from recordmill.transforms.examples.job import ORDERS, ExamplesJob
+from recordmill.transforms.examples.table_spec import RECORD_FORMATS, TableSpec
+from recordmill.transforms.sources.document_spec import HEADERS, QUOTINGS
 from recordmill.transforms.storage import files
 
 _DEFAULT_SPLITS = "train:1"
@@ -40,12 +42,16 @@ class ExamplesRequest:
       patterns: globs.
       splits: of each glob, "" where each record's is chosen.
       allow_outside: folders that links may lead to beside those of the globs.
+      input_format: of the files, "auto" where their names say it.
+      table_flags: flags of tables that are given.
     """
 
     job: ExamplesJob
     patterns: list[str]
     splits: list[str]
     allow_outside: tuple[str, ...] = ()
+    input_format: str = "auto"
+    table_flags: frozenset[str] = frozenset()
 
 
 def add_examples_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,9 +59,31 @@ def add_examples_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("input")
     group.add_argument(
         "--input", action="append", nargs="+", metavar="GLOB",
-        help="TFRecord files of any tool, local or gs://…, plain, GZIP or ZLIB: globs, or comma "
-        "lists of them; the flag may be repeated. train=GLOB and validation=GLOB name the splits "
-        "that files are for.",
+        help="TFRecord files of any tool, plain, GZIP or ZLIB, or tables (Parquet, Arrow, Avro, "
+        "CSV, TSV) whose rows become tf.Examples, local or gs://…: globs, or comma lists of them; "
+        "the flag may be repeated. train=GLOB and validation=GLOB name the splits that files are "
+        "for.",
+    )  # fmt: skip
+    group.add_argument(
+        "--input_format", default="auto", choices=RECORD_FORMATS,
+        help="auto: tables by the extensions of their files, and TFRecords.",
+    )  # fmt: skip
+    group.add_argument(
+        "--columns", default="", metavar="NAME,…",
+        help="The columns of tables that become features; with --header=none the names of all. "
+        "Unset: all.",
+    )  # fmt: skip
+    group.add_argument(
+        "--header", default="first_row", choices=HEADERS,
+        help="The first row of CSV and TSV has the names of the columns, or there are none.",
+    )  # fmt: skip
+    group.add_argument(
+        "--delimiter", default="", metavar="CHARACTER",
+        help="Between the fields of CSV and TSV, such as ';' or 'tab'. Unset: the usual one.",
+    )  # fmt: skip
+    group.add_argument(
+        "--quoting", default="csv", choices=QUOTINGS,
+        help="csv: quotes enclose fields of CSV and TSV; none: they are characters.",
     )  # fmt: skip
     group.add_argument(
         "--weights", default="", metavar="W,…",
@@ -108,9 +136,28 @@ def examples_request(namespace: argparse.Namespace) -> ExamplesRequest:
         weights=weights,
         where=_condition(options.where),
         given_schema=_given_schema(options.schema),
+        tables=_tables(options),
         map=map_spec(options, getattr(namespace, "map_functions", ())),
     )
-    return ExamplesRequest(job, patterns, splits, tuple(options.allow_outside or ()))
+    return ExamplesRequest(
+        job, patterns, splits, tuple(options.allow_outside or ()), options.input_format,
+        given & {"columns", "header", "delimiter", "quoting"},
+    )  # fmt: skip
+
+
+def _tables(options: ExamplesFlags) -> TableSpec:
+    """Returns how rows of tables become records.
+
+    Raises:
+      UsageError: flags do not go together.
+    """
+    names = tuple(name.strip() for name in options.columns.split(",")) if options.columns else ()
+    if len(set(names)) != len(names) or not all(names):
+        raise UsageError(f"--columns must name each column once, got {options.columns}")
+    delimiter = "\t" if options.delimiter in ("tab", "\\t") else options.delimiter
+    tables = TableSpec(names, options.header, delimiter, options.quoting)
+    tables.delimited  # noqa: B018 - checks
+    return tables
 
 
 def _condition(text: str) -> str:

@@ -163,6 +163,11 @@ class ExamplesFlags(JobFlags, MapFlags):
 
     splits: str
     allow_outside: list[str] | None
+    input_format: str
+    columns: str
+    header: str
+    delimiter: str
+    quoting: str
     weights: str
     where: str
     schema: str
@@ -223,6 +228,7 @@ class ImageFlags(JobFlags, MapFlags):
     max_pixels: int | None
     max_scans: int
     max_metadata_bytes: int
+    max_objects: int
     max_drawn_pixels: int
     # Statistics and augmentation.
     statistics: Literal["none", "sample", "full"]

@@ -109,6 +109,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "layout": "--layout=coco",
         "max_scans": "--max_scans=20",
         "max_metadata_bytes": "--max_metadata_bytes=10000000",
+        "max_objects": "--max_objects=1000",
         "max_drawn_pixels": "--max_drawn_pixels=500000000",
         "annotations": "--annotations=instances_train2017.json",
         "masks": "--masks='masks/*.png'",
@@ -163,6 +164,8 @@ EXAMPLES: dict[str, dict[str, str]] = {
     "examples": {
         "input": "--input='old/*.tfrecord.gz'",
         "weights": "--weights=2,0.5",
+        "input_format": "--input_format=parquet",
+        "columns": "--columns=id,text,label",
         "where": "--where='label==3 and len(ids)>5'",
         "schema": "--schema=old/features.json",
         "order": "--order=input",

@@ -25,9 +25,11 @@ from recordmill.transforms.dataset.user_functions import MapSpec
 from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.examples.build import RecordShardBuilder
 from recordmill.transforms.examples.job import ExamplesJob
-from recordmill.transforms.examples.record_source import RecordFileRange, read_records
+from recordmill.transforms.examples.record_source import RecordFileRange
 from recordmill.transforms.examples.scatter import RECORD_LIMITS, RecordScatterer
 from recordmill.transforms.examples.shard_plan import plan_record_shards
+from recordmill.transforms.examples.table_records import read_batches
+from recordmill.transforms.examples.table_spec import TableSpec
 from recordmill.transforms.shuffle.merge_tree import MergeTree
 from recordmill.transforms.sources.work_plan import write_work_items
 from recordmill.transforms.storage import files
@@ -50,7 +52,9 @@ class _RecordSample:
     build_seconds: float
 
 
-def _copy_sample(ranges: Iterator[RecordFileRange], total: int, folder: str) -> tuple[float, float]:
+def _copy_sample(
+    ranges: Iterator[RecordFileRange], tables: TableSpec, total: int, folder: str
+) -> tuple[float, float]:
     """Copies the first records of files from all over the input to one file.
 
     Returns:
@@ -67,7 +71,7 @@ def _copy_sample(ranges: Iterator[RecordFileRange], total: int, folder: str) -> 
             at = before + step - before % step
             began = time.perf_counter()
             taken = 0
-            for batch in read_records(source, _BLOCK_BYTES):
+            for batch in read_batches(source, tables, _BLOCK_BYTES):
                 out.write(b"".join(
                     batch.data[a:b].tobytes()
                     for a, b in zip(batch.begins.tolist(), batch.ends.tolist(), strict=True)
@@ -103,7 +107,9 @@ def _measure(job: ExamplesJob, part: RecordFileRange, folder: str, stored: float
 def _sampled(planner: ExamplesPlanner, inventory: ExamplesInventory) -> tuple[_RecordSample, float]:
     """Returns what was measured, and the seconds that reading it took."""
     with tempfile.TemporaryDirectory(prefix=prefix()) as folder:
-        stored, seconds = _copy_sample(planner.ranges(inventory), inventory.input_bytes, folder)
+        stored, seconds = _copy_sample(
+            planner.ranges(inventory), planner.job.tables, inventory.input_bytes, folder
+        )
         path = files.join(folder, "sample")
         part = RecordFileRange(path, "sample", "tfrecord", "", files.size(path))
         if not part.size:

@@ -15,6 +15,7 @@ from recordmill.pipelines.planning.item_sizes import (
     report_passed_over,
     work_item_bytes,
 )
+from recordmill.pipelines.planning.table_checks import check_tables
 from recordmill.pipelines.planning.work_plan import (
     Inventory,
     Phase,
@@ -31,15 +32,13 @@ from recordmill.transforms.examples.descriptions import RecordPlan
 from recordmill.transforms.examples.job import ExamplesJob
 from recordmill.transforms.examples.record_filter import fulfilling
 from recordmill.transforms.examples.record_items import cut_record_items, record_files
-from recordmill.transforms.examples.record_source import (
-    RecordFileRange,
-    compression_of,
-    read_records,
-)
+from recordmill.transforms.examples.record_source import RecordFileRange, compression_of
 from recordmill.transforms.examples.stages import build_examples
+from recordmill.transforms.examples.table_records import read_batches
+from recordmill.transforms.examples.table_spec import ROW_FORMATS
 from recordmill.transforms.shuffle.merge_tree import MergeTree, choose_merge_tree
 from recordmill.transforms.sources.source_list import SourceList
-from recordmill.transforms.sources.work_items import list_sources
+from recordmill.transforms.sources.work_items import SourceRange, list_sources
 from recordmill.transforms.sources.work_plan import write_work_items
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.globs import matches_output
@@ -112,16 +111,24 @@ class ExamplesPlanner(Planner[ExamplesJob, MergeTree, ExamplesInventory]):
         tags = [_tag(*pair) for pair in zip(splits, weights, strict=True)]
         passed_over: list[str] = []
         listed = list_sources(
-            request.patterns, input_format="tfrecord", splits=tags,
+            request.patterns, input_format=request.input_format, splits=tags,
             allow_outside=request.allow_outside, pass_over=passed_over.append,
         )  # fmt: skip
-        with closing(SourceList(listed)) as sources:
+        with closing(SourceList(map(_of_records, listed))) as sources:
             report_passed_over(passed_over)
             _check_first(sources)
+            self._check_tables(sources)
             self._check_condition(sources)
             self._take_shares(sources)
             summary = sources.summary()
             yield ExamplesInventory(summary["bytes"], summary, {}, sources.modified, sources)
+
+    def _check_tables(self, sources: SourceList) -> None:
+        """Takes the types of columns from the first rows, where the files do not say them."""
+        job, flags = self.job, self._request.table_flags
+        if flags or sources.formats & set(ROW_FORMATS):
+            tables = check_tables(sources, job.tables, job.given_schema, flags)
+            self.job = replace(job, tables=tables)
 
     def _check_condition(self, sources: SourceList) -> None:
         """Checks --where against the first records of the first file.
@@ -132,8 +139,8 @@ class ExamplesPlanner(Planner[ExamplesJob, MergeTree, ExamplesInventory]):
         if not self.job.where:
             return
         parts = parse_comparisons(self.job.where, None)
-        (first,) = record_files([replace(sources.first["tfrecord"], split="")], 1)
-        batch = next(iter(read_records(first, _CHECKED_BYTES)), None)
+        (first,) = record_files([replace(next(iter(sources.first.values())), split="")], 1)
+        batch = next(iter(read_batches(first, self.job.tables, _CHECKED_BYTES)), None)
         if batch is None or not len(batch.begins):
             return
         fulfilling(parts, batch.data, batch.begins, batch.ends)
@@ -167,7 +174,7 @@ class ExamplesPlanner(Planner[ExamplesJob, MergeTree, ExamplesInventory]):
         target = record_item_bytes(inventory.input_bytes, workers)
         if self.job.map:
             target = min(target, mapped_item_bytes(inventory.input_bytes, workers))
-        items = cut_record_items(self.ranges(inventory), target)
+        items = cut_record_items(self.ranges(inventory), target, self.job.tables)
         count = write_work_items(self.job.workspace.inputs_folder, items)
         return tree_of_records(self.job, count, inventory.input_bytes)
 
@@ -177,7 +184,7 @@ class ExamplesPlanner(Planner[ExamplesJob, MergeTree, ExamplesInventory]):
 
     def describe(self) -> str:
         """Returns the description of the dataset."""
-        return "records of other TFRecord files, written by recordmill"
+        return "records of other files, written by recordmill"
 
     def build(self, pipeline: beam.Pipeline, plan: WorkPlan[ExamplesJob, MergeTree]) -> object:
         """Applies the stages of the job."""
@@ -207,13 +214,20 @@ def _tag(split: str, weight: float) -> str:
     return split if weight == 1 else f"{split or 'any'} of weight {weight:g}"
 
 
+def _of_records(source: SourceRange) -> SourceRange:
+    """Returns a file as one of records, where its name does not say that it is a table."""
+    return source if source.format in ROW_FORMATS else replace(source, format="tfrecord")
+
+
 def _check_first(sources: SourceList) -> None:
     """Checks that the first file holds records.
 
     Raises:
       UsageError: it holds something else.
     """
-    first = sources.first["tfrecord"]
+    first = sources.first.get("tfrecord")
+    if first is None:
+        return
     try:
         compression_of(files.read_bytes(first.path, 0, HEADER_BYTES), first.name)
     except ValueError as error:

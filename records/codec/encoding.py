@@ -18,7 +18,7 @@ measures this encoder beside that of `tfx_bsl`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -33,6 +33,8 @@ from recordmill.records.codec.framing import (
     frame_in_place,
 )
 from recordmill.records.codec.jit import kernel
+from recordmill.records.codec.varints import int32_sizes, int64_sizes, put_varints
+from recordmill.records.codec.wire import message_size, put_bytes, put_tag
 from recordmill.records.schema import Feature, Schema
 
 
@@ -44,10 +46,12 @@ class Ragged:
       values: `[num_values]`, an integer or floating-point dtype.
       row_splits: `[num_records + 1] int64`: record i has
         `values[row_splits[i] : row_splits[i + 1]]`.
+      present: `[num_records] bool`: those that have the feature at all; None for all of them.
     """
 
     values: npt.NDArray[Any]
     row_splits: Offsets
+    present: npt.NDArray[np.bool_] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +59,14 @@ class Strings:
     """Byte strings, any count a record; value j is `pool[starts[j]:starts[j] + lengths[j]]`.
 
     Values may share bytes of the pool: tokens point into the vocabulary instead of being copied.
+    `present` is as in `Ragged`.
     """
 
     pool: Bytes
     starts: Offsets
     lengths: Offsets
     row_splits: Offsets
+    present: npt.NDArray[np.bool_] | None = None
 
     @classmethod
     def from_list(cls, values: list[bytes]) -> Strings:
@@ -83,73 +89,17 @@ class EncodedBatch:
 
 
 @kernel
-def _varint_size(value: np.uint64) -> int:
-    size = 1
-    while value >= np.uint64(128):
-        value >>= np.uint64(7)
-        size += 1
-    return size
-
-
-@kernel
-def _put_varint(out: Bytes, at: int, value: np.uint64) -> int:
-    while value >= np.uint64(128):
-        out[at] = np.uint8((value & np.uint64(127)) | np.uint64(128))
-        value >>= np.uint64(7)
-        at += 1
-    out[at] = np.uint8(value)
-    return at + 1
-
-
-@kernel
-def _message_size(content: int) -> int:
-    return 1 + _varint_size(np.uint64(content)) + content
-
-
-@kernel
-def _put_tag(out: Bytes, at: int, tag: int, content: int) -> int:
-    out[at] = np.uint8(tag)
-    return _put_varint(out, at + 1, np.uint64(content))
-
-
-@kernel
-def _put_bytes(out: Bytes, at: int, data: Bytes, start: int, length: int) -> int:
-    # Unsigned indices cannot count from the end, so the compiler copies many bytes at once.
-    to, source = np.uint64(at), np.uint64(start)
-    for i in range(np.uint64(length)):
-        out[to + i] = data[source + i]
-    return at + length
-
-
-@kernel
-def _int64_sizes(values: Any, row_splits: Offsets, sizes: Offsets) -> None:
-    for i in range(sizes.shape[0]):
-        size = 0
-        beyond = np.int64(0)
-        for j in range(row_splits[i], row_splits[i + 1]):
-            # There are no branches, so that the compiler does many values at once.
-            value = np.int64(values[j])
-            size += 1 + (value > 127) + (value > 16383) + (value > 2097151) + (value > 268435455)
-            beyond |= value >> 35
-        if beyond != 0:  # more than five bytes, or negative
-            size = 0
-            for j in range(row_splits[i], row_splits[i + 1]):
-                size += _varint_size(np.uint64(np.int64(values[j])))
-        sizes[i] = _message_size(size) if size else 0
-
-
-@kernel
 def _bool_sizes(row_splits: Offsets, sizes: Offsets) -> None:
     for i in range(sizes.shape[0]):
         count = row_splits[i + 1] - row_splits[i]
-        sizes[i] = _message_size(count) if count else 0
+        sizes[i] = message_size(count) if count else 0
 
 
 @kernel
 def _float_sizes(row_splits: Offsets, sizes: Offsets) -> None:
     for i in range(sizes.shape[0]):
         count = row_splits[i + 1] - row_splits[i]
-        sizes[i] = _message_size(4 * count) if count else 0
+        sizes[i] = message_size(4 * count) if count else 0
 
 
 @kernel
@@ -157,7 +107,7 @@ def _string_sizes(lengths: Offsets, row_splits: Offsets, sizes: Offsets) -> None
     for i in range(sizes.shape[0]):
         size = 0
         for j in range(row_splits[i], row_splits[i + 1]):
-            size += _message_size(lengths[j])
+            size += message_size(lengths[j])
         sizes[i] = size
 
 
@@ -167,16 +117,18 @@ def _step_sizes(lengths: Offsets, row_splits: Offsets, sizes: Offsets) -> None:
     for i in range(sizes.shape[0]):
         size = 0
         for j in range(row_splits[i], row_splits[i + 1]):
-            size += _message_size(_message_size(_message_size(lengths[j])))
+            size += message_size(message_size(message_size(lengths[j])))
         sizes[i] = size
 
 
 @kernel
 def _add_entry_sizes(lists: Offsets, key_bytes: int, wrapped: bool, totals: Offsets) -> None:
-    """Adds to `totals` the size of each record's map entry around its list."""
+    """Adds to `totals` the size of each record's map entry around its list; -1 is none."""
     for i in range(totals.shape[0]):
-        feature = _message_size(lists[i]) if wrapped else lists[i]
-        totals[i] += _message_size(_message_size(key_bytes) + _message_size(feature))
+        if lists[i] < 0:
+            continue
+        feature = message_size(lists[i]) if wrapped else lists[i]
+        totals[i] += message_size(message_size(key_bytes) + message_size(feature))
 
 
 @kernel
@@ -186,37 +138,16 @@ def _put_entries(out: Bytes, cursors: Offsets, lists: Offsets, key: Bytes, list_
     `list_tag` is 0 for a feature list, which has no Feature around it.
     """
     for i in range(cursors.shape[0]):
-        feature = _message_size(lists[i]) if list_tag else lists[i]
-        at = _put_tag(out, cursors[i], 0x0A, _message_size(key.shape[0]) + _message_size(feature))
-        at = _put_tag(out, at, 0x0A, key.shape[0])
-        at = _put_bytes(out, at, key, 0, key.shape[0])
-        at = _put_tag(out, at, 0x12, feature)
-        if list_tag:
-            at = _put_tag(out, at, list_tag, lists[i])
-        cursors[i] = at
-
-
-@kernel
-def _put_varints(out: Bytes, at: int, values: Any, first: int, last: int) -> None:
-    """Writes a list of numbers.
-
-    Ids of tokens take one to three bytes, and a processor cannot foresee which: so three are
-    written of each, and those too many are written over. Up to two behind the list belong to what
-    is written later: the next feature of the record, or its footer.
-    """
-    to = np.uint64(at)
-    for j in range(first, last):
-        value = np.uint64(np.int64(values[j]))
-        if value >= np.uint64(1 << 21):
-            to = np.uint64(_put_varint(out, np.int64(to), value))
+        if lists[i] < 0:
             continue
-        two, three = np.uint64(value > np.uint64(127)), np.uint64(value > np.uint64(16383))
-        out[to] = np.uint8(value | two << np.uint64(7))
-        out[to + np.uint64(1)] = np.uint8(
-            ((value >> np.uint64(7)) & np.uint64(127)) | three << np.uint64(7)
-        )
-        out[to + np.uint64(2)] = np.uint8(value >> np.uint64(14))
-        to += np.uint64(1) + two + three
+        feature = message_size(lists[i]) if list_tag else lists[i]
+        at = put_tag(out, cursors[i], 0x0A, message_size(key.shape[0]) + message_size(feature))
+        at = put_tag(out, at, 0x0A, key.shape[0])
+        at = put_bytes(out, at, key, 0, key.shape[0])
+        at = put_tag(out, at, 0x12, feature)
+        if list_tag:
+            at = put_tag(out, at, list_tag, lists[i])
+        cursors[i] = at
 
 
 @kernel
@@ -224,21 +155,21 @@ def _put_int64s(
     out: Bytes, cursors: Offsets, lists: Offsets, values: Any, row_splits: Offsets
 ) -> None:
     for i in range(cursors.shape[0]):
-        if lists[i] == 0:
+        if lists[i] <= 0:
             continue
         end = cursors[i] + lists[i]
         # The packed size follows from the list's: the smallest varint that makes the sum right.
         packed = lists[i] - 2
-        while _message_size(packed) > lists[i]:
+        while message_size(packed) > lists[i]:
             packed -= 1
-        at = _put_tag(out, cursors[i], 0x0A, packed)
+        at = put_tag(out, cursors[i], 0x0A, packed)
         first, last = row_splits[i], row_splits[i + 1]
         if packed == last - first:  # one byte each, as in masks, segments and positions
-            to, source = np.uint64(at), np.uint64(first)  # unsigned: see `_put_bytes`
+            to, source = np.uint64(at), np.uint64(first)  # unsigned: see `put_bytes`
             for j in range(np.uint64(packed)):
                 out[to + j] = np.uint8(values[source + j])
         else:
-            _put_varints(out, at, values, first, last)
+            put_varints(out, at, values, first, last)
         cursors[i] = end
 
 
@@ -247,9 +178,9 @@ def _put_floats(
     out: Bytes, cursors: Offsets, lists: Offsets, bits: Any, row_splits: Offsets
 ) -> None:
     for i in range(cursors.shape[0]):
-        if lists[i] == 0:
+        if lists[i] <= 0:
             continue
-        at = _put_tag(out, cursors[i], 0x0A, 4 * (row_splits[i + 1] - row_splits[i]))
+        at = put_tag(out, cursors[i], 0x0A, 4 * (row_splits[i + 1] - row_splits[i]))
         for j in range(row_splits[i], row_splits[i + 1]):
             for k in range(4):
                 out[at + k] = np.uint8(bits[j] >> np.uint32(8 * k))
@@ -271,11 +202,11 @@ def _put_strings(
         at = cursors[i]
         for j in range(row_splits[i], row_splits[i + 1]):
             if as_steps:
-                value = _message_size(lengths[j])
-                at = _put_tag(out, at, 0x0A, _message_size(value))
-                at = _put_tag(out, at, 0x0A, value)
-            at = _put_tag(out, at, 0x0A, lengths[j])
-            at = _put_bytes(out, at, pool, starts[j], lengths[j])
+                value = message_size(lengths[j])
+                at = put_tag(out, at, 0x0A, message_size(value))
+                at = put_tag(out, at, 0x0A, value)
+            at = put_tag(out, at, 0x0A, lengths[j])
+            at = put_bytes(out, at, pool, starts[j], lengths[j])
         cursors[i] = at
 
 
@@ -286,14 +217,14 @@ def _layout(totals: Offsets, order: Offsets, offsets: Offsets, cursors: Offsets)
     for k in range(order.shape[0]):
         offsets[k] = at
         cursors[order[k]] = at + HEADER_BYTES
-        at += _message_size(totals[order[k]]) + OVERHEAD_BYTES
+        at += message_size(totals[order[k]]) + OVERHEAD_BYTES
     offsets[order.shape[0]] = at
 
 
 @kernel
 def _put_outer(out: Bytes, cursors: Offsets, totals: Offsets, tag: int) -> None:
     for i in range(cursors.shape[0]):
-        cursors[i] = _put_tag(out, cursors[i], tag, totals[i])
+        cursors[i] = put_tag(out, cursors[i], tag, totals[i])
 
 
 _LIST_TAGS = {"bytes": 0x0A, "float32": 0x12, "int64": 0x1A}
@@ -315,8 +246,12 @@ class _FeatureWriter:
             _float_sizes(self.column.row_splits, self.lists)
         elif self.column.values.dtype == np.bool_:
             _bool_sizes(self.column.row_splits, self.lists)
+        elif self.column.values.dtype == np.int32:
+            int32_sizes(self.column.values, self.column.row_splits, self.lists)
         else:
-            _int64_sizes(self.column.values, self.column.row_splits, self.lists)
+            int64_sizes(self.column.values, self.column.row_splits, self.lists)
+        if self.column.present is not None:
+            self.lists[~self.column.present] = -1
 
     def add_sizes(self, totals: Offsets) -> None:
         _add_entry_sizes(self.lists, len(self.key), bool(self.list_tag), totals)
@@ -355,7 +290,7 @@ def _checked(feature: Feature, column: Column, num_records: int) -> Ragged | Str
     if isinstance(column, Ragged):
         kind = column.values.dtype.kind
         if feature.dtype == "float32":
-            column = Ragged(np.ascontiguousarray(column.values, np.float32), column.row_splits)
+            column = replace(column, values=np.ascontiguousarray(column.values, np.float32))
         elif kind not in "iub":
             raise TypeError(f"{feature.name}: {column.values.dtype} cannot be {feature.dtype}")
     return column

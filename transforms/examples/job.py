@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
 from recordmill.records.errors import RunError, UsageError, one_of
@@ -12,6 +12,7 @@ from recordmill.transforms.dataset.job import Job, JobStatistics, JobSummary
 from recordmill.transforms.dataset.run_state import typed_statistics
 from recordmill.transforms.examples.descriptions import ReadResult, RecordPlan
 from recordmill.transforms.examples.run_records import merge_parts
+from recordmill.transforms.examples.table_spec import TableSpec
 from recordmill.transforms.shuffle.job import MergeRecords, ShuffleJob
 
 ORDERS = ("shuffle", "input")
@@ -27,6 +28,7 @@ class ExamplesJob(ShuffleJob):
       weights: of each glob of the input, () where all are 1.
       where: a condition on the records as they are read; "" for all of them.
       given_schema: the features that all records must have; () where they are inferred.
+      tables: how rows of tables in the input become records.
 
     Raises:
       UsageError: options do not go together.
@@ -37,6 +39,7 @@ class ExamplesJob(ShuffleJob):
     weights: tuple[float, ...] = ()
     where: str = ""
     given_schema: tuple[Feature, ...] = ()
+    tables: TableSpec = field(default_factory=TableSpec)
 
     @property
     def changes_records(self) -> bool:
@@ -63,6 +66,8 @@ class ExamplesJob(ShuffleJob):
         for name in ("weights", "where", "given_schema"):
             if not options[name]:  # datasets of earlier releases have no such option
                 del options[name]
+        if self.tables == TableSpec():
+            del options["tables"]
         return options
 
     def record_merger(self) -> MergeRecords:

@@ -110,10 +110,10 @@ class RecordChanges:
             origins += [(int(batch.positions[row]), number) for number in range(len(results))]
             size += sum(map(size_of, results))
             if size >= _BATCH_BYTES:
-                yield _encoded(elements, origins)
+                yield _encoded(elements, origins, batch.extent)
                 elements, origins, size = [], [], 0
         if elements:
-            yield _encoded(elements, origins)
+            yield _encoded(elements, origins, batch.extent)
         yield _only(batch, kept, rejects)
 
     def _results(self, element: Element, place: str) -> list[Element]:
@@ -174,15 +174,16 @@ def _only(batch: RecordBatch, kept: Bools, rejects: list[Reject]) -> RecordBatch
         ends = np.cumsum(sizes)
         begins = ends - sizes
     return RecordBatch(
-        data, begins, ends, batch.position, batch.used_bytes, rejected, positions, numbers
-    )
+        data, begins, ends, batch.position, batch.used_bytes, rejected, positions, numbers,
+        batch.extent,
+    )  # fmt: skip
 
 
-def _encoded(elements: list[Element], origins: list[tuple[int, int]]) -> RecordBatch:
+def _encoded(elements: list[Element], origins: list[tuple[int, int]], extent: int) -> RecordBatch:
     """Returns elements as records of a batch, with the record that each is made of."""
     data, begins, ends = encode_in_order(elements)
     positions, numbers = np.array(origins, np.int64).T
-    return RecordBatch(data, begins, ends, 0, 0, (), positions, numbers)
+    return RecordBatch(data, begins, ends, 0, 0, (), positions, numbers, extent)
 
 
 def _element(data: bytes) -> Element:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from itertools import islice, pairwise
+from typing import cast
 
 from recordmill.records.codec.framing import HEADER_BYTES
 from recordmill.transforms.examples.record_source import (
@@ -12,14 +13,19 @@ from recordmill.transforms.examples.record_source import (
     compression_of,
     record_starts,
 )
+from recordmill.transforms.examples.table_spec import ROW_FORMATS, TableSpec
+from recordmill.transforms.sources.item_cutting import cut_source
 from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.storage import files
 
 _SNIFFED_AT_ONCE = 256
+_TABLES = TableSpec()
 
 
 def first_compression(source: SourceRange) -> str:
     """Returns how a file is compressed, by its first bytes; one that is no TFRecord as plain."""
+    if source.format in ROW_FORMATS:
+        return source.compression
     try:
         return compression_of(files.read_bytes(source.path, 0, HEADER_BYTES), source.name)
     except (ValueError, FileNotFoundError):
@@ -57,13 +63,19 @@ def record_files(
 
 
 def cut_record_items(
-    sources: Iterable[RecordFileRange], target_bytes: int
+    sources: Iterable[RecordFileRange], target_bytes: int, tables: TableSpec = _TABLES
 ) -> Iterator[list[RecordFileRange]]:
-    """Cuts large plain files and gathers small files: work items of about `target_bytes` each."""
+    """Cuts large files and gathers small files: work items of about `target_bytes` each.
+
+    Args:
+      sources: whole files, in order.
+      target_bytes: of a work item.
+      tables: how rows lie in files of them.
+    """
     gathered: list[RecordFileRange] = []
     gathered_bytes = 0
     for source in sources:
-        for part in _ranges(source, target_bytes):
+        for part in _ranges(source, target_bytes, tables):
             size = part.text_bytes
             if gathered and gathered_bytes + size > target_bytes:
                 yield gathered
@@ -74,7 +86,16 @@ def cut_record_items(
         yield gathered
 
 
-def _ranges(source: RecordFileRange, target_bytes: int) -> Iterator[RecordFileRange]:
+def _ranges(
+    source: RecordFileRange, target_bytes: int, tables: TableSpec
+) -> Iterator[RecordFileRange]:
+    if source.format in ROW_FORMATS:
+        ranges = cut_source(
+            source, target_bytes=target_bytes, splittable=True, delimiter=tables.delimiter,
+            quotes=tables.quoting == "csv",
+        )  # fmt: skip
+        yield from cast("Iterator[RecordFileRange]", ranges)  # each is made of `source`
+        return
     if source.compression or source.size <= target_bytes * 3 // 2:
         yield source
         return

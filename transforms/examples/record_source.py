@@ -66,6 +66,7 @@ class RecordBatch:
         in the file as they are.
       numbers: `[num_records] int64`: which of several that were made of one each is; None where
         each is the only one.
+      extent: all positions in the file are below it; 0 for the size of the file.
     """
 
     data: Bytes
@@ -76,6 +77,7 @@ class RecordBatch:
     rejects: tuple[Reject, ...] = ()
     origins: Int64s | None = None
     numbers: Int64s | None = None
+    extent: int = 0
 
     @property
     def positions(self) -> Int64s:

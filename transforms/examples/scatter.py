@@ -33,11 +33,11 @@ from recordmill.transforms.examples.record_source import (
     BLOCK_BYTES,
     RecordBatch,
     RecordFileRange,
-    read_records,
 )
 from recordmill.transforms.examples.record_writer import RunWriter
 from recordmill.transforms.examples.run_records import KeyedRecords
 from recordmill.transforms.examples.schema_survey import SchemaSurvey
+from recordmill.transforms.examples.table_records import read_batches
 from recordmill.transforms.sources.changes import reading
 from recordmill.transforms.sources.work_plan import read_ranges
 from recordmill.transforms.storage.buffers import Arena, BlockPool
@@ -111,7 +111,7 @@ class RecordScatterer:
             for source in sources:
                 workspace.check_own()
                 with reading(source.path, source.size, source.modified_ns):
-                    batches = read_records(source, self._limits.block_bytes, self._pool)
+                    batches = read_batches(source, job.tables, self._limits.block_bytes, self._pool)
                     if self._changes is not None:
                         batches = self._changes.apply(batches, source, progress.counts)
                     for batch in batches:
@@ -170,7 +170,7 @@ class RecordScatterer:
             return mix64(contents[:, 0] ^ self._seed), contents[:, 1]
         positions = batch.positions
         if self._job.order == "input":
-            return _input_keys(source, positions), _input_ties(source, positions)
+            return _input_keys(source, positions, batch.extent), _input_ties(source, positions)
         name = np.full(len(positions), fingerprint64(source.name.encode()), np.uint64)
         keys = combine(name, positions.astype(np.uint64))
         if batch.numbers is not None:  # each of several has a position of its own
@@ -232,12 +232,17 @@ def _run_path(base: str, number: int) -> str:
     return f"{base}-{number}.bin"
 
 
-def _input_keys(source: RecordFileRange, positions: Int64s) -> U64:
+def _input_keys(source: RecordFileRange, positions: Int64s, extent: int) -> U64:
     """Returns keys that rise with the input: its share that lies before each record.
+
+    Args:
+      source: of the records.
+      positions: `[n] int64`.
+      extent: of the positions in the file; 0 for its size.
 
     The decompressed size of a compressed file is not known, so the share of it approaches 1.
     """
-    share = positions / max(source.size, 1)
+    share = positions / max(extent or source.size, 1)
     if source.compression:
         share = 1 - 1 / (1 + share / 4)
     total = source.begin_share + np.minimum(share, 1) * (source.end_share - source.begin_share)

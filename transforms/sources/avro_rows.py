@@ -69,13 +69,14 @@ class AvroRows:
     Args:
       source: the range.
       handle: the file, open.
+      lists: arrays and maps have types of Arrow; else they are JSON, as text.
 
     Raises:
       BrokenFileError: it is no Avro file.
       UnknownCodecError: its blocks are compressed by a codec that is not read.
     """
 
-    def __init__(self, source: SourceRange, handle: IO[bytes]) -> None:
+    def __init__(self, source: SourceRange, handle: IO[bytes], *, lists: bool = False) -> None:
         self._source = source
         self._handle = handle
         begin = _Feed(handle)
@@ -100,7 +101,7 @@ class AvroRows:
         self._reader: Any = None
         named: dict[str, Any] = {}
         self.schema = pa.schema(
-            [(each["name"], _arrow_type(each["type"], named)) for each in fields]
+            [(each["name"], _arrow_type(each["type"], named, lists)) for each in fields]
         )
 
     @property
@@ -202,8 +203,12 @@ class AvroRows:
 
 
 @contextmanager
-def open_avro(source: SourceRange) -> Iterator[AvroRows]:
+def open_avro(source: SourceRange, *, lists: bool = False) -> Iterator[AvroRows]:
     """Opens a range of a file.
+
+    Args:
+      source: the range.
+      lists: see `AvroRows`.
 
     Raises:
       BrokenFileError: it is no Avro file, or its beginning is damaged.
@@ -212,7 +217,7 @@ def open_avro(source: SourceRange) -> Iterator[AvroRows]:
     """
     with files.open_read(source.path) as handle:
         check_opened(source.path, handle, source.size, source.modified_ns)
-        yield AvroRows(source, handle)
+        yield AvroRows(source, handle, lists=lists)
 
 
 def cut_avro(source: SourceRange, target_bytes: int) -> tuple[list[int], list[int]]:
@@ -276,24 +281,36 @@ def _number(data: bytes, at: int) -> tuple[int, int]:
     raise BrokenFileError("a block begins with no number")
 
 
-def _arrow_type(written: Any, named: dict[str, Any]) -> pa.DataType:
-    """Returns the type of a field: struct for a record, text for all that Arrow has no type for."""
+def _arrow_type(written: Any, named: dict[str, Any], lists: bool = False) -> pa.DataType:
+    """Returns the type of a field: struct for a record, text for all that Arrow has no type for.
+
+    Args:
+      written: the type in Avro's form.
+      named: the types that have names so far.
+      lists: arrays and maps have types too.
+    """
     if isinstance(written, list):
         others = [each for each in written if each != "null"]
-        return _arrow_type(others[0], named) if len(others) == 1 else pa.string()
+        return _arrow_type(others[0], named, lists) if len(others) == 1 else pa.string()
     if isinstance(written, str):
         return _TYPES.get(written) or named.get(written, pa.string())
     kind, name = written["type"], written.get("name", "")
     if isinstance(kind, (dict, list)):
-        return _arrow_type(kind, named)
+        return _arrow_type(kind, named, lists)
+    if lists and kind == "array":
+        return pa.list_(_arrow_type(written["items"], named, lists))
+    if lists and kind == "map":
+        return pa.map_(pa.string(), _arrow_type(written["values"], named, lists))
     if "logicalType" in written or kind in ("array", "map"):
         found = pa.string()
     elif kind in ("record", "error"):
         named[name] = pa.string()  # of a record inside of itself
-        fields = [(each["name"], _arrow_type(each["type"], named)) for each in written["fields"]]
+        fields = [
+            (each["name"], _arrow_type(each["type"], named, lists)) for each in written["fields"]
+        ]
         found = pa.struct(fields)
     else:
-        found = _arrow_type(kind, named)
+        found = _arrow_type(kind, named, lists)
     if name:
         named[name] = found
     return found

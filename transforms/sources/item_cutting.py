@@ -21,9 +21,10 @@ from recordmill.transforms.sources.work_items import COLUMNS_RATIO, SourceRange
 from recordmill.transforms.storage import files
 
 
-def _ranges(
+def cut_source(
     source: SourceRange, *, target_bytes: int, splittable: bool, delimiter: str, quotes: bool
 ) -> Iterator[SourceRange]:
+    """Yields the ranges of a file that `cut_work_items` makes work items of."""
     if source.format == "bigquery":
         yield from cut_table(source, target_bytes)  # a small one too: its time is fixed so
         return
@@ -99,7 +100,7 @@ def cut_work_items(
     gathered: list[SourceRange] = []
     gathered_bytes = 0
     for source in sources:
-        for part in _ranges(
+        for part in cut_source(
             source,
             target_bytes=target_bytes,
             splittable=splittable,

@@ -22,12 +22,20 @@ _OPEN: dict[str, Callable[[SourceRange], AbstractContextManager[ColumnFormat]]] 
 }
 
 
-def open_columns(source: SourceRange) -> AbstractContextManager[ColumnFormat]:
+def open_columns(
+    source: SourceRange, *, lists: bool = False
+) -> AbstractContextManager[ColumnFormat]:
     """Opens a range of a file of one of `COLUMN_FORMATS`.
+
+    Args:
+      source: the range.
+      lists: of Avro too, arrays have types of Arrow.
 
     Raises:
       BrokenFileError: it is none of its format, or damaged or encrypted; see its `reason`.
       InputChangedError: it is another file than was planned.
       RunError: a database, or BigQuery, does not answer.
     """
+    if lists and source.format == "avro":
+        return open_avro(source, lists=True)
     return _OPEN[source.format](source)

@@ -1,0 +1,176 @@
+"""Rows of CSV and TSV as Arrow's columns, some megabytes of them at a time."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from recordmill.records.arrays import Int64s
+from recordmill.transforms.dataset.rejects import Reject
+from recordmill.transforms.examples.table_spec import TableSpec, typed_column
+from recordmill.transforms.sources.blocks import BrokenFileError, read_blocks, without_bom
+from recordmill.transforms.sources.delimited import RecordScanner, delimiter_of, parse_row
+from recordmill.transforms.sources.delimited_records import read_header
+from recordmill.transforms.sources.document_spec import READ_LIMITS
+from recordmill.transforms.sources.work_items import SourceRange
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedRows:
+    """Rows of a table.
+
+    Attributes:
+      positions: `[rows] int64`: the number of each in its file, of CSV and TSV its first byte.
+      columns: name -> `[rows]`.
+      rejects: rows that are not among these.
+    """
+
+    positions: Int64s
+    columns: dict[str, pa.Array]
+    rejects: list[Reject]
+
+
+class DelimitedRows:
+    """Reads the rows that begin in a range of a file.
+
+    Args:
+      source: the range.
+      spec: of the columns.
+    """
+
+    def __init__(self, source: SourceRange, spec: TableSpec) -> None:
+        self._source = source
+        self._spec = spec.delimited
+        self._delimiter = delimiter_of(source.format, spec.delimiter)
+        self._quotes = self._spec.quotes
+        self._header = read_header(source, self._spec)
+        self._picked = [name for name in spec.columns or self._header if name in self._header]
+        self._missing = next((n for n in spec.columns if n not in self._header), "")
+        self._types = dict(spec.types)
+        self._skips_header = source.start == 0 and spec.header == "first_row"
+        csv.field_size_limit(READ_LIMITS.record_bytes)
+
+    def read(self, block_bytes: int) -> Iterator[ParsedRows]:
+        """Yields the rows in order."""
+        scanner = RecordScanner(self._delimiter, quotes=self._quotes)
+        position, rest = self._source.start, b""
+        ended = skips = False
+        blocks = self._blocks(block_bytes)
+        while not ended:
+            block, damage = next(blocks)
+            ended = not block
+            data = rest + block
+            ends = scanner.record_ends(np.frombuffer(block, np.uint8)) + len(rest)
+            if ended and data and not damage:
+                ends = np.array([len(data)], np.int64)
+            rejects = []
+            if damage:
+                rejects.append(self._reject(position + len(rest), "read", *damage))
+            if not len(ends) and len(data) > READ_LIMITS.record_bytes:
+                if not skips:
+                    rejects.append(self._reject(position, "read", "line_too_long", ""))
+                skips, used = True, len(data)
+                yield ParsedRows(np.zeros(0, np.int64), {}, rejects)
+            else:
+                starts = np.concatenate([[0], ends[:-1]]).astype(np.int64)[: len(ends)]
+                used = int(ends[-1]) if len(ends) else 0
+                if skips and len(ends):
+                    starts, ends, skips = starts[1:], ends[1:], False
+                if self._source.end >= 0:
+                    inside = starts + position < self._source.end
+                    ended |= not inside.all()
+                    starts, ends = starts[inside], ends[inside]
+                yield self._batch(data, starts, ends, position, rejects)
+            rest, position = data[used:], position + used
+            ended |= 0 <= self._source.end <= position
+
+    def _blocks(self, block_bytes: int) -> Iterator[tuple[bytes, tuple[str, str] | None]]:
+        """Yields blocks, and b"" in the end, with the reason where it is damage."""
+        damage = None
+        try:
+            for block in read_blocks(self._source, self._spec, self._source.start, block_bytes):
+                yield block, None
+        except BrokenFileError as error:
+            damage = error.reason, str(error)
+        yield b"", damage
+
+    def _batch(
+        self, data: bytes, starts: Int64s, ends: Int64s, position: int, rejects: list[Reject]
+    ) -> ParsedRows:
+        """Parses the records `data[start:end]`."""
+        if self._skips_header and len(starts):
+            self._skips_header = False
+            starts, ends = starts[1:], ends[1:]
+        if position == 0 and len(starts) and starts[0] == 0:
+            starts = starts.copy()
+            _, starts[0] = without_bom(data[: int(ends[0])], 0)
+        rows: list[list[str]] = []
+        kept: list[int] = []
+        for start, row in zip(starts.tolist(), self._rows(data, starts, ends), strict=True):
+            if isinstance(row, tuple):
+                rejects.append(self._reject(position + start, *row))
+            elif self._missing and row:
+                detail = f"no {self._missing!r} among {', '.join(self._header[:20])}"
+                rejects.append(self._reject(position + start, "parse", "field_missing", detail))
+            elif row and len(row) != len(self._header):
+                detail = f"{len(row)} where there are {len(self._header)} columns"
+                at = position + start
+                rejects.append(self._reject(at, "parse", "wrong_number_of_fields", detail))
+            elif row:
+                rows.append(row)
+                kept.append(position + start)
+        return self._typed(rows, np.array(kept, np.int64), rejects)
+
+    def _typed(self, rows: list[list[str]], positions: Int64s, rejects: list[Reject]) -> ParsedRows:
+        """Returns rows as columns of their types."""
+        columns: dict[str, pa.Array] = {}
+        fits = np.ones(len(rows), np.bool_)
+        by_column = dict(zip(self._header, zip(*rows, strict=True), strict=True)) if rows else {}
+        for name in self._picked if rows else ():
+            dtype = self._types.get(name, "bytes")
+            columns[name], unfit = typed_column(by_column[name], dtype)
+            for row in unfit:
+                if fits[row]:
+                    fits[row] = False
+                    detail = f"{name!r} is {by_column[name][row]!r:.80} and must be {dtype}"
+                    rejects.append(self._reject(int(positions[row]), "parse", "bad_row", detail))
+        if not fits.all():
+            columns = {name: array.filter(pa.array(fits)) for name, array in columns.items()}
+        return ParsedRows(positions[fits], columns, rejects)
+
+    def _rows(
+        self, data: bytes, starts: Int64s, ends: Int64s
+    ) -> list[list[str] | tuple[str, str, str]]:
+        """Returns the fields of each record, none of a blank one, or why it cannot be read."""
+        if not len(starts):
+            return []
+        block = data[int(starts[0]) : int(ends[-1])]
+        quoting = csv.QUOTE_MINIMAL if self._quotes else csv.QUOTE_NONE
+        try:
+            text = io.StringIO(block.decode("utf-8"), newline="")
+            rows = list(csv.reader(text, delimiter=self._delimiter, quoting=quoting, strict=True))
+            if len(rows) == len(starts):
+                return list(rows)
+        except (csv.Error, UnicodeDecodeError):
+            pass  # found below, row by row
+        return [
+            self._row(data[start:end])
+            for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
+        ]
+
+    def _row(self, record: bytes) -> list[str] | tuple[str, str, str]:
+        try:
+            text = record.decode("utf-8")
+            return parse_row(text, self._delimiter, quotes=self._quotes, strict=True)
+        except UnicodeDecodeError as error:
+            return "read", "undecodable", error.reason
+        except csv.Error as error:
+            return "parse", "broken_row", str(error)
+
+    def _reject(self, position: int, stage: str, reason: str, detail: str) -> Reject:
+        return Reject(self._source.name, position, stage, reason, detail)

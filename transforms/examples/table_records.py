@@ -1,0 +1,125 @@
+"""Rows of tables as tf.Examples: Parquet, Arrow, Avro, CSV and TSV.
+
+A row is a record, a column a feature: integers and booleans int64, floats float32, text and bytes
+bytes, lists of these all their values; a null is no feature. Columns are encoded by the kernels
+that encode all records, so no row becomes an object of Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from recordmill.records.arrays import Bools
+from recordmill.records.codec.encoding import encode_batch
+from recordmill.records.schema import Feature, Schema
+from recordmill.transforms.dataset.rejects import Reject
+from recordmill.transforms.examples.delimited_rows import DelimitedRows, ParsedRows
+from recordmill.transforms.examples.elements import frame_records
+from recordmill.transforms.examples.record_source import RecordBatch, RecordFileRange, read_records
+from recordmill.transforms.examples.table_columns import (
+    RecordColumn,
+    UnfitColumnError,
+    record_column,
+)
+from recordmill.transforms.examples.table_spec import DELIMITED, ROW_FORMATS, TableSpec
+from recordmill.transforms.sources.blocks import BrokenFileError
+from recordmill.transforms.sources.column_format import Damage, column_type
+from recordmill.transforms.sources.open_columns import open_columns
+from recordmill.transforms.storage.buffers import BlockPool
+
+_MOST_BYTES = 1 << 22  # of the columns of a batch
+
+
+def read_batches(
+    source: RecordFileRange, spec: TableSpec, block_bytes: int, pool: BlockPool | None = None
+) -> Iterator[RecordBatch]:
+    """Yields the records of a range of a file of any form.
+
+    Args:
+      source: the range.
+      spec: of the rows of tables.
+      block_bytes: how much is read at once.
+      pool: of blocks for bytes of files, None for fresh ones.
+
+    Raises:
+      InputChangedError: it is another file than was planned.
+    """
+    if source.format not in ROW_FORMATS:
+        return read_records(source, block_bytes, pool)
+    return _read_rows(source, spec, min(block_bytes, _MOST_BYTES))
+
+
+def _read_rows(source: RecordFileRange, spec: TableSpec, size: int) -> Iterator[RecordBatch]:
+    if source.format in DELIMITED:
+        for rows in DelimitedRows(source, spec).read(size):
+            yield _encoded(source, rows, 0)
+        return
+    try:
+        with open_columns(source, lists=True) as opened:
+            names = list(spec.columns) or opened.schema.names
+            missing = next((n for n in names if column_type(opened.schema, n) is None), "")
+            extent = opened.num_rows
+            for found in opened.rows([] if missing else names, size):
+                if isinstance(found, Damage):
+                    reject = Reject(source.name, found.position, "read", found.reason, found.detail)
+                    yield _nothing([reject])
+                    continue
+                positions = np.arange(found.first, found.first + found.count)
+                if missing:
+                    detail = f"no {missing!r} among {', '.join(opened.schema.names[:20])}"
+                    yield _nothing([
+                        Reject(source.name, position, "parse", "field_missing", detail)
+                        for position in positions.tolist()
+                    ])  # fmt: skip
+                    continue
+                yield _encoded(source, ParsedRows(positions, found.columns, []), extent)
+    except BrokenFileError as error:
+        yield _nothing([Reject(source.name, 0, "read", error.reason, str(error))])
+
+
+def _nothing(rejects: list[Reject]) -> RecordBatch:
+    none = np.zeros(0, np.int64)
+    return RecordBatch(np.zeros(0, np.uint8), none, none, 0, 0, tuple(rejects), none)
+
+
+def _encoded(source: RecordFileRange, rows: ParsedRows, extent: int) -> RecordBatch:
+    """Encodes the rows of a batch; those that no record can hold are rejects."""
+    count = len(rows.positions)
+    rejects = list(rows.rejects)
+    columns: dict[str, RecordColumn] = {}
+    fits: Bools = np.ones(count, np.bool_)
+    problem = ""
+    for name, array in rows.columns.items():
+        try:
+            column = record_column(name, array)
+        except (UnfitColumnError, pa.ArrowInvalid) as error:
+            problem = problem or str(error)
+            fits[:] = False
+            continue
+        if column is None:
+            continue
+        columns[name] = column
+        if column.unfit is not None:
+            problem = problem or column.detail
+            fits &= ~column.unfit
+    for row in np.flatnonzero(~fits).tolist():
+        position = int(rows.positions[row])
+        rejects.append(Reject(source.name, position, "parse", "bad_row", problem))
+    kept = np.flatnonzero(fits)
+    if not len(kept):
+        return _nothing(rejects)
+    if columns:
+        schema = Schema(tuple(Feature(n, c.dtype, (None,), "") for n, c in columns.items()))
+        values: dict[str, Any] = {name: column.values for name, column in columns.items()}
+        encoded = encode_batch(schema, values)
+        data, offsets = encoded.buffer, encoded.offsets
+    else:
+        data, offsets = frame_records([b""] * count)
+    return RecordBatch(
+        data, offsets[:-1][kept], offsets[1:][kept], 0, len(data), tuple(rejects),
+        rows.positions[kept], extent=extent,
+    )  # fmt: skip
