@@ -23,7 +23,7 @@ from ...pipelines.engines.test_flink import get, running, wait_for
 
 __all__ = ["prism"]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
-_SMALL, _BIG = 600, 60_000
+_SMALL, _BIG = 600, 24_000
 _KEPT = 2  # of so many documents one is of the language
 Line = Callable[..., list[str]]
 _HERE = "--runner=FnApiRunner"
@@ -54,7 +54,7 @@ def line(shared_folder: SharedFolder, vocab_file: str) -> Line:
     def make(program: str, source: str, output: Path, *flags: str) -> list[str]:
         given = [f"--input={folder}/{source}", f"--output={output}", f"--tokenizer={vocab_file}"]
         if program == "filter_parquet":
-            given += ["--dupe_factor=2"]
+            given += ["--dupe_factor=2", "--num_shards=12"]
         return [sys.executable, str(ROOT / f"examples/{program}.py"), *given, *flags]
 
     return make
@@ -134,7 +134,7 @@ def test_flink_with_a_killed_task_manager(
     folder = tmp_path / "ds/_tmp" / during
     command = line("filter_parquet", source, tmp_path / "ds", *flags_of(cluster))
     with running(command) as process:
-        wait_for(lambda: folder.is_dir() and any(folder.iterdir()))
+        wait_for(lambda: folder.is_dir() and any(folder.iterdir()), 600)
         managers = [p for n, p in cluster.pids.items() if n.startswith("task-manager")]
         alive = [pid for pid in managers if psutil.pid_exists(pid)]
         killed = next(pid for pid in alive if psutil.Process(pid).children())
