@@ -22,7 +22,7 @@ from ...pipelines.engines.test_flink import get, running, wait_for
 __all__ = ["prism"]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 _PROGRAM = str(Path(__file__).with_name("write_program.py"))
-_SMALL, _BIG = 300, 6000
+_SMALL, _BIG = 300, 3000
 
 
 def line(output: Path, count: int, *flags: str) -> list[str]:
@@ -97,7 +97,7 @@ def test_flink_with_a_killed_task_manager(
     expected = written(shared_folder, _BIG)
     folder = tmp_path / "ds/_tmp" / during
     with running(line(tmp_path / "ds", _BIG, *flags_of(cluster))) as process:
-        wait_for(lambda: folder.is_dir() and any(folder.iterdir()))
+        wait_for(lambda: folder.is_dir() and any(folder.iterdir()), 600)
         managers = [p for n, p in cluster.pids.items() if n.startswith("task-manager")]
         alive = [pid for pid in managers if psutil.pid_exists(pid)]
         killed = next(pid for pid in alive if psutil.Process(pid).children())
