@@ -124,6 +124,7 @@ def test_a_query_and_the_commands_beside(
     assert main(["vocab", f"--input={URL}", f"--output={tmp_path}/v.txt", "--vocab_size=90"]) == 0
 
 
+@pytest.mark.slow
 def test_what_cannot_be_used_is_a_reject(
     tmp_path: Path, vocab_file: str, served: FakeBigQuery
 ) -> None:
