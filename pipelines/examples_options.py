@@ -106,8 +106,13 @@ def add_examples_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     records.add_argument(
         "--order", default="shuffle", choices=ORDERS,
-        help="shuffle: all records in random order, whatever file they are from. input: as they "
-        "are read, in order of the files' names.",
+        help="shuffle: all records in random order, whatever file they are from. key: by the value "
+        "of --key. input: as they are read, in order of the files' names.",
+    )  # fmt: skip
+    records.add_argument(
+        "--key", default="", metavar="FEATURE",
+        help="With --order=key: records are in order of the first value of this feature, numbers "
+        "by size, text and bytes by their bytes, and where that is equal by their content.",
     )  # fmt: skip
     records.add_argument(
         "--deduplicate", action=BooleanFlag, default=False,
@@ -127,11 +132,12 @@ def examples_request(namespace: argparse.Namespace) -> ExamplesRequest:
     patterns, splits = split_patterns(options)
     given = options.given(add_examples_arguments)
     weights = _weights(options.weights, patterns)
-    if options.order == "input" and "random_seed" in given and not weights:
-        raise UsageError("--random_seed has no effect with --order=input; leave it out")
+    if options.order != "shuffle" and "random_seed" in given and not weights:
+        raise UsageError(f"--random_seed has no effect with --order={options.order}; leave it out")
     job = ExamplesJob(
         **job_options(options, splits=_shares(options, splits), num_shards=options.num_shards),
         order=options.order,
+        key=options.key,
         deduplicate=options.deduplicate,
         weights=weights,
         where=_condition(options.where),
