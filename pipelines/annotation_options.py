@@ -6,7 +6,7 @@ from recordmill.pipelines.compat import FlagGroup
 from recordmill.pipelines.flags import ImageFlags
 from recordmill.records.errors import UsageError
 from recordmill.transforms.images.listing.boxes import BOX_FORMATS, BOX_UNITS
-from recordmill.transforms.images.listing.source_spec import RecordForm
+from recordmill.transforms.images.listing.source_spec import USUAL_OBJECTS, RecordForm
 from recordmill.transforms.images.mask_classes import KEEP, MaskClassSpec
 
 
@@ -48,6 +48,10 @@ _CATEGORY_IDS = ("original", "contiguous")
 
 def add_annotation_arguments(group: FlagGroup) -> None:
     """Adds the flags."""
+    group.add_argument(
+        "--max_objects", type=int, default=USUAL_OBJECTS, metavar="N",
+        help="Images with more objects are rejected.",
+    )  # fmt: skip
     group.add_argument(
         "--box_format", default="", choices=("", *BOX_FORMATS), metavar="xyxy | xywh | cxcywh",
         help="What the four numbers of a table's boxes are: corners; corner and size; centre and "

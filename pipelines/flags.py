@@ -229,6 +229,7 @@ class ImageFlags(JobFlags, MapFlags):
     max_pixels: int | None
     max_scans: int
     max_metadata_bytes: int
+    max_objects: int
     max_drawn_pixels: int
     # Statistics and augmentation.
     statistics: Literal["none", "sample", "full"]

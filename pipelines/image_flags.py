@@ -101,6 +101,7 @@ _LAYOUTS = {
     "max_metadata_bytes": _ENCODED,
     "max_pixels": _ENCODED,
     "no_check": _ENCODED,
+    "max_objects": ("coco", "table", "voc", "yolo"),
     "label_folder": ("folders", "table"),
 }
 _LAYOUTS_WITHOUT_SPLITS = ("flat", "pairs", "severstal", "table")

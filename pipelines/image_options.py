@@ -57,7 +57,7 @@ def add_source_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--input", action="append", nargs="+", metavar="GLOB",
         help="Images, archives (.tar, .zip) or idx files, as globs or folders, local or gs://…; or "
-        "tables that name images.",
+        "tables that name or hold images.",
     )  # fmt: skip
     group.add_argument(
         "--layout", default="auto", choices=LAYOUTS,
@@ -88,7 +88,7 @@ def add_source_arguments(parser: argparse.ArgumentParser) -> None:
         help="The folder that is the label: 1 the first below the input root or below the split's, "
         "-1 the image's own. Unset: the first below the folders that all images share.",
     )  # fmt: skip
-    group.add_argument("--path_field", default="", help="The table's column of image paths.")
+    group.add_argument("--path_field", default="", help="The table's column of images or paths.")
     group.add_argument("--label_field", default="", help="The table's column of labels.")
     group.add_argument(
         "--label_delimiter", default="", help="Between several labels of an image in one field."
@@ -295,6 +295,7 @@ def _source_spec(options: ImageFlags) -> SourceSpec:
         box_units=options.box_units,
         allow_outside=tuple(options.allow_outside or ()),
         records=record_form(options),
+        max_objects=options.max_objects,
     )
 
 

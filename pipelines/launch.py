@@ -59,7 +59,7 @@ def plan_and_run(planner: Planner[JobT, StagesT, InventoryT], flags: EngineFlags
     remove_leftovers()
     engine.check(planner.paths())
     workspace = planner.job.workspace
-    with engine.started(planner.worker_modules), only_run(workspace.output):
+    with engine.started(planner.worker_modules, planner.warm_up()), only_run(workspace.output):
         try:
             plan = plan_job(planner, workers=engine.workers)
         except (UsageError, RunError):
@@ -155,6 +155,8 @@ def _run_job(
     if plan.job.map:  # how long the user's functions take is not known
         processes = max(processes, min(usable_cores(), plan.stages.work_items))
     size = JobSize(plan.stages.work_items, plan.input_bytes, processes)
+    if not engine.warms_workers(size):
+        planner.compile_kernels()
     with progress:
         counters = _run_engine(planner, plan, engine, size)
         if not engine.wait:

@@ -168,6 +168,7 @@ class ImageSettings(JobSettings, total=False):
     max_pixels: int
     max_scans: int
     max_metadata_bytes: int
+    max_objects: int
     max_drawn_pixels: int
     statistics: Literal["none", "sample", "full"]
     statistics_sample: int

@@ -109,6 +109,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "layout": "--layout=coco",
         "max_scans": "--max_scans=20",
         "max_metadata_bytes": "--max_metadata_bytes=10000000",
+        "max_objects": "--max_objects=1000",
         "max_drawn_pixels": "--max_drawn_pixels=500000000",
         "annotations": "--annotations=instances_train2017.json",
         "masks": "--masks='masks/*.png'",

@@ -112,9 +112,16 @@ def _worker_environment() -> Iterator[None]:
         os.environ.update(before)
 
 
-def start_fork_server(modules: tuple[str, ...] = ()) -> ForkServer:
-    """Starts the process that workers are forked from; it loads Beam and `modules` meanwhile."""
-    return ForkServer((BEAM_WORKER_MODULE, *modules), _missing_environment())
+def start_fork_server(
+    modules: tuple[str, ...] = (), warm_up: Callable[[], None] | None = None
+) -> ForkServer:
+    """Starts the process that workers are forked from; it loads Beam and `modules` meanwhile.
+
+    Args:
+      modules: what workers need.
+      warm_up: see `ForkServer`.
+    """
+    return ForkServer((BEAM_WORKER_MODULE, *modules), _missing_environment(), warm_up)
 
 
 class _BeamJob:
@@ -296,15 +303,28 @@ class LocalEngine:
         """Accepts every path: all are within reach of this machine."""
 
     @contextmanager
-    def started(self, modules: tuple[str, ...]) -> Iterator[None]:
+    def started(
+        self, modules: tuple[str, ...], warm_up: Callable[[], None] | None = None
+    ) -> Iterator[None]:
         """Loads meanwhile what workers need."""
-        self._fork_server = start_fork_server(modules) if self.workers > 1 else None
+        self._fork_server = start_fork_server(modules, warm_up) if self.workers > 1 else None
         try:
             with self._watched():
                 yield
         finally:
             if self._fork_server:
                 self._fork_server.close()
+
+    def warms_workers(self, size: JobSize) -> bool:
+        """Returns whether `warm_up` is called for the workers of a job; if not, it ends.
+
+        A job that this process does alone needs no other one to take its core.
+        """
+        server = self._fork_server
+        if server and self.workers_for(size) == 1:
+            server.close()
+            self._fork_server = None
+        return bool(self._fork_server and self._fork_server.is_warm)
 
     @contextmanager
     def _watched(self) -> Iterator[Watchdog | None]:

@@ -180,9 +180,15 @@ class RemoteEngine:
             check_shared(self.name, paths)
 
     @contextmanager
-    def started(self, modules: tuple[str, ...]) -> Iterator[None]:
+    def started(
+        self, modules: tuple[str, ...], warm_up: Callable[[], None] | None = None
+    ) -> Iterator[None]:
         """Does nothing: these engines start their workers themselves."""
         yield
+
+    def warms_workers(self, size: JobSize) -> bool:
+        """Returns False."""
+        return False
 
     def run(
         self,

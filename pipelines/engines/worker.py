@@ -23,7 +23,7 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from recordmill.pipelines import temporary_folders
 from recordmill.pipelines.compat import connect_by_sockets
@@ -38,8 +38,19 @@ _MAX_FOLDER_BYTES = 60
 class ForkServer:
     """The driver's handle of the process that workers are forked from."""
 
-    def __init__(self, modules: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Starts the process; it loads `modules` while the caller goes on."""
+    def __init__(
+        self,
+        modules: Sequence[str],
+        environment: Mapping[str, str],
+        warm_up: Callable[[], None] | None = None,
+    ) -> None:
+        """Starts the process; it loads `modules` while the caller goes on.
+
+        Args:
+          modules: what workers need.
+          environment: variables for workers.
+          warm_up: called then, where the process is a fork of this one; it leaves no thread.
+        """
         # A socket's path may have some hundred bytes, and a batch system's TMPDIR is long.
         short = len(os.fsencode(tempfile.gettempdir())) <= _MAX_FOLDER_BYTES
         self._folder = temporary_folders.make_folder(None if short else "/tmp")
@@ -47,6 +58,7 @@ class ForkServer:
         end, self._life = os.pipe()
         self._process: subprocess.Popen[bytes] | None = None
         self._status: int | None = None
+        self.is_warm = False  # it calls, or has called, `warm_up`
         # It listens before there is a process: a client waits in the queue while modules are
         # loaded, and is refused as soon as the process has died.
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
@@ -54,7 +66,10 @@ class ForkServer:
             listener.listen(128)
             if _may_fork():
                 pipe = (end, self._life)
-                self._pid = _start_process(listener, self._folder, modules, environment, pipe)
+                self.is_warm = warm_up is not None
+                self._pid = _start_process(
+                    listener, self._folder, modules, environment, pipe, warm_up
+                )
             else:
                 number = listener.fileno()
                 self._process = subprocess.Popen(
@@ -150,6 +165,7 @@ def _start_process(
     modules: Sequence[str],
     environment: Mapping[str, str],
     pipe: tuple[int, int],
+    warm_up: Callable[[], None] | None,
 ) -> int:
     sys.stdout.flush()
     sys.stderr.flush()
@@ -165,7 +181,7 @@ def _start_process(
             del sys.path[0]
         os.dup2(end, 0)
         os.environ.update(environment)
-        main(listener, folder, modules)
+        main(listener, folder, modules, warm_up)
     except BaseException as error:
         _report(folder, error)
     os._exit(1)
@@ -216,13 +232,19 @@ def _nothing() -> None:
     """Loads no kernels."""
 
 
-def main(listener: socket.socket, folder: str, modules: Sequence[str]) -> None:
+def main(
+    listener: socket.socket,
+    folder: str,
+    modules: Sequence[str],
+    warm_up: Callable[[], None] | None = None,
+) -> None:
     """Loads modules, then forks a worker for each connection.
 
     Args:
       listener: the socket on which clients ask for workers.
       folder: the folder of all sockets.
       modules: what workers need.
+      warm_up: called when these are loaded.
     """
     worker_client.ignore_termination_signals()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, worker_client.STOP_SIGNALS)  # blocked at the fork
@@ -233,6 +255,8 @@ def main(listener: socket.socket, folder: str, modules: Sequence[str]) -> None:
         sys.modules["recordmill.records.codec.jit"].load()
     for module in modules:  # those that all workers call, once for all of them
         getattr(sys.modules[module], "load_kernels", _nothing)()
+    if warm_up:
+        warm_up()
     while True:
         # No thread may run at a fork.
         ready, _, _ = select.select([listener.fileno(), 0], [], [])

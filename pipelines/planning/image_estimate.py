@@ -8,9 +8,9 @@ from __future__ import annotations
 import tempfile
 import time
 from array import array
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from recordmill.pipelines.image_options import ImageRequest
 from recordmill.pipelines.planning.estimate import Estimate, Step, show_bytes
@@ -25,11 +25,16 @@ from recordmill.transforms.dataset.shard_writer import ShardDescription
 from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.images.build import ImageShardBuilder
 from recordmill.transforms.images.job import ImageJob, passed_over_json
+from recordmill.transforms.images.listing.byte_rows import pack_name
+from recordmill.transforms.images.listing.source_spec import SourceSpec
+from recordmill.transforms.images.listing.unpacking import unpack
 from recordmill.transforms.images.reference_files import write_references
 from recordmill.transforms.images.references import ImageReference
 from recordmill.transforms.images.shard_cutting import cut_shards
 from recordmill.transforms.images.shard_plan import ImageShardPlan, ImageSplit
 from recordmill.transforms.images.statistics import ImageStatistics
+from recordmill.transforms.sources.work_items import SourceRange
+from recordmill.transforms.sources.work_plan import write_work_items
 from recordmill.transforms.storage import files
 
 _SAMPLE_RECORDS = 512
@@ -69,7 +74,27 @@ class _ImageSample:
         return self.shard.records / self.slots
 
 
-def _measure(job: ImageJob, lines: list[str], folder: str) -> _ImageSample:
+class _Packs(NamedTuple):
+    """The ranges of rows that images in columns are unpacked from, and the input that they are of.
+
+    Samples are images of the first pack, so that no other must be unpacked.
+    """
+
+    ranges: list[list[SourceRange]]
+    source: SourceSpec
+
+    def holds(self, line: str) -> bool:
+        """Tells whether a sample may have an image."""
+        return not self.ranges or f'"{pack_name(0)}"' in line
+
+    def write_first(self, job: ImageJob) -> None:
+        """Unpacks the first one."""
+        if self.ranges:
+            write_work_items(job.workspace.inputs_folder, self.ranges[:1])
+            unpack(job, self.source, 0)
+
+
+def _measure(job: ImageJob, lines: list[str], folder: str, packs: _Packs) -> _ImageSample:
     """Builds one shard of some images, and measures the time."""
     job = replace(
         job, workspace=Workspace(output=folder, work=folder, staging=folder),
@@ -80,6 +105,7 @@ def _measure(job: ImageJob, lines: list[str], folder: str) -> _ImageSample:
     split = ImageSplit("train", len(lines), copies, (0, len(lines) * copies))
     write_references(folder, 0, 0, lines)
     job.write_shard_plan(ImageShardPlan((split,)))
+    packs.write_first(job)
     builder = ImageShardBuilder(job, 1)
     # Processor time does not depend on other processes; waiting for remote storage must count.
     local = files.is_local(ImageReference.from_line(lines[0]).image.path)
@@ -96,14 +122,16 @@ def _measure(job: ImageJob, lines: list[str], folder: str) -> _ImageSample:
     return _ImageSample(done.info, statistics, seconds, len(lines) * copies)
 
 
-def _measure_sample(job: ImageJob, lines: list[str], *, augmented: bool) -> _ImageSample:
+def _measure_sample(
+    job: ImageJob, lines: list[str], packs: _Packs, *, augmented: bool
+) -> _ImageSample:
     """Builds a sample as an augmented split would be built, or as another."""
     job = replace(job, augment_splits=("train",) if augmented else ())
     lines = lines[: max(_WARM_IMAGES, _SAMPLE_RECORDS // len(job.variants("train")))]
     with tempfile.TemporaryDirectory(prefix=prefix()) as folder:
         # The first run would also measure the compiling and loading of code.
-        _measure(job, lines[:_WARM_IMAGES], files.join(folder, "warm"))
-        sample = _measure(job, lines, files.join(folder, "job"))
+        _measure(job, lines[:_WARM_IMAGES], files.join(folder, "warm"), packs)
+        sample = _measure(job, lines, files.join(folder, "job"), packs)
     if not sample.shard.records:
         raise UsageError(
             f"none of {len(lines)} images of a sample can be used; `recordmill images` with "
@@ -120,30 +148,28 @@ def estimate_images(request: ImageRequest, *, workers: int) -> Estimate:
     """
     planner = ImagePlanner(request)
     with planner.inspect() as inventory:
-        job = planner.job
+        job, packs = planner.job, _Packs(inventory.packs, planner.source)
         record_bytes = [array("q") for _ in job.splits]
         lines: list[str] = []
         reference_bytes = 0
         for image in planner.assign_splits(inventory):
             record_bytes[image.split].append(image.record_bytes)
             reference_bytes += len(image.line) + 1
-            if len(lines) < _SAMPLE_IMAGES:
+            if len(lines) < _SAMPLE_IMAGES and packs.holds(image.line):
                 lines.append(image.line)
     splits = cut_shards(job, record_bytes)
     work_items, parts = count_work_items(splits, workers)
     # Augmented images take longer, and are encoded anew: a sample of each kind.
     kinds = {split.name: split.name in job.augment_splits for split in splits}
     samples = {
-        kind: _measure_sample(job, lines, augmented=kind) for kind in sorted(set(kinds.values()))
+        kind: _measure_sample(job, lines, packs, augmented=kind)
+        for kind in sorted(set(kinds.values()))
     }
     rejected = inventory.rejects.counts.total()
     slots = {split.name: split.images * split.copies for split in splits}
     split_bytes = {name: samples[kinds[name]].mean_bytes * slots[name] for name in slots}
     seconds = sum(samples[kinds[name]].mean_seconds * slots[name] for name in slots)
-    steps = [Step("write", work_items, seconds)]
-    if parts > 1:
-        # Files are copied, in a time that does not count beside that of their making.
-        steps.append(Step("join", work_items // parts, 0.0))
+    packed_bytes = inventory.summary.image_bytes if packs.ranges else 0
     images = sum(split.images for split in splits)
     listed = f"{images:,} images, {show_bytes(inventory.summary.image_bytes)}"
     return Estimate(
@@ -151,10 +177,12 @@ def estimate_images(request: ImageRequest, *, workers: int) -> Estimate:
         sample=_describe_samples(len(lines), samples.values()),
         splits=tuple((split.name, split.num_shards, split_bytes[split.name]) for split in splits),
         records=sum(samples[kinds[name]].kept * slots[name] for name in slots),
-        steps=tuple(steps),
+        steps=tuple(_steps(work_items, parts, len(packs.ranges), seconds)),
         regroups=0,
         range_reads=sum(slots.values()),
-        temporary_bytes=reference_bytes + (sum(split_bytes.values()) if parts > 1 else 0),
+        temporary_bytes=reference_bytes
+        + packed_bytes
+        + (sum(split_bytes.values()) if parts > 1 else 0),
         worker_bytes=(resident_bytes() or 0),
         statistics={
             **_summaries(job, samples),
@@ -167,6 +195,15 @@ def estimate_images(request: ImageRequest, *, workers: int) -> Estimate:
             },
         },
     )
+
+
+def _steps(work_items: int, parts: int, packs: int, seconds: float) -> Iterator[Step]:
+    """Yields the steps; files are copied in a time that does not count beside that of decoding."""
+    if packs:
+        yield Step("unpack", packs, 0.0)
+    yield Step("write", work_items, seconds)
+    if parts > 1:
+        yield Step("join", work_items // parts, 0.0)
 
 
 def _summaries(job: ImageJob, samples: dict[bool, _ImageSample]) -> dict[str, Any]:

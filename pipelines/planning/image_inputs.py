@@ -19,6 +19,7 @@ from recordmill.transforms.images.extensions import has_image_extension
 from recordmill.transforms.images.listing.joins import Listed
 from recordmill.transforms.images.references import ImageReference, ListedReject
 from recordmill.transforms.images.shard_cutting import UNKNOWN_BYTES
+from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.storage.external_sort import Row, sort_rows
 
 BATCH_ROWS = 1024  # rows whose hashes are computed at a time
@@ -162,6 +163,7 @@ class ImageInventory(Inventory):
       summary: sums over the images.
       passed_over: files that are no input, by reason.
       passed_over_kinds: the same by extension or reason: their number and one of their names.
+      packs: the ranges of rows that each pack of images in columns is of.
     """
 
     images: Iterator[RankedImage]
@@ -169,6 +171,7 @@ class ImageInventory(Inventory):
     summary: InputSummary
     passed_over: dict[str, int]
     passed_over_kinds: dict[str, tuple[int, str]]
+    packs: list[list[SourceRange]] = field(default_factory=list)
 
 
 def rank_images(

@@ -54,6 +54,7 @@ from recordmill.transforms.images.listing.list_images import (
     label_names,
     list_images,
 )
+from recordmill.transforms.images.listing.unpacking import UnpackImages
 from recordmill.transforms.images.mask_samples import mask_labels
 from recordmill.transforms.images.reference_files import ReferenceWriter
 from recordmill.transforms.images.references import ListedReject
@@ -64,6 +65,7 @@ from recordmill.transforms.images.shard_cutting import (
 )
 from recordmill.transforms.images.shard_plan import ImageShardPlan
 from recordmill.transforms.images.stages import build_images
+from recordmill.transforms.sources.work_plan import write_work_items
 from recordmill.transforms.storage import files
 
 _LAYOUTS_WITHOUT_ANNOTATIONS = ("fixed", "flat", "folders", "idx")
@@ -91,15 +93,21 @@ class ImageStages:
       work_items: the shards, or parts of shards, to build.
       parts: how many of them make a shard.
       statistics_work_items: the work items of the channel statistics; 0 where none are wanted.
+      packs: that images in columns are unpacked to before.
     """
 
     work_items: int
     parts: int
     statistics_work_items: int
+    packs: int = 0
 
 
 class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
-    """Plans and builds `recordmill images`."""
+    """Plans and builds `recordmill images`.
+
+    Attributes:
+      source: where the images are; with its layout, once it is listed.
+    """
 
     kind = "images"
     stages_type = ImageStages
@@ -111,11 +119,12 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
     def __init__(self, request: ImageRequest) -> None:
         super().__init__(request.job)
         self._request = request
+        self.source = request.source
 
     @contextmanager
     def inspect(self) -> Iterator[ImageInventory]:
         """Lists the input, and completes the job with its labels and splits."""
-        spec = detect_layout(self._request.source)
+        self.source = spec = detect_layout(self._request.source)
         images = self.job.images
         annotated = bool(self.job.map and spec.labels)  # functions may give what is not there
         if not annotated:
@@ -159,6 +168,7 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
                 summary=summary,
                 passed_over=dict(sorted(listing.filtered.items())),
                 passed_over_kinds=dict(sorted(listing.passed_over.items())),
+                packs=listing.packs,
             )
 
     def _listed(self, spec: SourceSpec) -> SourceSpec:
@@ -251,7 +261,8 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
             inventory.passed_over_kinds,
         )  # fmt: skip
         job.write_shard_plan(plan)
-        return ImageStages(work_items, parts, statistics_work_items(job))
+        packs = write_work_items(inputs, inventory.packs)
+        return ImageStages(work_items, parts, statistics_work_items(job), packs)
 
     def assign_splits(self, inventory: ImageInventory) -> Iterator[AssignedImage]:
         """Yields the images in order of their hash, each with its split.
@@ -291,12 +302,15 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
             load_tensorflow()
         return build_images(
             pipeline, job, work_items=stages.work_items, parts=stages.parts,
-            statistics_work_items=waiting, commit=plan.commit,
+            statistics_work_items=waiting, commit=plan.commit, packs=stages.packs,
+            unpack=UnpackImages(job, self.source),
         )  # fmt: skip
 
     def phases(self, plan: WorkPlan[ImageJob, ImageStages]) -> Iterator[Phase]:
         """Yields statistics where the job has them, write, and join where shards have parts."""
         job, parts = plan.job, plan.stages.parts
+        if packs := plan.stages.packs:
+            yield Phase("unpack", files.count(job.packs_folder, ".bin"), packs, plan.input_bytes)
         if wanted := plan.stages.statistics_work_items:
             rows = files.count(files.join(job.workspace.work, "statistics"), ".json")
             yield Phase("statistics", rows, wanted)

@@ -8,6 +8,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 import apache_beam as beam
@@ -19,6 +20,7 @@ from recordmill.pipelines.planning.item_sizes import (
     report_passed_over,
     work_item_bytes,
 )
+from recordmill.pipelines.planning.text_warm_up import warm_up
 from recordmill.pipelines.planning.tokenizer_kernels import compile_kernels
 from recordmill.pipelines.planning.work_plan import (
     Inventory,
@@ -53,6 +55,7 @@ from recordmill.transforms.sources.work_plan import write_work_items
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.globs import matches_output
 from recordmill.transforms.subwords.sentence_pieces import PieceTokenizer
+from recordmill.transforms.subwords.tokenizer import Tokenizer
 from recordmill.transforms.text.cleaning.duplicates import DuplicateFiles
 from recordmill.transforms.text.cleaning.unicode_forms import ftfy_version
 from recordmill.transforms.text.descriptions import ShardPlan
@@ -212,6 +215,7 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
     def __init__(self, request: TextRequest) -> None:
         super().__init__(request.job)
         self._request = request
+        self._vocabulary: tuple[bytes, Tokenizer] | None = None
         self.vocab_file = request.vocab_file
         if request.job.objective.name == "classify":
             self.metadata = (LABELS_PATH,)
@@ -220,14 +224,12 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
     def inspect(self) -> Iterator[TextInventory]:
         """Lists the input and reads the vocabulary."""
         request, job = self._request, self.job
-        data, vocabulary = read_vocabulary(request.vocab_file)
+        data, vocabulary = self._read_vocabulary()
         check_own_normalization(vocabulary, job)
         if vocabulary.stored_name:
             self.metadata = (*self.metadata, f"_meta/{vocabulary.stored_name}")
         if isinstance(vocabulary, PieceTokenizer):
             self.packages = (*self.packages, "sentencepiece")
-        if vocabulary.kind != "wordpiece":
-            compile_kernels()
         check_case(vocabulary, lower_case=job.lower_case, refuse=request.check_case)
         job.objective.bind(vocabulary, job.seed, job.documents.row)
         patterns, spec = request.patterns, job.documents
@@ -297,6 +299,26 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
         )  # fmt: skip
         count = write_work_items(job.workspace.inputs_folder, work_items)
         return tree_for_job(job, count, input_bytes)
+
+    def warm_up(self) -> Callable[[], None] | None:
+        """Returns what loads kernels and tokenizer; None where to read it may start threads."""
+        if not all(files.is_local(path) for path in self._request.vocab_file.split(",")):
+            return None
+        try:
+            return partial(warm_up, self.job, self._read_vocabulary()[0])
+        except (UsageError, OSError, ValueError):  # planning meets it too, and says it
+            return None
+
+    def compile_kernels(self) -> None:
+        """Compiles the kernels of tokenizers, instead of each worker."""
+        if self._read_vocabulary()[1].kind != "wordpiece":
+            compile_kernels()
+
+    def _read_vocabulary(self) -> tuple[bytes, Tokenizer]:
+        """Returns what `read_vocabulary` does, once."""
+        if self._vocabulary is None:
+            self._vocabulary = read_vocabulary(self._request.vocab_file)
+        return self._vocabulary
 
     def config(self) -> dict[str, list[str]]:
         """Returns where the input was."""

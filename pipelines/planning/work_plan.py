@@ -135,6 +135,13 @@ class Planner(ABC, Generic[JobT, StagesT, InventoryT]):
     def write(self, inventory: InventoryT, *, workers: int) -> StagesT:
         """Writes the work items, cut for so many workers; returns the stage plan."""
 
+    def warm_up(self) -> Callable[[], None] | None:
+        """Returns what loads in one process what the workers forked from it need; None: nothing."""
+        return None
+
+    def compile_kernels(self) -> None:
+        """Compiles what each worker would compile, where no process is warmed up for them."""
+
     @abstractmethod
     def config(self) -> dict[str, list[str]]:
         """Returns what the manifest says of the configuration beside the job's own options."""

@@ -59,7 +59,7 @@ def _count_varints(data: Bytes, begin: int, end: int) -> int:
     All bytes but the last of a number have the high bit; there are 10 at most. Eight are looked at
     together, as long as none of the numbers can be longer.
     """
-    count = 0
+    count: Any = 0
     at = begin
     while at + 8 <= end:
         more = word_at(data, at) & _HIGH_BITS

@@ -136,3 +136,23 @@ def word_at(_: Any, data: Any, at: Any) -> Any:
 
     types = numba.types
     return types.uint64(data, types.int64), generate
+
+
+@intrinsic
+def put_word_at(_: Any, data: Any, at: Any, word: Any) -> Any:
+    """Writes a uint64 to `data[at : at + 8]`, or a uint32 to 4 bytes, little-endian, anywhere.
+
+    Kernels call it as `put_word_at(data, at, word)` with a contiguous `[n] uint8` and an int64.
+    """
+    types = numba.types
+    if data.layout != "C" or word not in (types.uint32, types.uint64):
+        return None  # numba says that there is no such function
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        array, offset, content = values
+        begin = context.make_array(signature.args[0])(context, builder, array).data
+        pointer = builder.bitcast(builder.gep(begin, [offset]), content.type.as_pointer())
+        builder.store(content, pointer, align=1)
+        return context.get_dummy_value()
+
+    return types.void(data, types.int64, word), generate

@@ -33,13 +33,8 @@ from recordmill.records.codec.framing import (
     frame_in_place,
 )
 from recordmill.records.codec.jit import kernel
-from recordmill.records.codec.wire import (
-    message_size,
-    put_bytes,
-    put_tag,
-    put_varint,
-    varint_size,
-)
+from recordmill.records.codec.varints import int32_sizes, int64_sizes, put_varints
+from recordmill.records.codec.wire import message_size, put_bytes, put_tag
 from recordmill.records.schema import Feature, Schema
 
 
@@ -91,23 +86,6 @@ class EncodedBatch:
 
     buffer: Bytes
     offsets: Offsets
-
-
-@kernel
-def _int64_sizes(values: Any, row_splits: Offsets, sizes: Offsets) -> None:
-    for i in range(sizes.shape[0]):
-        size = 0
-        beyond = np.int64(0)
-        for j in range(row_splits[i], row_splits[i + 1]):
-            # There are no branches, so that the compiler does many values at once.
-            value = np.int64(values[j])
-            size += 1 + (value > 127) + (value > 16383) + (value > 2097151) + (value > 268435455)
-            beyond |= value >> 35
-        if beyond != 0:  # more than five bytes, or negative
-            size = 0
-            for j in range(row_splits[i], row_splits[i + 1]):
-                size += varint_size(np.uint64(np.int64(values[j])))
-        sizes[i] = message_size(size) if size else 0
 
 
 @kernel
@@ -173,29 +151,6 @@ def _put_entries(out: Bytes, cursors: Offsets, lists: Offsets, key: Bytes, list_
 
 
 @kernel
-def _put_varints(out: Bytes, at: int, values: Any, first: int, last: int) -> None:
-    """Writes a list of numbers.
-
-    Ids of tokens take one to three bytes, and a processor cannot foresee which: so three are
-    written of each, and those too many are written over. Up to two behind the list belong to what
-    is written later: the next feature of the record, or its footer.
-    """
-    to = np.uint64(at)
-    for j in range(first, last):
-        value = np.uint64(np.int64(values[j]))
-        if value >= np.uint64(1 << 21):
-            to = np.uint64(put_varint(out, np.int64(to), value))
-            continue
-        two, three = np.uint64(value > np.uint64(127)), np.uint64(value > np.uint64(16383))
-        out[to] = np.uint8(value | two << np.uint64(7))
-        out[to + np.uint64(1)] = np.uint8(
-            ((value >> np.uint64(7)) & np.uint64(127)) | three << np.uint64(7)
-        )
-        out[to + np.uint64(2)] = np.uint8(value >> np.uint64(14))
-        to += np.uint64(1) + two + three
-
-
-@kernel
 def _put_int64s(
     out: Bytes, cursors: Offsets, lists: Offsets, values: Any, row_splits: Offsets
 ) -> None:
@@ -214,7 +169,7 @@ def _put_int64s(
             for j in range(np.uint64(packed)):
                 out[to + j] = np.uint8(values[source + j])
         else:
-            _put_varints(out, at, values, first, last)
+            put_varints(out, at, values, first, last)
         cursors[i] = end
 
 
@@ -291,8 +246,10 @@ class _FeatureWriter:
             _float_sizes(self.column.row_splits, self.lists)
         elif self.column.values.dtype == np.bool_:
             _bool_sizes(self.column.row_splits, self.lists)
+        elif self.column.values.dtype == np.int32:
+            int32_sizes(self.column.values, self.column.row_splits, self.lists)
         else:
-            _int64_sizes(self.column.values, self.column.row_splits, self.lists)
+            int64_sizes(self.column.values, self.column.row_splits, self.lists)
         if self.column.present is not None:
             self.lists[~self.column.present] = -1
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,15 +80,21 @@ def await_build(marker: str) -> None:
 
 @pytest.fixture(scope="session")
 def flink(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flink]:
+    with flink_cluster(tmp_path_factory.mktemp("flink") / "cluster") as cluster:
+        yield cluster
+
+
+@contextmanager
+def flink_cluster(folder: Path, *flags: str) -> Iterator[Flink]:
+    """Starts a cluster, with more flags of `examples/flink/cluster.py`, and stops it."""
     for tool in ("java", "mvn"):
         if not shutil.which(tool):
             pytest.skip(f"{tool} is not installed, and a Flink cluster needs a JDK and Maven")
     await_build("flink")
-    folder = tmp_path_factory.mktemp("flink") / "cluster"
     script = [*_CLUSTER, f"--folder={folder}"]
     # The job server sends what the cluster has already: loading it again for each job takes long.
     settings = ["--set=classloader.resolve-order=parent-first", "--rest_port=0", "--job_port=0"]
-    start = [*script, "start", *settings]
+    start = [*script, "start", *settings, *flags]
     try:
         subprocess.run(start, check=True, timeout=900)
         yield Flink(**json.loads((folder / "cluster.json").read_bytes()))

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from recordmill.pipelines.command_line import main
+from recordmill.pipelines.planning import examples_planner
 
 from ..transforms.examples.record_files import (
     example,
@@ -274,3 +275,21 @@ def test_an_estimate(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr().out
     assert "3 files" in shown
     assert "shards of train" in shown
+
+
+def test_duplicates_leave_the_same_shards_however_the_input_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(1)
+    records = numbered(300)
+    write_records(
+        tmp_path / "in", [rng.choice(records[: rng.choice([9, 300])]) for _ in range(900)]
+    )
+    found = []
+    for name, size in (("whole", 1 << 30), ("cut", 5000)):
+        monkeypatch.setattr(examples_planner, "record_item_bytes", lambda *_, size=size: size)
+        flags = (f"--input={tmp_path}/in", "--deduplicate", "--num_shards=4")
+        assert run(tmp_path / name, *flags) == 0
+        found.append(shard_bytes(tmp_path / name))
+    assert found[0] == found[1]
+    assert sum(len(unframed(data)) for data in found[0].values()) > 200

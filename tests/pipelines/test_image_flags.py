@@ -113,6 +113,7 @@ EFFECTS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "max_pixels": ("photos", (), "--max_pixels=10"),
     "max_scans": ("odd", ("--max_rejected=0.9",), "--max_scans=5"),
     "max_metadata_bytes": ("odd", ("--max_rejected=0.9",), "--max_metadata_bytes=5"),
+    "max_objects": ("coco", ("--max_rejected=0.9",), "--max_objects=1"),
     "max_drawn_pixels": (
         "coco", ("--include_masks", "--max_rejected=0.9"),
         "--max_drawn_pixels=1000",
@@ -200,6 +201,7 @@ REFUSED: list[tuple[str, tuple[str, ...], str]] = [
     ("idx", (), "--max_scans=10"),
     ("idx", (), "--max_metadata_bytes=10"),
     ("photos", (), "--max_drawn_pixels=10"),
+    ("photos", (), "--max_objects=10"),
     ("photos", (), "--statistics_sample=9"),
     ("photos", (), "--map_errors=fail"),
     ("photos", (), "--copies=2"),
@@ -271,6 +273,7 @@ def write_annotated(root: Path) -> None:
             "image_id": i, "category_id": 1, "bbox": [4, 3, 12, 9],
             "segmentation": [[4, 3, 16, 3, 16, 12, 4, 12]],
         })  # fmt: skip
+    notes.append({**notes[0], "bbox": [1, 1, 9, 9]})
     rows = ["ImageId,ClassId,EncodedPixels", "0.jpg,1,1 10", "0.jpg,3,25 20", "1.jpg,3,49 5"]
     (root / "steel/train.csv").write_text("\n".join(rows) + "\n")
     content = {"images": images, "annotations": notes, "categories": [{"id": 1, "name": "cat"}]}

@@ -98,6 +98,14 @@ class ElementSink(ABC, Generic[JobT]):
     def merge(self, texts: list[str]) -> Written:
         """Merges what several bundles have written."""
 
+    def list_regroups(self, texts: list[str]) -> Sequence[int]:
+        """Returns the numbers of what is merged once more before shards are planned."""
+        del texts
+        return ()
+
+    def regroup(self, number: int) -> None:
+        """Does one of these; twice changes nothing."""
+
     @abstractmethod
     def plan(self, texts: list[str]) -> list[int]:
         """Writes the plan of shards from all descriptions; returns the number of each split.
@@ -213,11 +221,37 @@ class _MergeDoFn(beam.DoFn):
                 fail(self._sink.job, error)
 
 
+class _ListRegroupsDoFn(beam.DoFn):
+    def __init__(self, sink: ElementSink[Any]) -> None:
+        self._sink = sink
+
+    def process(self, texts: list[str]) -> Iterator[int]:
+        try:
+            self._sink.job.workspace.check_own()
+            yield from self._sink.list_regroups(sorted(texts))
+        except RunError as error:
+            fail(self._sink.job, error)
+
+
+class _RegroupBundlesDoFn(beam.DoFn):
+    def __init__(self, sink: ElementSink[Any]) -> None:
+        self._sink = sink
+
+    def process(self, number: int) -> Iterator[int]:
+        with counters.work_item():
+            try:
+                self._sink.regroup(number)
+            except RunError as error:
+                fail(self._sink.job, error)
+        yield number
+
+
 class _PlanDoFn(beam.DoFn):
     def __init__(self, sink: ElementSink[Any]) -> None:
         self._sink = sink
 
-    def process(self, texts: list[str]) -> Iterator[tuple[int, int]]:
+    def process(self, texts: list[str], regrouped: list[int]) -> Iterator[tuple[int, int]]:
+        del regrouped  # its arrival means that all of them are done
         try:
             self._sink.job.workspace.check_own()
             shards = self._sink.plan(sorted(texts))
@@ -250,7 +284,7 @@ class WriteElements(beam.PTransform[beam.PCollection[Any], beam.PCollection[dict
             | "Begin" >> beam.ParDo(_BeginDoFn(sink)).with_output_types(str)
         )
         sink = sink.prepared()
-        return (
+        merged = (
             elements
             | "IgnoreWindows" >> beam.WindowInto(GlobalWindows())
             | "WriteBundles" >> beam.ParDo(_WriteBundleDoFn(sink), beam.pvalue.AsSingleton(begun))
@@ -259,7 +293,17 @@ class WriteElements(beam.PTransform[beam.PCollection[Any], beam.PCollection[dict
             | "SpreadGroups" >> beam.Reshuffle()
             | "MergeSmall" >> beam.ParDo(_MergeDoFn(sink)).with_output_types(str)
             | "ListMerged" >> beam.CombineGlobally(beam.combiners.ToListCombineFn())
-            | "PlanShards" >> beam.ParDo(_PlanDoFn(sink)).with_output_types(tuple[int, int])
+        )
+        regrouped = (
+            merged
+            | "ListRegroups" >> beam.ParDo(_ListRegroupsDoFn(sink)).with_output_types(int)
+            | "SpreadRegroups" >> beam.Reshuffle()
+            | "Regroup" >> beam.ParDo(_RegroupBundlesDoFn(sink)).with_output_types(int)
+        )
+        plan = beam.ParDo(_PlanDoFn(sink), beam.pvalue.AsList(regrouped))
+        return (
+            merged
+            | "PlanShards" >> plan.with_output_types(tuple[int, int])
             | "SpreadShards" >> beam.Reshuffle()
             | "Build" >> sink.build()
             | "SumExamples" >> beam.CombineGlobally(sum)

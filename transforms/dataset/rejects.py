@@ -61,6 +61,7 @@ REASONS = {
     "several_frames": "the image is animated or has pages, and --gif=reject",
     "unsupported_pixels": "the pixels are 32-bit integers or floats, of unknown range",
     "mask_size": "the mask is of another size than the image",
+    "too_many_objects": "the image has more objects than --max_objects",
     "too_much_to_draw": "the regions of the image take more pixels to draw than --max_drawn_pixels",
     "broken_mask": "the mask cannot be decoded, or its region is not one of the image's",
     "mask_classes": "the mask's pixels are not class numbers of --labels",

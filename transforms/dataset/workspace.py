@@ -44,7 +44,7 @@ from recordmill.transforms.storage import files
 
 # What workers make in the temporary folders.
 _OWN_FOLDERS = {
-    "done", "dropped", "duplicates", "fingerprints", "index", "inputs", "partial", "parts",
+    "done", "dropped", "duplicates", "fingerprints", "index", "inputs", "packs", "partial", "parts",
     "rejected", "runs-", "shards", "statistics",
     "transform", "transform-temp",
 }  # fmt: skip

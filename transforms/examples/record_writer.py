@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from recordmill.transforms.examples.run_records import HEADER_BYTES, KeyedRecords, sorted_for_run
+from recordmill.records.arrays import Int64s
+from recordmill.transforms.examples.run_records import KeyedRecords, sorted_for_run
 from recordmill.transforms.shuffle.run_files import (
     RunFileInfo,
     SortedRecords,
@@ -29,7 +30,8 @@ class RunWriter:
       deduplicate: records of equal bytes are written once.
       arena: has the memory of what is written.
       runs: that were written.
-      records, sizes: of each split, written.
+      records: of each split, written.
+      sizes: the bytes of these and of duplicates.
       duplicates: left out.
     """
 
@@ -65,17 +67,27 @@ class RunWriter:
         """Writes what is held as one run file, if anything is."""
         if not any(self._held):
             return
+        histograms = [self._histogram(split) for split in range(self.splits)]
         found = [self._sorted(split) for split in range(self.splits)]
-        sizes = [np.diff(each.offsets) - HEADER_BYTES for each in found]
-        for split, each in enumerate(sizes):
-            self.records[split] += len(each)
-            self.sizes[split] += int(each.sum())
-        histograms = [histogram(each.hashes, size) for each, size in zip(found, sizes, strict=True)]
+        for split, each in enumerate(found):
+            self.records[split] += len(each.hashes)
         path = self.path(len(self.runs))
         info = write_run_file(path, found, histograms, token=self.token, sync=False)
         self.runs.append(info)
         self._held_bytes = 0
         self.arena.reset()
+
+    def _histogram(self, split: int) -> tuple[Int64s, Int64s]:
+        """Returns the bytes by key of what is held.
+
+        Repeats count, too: which of them meet in one run file depends on how the input was cut, and
+        where shards are cut must not.
+        """
+        held = self._held[split]
+        keys = np.concatenate([np.zeros(0, np.uint64), *(part.keys for part in held)])
+        sizes = np.concatenate([np.zeros(0, np.int64), *(p.ends - p.begins for p in held)])
+        self.sizes[split] += int(sizes.sum())
+        return histogram(keys, sizes)
 
     def _sorted(self, split: int) -> SortedRecords:
         found, repeats = sorted_for_run(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -17,7 +18,6 @@ from recordmill.records.hashing import U64, mix64, seed_for
 from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.bundles import (
     BundleWriter,
-    ElementSink,
     WriteElements,
     Written,
     bundle_path,
@@ -26,17 +26,20 @@ from recordmill.transforms.dataset.bundles import (
 from recordmill.transforms.dataset.commit import CommitSpec
 from recordmill.transforms.dataset.pipeline_run import commit_spec, pipeline_job
 from recordmill.transforms.dataset.splits import choose_splits
-from recordmill.transforms.examples.build import BuildRecordShards
+from recordmill.transforms.examples.build import RecordShardBuilder
 from recordmill.transforms.examples.descriptions import ReadResult
 from recordmill.transforms.examples.elements import Key, Record, encode_elements, hash_keys, size_of
 from recordmill.transforms.examples.job import ExamplesJob
 from recordmill.transforms.examples.record_writer import RunWriter
-from recordmill.transforms.examples.run_records import KeyedRecords, find_in_range
+from recordmill.transforms.examples.run_records import KeyedRecords
 from recordmill.transforms.examples.scatter import ORDER_PURPOSE
 from recordmill.transforms.examples.schema_survey import SchemaSurvey
 from recordmill.transforms.examples.shard_plan import RecordTotals, plan_record_shards
-from recordmill.transforms.shuffle.merge_tree import ONE_ITEM
-from recordmill.transforms.shuffle.run_files import MAX_HASH, RunFileReader, read_run_file
+from recordmill.transforms.shuffle.gathered_runs import RunFileSink
+from recordmill.transforms.shuffle.merge_tree import MergeTree
+from recordmill.transforms.shuffle.regroup import merge_run_files
+from recordmill.transforms.shuffle.run_files import RunFileInfo
+from recordmill.transforms.shuffle.shard_ranges import SplitShards
 
 _RUN_BYTES = 1 << 26
 _COUNTS = ("records_read", "repeated", "sampled_out", "duplicates")
@@ -79,8 +82,11 @@ class _RecordBundles(BundleWriter):
         """Writes what is held."""
         self._writer.write()
         counters.count("records_read", self._read)
-        counts = dict.fromkeys(_COUNTS, 0) | {"records_read": self._read}
-        return _describe(self._writer, counts, self._survey)
+        writer = self._writer
+        counts = Counter({"records_read": self._read, "duplicates": writer.duplicates})
+        totals = RecordTotals(len(writer.records), counts=counts, survey=self._survey)
+        totals.records, totals.sizes = writer.records, writer.sizes
+        return _describe(_result(writer.runs, totals))
 
 
 def _new_writer(job: ExamplesJob, run_bytes: int) -> RunWriter:
@@ -94,19 +100,22 @@ def _run_path(base: str, number: int) -> str:
     return f"{base}-{number}.bin"
 
 
-def _describe(writer: RunWriter, counts: Mapping[str, int], survey: SchemaSurvey) -> Written:
-    """Returns what was written."""
-    result = ReadResult(
-        runs=tuple(writer.runs), counts={**counts, "duplicates": writer.duplicates},
-        records=tuple(writer.records), sizes=tuple(writer.sizes), rejected={},
-        rejected_file=(0, 0), survey=survey,
+def _result(runs: Iterable[RunFileInfo], totals: RecordTotals) -> ReadResult:
+    """Returns run files and sums as the result of a work item."""
+    return ReadResult(
+        runs=tuple(runs), counts={name: totals.counts[name] for name in _COUNTS},
+        records=tuple(totals.records), sizes=tuple(totals.sizes), rejected={},
+        rejected_file=(0, 0), survey=totals.survey,
     )  # fmt: skip
-    return Written(sum(writer.sizes), json.dumps(result.to_json(), sort_keys=True))
+
+
+def _describe(result: ReadResult) -> Written:
+    return Written(sum(result.sizes), json.dumps(result.to_json(), sort_keys=True))
 
 
 @dataclass(frozen=True)
-class _RecordSink(ElementSink[ExamplesJob]):
-    """Records, with the function that gives each its key; see `ElementSink`."""
+class _RecordSink(RunFileSink[ExamplesJob]):
+    """Records, with the function that gives each its key; see `RunFileSink`."""
 
     transform = "WriteExamples"
     key: Callable[[Any], Key] | None = None
@@ -123,48 +132,28 @@ class _RecordSink(ElementSink[ExamplesJob]):
         return _RecordBundles(self)
 
     def merge(self, texts: list[str]) -> Written:
-        """Merges run files into one, without their duplicates if these are left out."""
-        job = self.job
-        results = [self._read(text) for text in texts]
-        writer = _new_writer(job, 2 * self.merge_size)
-        token = job.workspace.token
-        runs = [read_run_file(i, token=token, histograms=False) for r in results for i in r.runs]
-        for split in range(len(job.splits)):
-            for run in runs:
-                part = RunFileReader(run, split).read(0, MAX_HASH)
-                if len(part):
-                    writer.add(split, find_in_range(part, 0, MAX_HASH))
-        writer.write()
-        totals = RecordTotals(len(job.splits))
-        for result in results:
+        """Merges run files into one."""
+        whole = self.gather(texts)
+        run = merge_run_files(self.job, _run_path(bundle_path(self.job), 0), whole.runs)
+        return _describe(replace(whole, runs=(run,)))
+
+    def gather(self, texts: list[str]) -> ReadResult:
+        """Adds up descriptions."""
+        totals = RecordTotals(len(self.job.splits))
+        runs: list[RunFileInfo] = []
+        for text in texts:
+            result = ReadResult.from_json(json.loads(text), runs_folder(self.job))
             totals.add(0, result)
-        duplicates = totals.counts["duplicates"] + writer.duplicates
-        size, text = _describe(writer, totals.counts, totals.survey)
-        counts = totals.counts | {"duplicates": duplicates}
-        return Written(size, json.dumps(json.loads(text) | {"counts": counts}))
+            runs += result.runs
+        return _result(runs, totals)
 
-    def plan(self, texts: list[str]) -> list[int]:
-        """Describes all bundles as one work item, and plans the shards."""
-        job = self.job
-        totals = RecordTotals(len(job.splits))
-        results = [self._read(text) for text in texts]
-        for result in results:
-            totals.add(0, result)
-        whole = ReadResult(
-            runs=tuple(run for result in results for run in result.runs),
-            counts={name: totals.counts[name] for name in _COUNTS},
-            records=tuple(totals.records), sizes=tuple(totals.sizes), rejected={},
-            rejected_file=(0, 0), survey=totals.survey,
-        )  # fmt: skip
-        job.workspace.write_state(job.description_path(0, 0), whole.to_json())
-        return [split.shards for split in plan_record_shards(job, ONE_ITEM)]
+    def plan_shards(self, tree: MergeTree) -> list[SplitShards]:
+        """Plans the shards by the bytes of records."""
+        return plan_record_shards(self.job, tree)
 
-    def _read(self, text: str) -> ReadResult:
-        return ReadResult.from_json(json.loads(text), runs_folder(self.job))
-
-    def build(self) -> BuildRecordShards:
-        """Returns what builds shards."""
-        return BuildRecordShards(self.job, ONE_ITEM)
+    def open_builder(self, tree: MergeTree) -> RecordShardBuilder:
+        """Returns what builds shards in a worker."""
+        return RecordShardBuilder(self.job, tree)
 
     def commit_spec(self) -> CommitSpec:
         """Returns what the manifest says."""

@@ -79,7 +79,7 @@ class ImageShardBuilder:
         self._parts = parts or plan.parts
         self._splits = plan.splits
         self._images = sum(split.images for split in self._splits)
-        self._reader = ImageReader()
+        self._reader = ImageReader(packs=job.packs_folder)
         self._mapper: ImageMapper | None = None
 
     def close(self) -> None:

@@ -88,7 +88,7 @@ class _CountDoFn(beam.DoFn):
         self._job = job
 
     def setup(self) -> None:
-        self._reader = ImageReader()
+        self._reader = ImageReader(packs=self._job.packs_folder)
 
     def teardown(self) -> None:
         self._reader.close()

@@ -126,6 +126,11 @@ class ImageJob(Job):
         """A part of a shard, without extension, until the parts are joined."""
         return files.join(self.workspace.work, "parts", f"part-{work_item:06d}")
 
+    @property
+    def packs_folder(self) -> str:
+        """The packs of images whose bytes the input has in columns."""
+        return files.join(self.workspace.work, "packs")
+
     def statistics_row_path(self, work_item: int) -> str:
         """The histograms that a work item of the statistics counted."""
         return files.join(self.workspace.work, "statistics", f"row-{work_item:06d}.json")

@@ -14,7 +14,7 @@ from recordmill.transforms.images.references import Region
 Mask = npt.NDArray[np.uint8]
 
 _FAR = 16  # times the image's size: no annotation is out there, and rasterizing it costs gigabytes
-USUAL_DRAWN_PIXELS = 2_000_000_000  # some ten seconds
+USUAL_DRAWN_PIXELS = 1_000_000_000  # some ten seconds
 _OUTLINE = 200  # pixels' worth: COCO's tools sort five points of an outline for each of its pixels
 _RUN = 50  # pixels' worth: a number of a list
 _FEW_RUNS = 50_000  # that are painted one by one

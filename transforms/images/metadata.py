@@ -9,7 +9,8 @@ copies, by reading the tags' headers alone.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +25,8 @@ _TAG_BYTES[16] = 8
 _WIDTH, _HEIGHT = 322, 323  # tags: of a tile
 
 
-class Pages(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Pages:
     """What the headers of a TIFF show.
 
     Attributes:

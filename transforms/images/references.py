@@ -14,7 +14,7 @@ import orjson
 
 _FARTHEST_SIDE = 1e9  # so that no product with an image's size overflows
 
-Storage = Literal["file", "range", "zip", "idx"]
+Storage = Literal["file", "range", "zip", "idx", "packed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,8 @@ class StoredBytes:
       path: the file to open.
       storage: "file" is the whole of it; "range" the bytes `[offset, offset + size)`, as for
         members of a tar; "zip" a member whose local header begins there, and which has `size`
-        compressed bytes; "idx" raw grey or RGB pixels of `shape`.
+        compressed bytes; "idx" raw grey or RGB pixels of `shape`; "packed" a range of a pack, by
+        the pack's name in the job's folder of them.
       offset, size: of the stored bytes; `size` -1 where it is not known before opening.
       shape: `(height, width, channels)` for "idx".
       crc32: of the unpacked member for "zip", from the archive's central directory; else None.

@@ -9,7 +9,7 @@ import struct
 import zipfile
 import zlib
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO, Any, cast
 
 import numpy as np
@@ -58,8 +58,9 @@ class ImageReader:
     several threads at once.
     """
 
-    def __init__(self, limits: ReadLimits = DEFAULT_LIMITS) -> None:
+    def __init__(self, limits: ReadLimits = DEFAULT_LIMITS, *, packs: str = "") -> None:
         self._limits = limits
+        self._packs = packs
         self._open: OrderedDict[str, IO[bytes]] = OrderedDict()
         self._unpacked: tuple[str, bytes] = ("", b"")
 
@@ -83,6 +84,9 @@ class ImageReader:
           InputChangedError: the file is another one than was listed.
         """
         self._check_size(stored.size)
+        if stored.storage == "packed":
+            path = files.join(self._packs, stored.path)
+            stored = replace(stored, path=path, storage="range")
         try:
             if stored.storage == "file":
                 return self._whole(stored)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from recordmill.records.errors import RunError
@@ -12,9 +12,20 @@ from recordmill.transforms.storage import files
 
 
 def read_run_files(
-    job: ShuffleJob, level: int, number: int, *, histograms: bool = True
+    job: ShuffleJob,
+    level: int,
+    number: int,
+    *,
+    histograms: bool = True,
+    only: Sequence[int] | None = None,
 ) -> list[RunFile]:
     """Reads the tails of the run files of a work item: mostly one, more from a huge file.
+
+    Args:
+      job: whose run files they are.
+      level, number: of the work item.
+      histograms: they are read, too.
+      only: the positions of those that are read; None for all.
 
     Raises:
       RunError: one is missing, damaged or of another run; the next run makes it anew.
@@ -23,6 +34,8 @@ def read_run_files(
     infos = job.read_run_infos(level, number)
     if infos is None:
         raise RunError(f"{path} is missing or damaged; run the same command again")
+    if only is not None:
+        infos = tuple(infos[position] for position in only)
     token = job.workspace.token
     with made_anew(job, level, number):
         return [read_run_file(info, token=token, histograms=histograms) for info in infos]

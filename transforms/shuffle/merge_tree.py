@@ -24,6 +24,7 @@ class MergeTree:
       work_items: the work items of scatter, which write the runs of level 0.
       max_fan_in: more runs than that are regrouped before shards are built from them.
       fan_in: the number of runs that a regroup merges, a power of two.
+      gathered: one description lists the run files of level 0, each of which counts as a run.
 
     Raises:
       ValueError: `fan_in` is not a power of two.
@@ -32,10 +33,16 @@ class MergeTree:
     work_items: int
     max_fan_in: int = MAX_FAN_IN
     fan_in: int = REGROUP_FAN_IN
+    gathered: bool = False
 
     def __post_init__(self) -> None:
         if self.fan_in < 2 or self.fan_in & (self.fan_in - 1):
             raise ValueError(f"fan_in must be a power of two, got {self.fan_in}")
+
+    @property
+    def descriptions(self) -> int:
+        """The number of descriptions of level 0."""
+        return 1 if self.gathered else self.work_items
 
     def group_count(self, level: int) -> int:
         """Returns the number of groups on a level."""

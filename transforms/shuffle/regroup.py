@@ -45,7 +45,11 @@ def regroup(job: ShuffleJob, tree: MergeTree, level: int, number: int) -> None:
         return
     job.workspace.check_own()
     low, high = tree.hash_range(level, number)
-    runs = {source: read_run_files(job, level - 1, source) for source in tree.inputs(level, number)}
+    inputs = tree.inputs(level, number)
+    if tree.gathered and level == 1:
+        runs = {0: read_run_files(job, 0, 0, only=inputs)}
+    else:
+        runs = {source: read_run_files(job, level - 1, source) for source in inputs}
 
     def read(split: int) -> list[Bytes]:
         slices = []

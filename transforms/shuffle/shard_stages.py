@@ -71,7 +71,7 @@ def finished_results(
     Raises:
       RunError: one of them is missing or damaged.
     """
-    for number in range(tree.work_items):
+    for number in range(tree.descriptions):
         result = read(number)
         if result is None:
             raise RunError(

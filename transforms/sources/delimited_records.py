@@ -60,6 +60,11 @@ class DelimitedRecords:
             raise RecordRejectedError("wrong_number_of_fields", detail)
         return dict(zip(self._header, row, strict=True))
 
+    def read_texts(
+        self, data: bytes, starts: Int64s, ends: Int64s, *, name: str, most_bytes: int
+    ) -> None:
+        """Returns None: there is no kernel."""
+
 
 def read_header(
     source: SourceRange, spec: DocumentSpec, limits: DocumentLimits = READ_LIMITS

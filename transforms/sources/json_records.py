@@ -8,6 +8,7 @@ import numpy as np
 import orjson
 
 from recordmill.records.arrays import Int64s
+from recordmill.transforms.sources.json_texts import JsonTexts, read_texts
 from recordmill.transforms.sources.json_values import scan_values
 from recordmill.transforms.sources.row_fields import RecordRejectedError
 
@@ -38,6 +39,12 @@ class JsonLines:
             raise RecordRejectedError("not_json", type(content).__name__)
         return content
 
+    def read_texts(
+        self, data: bytes, starts: Int64s, ends: Int64s, *, name: str, most_bytes: int
+    ) -> JsonTexts | None:
+        """Returns a field of lines by a kernel, see `json_texts`."""
+        return read_texts(data, starts, ends, name=name, most_bytes=most_bytes)
+
 
 class JsonValues(JsonLines):
     """See `record_reader.RecordFormat`: the elements of an array, or objects over several lines.
@@ -60,3 +67,8 @@ class JsonValues(JsonLines):
         """
         value = record.lstrip(b"[, \t\r\n").rstrip(b"], \t\r\n")
         return super().parse(value) if value else None
+
+    def read_texts(
+        self, data: bytes, starts: Int64s, ends: Int64s, *, name: str, most_bytes: int
+    ) -> None:
+        """Returns None: values are not one on each line."""

@@ -12,6 +12,7 @@ from recordmill.records.hashing import fingerprint64
 from recordmill.transforms.sources.blocks import BrokenFileError, read_blocks, without_bom
 from recordmill.transforms.sources.document_batch import BatchMaker, DocumentBatch
 from recordmill.transforms.sources.document_spec import DocumentLimits, DocumentSpec
+from recordmill.transforms.sources.json_texts import JsonTexts
 from recordmill.transforms.sources.lines import Lines
 from recordmill.transforms.sources.row_fields import (
     RecordRejectedError,
@@ -41,6 +42,15 @@ class RecordFormat(Protocol):
         """
         ...
 
+    def read_texts(
+        self, data: bytes, starts: Int64s, ends: Int64s, *, name: str, most_bytes: int
+    ) -> JsonTexts | None:
+        """Returns a field of the next records, as `json_texts.read_texts`; None without a kernel.
+
+        Records that are not taken are parsed.
+        """
+        ...
+
 
 class RecordReader:
     """Reads the records that begin in a range of a file.
@@ -66,6 +76,19 @@ class RecordReader:
         self._limits = limits
         self._maker = maker
         self._format = record_format
+        row = spec.row
+        # A text that stays as it is, and nothing else, and no path through nested objects.
+        self._reads_texts = (
+            spec.keeps_text
+            and "." not in spec.text_field
+            and not (
+                row.is_example
+                or row.is_carried
+                or row.pair_field
+                or spec.split_by
+                or spec.split_from
+            )
+        )
         # The beginning of the next record, as far as it was read, and its position in the file.
         self._rest = b""
         self._position = 0
@@ -129,6 +152,12 @@ class RecordReader:
     def _batch(self, data: bytes, starts: Int64s, ends: Int64s) -> DocumentBatch:
         """Makes a batch of the records `data[start:end]`."""
         spec = self._spec
+        if self._reads_texts:
+            texts = self._format.read_texts(
+                data, starts, ends, name=spec.text_field, most_bytes=self._limits.record_bytes
+            )
+            if texts is not None:
+                return self._batch_of_texts(texts, data, starts, ends)
         by_punctuation = spec.by_punctuation(self._source.format)
         sentences: list[bytes] = []
         counts: list[int] = []
@@ -159,6 +188,25 @@ class RecordReader:
             splits=np.array(splits, np.int64) if spec.split_from else None,
             carried=carried if spec.row.is_carried else None,
         )
+
+    def _batch_of_texts(
+        self, texts: JsonTexts, data: bytes, starts: Int64s, ends: Int64s
+    ) -> DocumentBatch:
+        """Makes a batch of texts that a kernel has read, and of those that it has not taken."""
+        lines, keep = Lines(texts.pool, texts.starts, texts.ends, texts.non_ascii), texts.taken
+        parsed: dict[int, bytes] = {}
+        for i in np.flatnonzero(~keep).tolist():
+            start = int(starts[i])
+            row = self._row(data[start : int(ends[i])], self._position + start)
+            if row is not None:
+                parsed[i] = row.texts[0].encode()
+        if parsed:
+            lines = lines.replace(parsed)
+            for i, text in parsed.items():
+                keep[i], lines.non_ascii[i] = True, not text.isascii()
+        if not keep.all():
+            lines, starts = lines.select(keep), starts[keep]
+        return self._maker.batch(lines, np.arange(len(lines)), self._position + starts)
 
     def _row(self, record: bytes, position: int) -> _Row | None:
         """Returns what is used of a record; None where it has no fields, or is rejected."""

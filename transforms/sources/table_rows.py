@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -219,3 +220,18 @@ def _jsonl_rows(text: io.TextIOWrapper, path: str) -> Iterator[TableRow]:
             yield TableRow(number, values)
         else:
             yield TableRow(number, {}, "no JSON object")
+
+
+def as_text(value: Any) -> str:
+    """Returns a value as text: None as none, numbers as JSON has them.
+
+    Raises:
+      ValueError: it is neither text nor a number.
+    """
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value.strip()
+    if isinstance(value, int | float):
+        return json.dumps(value)
+    raise ValueError(f"neither text nor number: {str(value)[:100]}")

@@ -198,7 +198,9 @@ def _translate(tokenizer: JsonTokenizer) -> tuple[Preparation, Model] | None:
 
     They take most of a second to make, and a job starts its tokenizer more than once.
     """
-    prepared = prepare_json(tokenizer.file.normalizer, library_normalizer(tokenizer.library()))
+    normalizer = tokenizer.file.normalizer
+    normalize = library_normalizer(tokenizer.library()) if normalizer else str
+    prepared = prepare_json(normalizer, normalize)
     cut = cut_json(tokenizer.file.pre_tokenizer, prepared) if prepared else None
     if cut is None:
         return None

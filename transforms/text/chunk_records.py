@@ -33,6 +33,11 @@ def id_words(vocab_size: int) -> int:
     return 1 if vocab_size <= 1 << 16 else 2
 
 
+def id_type(words_per_id: int) -> npt.DTypeLike:
+    """Returns the type of ids of so many uint16."""
+    return np.uint16 if words_per_id == 1 else np.int32
+
+
 @kernel
 def _put(out: Words, at: int, value: np.uint64, words: int) -> int:
     for i in range(words):
@@ -82,11 +87,14 @@ def _encode(
         for j in range(splits[i], splits[i + 1]):
             out[at] = np.uint16(lengths[j])
             at += 1
-        for j in range(starts[i], starts[i] + counts[i]):
-            if words_per_id == 1:
-                out[at] = np.uint16(ids[j])
-                at += 1
-            else:
+        if words_per_id == 1:
+            # Unsigned indices cannot count from the end, so the compiler copies many at once.
+            to, source = np.uint64(at), np.uint64(starts[i])
+            for n in range(np.uint64(counts[i])):
+                out[to + n] = np.uint16(ids[source + n])
+            at += counts[i]
+        else:
+            for j in range(starts[i], starts[i] + counts[i]):
                 at = _put(out, at, np.uint64(ids[j]), 2)
         if header_words > 12:
             for j in range(field_starts[i], field_starts[i] + field_counts[i]):
@@ -138,11 +146,13 @@ def _decode(
         for j in range(sentences):
             lengths[filled[1] + j] = data[at + j]
         at += sentences
-        for j in range(tokens):
-            if words_per_id == 1:
-                ids[filled[2] + j] = data[at]
-                at += 1
-            else:
+        if words_per_id == 1:
+            to, source = np.uint64(filled[2]), np.uint64(at)  # unsigned: see `_encode`
+            for n in range(np.uint64(tokens)):
+                ids[to + n] = data[source + n]
+            at += tokens
+        else:
+            for j in range(tokens):
                 ids[filled[2] + j] = np.int32(_get(data, at, 2))
                 at += 2
         if header_words > 12:

@@ -11,7 +11,7 @@ from recordmill.records.arrays import Bools, Int64s
 from recordmill.transforms.dataset.content_sample import ContentSample
 from recordmill.transforms.dataset.labels import check_class_count
 from recordmill.transforms.shuffle.run_files import RunFileInfo, histogram, write_run_file
-from recordmill.transforms.text.chunk_records import id_words, sorted_records
+from recordmill.transforms.text.chunk_records import id_type, id_words, sorted_records
 from recordmill.transforms.text.chunks import Chunks, concatenate, select
 from recordmill.transforms.text.examples import Objective
 from recordmill.transforms.text.job import TextJob
@@ -26,6 +26,7 @@ class TextTools:
       objective: of the first split: all cut documents alike.
       tokenizer: with its memory of words.
       words_per_id: see `id_words`.
+      id_type: of ids in run files.
     """
 
     def __init__(self, job: TextJob) -> None:
@@ -37,18 +38,15 @@ class TextTools:
             lower_case=job.lower_case, allow_special_tokens=job.allow_special_tokens
         )
         self.words_per_id = id_words(len(vocabulary))
+        self.id_type = id_type(self.words_per_id)
 
     def compact(self, chunks: Chunks) -> Chunks:
         """Returns chunks with ids in the type of run files."""
-        return replace(chunks, ids=chunks.ids.astype(self._id_type))
+        return replace(chunks, ids=chunks.ids.astype(self.id_type, copy=False))
 
     def take(self, chunks: Chunks, mine: Bools) -> Chunks:
         """Returns some of the chunks over a copy of their tokens alone."""
         return self.compact(_own_tokens(select(chunks, mine)))
-
-    @property
-    def _id_type(self) -> type[np.uint16] | type[np.int32]:
-        return np.uint16 if self.words_per_id == 1 else np.int32
 
     def write(
         self, path: str, parts: list[list[Chunks]]
@@ -61,14 +59,14 @@ class TextTools:
         self.job.workspace.check_own()
         splits = []
         for each in parts:
-            splits.append(concatenate(each, self._id_type))
+            splits.append(concatenate(each, self.id_type))
             each.clear()
         histograms = [
             histogram(chunks.hashes, objective.estimate_output_bytes(chunks).astype(np.int64))
             for objective, chunks in zip(self.objectives, splits, strict=True)
         ]
         records = (sorted_records(chunks, self.words_per_id) for chunks in splits)
-        run = write_run_file(path, records, histograms, token=self.job.workspace.token)
+        run = write_run_file(path, records, histograms, token=self.job.workspace.token, sync=False)
         return run, [(len(chunks), chunks.size) for chunks in splits]
 
 

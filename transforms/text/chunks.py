@@ -159,10 +159,17 @@ def _cut_at_sentences(
 
 
 class ChunkCutter:
-    """Cuts the documents of consecutive batches; keeps the chunk of an unfinished document."""
+    """Cuts the documents of consecutive batches; keeps the chunk of an unfinished document.
 
-    def __init__(self, spec: CutSpec, seed: int) -> None:
+    Args:
+      spec: how.
+      seed: of the hashes of chunks.
+      id_type: of ids where they are copied anyway; it holds all of them.
+    """
+
+    def __init__(self, spec: CutSpec, seed: int, id_type: npt.DTypeLike = np.int32) -> None:
         self._spec = spec
+        self._id_type = id_type
         self._seed = np.uint64(seed)
         self._carry_ids = np.zeros(0, np.int32)
         self._carry_lengths = np.zeros(0, np.int32)
@@ -200,7 +207,9 @@ class ChunkCutter:
             line_documents, weights=line_lengths, minlength=len(batch.keys)
         ).astype(np.int64)
         if self._spec.end_id is not None:
-            ids, counts = insert_ends(ids, counts, self._spec.end_id, goes_on=goes_on)
+            ids, counts = insert_ends(
+                ids, counts, self._spec.end_id, goes_on=goes_on, id_type=self._id_type
+            )
         return self._cut_at_tokens(batch, ids, counts, first, goes_on=goes_on)
 
     def _with_line_ends(
@@ -300,13 +309,7 @@ class ChunkCutter:
         )
 
     def _cut_at_tokens(
-        self,
-        batch: DocumentBatch,
-        ids: Ids,
-        counts: Int64s,
-        first: int,
-        *,
-        goes_on: bool,
+        self, batch: DocumentBatch, ids: Ids, counts: Int64s, first: int, *, goes_on: bool
     ) -> tuple[Chunks, Int64s]:
         spec = self._spec
         step = spec.chunk_tokens - spec.overlap_tokens
@@ -375,7 +378,7 @@ def concatenate(parts: list[Chunks], id_type: npt.DTypeLike) -> Chunks:
             + [[sum(len(part.sentence_lengths) for part in parts)]]
         ).astype(np.int64),
         np.concatenate([part.sentence_lengths for part in parts]),
-        np.concatenate([part.ids.astype(id_type) for part in parts]),
+        np.concatenate([part.ids.astype(id_type, copy=False) for part in parts]),
         joined_fields([part.fields for part in parts]),
     )
 

@@ -31,6 +31,8 @@ from recordmill.transforms.text.feature_tokens import larger
 from recordmill.transforms.text.objective_spec import LANGUAGE_OBJECTIVES, ObjectiveSpec
 from recordmill.transforms.text.tokenizer_files import load_tokenizer
 
+LOADED_FROM = "vocab.txt"  # the source of a job's tokenizer, which equals others of that source
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextJob(ShuffleJob):
@@ -135,7 +137,7 @@ class TextJob(ShuffleJob):
         """
         path = self.vocabulary_path
         try:
-            return load_tokenizer(files.read_bytes(path), "vocab.txt")
+            return load_tokenizer(files.read_bytes(path), LOADED_FROM)
         except (FileNotFoundError, UsageError) as error:
             raise DamagedStateError(
                 f"{path} is missing or damaged; start anew with --overwrite"

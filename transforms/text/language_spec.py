@@ -9,6 +9,7 @@ from recordmill.records.errors import UsageError
 from recordmill.records.noise import default_sentinel_ids
 from recordmill.transforms.sources.lines import Lines
 from recordmill.transforms.sources.row_fields import RowSpec
+from recordmill.transforms.subwords.hugging_face import JsonTokenizer, library_lines
 from recordmill.transforms.subwords.tokenizer import Tokenizer
 from recordmill.transforms.text.causal import CausalObjective, CausalSpec
 from recordmill.transforms.text.corruption import CorruptionSpec
@@ -108,9 +109,13 @@ def _fim_ids(tokenizer: Tokenizer, end_id: int) -> FimIds:
 def _line_end_ids(tokenizer: Tokenizer) -> tuple[int, ...]:
     """Returns the tokens of a line end; () where a tokenizer does not keep white space.
 
-    To start a tokenizer takes a second, and each split's objective asks.
+    Each split's objective asks; to start a tokenizer takes a second, its library does it at once.
     """
-    lines = tokenizer.start(lower_case=False).tokenize(Lines.from_list([b"\n"]))
+    if isinstance(tokenizer, JsonTokenizer) and tokenizer.kind != "wordpiece":
+        started = library_lines(tokenizer.library(allow_special_tokens=False))
+    else:
+        started = tokenizer.start(lower_case=False)
+    lines = started.tokenize(Lines.from_list([b"\n"]))
     ids = tuple(lines.ids.tolist())
     return () if tokenizer.special.unknown_id in ids else ids
 

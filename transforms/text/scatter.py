@@ -110,7 +110,7 @@ class Scatterer:
         text_bytes = sum(source.text_bytes for source in sources)
         limits = self._limits
         most_tokens = max(limits.min_run_tokens, min(text_bytes // 2, limits.max_run_tokens))
-        cutter = ChunkCutter(self._tools.objective.cut, self._key_seed)
+        cutter = ChunkCutter(self._tools.objective.cut, self._key_seed, self._tools.id_type)
         with (
             SpooledTemporaryFile(max_size=_SPOOL_BYTES) as rejects,
             DropList(listed=self._job.clean.list_dropped) as drops,

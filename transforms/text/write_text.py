@@ -15,7 +15,6 @@ from recordmill.records.hashing import seed_for
 from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.bundles import (
     BundleWriter,
-    ElementSink,
     WriteElements,
     Written,
     bundle_path,
@@ -24,13 +23,15 @@ from recordmill.transforms.dataset.bundles import (
 from recordmill.transforms.dataset.commit import CommitSpec
 from recordmill.transforms.dataset.pipeline_run import commit_spec, pipeline_job
 from recordmill.transforms.dataset.splits import choose_splits
-from recordmill.transforms.shuffle.merge_tree import ONE_ITEM
+from recordmill.transforms.shuffle.gathered_runs import RunFileSink
+from recordmill.transforms.shuffle.merge_tree import MergeTree
 from recordmill.transforms.shuffle.regroup import merge_run_files
+from recordmill.transforms.shuffle.shard_ranges import SplitShards
 from recordmill.transforms.sources.document_batch import DocumentBatch
 from recordmill.transforms.sources.document_spec import DocumentSpec
 from recordmill.transforms.storage import files
 from recordmill.transforms.subwords.tokenizer import Tokenizer
-from recordmill.transforms.text.build import BuildShards
+from recordmill.transforms.text.build import TextShardBuilder
 from recordmill.transforms.text.chunk_fields import ChunkFields
 from recordmill.transforms.text.chunk_runs import ChunkRuns, TextTools
 from recordmill.transforms.text.chunks import CHUNK_PURPOSE, ChunkCutter
@@ -63,7 +64,7 @@ class _TextBundles(BundleWriter):
         """Begins a bundle."""
         path = partial(_run_path, bundle_path(self._job))
         self._runs = ChunkRuns(self._tools, path, self._run_tokens)
-        self._cutter = ChunkCutter(self._tools.objective.cut, self._seed)
+        self._cutter = ChunkCutter(self._tools.objective.cut, self._seed, self._tools.id_type)
         self._read = 0
 
     def add(self, elements: list[Any]) -> None:
@@ -108,8 +109,8 @@ def _describe(result: ScatterResult) -> Written:
 
 
 @dataclass(frozen=True)
-class _TextSink(ElementSink[TextJob]):
-    """Documents, with the tokenizer's file; see `ElementSink`.
+class _TextSink(RunFileSink[TextJob]):
+    """Documents, with the tokenizer's file; see `RunFileSink`.
 
     Attributes:
       vocabulary: the content of the tokenizer's file, packed by zlib; b"" once it is written.
@@ -139,17 +140,20 @@ class _TextSink(ElementSink[TextJob]):
     def merge(self, texts: list[str]) -> Written:
         """Merges run files into one."""
         job = self.job
-        whole = self._sum(texts)
+        whole = self.gather(texts)
         run = merge_run_files(job, f"{bundle_path(job)}.bin", whole.runs)
         return _describe(replace(whole, runs=(run,)))
 
-    def plan(self, texts: list[str]) -> list[int]:
-        """Describes all bundles as one work item, and plans the shards."""
-        job = self.job
-        job.workspace.write_state(job.description_path(0, 0), self._sum(texts).to_json())
-        return [split.shards for split in plan_shards(job, ONE_ITEM)]
+    def plan_shards(self, tree: MergeTree) -> list[SplitShards]:
+        """Plans the shards by the expected bytes of chunks."""
+        return plan_shards(self.job, tree)
 
-    def _sum(self, texts: list[str]) -> ScatterResult:
+    def open_builder(self, tree: MergeTree) -> TextShardBuilder:
+        """Returns what builds shards in a worker."""
+        return TextShardBuilder(self.job, tree)
+
+    def gather(self, texts: list[str]) -> ScatterResult:
+        """Adds up descriptions."""
         folder = runs_folder(self.job)
         results = [ScatterResult.from_json(json.loads(text), folder) for text in texts]
         totals = ScatterTotals(len(self.job.splits))
@@ -161,10 +165,6 @@ class _TextSink(ElementSink[TextJob]):
             documents_read=totals.documents_read, documents_used=totals.documents_used,
             rejected={}, rejected_file=(0, 0), labels=tuple(sorted(totals.labels)),
         )  # fmt: skip
-
-    def build(self) -> BuildShards:
-        """Returns what builds shards."""
-        return BuildShards(self.job, ONE_ITEM)
 
     def commit_spec(self) -> CommitSpec:
         """Returns what the manifest says."""

@@ -190,3 +190,47 @@ build = lambda p: p | beam.Create([0, 1]) | beam.Map(kill, server._pid)
 run_local(build, [], workers=2, log=sys.argv[1] + "/log", fork_server=server)
 print("done")
 """
+
+
+_WARMS_UP = """
+import os, sys, threading, time
+import apache_beam as beam
+from recordmill.pipelines.engines.local import run_local, start_fork_server
+
+how, folder = sys.argv[1:]
+loaded = []
+
+def warm_up():
+    loaded.append(os.getpid())
+
+def write(number):
+    import os, time
+    from recordmill.pipelines.engines import local
+    with open(f"{folder}/{number}", "w") as handle:
+        handle.write(f"{os.getppid()} {local.loaded}")
+    time.sleep(0.5)  # the other worker has the other one
+
+if how == "new":
+    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+from recordmill.pipelines.engines import local
+local.loaded = loaded
+server = start_fork_server((), warm_up)
+print(server.is_warm, server._pid)
+if how == "fork":
+    build = lambda p: p | beam.Create([0, 1]) | beam.Map(write)
+    run_local(build, [], workers=2, log=folder + "/log", fork_server=server)
+else:
+    server.close()
+sys.stdout.flush()
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("how", ["fork", "new"])
+def test_a_fork_server_warms_up_once_for_all_workers(tmp_path: Path, how: str) -> None:
+    program = [sys.executable, "-c", _WARMS_UP, how, str(tmp_path)]
+    shown = subprocess.run(program, timeout=120, capture_output=True, text=True)
+    is_warm, pid = shown.stdout.split()
+    assert is_warm == str(how == "fork"), shown.stderr
+    if how == "fork":
+        assert (tmp_path / "0").read_text() == (tmp_path / "1").read_text() == f"{pid} [{pid}]"

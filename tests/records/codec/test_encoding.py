@@ -137,6 +137,28 @@ def test_narrow_integers_are_stored_as_int64(dtype):
     assert records_of(encode_batch(schema, {"x": values})) == protobuf_records(schema, rows, 2)
 
 
+_EDGES = [1 << 7, 1 << 14, 1 << 21, 1 << 28]
+
+
+@given(
+    rows=st.lists(
+        st.lists(
+            st.integers(0, 60_000)
+            | st.integers(-(1 << 31), (1 << 31) - 1)
+            | st.sampled_from([edge + off for edge in _EDGES for off in (-1, 0)]),
+            max_size=70,
+        ),
+        min_size=1, max_size=5,
+    )
+)  # fmt: skip
+def test_numbers_of_32_bits_equal_protobuf(rows):
+    schema = Schema((Feature("x", "int64", (None,), ""), Feature("y", "int64", (None,), "")))
+    splits = np.cumsum([0, *map(len, rows)])
+    column = Ragged(np.array([value for row in rows for value in row], np.int32), splits)
+    expected = protobuf_records(schema, {"x": rows, "y": rows}, len(rows))
+    assert records_of(encode_batch(schema, {"x": column, "y": column})) == expected
+
+
 def test_other_floats_are_stored_as_float32():
     schema = Schema((Feature("x", "float32", (2,), ""),))
     for values in (np.array([[0.1, 1e-3]]), np.array([[1, 2]]), np.array([[1, 0.5]], np.float16)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,14 @@ from recordmill.pipelines.command_line import main
 from recordmill.records.errors import UsageError
 from recordmill.records.manifest import Manifest
 from recordmill.transforms import WriteExamples
+from recordmill.transforms.dataset import bundles as dataset_bundles
 from recordmill.transforms.dataset.pipeline_run import begin_run
 from recordmill.transforms.examples.elements import encode_elements
+from recordmill.transforms.examples.job import ExamplesJob
 from recordmill.transforms.examples.schema_survey import parse_features
+from recordmill.transforms.shuffle import gathered_runs
+from recordmill.transforms.shuffle.merge_tree import MergeTree
+from recordmill.transforms.shuffle.regroup import drop_runs, regroup
 
 from .record_files import example, unframed
 
@@ -44,7 +50,13 @@ def records(output: Path) -> list[bytes]:
 
 
 def write(
-    output: Path, elements: list[Any], *, bundles: int = 1, workers: int = 1, **options: Any
+    output: Path,
+    elements: list[Any],
+    *,
+    bundles: int = 1,
+    workers: int = 1,
+    max_runs: int = 512,
+    **options: Any,
 ) -> dict[str, bytes]:
     """Runs a pipeline in which the elements are in so many bundles."""
     flags: dict[str, Any] = {"direct_num_workers": workers}
@@ -58,7 +70,9 @@ def write(
             | "Spread" >> beam.Reshuffle()
             | "Elements" >> beam.FlatMap(lambda part: part)
         )
-        _ = made | "Write" >> WriteExamples(str(output), **options)
+        writing = WriteExamples(str(output), **options)
+        writing._sink = replace(writing._sink, max_runs=max_runs)
+        _ = made | "Write" >> writing
     return shards(output)
 
 
@@ -76,6 +90,39 @@ def test_any_bundles_and_any_order_give_the_same_shards(tmp_path: Path) -> None:
         assert main(["verify", str(tmp_path / name)]) == 0
     ids = {parse_features(record) is not None for record in records(tmp_path / "a")}
     assert ids == {True}
+
+
+@pytest.mark.parametrize("deduplicate", [False, True])
+def test_many_run_files_are_regrouped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deduplicate: bool
+) -> None:
+    regrouped: list[str] = []
+    built_from: list[bool] = []
+
+    def regroup_twice(job: ExamplesJob, tree: MergeTree, level: int, number: int) -> None:
+        regroup(job, tree, level, number)
+        regroup(job, tree, level, number)  # as an engine that repeats it
+        regrouped.extend(run.path for run in job.read_run_infos(level, number) or ())
+
+    def drop(job: ExamplesJob, level: int) -> None:
+        drop_runs(job, level)
+        bundles = list(Path(job.workspace.work).glob("runs-0/*.bin"))
+        built_from.append(not bundles and all(Path(path).exists() for path in regrouped))
+
+    monkeypatch.setattr(gathered_runs, "regroup", regroup_twice)
+    monkeypatch.setattr(gathered_runs, "drop_runs", drop)
+    options = {"num_shards": 3, "splits": {"train": 0.8, "test": 0.2}, "deduplicate": deduplicate}
+    elements: list[Any] = [*rows(300), *rows(40)]
+    first = write(tmp_path / "a", elements, **options)
+    assert (regrouped, built_from) == ([], [])
+    monkeypatch.setattr(dataset_bundles, "_BATCH_ELEMENTS", 20)
+    again = write(tmp_path / "b", elements, bundles=3, run_bytes=2000, max_runs=4, **options)
+    assert again == first
+    assert len(regrouped) >= 8  # groups x ranges of keys
+    assert built_from == [True]
+    counts = Manifest.from_bytes((tmp_path / "b/_meta/manifest.json").read_bytes()).counts
+    assert counts["examples"] == (300 if deduplicate else 340)
+    assert main(["verify", str(tmp_path / "b")]) == 0
 
 
 def test_bytes_are_written_as_they_are(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from recordmill.records.errors import UsageError
 from recordmill.transforms.images.references import Storage, StoredBytes
 from recordmill.transforms.images.stored_bytes import DEFAULT_LIMITS, ReadLimits
+from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.boundary import Boundary, leaves
 from recordmill.transforms.storage.external_sort import HELD_BYTES
@@ -78,6 +79,7 @@ class Listing:
       limits: what readers of the listed images can hold; larger inputs are refused here.
       is_annotation: tells by its name whether a file below the input is one of annotations, which
         is not passed over.
+      packs: the ranges of rows that are to be unpacked to each pack, see `byte_rows.py`.
       boundary: what links and annotations may name; None: anything.
     """
 
@@ -88,6 +90,7 @@ class Listing:
     held_bytes: int = HELD_BYTES
     limits: ReadLimits = DEFAULT_LIMITS
     is_annotation: Callable[[str], bool] = lambda name: False
+    packs: list[list[SourceRange]] = field(default_factory=list)
     boundary: Boundary | None = None
 
     def holds(self, path: str, *, is_link: bool | None = None) -> bool:

@@ -21,6 +21,7 @@ from recordmill.transforms.images.listing.idx import is_idx_images
 from recordmill.transforms.images.listing.image_files import find_files, input_boundary
 from recordmill.transforms.images.listing.severstal import is_severstal
 from recordmill.transforms.images.listing.source_spec import SourceSpec, is_split_name
+from recordmill.transforms.sources.dataset_folders import expand_folder
 from recordmill.transforms.sources.table_rows import is_table, read_columns
 from recordmill.transforms.storage import files
 
@@ -41,6 +42,9 @@ def detect_layout(spec: SourceSpec) -> SourceSpec:
         return spec
     if spec.annotations:
         return replace(spec, layout=_layout_of_annotations(spec.annotations))
+    saved = [path for pattern in spec.patterns for _, path in expand_folder(pattern)]
+    if tuple(saved) != spec.patterns:  # folders of Hugging Face's datasets
+        return replace(spec, layout="table", patterns=tuple(saved))
     if all(is_table(pattern) for pattern in spec.patterns):
         return replace(spec, layout="table")
     labels_images = spec.labels_from == "folder" or bool(spec.label_pattern)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator
 
 from recordmill.records.errors import UsageError
 from recordmill.transforms.dataset.labels import check_printable, sorted_labels
+from recordmill.transforms.images.listing.byte_rows import first_byte_columns
 from recordmill.transforms.images.listing.coco import (
     annotation_files,
     coco_images,
@@ -110,6 +111,8 @@ def _ordered_labels(spec: SourceSpec, occurring: Collection[str]) -> list[str]:
     spec = detect_layout(spec)
     if spec.layout == "coco":
         return list(merged_categories(annotation_files(spec)).values())
+    if (rows := first_byte_columns(spec)) and rows.names:
+        return list(rows.names)
     if spec.layout == "yolo" and (classes := class_names(spec)):
         return classes
     return sorted_labels(occurring)

@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from itertools import islice
 from typing import Any, NamedTuple
 
 import apache_beam as beam
 
 from recordmill.records.errors import RunError, UsageError
+from recordmill.records.typed_json import convert
 from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.rejects import REASONS
 from recordmill.transforms.elements import Box, Image
 from recordmill.transforms.images.decoding import DecodeSpec, ImageRejectedError
 from recordmill.transforms.images.image_elements import image_size, read_boxes, read_data
+from recordmill.transforms.images.listing.byte_rows import (
+    find_byte_columns,
+    first_byte_columns,
+    list_ranges,
+    read_byte_rows,
+)
+from recordmill.transforms.images.listing.entries import Listing
+from recordmill.transforms.images.listing.image_files import input_boundary
 from recordmill.transforms.images.listing.list_images import detect_layout, list_images
 from recordmill.transforms.images.listing.source_spec import RecordForm, SourceSpec
 from recordmill.transforms.images.listing.tables import has_boxes
 from recordmill.transforms.images.objects import region_box
 from recordmill.transforms.images.references import ImageReference, ListedReject
 from recordmill.transforms.images.stored_bytes import ImageReader, UnreadableBytesError
+from recordmill.transforms.sources.work_items import SourceRange
 
 _BATCH_IMAGES = 64  # references that one worker reads at a time: few, so that all get some
 _LAYOUTS_OF_BOXES = ("coco", "voc", "yolo")
@@ -41,10 +52,17 @@ class _Form(NamedTuple):
 
 
 class ListedImages(NamedTuple):
-    """Some images of a listing: what is known of all, and their references as lines of JSON."""
+    """Some images of a listing.
+
+    Attributes:
+      form: what is known of all images.
+      lines: their references as JSON; or
+      ranges: of rows whose columns hold images, as JSON.
+    """
 
     form: tuple[bool, bool, bool]
     lines: list[str]
+    ranges: list[dict[str, Any]]
 
 
 def list_references(source: SourceSpec, split: str, *, skip_rejected: bool) -> Iterator[Any]:
@@ -62,9 +80,13 @@ def list_references(source: SourceSpec, split: str, *, skip_rejected: bool) -> I
     source = detect_layout(source)
     boxes = source.layout in _LAYOUTS_OF_BOXES or has_boxes(source)
     form = _Form(boxes, bool(source.label_delimiter), source.labels_from == "number")
+    if first_byte_columns(source):
+        for _, ranges in list_ranges(source, Listing(boundary=input_boundary(source))):
+            yield from (ListedImages(form, [], [asdict(one)]) for one in ranges)
+        return
     lines = _lines(source, split, skip_rejected=skip_rejected)
     while batch := list(islice(lines, _BATCH_IMAGES)):
-        yield ListedImages(form, batch)
+        yield ListedImages(form, batch, [])
 
 
 def _lines(source: SourceSpec, split: str, *, skip_rejected: bool) -> Iterator[str]:
@@ -101,6 +123,27 @@ def read_image(reference: ImageReference, form: _Form, reader: ImageReader) -> I
         mask = reader.read(reference.mask) if reference.mask else None
     except UnreadableBytesError as error:
         raise ImageRejectedError("unreadable_file", str(error)) from error
+    return _image(reference, data, mask, form)
+
+
+def read_range(
+    content: dict[str, Any], source: SourceSpec, split: str
+) -> Iterator[tuple[ImageReference, bytes] | ListedReject]:
+    """Yields the images of a range of rows that hold them, with their bytes, and the rejects.
+
+    Raises:
+      RunError: the file has changed.
+    """
+    one = convert(content, SourceRange)
+    columns = find_byte_columns(one.path, source)
+    if columns is None:
+        raise RunError(f"{one.path} has changed since it was listed; run the pipeline again")
+    for item in read_byte_rows(one, columns, source):
+        if isinstance(item, ListedReject) or split in ("", item[0].split):
+            yield item
+
+
+def _image(reference: ImageReference, data: bytes, mask: bytes | None, form: _Form) -> Image:
     return Image(
         read_data(reference.image, data), reference.name, _label(reference.labels, form),
         _boxes(reference, data, form),
@@ -142,7 +185,9 @@ class _ListImagesDoFn(beam.DoFn):
 
 
 class _ReadImagesDoFn(beam.DoFn):
-    def __init__(self, *, skip_rejected: bool) -> None:
+    def __init__(self, source: SourceSpec, split: str, *, skip_rejected: bool) -> None:
+        self._source = source
+        self._split = split
         self._skip = skip_rejected
 
     def setup(self) -> None:
@@ -152,16 +197,29 @@ class _ReadImagesDoFn(beam.DoFn):
         self._reader.close()
 
     def process(self, listed: ListedImages) -> Iterator[Image]:
-        form = _Form(*listed[0])
-        for line in listed[1]:
+        form = _Form(*listed.form)
+        for line in listed.lines:
             reference = ImageReference.from_line(line)
             try:
-                image = read_image(reference, form, self._reader)
+                yield self._counted(read_image(reference, form, self._reader))
             except ImageRejectedError as error:
                 _reject(reference.name, error.reason, error.detail, skip=self._skip)
+        for content in listed.ranges:
+            yield from self._read_rows(content, form)
+
+    def _read_rows(self, content: dict[str, Any], form: _Form) -> Iterator[Image]:
+        for item in read_range(content, self._source, self._split):
+            if isinstance(item, ListedReject):
+                _reject(item.source, item.reason, item.detail, skip=self._skip)
                 continue
-            counters.count("images_read")
-            yield image
+            try:
+                yield self._counted(_image(*item, None, form))
+            except ImageRejectedError as error:
+                _reject(item[0].name, error.reason, error.detail, skip=self._skip)
+
+    def _counted(self, image: Image) -> Image:
+        counters.count("images_read")
+        return image
 
 
 class ReadImages(beam.PTransform[beam.pvalue.PBegin, beam.PCollection[Image]]):
@@ -240,5 +298,7 @@ class ReadImages(beam.PTransform[beam.pvalue.PBegin, beam.PCollection[Image]]):
             | "ListImages" >> beam.ParDo(listing)
             | "SpreadImages" >> beam.Reshuffle()
             | "ReadImages"
-            >> beam.ParDo(_ReadImagesDoFn(skip_rejected=self._skip)).with_output_types(Image)
+            >> beam.ParDo(
+                _ReadImagesDoFn(self._source, self._split, skip_rejected=self._skip)
+            ).with_output_types(Image)
         )

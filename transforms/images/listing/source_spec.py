@@ -18,6 +18,7 @@ from recordmill.transforms.images.references import (
 )
 from recordmill.transforms.sources.kept_fields import KeptField
 
+USUAL_OBJECTS = 100_000  # of an image: some seconds
 LAYOUTS = (
     "auto", "coco", "dagm", "fixed", "flat", "folders", "idx", "pairs", "severstal", "table", "voc",
     "webdataset", "yolo",
@@ -130,6 +131,7 @@ class SourceSpec:
       only_defective: of DAGM, images without a defect are left out.
       allow_outside: folders beyond those of the flags that links and annotations may name.
       records: of the layout "fixed", what a record is.
+      max_objects: of an image; those with more are rejected.
       split_by: images share a split that have the same value of a column, or the same "folder".
 
     Raises:
@@ -158,6 +160,7 @@ class SourceSpec:
     only_defective: bool = False
     allow_outside: tuple[str, ...] = ()
     records: RecordForm | None = None
+    max_objects: int = USUAL_OBJECTS
 
     def __post_init__(self) -> None:
         if not self.patterns or not all(self.patterns):
@@ -168,6 +171,8 @@ class SourceSpec:
         one_of("--labels_from", self.labels_from, ("auto", "folder", "field", "number", "none"))
         one_of("--box_format", self.box_format, ("", *BOX_FORMATS))
         one_of("--box_units", self.box_units, ("", *BOX_UNITS))
+        if self.max_objects < 1:
+            raise UsageError(f"--max_objects must be at least 1, got {self.max_objects}")
         if self.label_folder == 0:
             raise UsageError("--label_folder must be 1 or more, or -1 or less, got 0")
         if len(set(self.labels)) != len(self.labels):
@@ -279,6 +284,9 @@ class SourceSpec:
     ) -> ImageReference | ListedReject:
         """Returns an image, with the split and group that its folders or the source give."""
         folders = entry.folders
+        if len(objects) > self.max_objects:
+            detail = f"{len(objects)} objects, at most {self.max_objects}, see --max_objects"
+            return ListedReject(entry.name, "too_many_objects", detail)
         if self.split_from == "folder":
             split = next(iter(folders[self.common_folders :]), "")
         if self.split_from == "none":

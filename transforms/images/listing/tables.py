@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import stat
@@ -14,6 +13,11 @@ from typing import Any, NamedTuple, cast
 from recordmill.records.errors import UsageError
 from recordmill.transforms.images.extensions import IMAGE_EXTENSIONS, has_image_extension
 from recordmill.transforms.images.listing.boxes import Box, UnitsCheck, box_columns, to_corners
+from recordmill.transforms.images.listing.byte_rows import (
+    byte_images,
+    first_byte_columns,
+    first_table,
+)
 from recordmill.transforms.images.listing.entries import Entry, Listing
 from recordmill.transforms.images.listing.image_files import find_files, input_root
 from recordmill.transforms.images.listing.joins import (
@@ -29,7 +33,12 @@ from recordmill.transforms.images.listing.joins import (
 from recordmill.transforms.images.listing.source_spec import SourceSpec
 from recordmill.transforms.images.references import ImageObject, ImageReference, ListedReject
 from recordmill.transforms.sources.kept_fields import KeptField
-from recordmill.transforms.sources.table_rows import is_table, read_columns, read_rows
+from recordmill.transforms.sources.table_rows import (
+    as_text,
+    is_table,
+    read_columns,
+    read_rows,
+)
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.external_sort import Row
 
@@ -130,11 +139,11 @@ class Columns:
             source,
             path,
             labels=labels,
-            split=_as_text(values.get(self.split)) if self.split else "",
-            group=_as_text(values.get(self.group)) if self.group else "",
+            split=as_text(values.get(self.split)) if self.split else "",
+            group=as_text(values.get(self.group)) if self.group else "",
             box=box,
             has_box_columns=bool(self.boxes),
-            fields=tuple(field.check(_as_text(values.get(field.name))) for field in self.kept),
+            fields=tuple(field.check(as_text(values.get(field.name))) for field in self.kept),
         )
 
     def _labels(self, value: Any) -> tuple[str, ...] | None:
@@ -142,7 +151,7 @@ class Columns:
         if value in (None, "") and not self.delimiter:
             return None
         parts = value if isinstance(value, list) else [value]
-        texts = [_as_text(part) for part in parts]
+        texts = [as_text(part) for part in parts]
         if self.delimiter:
             texts = [part.strip() for text in texts for part in text.split(self.delimiter)]
         return tuple(dict.fromkeys(filter(None, texts)))
@@ -156,10 +165,10 @@ def has_boxes(spec: SourceSpec) -> bool:
     """
     if spec.layout != "table":
         return False
-    table = spec.annotations
-    if not table:
-        found = find_files(spec.patterns, Listing())
-        table = next((file.path for _, file in found if is_table(file.path)), "")
+    rows = first_byte_columns(spec)
+    if rows:
+        return bool(rows.boxes)
+    table = spec.annotations or first_table(spec)
     return bool(table) and bool(Columns.find(table, spec).boxes)
 
 
@@ -170,6 +179,8 @@ def table_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
     Raises:
       UsageError: a table cannot be read or lacks a column, or a glob matches nothing.
     """
+    if first_byte_columns(spec):
+        return byte_images(spec, listing)
     if not spec.annotations:
         return join(_named_rows(spec, listing), listing, _maker(spec, listing))
     listing.report_file(spec.annotations)
@@ -371,13 +382,3 @@ def _box(values: list[Any], box_format: str) -> Box | None:
         return to_corners(values, box_format)
     except (TypeError, ValueError) as error:
         raise ValueError(f"the box is {', '.join(map(str, values))}") from error
-
-
-def _as_text(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, str):
-        return value.strip()
-    if isinstance(value, int | float):
-        return json.dumps(value)
-    raise ValueError(f"neither text nor number: {str(value)[:100]}")

@@ -108,3 +108,16 @@ def test_what_does_not_fit(tmp_path: Path):
     fill(tmp_path / "none", "images/a.jpg")
     with pytest.raises(UsageError, match="--layout=yolo needs folders called labels"):
         listed(f"{tmp_path}/none", layout="yolo")
+
+
+def test_an_image_of_too_many_objects_is_a_reject(tmp_path: Path) -> None:
+    for number, count in enumerate((3, 4)):
+        for folder in ("images", "labels"):
+            (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / f"images/{number}.png").write_bytes(b"x")
+        (tmp_path / f"labels/{number}.txt").write_text("0 0.5 0.5 0.2 0.2\n" * count)
+    found, rejects = listed(str(tmp_path), layout="yolo", max_objects=3)
+    assert list(found) == ["images/0.png"]
+    assert rejects == [("images/1.png", "too_many_objects")]
+    with pytest.raises(UsageError, match="--max_objects must be at least 1, got 0"):
+        SourceSpec((str(tmp_path),), max_objects=0)

@@ -1,0 +1,51 @@
+"""Kills of processes of a cluster: a few of them hold, and what does not hold is reported."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from . import cluster_kills
+from .cases import NotHeldError
+from .cluster_kills import Cluster, TooLateError, main, try_kills
+from .workshop import Workshop
+
+
+def test_what_does_not_hold_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = iter([None, TooLateError(), NotHeldError("other bytes"), OSError("no cluster")])
+
+    def check(*_: Any) -> None:
+        if (end := next(ends)) is not None:
+            raise end
+
+    monkeypatch.setattr(cluster_kills, "_check", check)
+    cluster, workshop = Cluster(tmp_path / "cluster"), Workshop(tmp_path / "workshop")
+    until = time.monotonic() + 60
+    results = list(try_kills(workshop, cluster, "launcher", range(4), until))
+    assert [(r.outcome, r.why) for r in results] == [
+        ("held", ""),
+        ("untried", ""),  # the job had ended before
+        ("not held", "other bytes"),
+        ("not held", "OSError: no cluster"),
+    ]
+    assert len(list(tmp_path.iterdir())) == 2  # what did not hold is left to be looked at
+    assert list(try_kills(workshop, cluster, "launcher", range(4), time.monotonic())) == []
+
+
+@pytest.mark.flink
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_a_kill_of_each_process_holds(capfd: pytest.CaptureFixture[str]) -> None:
+    for tool in ("java", "mvn"):
+        if not shutil.which(tool):
+            pytest.skip(f"{tool} is not installed, and a Flink cluster needs a JDK and Maven")
+    assert main(["--kills=1", "--seed=3"]) == 0
+    shown = capfd.readouterr().out
+    for what in cluster_kills.VICTIMS:
+        tried, held = re.findall(rf"^{what}: (\d) tried, (\d) held$", shown, re.MULTILINE)[0]
+        assert tried == held

@@ -1,0 +1,74 @@
+"""What workers of a text job need is loaded once, and nothing is left for them to load."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from recordmill.pipelines.commands.text import COMMAND
+from recordmill.pipelines.engines.choice import parse_arguments
+from recordmill.pipelines.planning.text_planner import TextPlanner
+
+from ...transforms.subwords import trained
+
+# The planner's process does the job itself: what is compiled then, workers would have to compile.
+_PROGRAM = """
+import gc, sys
+from numba.core.registry import CPUDispatcher
+from recordmill.pipelines.commands.text import COMMAND
+from recordmill.pipelines.engines.choice import parse_arguments
+
+options, _ = parse_arguments(COMMAND.make_parser(), sys.argv[1:])
+COMMAND.planner(options).warm_up()()
+kernels = [each for each in gc.get_objects() if isinstance(each, CPUDispatcher)]
+before = {kernel: len(kernel.signatures) for kernel in kernels}
+assert COMMAND.main(sys.argv[1:]) == 0
+for kernel in kernels:
+    if len(kernel.signatures) > before[kernel]:
+        print("compiled:", kernel.py_func.__name__, kernel.signatures)
+"""
+
+
+def planner(*arguments: str) -> TextPlanner:
+    options, _ = parse_arguments(
+        COMMAND.make_parser(), ["--input=x.jsonl", "--output=y", *arguments]
+    )
+    made = COMMAND.planner(options)
+    assert isinstance(made, TextPlanner)
+    return made
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "flags",
+    [["--task=gpt", "--max_seq_length=16"], ["--task=t5", "--max_seq_length=16", "--eos_id=1"]],
+    ids=["gpt", "t5"],
+)
+def test_a_job_compiles_nothing_more(tmp_path: Path, flags: list[str]) -> None:
+    (tmp_path / "tokenizer.json").write_bytes(trained.byte_pairs())
+    lines = [f'{{"text": "word{i} and another one, {i}"}}\n' for i in range(50)]
+    (tmp_path / "a.jsonl").write_text("".join(lines))
+    given = [
+        f"--input={tmp_path}/a.jsonl", f"--output={tmp_path}/out", "--direct_num_workers=1",
+        f"--tokenizer={tmp_path}/tokenizer.json", "--num_shards=1", "--progress=none", *flags,
+    ]  # fmt: skip
+    line = [sys.executable, "-c", _PROGRAM, *given]
+    ended = subprocess.run(line, capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 0, ended.stderr
+    assert "compiled:" not in ended.stdout
+
+
+def test_errors_are_left_to_planning(tmp_path: Path) -> None:
+    assert planner("--task=gpt", f"--tokenizer={tmp_path}/none.json").warm_up() is None
+    (tmp_path / "tokenizer.json").write_bytes(trained.byte_pairs())
+    flags = f"--tokenizer={tmp_path}/tokenizer.json", "--eos_id=999999"  # an id that there is not
+    loads = planner("--task=gpt", *flags).warm_up()
+    assert loads is not None
+    loads()
+
+
+def test_another_process_reads_no_remote_tokenizer() -> None:
+    assert planner("--task=gpt", "--tokenizer=gs://bucket/tokenizer.json").warm_up() is None

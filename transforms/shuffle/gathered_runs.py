@@ -1,0 +1,121 @@
+"""Run files of users' pipelines, whose number is known only when all of them are written.
+
+One description lists them. Where there are more than a shard should read, they are regrouped once,
+in groups so large that few enough are left; the merge tree that says so is written for the stages
+that follow.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypedDict
+
+from recordmill.records.typed_json import Count, convert
+from recordmill.transforms.dataset.bundles import ElementSink
+from recordmill.transforms.shuffle.job import ShuffleJob
+from recordmill.transforms.shuffle.merge_tree import MAX_FAN_IN, ONE_ITEM, MergeTree
+from recordmill.transforms.shuffle.regroup import drop_runs, regroup
+from recordmill.transforms.shuffle.run_files import RunFileInfo
+from recordmill.transforms.shuffle.shard_ranges import SplitShards
+from recordmill.transforms.shuffle.shard_stages import BuildShardsBy, BuildsShards, ShuffleJobT
+from recordmill.transforms.storage import files
+
+
+class _TreeDescription(TypedDict):
+    """`tree.json`."""
+
+    runs: Count
+    most: Count
+
+
+def _tree_path(job: ShuffleJob) -> str:
+    return files.join(job.workspace.work, "tree.json")
+
+
+def _tree_for(runs: int, most: int) -> MergeTree:
+    if runs <= most:
+        return ONE_ITEM
+    # A regroup reads `runs * fan_in` ranges, and shards `shards * runs / fan_in`.
+    fan_in = 1 << (runs.bit_length() // 2)
+    while -(-runs // fan_in) > most:
+        fan_in *= 2
+    return MergeTree(runs, most, fan_in, gathered=True)
+
+
+def gathered_tree(job: ShuffleJob) -> MergeTree:
+    """Returns the merge tree of a users' pipeline, once its run files are known.
+
+    Raises:
+      DamagedStateError: it is missing or damaged.
+    """
+    known = job.workspace.need_state(_tree_path(job), lambda c: convert(c, _TreeDescription))
+    return _tree_for(known["runs"], known["most"])
+
+
+class GatheredRuns(Protocol):
+    """The sums over several descriptions, as one, with all of their run files."""
+
+    @property
+    def runs(self) -> tuple[RunFileInfo, ...]:
+        """The run files."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the content of a description of scatter."""
+
+
+@dataclass(frozen=True)
+class RunFileSink(ElementSink[ShuffleJobT]):
+    """Elements that become records of run files; see `ElementSink`.
+
+    Attributes:
+      max_runs: more run files are regrouped, once.
+    """
+
+    max_runs: int = field(default=MAX_FAN_IN, kw_only=True)
+
+    @abstractmethod
+    def gather(self, texts: list[str]) -> GatheredRuns:
+        """Adds up descriptions."""
+
+    @abstractmethod
+    def plan_shards(self, tree: MergeTree) -> list[SplitShards]:
+        """Plans the shards of what description 0 of level 0 says.
+
+        Raises:
+          RunError: there is nothing to write, or too little for so many shards.
+        """
+
+    @abstractmethod
+    def open_builder(self, tree: MergeTree) -> BuildsShards:
+        """Returns what builds shards in a worker."""
+
+    def list_regroups(self, texts: list[str]) -> range:
+        """Describes all bundles as one work item, and decides how its run files are regrouped."""
+        job, whole = self.job, self.gather(texts)
+        job.workspace.write_state(job.description_path(0, 0), whole.to_json())
+        content = {"runs": len(whole.runs), "most": self.max_runs}
+        job.workspace.write_state(_tree_path(job), content)
+        tree = gathered_tree(job)
+        return range(tree.run_count(1) if tree.levels else 0)
+
+    def regroup(self, number: int) -> None:
+        """Merges a range of keys of some run files."""
+        regroup(self.job, gathered_tree(self.job), 1, number)
+
+    def plan(self, texts: list[str]) -> list[int]:
+        """Plans the shards; run files that were regrouped are not needed any more."""
+        del texts  # they are described
+        tree = gathered_tree(self.job)
+        splits = self.plan_shards(tree)
+        if tree.levels:
+            drop_runs(self.job, tree.levels - 1)
+        return [split.shards for split in splits]
+
+    def build(self) -> BuildShardsBy:
+        """Returns what makes (split, shard) into the number of records in it."""
+        return BuildShardsBy(self.job, ONE_ITEM, self._open_builder)
+
+    def _open_builder(self, job: ShuffleJob, tree: MergeTree) -> BuildsShards:
+        del job, tree  # which tree it is, is known by now
+        return self.open_builder(gathered_tree(self.job))
