@@ -58,9 +58,8 @@ def sample_keys(job: ExamplesJob, sources: Iterable[RecordFileRange], total: int
             found.append(_copied(each.data, each.begins, each.ends))
     splits = sample_values(found, job.key)
     if splits is None:
-        seen = sum(len(begins) for _, begins, _ in found)
         raise UsageError(
-            f"--key={job.key}: none of {seen} records from all over the input has this feature"
+            f"--key={job.key}: no record of a sample from all over the input has this feature"
             f"{_names(found)}"
         )
     return splits
@@ -88,7 +87,7 @@ def _names(found: list[Found]) -> str:
 
 def _places(sources: Iterable[RecordFileRange], total: int) -> Iterator[RecordFileRange]:
     """Yields ranges of files whose first records are looked at."""
-    step = max(total // _PLACES, 1)
+    step = max(total // _PLACES, _BLOCK_BYTES)
     before = 0
     for source in sources:
         first = -(-before // step) * step

@@ -107,7 +107,7 @@ ERRORS = [
     (("--order=key",), "--order=key and --key=FEATURE belong together"),
     (("--key=id",), "--order=key and --key=FEATURE belong together"),
     (("--order=key", "--key=nothing"),
-     "--key=nothing: none of 600 records from all over the input has this feature; the first has "
+     "--key=nothing: no record of a sample from all over the input has this feature; the first has "
      "id, label, name, score, time"),
     (("--order=key", "--key=id", "--deduplicate"), "--deduplicate needs --order=shuffle"),
     (("--order=key", "--key=id", "--random_seed=2"), "--random_seed has no effect"),
