@@ -266,6 +266,8 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
             }
             if job.clean.normalize == "ftfy":
                 checksums["ftfy"] = ftfy_version()
+                if spec.keeps_text:
+                    checksums["line_ends"] = "kept"
             if vocabulary.stored_name:
                 checksums["tokenizer"] = vocabulary.kind
             yield TextInventory(

@@ -19,7 +19,7 @@ from recordmill.transforms.sources.document_batch import BatchMaker, DocumentBat
 from recordmill.transforms.sources.json_texts import read_texts
 from recordmill.transforms.sources.lines import Lines
 from recordmill.transforms.sources.work_items import SourceRange
-from recordmill.transforms.text.build import sort_chunks
+from recordmill.transforms.text.chunk_order import sort_chunks
 from recordmill.transforms.text.chunk_records import (
     decode_chunks,
     encode_chunks,

@@ -47,7 +47,8 @@ def int64_sizes(values: Any, row_splits: Offsets, sizes: Offsets) -> None:
         for j in range(row_splits[i], row_splits[i + 1]):
             # There are no branches, so that the compiler does many values at once.
             value = np.int64(values[j])
-            size += 1 + (value > 127) + (value > 16383) + (value > 2097151) + (value > 268435455)
+            more = (value > 127) + (value > 16383) + (value > 2097151) + (value > 268435455)
+            size += 1 + int(more)
             beyond |= value >> 35
         if beyond != 0:  # more than five bytes, or negative
             size = 0
@@ -81,4 +82,4 @@ def put_varints(out: Bytes, at: int, values: Any, first: int, last: int) -> None
         word |= value >> np.uint64(14) << np.uint64(16)
         word |= two << np.uint64(7) | three << np.uint64(15)
         put_word_at(out, to, np.uint32(word))
-        to += np.int64(np.uint64(1) + two + three)
+        to += int(np.int64(np.uint64(1) + two + three))

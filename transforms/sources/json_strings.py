@@ -27,7 +27,7 @@ def _plain_bytes(word: np.uint64) -> int:
         return WORD
     # The lowest bit is right: a borrow reaches only bytes behind one that was found.
     below = ((found & (~found + np.uint64(1))) - np.uint64(1)) & _ONES
-    return np.int64((below * _ONES) >> np.uint64(56)) - 1
+    return int(np.int64((below * _ONES) >> np.uint64(56))) - 1
 
 
 @kernel

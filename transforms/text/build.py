@@ -20,6 +20,7 @@ from recordmill.records.hashing import U64
 from recordmill.records.manifest import ShardInfo
 from recordmill.records.ranges import Range, merge_ranges
 from recordmill.records.seqio_metadata import is_seqio_cache
+from recordmill.transforms.dataset.background import OneBehind
 from recordmill.transforms.dataset.shard_writer import ShardWriter, finished_shard, write_shard
 from recordmill.transforms.shuffle.finished_runs import made_anew, read_run_files
 from recordmill.transforms.shuffle.merge_tree import MergeTree
@@ -29,7 +30,7 @@ from recordmill.transforms.shuffle.shard_stages import BuildShardsBy
 from recordmill.transforms.text.chunk_order import sort_chunks
 from recordmill.transforms.text.chunk_records import decode_chunks, id_words
 from recordmill.transforms.text.chunks import Chunks
-from recordmill.transforms.text.examples import Objective
+from recordmill.transforms.text.examples import ExampleBatch, Objective
 from recordmill.transforms.text.feature_tokens import FeatureTokens
 from recordmill.transforms.text.job import TextJob, add_counts
 from recordmill.transforms.text.shard_plan import read_shard_plan
@@ -73,10 +74,17 @@ class TextShardBuilder:
             classes: Counter[str] = Counter()
             lengths = np.zeros(0, np.int64)
             tokens = FeatureTokens(objective) if self._counts_tokens else None
-            for chunks, chosen, copies in self._blocks(split, shard):
-                for batch in objective.examples(chunks, chosen, copies):
-                    encoded = encode_batch(objective.schema, batch.columns)
-                    writer.add(encoded.buffer, encoded.offsets)
+
+            def write(batch: ExampleBatch) -> None:
+                encoded = encode_batch(objective.schema, batch.columns)
+                writer.add(encoded.buffer, encoded.offsets)
+
+            blocks = self._blocks(split, shard)
+            batches = (batch for block in blocks for batch in objective.examples(*block))
+            # The next batch is made meanwhile: the last shards leave cores without work.
+            with OneBehind(write) as written:
+                for batch in batches:
+                    written.add(batch)
                     counts.update(batch.counts)
                     classes.update(batch.classes)
                     lengths = add_counts(lengths, np.bincount(batch.lengths))

@@ -95,7 +95,9 @@ class Scatterer:
         self._split_names = [split.name for split in job.splits]
         self._key_seed = seed_for(job.seed, CHUNK_PURPOSE)
         form = job.clean.normalize
-        self._normalizer = LineNormalizer(form) if form != "none" else None
+        self._normalizer = (
+            LineNormalizer(form, whole_texts=job.documents.keeps_text) if form != "none" else None
+        )
         self._mapper: DocumentMapper | None = None
 
     def run(self, number: int) -> ScatterResult:

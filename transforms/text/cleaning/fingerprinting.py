@@ -48,7 +48,9 @@ class Fingerprinter:
         self._held_bytes = held_bytes
         self._files = DuplicateFiles(job)
         form = job.clean.normalize
-        self._normalizer = LineNormalizer(form) if form != "none" else None
+        self._normalizer = (
+            LineNormalizer(form, whole_texts=job.documents.keeps_text) if form != "none" else None
+        )
         self._mapper: DocumentMapper | None = None
 
     def run(self, item: int) -> int:

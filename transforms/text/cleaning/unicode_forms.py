@@ -45,17 +45,20 @@ class LineNormalizer:
     """Lines -> the same lines in a Unicode form.
 
     A line alone gives what it gives within its document: no form joins characters over white space.
+    A whole text keeps its line ends.
     ASCII is already in NFC and NFKC; ftfy is asked about it where it has an HTML entity or a
     control character.
 
     Args:
       form: one of `NORMALIZATIONS` but "none".
+      whole_texts: a line may be a whole text, whose line ends stay.
 
     Raises:
       UsageError: ftfy is wanted and is not installed.
     """
 
-    def __init__(self, form: str) -> None:
+    def __init__(self, form: str, *, whole_texts: bool = False) -> None:
+        self._whole_texts = whole_texts
         self._form = _FORMS.get(form)
         self._fix = _ftfy() if form == "ftfy" else None
 
@@ -64,7 +67,7 @@ class LineNormalizer:
         doubtful = lines.non_ascii
         if self._fix:
             doubtful = doubtful.copy()
-            _find_marked(lines.buffer, lines.starts, lines.ends, doubtful)
+            _find_marked(lines.buffer, lines.starts, lines.ends, self._whole_texts, doubtful)
         changed: dict[int, bytes] = {}
         for i in np.flatnonzero(doubtful).tolist():
             before = lines[i]
@@ -83,15 +86,22 @@ class LineNormalizer:
 
     def _normalize(self, text: str) -> str:
         if self._fix:
-            return self._fix(text).replace("\n", " ")  # U+2028 becomes a line end
+            fixed = self._fix(text)  # makes line ends of U+2028 and "\r", too
+            return fixed if self._whole_texts else fixed.replace("\n", " ")
         return unicodedata.normalize(self._form or "NFC", text)
 
 
 @kernel
-def _find_marked(buffer: Bytes, starts: Int64s, ends: Int64s, marked: Bools) -> None:
+def _find_marked(
+    buffer: Bytes, starts: Int64s, ends: Int64s, whole_texts: bool, marked: Bools
+) -> None:
     for i in range(starts.shape[0]):
         for at in range(starts[i], ends[i]):
             byte = buffer[at]
-            if byte == 38 or byte == 127 or (byte < 32 and byte != 9):
+            if (
+                byte == 38
+                or byte == 127
+                or (byte < 32 and byte != 9 and not (whole_texts and byte == 10))
+            ):
                 marked[i] = True
                 break

@@ -40,6 +40,23 @@ def test_ftfy_sees_every_line_that_it_would_change(texts: list[str]) -> None:
     assert normalized("ftfy", texts) == wanted
 
 
+@pytest.mark.parametrize("form", ["nfc", "nfkc", "ftfy"])
+def test_whole_texts_keep_their_line_ends(form: str) -> None:
+    if form == "ftfy":
+        pytest.importorskip("ftfy")
+    texts = ["plain\n\n  lines\n", "caf\u0065\u0301\nline\n", "a\nb"]
+    lines = Lines.from_list([text.encode() for text in texts])
+    found = LineNormalizer(form, whole_texts=True)(lines)
+    assert [found[i].decode() for i in range(3)] == ["plain\n\n  lines\n", "café\nline\n", "a\nb"]
+
+
+def test_ftfy_gives_line_ends_to_whole_texts_alone() -> None:
+    pytest.importorskip("ftfy")
+    for whole, wanted in ((True, b"a &\nb\nc"), (False, b"a & b c")):
+        lines = Lines.from_list(["a &amp;\r\nb\u2028c".encode()])
+        assert LineNormalizer("ftfy", whole_texts=whole)(lines)[0] == wanted
+
+
 def test_ftfy_repairs_what_was_decoded_wrongly() -> None:
     pytest.importorskip("ftfy")
     lines = ["plain &amp; simple", "schÃ¶n", "caf&eacute;", "a\x1b[31mb\x00", "unchanged"]
