@@ -19,7 +19,7 @@ _WINDOWS = ("mlm", "mlm_tokens")
 _MASKED = ("bert", "mlm")
 _CLASSIFY = ("classify",)
 _TABLES = ("csv", "tsv")
-_RECORDS = ("jsonl", "json", *_TABLES, *COLUMN_FORMATS)
+_RECORDS = ("jsonl", "json", *_TABLES, *COLUMN_FORMATS, "webdataset")
 
 # Flag -> the tasks that it has a meaning for.
 _TASKS = {
@@ -189,6 +189,6 @@ def _listed(formats: Set[str]) -> str:
     names = {
         "text": "plain text", "jsonl": "JSONL", "json": "JSON", "csv": "CSV", "tsv": "TSV",
         "parquet": "Parquet", "arrow": "Arrow", "avro": "Avro", "sql": "a database",
-        "bigquery": "BigQuery",
+        "bigquery": "BigQuery", "webdataset": "WebDataset",
     }  # fmt: skip
     return " and ".join(sorted(names[name] for name in formats))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shutil
 import sys
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -70,6 +72,13 @@ def make_inputs(folder: Path, corpus: Path, vocab_file: str) -> None:
     for name in ("reviews.csv", "pairs.csv"):
         (folder / name).write_text("\n".join(["id,label,text,hypothesis", *rows]) + "\n")
     _save_dataset(folder / "saved_dataset", rows)
+    (folder / "shards").mkdir()
+    with tarfile.open(folder / "shards/00000.tar", "w") as archive:
+        for number, row in enumerate(rows):
+            for extension, content in (("txt", row), ("json", '{"lang": "en"}')):
+                member = tarfile.TarInfo(f"{number:04}.{extension}")
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content.encode()))
     database = sqlite_database(folder / "docs.db")
     database.execute("CREATE TABLE docs (id INTEGER PRIMARY KEY, text TEXT)")
     database.execute("INSERT INTO docs VALUES (?, ?)", list(enumerate(rows)))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import io
+import tarfile
 
 import pytest
 from apache_beam.io.filesystem import FileSystem
@@ -45,3 +47,21 @@ def test_beam_brings_a_pickle_of_functions() -> None:
     data = compat.pickle_function(lambda value: value * factor)
     assert isinstance(data, bytes)
     assert compat.unpickle_function(data)(14) == 42
+
+
+def test_members_of_a_tar_are_not_kept():
+    target = io.BytesIO()
+    with tarfile.open(fileobj=target, mode="w") as archive:
+        for number in range(5):
+            archive.addfile(tarfile.TarInfo(f"{number}.jpg"))
+    target.seek(0)
+    with tarfile.open(fileobj=target, mode="r:") as archive:
+        names = []
+        ends = []
+        while (found := compat.next_tar_member(archive))[0]:
+            member, end = found
+            ends.append(end)
+            names.append(member.name)
+            assert archive.members == []  # type: ignore[attr-defined]
+    assert names == [f"{number}.jpg" for number in range(5)]
+    assert ends == [512 * number for number in range(1, 6)]

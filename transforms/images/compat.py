@@ -1,4 +1,4 @@
-"""Everything that this folder uses of Pillow and tarfile beyond their documented interfaces.
+"""Everything that this folder uses of Pillow and zipfile beyond their documented interfaces.
 
 Each function has a canary in `tests/transforms/images/test_compat.py`, which fails when a release
 changes what the function relies on.
@@ -7,7 +7,6 @@ changes what the function relies on.
 from __future__ import annotations
 
 import logging
-import tarfile
 import zipfile
 from typing import IO, Any, Literal
 
@@ -67,17 +66,6 @@ def stored_exif(image: Image.Image) -> bytes | None:
         return bytes.fromhex("".join(lines)) or None
     except ValueError:  # which is no EXIF for Pillow either
         return None
-
-
-def next_tar_member(archive: tarfile.TarFile) -> tuple[tarfile.TarInfo | None, int]:
-    """Returns the next member of an open tar, None where tarfile finds none, and where the header
-    behind it is.
-
-    A TarFile keeps every member that it has read in its list `members`, which is emptied here.
-    """
-    member = archive.next()
-    archive.members = []  # type: ignore[attr-defined]
-    return member, archive.offset
 
 
 def stated_zip_members(handle: IO[bytes]) -> int:

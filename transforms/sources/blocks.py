@@ -77,7 +77,7 @@ def read_blocks(
         ended = False
         at_beginning = start == 0
         while not ended:
-            block, damage = _read_block(stream, source.compression, block_bytes)
+            block, damage = read_block(stream, source.compression, block_bytes)
             ended = damage is not None or not block
             if at_beginning and (form := binary_format(block)):
                 raise NotTextError(f"{form}, not text")
@@ -86,18 +86,28 @@ def read_blocks(
                 block = decoder.decode(block, final=ended).encode("utf-8", "surrogatepass")
             if block:
                 yield block
-        if isinstance(damage, UnpacksTooMuchError):
-            raise CompressionBombError(
-                f"{source.size} bytes unpack to more than {most_bytes}; see --max_compression_ratio"
-            ) from damage
         if damage:
-            raise BrokenFileError(f"{type(damage).__name__}: {damage}") from damage
+            raise broken(damage, source.size) from damage
 
 
-def _read_block(
+def broken(damage: Exception, size: int) -> BrokenFileError:
+    """Returns the error for a damage that `read_block` found in a file of so many bytes."""
+    if isinstance(damage, UnpacksTooMuchError):
+        text = str(damage).removeprefix("it unpacks")
+        return CompressionBombError(f"{size} bytes unpack{text}; see --max_compression_ratio")
+    return BrokenFileError(f"{type(damage).__name__}: {damage}")
+
+
+def read_block(
     stream: IO[bytes], compression: str, block_bytes: int
 ) -> tuple[bytes, Exception | None]:
-    """Returns a block, and the damage to a compressed file that ends it early, if there is any."""
+    """Returns a block, and the damage to a compressed file that ends it early, if there is any.
+
+    Args:
+      stream: as `open_decompressed` gives it.
+      compression: of the file, "" for none.
+      block_bytes: of the block; fewer at the end.
+    """
     if not compression:
         return stream.read(block_bytes), None
     parts: list[bytes] = []

@@ -115,6 +115,7 @@ class BatchMaker:
         carried: list[tuple[str, ...]] | None = None,
         continues: bool = False,
         goes_on: bool = False,
+        identities: U64 | None = None,
     ) -> DocumentBatch:
         """Makes a batch, with the rejects since the last one.
 
@@ -128,8 +129,10 @@ class BatchMaker:
           continues: the first document is the rest of the last one before; it keeps that one's key
             and group.
           goes_on: the next batch has the rest of the last document.
+          identities: `[num_documents] uint64`: what their keys are made of; None: the positions.
         """
-        keys = mix64(mix64(positions.astype(np.uint64)) ^ self._file_key)
+        identities = positions.astype(np.uint64) if identities is None else identities
+        keys = mix64(mix64(identities) ^ self._file_key)
         contents = self.groups(lines, line_documents, len(positions))
         if groups is None:
             groups = contents.copy()

@@ -4,7 +4,8 @@ The reader reads blocks and never holds a whole document: a document that is lon
 continues in the next one. The documents depend on the file alone, and not on the bounds of blocks
 and ranges: the range in which a document begins reads all of it, wherever it ends.
 
-`plain_text.py` reads text, `record_reader.py` JSONL, CSV and TSV, `column_reader.py` Parquet.
+`plain_text.py` reads text, `record_reader.py` JSONL, CSV and TSV, `column_reader.py` Parquet,
+`tar_samples.py` WebDataset's tars.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from recordmill.transforms.sources.long_documents import without_long_documents
 from recordmill.transforms.sources.open_columns import open_columns
 from recordmill.transforms.sources.plain_text import TextReader
 from recordmill.transforms.sources.record_reader import RecordReader
+from recordmill.transforms.sources.tar_samples import SampleReader
 from recordmill.transforms.sources.work_items import COLUMN_FORMATS, SourceRange
 from recordmill.transforms.storage.regular_files import NotRegularError
 
@@ -84,6 +86,8 @@ def _read(
     if source.format in ("csv", "tsv"):
         rows = DelimitedRecords(source, spec, limits)
         return RecordReader(source, spec, limits, maker, rows).read(source.start)
+    if source.format == "webdataset":
+        return SampleReader(source, spec, limits, maker).read()
     return TextReader(source, spec, limits, maker).read()
 
 

@@ -44,7 +44,7 @@ def cut_source(
     if source.format == "avro":
         yield from _at(source, *cut_avro(source, stored_bytes))
         return
-    if not splittable:
+    if not splittable or source.format == "webdataset":
         yield source
         return
     if source.format == "json":

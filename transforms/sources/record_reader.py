@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -158,36 +158,12 @@ class RecordReader:
             )
             if found is not None:
                 return self._batch_of_texts(found, data, starts, ends)
-        by_punctuation = spec.by_punctuation(self._source.format)
-        sentences: list[bytes] = []
-        counts: list[int] = []
-        positions: list[int] = []
-        groups: list[int] = []
-        splits: list[int] = []
-        carried: list[tuple[str, ...]] = []
+        rows = RowCollector(spec, self._source.format)
         for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
             row = self._row(data[start:end], self._position + start)
-            if row is None:
-                continue
-            fields, texts = row.fields, row.texts
-            if not (spec.row.is_example or spec.keeps_text):
-                texts = text_lines(texts[0], by_punctuation=by_punctuation)
-            sentences += [text.encode() for text in texts]
-            counts.append(len(texts))
-            positions.append(self._position + start)
-            carried.append(row.carried)
-            if spec.split_by:
-                groups.append(fingerprint64(str(find_field(fields, spec.split_by)).encode()))
-            if spec.split_from:
-                splits.append(spec.split_names.index(str(find_field(fields, spec.split_from))))
-        return self._maker.batch(
-            Lines.from_list(sentences),
-            np.repeat(np.arange(len(counts)), counts),
-            np.array(positions, np.int64),
-            groups=np.array(groups, np.uint64) if spec.split_by else None,
-            splits=np.array(splits, np.int64) if spec.split_from else None,
-            carried=carried if spec.row.is_carried else None,
-        )
+            if row is not None:
+                rows.add(self._position + start, row)
+        return rows.batch(self._maker)
 
     def _batch_of_texts(
         self, texts: JsonTexts, data: bytes, starts: Int64s, ends: Int64s
@@ -208,7 +184,7 @@ class RecordReader:
             lines, starts = lines.select(keep), starts[keep]
         return self._maker.batch(lines, np.arange(len(lines)), self._position + starts)
 
-    def _row(self, record: bytes, position: int) -> _Row | None:
+    def _row(self, record: bytes, position: int) -> RecordRow | None:
         """Returns what is used of a record; None where it has no fields, or is rejected."""
         if len(record) > self._limits.record_bytes:
             self._maker.reject(position, "read", "line_too_long")
@@ -226,32 +202,10 @@ class RecordReader:
             record = record.decode("utf-8", "replace").encode()
         try:
             fields = self._format.parse(record)
-            return None if fields is None else self._read_fields(fields)
+            return None if fields is None else read_row(fields, self._spec)
         except RecordRejectedError as error:
             self._maker.reject(position, "parse", error.reason, error.detail)
             return None
-
-    def _read_fields(self, fields: dict[str, object]) -> _Row:
-        """Checks the fields of a record.
-
-        Raises:
-          RecordRejectedError: one that is asked for is not there, or not of its kind.
-        """
-        spec = self._spec
-        for name in filter(None, (spec.text_field, spec.split_by, spec.split_from)):
-            required_field(fields, name)
-        if spec.split_from:
-            split = str(find_field(fields, spec.split_from))
-            if split not in spec.split_names:
-                detail = f"{spec.split_from!r} is {split!r}"
-                raise RecordRejectedError("no_split", detail)
-        row = spec.row
-        names = filter(None, (row.prompt_field, spec.text_field, row.pair_field))
-        texts = [
-            text_field(fields, name, filled=row.is_example and name != row.prompt_field)
-            for name in names
-        ]
-        return _Row(fields, texts, spec.row.carried(fields))
 
 
 def _without_empty_lines(data: bytes, starts: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
@@ -264,12 +218,101 @@ def _without_empty_lines(data: bytes, starts: Int64s, ends: Int64s) -> tuple[Int
     return starts[keep], ends[keep]
 
 
-class _Row(NamedTuple):
+class RecordRow(NamedTuple):
     """What is used of a record: its fields, its texts, and what its document carries along."""
 
-    fields: dict[str, object]
+    fields: Mapping[str, object]
     texts: list[str]
     carried: tuple[str, ...]
+
+
+def read_row(fields: dict[str, object], spec: DocumentSpec) -> RecordRow:
+    """Checks the fields of a record.
+
+    Raises:
+      RecordRejectedError: one that is asked for is not there, or not of its kind.
+    """
+    for name in filter(None, (spec.text_field, spec.split_by, spec.split_from)):
+        required_field(fields, name)
+    if spec.split_from:
+        split = str(find_field(fields, spec.split_from))
+        if split not in spec.split_names:
+            detail = f"{spec.split_from!r} is {split!r}"
+            raise RecordRejectedError("no_split", detail)
+    row = spec.row
+    names = filter(None, (row.prompt_field, spec.text_field, row.pair_field))
+    texts = [
+        text_field(fields, name, filled=row.is_example and name != row.prompt_field)
+        for name in names
+    ]
+    return RecordRow(fields, texts, spec.row.carried(fields))
+
+
+class RowCollector:
+    """Collects records until a batch is made of them.
+
+    Args:
+      spec: names the fields.
+      source_format: of the records.
+
+    Attributes:
+      size: the bytes of text that are held.
+    """
+
+    def __init__(self, spec: DocumentSpec, source_format: str) -> None:
+        self._spec = spec
+        self._by_punctuation = spec.by_punctuation(source_format)
+        self._begin()
+
+    def _begin(self) -> None:
+        self.size = 0
+        self._sentences: list[bytes] = []
+        self._counts: list[int] = []
+        self._positions: list[int] = []
+        self._identities: list[int] = []
+        self._groups: list[int] = []
+        self._splits: list[int] = []
+        self._carried: list[tuple[str, ...]] = []
+
+    def add(self, position: int, row: RecordRow, identity: int | None = None) -> None:
+        """Adds a record.
+
+        Args:
+          position: in its file.
+          row: what is used of it.
+          identity: what its key is made of, 64 bits; None: the position. Of all records or none.
+        """
+        spec, texts = self._spec, row.texts
+        if not (spec.row.is_example or spec.keeps_text):
+            texts = text_lines(texts[0], by_punctuation=self._by_punctuation)
+        sentences = [text.encode() for text in texts]
+        self.size += sum(map(len, sentences))
+        self._sentences += sentences
+        self._counts.append(len(texts))
+        self._positions.append(position)
+        self._carried.append(row.carried)
+        if identity is not None:
+            self._identities.append(identity)
+        if spec.split_by:
+            self._groups.append(fingerprint64(str(find_field(row.fields, spec.split_by)).encode()))
+        if spec.split_from:
+            split = str(find_field(row.fields, spec.split_from))
+            self._splits.append(spec.split_names.index(split))
+
+    def batch(self, maker: BatchMaker) -> DocumentBatch:
+        """Makes a batch of what was added since the last one."""
+        spec = self._spec
+        made = maker.batch(
+            Lines.from_list(self._sentences),
+            np.repeat(np.arange(len(self._counts)), self._counts),
+            np.array(self._positions, np.int64),
+            groups=np.array(self._groups, np.uint64) if spec.split_by else None,
+            splits=np.array(self._splits, np.int64) if spec.split_from else None,
+            carried=self._carried if spec.row.is_carried else None,
+            identities=np.array(self._identities, np.uint64) if self._identities else None,
+        )
+        self._begin()
+        return made
 
 
 def text_lines(text: str, *, by_punctuation: bool) -> list[str]:

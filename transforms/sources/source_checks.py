@@ -19,10 +19,12 @@ _MOST_LOCAL, _MOST_REMOTE = 1000, 32
 _NAMES = {
     "text": "text", "jsonl": "JSONL", "json": "JSON", "csv": "CSV", "tsv": "TSV",
     "parquet": "Parquet", "arrow": "Arrow", "avro": "Avro", "sql": "SQL", "bigquery": "BigQuery",
+    "webdataset": "WebDataset",
 }  # fmt: skip
+_TAR = "a tar archive"
 _FORMAT_OF_FORM = {
     "a Parquet file": "parquet", "an Arrow file": "arrow", "an Arrow stream": "arrow",
-    "an Avro file": "avro",
+    "an Avro file": "avro", _TAR: "webdataset",
 }  # fmt: skip
 _EXTENSIONS = {"gz": "gzip", "bz2": "bzip2", "xz": "xz", "zst": "Zstandard"}
 
@@ -61,10 +63,14 @@ def _problem(source: SourceRange, spec: DocumentSpec) -> str:
         if source.format in COLUMN_FORMATS:
             return _column_problem(source, head)
         form = binary_format(head)
+        if source.format == "webdataset" and form in ("", _TAR):
+            return ""
         own = _EXTENSIONS.get(source.compression)
         if own and form == f"{own}-compressed":
             inside, head = f"{form} and holds ", _decompressed(source)
             form = binary_format(head)
+            if source.format == "webdataset" and form in ("", _TAR):
+                return ""
     except (OSError, BeamIOError):
         return ""  # the reader reports the error
     if form.endswith("-compressed") and not inside:

@@ -33,11 +33,12 @@ from recordmill.transforms.storage.regular_files import NotRegularError
 
 COMPRESSION_OF_EXTENSION = {".gz": "gz", ".bz2": "bz2", ".xz": "xz", ".zst": "zst"}
 FORMAT_OF_EXTENSION = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv"}
+_COMPRESSED_TARS = {".tgz": ".gz", ".tbz2": ".bz2", ".txz": ".xz", ".tzst": ".zst"}
 # Formats that hold columns, of which those that flags name are read, and about how many bytes of
 # text a stored byte has: columns are compressed, and not all of them are text.
 COLUMNS_RATIO = {"arrow": 1, "avro": 2, "parquet": 2}
 COLUMN_FORMATS = (*COLUMNS_RATIO, "sql", "bigquery")
-INPUT_FORMATS = ("auto", "text", "jsonl", "json", "csv", "tsv", *COLUMNS_RATIO)
+INPUT_FORMATS = ("auto", "text", "jsonl", "json", "csv", "tsv", *COLUMNS_RATIO, "webdataset")
 COLUMNS_OF_EXTENSION = {
     ".arrow": "arrow", ".arrows": "arrow", ".feather": "arrow", ".ipc": "arrow",
     ".avro": "avro", ".parquet": "parquet", ".pq": "parquet",
@@ -99,8 +100,8 @@ class SourceRange:
       path: the path of the file.
       name: its path relative to the input root: what keys are made of, so that moving the input
         changes nothing.
-      format: "text", "jsonl", "json", "csv", "tsv" or one of `COLUMN_FORMATS`; of "json" the
-        content decides whether it is JSONL.
+      format: "text", "jsonl", "json", "csv", "tsv", "webdataset" or one of `COLUMN_FORMATS`; of
+        "json" the content decides whether it is JSONL.
       compression: "", "gz", "bz2", "xz" or "zst".
       start, end: in bytes; `end` -1 is the end of the file, and the only one for compressed files.
       size: of the whole file as stored.
@@ -137,6 +138,8 @@ class SourceRange:
 
 def _format_of(path: str, input_format: str) -> tuple[str, str]:
     base, extension = os.path.splitext(path)
+    if extension.lower() in _COMPRESSED_TARS:
+        base, extension = f"{base}.tar", _COMPRESSED_TARS[extension.lower()]
     compression = COMPRESSION_OF_EXTENSION.get(extension.lower(), "")
     if compression:
         extension = os.path.splitext(base)[1]
@@ -144,7 +147,7 @@ def _format_of(path: str, input_format: str) -> tuple[str, str]:
         return input_format, compression
     if extension.lower() == ".json":
         return "json", compression
-    known = FORMAT_OF_EXTENSION | COLUMNS_OF_EXTENSION
+    known = FORMAT_OF_EXTENSION | COLUMNS_OF_EXTENSION | {".tar": "webdataset"}
     return known.get(extension.lower(), "text"), compression
 
 

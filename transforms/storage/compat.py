@@ -6,6 +6,7 @@ Nothing else in `transforms` may touch a name of another package that begins wit
 
 from __future__ import annotations
 
+import tarfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -34,6 +35,17 @@ def may_pass() -> Callable[[Exception], bool]:
 def batch_responses(batch: Any) -> Any:
     """Returns the responses to the requests of a finished batch of google-cloud-storage."""
     return batch._responses
+
+
+def next_tar_member(archive: tarfile.TarFile) -> tuple[tarfile.TarInfo | None, int]:
+    """Returns the next member of an open tar, None where tarfile finds none, and where the header
+    behind it is.
+
+    A TarFile keeps every member that it has read in its list `members`, which is emptied here.
+    """
+    member = archive.next()
+    archive.members = []  # type: ignore[attr-defined]
+    return member, archive.offset
 
 
 def pickle_function(function: Any) -> bytes:

@@ -16,11 +16,11 @@ from recordmill.transforms.images.listing.entries import (
     is_encodable,
     printable,
 )
-from recordmill.transforms.images.listing.tar_files import DamagedTarError, read_headers
 from recordmill.transforms.images.references import ListedReject, Storage
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.external_sort import Row, cogroup
 from recordmill.transforms.storage.globs import is_hidden
+from recordmill.transforms.storage.tar_files import DamagedTarError, plain_name, read_headers
 
 _COMPRESSED_TARS = (
     ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst", ".tzst",
@@ -99,10 +99,6 @@ def archive_members(name: str, path: str, listing: Listing) -> Iterator[Entry | 
             )  # fmt: skip
 
 
-def _plain_name(name: str) -> str:
-    return name.replace("\\", "/").lstrip("/").removeprefix("./")
-
-
 def tar_rows(path: str) -> Iterator[Row]:
     """Yields `(name, "member", content of a Member)` for each member, and what breaks a tar off."""
     try:
@@ -113,7 +109,7 @@ def tar_rows(path: str) -> Iterator[Row]:
                 is_plain = member.isreg() and not member.issparse()
                 problem = "" if is_plain else "a link or sparse file"
                 content = Member("range", member.offset_data, member.size, None, problem)
-                yield _plain_name(member.name), "member", tuple(content)
+                yield plain_name(member.name), "member", tuple(content)
     except DamagedTarError as error:
         detail = f"cannot be read on as tar from byte {error.position}: {error}"
         yield "", "broken_archive", (error.position, detail)
@@ -141,6 +137,6 @@ def _zip_rows(path: str) -> Iterator[Row]:
                 content = Member(
                     "zip", member.header_offset, member.compress_size, member.CRC, problem
                 )
-                yield _plain_name(member.filename), "member", tuple(content)
+                yield plain_name(member.filename), "member", tuple(content)
     except _ZIP_ERRORS as error:
         yield "", "broken_archive", (0, f"cannot be read as zip: {error}")

@@ -21,6 +21,7 @@ from recordmill.transforms.images.references import ImageReference, ListedReject
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.external_sort import cogroup
 from recordmill.transforms.storage.globs import OUTSIDE
+from recordmill.transforms.storage.tar_files import sample_key
 
 _MOST_BYTES = 1 << 20  # of a label or of fields
 _LABEL_FIELDS = ("cls", "label")
@@ -51,7 +52,7 @@ def webdataset_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
 
 def _samples(name: str, path: str, spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
     rows = (
-        (_key(member), tag, content if tag != "member" else (member, content))
+        (sample_key(member), tag, content if tag != "member" else (member, content))
         for member, tag, content in tar_rows(path)
     )
     try:
@@ -79,7 +80,7 @@ class _Sample:
         self.path = path
         self.members: dict[str, tuple[str, Member]] = {}
         for name, member in members:
-            extension = name[len(_key(name)) + 1 :].lower()
+            extension = name[len(sample_key(name)) + 1 :].lower()
             if extension in self.members:
                 raise _SampleError("duplicate", f"it has two members .{extension}")
             self.members[extension] = (name, member)
@@ -152,9 +153,3 @@ def _labels(sample: _Sample, name: str) -> tuple[str, ...]:
             return (value if isinstance(value, str) else json.dumps(value),)
     wanted = name or " or ".join(_LABEL_FIELDS)
     raise _SampleError("no_label", f"it has no {wanted} among {', '.join(sorted(sample.members))}")
-
-
-def _key(member: str) -> str:
-    """Returns a member's name up to the first dot behind its folders."""
-    folder, slash, name = member.rpartition("/")
-    return folder + slash + name.partition(".")[0]

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from recordmill.transforms.images.listing.list_images import SourceSpec, list_images
-from recordmill.transforms.images.listing.tar_files import DamagedTarError, read_headers
 from recordmill.transforms.images.references import ImageReference, ListedReject
+from recordmill.transforms.storage.tar_files import DamagedTarError, read_headers
 
 MEMBER = 512 + 1024  # bytes of each member of `tar_bytes`
 

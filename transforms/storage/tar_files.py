@@ -13,7 +13,7 @@ import tarfile
 from collections.abc import Iterator
 from typing import IO
 
-from recordmill.transforms.images.compat import next_tar_member
+from recordmill.transforms.storage.compat import next_tar_member
 
 _BLOCK = tarfile.BLOCKSIZE
 _ZEROS = bytes(_BLOCK)
@@ -22,6 +22,17 @@ _EXTENDED = b"LKxXg"  # headers with names and attributes of the member behind t
 _MOST_EXTENDED_BYTES = 1 << 20
 # What tarfile raises on headers whose numbers, texts or nesting make no sense.
 _SENSELESS = (tarfile.TarError, ValueError, OverflowError, LookupError, TypeError, RecursionError)
+
+
+def plain_name(name: str) -> str:
+    """Returns the name of a member of an archive as a path below it."""
+    return name.replace("\\", "/").lstrip("/").removeprefix("./")
+
+
+def sample_key(name: str) -> str:
+    """Returns a member's name up to the first dot behind its folders: WebDataset's key."""
+    folder, slash, last = name.rpartition("/")
+    return folder + slash + last.partition(".")[0]
 
 
 class DamagedTarError(Exception):

@@ -1,0 +1,52 @@
+"""A user's own program that filters and changes records, to be run on any engine: its functions are
+in __main__, as those of users are, so that workers get them with the pipeline.
+
+    python write_program.py INPUT OUTPUT [--slow] [--regroup] [Beam's options]
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import replace
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from recordmill.records.example_values import parse_example
+from recordmill.transforms import ReadExamples, WriteExamples
+
+
+def is_kept(record: bytes) -> bool:
+    """Leaves a seventh of the records out."""
+    return int(parse_example(record)["id"][0]) % 7 != 0
+
+
+def changed(record: bytes, slow: bool) -> dict[str, Any]:
+    """Returns a record with one more feature."""
+    if slow:
+        time.sleep(0.001)  # so that a test can kill something meanwhile
+    found = parse_example(record)
+    return {**found, "square": int(found["id"][0]) ** 2}
+
+
+def main(source: str, output: str, arguments: list[str]) -> None:
+    flags = [flag for flag in arguments if flag not in ("--slow", "--regroup")]
+    writing = WriteExamples(
+        output, num_shards=12, splits={"train": 0.9, "test": 0.1}, run_bytes=1 << 14
+    )
+    if "--regroup" in arguments:  # as many run files of a huge dataset are
+        writing._sink = replace(writing._sink, max_runs=3)
+    with beam.Pipeline(options=PipelineOptions(flags)) as pipeline:
+        _ = (
+            pipeline
+            | "Read" >> ReadExamples(source, range_bytes=1 << 15)
+            | "Keep" >> beam.Filter(is_kept)
+            | "Change" >> beam.Map(changed, "--slow" in arguments)
+            | "Write" >> writing
+        )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], sys.argv[3:])

@@ -1,0 +1,237 @@
+"""WebDataset's tars of text: members of one name before the first dot, side by side, are a sample.
+
+`0017.txt`, or the text in `0017.json`, is a document; other members and fields of the JSON are its
+fields. A tar is read from its beginning to its end mark, also inside of gzip and others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from tarfile import TarInfo
+from typing import IO, cast
+
+from recordmill.records.hashing import fingerprint64
+from recordmill.transforms.sources.blocks import BrokenFileError, broken, read_block
+from recordmill.transforms.sources.changes import check_opened
+from recordmill.transforms.sources.column_reader import column_names
+from recordmill.transforms.sources.document_batch import BatchMaker, DocumentBatch
+from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentLimits, DocumentSpec
+from recordmill.transforms.sources.json_records import JsonLines
+from recordmill.transforms.sources.record_reader import RowCollector, read_row
+from recordmill.transforms.sources.row_fields import RecordRejectedError
+from recordmill.transforms.sources.work_items import SourceRange
+from recordmill.transforms.storage import files
+from recordmill.transforms.storage.globs import is_hidden
+from recordmill.transforms.storage.tar_files import (
+    DamagedTarError,
+    plain_name,
+    read_headers,
+    sample_key,
+)
+from recordmill.transforms.storage.unpacking import open_decompressed
+
+KEY_FIELD = "__key__"  # WebDataset's own name
+_TEXT, _TEXT_EXTENSION = "text", "txt"
+_KEPT_BYTES = 1 << 22  # of what was unpacked: long names of members are read again
+_SKIP_BYTES = 1 << 20
+_UNREADABLE = ("duplicate", "line_too_long", "broken_archive", "undecodable")
+
+
+@dataclass(slots=True)
+class _OpenSample:
+    """The members of one key.
+
+    Attributes:
+      position: of the first one's header in the tar.
+      members: extension -> content, of those that flags may ask for.
+      extensions: of all.
+      problem: why it cannot be used.
+    """
+
+    key: str
+    position: int
+    members: dict[str, bytes] = field(default_factory=dict)
+    extensions: list[str] = field(default_factory=list)
+    problem: RecordRejectedError | None = None
+    size: int = 0
+
+
+class SampleReader:
+    """Reads the samples of a tar.
+
+    A document's position is where the header of its first member is; its key is made of the key of
+    its sample. Memory: the members of a sample that flags ask for, up to 64 MiB.
+
+    Args:
+      source: the tar.
+      spec: names the members and the fields of the JSON.
+      limits: sizes.
+      maker: of the batches.
+    """
+
+    def __init__(
+        self, source: SourceRange, spec: DocumentSpec, limits: DocumentLimits, maker: BatchMaker
+    ) -> None:
+        self._source = source
+        self._spec = spec
+        self._limits = limits
+        self._maker = maker
+        names = column_names(spec)
+        self._texts = {_TEXT_EXTENSION, spec.text_field, spec.row.pair_field, spec.row.prompt_field}
+        self._wanted = {*names, "json", *([_TEXT_EXTENSION] if _TEXT in names else [])}
+        self._rows = RowCollector(spec, source.format)
+        self._json = JsonLines()
+
+    def read(self) -> Iterator[DocumentBatch]:
+        """Yields the documents in order."""
+        sample: _OpenSample | None = None
+        at = 0
+        try:
+            with _opened(self._source, self._spec) as handle:
+                for member in read_headers(handle):
+                    at = member.offset
+                    name = plain_name(member.name)
+                    if member.isdir() or any(map(is_hidden, name.split("/"))):
+                        continue
+                    key = sample_key(name)
+                    if sample is None or key != sample.key:
+                        yield from self._finish(sample)
+                        sample = _OpenSample(key, at)
+                    self._add(member, name, handle, sample)
+        except DamagedTarError as error:
+            yield from self._finish(sample)
+            sample = None
+            detail = f"cannot be read on as tar from byte {error.position}: {error}"
+            self._maker.reject(error.position, "read", "broken_archive", detail)
+        except BrokenFileError as error:
+            yield from self._finish(sample)
+            sample = None
+            self._maker.reject(at, "read", error.reason, str(error))
+        yield from self._finish(sample)
+        yield self._rows.batch(self._maker)
+
+    def _add(self, member: TarInfo, name: str, handle: IO[bytes], sample: _OpenSample) -> None:
+        """Reads a member, if flags may ask for it."""
+        extension = name[len(sample.key) + 1 :].lower()
+        if extension in sample.extensions:
+            detail = f"it has two members .{extension}"
+            sample.problem = RecordRejectedError("duplicate", detail)
+        sample.extensions.append(extension)
+        if extension not in self._wanted or sample.problem:
+            return
+        sample.size += member.size
+        if not member.isreg() or member.issparse():
+            detail = f"its .{extension} is a link or sparse file"
+            sample.problem = RecordRejectedError("bad_row", detail)
+        elif sample.size > self._limits.record_bytes:
+            sample.problem = RecordRejectedError("line_too_long", f"it has {sample.size} bytes")
+        else:
+            handle.seek(member.offset_data)
+            sample.members[extension] = handle.read(member.size)
+            if len(sample.members[extension]) < member.size:
+                detail = f"the archive ends within its .{extension}"
+                sample.problem = RecordRejectedError("broken_archive", detail)
+
+    def _finish(self, sample: _OpenSample | None) -> Iterator[DocumentBatch]:
+        """Adds a sample to the rows, and yields a batch where they are many."""
+        if sample is None:
+            return
+        key = sample.key.encode("utf-8", "surrogateescape")
+        try:
+            if sample.problem:
+                raise sample.problem
+            row = read_row(self._fields(sample), self._spec)
+            self._rows.add(sample.position, row, fingerprint64(key))
+        except RecordRejectedError as error:
+            stage = "read" if error.reason in _UNREADABLE else "parse"
+            name = key.decode("utf-8", "replace")
+            self._maker.reject(sample.position, stage, error.reason, f"{name}: {error.detail}")
+        if self._rows.size >= self._limits.block_bytes:
+            yield self._rows.batch(self._maker)
+
+    def _fields(self, sample: _OpenSample) -> dict[str, object]:
+        """Returns what flags may ask for.
+
+        Raises:
+          RecordRejectedError: the JSON is none, or a text is in another encoding.
+        """
+        fields: dict[str, object] = {}
+        members = {name: self._decoded(name, data) for name, data in sample.members.items()}
+        if "json" in members:
+            fields |= self._json.parse(members["json"].encode())
+        for name, text in members.items():
+            fields[name] = text if name in self._texts else text.strip()
+        if _TEXT not in fields and _TEXT_EXTENSION in fields:
+            fields[_TEXT] = fields[_TEXT_EXTENSION]
+        fields[KEY_FIELD] = sample.key.encode("utf-8", "replace").decode()
+        return fields | {name: None for name in sample.extensions if name not in fields}
+
+    def _decoded(self, name: str, data: bytes) -> str:
+        try:
+            return data.decode(self._spec.encoding, self._spec.encoding_errors).lstrip("\ufeff")
+        except UnicodeDecodeError as error:
+            detail = f"its .{name}: {error.reason}"
+            raise RecordRejectedError("undecodable", detail) from error
+
+
+@contextmanager
+def _opened(source: SourceRange, spec: DocumentSpec) -> Iterator[IO[bytes]]:
+    with files.open_read(source.path) as raw:
+        check_opened(source.path, raw, source.size, source.modified_ns)
+        if not source.compression:
+            yield raw
+            return
+        most_bytes = max(spec.max_compression_ratio * source.size, READ_LIMITS.unpacked_bytes)
+        stream = open_decompressed(raw, source.compression, most_bytes)
+        yield cast("IO[bytes]", _Unpacked(stream, source))
+
+
+class _Unpacked:
+    """A compressed tar, unpacked: it can be read on, and back by some megabytes."""
+
+    closed = False
+
+    def __init__(self, stream: IO[bytes], source: SourceRange) -> None:
+        self._stream = stream
+        self._source = source
+        self._at = 0
+        self._held, self._held_at = b"", 0
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, position: int) -> int:
+        self._at = position
+        return position
+
+    def read(self, size: int) -> bytes:
+        """Returns bytes, fewer at the end.
+
+        Raises:
+          BrokenFileError: the file is damaged.
+        """
+        if self._at < self._held_at:
+            raise BrokenFileError("a header lies too far before the end of its long name")
+        end = self._at + size
+        parts = [self._held]
+        reached = self._held_at + len(self._held)
+        while reached < end:
+            wanted = min(end - reached, _SKIP_BYTES)
+            block, damage = read_block(self._stream, self._source.compression, wanted)
+            if damage:
+                raise broken(damage, self._source.size) from damage
+            if not block:
+                break
+            reached += len(block)
+            parts.append(block)
+            if reached < self._at:  # what is passed over is not held
+                parts = [b"".join(parts[-5:])[-_KEPT_BYTES:]]
+        held = b"".join(parts)
+        begin = len(held) - (reached - self._at)
+        data = held[begin : begin + size] if reached > self._at else b""
+        self._at += len(data)
+        self._held = held[-_KEPT_BYTES:]
+        self._held_at = reached - len(self._held)
+        return data
