@@ -67,6 +67,21 @@ def check(output: Path, expected: dict[str, bytes], count: int) -> None:
     assert not (output / "_tmp").exists()
 
 
+def test_a_program_that_is_killed_and_run_again(
+    shared_folder: SharedFolder, tmp_path: Path
+) -> None:
+    parts = tmp_path / "ds/_tmp/parts"
+    command = line(tmp_path / "ds", _BIG, "--runner=FnApiRunner")
+    with running(command) as process:
+        wait_for(lambda: parts.is_dir() and any(parts.glob("*.json")))
+        process.kill()
+        process.communicate()
+    assert not (tmp_path / "ds/_SUCCESS").exists()
+    assert not shards(tmp_path / "ds")
+    subprocess.run(command, check=True, timeout=600)
+    check(tmp_path / "ds", written(shared_folder, _BIG), _BIG)
+
+
 @pytest.mark.prism
 def test_prism(prism: Path, shared_folder: SharedFolder, tmp_path: Path) -> None:
     flags = ["--runner=PrismRunner", f"--prism_location={prism}"]
