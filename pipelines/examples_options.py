@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from apache_beam.io.filesystem import BeamIOError
 
 from recordmill.pipelines.arguments import BooleanFlag
+from recordmill.pipelines.compat import FlagGroup
 from recordmill.pipelines.flags import ExamplesFlags
 from recordmill.pipelines.map_options import add_map_arguments, map_spec
 from recordmill.pipelines.options import (
@@ -56,7 +57,12 @@ class ExamplesRequest:
 
 def add_examples_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `recordmill examples`."""
-    group = parser.add_argument_group("input")
+    _add_input_arguments(parser.add_argument_group("input"))
+    _add_record_arguments(parser.add_argument_group("records"))
+    add_output_arguments(parser)
+
+
+def _add_input_arguments(group: FlagGroup) -> None:
     group.add_argument(
         "--input", action="append", nargs="+", metavar="GLOB",
         help="TFRecord files of any tool, plain, GZIP or ZLIB, or tables (Parquet, Arrow, Avro, "
@@ -92,7 +98,9 @@ def add_examples_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add_boundary_argument(group)
     add_budget_argument(group)
-    records = parser.add_argument_group("records")
+
+
+def _add_record_arguments(records: FlagGroup) -> None:
     records.add_argument(
         "--where", default="", metavar="CONDITION",
         help="The records that are written, by a condition on those that are read, such as "
@@ -106,14 +114,18 @@ def add_examples_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     records.add_argument(
         "--order", default="shuffle", choices=ORDERS,
-        help="shuffle: all records in random order, whatever file they are from. input: as they "
-        "are read, in order of the files' names.",
+        help="shuffle: all records in random order, whatever file they are from. key: by the value "
+        "of --key. input: as they are read, in order of the files' names.",
+    )  # fmt: skip
+    records.add_argument(
+        "--key", default="", metavar="FEATURE",
+        help="With --order=key: records are in order of the first value of this feature, numbers "
+        "by size, text and bytes by their bytes, and where that is equal by their content.",
     )  # fmt: skip
     records.add_argument(
         "--deduplicate", action=BooleanFlag, default=False,
         help="Leave out records whose bytes are those of another one of the same split.",
     )  # fmt: skip
-    add_output_arguments(parser)
 
 
 def examples_request(namespace: argparse.Namespace) -> ExamplesRequest:
@@ -127,11 +139,12 @@ def examples_request(namespace: argparse.Namespace) -> ExamplesRequest:
     patterns, splits = split_patterns(options)
     given = options.given(add_examples_arguments)
     weights = _weights(options.weights, patterns)
-    if options.order == "input" and "random_seed" in given and not weights:
-        raise UsageError("--random_seed has no effect with --order=input; leave it out")
+    if options.order != "shuffle" and "random_seed" in given and not weights:
+        raise UsageError(f"--random_seed has no effect with --order={options.order}; leave it out")
     job = ExamplesJob(
         **job_options(options, splits=_shares(options, splits), num_shards=options.num_shards),
         order=options.order,
+        key=options.key,
         deduplicate=options.deduplicate,
         weights=weights,
         where=_condition(options.where),

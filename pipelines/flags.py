@@ -172,6 +172,7 @@ class ExamplesFlags(JobFlags, MapFlags):
     where: str
     schema: str
     order: str
+    key: str
     deduplicate: bool
 
 

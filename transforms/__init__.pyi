@@ -22,6 +22,7 @@ from .images.stages import build_images as build_images
 from .images.write_images import WriteImages as WriteImages
 from .shuffle.merge_tree import MergeTree as MergeTree
 from .shuffle.regroup import RegroupRuns as RegroupRuns
+from .sources.read_documents import ReadDocuments as ReadDocuments
 from .text.bert_tasks import Bert as Bert
 from .text.bert_tasks import Classify as Classify
 from .text.bert_tasks import Mlm as Mlm

@@ -64,7 +64,7 @@ NAMES: dict[str, dict[str, list[str]]] = {
             "MergeTree",
         ],
         "Existing records": ["ReadExamples", "WriteExamples"],
-        "Documents": ["WriteText"],
+        "Documents": ["ReadDocuments", "WriteText"],
         "Objectives": ["Bert", "Mlm", "MlmTokens", "Classify", "Gpt", "T5", "T5Tokens", "Ul2"],
         "Images": [
             "ReadImages",

@@ -169,6 +169,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "where": "--where='label==3 and len(ids)>5'",
         "schema": "--schema=old/features.json",
         "order": "--order=input",
+        "key": "--key=timestamp",
         "deduplicate": "--deduplicate",
     },
     "vocab": {

@@ -89,7 +89,7 @@ def _measure(job: ExamplesJob, part: RecordFileRange, folder: str, stored: float
     job = replace(
         job, workspace=Workspace(output=work, work=work, staging=work),
         splits=(SplitSpec("train", 1.0, 1),), shards=ShardSpec(), max_rejected=1.0,
-        map=MapSpec(),
+        map=MapSpec(), order="shuffle" if job.key else job.order, key="",
     )  # fmt: skip
     tree = MergeTree(write_work_items(work, [[part]]))
     times = [time.process_time()]

@@ -15,6 +15,7 @@ from recordmill.pipelines.planning.item_sizes import (
     report_passed_over,
     work_item_bytes,
 )
+from recordmill.pipelines.planning.key_sample import sample_keys
 from recordmill.pipelines.planning.table_checks import check_tables
 from recordmill.pipelines.planning.work_plan import (
     Inventory,
@@ -33,6 +34,7 @@ from recordmill.transforms.examples.job import ExamplesJob
 from recordmill.transforms.examples.record_filter import fulfilling
 from recordmill.transforms.examples.record_items import cut_record_items, record_files
 from recordmill.transforms.examples.record_source import RecordFileRange, compression_of
+from recordmill.transforms.examples.sort_keys import KeySplits
 from recordmill.transforms.examples.stages import build_examples
 from recordmill.transforms.examples.table_records import read_batches
 from recordmill.transforms.examples.table_spec import ROW_FORMATS
@@ -86,6 +88,7 @@ class ExamplesPlanner(Planner[ExamplesJob, MergeTree, ExamplesInventory]):
     def __init__(self, request: ExamplesRequest) -> None:
         super().__init__(request.job)
         self._request = request
+        self._key_splits: KeySplits | None = None
 
     @property
     def _inputs(self) -> dict[str, tuple[str, float]]:
@@ -121,6 +124,9 @@ class ExamplesPlanner(Planner[ExamplesJob, MergeTree, ExamplesInventory]):
             self._check_condition(sources)
             self._take_shares(sources)
             summary = sources.summary()
+            if self.job.key:
+                files_to_read = record_files(sources, summary["bytes"], self._inputs)
+                self._key_splits = sample_keys(self.job, files_to_read, summary["bytes"])
             yield ExamplesInventory(summary["bytes"], summary, {}, sources.modified, sources)
 
     def _check_tables(self, sources: SourceList) -> None:
@@ -175,7 +181,10 @@ class ExamplesPlanner(Planner[ExamplesJob, MergeTree, ExamplesInventory]):
         if self.job.map:
             target = min(target, mapped_item_bytes(inventory.input_bytes, workers))
         items = cut_record_items(self.ranges(inventory), target, self.job.tables)
-        count = write_work_items(self.job.workspace.inputs_folder, items)
+        job = self.job
+        count = write_work_items(job.workspace.inputs_folder, items)
+        if self._key_splits:
+            job.workspace.write_state(job.key_splits_path, self._key_splits.to_json())
         return tree_of_records(self.job, count, inventory.input_bytes)
 
     def config(self) -> dict[str, list[str]]:

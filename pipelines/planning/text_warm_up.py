@@ -13,7 +13,7 @@ import numpy as np
 
 from recordmill.pipelines.planning.tokenizer_kernels import compile_kernels
 from recordmill.records.codec.encoding import encode_batch
-from recordmill.records.codec.framing import index_lines
+from recordmill.records.codec.framing import checksums_between, index_lines
 from recordmill.transforms.shuffle.run_files import MAX_HASH
 from recordmill.transforms.sources.document_batch import BatchMaker, DocumentBatch
 from recordmill.transforms.sources.json_texts import read_texts
@@ -56,8 +56,9 @@ def warm_up(job: TextJob, tokenizer: bytes) -> None:
         cutter = ChunkCutter(objective.cut, 0, id_type(words_per_id))
         chunks, _ = cutter.cut(batch, lines.tokenize(batch.lines), goes_on=False)
         compact = replace(chunks, ids=chunks.ids.astype(id_type(words_per_id)))
-        words, _, _ = encode_chunks(compact, words_per_id)
-        stored = np.frombuffer(words.tobytes(), np.uint8)  # which cannot be written to
+        words, offsets, _ = encode_chunks(compact, words_per_id)
+        stored = words.view(np.uint8)
+        checksums_between(stored, offsets)
         decoded = sort_chunks(decode_chunks([stored], [0], [MAX_HASH], words_per_id))
         _encode_examples(objective, decoded)
 

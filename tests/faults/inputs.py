@@ -37,6 +37,17 @@ def _table(separator: str) -> bytes:
     return "\n".join(rows).encode()
 
 
+def _tar() -> bytes:
+    target = io.BytesIO()
+    with tarfile.open(fileobj=target, mode="w") as archive:
+        for number in range(9):
+            for extension, data in (("txt", f"{_SENTENCES} {number}"), ("json", '{"id": 1}')):
+                member = tarfile.TarInfo(f"{'long' * 30 * (number % 2)}/{number}.{extension}")
+                member.size = len(data)
+                archive.addfile(member, io.BytesIO(data.encode()))
+    return target.getvalue()
+
+
 def _json_lines() -> bytes:
     rows = ({"text": f"{_SENTENCES} {i}", "id": i, "more": [1, {"a": None}]} for i in range(9))
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
@@ -50,6 +61,8 @@ _TEXTS: dict[str, tuple[str, Callable[[], bytes], int]] = {
     "TSV": (".tsv", lambda: _table("\t"), 40),
     "gzip": (".txt.gz", lambda: gzip.compress(_SENTENCES.encode() * 50, mtime=0), 30),
     "bzip2": (".txt.bz2", lambda: bz2.compress(_SENTENCES.encode() * 50), 20),
+    "WebDataset": (".tar", _tar, 60),
+    "packed WebDataset": (".tgz", lambda: gzip.compress(_tar(), mtime=0), 30),
     "xz": (".csv.xz", lambda: lzma.compress(_table(",") * 20), 30),
 }
 

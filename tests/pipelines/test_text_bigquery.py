@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
+import apache_beam as beam
 import pyarrow as pa
 import pytest
 
@@ -45,6 +47,30 @@ def run(output: Path, vocab_file: str, *flags: str, url: str = URL, workers: int
         f"--direct_num_workers={workers}", *FLAGS, *flags,
     ]  # fmt: skip
     return main(["text", *given])
+
+
+def test_the_pipeline_of_the_guide_is_built(
+    tmp_path: Path, vocab_file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beam's own source before `WriteText`: the graph, which would ask Google when it is run."""
+    page = (Path(__file__).parents[2] / "docs/guides/text.md").read_text(encoding="utf-8")
+    code = page[: page.index("```\n", page.index("ReadFromBigQuery"))].rpartition("```python\n")[2]
+    built: list[str] = []
+
+    def run(pipeline: beam.Pipeline, **_: object) -> mock.Mock:
+        names = [
+            each.unique_name for each in pipeline.to_runner_api().components.transforms.values()
+        ]
+        built.extend(names)
+        return mock.Mock()
+
+    monkeypatch.setattr(beam.Pipeline, "run", run)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "vocab.txt").write_bytes(Path(vocab_file).read_bytes())
+    exec(compile(code, "text.md", "exec"), {})
+    assert {"Read", "ToDocument", "Write"} <= set(built)
+    assert any(name.startswith("Read/") for name in built)
+    assert any(name.startswith("Write/") for name in built)
 
 
 @pytest.mark.slow
@@ -98,6 +124,7 @@ def test_a_query_and_the_commands_beside(
     assert main(["vocab", f"--input={URL}", f"--output={tmp_path}/v.txt", "--vocab_size=90"]) == 0
 
 
+@pytest.mark.slow
 def test_what_cannot_be_used_is_a_reject(
     tmp_path: Path, vocab_file: str, served: FakeBigQuery
 ) -> None:

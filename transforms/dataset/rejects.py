@@ -32,6 +32,7 @@ REASONS = {
     "used",
     "not_an_example": "the record is no tf.Example, so it has no features that --where could "
     "compare",
+    "no_key": "the record has no value of --key, or one of another type than most",
     "other_schema": "the record does not fit the schema of --schema",
     # text and images
     "map_error": "a function of --map raised an error; see --map_errors",

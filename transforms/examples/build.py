@@ -22,6 +22,7 @@ from recordmill.transforms.examples.run_records import (
     order_records,
 )
 from recordmill.transforms.examples.shard_plan import read_record_plan
+from recordmill.transforms.examples.sort_keys import settle
 from recordmill.transforms.shuffle.finished_runs import made_anew, read_run_files
 from recordmill.transforms.shuffle.merge_tree import MergeTree
 from recordmill.transforms.shuffle.run_files import RunFile, RunFileReader
@@ -45,6 +46,7 @@ class RecordShardBuilder:
         self._splits = read_record_plan(job)
         self._runs: dict[int, list[RunFile]] = {}
         self._arena = Arena()  # a block and its copy
+        self._key_splits = job.read_key_splits() if job.key else None
 
     def build(self, split: int, shard: int) -> ShardInfo:
         """Writes a shard, its index and its description, unless they exist already."""
@@ -79,10 +81,11 @@ class RecordShardBuilder:
             begin = shard * blocks + block
             for low, end in planned.ranges(begin, begin + 1, denominator, 0):
                 self._arena.reset()
-                yield order_records(
+                ordered = order_records(
                     self._load(split, low, end - 1, readers), with_header=False,
                     without_repeats=self._job.deduplicate, arena=self._arena,
                 )  # fmt: skip
+                yield settle(ordered, self._key_splits) if self._key_splits else ordered
 
     def _load(self, split: int, low: int, high: int, readers: _Readers) -> list[KeyedRecords]:
         """Reads the records of a range of keys from all runs."""

@@ -12,10 +12,12 @@ from recordmill.transforms.dataset.job import Job, JobStatistics, JobSummary
 from recordmill.transforms.dataset.run_state import typed_statistics
 from recordmill.transforms.examples.descriptions import ReadResult, RecordPlan
 from recordmill.transforms.examples.run_records import merge_parts
+from recordmill.transforms.examples.sort_keys import KeySplits
 from recordmill.transforms.examples.table_spec import TableSpec
 from recordmill.transforms.shuffle.job import MergeRecords, ShuffleJob
+from recordmill.transforms.storage import files
 
-ORDERS = ("shuffle", "input")
+ORDERS = ("shuffle", "key", "input")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +25,9 @@ class ExamplesJob(ShuffleJob):
     """A job that writes existing records anew.
 
     Attributes:
-      order: "shuffle", or "input" for the order in which they are read.
+      order: "shuffle", "key" for the order of the values of a feature, or "input" for the order
+        in which they are read.
+      key: the feature whose values decide, "" where none does.
       deduplicate: a record whose bytes are those of another is left out.
       weights: of each glob of the input, () where all are 1.
       where: a condition on the records as they are read; "" for all of them.
@@ -35,6 +39,7 @@ class ExamplesJob(ShuffleJob):
     """
 
     order: str = "shuffle"
+    key: str = ""
     deduplicate: bool = False
     weights: tuple[float, ...] = ()
     where: str = ""
@@ -44,13 +49,24 @@ class ExamplesJob(ShuffleJob):
     @property
     def changes_records(self) -> bool:
         """Whether records are left out or changed between reading and ordering them."""
-        return bool(self.where or self.map or self.given_schema)
+        return bool(self.where or self.map or self.given_schema or self.key)
+
+    @property
+    def key_splits_path(self) -> str:
+        """The path of the sample of values by which records are ordered."""
+        return files.join(self.workspace.inputs_folder, "key-splits.json")
+
+    def read_key_splits(self) -> KeySplits:
+        """Reads the sample of values by which records are ordered."""
+        return self.workspace.need_state(self.key_splits_path, KeySplits.from_json)
 
     def __post_init__(self) -> None:
         # Not super(): a dataclass with slots is made anew, and super() knows only the first.
         Job.__post_init__(self)
         one_of("--order", self.order, ORDERS)
-        if self.deduplicate and self.order == "input":
+        if (self.order == "key") != bool(self.key):
+            raise UsageError("--order=key and --key=FEATURE belong together; give both, or neither")
+        if self.deduplicate and self.order != "shuffle":
             raise UsageError(
                 "--deduplicate needs --order=shuffle, in which equal records meet; leave out one"
             )
@@ -63,7 +79,7 @@ class ExamplesJob(ShuffleJob):
     def fingerprint_options(self) -> dict[str, Any]:
         """Returns the options that decide the bytes of shards."""
         options = Job.fingerprint_options(self)
-        for name in ("weights", "where", "given_schema"):
+        for name in ("weights", "where", "given_schema", "key"):
             if not options[name]:  # datasets of earlier releases have no such option
                 del options[name]
         if self.tables == TableSpec():

@@ -1,7 +1,8 @@
 """What is done to records between reading them and giving each its key.
 
 `--where` leaves records out, functions of `--map` change, drop or multiply them, and `--schema`
-refuses those that do not fit it: in this order. A job without these flags has none of this.
+refuses those that do not fit it; `--key` gives each its place: in this order. A job without these
+flags has none of this.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 
 from recordmill.records.arrays import Bools
 from recordmill.records.codec.checking import SchemaChecker
+from recordmill.records.codec.content_hash import hash_contents
 from recordmill.records.codec.framing import FOOTER_BYTES, HEADER_BYTES
 from recordmill.records.conditions import parse_comparisons
 from recordmill.records.errors import RunError, UsageError
@@ -26,6 +28,7 @@ from recordmill.transforms.examples.elements import checked_element, encode_in_o
 from recordmill.transforms.examples.job import ExamplesJob
 from recordmill.transforms.examples.record_filter import fulfilling
 from recordmill.transforms.examples.record_source import RecordBatch, RecordFileRange
+from recordmill.transforms.examples.sort_keys import KeyMaker
 
 CHANGES = ("dropped_where", "dropped_map", "records_added")  # what is counted
 _DETAIL_CHARACTERS = 400
@@ -44,6 +47,7 @@ class RecordChanges:
         self._where = parse_comparisons(job.where, None) if job.where else ()
         self._checker = SchemaChecker(Schema(job.given_schema)) if job.given_schema else None
         self._map = job.map
+        self._keys = KeyMaker(job.read_key_splits()) if job.key else None
         self._chain: FunctionChain[Any] | None = None
         if job.map:
             self._chain = FunctionChain(job.map, dict, bytes)
@@ -60,7 +64,8 @@ class RecordChanges:
             chosen = self._filtered(batch, source, counts) if self._where else batch
             mapped = self._mapped(chosen, source, counts) if self._chain else iter([chosen])
             for each in mapped:
-                yield self._fitting(each, source) if self._checker else each
+                fitting = self._fitting(each, source) if self._checker else each
+                yield self._with_keys(fitting, source) if self._keys else fitting
 
     def _filtered(
         self, batch: RecordBatch, source: RecordFileRange, counts: Counter[str]
@@ -151,6 +156,19 @@ class RecordChanges:
                 fits[at] = False
                 at += 1
         return _only(batch, fits, rejects)
+
+    def _with_keys(self, batch: RecordBatch, source: RecordFileRange) -> RecordBatch:
+        """Gives records the keys of their values, and refuses those that have none."""
+        if self._keys is None or not len(batch.begins):
+            return batch
+        begins, ends = batch.begins, batch.ends
+        hashes = hash_contents(batch.data, begins + HEADER_BYTES, ends - FOOTER_BYTES)[:, 0]
+        has, keys = self._keys.keys(batch.data, begins, ends, hashes)
+        rejects = [
+            _reject(batch, row, source, "parse", "no_key", self._keys.wanted)
+            for row in np.flatnonzero(~has).tolist()
+        ]
+        return replace(_only(batch, has, rejects), keys=keys[has])
 
 
 def _reject(

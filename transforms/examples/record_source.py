@@ -23,6 +23,7 @@ from recordmill.records.codec.framing import (
     scan_records,
     walk_lengths,
 )
+from recordmill.records.hashing import U64
 from recordmill.transforms.dataset.rejects import Reject
 from recordmill.transforms.sources.blocks import BROKEN_STREAM
 from recordmill.transforms.sources.changes import check_opened
@@ -67,6 +68,7 @@ class RecordBatch:
       numbers: `[num_records] int64`: which of several that were made of one each is; None where
         each is the only one.
       extent: all positions in the file are below it; 0 for the size of the file.
+      keys: `[num_records] uint64` that decide the order; None where position or content does.
     """
 
     data: Bytes
@@ -78,6 +80,7 @@ class RecordBatch:
     origins: Int64s | None = None
     numbers: Int64s | None = None
     extent: int = 0
+    keys: U64 | None = None
 
     @property
     def positions(self) -> Int64s:

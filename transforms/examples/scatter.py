@@ -168,6 +168,8 @@ class RecordScatterer:
         """Returns the key that decides the position of each record, and a tie-breaker."""
         if self._job.deduplicate:
             return mix64(contents[:, 0] ^ self._seed), contents[:, 1]
+        if batch.keys is not None:
+            return batch.keys, contents[:, 1]
         positions = batch.positions
         if self._job.order == "input":
             return _input_keys(source, positions, batch.extent), _input_ties(source, positions)

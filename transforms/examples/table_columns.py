@@ -152,8 +152,8 @@ def _strings(array: pa.Array) -> tuple[Bytes, Int64s, Int64s]:
         none = np.zeros(len(array), np.int64)
         return np.zeros(0, np.uint8), none, none
     width = np.int64 if pa.types.is_large_binary(array.type) else np.int32
-    offsets = np.frombuffer(held, width)[array.offset : array.offset + len(array) + 1]
-    offsets = offsets.astype(np.int64)
+    slots = np.frombuffer(held, width)[array.offset : array.offset + len(array) + 1]
+    offsets: Int64s = slots.astype(np.int64)
     pool = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
     lengths = np.diff(offsets)
     if (

@@ -39,7 +39,11 @@ from recordmill.transforms.images.preparing import prepare
 from recordmill.transforms.images.reference_files import ReferenceFiles
 from recordmill.transforms.images.references import ImageReference
 from recordmill.transforms.images.statistics import ImageStatistics
-from recordmill.transforms.images.stored_bytes import ImageReader, UnreadableBytesError
+from recordmill.transforms.images.stored_bytes import (
+    DEFAULT_LIMITS,
+    ImageReader,
+    UnreadableBytesError,
+)
 from recordmill.transforms.storage import files
 
 _BATCH_BYTES = 1 << 23
@@ -199,6 +203,11 @@ class ImageShardBuilder:
             image = self._reader.read(reference.image)
             mask = self._reader.read(reference.mask) if reference.mask else None
         except UnreadableBytesError as error:
+            if self._is_in_pack(reference):
+                raise DamagedStateError(
+                    f"the pack of {reference.name} is damaged or gone: {error}; check the storage "
+                    "and start anew"
+                ) from error
             raise ImageRejectedError("unreadable_file", str(error)) from error
         mapped = [MappedImage(reference, image, mask)]
         if self._job.map:
@@ -218,6 +227,12 @@ class ImageShardBuilder:
             elif len(mapped) > 1:
                 statistics.counts["images_added"] += len(mapped) - 1
         return prepared
+
+    def _is_in_pack(self, reference: ImageReference) -> bool:
+        """Tells whether the run itself has written the bytes of an image, within the limits."""
+        stored, work = reference.image, files.join(self._job.workspace.work, "")
+        is_own = stored.storage == "packed" or stored.path.startswith(work)
+        return is_own and stored.size <= DEFAULT_LIMITS.image_bytes
 
     def _encode(self, batch: list[Prepared], add: AddRecords) -> None:
         if batch:

@@ -14,9 +14,9 @@ from recordmill.transforms.images.references import Region
 Mask = npt.NDArray[np.uint8]
 
 _FAR = 16  # times the image's size: no annotation is out there, and rasterizing it costs gigabytes
-USUAL_DRAWN_PIXELS = 1_000_000_000  # some ten seconds
-_OUTLINE = 200  # pixels' worth: COCO's tools sort five points of an outline for each of its pixels
-_RUN = 50  # pixels' worth: a number of a list
+USUAL_DRAWN_PIXELS = 4_000_000_000  # half a minute, where each object has a mask of its own
+_OUTLINE = 400  # pixels' worth: COCO's tools sort five points of an outline for each of its pixels
+_RUN = 100  # pixels' worth: a number of a list
 _FEW_RUNS = 50_000  # that are painted one by one
 
 
@@ -24,7 +24,7 @@ class DrawingLimit:
     """How many pixels may be drawn for the regions of one image.
 
     A mask of the image's size counts all of its pixels, what is painted into one mask for all
-    regions its own; a pixel of a polygon's outline counts 200, and a run of pixels 50.
+    regions its own; a pixel of a polygon's outline counts 400, and a run of pixels 100.
 
     Args:
       most_pixels: of all regions together.

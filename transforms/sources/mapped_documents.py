@@ -6,9 +6,8 @@ functions return what they get, the documents are those that `read_documents` yi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -30,6 +29,7 @@ from recordmill.transforms.sources.lines import Lines
 from recordmill.transforms.sources.paragraphs import number_paragraphs, split_paragraph_lines
 from recordmill.transforms.sources.record_reader import text_lines
 from recordmill.transforms.sources.text_arrays import cut_all_lines, cut_lines
+from recordmill.transforms.sources.whole_documents import WholeDocument, whole_documents
 from recordmill.transforms.sources.work_items import COLUMN_FORMATS, SourceRange
 
 _BATCH_BYTES = 1 << 22  # of text that functions return, before it is handed on
@@ -38,22 +38,12 @@ _DETAIL_CHARACTERS = 400
 DropDocument = Callable[[DocumentBatch, int, SourceRange], None]
 
 
-class _ReadDocument(NamedTuple):
-    """A document as it was read: the batch that it begins in, its number there, its lines."""
-
-    batch: DocumentBatch
-    number: int
-    lines: list[bytes]
-    position: int
-    key: int
-
-
 @dataclass(slots=True)
 class _Collected:
     """What functions returned and no batch has yet; `texts` are `per_document` lines of each."""
 
     texts: list[bytes] = field(default_factory=list)
-    read: list[_ReadDocument] = field(default_factory=list)
+    read: list[WholeDocument] = field(default_factory=list)
     keys: list[int] = field(default_factory=list)
     groups: list[int | None] = field(default_factory=list)
     rejects: list[Reject] = field(default_factory=list)
@@ -123,7 +113,7 @@ class DocumentMapper:
         """
         collected = _Collected()
         batches = read_documents(source, self._raw, groups=self._groups, limits=self._limits)
-        for rejects, documents in _whole_documents(batches):
+        for rejects, documents in whole_documents(batches):
             collected.rejects += rejects
             for document in documents:
                 self._add(document, source, collected, sums)
@@ -137,7 +127,7 @@ class DocumentMapper:
             yield self._batch(collected, source)
 
     def _add(
-        self, read: _ReadDocument, source: SourceRange, collected: _Collected, sums: MapSums
+        self, read: WholeDocument, source: SourceRange, collected: _Collected, sums: MapSums
     ) -> None:
         """Calls the functions for a document."""
         position = read.position
@@ -272,28 +262,3 @@ def _key(result: Document, key: str, own_key: int, number: int) -> int:
     if not number:
         return own_key
     return int(mix64(np.array([own_key], np.uint64) + np.uint64(number) * GOLDEN)[0])
-
-
-def _whole_documents(
-    batches: Iterable[DocumentBatch],
-) -> Iterator[tuple[list[Reject], list[_ReadDocument]]]:
-    """Yields the rejects of each batch, and the documents of which all parts are read."""
-    held: _ReadDocument | None = None
-    for batch in batches:
-        data = batch.lines.buffer.tobytes()
-        count = len(batch.keys)
-        bounds = np.searchsorted(batch.line_documents, np.arange(count + 1)).tolist()
-        starts, ends = batch.lines.starts.tolist(), batch.lines.ends.tolist()
-        documents: list[_ReadDocument] = []
-        positions, keys = batch.positions.tolist(), batch.keys.tolist()
-        for i in range(count):
-            lines = [data[starts[at] : ends[at]] for at in range(bounds[i], bounds[i + 1])]
-            if i == 0 and batch.continues and held is not None:
-                held.lines.extend(lines)
-                continue
-            if held is not None:
-                documents.append(held)
-            held = _ReadDocument(batch, i, lines, positions[i], keys[i])
-        yield batch.rejects, documents
-    if held is not None:
-        yield [], [held]

@@ -27,6 +27,7 @@ from recordmill.transforms.shuffle.merge_tree import MergeTree
 from recordmill.transforms.shuffle.run_files import RunFile, RunFileReader
 from recordmill.transforms.shuffle.shard_ranges import SplitShards
 from recordmill.transforms.shuffle.shard_stages import BuildShardsBy
+from recordmill.transforms.storage.buffers import Arena
 from recordmill.transforms.text.chunk_order import sort_chunks
 from recordmill.transforms.text.chunk_records import decode_chunks, id_words
 from recordmill.transforms.text.chunks import Chunks
@@ -62,6 +63,7 @@ class TextShardBuilder:
         self._words_per_id = id_words(len(self._objectives[0].vocabulary))
         self._splits = read_shard_plan(job)
         self._runs: dict[int, list[RunFile]] = {}
+        self._arena = Arena()  # for what is read, until it is decoded
 
     def build(self, split: int, shard: int) -> ShardInfo:
         """Writes a shard, its index and its description, unless they exist already."""
@@ -137,6 +139,7 @@ class TextShardBuilder:
     def _load(self, split: int, ranges: list[Range], readers: _Readers) -> Chunks:
         """Reads the chunks of some ranges from all runs, in order of (hash, document)."""
         slices, lows, highs = [], [], []
+        self._arena.reset()
         final_groups = self._tree.group_count(self._tree.levels)
         spool_bytes = _SPOOLS_BYTES // (len(ranges) * final_groups or 1)
         for position, (low, end) in enumerate(ranges):
@@ -147,7 +150,9 @@ class TextShardBuilder:
                         RunFileReader(run, split, spool_bytes) for run in self._run_files(number)
                     ]
                 with made_anew(self._job, self._tree.levels, number):
-                    read = [reader.read(low, high) for reader in readers[number, position]]
+                    read = [
+                        reader.read(low, high, self._arena) for reader in readers[number, position]
+                    ]
                 for data in read:
                     if len(data):
                         slices.append(data)

@@ -98,7 +98,7 @@ def test_too_much_to_draw_is_a_reject_in_no_time(regions: list[Region]) -> None:
 def test_masks_of_objects_count_the_whole_image() -> None:
     item = ImageObject("a", (0.0, 0.0, 9.0, 9.0), square(9), area=81.0)
     transform = PixelTransform(Matrix(), (100, 100), (100, 100))
-    drawn = 10_000 + 200 * (36 + 4)
+    drawn = 10_000 + 400 * (36 + 4)
 
     def number(count: int, most: int, *, masks: bool = True) -> int:
         found, _ = transform_objects(
@@ -116,7 +116,7 @@ def test_masks_of_objects_count_the_whole_image() -> None:
 def test_boxes_of_regions_are_not_drawn() -> None:
     item = ImageObject("a", None, square(9000), area=81.0)
     transform = PixelTransform(Matrix(), (9000, 9000), (9000, 9000))
-    limit = DrawingLimit(200 * 4 * 9001)
+    limit = DrawingLimit(400 * 4 * 9001)
     assert region_bounds(square(9000), 9000, 9000, limit) == (0, 0, 9000, 9000)
     with pytest.raises(ImageRejectedError, match="too_much_to_draw"):
         draw_polygons([square(9000).polygons[0]], 9000, 9000, limit)

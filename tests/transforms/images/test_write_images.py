@@ -26,6 +26,7 @@ from recordmill.transforms import (
     WriteImages,
 )
 from recordmill.transforms.dataset.pipeline_run import begin_run
+from recordmill.transforms.images.build import ImageShardBuilder
 
 from ...pictures import encoded
 
@@ -177,7 +178,7 @@ def test_too_many_rejects_end_the_pipeline_and_it_can_be_run_again(tmp_path: Pat
     )
 
 
-def plan(folder: Path, elements: list[Any], **options: Any) -> None:
+def plan(folder: Path, elements: list[Any], **options: Any) -> Any:
     """Writes elements and plans their shards, without a pipeline."""
     sink = WriteImages(str(folder), **options)._sink
     begin_run(sink.job, "WriteImages")
@@ -188,6 +189,7 @@ def plan(folder: Path, elements: list[Any], **options: Any) -> None:
         writer.add(elements)
         texts = [writer.end().text]
     sink.plan(texts)
+    return sink
 
 
 @pytest.mark.parametrize(
@@ -240,6 +242,19 @@ def test_collections_that_are_no_dataset(
 ) -> None:
     with pytest.raises(RunError, match=message):
         plan(tmp_path / "ds", elements, **options)
+
+
+def test_a_lost_pack_is_no_reject(tmp_path: Path) -> None:
+    sink = plan(tmp_path / "ds", images(3), max_rejected=1.0)
+    (pack,) = (tmp_path / "ds/_tmp/runs-0").glob("*.bin")
+    pack.write_bytes(pack.read_bytes()[:-1])
+    builder = ImageShardBuilder(sink.job)
+    with pytest.raises(RunError, match=r"the pack of .*png is damaged or gone"):
+        builder.build(0)
+    builder.close()
+    pack.unlink()
+    with pytest.raises(RunError, match=r"damaged or gone: No such file"):
+        builder.build(0)
 
 
 def test_wrong_elements_end_the_pipeline(tmp_path: Path) -> None:

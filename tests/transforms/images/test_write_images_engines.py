@@ -22,7 +22,7 @@ from ...pipelines.engines.test_flink import get, running, wait_for
 __all__ = ["prism"]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 _PROGRAM = str(Path(__file__).with_name("write_program.py"))
-_SMALL, _BIG = 300, 6000
+_SMALL, _BIG = 300, 3000
 
 
 def line(output: Path, count: int, *flags: str) -> list[str]:
@@ -67,6 +67,21 @@ def check(output: Path, expected: dict[str, bytes], count: int) -> None:
     assert not (output / "_tmp").exists()
 
 
+def test_a_program_that_is_killed_and_run_again(
+    shared_folder: SharedFolder, tmp_path: Path
+) -> None:
+    parts = tmp_path / "ds/_tmp/parts"
+    command = line(tmp_path / "ds", _BIG, "--runner=FnApiRunner")
+    with running(command) as process:
+        wait_for(lambda: parts.is_dir() and any(parts.glob("*.json")))
+        process.kill()
+        process.communicate()
+    assert not (tmp_path / "ds/_SUCCESS").exists()
+    assert not shards(tmp_path / "ds")
+    subprocess.run(command, check=True, timeout=600)
+    check(tmp_path / "ds", written(shared_folder, _BIG), _BIG)
+
+
 @pytest.mark.prism
 def test_prism(prism: Path, shared_folder: SharedFolder, tmp_path: Path) -> None:
     flags = ["--runner=PrismRunner", f"--prism_location={prism}"]
@@ -82,7 +97,7 @@ def test_flink_with_a_killed_task_manager(
     expected = written(shared_folder, _BIG)
     folder = tmp_path / "ds/_tmp" / during
     with running(line(tmp_path / "ds", _BIG, *flags_of(cluster))) as process:
-        wait_for(lambda: folder.is_dir() and any(folder.iterdir()))
+        wait_for(lambda: folder.is_dir() and any(folder.iterdir()), 600)
         managers = [p for n, p in cluster.pids.items() if n.startswith("task-manager")]
         alive = [pid for pid in managers if psutil.pid_exists(pid)]
         killed = next(pid for pid in alive if psutil.Process(pid).children())

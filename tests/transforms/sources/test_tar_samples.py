@@ -24,6 +24,7 @@ from recordmill.transforms.sources.item_cutting import cut_work_items
 from recordmill.transforms.sources.kept_fields import parse_fields
 from recordmill.transforms.sources.row_fields import LabelSpec, RowSpec
 from recordmill.transforms.sources.source_checks import check_contents
+from recordmill.transforms.sources.table_rows import is_table
 from recordmill.transforms.sources.work_items import list_sources
 
 from .column_files import TEXTS, Read, read, read_sources
@@ -212,5 +213,6 @@ def test_tars_are_whole_work_items_and_checked(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"c.tar is a Parquet file, not WebDataset; give --input_"):
         check_contents(list_sources([f"{tmp_path}/c.tar"]), DocumentSpec())
     (tmp_path / "d.txt").write_bytes(tar([("0.txt", "a")]))
+    assert not is_table(str(tmp_path / "a.tar"))
     with pytest.raises(UsageError, match=r"d.txt is a tar archive, not text; give --input_f"):
         check_contents(list_sources([f"{tmp_path}/d.txt"]), DocumentSpec())

@@ -1,0 +1,136 @@
+"""`ReadDocuments`: the documents that files hold, whatever the ranges, and their rejects."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from apache_beam.metrics import MetricsFilter
+from apache_beam.testing.util import assert_that, equal_to
+
+from recordmill.records.errors import RunError, UsageError
+from recordmill.records.typed_json import convert
+from recordmill.transforms import Document, ReadDocuments
+from recordmill.transforms.dataset.rejects import Reject
+from recordmill.transforms.sources.read_documents import DocumentReader, list_items
+from recordmill.transforms.sources.read_documents import _ReadDocumentsDoFn as ReadDoFn
+from recordmill.transforms.sources.work_items import SourceRange
+
+TEXTS = [f"document {i}\nline {i % 7} of it " + "x" * (i % 50) for i in range(200)]
+
+
+def read(*patterns: str, **options: Any) -> list[Any]:
+    """All documents, and rejects unless they fail, without a pipeline."""
+    spec = ReadDocuments(*patterns, **options)._spec
+    reader = ReadDoFn(spec)
+    reader.setup()
+    return [found for item in list_items(spec) for found in reader.process(item)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "a.txt").write_text("\n\n".join(TEXTS[:100]))
+    rows = [{"text": text, "n": i} for i, text in enumerate(TEXTS)]
+    (tmp_path / "b.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[100:150]))
+    pq.write_table(pa.Table.from_pylist(rows[150:]), tmp_path / "c.parquet", row_group_size=7)
+    return tmp_path
+
+
+def test_all_formats_whatever_the_ranges(folder: Path) -> None:
+    whole = read(str(folder))
+    assert [each.text.rstrip() for each in whole] == [text.rstrip() for text in TEXTS]
+    assert len({each.key for each in whole}) == 200
+    assert whole[0].key == "a.txt#0"
+    assert whole[150].key == "c.parquet#0"
+    parts = read(str(folder), item_bytes=500)
+    assert Counter(parts) == Counter(whole)
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        found = pipeline | ReadDocuments(f"{folder}/*", item_bytes=3000)
+        assert_that(found, equal_to(whole))
+
+
+def test_labels_pairs_prompts_and_fields(tmp_path: Path) -> None:
+    row = {"text": "one\ntwo", "other": "three", "label": 1, "id": 7, "score": "0.5", "ask": ""}
+    (tmp_path / "in.jsonl").write_text(json.dumps(row))
+    (found,) = read(
+        f"{tmp_path}/in.jsonl", label_field="label", text_pair_field="other",
+        keep_fields="id:int,score:float",
+    )  # fmt: skip
+    assert found == Document(
+        "one\ntwo", "in.jsonl#0", label="1", pair="three", fields={"id": 7, "score": 0.5}
+    )
+    (found,) = read(f"{tmp_path}/in.jsonl", prompt_field="ask")
+    assert found == Document("one\ntwo", "in.jsonl#0", prompt="")
+
+
+def test_answers_of_databases(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "db.sqlite") as database:
+        database.execute("CREATE TABLE docs (id INTEGER, text TEXT)")
+        database.executemany("INSERT INTO docs VALUES (?, ?)", list(enumerate(TEXTS)))
+    database.close()
+    url, query = f"sqlite:///{tmp_path}/db.sqlite", "SELECT id, text FROM docs"
+    found = read(url, query=query, partition_column="id", item_bytes=1000)
+    assert [each.text for each in found] == TEXTS
+
+
+def test_rejects_fail_or_are_counted_or_given(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"text": "one"}\nnonsense\n{"text": "two"}\n')
+    with pytest.raises(RunError, match=r"in.jsonl at byte 16: the line, .* give rejects='count'"):
+        read(f"{tmp_path}/in.jsonl")
+    assert [each.text for each in read(f"{tmp_path}/in.jsonl", rejects="count")] == ["one", "two"]
+    pipeline = beam.Pipeline(runner="FnApiRunner")
+    found = pipeline | ReadDocuments(f"{tmp_path}/in.jsonl", rejects="output")
+    texts = found["documents"] | beam.Map(lambda document: document.text)
+    reasons = found["rejects"] | beam.Map(lambda reject: (reject["source"], reject["reason"]))
+    assert_that(texts, equal_to(["one", "two"]), "texts")
+    assert_that(reasons, equal_to([("in.jsonl", "not_json")]), "reasons")
+    result = pipeline.run()
+    result.wait_until_finish()
+    counters = result.metrics().query(MetricsFilter().with_namespace("recordmill"))["counters"]
+    counts = {counter.key.metric.name: counter.committed for counter in counters}
+    assert counts == {"documents_read": 2, "rejected_not_json": 1}
+
+
+def test_a_document_that_is_too_long_is_a_reject(folder: Path) -> None:
+    spec = ReadDocuments(f"{folder}/a.txt", max_document_bytes=50, rejects="count")._spec
+    reader = DocumentReader(spec)
+    found = [each for item in list_items(spec) for each in _read_item(reader, item)]
+    long = sum(len(text.replace("\n", "")) > 50 for text in TEXTS[:100])
+    assert Counter(isinstance(each, Reject) for each in found) == {True: long, False: 100 - long}
+
+
+def _read_item(reader: DocumentReader, item: bytes) -> list[Any]:
+    ranges = convert(json.loads(item), list[SourceRange])
+    return [found for each in ranges for found in reader.read(each)]
+
+
+@pytest.mark.parametrize(
+    ("patterns", "options", "message"),
+    [
+        ((), {}, "ReadDocuments needs a glob"),
+        (("x",), {"rejects": "skip"}, "rejects must be one of count, fail, output"),
+        (("x",), {"input_format": "xml"}, "input_format must be one of"),
+        (("x",), {"documents": "word"}, "--documents must be one of"),
+        (("x",), {"query": "SELECT 1"}, "query needs the URL of one database"),
+        (("x",), {"text_pair_field": "b"}, "text_pair_field needs label_field"),
+        (("x",), {"columns": ["a"]}, "--header=none and --columns belong together"),
+    ],
+)
+def test_wrong_arguments(patterns: tuple[str, ...], options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        ReadDocuments(*patterns, **options)
+
+
+def test_inputs_that_cannot_be_used(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="matches no file"):
+        read(f"{tmp_path}/*.txt")
+    (tmp_path / "image.txt").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
+    with pytest.raises(UsageError, match=r"image.txt is a"):
+        read(f"{tmp_path}/*.txt")

@@ -1,0 +1,268 @@
+"""`ReadDocuments`: the sources of `recordmill text` as a PCollection of documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import apache_beam as beam
+import orjson
+
+from recordmill.records.errors import RunError, UsageError, one_of
+from recordmill.records.typed_json import convert
+from recordmill.transforms.dataset import counters
+from recordmill.transforms.dataset.rejects import REASONS, Reject
+from recordmill.transforms.elements import Document
+from recordmill.transforms.sources.changes import reading
+from recordmill.transforms.sources.document_spec import (
+    RAW_TEXT,
+    READ_LIMITS,
+    DocumentLimits,
+    DocumentSpec,
+)
+from recordmill.transforms.sources.documents import read_documents
+from recordmill.transforms.sources.item_cutting import cut_work_items
+from recordmill.transforms.sources.kept_fields import parse_fields
+from recordmill.transforms.sources.query_rows import list_query
+from recordmill.transforms.sources.row_fields import LabelSpec, RowSpec
+from recordmill.transforms.sources.source_checks import check_contents
+from recordmill.transforms.sources.source_list import SourceList
+from recordmill.transforms.sources.whole_documents import WholeDocument, whole_documents
+from recordmill.transforms.sources.work_items import INPUT_FORMATS, SourceRange, list_sources
+
+REJECTS = ("fail", "count", "output")
+_ITEM_BYTES = 1 << 25
+_VALUES = {"bytes": str, "int": int, "float": float}
+
+
+@dataclass(frozen=True, slots=True)
+class InputSpec:
+    """Where documents are, and how they lie there.
+
+    Attributes:
+      patterns: globs, or the URL of a database.
+      documents: how documents lie in files.
+      input_format: of all files, or "auto".
+      query, partition_column: of a database.
+      allow_outside: folders beyond those of the globs that links may lead to.
+      item_bytes: of text that is read at once, by one worker.
+      rejects: one of REJECTS.
+      limits: sizes.
+    """
+
+    patterns: tuple[str, ...]
+    documents: DocumentSpec
+    input_format: str = "auto"
+    query: str = ""
+    partition_column: str = ""
+    allow_outside: tuple[str, ...] = ()
+    item_bytes: int = _ITEM_BYTES
+    rejects: str = "fail"
+    limits: DocumentLimits = field(default_factory=lambda: READ_LIMITS)
+
+    def __post_init__(self) -> None:
+        one_of("input_format", self.input_format, INPUT_FORMATS)
+        one_of("rejects", self.rejects, REJECTS)
+        if not self.patterns:
+            raise UsageError("ReadDocuments needs a glob, or the URL of a database")
+        if self.query and (len(self.patterns) > 1 or not self.partition_column):
+            raise UsageError("query needs the URL of one database, and partition_column")
+
+
+def list_items(spec: InputSpec) -> Iterator[bytes]:
+    """Yields what one worker reads at a time, as JSON.
+
+    Raises:
+      UsageError: there is nothing to read, or it is no text.
+    """
+    documents = spec.documents
+    if spec.query:
+        listed = iter([
+            list_query(
+                spec.patterns[0], spec.query, spec.partition_column, documents.text_field
+            )
+        ])  # fmt: skip
+    else:
+        listed = list_sources(
+            list(spec.patterns), input_format=spec.input_format, allow_outside=spec.allow_outside
+        )
+    with closing(SourceList(listed)) as sources:
+        check_contents(sources, documents)
+        items = cut_work_items(
+            sources, target_bytes=spec.item_bytes, splittable=documents.splittable,
+            delimiter=documents.delimiter, quotes=documents.quotes,
+        )  # fmt: skip
+        yield from map(orjson.dumps, items)
+
+
+class DocumentReader:
+    """Reads the documents of ranges, whole; memory: the longest document, up to 64 MiB.
+
+    Args:
+      spec: of the input.
+    """
+
+    def __init__(self, spec: InputSpec) -> None:
+        documents = spec.documents
+        self._limits = spec.limits
+        self._raw = replace(
+            documents,
+            sentence_splitter=RAW_TEXT,
+            max_document_bytes=documents.max_document_bytes or spec.limits.record_bytes,
+        )
+        self._row = documents.row
+
+    def read(self, source: SourceRange) -> Iterator[Document | Reject]:
+        """Yields the documents that begin in a range, and what is rejected.
+
+        Raises:
+          RunError: the file changes meanwhile.
+        """
+        with reading(source.path, source.size, source.modified_ns):
+            batches = read_documents(source, self._raw, groups=False, limits=self._limits)
+            for rejects, documents in whole_documents(batches):
+                yield from rejects
+                for each in documents:
+                    yield self._document(each, f"{source.name}#{each.position}")
+
+    def _document(self, read: WholeDocument, key: str) -> Document:
+        row = self._row
+        if row == RowSpec():
+            return Document(b"\n".join(read.lines).decode("utf-8", "replace"), key)
+        lines = [line.decode("utf-8", "replace") for line in read.lines]
+        prompt = lines.pop(0) if row.prompt_field else None
+        pair = lines.pop() if row.pair_field else None
+        carried = list((read.batch.carried or [])[read.number]) if row.is_carried else []
+        label = carried.pop(0) if row.label else None
+        values = zip(row.keep_fields, carried, strict=True)
+        fields = {kept.name: _VALUES[kept.kind](text) for kept, text in values}
+        return Document(
+            "\n".join(lines), key, label=label, pair=pair, prompt=prompt, fields=fields or None
+        )
+
+
+class _ListItemsDoFn(beam.DoFn):
+    def __init__(self, spec: InputSpec) -> None:
+        self._spec = spec
+
+    def process(self, impulse: bytes) -> Iterator[bytes]:
+        del impulse
+        yield from list_items(self._spec)
+
+
+class _ReadDocumentsDoFn(beam.DoFn):
+    def __init__(self, spec: InputSpec) -> None:
+        self._spec = spec
+
+    def setup(self) -> None:
+        self._reader = DocumentReader(self._spec)
+
+    def process(self, item: bytes) -> Iterator[Any]:
+        for source in convert(orjson.loads(item), list[SourceRange]):
+            count = 0
+            for found in self._reader.read(source):
+                if isinstance(found, Document):
+                    count += 1
+                    yield found
+                else:
+                    yield from self._reject(source, found)
+            counters.count("documents_read", count)
+
+    def _reject(self, source: SourceRange, reject: Reject) -> Iterator[beam.pvalue.TaggedOutput]:
+        if self._spec.rejects == "fail":
+            detail = f" ({reject.detail})" if reject.detail else ""
+            raise RunError(
+                f"{source.path} at byte {reject.position}: {REASONS[reject.reason]}{detail}; "
+                "correct the file, or give rejects='count' or 'output'"
+            )
+        counters.count_rejects({reject.reason: 1})
+        if self._spec.rejects == "output":
+            yield beam.pvalue.TaggedOutput("rejects", asdict(reject))
+
+
+class ReadDocuments(beam.PTransform[beam.pvalue.PBegin, Any]):
+    """Text of any format that `recordmill text` knows -> documents, each with a key.
+
+    Plain text, JSON, CSV, TSV, Parquet, Arrow, Avro, folders of Hugging Face datasets, and answers
+    of databases. Large files are cut, and read by several workers. The key of a document is its
+    file's name below the input and its position there, so the same input gives the same keys on
+    any engine. Memory: a block, and the longest document, up to 64 MiB.
+
+    Args:
+      patterns: globs or folders, local or gs://…, or the URL of a database.
+      input_format: of all files; "auto" goes by the extension.
+      documents: in plain text a document is a block ("blank_line"), a "line" or a "file".
+      text_field: of all formats but plain text.
+      label_field: becomes `Document.label`; "" for none. A row without label or text is a reject.
+      text_pair_field: becomes `Document.pair`, beside a label.
+      prompt_field: becomes `Document.prompt`.
+      keep_fields: `NAME[:int|:float],…`, become `Document.fields`.
+      header, columns, delimiter, quoting: of CSV and TSV, as the flags.
+      encoding, encoding_errors: of text, as the flags.
+      max_document_bytes: a document with more text is a reject; 0 is 64 MiB.
+      query, partition_column: of a database, as the flags.
+      allow_outside: folders beyond those of the globs that links may lead to.
+      rejects: "fail" ends the pipeline, "count" counts what cannot be read in `rejected_…`, and
+        "output" gives it too: the result is then a dict of `documents` and `rejects`, which are
+        dicts with the source, the position and the reason.
+      item_bytes: of text that one worker reads at once.
+    """
+
+    def __init__(
+        self,
+        *patterns: str,
+        input_format: str = "auto",
+        documents: str = "blank_line",
+        text_field: str = "text",
+        label_field: str = "",
+        text_pair_field: str = "",
+        prompt_field: str = "",
+        keep_fields: str = "",
+        header: str = "first_row",
+        columns: Sequence[str] = (),
+        delimiter: str = "",
+        quoting: str = "csv",
+        encoding: str = "utf-8",
+        encoding_errors: str = "strict",
+        max_document_bytes: int = 0,
+        query: str = "",
+        partition_column: str = "",
+        allow_outside: Sequence[str] = (),
+        rejects: str = "fail",
+        item_bytes: int = _ITEM_BYTES,
+    ) -> None:
+        """Files are listed when the pipeline runs.
+
+        Raises:
+          UsageError: a value is not valid.
+        """
+        super().__init__()
+        if text_pair_field and not label_field:
+            raise UsageError("text_pair_field needs label_field; give it, or leave the pair out")
+        label = LabelSpec(label_field) if label_field else None
+        row = RowSpec(label, text_pair_field, parse_fields(keep_fields), prompt_field)
+        spec = DocumentSpec(
+            documents, encoding=encoding, encoding_errors=encoding_errors, text_field=text_field,
+            header=header, columns=tuple(columns), delimiter=delimiter, row=row, quoting=quoting,
+            max_document_bytes=max_document_bytes,
+        )  # fmt: skip
+        self._spec = InputSpec(
+            patterns, spec, input_format, query, partition_column, tuple(allow_outside),
+            item_bytes, rejects,
+        )  # fmt: skip
+
+    def expand(self, begin: beam.pvalue.PBegin) -> Any:
+        """Lists files, and reads their parts."""
+        read = beam.ParDo(_ReadDocumentsDoFn(self._spec))
+        items = (
+            begin
+            | "Impulse" >> beam.Impulse()
+            | "ListFiles" >> beam.ParDo(_ListItemsDoFn(self._spec)).with_output_types(bytes)
+            | "SpreadItems" >> beam.Reshuffle()
+        )
+        if self._spec.rejects != "output":
+            return items | "ReadDocuments" >> read.with_output_types(Document)
+        found = items | "ReadDocuments" >> read.with_outputs("rejects", main="documents")
+        return {"documents": found.documents, "rejects": found.rejects}
