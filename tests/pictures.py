@@ -38,9 +38,14 @@ def png(width: int = 48, height: int = 32, seed: int = 0) -> bytes:
 
 def turned_jpeg(orientation: int, width: int = 48, height: int = 32) -> bytes:
     """A JPEG whose EXIF says that it must be turned."""
+    return turned("JPEG", orientation, width, height)
+
+
+def turned(form: str, orientation: int, width: int = 48, height: int = 32) -> bytes:
+    """An image whose EXIF says that it must be turned."""
     exif = Image.Exif()
     exif[0x0112] = orientation
-    return jpeg(width, height, exif=exif)
+    return encoded(drawn(width, height), form, exif=exif)
 
 
 def animated(form: str = "GIF", frames: int = 3) -> bytes:

@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -150,7 +151,7 @@ class DelimitedRows:
         if not len(starts):
             return []
         block = data[int(starts[0]) : int(ends[-1])]
-        quoting = csv.QUOTE_MINIMAL if self._quotes else csv.QUOTE_NONE
+        quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if self._quotes else csv.QUOTE_NONE
         try:
             text = io.StringIO(block.decode("utf-8"), newline="")
             rows = list(csv.reader(text, delimiter=self._delimiter, quoting=quoting, strict=True))

@@ -89,7 +89,7 @@ def encode_in_order(elements: Sequence[Record]) -> tuple[Bytes, Int64s, Int64s]:
     return parts[0] if len(parts) == 1 else np.concatenate(parts), begins, ends
 
 
-def checked_element(element: Record) -> Record:
+def checked_element(element: Record) -> bytes | dict[str, Any]:
     """Returns an element that can be encoded.
 
     Raises:

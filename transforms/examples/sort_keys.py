@@ -193,7 +193,8 @@ class KeyMaker:
         widths = np.where(equal, self._widths[places], step)
         inside = (np.where(equal, drawn, shares) * widths.astype(np.float64)).astype(np.uint64)
         begins = self._gaps[places] + np.where(equal, step, np.uint64(0))
-        return begins + np.minimum(inside, widths - np.uint64(1))
+        inside = np.minimum(inside, (widths - np.uint64(1)).astype(np.uint64))
+        return (begins + inside).astype(np.uint64)
 
     def _of_numbers(self, values: U64) -> tuple[Int64s, Bools, npt.NDArray[np.float64]]:
         known = self._numbers

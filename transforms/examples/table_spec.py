@@ -64,10 +64,10 @@ def _infer(values: Sequence[str]) -> DType:
     if len(array):
         for dtype in ("int64", "float32"):
             try:
-                array.cast(_TYPES[dtype])  # type: ignore[index]
+                array.cast(_TYPES[dtype])
             except pa.ArrowInvalid:
                 continue
-            return dtype  # type: ignore[return-value]
+            return dtype
     return "bytes"
 
 

@@ -245,7 +245,8 @@ def decode_opened(opened: OpenImage, *, channels: Literal[1, 3], shrink: int = 1
             shrink = 1
         image.load()
         converted = _without_transparency(_convert(image, channels))
-        upright = _upright(converted, header.orientation)
+        # Pillow turns a TIFF as it loads it, and no other format.
+        upright = converted if header.format == "TIFF" else _upright(converted, header.orientation)
     return Decoded(header, upright, shrink)
 
 
@@ -323,6 +324,8 @@ def _open(data: bytes, spec: DecodeSpec) -> tuple[Any, Header]:
     channels = 1 if image.mode in _GREY else 3
     portable = is_portable(format_name, image.mode, data)
     orientation = _orientation(image, spec.max_metadata_bytes)
+    if format_name == "TIFF":  # Pillow may give the size after the turn
+        width, height = int(image.tag_v2[256]), int(image.tag_v2[257])
     header = Header(format_name, width, height, channels, orientation, frames, portable)
     return image, header
 

@@ -74,10 +74,11 @@ class SourceList:
         )  # fmt: skip
 
     def __iter__(self) -> Iterator[SourceRange]:
-        for *file, modified_ns, split, outside, query, stream in self._rows:
+        for path, name, kind, packed, size, modified, split, outside, *of_rows in self._rows:
+            query, stream = of_rows
             yield SourceRange(
-                *file, modified_ns=modified_ns, split=split, outside=outside,
-                query=QueryRange(*query) if query else None,
+                path, name, kind, packed, size, modified_ns=modified, split=split,
+                outside=outside, query=QueryRange(*query) if query else None,
                 stream=TableStream(*stream) if stream else None,
             )  # fmt: skip
 

@@ -35,6 +35,7 @@ from ...pictures import (
     palette,
     png,
     png_16_bit_rgb,
+    turned,
     turned_jpeg,
 )
 
@@ -116,12 +117,15 @@ class TestWhole:
         assert set(np.unique(pixels(WHOLE["one_bit.png"]))) == {0, 255}
 
     @pytest.mark.parametrize("orientation", range(1, 9))
-    def test_exif_orientation(self, orientation):
+    @pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP", "TIFF"])
+    def test_exif_orientation(self, form, orientation):
         from PIL import ImageOps
 
-        data = turned_jpeg(orientation)
+        data = turned(form, orientation)
         found = decode(data, SPEC, channels=3)
-        expected = ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
+        image = Image.open(io.BytesIO(data))
+        image.load()  # which turns a TIFF
+        expected = ImageOps.exif_transpose(image)
         np.testing.assert_array_equal(found.pixels, np.asarray(expected))
         assert found.header.orientation == orientation
         assert (found.header.width, found.header.height) == (48, 32)
