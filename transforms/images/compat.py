@@ -39,6 +39,12 @@ def classify_pillow_error(error: Exception) -> DecodeFailure:
     return "broken_image"
 
 
+def stored_size(image: Image.Image) -> tuple[int, int]:
+    """Returns width and height as stored; for a TIFF, Pillow may give those after EXIF's turn."""
+    tags = getattr(image, "tag_v2", None) if image.format == "TIFF" else None
+    return (int(tags[256]), int(tags[257])) if tags else image.size
+
+
 def exif_orientation(image: Image.Image) -> Any:
     """Returns the EXIF orientation as stored, of any type, 1 where EXIF is missing or unreadable.
 

@@ -37,6 +37,7 @@ from recordmill.transforms.images.compat import (
     exif_orientation,
     silence_pillow,
     stored_exif,
+    stored_size,
 )
 from recordmill.transforms.images.extensions import format_of_name
 from recordmill.transforms.images.metadata import (
@@ -245,7 +246,7 @@ def decode_opened(opened: OpenImage, *, channels: Literal[1, 3], shrink: int = 1
             shrink = 1
         image.load()
         converted = _without_transparency(_convert(image, channels))
-        # Pillow turns a TIFF as it loads it, and no other format.
+        # Pillow has turned a TIFF already, and no other format.
         upright = converted if header.format == "TIFF" else _upright(converted, header.orientation)
     return Decoded(header, upright, shrink)
 
@@ -309,7 +310,7 @@ def _open(data: bytes, spec: DecodeSpec) -> tuple[Any, Header]:
     except UnidentifiedImageError as error:
         raise _unidentified(data) from error
     format_name = "JPEG" if image.format == "MPO" else str(image.format)
-    width, height = image.size
+    width, height = stored_size(image)
     if width * height > spec.max_pixels:
         detail = f"{width} x {height}, at most {spec.max_pixels}"
         raise ImageRejectedError("decompression_bomb", detail)
@@ -324,8 +325,6 @@ def _open(data: bytes, spec: DecodeSpec) -> tuple[Any, Header]:
     channels = 1 if image.mode in _GREY else 3
     portable = is_portable(format_name, image.mode, data)
     orientation = _orientation(image, spec.max_metadata_bytes)
-    if format_name == "TIFF":  # Pillow may give the size after the turn
-        width, height = int(image.tag_v2[256]), int(image.tag_v2[257])
     header = Header(format_name, width, height, channels, orientation, frames, portable)
     return image, header
 
