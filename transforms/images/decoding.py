@@ -247,8 +247,9 @@ def decode_opened(opened: OpenImage, *, channels: Literal[1, 3], shrink: int = 1
         image.load()
         converted = _without_transparency(_convert(image, channels))
         # Pillow has turned a TIFF already, and no other format.
-        upright = converted if header.format == "TIFF" else _upright(converted, header.orientation)
-    return Decoded(header, upright, shrink)
+        if header.format != "TIFF" and header.orientation in _TURNS:
+            converted = converted.transpose(_TURNS[header.orientation])
+    return Decoded(header, converted, shrink)
 
 
 def decode_mask(data: bytes, spec: DecodeSpec) -> tuple[Header, Image.Image]:
@@ -333,9 +334,8 @@ def _orientation(image: Image.Image, most_bytes: int) -> int:
     """Returns the EXIF orientation, 1 (upright) where it is missing or no valid one."""
     copied = exif_bytes(stored_exif(image))
     if copied > most_bytes:
-        raise ImageRejectedError(
-            "decompression_bomb", f"EXIF of {copied} bytes, at most {most_bytes}"
-        )
+        detail = f"EXIF of {copied} bytes, at most {most_bytes}"
+        raise ImageRejectedError("decompression_bomb", detail)
     orientation = exif_orientation(image)
     return orientation if orientation in _TURNS else 1
 
@@ -377,10 +377,6 @@ def _without_transparency(image: Image.Image) -> Image.Image:
     """
     image.info.pop("transparency", None)
     return image
-
-
-def _upright(image: Image.Image, orientation: int) -> Image.Image:
-    return image.transpose(_TURNS[orientation]) if orientation in _TURNS else image
 
 
 def _classes(image: Image.Image) -> Image.Image:
