@@ -186,9 +186,19 @@ class ImageSettings(JobSettings, total=False):
 class ExamplesSettings(JobSettings, total=False):
     """Of `write_examples_dataset`."""
 
+    map: Function | Sequence[Function]
+    map_errors: Literal["reject", "fail"]
     allow_outside: str | Sequence[str]
+    input_format: str
+    columns: str | Sequence[str]
+    header: str
+    delimiter: str
+    quoting: str
     weights: str | Sequence[float]
-    order: str
+    where: str
+    schema: str
+    order: Literal["shuffle", "input", "key"]
+    key: str
     deduplicate: bool
 
 

@@ -31,6 +31,7 @@ _FOREIGN = {
 }  # fmt: skip
 _EXAMPLES = (
     "examples/flink/cluster.py", "examples/train_multiworker.py", "tests/faults/__main__.py",
+    "tests/faults/cluster_kills.py",
 )  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from recordmill.pipelines import launch
 from recordmill.pipelines.command_line import main
 from recordmill.pipelines.planning import text_planner
 from recordmill.records.errors import RunError
+from recordmill.transforms.text.chunk_runs import ChunkRuns
 from recordmill.transforms.text.cleaning import find_duplicates, fingerprinting
 from recordmill.transforms.text.scatter import Scatterer
 
@@ -197,7 +198,7 @@ STAGES = {
     "parts": (find_duplicates, "count_parts"),
     "compare": (find_duplicates, "compare_part"),
     "collect": (find_duplicates, "collect_duplicates"),
-    "scatter": (Scatterer, "_write_run"),
+    "scatter": (ChunkRuns, "write"),
 }
 
 
@@ -373,7 +374,7 @@ def test_progress_shows_the_phases_in_order(
     monkeypatch.setattr(launch, "Progress", Watched)
     watching(fingerprinting.Fingerprinter, "_write")
     watching(find_duplicates, "compare_part")
-    watching(Scatterer, "_write_run")
+    watching(ChunkRuns, "write")
     assert run(planted, tmp_path / "ds", "--deduplicate=exact") == 0
     unfinished = [next(name for name, waits in each if waits) for each in shown]
     assert list(dict.fromkeys(unfinished)) == ["fingerprint", "compare", "read"]
