@@ -192,7 +192,7 @@ def _joined(steps: list[Any]) -> Any:
 def _shaped(feature: Feature, values: Any) -> Any:
     if feature.values is not None and len(values) != feature.values:
         raise ValueError(
-            f"feature {feature.name} must have {feature.values} values, and has {len(values)}"
+            f"feature {feature.name:.200} must have {feature.values} values, and has {len(values)}"
         )
     if feature.dtype == "bytes":
         array = np.empty(len(values), object)
@@ -225,7 +225,7 @@ def parse_record(schema: Schema, record: bytes) -> dict[str, Any]:
         parsed = {}
         for feature in schema.features:
             if feature.name not in messages and not feature.optional:
-                raise ValueError(f"feature {feature.name} must be there, and is missing")
+                raise ValueError(f"feature {feature.name:.200} must be there, and is missing")
             message = messages.get(feature.name, memoryview(b""))
             values: Any
             if feature.sequence:

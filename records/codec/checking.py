@@ -339,9 +339,9 @@ class SchemaChecker:
             return f"must have no feature but {names}, and has another"
         expected = self._schema.features[feature]
         if code == _TWICE:
-            return f"feature {expected.name} must be there once, and is there twice"
+            return f"feature {expected.name:.200} must be there once, and is there twice"
         if code == _MISSING:
-            return f"feature {expected.name} must be there, and is missing"
+            return f"feature {expected.name:.200} must be there, and is missing"
         if code == _TYPE:
-            return f"feature {expected.name} must be {expected.dtype}, and is {_KINDS[actual]}"
-        return f"feature {expected.name} must have {expected.values} values, and has {actual}"
+            return f"feature {expected.name:.200} must be {expected.dtype}, and is {_KINDS[actual]}"
+        return f"feature {expected.name:.200} must have {expected.values} values, and has {actual}"
