@@ -2,7 +2,8 @@
 
 A batch is encoded feature by feature: one kernel adds up sizes, another one writes at each record's
 cursor. So a new feature type needs two short kernels. The bytes equal those of protobuf's
-deterministic serialization (map entries by key); a test compares them. The wire format is
+deterministic serialization (map entries by key; where one key begins another, protobuf's versions
+differ, and the shorter is first here); a test compares them. The wire format is
 protobuf's: a field is a tag, then a varint, or a length and that many bytes. `benchmarks/text.py`
 measures this encoder beside that of `tfx_bsl`.
 
