@@ -21,12 +21,12 @@ class Arena:
         self._used = 0
 
     def take(self, size: int) -> Bytes:
-        """Returns `[size] uint8`, of any content."""
+        """Returns `[size] uint8`, of any content; it begins where numbers of 8 bytes may."""
         begin = self._used
-        self._used += size
+        self._used += -(-size // 8) * 8
         if self._used > len(self._buffer):
             return np.empty(size, np.uint8)  # the next round has room for it
-        return self._buffer[begin : self._used]
+        return self._buffer[begin : begin + size]
 
     def reset(self) -> None:
         """Takes back all slices; their holders must be done with them."""
