@@ -14,10 +14,14 @@ from recordmill.records.arrays import Bytes
 
 
 class Arena:
-    """One buffer that is handed out in slices, until all of them are taken back at once."""
+    """One buffer that is handed out in slices, until all of them are taken back at once.
 
-    def __init__(self) -> None:
-        self._buffer = np.empty(0, np.uint8)
+    Args:
+      size: of the buffer, in bytes, until more is asked for; what is never used takes no memory.
+    """
+
+    def __init__(self, size: int = 0) -> None:
+        self._buffer = np.empty(size, np.uint8)
         self._used = 0
 
     def take(self, size: int) -> Bytes:

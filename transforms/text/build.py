@@ -63,7 +63,9 @@ class TextShardBuilder:
         self._words_per_id = id_words(len(self._objectives[0].vocabulary))
         self._splits = read_shard_plan(job)
         self._runs: dict[int, list[RunFile]] = {}
-        self._arena = Arena()  # for a block: what is read, and its ids
+        # For a block: what is read, and its ids of four bytes.
+        bytes_per_token = 2 * self._words_per_id + 4
+        self._arena = Arena(block_tokens(job.objective.packing) * bytes_per_token * 9 // 8)
 
     def build(self, split: int, shard: int) -> ShardInfo:
         """Writes a shard, its index and its description, unless they exist already."""
