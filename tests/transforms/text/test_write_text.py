@@ -14,7 +14,7 @@ import tensorflow as tf
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from recordmill.pipelines.command_line import main
-from recordmill.records.errors import RunError, UsageError
+from recordmill.records.errors import UsageError
 from recordmill.transforms import (
     T5,
     Bert,
@@ -234,8 +234,9 @@ def test_documents_without_tokens_are_counted(write: Write, tmp_path: Path) -> N
 
 def test_half_of_a_surrogate_pair_becomes_a_question_mark() -> None:
     maker = DocumentMaker(DocumentSpec(sentence_splitter="whole"), groups=False)
-    (batch,) = maker.batches([Document("a\ud800b", key="\udfff"), "fine"])
-    assert [batch.lines[i] for i in range(2)] == [b"a?b", b"fine"]
+    (made,) = maker.batches([Document("a\ud800b", key="\udfff"), "fine"])
+    assert [made.documents.lines[i] for i in range(2)] == [b"a?b", b"fine"]
+    assert [made.name(i) for i in range(2)] == ["?", "the text 'fine'"]
 
 
 @pytest.mark.parametrize(
@@ -264,20 +265,28 @@ def test_elements_that_are_no_documents(element: Any, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("document", "message"),
+    ("document", "expected"),
     [
-        (Document(" ", "k1", label="x"), "of key 'k1': 'text' is ' ' .no_text"),
-        (Document("a"), "without a key: no 'label' among"),
-        ("a", "without a key: no 'label' among"),
-        (Document("a", label=0.5, fields={"id": "x"}), "'id': invalid literal"),
+        (Document(" ", "k1", label="x"), ("k1", "no_text", "'text' is ' '")),
+        (Document("a"), ("the text 'a'", "field_missing", "no 'label' among")),
+        ("a", ("the text 'a'", "field_missing", "no 'label' among")),
+        (
+            Document("a", label=0.5, fields={"id": "x"}),
+            ("the text 'a'", "bad_row", "'id': invalid literal"),
+        ),
     ],
 )
-def test_rows_that_lack_what_is_written(document: Any, message: str) -> None:
+def test_rows_that_lack_what_is_written(document: Any, expected: tuple[str, ...]) -> None:
     row = Classify().row("id:int")
     if isinstance(document, Document) and document.fields is None:
         row = Classify().row("")
-    with pytest.raises(RunError, match=message):
-        list(DocumentMaker(DocumentSpec(row=row), groups=False).batches([document]))
+    good = Document("b", "k", label="x", fields={"id": 1} if row.keep_fields else None)
+    (made,) = DocumentMaker(DocumentSpec(row=row), groups=False).batches([good, document, good])
+    (reject,) = made.documents.rejects
+    assert (reject.source, reject.reason) == expected[:2]
+    assert expected[2] in reject.detail
+    assert len(made.documents.keys) == 2
+    assert made.name(1) == "k"
 
 
 def _arguments() -> Iterator[tuple[dict[str, Any], str]]:
