@@ -118,7 +118,7 @@ class DocumentBundles(BundleWriter):
         for split in np.unique(splits[begins]).tolist():
             mine = begins[splits[begins] == split]
             sample = self._runs.contents.setdefault(split, ContentSample())
-            sample.add_named(batch.contents[mine], lambda i, mine=mine: made.name(int(mine[i])))
+            sample.add_named(batch.contents[mine], partial(_name_of, made, mine))
 
     def end(self) -> Written:
         """Writes what is held."""
@@ -152,6 +152,10 @@ class DocumentBundles(BundleWriter):
         path = f"{self._base}.samples"
         write_samples(path, samples)
         return (path.rpartition("/")[2],)
+
+
+def _name_of(made: ElementBatch, chosen: Int64s, number: int) -> str:
+    return made.name(int(chosen[number]))
 
 
 def _run_path(base: str, number: int) -> str:
