@@ -148,7 +148,7 @@ def test_what_cannot_be_used_is_rejected_with_its_reason(tmp_path: Path) -> None
 
 def test_too_many_rejects_end_the_pipeline_and_it_can_be_run_again(tmp_path: Path) -> None:
     broken = Image(b"no image", key="a", label="cat")
-    with pytest.raises(Exception, match=r"1 of 13 inputs rejected \(not_an_image 1\)"):
+    with pytest.raises(Exception, match=r"1 of 13 elements rejected \(not_an_image 1\)"):
         write(tmp_path / "ds", [broken, *images(12)])
     assert not (tmp_path / "ds/_SUCCESS").exists()
     assert not shard_bytes(tmp_path / "ds")
