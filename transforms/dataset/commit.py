@@ -158,7 +158,7 @@ def commit(job: Job, spec: CommitSpec, records: int) -> Manifest:
       RunError: a shard is missing, or they do not hold `records` examples together.
     """
     workspace = job.workspace
-    if not files.exists(workspace.plan_path) and files.exists(workspace.success_path):
+    if workspace.is_over:
         return _committed(workspace)  # a second commit of the same run
     workspace.check_own()
     job, spec = _completed(job, spec)
@@ -280,6 +280,7 @@ class _CommitDoFn(beam.DoFn):
         except RunError as error:
             fail(self._job, error)
         self._job.workspace.clean_up()
+        self._job.workspace.remove_revived()  # by tasks of a job that another one has overtaken
         yield asdict(manifest)["counts"]
 
 
