@@ -9,6 +9,7 @@ killed.
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -26,11 +27,13 @@ from recordmill.records.tfds_metadata import tfds_files
 from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.dataset.first_rejects import first_rejects
 from recordmill.transforms.dataset.job import Job, JobSummary
-from recordmill.transforms.dataset.run_state import parse_state
+from recordmill.transforms.dataset.run_state import parse_state, pipeline_name
 from recordmill.transforms.dataset.shard_writer import ShardDescription
 from recordmill.transforms.dataset.statistics_warnings import find_warnings
 from recordmill.transforms.dataset.workspace import Workspace, read_manifest, remove_dataset
 from recordmill.transforms.storage import files
+
+_LOGGER = logging.getLogger("recordmill")
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,13 +198,20 @@ def _judged(job: Job, summary: JobSummary) -> dict[str, Any]:
     rejected = first_rejects(job.workspace, summary.rejected_files, summary.counts["rejected"])
     statistics = summary.statistics | {"inputs": summary.inputs | {"rejected": rejected}}
     warnings = find_warnings(statistics)
+    of_pipeline = pipeline_name(job.workspace.plan_path)
     if warnings and job.warnings == "error":
         more = len(warnings) - 1
+        advice = "the same command with --warnings=print finishes the dataset as it is"
+        if of_pipeline:
+            advice = f"{of_pipeline} with warnings='print' writes the dataset as it is"
         raise RunError(
             f"--warnings=error: {warnings[0].text}"
             + (f"; and {more} more warnings" if more else "")
-            + "; the same command with --warnings=print finishes the dataset as it is"
+            + f"; {advice}"
         )
+    if of_pipeline and job.warnings == "print":  # a command prints them itself
+        for warning in warnings:
+            _LOGGER.warning("%s: %s", job.workspace.output, warning.text)
     return statistics | {"warnings": [warning.to_json() for warning in warnings]}
 
 
