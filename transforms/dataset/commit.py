@@ -161,7 +161,7 @@ def commit(job: Job, spec: CommitSpec, records: int) -> Manifest:
       RunError: a shard is missing, or they do not hold `records` examples together.
     """
     workspace = job.workspace
-    if workspace.is_over:
+    if workspace.is_over():
         return _committed(workspace)  # a second commit of the same run
     workspace.check_own()
     job, spec = _completed(job, spec)

@@ -28,12 +28,12 @@ class RunTask(beam.DoFn, Generic[JobT]):
     def process(self, element: Any) -> Iterator[Any]:
         """Yields what `work` does, and nothing where another job has committed the run."""
         workspace = self._job.workspace
-        if workspace.is_over:
+        if workspace.is_over():
             return
         try:
             yield from self.work(element)
         except Exception as error:
-            if workspace.is_over:  # its files went away under the task
+            if workspace.is_over():  # its files went away under the task
                 return
             if isinstance(error, RunError):
                 fail(self._job, error)

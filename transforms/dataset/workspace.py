@@ -153,9 +153,8 @@ class Workspace:
         """Whether the staging folder belongs to a run of recordmill, and may be deleted."""
         return Marker.read(self.staging) is not None
 
-    @property
     def is_over(self) -> bool:
-        """Whether the run is committed: its plan, which is deleted then, is gone."""
+        """Tells whether the run is committed: its plan, which is deleted then, is gone."""
         return not files.exists(self.plan_path) and files.exists(self.success_path)
 
     def is_complete(self, fingerprint: str) -> bool:

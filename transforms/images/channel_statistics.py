@@ -201,7 +201,7 @@ class AnalyzeImages(beam.PTransform[beam.PCollection[int], beam.PCollection[int]
 
 
 def _write_figures(_: None, job: ImageJob) -> int:
-    if job.workspace.is_over:
+    if job.workspace.is_over():
         return 0
     import tensorflow as tf
     import tensorflow_transform as tft
