@@ -15,8 +15,15 @@ import apache_beam as beam
 from recordmill.records.errors import RunError
 from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.dataset.job import Job
+from recordmill.transforms.dataset.workspace import Workspace
+from recordmill.transforms.storage import files
 
 JobT = TypeVar("JobT", bound=Job)
+
+
+def is_over(workspace: Workspace) -> bool:
+    """Tells whether a run is committed: its plan, which is deleted then, is gone."""
+    return not files.exists(workspace.plan_path) and files.exists(workspace.success_path)
 
 
 class RunTask(beam.DoFn, Generic[JobT]):
@@ -28,12 +35,12 @@ class RunTask(beam.DoFn, Generic[JobT]):
     def process(self, element: Any) -> Iterator[Any]:
         """Yields what `work` does, and nothing where another job has committed the run."""
         workspace = self._job.workspace
-        if workspace.is_over():
+        if is_over(workspace):
             return
         try:
             yield from self.work(element)
         except Exception as error:
-            if workspace.is_over():  # its files went away under the task
+            if is_over(workspace):  # its files went away under the task
                 return
             if isinstance(error, RunError):
                 fail(self._job, error)

@@ -153,10 +153,6 @@ class Workspace:
         """Whether the staging folder belongs to a run of recordmill, and may be deleted."""
         return Marker.read(self.staging) is not None
 
-    def is_over(self) -> bool:
-        """Tells whether the run is committed: its plan, which is deleted then, is gone."""
-        return not files.exists(self.plan_path) and files.exists(self.success_path)
-
     def is_complete(self, fingerprint: str) -> bool:
         """Tells whether the dataset at the output is finished and has this fingerprint."""
         try:

@@ -21,7 +21,7 @@ from PIL import Image
 
 from recordmill.records.arrays import Int64s
 from recordmill.transforms.dataset import counters
-from recordmill.transforms.dataset.run_task import RunTask
+from recordmill.transforms.dataset.run_task import RunTask, is_over
 from recordmill.transforms.images.decoding import ImageRejectedError
 from recordmill.transforms.images.job import ImageJob
 from recordmill.transforms.images.mapped_images import ImageMapper
@@ -201,7 +201,7 @@ class AnalyzeImages(beam.PTransform[beam.PCollection[int], beam.PCollection[int]
 
 
 def _write_figures(_: None, job: ImageJob) -> int:
-    if job.workspace.is_over():
+    if is_over(job.workspace):
         return 0
     import tensorflow as tf
     import tensorflow_transform as tft
