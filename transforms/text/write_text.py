@@ -32,8 +32,9 @@ from recordmill.transforms.text.bundle_results import (
     read_samples,
     write_samples,
 )
-from recordmill.transforms.text.cleaning.clean_spec import CleanSpec
+from recordmill.transforms.text.cleaning.clean_spec import USUAL_THRESHOLD, CleanSpec
 from recordmill.transforms.text.cleaning.unicode_forms import ftfy_version
+from recordmill.transforms.text.deduplicate_bundles import DeduplicateBundles
 from recordmill.transforms.text.descriptions import ScatterResult
 from recordmill.transforms.text.document_bundles import DocumentBundles
 from recordmill.transforms.text.elements import text_bytes
@@ -77,6 +78,10 @@ class _TextSink(RunFileSink[TextJob]):
     def open_writer(self) -> BundleWriter:
         """Returns the writer of a worker."""
         return DocumentBundles(self.job, self.merge_size)
+
+    def clean(self) -> DeduplicateBundles | None:
+        """Returns what drops duplicates."""
+        return DeduplicateBundles(self.job) if self.job.clean.deduplicates else None
 
     def merge(self, texts: list[str]) -> Written:
         """Merges run files into one, and samples; rejects stay where they are."""
@@ -137,6 +142,9 @@ class WriteText(WriteElements):
       keep_fields: `NAME[:int|:float],…` of `Document.fields` that are carried into the records.
       normalize: the Unicode form of texts: "none", "nfc", "nfkc" or "ftfy".
       min_tokens, max_tokens: documents with fewer or more tokens are dropped, and counted.
+      deduplicate: "exact" keeps one of documents of equal text, "near" of similar ones; which one
+        follows from their keys and contents, as elements have no order.
+      near_threshold: the Jaccard similarity of word 5-grams from which documents are similar.
       max_rejected: the share of documents that may be rejected, in [0, 1].
       warnings: of what looks wrong in the statistics: "print" logs them, "error" fails, "none".
       compression: of shards: "", "GZIP" or "ZLIB".
@@ -162,6 +170,8 @@ class WriteText(WriteElements):
         normalize: str = "none",
         min_tokens: int = 0,
         max_tokens: int | None = None,
+        deduplicate: str = "none",
+        near_threshold: float = USUAL_THRESHOLD,
         max_rejected: float = 0.0,
         warnings: str = "print",
         compression: str = "",
@@ -187,7 +197,13 @@ class WriteText(WriteElements):
             max_rejected=max_rejected,
             warnings=warnings,
             overwrite=overwrite,
-            clean=CleanSpec(normalize=normalize, min_tokens=min_tokens, max_tokens=max_tokens),
+            clean=CleanSpec(
+                normalize=normalize,
+                min_tokens=min_tokens,
+                max_tokens=max_tokens,
+                deduplicate=deduplicate,
+                near_threshold=near_threshold,
+            ),
             objective=objective.spec,
             documents=DocumentSpec(sentence_splitter=splitter, row=row),
             lower_case=do_lower_case,
