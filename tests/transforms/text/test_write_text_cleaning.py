@@ -146,7 +146,8 @@ def test_of_equal_texts_one_is_kept(write: Write) -> None:
     elements = [*texts, *spaced, *texts[:3], *texts[:3], *short, Document(" "), Document("  ")]
     apart = Gpt(max_seq_length=32, packing="none")  # a record does not depend on others
     options: dict[str, Any] = {
-        "deduplicate": "exact", "min_tokens": 3, "objective": apart, "splits": SPLITS, "num_shards": 2
+        "deduplicate": "exact", "min_tokens": 3, "objective": apart, "splits": SPLITS,
+        "num_shards": 2,
     }  # fmt: skip
     first = write("a", elements, **options)
     found = counts(first)
@@ -157,16 +158,13 @@ def test_of_equal_texts_one_is_kept(write: Write) -> None:
     for name, parts in (("b", 1), ("c", 7)):
         other = write(name, elements[::-1], bundles=parts, run_tokens=2000, **options)
         assert same(first, other)
-    # All that is kept is what the same documents alone give.
-    plain = [
-        write(name, chosen, num_shards=2, splits=SPLITS, objective=apart)
-        for name, chosen in (("texts", texts), ("others", [*spaced, *texts[10:]]))
+    # Without draws and packing, whichever of equal texts is kept gives the records of any.
+    alone = write("d", texts, num_shards=2, objective=apart)
+    written = [
+        sorted(record for data in shards(output).values() for record in unframed(data))
+        for output in (first, alone)
     ]
-    written = [{r for data in shards(out).values() for r in unframed(data)} for out in plain]
-    records = {r for data in shards(first).values() for r in unframed(data)}
-    assert records - written[0] - written[1] == set()
-    assert records & written[0] - written[1]
-    assert records & written[1] - written[0]
+    assert written[0] == written[1]
 
 
 @pytest.mark.slow
