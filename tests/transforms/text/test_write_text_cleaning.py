@@ -8,17 +8,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import apache_beam as beam
 import pytest
-from apache_beam.options.pipeline_options import PipelineOptions
 
 from recordmill.pipelines.command_line import main
 from recordmill.records.errors import UsageError
 from recordmill.transforms import Classify, Document, Gpt, WriteText
 from recordmill.transforms.text.cleaning.element_duplicates import ElementDuplicates
 
+from ...pipelines.jobs import shard_bytes
 from ..examples.record_files import unframed
-from .test_write_text import counts, documents, shards, split_up
+from ..user_pipelines import counts, write_elements
+from .test_write_text import documents
 
 TASK = Gpt(max_seq_length=32)
 SPLITS = {"train": 0.5, "test": 0.5}
@@ -28,9 +28,8 @@ SPLITS = {"train": 0.5, "test": 0.5}
 def write(vocab_file: str, tmp_path: Path) -> Callable[..., Path]:
     def run(name: str, elements: list[Any], *, bundles: int = 1, **options: Any) -> Path:
         given = {"objective": TASK, "tokenizer": vocab_file} | options
-        with beam.Pipeline(runner="FnApiRunner", options=PipelineOptions([])) as pipeline:
-            made = split_up(pipeline, elements, bundles)
-            _ = made | "Write" >> WriteText(str(tmp_path / name), **given)
+        writing = WriteText(str(tmp_path / name), **given)
+        write_elements(writing, elements, bundles=bundles, workers=1)
         return tmp_path / name
 
     return run
@@ -51,7 +50,7 @@ def metadata(output: Path) -> dict[str, bytes]:
 
 
 def same(one: Path, other: Path) -> bool:
-    return shards(one) == shards(other) and metadata(one) == metadata(other)
+    return shard_bytes(one) == shard_bytes(other) and metadata(one) == metadata(other)
 
 
 def test_documents_of_a_wrong_length_are_dropped_and_counted(write: Write) -> None:
@@ -68,7 +67,7 @@ def test_documents_of_a_wrong_length_are_dropped_and_counted(write: Write) -> No
     assert main(["verify", str(first)]) == 0
     assert same(first, write("b", texts[::-1], bundles=7, run_tokens=1000, **options))
     kept = write("c", documents(40), splits=SPLITS, num_shards=2)
-    assert shards(kept) == shards(first)
+    assert shard_bytes(kept) == shard_bytes(first)
 
 
 def test_lengths_of_classes_and_their_labels(write: Write) -> None:
@@ -85,7 +84,7 @@ def test_texts_are_normalized(write: Write) -> None:
         texts = [Document("\uff57\uff11 " * 40, "wide"), Document("w1 " * 40, "narrow")]
         written[form] = write(form, texts, normalize=form)
     narrow = write("narrow", [Document("w1 " * 40, key) for key in ("wide", "narrow")])
-    assert shards(written["nfkc"]) == shards(narrow) != shards(written["none"])
+    assert shard_bytes(written["nfkc"]) == shard_bytes(narrow) != shard_bytes(written["none"])
     config = json.loads((written["nfkc"] / "_meta/manifest.json").read_bytes())["config"]
     assert config["clean"] == {"normalize": "nfkc"}
 
@@ -161,7 +160,7 @@ def test_of_equal_texts_one_is_kept(write: Write) -> None:
     # Without draws and packing, whichever of equal texts is kept gives the records of any.
     alone = write("d", texts, num_shards=2, objective=apart)
     written = [
-        sorted(record for data in shards(output).values() for record in unframed(data))
+        sorted(record for data in shard_bytes(output).values() for record in unframed(data))
         for output in (first, alone)
     ]
     assert written[0] == written[1]
@@ -173,7 +172,7 @@ def test_deduplication_changes_no_byte_where_all_texts_differ(write: Write) -> N
     plain = write("a", documents(30), **options)
     for kind in ("exact", "near"):
         found = write(kind, documents(30), deduplicate=kind, run_tokens=3000, **options)
-        assert shards(found) == shards(plain)
+        assert shard_bytes(found) == shard_bytes(plain)
         assert counts(found)["dropped"] == {}
 
 
