@@ -184,11 +184,7 @@ class WriteText(WriteElements):
         Raises:
           UsageError: a value is not valid, the tokenizer cannot be used, or a dataset is there.
         """
-        if not isinstance(objective, TextTask):
-            raise UsageError(
-                "objective must be Bert(), Mlm(), MlmTokens(), Classify(), Gpt(), T5(), T5Tokens() "
-                f"or Ul2(), got {objective!r:.80}"
-            )
+        _check_objective(objective)
         splitter, row = objective.splitter, objective.row(keep_fields)
         job = TextJob(
             **pipeline_job(output, splits=splits, num_shards=num_shards, shard_bytes=shard_bytes),
@@ -214,10 +210,16 @@ class WriteText(WriteElements):
         check_own_normalization(vocabulary, job)
         _check_case(vocabulary, lower_case=do_lower_case, refuse=check_case)
         job.objective.bind(vocabulary, seed, row)
-        checksums = _checksums(vocabulary)
-        if normalize == "ftfy":
-            checksums["ftfy"] = ftfy_version()
-        super().__init__(_TextSink(job, run_tokens, zlib.compress(data), tuple(checksums.items())))
+        checksums = tuple(_checksums(vocabulary, normalize).items())
+        super().__init__(_TextSink(job, run_tokens, zlib.compress(data), checksums))
+
+
+def _check_objective(objective: object) -> None:
+    if not isinstance(objective, TextTask):
+        raise UsageError(
+            "objective must be Bert(), Mlm(), MlmTokens(), Classify(), Gpt(), T5(), T5Tokens() "
+            f"or Ul2(), got {objective!r:.80}"
+        )
 
 
 def _check_case(vocabulary: Tokenizer, *, lower_case: bool, refuse: bool) -> None:
@@ -225,10 +227,14 @@ def _check_case(vocabulary: Tokenizer, *, lower_case: bool, refuse: bool) -> Non
         check_case(vocabulary, lower_case=lower_case)
 
 
-def _checksums(vocabulary: Tokenizer) -> dict[str, str | int]:
+def _checksums(vocabulary: Tokenizer, normalize: str) -> dict[str, str | int]:
     found: dict[str, str | int] = {
         "vocabulary_blake2b": vocabulary.checksum,
         "vocabulary_size": len(vocabulary),
         "unicode": unicodedata.unidata_version,
     }
-    return found | ({"tokenizer": vocabulary.kind} if vocabulary.stored_name else {})
+    if vocabulary.stored_name:
+        found["tokenizer"] = vocabulary.kind
+    if normalize == "ftfy":
+        found["ftfy"] = ftfy_version()
+    return found
