@@ -20,6 +20,7 @@ from recordmill.transforms.dataset.content_sample import ContentSample
 from recordmill.transforms.dataset.rejects import write_rejects
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.external_sort import Row, sort_rows
+from recordmill.transforms.text.cleaning.element_hashes import RunHashes
 from recordmill.transforms.text.descriptions import ScatterResult
 from recordmill.transforms.text.job import TextJob
 from recordmill.transforms.text.shard_plan import ScatterTotals
@@ -31,6 +32,7 @@ class _BundleDescription(TypedDict):
     scatter: dict[str, Any]
     rejects: list[str]
     samples: list[str]
+    hashes: list[RunHashes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +43,14 @@ class BundleResult:
       scatter: run files and counts; its contents and its file of rejects are not known yet.
       rejects: the files of rejected documents, by name.
       samples: the files of samples of the texts of each split, by name.
+      hashes: of each run file in order, where documents are compared; then they are not counted as
+        used or dropped so far, and their chunks have numbers in the place of keys.
     """
 
     scatter: ScatterResult
     rejects: tuple[str, ...] = ()
     samples: tuple[str, ...] = ()
+    hashes: tuple[RunHashes, ...] = ()
 
     def written(self) -> Written:
         """Returns the description of it, sized by its tokens."""
@@ -53,6 +58,7 @@ class BundleResult:
             "scatter": self.scatter.to_json(),
             "rejects": list(self.rejects),
             "samples": list(self.samples),
+            "hashes": list(self.hashes),
         }
         return Written(sum(self.scatter.tokens), json.dumps(content, sort_keys=True))
 
@@ -64,11 +70,12 @@ class BundleResult:
           ValueError: it is something else.
         """
         content = convert(json.loads(text), _BundleDescription)
-        names = (*content["rejects"], *content["samples"])
+        names = [*content["rejects"], *content["samples"]]
+        names += [run["run"] for run in content["hashes"]]
         check_inside(folder, names, named_by="a description", follow=True)
         return cls(
             ScatterResult.from_json(content["scatter"], folder),
-            tuple(content["rejects"]), tuple(content["samples"]),
+            tuple(content["rejects"]), tuple(content["samples"]), tuple(content["hashes"]),
         )  # fmt: skip
 
 

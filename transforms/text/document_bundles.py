@@ -17,18 +17,31 @@ from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.bundles import BundleWriter, Written, bundle_path
 from recordmill.transforms.dataset.content_sample import ContentSample
 from recordmill.transforms.dataset.splits import choose_splits
+from recordmill.transforms.sources.document_batch import DocumentBatch
 from recordmill.transforms.storage import files
+from recordmill.transforms.subwords.tokenizer import Tokens
 from recordmill.transforms.text.bundle_results import BundleResult, write_samples
 from recordmill.transforms.text.chunk_fields import ChunkFields
 from recordmill.transforms.text.chunk_runs import ChunkRuns, TextTools
 from recordmill.transforms.text.chunks import CHUNK_PURPOSE, ChunkCutter, Chunks
 from recordmill.transforms.text.cleaning.document_lengths import LengthFilter
+from recordmill.transforms.text.cleaning.element_hashes import (
+    KEPT,
+    TOO_LONG,
+    TOO_SHORT,
+    WITHOUT_TOKENS,
+    ElementHashes,
+    RunHashes,
+)
 from recordmill.transforms.text.cleaning.unicode_forms import LineNormalizer
 from recordmill.transforms.text.descriptions import ScatterResult
 from recordmill.transforms.text.elements import DocumentMaker, ElementBatch
 from recordmill.transforms.text.job import TextJob
 
 _SPOOL_BYTES = 1 << 22
+_TOKENS_OF_HASHES = (
+    32  # that the hashes of a document count as, so that a run file has not too many
+)
 
 
 class DocumentBundles(BundleWriter):
@@ -53,16 +66,20 @@ class DocumentBundles(BundleWriter):
         self._lengths: LengthFilter[Chunks] | None = None
         if job.clean.limits_length:
             self._lengths = LengthFilter(job.clean.min_tokens, job.clean.max_tokens)
+        self._hashes = ElementHashes(job) if job.clean.deduplicates else None
 
     def begin(self) -> None:
         """Begins a bundle."""
         self._base = bundle_path(self._job)
         self._runs = ChunkRuns(self._tools, partial(_run_path, self._base), self._run_tokens)
         self._cutter = ChunkCutter(self._tools.objective.cut, self._seed, self._tools.id_type)
-        self._read = 0
+        self._read = self._used = 0
         self._reasons: Counter[str] = Counter()
         self._rejects = SpooledTemporaryFile(max_size=_SPOOL_BYTES)  # noqa: SIM115
         self._dropped: dict[str, list[int]] = {}
+        self._run_hashes: list[RunHashes] = []
+        if self._hashes:
+            self._hashes.begin(f"{self._base}-0")
 
     def add(self, elements: list[Any]) -> None:
         """Tokenizes documents and cuts them into chunks."""
@@ -89,19 +106,40 @@ class DocumentBundles(BundleWriter):
             fields = ChunkFields.encode(carried).take(of_document)
             chunks = replace(chunks, fields=fields)
             runs.held_tokens += len(fields.words)
-        chosen = splits
-        if self._lengths:
-            counts = np.bincount(
-                batch.line_documents, np.diff(tokens.row_splits), minlength=len(batch.keys)
-            )
-            verdicts = self._lengths.judge(counts.astype(np.int64), continues=False, goes_on=False)
-            self._drop("too_short", splits[verdicts.too_short])
-            self._drop("too_long", splits[verdicts.too_long])
-            chosen = np.where(verdicts.keep, splits, -1)
-            carried = carried and [*compress(carried, verdicts.keep)]
-        if carried is not None:
-            runs.add_labels(carried)
+        fates = self._fates(batch, tokens, of_document)
+        chosen = np.where(fates == KEPT, splits, -1)
+        if self._hashes:
+            numbers = self._hashes.add(batch, made.identities, splits, fates)
+            chunks = replace(chunks, documents=numbers[of_document])
+            runs.held_tokens += _TOKENS_OF_HASHES * len(numbers)
+        else:
+            self._drop("too_short", splits[fates == TOO_SHORT])
+            self._drop("too_long", splits[fates == TOO_LONG])
+            self._used += int((fates == KEPT).sum())
+            if carried is not None:
+                right = (fates == KEPT) | (fates == WITHOUT_TOKENS)
+                runs.add_labels(compress(carried, right.tolist()))
         runs.add(chunks, chosen[of_document])
+        self._end_runs()
+
+    def _fates(self, batch: DocumentBatch, tokens: Tokens, of_document: Int64s) -> Int64s:
+        """Returns `[num_documents] int64`: what becomes of each document but for duplicates."""
+        size = len(batch.keys)
+        fates = np.full(size, WITHOUT_TOKENS, np.int64)
+        fates[of_document] = KEPT
+        if self._lengths:
+            lengths = np.diff(tokens.row_splits)
+            counts = np.bincount(batch.line_documents, lengths, minlength=size).astype(np.int64)
+            verdicts = self._lengths.judge(counts, continues=False, goes_on=False)
+            fates[verdicts.too_short] = TOO_SHORT
+            fates[verdicts.too_long] = TOO_LONG
+        return fates
+
+    def _end_runs(self) -> None:
+        """Writes the hashes of a run file that has been written."""
+        if self._hashes and len(self._runs.runs) > len(self._run_hashes):
+            self._run_hashes.append(self._hashes.end())
+            self._hashes.begin(f"{self._base}-{len(self._run_hashes)}")
 
     def _drop(self, reason: str, splits: Int64s) -> None:
         if len(splits):
@@ -124,17 +162,17 @@ class DocumentBundles(BundleWriter):
         """Writes what is held."""
         runs = self._runs
         runs.write()
-        dropped = sum(map(sum, self._dropped.values()))
-        used = self._cutter.documents - dropped
+        self._end_runs()
         counters.count("documents_read", self._read)
-        counters.count("documents_written", used)
+        counters.count("documents_written", self._used)
         counters.count_rejects(self._reasons)
         result = ScatterResult(
             runs=tuple(runs.runs), chunks=tuple(runs.chunks), tokens=tuple(runs.tokens),
-            documents_read=self._read, documents_used=used, rejected=dict(self._reasons),
+            documents_read=self._read, documents_used=self._used, rejected=dict(self._reasons),
             rejected_file=(0, 0), labels=tuple(sorted(runs.labels)), dropped=self._dropped,
         )  # fmt: skip
-        return BundleResult(result, self._write_rejects(), self._write_samples()).written()
+        rejects, samples = self._write_rejects(), self._write_samples()
+        return BundleResult(result, rejects, samples, tuple(self._run_hashes)).written()
 
     def _write_rejects(self) -> tuple[str, ...]:
         with self._rejects as lines:

@@ -32,8 +32,9 @@ from recordmill.transforms.text.bundle_results import (
     read_samples,
     write_samples,
 )
-from recordmill.transforms.text.cleaning.clean_spec import CleanSpec
+from recordmill.transforms.text.cleaning.clean_spec import USUAL_THRESHOLD, CleanSpec
 from recordmill.transforms.text.cleaning.unicode_forms import ftfy_version
+from recordmill.transforms.text.deduplicate_bundles import DeduplicateBundles
 from recordmill.transforms.text.descriptions import ScatterResult
 from recordmill.transforms.text.document_bundles import DocumentBundles
 from recordmill.transforms.text.elements import text_bytes
@@ -77,6 +78,10 @@ class _TextSink(RunFileSink[TextJob]):
     def open_writer(self) -> BundleWriter:
         """Returns the writer of a worker."""
         return DocumentBundles(self.job, self.merge_size)
+
+    def clean(self) -> DeduplicateBundles | None:
+        """Returns what drops duplicates."""
+        return DeduplicateBundles(self.job) if self.job.clean.deduplicates else None
 
     def merge(self, texts: list[str]) -> Written:
         """Merges run files into one, and samples; rejects stay where they are."""
@@ -137,6 +142,9 @@ class WriteText(WriteElements):
       keep_fields: `NAME[:int|:float],…` of `Document.fields` that are carried into the records.
       normalize: the Unicode form of texts: "none", "nfc", "nfkc" or "ftfy".
       min_tokens, max_tokens: documents with fewer or more tokens are dropped, and counted.
+      deduplicate: "exact" keeps one of documents of equal text, "near" of similar ones; which one
+        follows from their keys and contents, as elements have no order.
+      near_threshold: the Jaccard similarity of word 5-grams from which documents are similar.
       max_rejected: the share of documents that may be rejected, in [0, 1].
       warnings: of what looks wrong in the statistics: "print" logs them, "error" fails, "none".
       compression: of shards: "", "GZIP" or "ZLIB".
@@ -162,6 +170,8 @@ class WriteText(WriteElements):
         normalize: str = "none",
         min_tokens: int = 0,
         max_tokens: int | None = None,
+        deduplicate: str = "none",
+        near_threshold: float = USUAL_THRESHOLD,
         max_rejected: float = 0.0,
         warnings: str = "print",
         compression: str = "",
@@ -174,11 +184,7 @@ class WriteText(WriteElements):
         Raises:
           UsageError: a value is not valid, the tokenizer cannot be used, or a dataset is there.
         """
-        if not isinstance(objective, TextTask):
-            raise UsageError(
-                "objective must be Bert(), Mlm(), MlmTokens(), Classify(), Gpt(), T5(), T5Tokens() "
-                f"or Ul2(), got {objective!r:.80}"
-            )
+        _check_objective(objective)
         splitter, row = objective.splitter, objective.row(keep_fields)
         job = TextJob(
             **pipeline_job(output, splits=splits, num_shards=num_shards, shard_bytes=shard_bytes),
@@ -187,7 +193,13 @@ class WriteText(WriteElements):
             max_rejected=max_rejected,
             warnings=warnings,
             overwrite=overwrite,
-            clean=CleanSpec(normalize=normalize, min_tokens=min_tokens, max_tokens=max_tokens),
+            clean=CleanSpec(
+                normalize=normalize,
+                min_tokens=min_tokens,
+                max_tokens=max_tokens,
+                deduplicate=deduplicate,
+                near_threshold=near_threshold,
+            ),
             objective=objective.spec,
             documents=DocumentSpec(sentence_splitter=splitter, row=row),
             lower_case=do_lower_case,
@@ -198,10 +210,16 @@ class WriteText(WriteElements):
         check_own_normalization(vocabulary, job)
         _check_case(vocabulary, lower_case=do_lower_case, refuse=check_case)
         job.objective.bind(vocabulary, seed, row)
-        checksums = _checksums(vocabulary)
-        if normalize == "ftfy":
-            checksums["ftfy"] = ftfy_version()
-        super().__init__(_TextSink(job, run_tokens, zlib.compress(data), tuple(checksums.items())))
+        checksums = tuple(_checksums(vocabulary, normalize).items())
+        super().__init__(_TextSink(job, run_tokens, zlib.compress(data), checksums))
+
+
+def _check_objective(objective: object) -> None:
+    if not isinstance(objective, TextTask):
+        raise UsageError(
+            "objective must be Bert(), Mlm(), MlmTokens(), Classify(), Gpt(), T5(), T5Tokens() "
+            f"or Ul2(), got {objective!r:.80}"
+        )
 
 
 def _check_case(vocabulary: Tokenizer, *, lower_case: bool, refuse: bool) -> None:
@@ -209,10 +227,14 @@ def _check_case(vocabulary: Tokenizer, *, lower_case: bool, refuse: bool) -> Non
         check_case(vocabulary, lower_case=lower_case)
 
 
-def _checksums(vocabulary: Tokenizer) -> dict[str, str | int]:
+def _checksums(vocabulary: Tokenizer, normalize: str) -> dict[str, str | int]:
     found: dict[str, str | int] = {
         "vocabulary_blake2b": vocabulary.checksum,
         "vocabulary_size": len(vocabulary),
         "unicode": unicodedata.unidata_version,
     }
-    return found | ({"tokenizer": vocabulary.kind} if vocabulary.stored_name else {})
+    if vocabulary.stored_name:
+        found["tokenizer"] = vocabulary.kind
+    if normalize == "ftfy":
+        found["ftfy"] = ftfy_version()
+    return found

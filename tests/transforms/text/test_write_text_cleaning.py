@@ -13,8 +13,10 @@ import pytest
 from recordmill.pipelines.command_line import main
 from recordmill.records.errors import UsageError
 from recordmill.transforms import Classify, Document, Gpt, WriteText
+from recordmill.transforms.text.cleaning.element_duplicates import ElementDuplicates
 
 from ...pipelines.jobs import shard_bytes
+from ..examples.record_files import unframed
 from ..user_pipelines import counts, write_elements
 from .test_write_text import documents
 
@@ -136,12 +138,94 @@ def test_a_text_in_two_splits_is_noticed(write: Write, caplog: pytest.LogCapture
     assert statistics(apart)["inputs"]["shared_contents"] == []
 
 
+def test_of_equal_texts_one_is_kept(write: Write) -> None:
+    texts = documents(30)
+    spaced = [Document(each.text.replace(" ", "  "), f"spaced {each.key}") for each in texts[:10]]
+    short = [Document("w1", "short"), Document(" w1", "short, too")]
+    elements = [*texts, *spaced, *texts[:3], *texts[:3], *short, Document(" "), Document("  ")]
+    apart = Gpt(max_seq_length=32, packing="none")  # a record does not depend on others
+    options: dict[str, Any] = {
+        "deduplicate": "exact", "min_tokens": 3, "objective": apart, "splits": SPLITS,
+        "num_shards": 2,
+    }  # fmt: skip
+    first = write("a", elements, **options)
+    found = counts(first)
+    assert found["dropped"] == {"duplicate": 10 + 6 + 1, "too_short": 1}
+    assert (found["documents_read"], found["documents_written"]) == (len(elements), 30)
+    assert found["documents_without_tokens"] == 2
+    assert main(["verify", str(first)]) == 0
+    for name, parts in (("b", 1), ("c", 7)):
+        other = write(name, elements[::-1], bundles=parts, run_tokens=2000, **options)
+        assert same(first, other)
+    # Without draws and packing, whichever of equal texts is kept gives the records of any.
+    alone = write("d", texts, num_shards=2, objective=apart)
+    written = [
+        sorted(record for data in shard_bytes(output).values() for record in unframed(data))
+        for output in (first, alone)
+    ]
+    assert written[0] == written[1]
+
+
+@pytest.mark.slow
+def test_deduplication_changes_no_byte_where_all_texts_differ(write: Write) -> None:
+    options = {"splits": SPLITS, "num_shards": 2, "bundles": 3}
+    plain = write("a", documents(30), **options)
+    for kind in ("exact", "near"):
+        found = write(kind, documents(30), deduplicate=kind, run_tokens=3000, **options)
+        assert shard_bytes(found) == shard_bytes(plain)
+        assert counts(found)["dropped"] == {}
+
+
+def test_of_similar_texts_one_is_kept(write: Write) -> None:
+    texts = documents(20)
+    similar = [Document(f"{each.text} again", f"again {each.key}") for each in texts[:8]]
+    elements = [*texts, *similar, *texts[:2]]
+    options = {"deduplicate": "near", "num_shards": 2}
+    first = write("a", elements, **options)
+    dropped = counts(first)["dropped"]
+    assert dropped == {"near_duplicate": 10}
+    assert same(first, write("b", elements[::-1], bundles=5, run_tokens=2000, **options))
+    all_kept = write("c", elements, deduplicate="near", near_threshold=1.0, num_shards=2)
+    assert counts(all_kept)["dropped"] == {"near_duplicate": 2}
+
+
+def test_labels_of_duplicates_are_no_classes(write: Write) -> None:
+    rows = [Document(f"w{i} w2", f"k{i}", label="ab"[i % 2]) for i in range(10)]
+    rows += [Document("w1 w2", f"other {i}", label=f"c{i}") for i in range(3)]
+    options = {"objective": Classify(max_seq_length=32), "deduplicate": "exact"}
+    first = write("a", rows, **options)
+    assert counts(first)["dropped"] == {"duplicate": 3}
+    labels = (first / "labels.txt").read_text().split()
+    assert {"a", "b"} <= set(labels)
+    assert len(labels) <= 3
+    assert same(first, write("b", rows[::-1], bundles=4, **options))
+
+
+@pytest.mark.parametrize("suffix", ["documents", "identities", "bin"])
+def test_a_lost_file_of_hashes_ends_the_pipeline(
+    suffix: str, write: Write, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    compare = ElementDuplicates.list_runs
+
+    def lose(self: ElementDuplicates, runs: Any) -> int:
+        (lost, *_) = (tmp_path / "ds/_tmp/runs-0").glob(f"*.{suffix}")
+        lost.unlink()
+        return compare(self, runs)
+
+    monkeypatch.setattr(ElementDuplicates, "list_runs", lose)
+    with pytest.raises(Exception, match=rf"\.{suffix} is missing.*; run the"):
+        write("ds", documents(10), deduplicate="exact")
+    assert not (tmp_path / "ds/_SUCCESS").exists()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"normalize": "nfd"}, "normalize must be one of .*, got 'nfd'"),
         ({"min_tokens": -1}, "min_tokens must be at least 0, got -1"),
         ({"min_tokens": 5, "max_tokens": 4}, "max_tokens must be at least 1 and not below"),
+        ({"deduplicate": "fuzzy"}, "deduplicate must be one of .*, got 'fuzzy'"),
+        ({"near_threshold": 0.0}, r"near_threshold must be in \[0.1, 1\], got 0.0"),
         ({"max_rejected": 2}, r"max_rejected must be in \[0, 1\], got 2"),
         ({"warnings": "fail"}, "warnings must be one of .*, got 'fail'"),
     ],
