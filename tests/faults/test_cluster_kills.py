@@ -40,9 +40,9 @@ def test_what_does_not_hold_is_reported(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.flink
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_a_kill_of_a_task_manager_holds(capfd: pytest.CaptureFixture[str]) -> None:
-    """Kills of launchers are tried by the program alone: one that is not held takes 15 minutes."""
-    assert main(["--what=task manager", "--kills=1", "--seed=3"]) == 0
+@pytest.mark.parametrize("what", ["launcher", "task manager"])
+def test_a_kill_holds(capfd: pytest.CaptureFixture[str], what: str) -> None:
+    assert main([f"--what={what}", "--kills=1", "--seed=3"]) == 0
     shown = capfd.readouterr().out
-    tried, held = re.findall(r"^task manager: (\d) tried, (\d) held$", shown, re.MULTILINE)[0]
+    tried, held = re.findall(rf"^{what}: (\d) tried, (\d) held$", shown, re.MULTILINE)[0]
     assert tried == held

@@ -28,6 +28,7 @@ from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.dataset.first_rejects import first_rejects
 from recordmill.transforms.dataset.job import Job, JobSummary
 from recordmill.transforms.dataset.run_state import parse_state, pipeline_name
+from recordmill.transforms.dataset.run_task import is_over
 from recordmill.transforms.dataset.shard_writer import ShardDescription
 from recordmill.transforms.dataset.statistics_warnings import find_warnings
 from recordmill.transforms.dataset.workspace import Workspace, read_manifest, remove_dataset
@@ -161,7 +162,7 @@ def commit(job: Job, spec: CommitSpec, records: int) -> Manifest:
       RunError: a shard is missing, or they do not hold `records` examples together.
     """
     workspace = job.workspace
-    if not files.exists(workspace.plan_path) and files.exists(workspace.success_path):
+    if is_over(workspace):
         return _committed(workspace)  # a second commit of the same run
     workspace.check_own()
     job, spec = _completed(job, spec)
@@ -290,6 +291,7 @@ class _CommitDoFn(beam.DoFn):
         except RunError as error:
             fail(self._job, error)
         self._job.workspace.clean_up()
+        self._job.workspace.remove_revived()  # by tasks of a job that another one has overtaken
         yield asdict(manifest)["counts"]
 
 
