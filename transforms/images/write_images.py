@@ -145,6 +145,30 @@ class WriteImages(WriteElements):
     shards for any engine, any number of workers and any bundles. Until the end the output's folder
     holds each image's bytes once more. Memory: an image, some megabytes of records, and 8 bytes for
     each image. Repeated bundles change nothing.
+
+    Args:
+      output: the folder of the dataset, on storage that all workers see.
+      images: task, format, sizes, encoding, augmentations; by default images with one label
+        each in TFDS's form. Without labels in it, those that occur are numbered in order. Its
+        seed is not used.
+      first_label: the number of the first label; by default 1 for segmentation, imagenet and
+        detection but tfds', else 0.
+      splits: name -> share, such as `{"train": 0.9, "validation": 0.1}`; one split by default.
+        Names alone, such as `["train", "test"]`, where each image names its split.
+      num_shards: of the first split, or of each by name; without it `shard_bytes` decides.
+      shard_bytes: the size of a shard, before compression.
+      copies: augmented copies of each image.
+      keep_original: write the untouched image too.
+      augment_splits: whose images are augmented, or ("all",).
+      statistics: mean and deviation of channels, of images of the first split: "none", "sample"
+        or "full", by tensorflow_transform.
+      statistics_sample: images of a sample.
+      max_rejected: the share of images that may be rejected, in [0, 1].
+      warnings: of what looks wrong in the statistics: "print" logs them, "error" fails, "none".
+      compression: of shards: "", "GZIP" or "ZLIB".
+      seed: of the order and all draws.
+      overwrite: replace the dataset that is there.
+      pack_bytes: of a file in which images wait.
     """
 
     def __init__(
@@ -169,30 +193,6 @@ class WriteImages(WriteElements):
         pack_bytes: int = PACK_BYTES,
     ) -> None:
         """Checks what can be checked before the pipeline runs.
-
-        Args:
-          output: the folder of the dataset, on storage that all workers see.
-          images: task, format, sizes, encoding, augmentations; by default images with one label
-            each in TFDS's form. Without labels in it, those that occur are numbered in order. Its
-            seed is not used.
-          first_label: the number of the first label; by default 1 for segmentation, imagenet and
-            detection but tfds', else 0.
-          splits: name -> share, such as `{"train": 0.9, "validation": 0.1}`; one split by default.
-            Names alone, such as `["train", "test"]`, where each image names its split.
-          num_shards: of the first split, or of each by name; without it `shard_bytes` decides.
-          shard_bytes: the size of a shard, before compression.
-          copies: augmented copies of each image.
-          keep_original: write the untouched image too.
-          augment_splits: whose images are augmented, or ("all",).
-          statistics: mean and deviation of channels, of images of the first split: "none", "sample"
-            or "full", by tensorflow_transform.
-          statistics_sample: images of a sample.
-          max_rejected: the share of images that may be rejected, in [0, 1].
-          warnings: of what looks wrong in the statistics: "print" logs them, "error" fails, "none".
-          compression: of shards: "", "GZIP" or "ZLIB".
-          seed: of the order and all draws.
-          overwrite: replace the dataset that is there.
-          pack_bytes: of a file in which images wait.
 
         Raises:
           UsageError: a value is not valid, or a dataset is there.
