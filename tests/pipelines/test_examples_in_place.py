@@ -25,6 +25,9 @@ from recordmill.transforms.storage import files
 
 from ..transforms.examples.record_files import example, framed, message, write_records
 
+# TFDS calls what protobuf has deprecated.
+pytestmark = pytest.mark.filterwarnings("ignore:.*label.. is deprecated:DeprecationWarning")
+
 State = dict[str, tuple[bytes, int, int]]
 RUN = ("_meta/run.json", "_meta/report.html")  # of a run, not of its result
 
@@ -105,9 +108,8 @@ def test_metadata_lies_beside_shards_that_nobody_touched(made: tuple[Path, State
     assert features == {"id": ("int64", []), "ids": ("int64", [4]), "text": ("bytes", [])}
     statistics = json.loads(found["_meta/statistics.json"])
     assert statistics["validation"]["examples"] == 40
-    assert (
-        statistics["train"]["record_bytes"]["most"] > statistics["train"]["record_bytes"]["least"]
-    )
+    sizes = statistics["train"]["record_bytes"]
+    assert 0 < sizes["least"] < sizes["mean"] < sizes["most"]
 
 
 def test_verify_and_a_second_run_find_it_whole(
@@ -277,12 +279,11 @@ def test_no_pipeline_of_a_user_replaces_them(copied: tuple[Path, State]) -> None
     from recordmill.transforms import WriteExamples
 
     folder, before = copied
-    with (
-        pytest.raises(Exception, match="no command replaces or deletes them"),
-        beam.Pipeline(runner="DirectRunner") as pipeline,
-    ):
-        records = pipeline | beam.Create(numbered(5))
-        records | WriteExamples(str(folder), overwrite=True)
+    pipeline = beam.Pipeline(runner="DirectRunner")
+    records = pipeline | beam.Create(numbered(5))
+    records | WriteExamples(str(folder), overwrite=True)
+    with pytest.raises(Exception, match="no command replaces or deletes them"):
+        pipeline.run()
     metadata(folder, before)
 
 
@@ -320,7 +321,7 @@ def test_a_dataset_of_ours_is_refused(tmp_path: Path, capsys: pytest.CaptureFixt
         assert state(tmp_path / "ds") == first
 
 
-@pytest.mark.parametrize("step", range(0, 14, 2))
+@pytest.mark.parametrize("step", range(0, 9, 2))
 def test_a_commit_that_was_cut_short_is_finished_by_the_same_command(
     made: tuple[Path, State], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
@@ -428,7 +429,7 @@ def test_damaged_records_are_named_and_a_new_copy_is_taken(
         before = state(folder)
         assert run(f"--input={folder}/train*", workers=workers) == 1
         told = error_of(capsys)
-        assert told.startswith("recordmill: error: 2 records in 2 files cannot be used as they are")
+        assert told.startswith("recordmill: 2 records in 2 files cannot be used as they are")
         assert f"train-00001-of-00003.tfrecord at byte {second} (checksum of the data" in told
         assert "train-00002-of-00003.tfrecord at byte" in told
         assert "--max_rejected=SHARE without --in_place_metadata" in told
@@ -549,8 +550,8 @@ def test_compressed_shards_have_no_random_access(
         (folder / "train-2.gz").write_bytes(b"".join(map(gzip.compress, parts)))
     before = state(folder)
     assert run(f"--input={folder}/*.gz") == 0
-    assert f"the files are {compression}: recordmill.reader shuffles whole files and has no random " \
-        "access, and TFDS reads none of them" in capsys.readouterr().err  # fmt: skip
+    told = capsys.readouterr().err
+    assert f"the files are {compression}: recordmill.reader shuffles whole files and has no" in told
     metadata(folder, before)
     assert not (folder / "dataset_info.json").exists()
     assert main(["verify", str(folder)]) == 0
@@ -568,7 +569,7 @@ def write(path: Path, data: bytes) -> None:
 
 WRONG: dict[str, tuple[Callable[[Path], object], str]] = {
     "mixed": (
-        lambda f: (write_records(f / "a", numbered(2)), write_records(f / "b", numbered(2), "GZIP")),
+        lambda f: [write_records(f / c, numbered(2), c) for c in ("ZLIB", "GZIP")],
         "must be compressed in one way, and are not",
     ),
     "two streams": (

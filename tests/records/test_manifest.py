@@ -66,7 +66,7 @@ def test_other_json_is_no_manifest(data):
 
 def test_a_later_format_is_refused():
     content = json.loads(make_manifest().to_bytes()) | {"format_version": IN_PLACE_VERSION + 1}
-    with pytest.raises(ValueError, match=r"written by a later recordmill \(format 2, .*upgrade"):
+    with pytest.raises(ValueError, match=r"written by a later recordmill \(format 3, .*upgrade"):
         Manifest.from_bytes(to_json(content))
 
 

@@ -17,7 +17,7 @@ from recordmill.transforms.dataset.job import Job, JobStatistics, JobSummary
 from recordmill.transforms.dataset.run_state import typed_statistics
 from recordmill.transforms.examples.schema_survey import SchemaSurvey
 from recordmill.transforms.examples.shard_files import ShardFile
-from recordmill.transforms.examples.shard_scan import Damage
+from recordmill.transforms.examples.shard_scan import ShardDamage
 from recordmill.transforms.sources.work_plan import read_ranges
 
 _MOST_NAMED = 3
@@ -97,7 +97,7 @@ class InPlaceRecords(TypedDict):
     least_bytes: Count
     most_bytes: Count
     survey: dict[str, Any]
-    damage: Damage | None
+    damage: ShardDamage | None
 
 
 class _InPlaceStatistics(JobStatistics):
@@ -105,7 +105,7 @@ class _InPlaceStatistics(JobStatistics):
         self._job = job
         self._splits = {split.name: [0, 0, 1 << 62, 0] for split in job.splits}
         self._survey = SchemaSurvey()
-        self._damages: list[Damage] = []
+        self._damages: list[ShardDamage] = []
 
     def add(self, split: str, records: int, statistics: dict[str, Any]) -> None:
         found = typed_statistics(statistics, InPlaceRecords)
@@ -150,7 +150,7 @@ def _of_split(examples: int, total: int, least: int, most: int) -> dict[str, Any
     }
 
 
-def _check_whole(damages: list[Damage]) -> None:
+def _check_whole(damages: list[ShardDamage]) -> None:
     """Checks that every shard is whole.
 
     Raises:

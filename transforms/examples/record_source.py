@@ -122,7 +122,7 @@ def compression_of(start: bytes, name: str = "") -> str:
 
 
 @dataclass(slots=True)
-class StoredBytes:
+class StoredSums:
     """A file as it is stored, added up while its records are read.
 
     Attributes:
@@ -143,7 +143,7 @@ class StoredBytes:
 class _Inflated:
     """The decompressed bytes of an open file, of one zlib stream or several, one behind another."""
 
-    def __init__(self, handle: IO[bytes], compression: str, stored: StoredBytes | None) -> None:
+    def __init__(self, handle: IO[bytes], compression: str, stored: StoredSums | None) -> None:
         self._handle = handle
         self._stored = stored
         self._wbits = _WBITS[compression]
@@ -181,7 +181,7 @@ class _Inflated:
 
 
 def _opened(
-    handle: IO[bytes], compression: str, stored: StoredBytes | None
+    handle: IO[bytes], compression: str, stored: StoredSums | None
 ) -> IO[bytes] | _Inflated:
     if compression in _WBITS:
         return _Inflated(handle, compression, stored)
@@ -239,7 +239,7 @@ def read_records(
     source: RecordFileRange,
     block_bytes: int = BLOCK_BYTES,
     pool: BlockPool | None = None,
-    stored: StoredBytes | None = None,
+    stored: StoredSums | None = None,
 ) -> Iterator[RecordBatch]:
     """Yields the records of a range, with both checksums of each checked.
 

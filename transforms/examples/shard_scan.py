@@ -16,7 +16,7 @@ from recordmill.transforms.dataset.rejects import REASONS
 from recordmill.transforms.examples.record_source import (
     RecordBatch,
     RecordFileRange,
-    StoredBytes,
+    StoredSums,
     read_records,
 )
 from recordmill.transforms.examples.schema_survey import SchemaSurvey
@@ -26,7 +26,7 @@ from recordmill.transforms.storage.buffers import BlockPool
 
 
 @dataclass(frozen=True, slots=True)
-class Damage:
+class ShardDamage:
     """Why a shard cannot be taken as it is.
 
     Attributes:
@@ -61,7 +61,7 @@ class ScannedShard:
     crc32c: int = 0
     least_bytes: int = 0
     most_bytes: int = 0
-    damage: Damage | None = field(default=None)
+    damage: ShardDamage | None = field(default=None)
 
 
 def scan_shard(
@@ -86,15 +86,15 @@ def scan_shard(
     Raises:
       InputChangedError: the file is another one than was planned, or becomes one meanwhile.
     """
-    found, stored = ScannedShard(), StoredBytes()
+    found, stored = ScannedShard(), StoredSums()
     whole = RecordFileRange(
         source.path, source.name, source.format, source.compression, source.size,
         modified_ns=source.modified_ns,
     )  # fmt: skip
 
     def damaged(position: int, problem: str, count: int = 1) -> None:
-        first = found.damage or Damage(source.name, position, problem, 0)
-        found.damage = Damage(first.file, first.position, first.problem, first.count + count)
+        first = found.damage or ShardDamage(source.name, position, problem, 0)
+        found.damage = ShardDamage(first.file, first.position, first.problem, first.count + count)
 
     with reading(source.path, source.size, source.modified_ns):
         for batch in read_records(whole, block_bytes, pool, stored):
