@@ -19,6 +19,11 @@ from recordmill.pipelines.options import (
     job_options,
     required,
 )
+from recordmill.pipelines.table_options import (
+    add_table_arguments,
+    parse_columns,
+    parse_delimiter,
+)
 from recordmill.pipelines.text_inputs import split_patterns
 from recordmill.records.conditions import parse_comparisons
 from recordmill.records.errors import UsageError
@@ -28,7 +33,6 @@ from recordmill.records.tfds_metadata import labels_file
 from recordmill.transforms.dataset.writable import reason
 from recordmill.transforms.examples.job import ORDERS, ExamplesJob
 from recordmill.transforms.examples.table_spec import RECORD_FORMATS, TableSpec
-from recordmill.transforms.sources.document_spec import HEADERS, QUOTINGS
 from recordmill.transforms.storage import files
 
 _DEFAULT_SPLITS = "train:1"
@@ -75,23 +79,11 @@ def _add_input_arguments(group: FlagGroup) -> None:
         "--input_format", default="auto", choices=RECORD_FORMATS,
         help="auto: tables by the extensions of their files, and TFRecords.",
     )  # fmt: skip
-    group.add_argument(
-        "--columns", default="", metavar="NAME,…",
-        help="The columns of tables that become features; with --header=none the names of all. "
+    add_table_arguments(
+        group,
+        columns="The columns of tables that become features; with --header=none the names of all. "
         "Unset: all.",
-    )  # fmt: skip
-    group.add_argument(
-        "--header", default="first_row", choices=HEADERS,
-        help="The first row of CSV and TSV has the names of the columns, or there are none.",
-    )  # fmt: skip
-    group.add_argument(
-        "--delimiter", default="", metavar="CHARACTER",
-        help="Between the fields of CSV and TSV, such as ';' or 'tab'. Unset: the usual one.",
-    )  # fmt: skip
-    group.add_argument(
-        "--quoting", default="csv", choices=QUOTINGS,
-        help="csv: quotes enclose fields of CSV and TSV; none: they are characters.",
-    )  # fmt: skip
+    )
     group.add_argument(
         "--weights", default="", metavar="W,…",
         help="How often the records of each glob of --input are written, in their order: 2 is "
@@ -190,11 +182,10 @@ def _tables(options: ExamplesFlags) -> TableSpec:
     Raises:
       UsageError: flags do not go together.
     """
-    names = tuple(name.strip() for name in options.columns.split(",")) if options.columns else ()
+    names = parse_columns(options.columns)
     if len(set(names)) != len(names) or not all(names):
         raise UsageError(f"--columns must name each column once, got {options.columns}")
-    delimiter = "\t" if options.delimiter in ("tab", "\\t") else options.delimiter
-    tables = TableSpec(names, options.header, delimiter, options.quoting)
+    tables = TableSpec(names, options.header, parse_delimiter(options.delimiter), options.quoting)
     tables.delimited  # noqa: B018 - checks
     return tables
 

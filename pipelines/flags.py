@@ -77,8 +77,8 @@ class TextInputFlags(InputFlags):
     partition_column: str
     text_field: str
     header: str
-    columns: str | None
-    delimiter: str | None
+    columns: str
+    delimiter: str
     quoting: str
     max_compression_ratio: int
     max_document_bytes: int

@@ -425,8 +425,8 @@ def test_damaged_records_are_named_and_a_new_copy_is_taken(
     (folder / "train-00001-of-00003.tfrecord").write_bytes(bad)
     path = folder / "train-00002-of-00003.tfrecord"
     path.write_bytes(path.read_bytes()[:-3])
+    before = state(folder)
     for workers in (1, 2):
-        before = state(folder)
         assert run(f"--input={folder}/train*", workers=workers) == 1
         told = error_of(capsys)
         assert told.startswith("recordmill: 2 records in 2 files cannot be used as they are")

@@ -9,6 +9,7 @@ killed.
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -26,11 +27,14 @@ from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.dataset.first_rejects import first_rejects
 from recordmill.transforms.dataset.job import Job, JobSummary
 from recordmill.transforms.dataset.removal import remove_dataset
-from recordmill.transforms.dataset.run_state import parse_state
+from recordmill.transforms.dataset.run_state import parse_state, pipeline_name
+from recordmill.transforms.dataset.run_task import is_over
 from recordmill.transforms.dataset.shard_writer import ShardDescription
 from recordmill.transforms.dataset.statistics_warnings import find_warnings
 from recordmill.transforms.dataset.workspace import Workspace, read_manifest
 from recordmill.transforms.storage import files
+
+_LOGGER = logging.getLogger("recordmill")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +119,8 @@ def _unpublished(output: str, staged: dict[str, _StagedFile]) -> dict[str, str]:
                 f"{path} must have {file.size} bytes, and has {sizes[path]}; check the "
                 "storage and run the same command again"
             )
-        if is_staged and sizes[targets[target]] >= 0 and files.is_local(output):
+        is_there = files.is_local(output) and sizes[targets[target]] >= 0
+        if is_staged and is_there and files.size(file.path) >= 0:
             # A rename leaves no two files, and what this run replaces is gone: not ours.
             raise RunError(
                 f"{targets[target]} is there, and this run did not write it; move it away and run "
@@ -164,7 +169,7 @@ def commit(job: Job, spec: CommitSpec, records: int) -> Manifest:
       RunError: a shard is missing, or they do not hold `records` examples together.
     """
     workspace = job.workspace
-    if not files.exists(workspace.plan_path) and files.exists(workspace.success_path):
+    if is_over(workspace):
         return _committed(workspace)  # a second commit of the same run
     workspace.check_own()
     job, spec = _completed(job, spec)
@@ -203,13 +208,20 @@ def _judged(job: Job, summary: JobSummary) -> dict[str, Any]:
     rejected = first_rejects(job.workspace, summary.rejected_files, summary.counts["rejected"])
     statistics = summary.statistics | {"inputs": summary.inputs | {"rejected": rejected}}
     warnings = find_warnings(statistics)
+    of_pipeline = pipeline_name(job.workspace.plan_path)
     if warnings and job.warnings == "error":
         more = len(warnings) - 1
+        advice = "the same command with --warnings=print finishes the dataset as it is"
+        if of_pipeline:
+            advice = f"{of_pipeline} with warnings='print' writes the dataset as it is"
         raise RunError(
             f"--warnings=error: {warnings[0].text}"
             + (f"; and {more} more warnings" if more else "")
-            + "; the same command with --warnings=print finishes the dataset as it is"
+            + f"; {advice}"
         )
+    if of_pipeline and job.warnings == "print":  # a command prints them itself
+        for warning in warnings:
+            _LOGGER.warning("%s: %s", job.workspace.output, warning.text)
     return statistics | {"warnings": [warning.to_json() for warning in warnings]}
 
 
@@ -288,6 +300,7 @@ class _CommitDoFn(beam.DoFn):
         except RunError as error:
             fail(self._job, error)
         self._job.workspace.clean_up()
+        self._job.workspace.remove_revived()  # by tasks of a job that another one has overtaken
         yield asdict(manifest)["counts"]
 
 

@@ -12,6 +12,7 @@ import os
 import secrets
 import stat
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -63,6 +64,13 @@ def new_token() -> str:
 def read_json(path: str) -> Any:
     """Reads a JSON file of the run."""
     return json.loads(files.read_bytes(path))
+
+
+def pipeline_name(plan_path: str) -> str:
+    """Returns the transform of a user's own pipeline that writes a dataset, "" for a command's."""
+    with suppress(OSError, *_MALFORMED):
+        return str(read_json(plan_path).get("pipeline", ""))
+    return ""
 
 
 def write_json(path: str, content: Any) -> None:
