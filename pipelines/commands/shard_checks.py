@@ -195,7 +195,7 @@ class _ShardCheck:
                     self._broken = True
                     break
                 block = stream.unconsumed_tail
-                if several and stream.eof and stream.unused_data[:1] == _GZIP:
+                if several and stream.unused_data[:1] == _GZIP:  # behind its end
                     block = stream.unused_data
                     stream = zlib.decompressobj(_WBITS["GZIP"])
         if not self._broken and not stream.eof:

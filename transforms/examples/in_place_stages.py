@@ -90,9 +90,11 @@ class ShardScanner:
         statistics = InPlaceRecords(
             bytes=found.record_bytes - 16 * found.records, least_bytes=found.least_bytes,
             most_bytes=found.most_bytes, survey=survey.to_json(),
-            damage=asdict(found.damage) if found.damage else None,
+            damage=found.damage,
         )  # fmt: skip
-        content: dict[str, Any] = {"shard": asdict(info), "statistics": statistics}
+        content: dict[str, Any] = {"shard": asdict(info), "statistics": dict(statistics)}
+        if found.damage is not None:
+            content["statistics"]["damage"] = asdict(found.damage)
         if index is not None:
             content["index"] = [size, crc]
         workspace.write_state(workspace.done_path(name), content)
