@@ -10,6 +10,7 @@ from apache_beam.io.filesystem import BeamIOError
 from recordmill.pipelines.arguments import BooleanFlag
 from recordmill.pipelines.compat import FlagGroup
 from recordmill.pipelines.flags import ExamplesFlags
+from recordmill.pipelines.in_place_options import InPlaceRequest, in_place_request
 from recordmill.pipelines.map_options import add_map_arguments, map_spec
 from recordmill.pipelines.options import (
     add_boundary_argument,
@@ -88,6 +89,12 @@ def _add_input_arguments(group: FlagGroup) -> None:
         help="How often the records of each glob of --input are written, in their order: 2 is "
         "twice, 0.5 a half of them. Unset: each once.",
     )  # fmt: skip
+    group.add_argument(
+        "--in_place_metadata", action=BooleanFlag, default=False,
+        help="Write no records: make index, schema, statistics and manifest beside the TFRecords "
+        "of --input, which stay as they are. --output is then the folder above all of them, by "
+        "default that of the globs.",
+    )  # fmt: skip
     add_boundary_argument(group)
     add_budget_argument(group)
 
@@ -120,13 +127,32 @@ def _add_record_arguments(records: FlagGroup) -> None:
     )  # fmt: skip
 
 
-def examples_request(namespace: argparse.Namespace) -> ExamplesRequest:
+def any_request(namespace: argparse.Namespace) -> ExamplesRequest | InPlaceRequest:
     """Checks the flags of `recordmill examples` and freezes them.
 
     Raises:
       UsageError: one line: the rule, what was found, what to do.
     """
     options = ExamplesFlags.read(namespace)
+    if not options.in_place_metadata:
+        return examples_request(namespace)
+    given = options.given(add_examples_arguments)
+    given |= {"map"} if getattr(namespace, "map_functions", ()) else set()
+    return in_place_request(options, given, _given_schema)
+
+
+def examples_request(namespace: argparse.Namespace) -> ExamplesRequest:
+    """Checks the flags of a job that writes records, and freezes them.
+
+    Raises:
+      UsageError: one line: the rule, what was found, what to do.
+    """
+    options = ExamplesFlags.read(namespace)
+    if options.in_place_metadata:
+        raise UsageError(
+            "--in_place_metadata has no estimate: it reads each file once and writes small files; "
+            "run it by `recordmill examples`"
+        )
     required(options, "input", "output")
     patterns, splits = split_patterns(options)
     given = options.given(add_examples_arguments)

@@ -161,6 +161,7 @@ class TextFlags(TextInputFlags, JobFlags, MapFlags):
 class ExamplesFlags(JobFlags, MapFlags):
     """Of `recordmill examples`."""
 
+    in_place_metadata: bool
     splits: str
     allow_outside: list[str] | None
     input_format: str

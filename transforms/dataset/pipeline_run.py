@@ -16,6 +16,7 @@ from recordmill.records import manifest as m
 from recordmill.records.errors import UsageError, one_of
 from recordmill.records.tfds_metadata import name_and_version
 from recordmill.transforms.dataset.commit import CommitSpec
+from recordmill.transforms.dataset.in_place import check_place
 from recordmill.transforms.dataset.job import Job, ShardSpec, SplitSpec
 from recordmill.transforms.dataset.run_state import is_own, new_token, pipeline_name
 from recordmill.transforms.dataset.workspace import Workspace, read_manifest
@@ -39,6 +40,7 @@ def begin_run(job: Job, transform: str) -> None:
     check_output(job)
     check_writable(workspace.output, "the output")
     old = read_manifest(workspace.output)
+    check_place(workspace, old)
     if workspace.is_claimed:
         workspace.discard_run(published=old is None, template=job.shard_template)
     else:

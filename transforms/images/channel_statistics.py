@@ -28,7 +28,6 @@ from recordmill.transforms.images.mapped_images import ImageMapper
 from recordmill.transforms.images.preparing import untouched
 from recordmill.transforms.images.reference_files import ReferenceFiles
 from recordmill.transforms.images.stored_bytes import ImageReader, UnreadableBytesError
-from recordmill.transforms.storage import files
 
 _VOCABULARY = "labels"
 _LEVELS = 256
@@ -52,7 +51,7 @@ def _count_images(job: ImageJob) -> int:
 
 def _count(job: ImageJob, work_item: int, reader: ImageReader) -> dict[str, Any]:
     """Returns the row of a work item; it skips images that the build will reject."""
-    spec = job.images
+    spec = job.completed().images
     mapper = ImageMapper(job.map, spec) if job.map else None
     images, labels = 0, []
     sums = np.zeros((spec.channels, _LEVELS), np.int64)
@@ -191,8 +190,8 @@ class AnalyzeImages(beam.PTransform[beam.PCollection[int], beam.PCollection[int]
         rows = work_items | "CountPixels" >> beam.ParDo(_CountDoFn(job)).with_output_types(
             pa.RecordBatch  # one row
         )
-        labels = bool(job.images.labels) and job.images.task != "segmentation"
-        with tft_beam.Context(temp_dir=files.join(job.workspace.work, "transform-temp")):
+        labels = job.lists_labels and job.images.task != "segmentation"
+        with tft_beam.Context(temp_dir=job.transform_temp):
             analyzed = (rows, _tensor_columns(job.images.channels)) | "Analyze" >> (
                 tft_beam.AnalyzeDataset(_graph(labels=labels))
             )

@@ -65,9 +65,15 @@ class ImageMapper:
             read_data(reference.image, data), reference.name, self._label(reference), boxes,
             None if mask is None or reference.mask is None
             else read_data(reference.mask, mask),
+            reference.group or None, reference.split or None,
         )  # fmt: skip
         try:
             results = self._chain(image)
+            if any(_is_moved(each, image) for each in results):
+                raise ElementError(
+                    "a function changed group or split of an image, which are decided before it "
+                    "runs: leave them, or give --split_by or --split_from"
+                )
         except ElementError as error:
             if self._spec.errors == "fail":
                 raise RunError(
@@ -108,6 +114,11 @@ class ImageMapper:
         if self._images.task != "detection":
             return None
         return read_boxes(reference, data, self._images.decode)
+
+
+def _is_moved(result: Image, given: Image) -> bool:
+    """Tells whether a function changed what decides the split; None is what it has left out."""
+    return result.group not in (None, given.group) or result.split not in (None, given.split)
 
 
 def _with_annotations(
