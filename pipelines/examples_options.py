@@ -10,6 +10,7 @@ from apache_beam.io.filesystem import BeamIOError
 from recordmill.pipelines.arguments import BooleanFlag
 from recordmill.pipelines.compat import FlagGroup
 from recordmill.pipelines.flags import ExamplesFlags
+from recordmill.pipelines.in_place_options import InPlaceRequest, in_place_request
 from recordmill.pipelines.map_options import add_map_arguments, map_spec
 from recordmill.pipelines.options import (
     add_boundary_argument,
@@ -17,6 +18,11 @@ from recordmill.pipelines.options import (
     add_output_arguments,
     job_options,
     required,
+)
+from recordmill.pipelines.table_options import (
+    add_table_arguments,
+    parse_columns,
+    parse_delimiter,
 )
 from recordmill.pipelines.text_inputs import split_patterns
 from recordmill.records.conditions import parse_comparisons
@@ -27,7 +33,6 @@ from recordmill.records.tfds_metadata import labels_file
 from recordmill.transforms.dataset.writable import reason
 from recordmill.transforms.examples.job import ORDERS, ExamplesJob
 from recordmill.transforms.examples.table_spec import RECORD_FORMATS, TableSpec
-from recordmill.transforms.sources.document_spec import HEADERS, QUOTINGS
 from recordmill.transforms.storage import files
 
 _DEFAULT_SPLITS = "train:1"
@@ -74,27 +79,21 @@ def _add_input_arguments(group: FlagGroup) -> None:
         "--input_format", default="auto", choices=RECORD_FORMATS,
         help="auto: tables by the extensions of their files, and TFRecords.",
     )  # fmt: skip
-    group.add_argument(
-        "--columns", default="", metavar="NAME,…",
-        help="The columns of tables that become features; with --header=none the names of all. "
+    add_table_arguments(
+        group,
+        columns="The columns of tables that become features; with --header=none the names of all. "
         "Unset: all.",
-    )  # fmt: skip
-    group.add_argument(
-        "--header", default="first_row", choices=HEADERS,
-        help="The first row of CSV and TSV has the names of the columns, or there are none.",
-    )  # fmt: skip
-    group.add_argument(
-        "--delimiter", default="", metavar="CHARACTER",
-        help="Between the fields of CSV and TSV, such as ';' or 'tab'. Unset: the usual one.",
-    )  # fmt: skip
-    group.add_argument(
-        "--quoting", default="csv", choices=QUOTINGS,
-        help="csv: quotes enclose fields of CSV and TSV; none: they are characters.",
-    )  # fmt: skip
+    )
     group.add_argument(
         "--weights", default="", metavar="W,…",
         help="How often the records of each glob of --input are written, in their order: 2 is "
         "twice, 0.5 a half of them. Unset: each once.",
+    )  # fmt: skip
+    group.add_argument(
+        "--in_place_metadata", action=BooleanFlag, default=False,
+        help="Write no records: make index, schema, statistics and manifest beside the TFRecords "
+        "of --input, which stay as they are. --output is then the folder above all of them, by "
+        "default that of the globs.",
     )  # fmt: skip
     add_boundary_argument(group)
     add_budget_argument(group)
@@ -128,13 +127,32 @@ def _add_record_arguments(records: FlagGroup) -> None:
     )  # fmt: skip
 
 
-def examples_request(namespace: argparse.Namespace) -> ExamplesRequest:
+def any_request(namespace: argparse.Namespace) -> ExamplesRequest | InPlaceRequest:
     """Checks the flags of `recordmill examples` and freezes them.
 
     Raises:
       UsageError: one line: the rule, what was found, what to do.
     """
     options = ExamplesFlags.read(namespace)
+    if not options.in_place_metadata:
+        return examples_request(namespace)
+    given = options.given(add_examples_arguments)
+    given |= {"map"} if getattr(namespace, "map_functions", ()) else set()
+    return in_place_request(options, given, _given_schema)
+
+
+def examples_request(namespace: argparse.Namespace) -> ExamplesRequest:
+    """Checks the flags of a job that writes records, and freezes them.
+
+    Raises:
+      UsageError: one line: the rule, what was found, what to do.
+    """
+    options = ExamplesFlags.read(namespace)
+    if options.in_place_metadata:
+        raise UsageError(
+            "--in_place_metadata has no estimate: it reads each file once and writes small files; "
+            "run it by `recordmill examples`"
+        )
     required(options, "input", "output")
     patterns, splits = split_patterns(options)
     given = options.given(add_examples_arguments)
@@ -164,11 +182,10 @@ def _tables(options: ExamplesFlags) -> TableSpec:
     Raises:
       UsageError: flags do not go together.
     """
-    names = tuple(name.strip() for name in options.columns.split(",")) if options.columns else ()
+    names = parse_columns(options.columns)
     if len(set(names)) != len(names) or not all(names):
         raise UsageError(f"--columns must name each column once, got {options.columns}")
-    delimiter = "\t" if options.delimiter in ("tab", "\\t") else options.delimiter
-    tables = TableSpec(names, options.header, delimiter, options.quoting)
+    tables = TableSpec(names, options.header, parse_delimiter(options.delimiter), options.quoting)
     tables.delimited  # noqa: B018 - checks
     return tables
 

@@ -77,8 +77,8 @@ class TextInputFlags(InputFlags):
     partition_column: str
     text_field: str
     header: str
-    columns: str | None
-    delimiter: str | None
+    columns: str
+    delimiter: str
     quoting: str
     max_compression_ratio: int
     max_document_bytes: int
@@ -161,6 +161,7 @@ class TextFlags(TextInputFlags, JobFlags, MapFlags):
 class ExamplesFlags(JobFlags, MapFlags):
     """Of `recordmill examples`."""
 
+    in_place_metadata: bool
     splits: str
     allow_outside: list[str] | None
     input_format: str

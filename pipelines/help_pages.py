@@ -136,6 +136,7 @@ _JOB_PAGES = {
         {
             "Input": (
                 ("--input=GLOB", "TFRecords of any tool; train=GLOB names a split"),
+                ("--in_place_metadata", "only an index and the like, beside them"),
                 ("--weights=W,…", "of each glob: 2 is twice, 0.5 a half of the records"),
             ),
             "Records": (

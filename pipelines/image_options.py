@@ -34,7 +34,7 @@ from recordmill.transforms.images.decoding import USUAL_SCANS, DecodeSpec
 from recordmill.transforms.images.encoding import ENCODINGS, EncodeSpec
 from recordmill.transforms.images.examples import FORMATS, TASKS, ImageSpec
 from recordmill.transforms.images.geometry import MODES, RESAMPLING, TransformSpec, parse_size
-from recordmill.transforms.images.job import ImageJob
+from recordmill.transforms.images.job import SAMPLE_IMAGES, ImageJob, images_of_statistics
 from recordmill.transforms.images.label_numbers import LabelNumbering
 from recordmill.transforms.images.listing.list_images import SourceSpec
 from recordmill.transforms.images.listing.source_spec import LAYOUTS
@@ -46,7 +46,6 @@ _LABELS_FROM = {
     "auto": "auto", "from_folder": "folder", "from_field": "field", "none": "none",
     "number": "number",
 }  # fmt: skip
-_SAMPLE_IMAGES = 1000
 DEFAULT_SPLITS = "train:1"  # where neither --splits nor the input names splits
 _USUAL_FORMATS = {"classification": "tfds", "detection": "object_detection", "segmentation": "tfds"}
 
@@ -216,7 +215,7 @@ def _add_statistics_arguments(group: FlagGroup) -> None:
     )  # fmt: skip
     group.add_argument(
         "--statistics_sample", type=int, metavar="N",
-        help=f"Images of a sample, {_SAMPLE_IMAGES} by default.",
+        help=f"Images of a sample, {SAMPLE_IMAGES} by default.",
     )  # fmt: skip
 
 
@@ -319,9 +318,7 @@ def _statistics_images(options: ImageFlags) -> int | None:
     sample = options.statistics_sample
     if sample is not None and options.statistics != "sample":
         raise UsageError(f"--statistics_sample={sample} must go with --statistics=sample")
-    if sample is not None and sample < 1:
-        raise UsageError(f"--statistics_sample must be at least 1, got {sample}")
-    return {"none": 0, "full": None, "sample": sample or _SAMPLE_IMAGES}[options.statistics]
+    return images_of_statistics(options.statistics, SAMPLE_IMAGES if sample is None else sample)
 
 
 def _image_spec(options: ImageFlags) -> ImageSpec:

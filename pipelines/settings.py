@@ -186,6 +186,7 @@ class ImageSettings(JobSettings, total=False):
 class ExamplesSettings(JobSettings, total=False):
     """Of `write_examples_dataset`."""
 
+    in_place_metadata: bool
     map: Function | Sequence[Function]
     map_errors: Literal["reject", "fail"]
     allow_outside: str | Sequence[str]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass, fields, replace
 
-from recordmill.pipelines.arguments import BooleanFlag, TwoNamesFlag
+from recordmill.pipelines.arguments import BooleanFlag
 from recordmill.pipelines.clean_options import add_clean_arguments, clean_spec
 from recordmill.pipelines.compat import FlagGroup
 from recordmill.pipelines.flags import TextFlags, TextInputFlags
@@ -23,6 +23,11 @@ from recordmill.pipelines.options import (
 )
 from recordmill.pipelines.presets import add_preset_arguments, with_preset
 from recordmill.pipelines.row_options import add_row_arguments, row_spec
+from recordmill.pipelines.table_options import (
+    add_table_arguments,
+    parse_columns,
+    parse_delimiter,
+)
 from recordmill.pipelines.text_checks import check_effects
 from recordmill.pipelines.text_inputs import (
     add_bert_arguments,
@@ -35,8 +40,6 @@ from recordmill.pipelines.text_inputs import (
 from recordmill.records.text_formats import RECORD_TYPES
 from recordmill.transforms.sources.document_spec import (
     DOCUMENTS,
-    HEADERS,
-    QUOTINGS,
     SPLITTERS,
     USUAL_COMPRESSION_RATIO,
     DocumentSpec,
@@ -68,22 +71,7 @@ def add_input_arguments(parser: argparse.ArgumentParser) -> None:
         default="text",
         help="The field or column of the text, in all formats but plain text.",
     )
-    group.add_argument(
-        "--header", default="first_row", choices=HEADERS,
-        help="The first row of CSV and TSV has the names of the columns, or there are none.",
-    )  # fmt: skip
-    group.add_argument(
-        "--columns", metavar="NAME,…", help="The names of the columns, with --header=none."
-    )
-    group.add_argument(
-        "--delimiter",
-        help="What separates fields of CSV and TSV: a character or tab; by default comma and tab.",
-    )
-    group.add_argument(
-        "--quoting", default="csv", choices=QUOTINGS,
-        help="csv: quotes enclose fields of CSV and TSV. none: they are characters, as in the TSV "
-        "files of GLUE.",
-    )  # fmt: skip
+    add_table_arguments(group, columns="The names of the columns, with --header=none.")
     group.add_argument("--encoding", default="utf-8", help="The encoding of the input files.")
     group.add_argument(
         "--encoding_errors", default="strict", choices=("strict", "replace"),
@@ -147,7 +135,7 @@ def _add_example_arguments(task: FlagGroup) -> None:
         "rows that the reader corrupts so; ul2: a mixture of such denoisers.",
     )  # fmt: skip
     task.add_argument(
-        "--vocab_file", "--tokenizer", action=TwoNamesFlag, default="", metavar="FILE",
+        "--vocab_file", "--tokenizer", default="", metavar="FILE",
         help="BERT's vocab.txt, a Hugging Face tokenizer.json, GPT-2's encoder.json beside its "
         "vocab.bpe, or a SentencePiece .model.",
     )  # fmt: skip
@@ -280,12 +268,10 @@ def document_spec(
     Raises:
       UsageError: one line: the rule, what was found, what to do.
     """
-    named = options.delimiter or ""
-    columns = options.columns.split(",") if options.columns else []
     return DocumentSpec(
         documents, splitter, options.encoding, options.encoding_errors,
-        options.text_field, split_by, options.header, tuple(name.strip() for name in columns),
-        "\t" if named in ("tab", "\\t") else named, quoting=options.quoting,
+        options.text_field, split_by, options.header, parse_columns(options.columns),
+        parse_delimiter(options.delimiter), quoting=options.quoting,
         max_compression_ratio=options.max_compression_ratio,
         max_document_bytes=options.max_document_bytes,
     )  # fmt: skip

@@ -91,6 +91,9 @@ class FinishedDataset:
           RunError: a shard lies outside of the dataset.
         """
         check_inside(self.path, (shard.name.path for shard in split.shards), follow=True)
+        if any(shard.file for shard in split.shards):
+            self._check_named_files(split)
+            return
         template = self.manifest.shard_template
         inside = shard_folder(split.name, template)
         folder = self.file(inside) if inside else self.path
@@ -110,6 +113,21 @@ class FinishedDataset:
                 raise UsageError(
                     f"{folder} {rule} {some}; put the folder right, and check it with "
                     "`recordmill verify`"
+                )
+
+    def _check_named_files(self, split: Split) -> None:
+        """Checks that the files are there which another tool wrote; others may lie beside them."""
+        listed: dict[str, set[str]] = {}
+        for shard in split.shards:
+            inside, _, name = shard.name.path.rpartition("/")
+            folder = self.file(inside) if inside else self.path
+            if folder not in listed:
+                listed[folder] = set(_list(folder))
+            if name not in listed[folder]:
+                raise UsageError(
+                    f"{folder} must hold every shard that the manifest lists, and lacks {name}; "
+                    "put it back, or make the metadata anew by `recordmill examples "
+                    "--in_place_metadata --overwrite`"
                 )
 
     @property

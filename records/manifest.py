@@ -30,6 +30,9 @@ REPORT_PATH = "_meta/report.html"
 # Of the run, not of its result: they differ where all bytes are the same, so no manifest has them.
 RUN_PATHS = (RUN_PATH, REPORT_PATH)
 FORMAT_VERSION = 1
+# Of a dataset whose shards lay where they are before: earlier releases would delete them with it.
+IN_PLACE_VERSION = 2
+IN_PLACE_PATH = "_meta/in_place.txt"  # says so where the manifest is damaged or lost
 DEFAULT_VERSION = "1.0.0"
 
 Compression = Annotated[str, msgspec.Meta(pattern="^(GZIP|ZLIB)?$")]
@@ -50,6 +53,7 @@ class ShardInfo:
       file_bytes: the size of the file; `record_bytes` before compression, framing included.
       crc32c: of the file's bytes.
       template: of its path; see `recordmill.records.shards`.
+      file: its path, relative to the dataset, where it lay there before; "" for one that we wrote.
     """
 
     split: str
@@ -60,11 +64,12 @@ class ShardInfo:
     record_bytes: Count
     crc32c: Uint32
     template: str = DEFAULT_TEMPLATE
+    file: str = ""
 
     @property
     def name(self) -> ShardName:
         """The shard's name."""
-        return ShardName(self.split, self.index, self.count, self.template)
+        return ShardName(self.split, self.index, self.count, self.template, self.file)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +112,8 @@ class Manifest:
         content = asdict(self)
         for shard in content["shards"]:
             del shard["template"]
+            if not shard["file"]:
+                del shard["file"]
         for name, usual in (("version", DEFAULT_VERSION), ("shard_template", DEFAULT_TEMPLATE)):
             if content[name] == usual:
                 del content[name]
@@ -125,10 +132,10 @@ class Manifest:
         release = content["format_version"]
         if type(release) is not int or release < 1:
             raise FormatError(f"format_version must be {FORMAT_VERSION}, and is {release!r:.40}")
-        if release > FORMAT_VERSION:
+        if release > IN_PLACE_VERSION:
             raise FormatError(
                 f"written by a later recordmill (format {release}, this one reads "
-                f"{FORMAT_VERSION}); upgrade recordmill"
+                f"{IN_PLACE_VERSION}); upgrade recordmill"
             )
         if "shards" not in content:
             raise FormatError("shards is missing")
@@ -152,6 +159,16 @@ class Manifest:
     def paths(self) -> list[str]:
         """Every file of the dataset but the manifest and `_SUCCESS`, in order of name."""
         return sorted([*self.files, *(shard.name.path for shard in self.shards)])
+
+    @property
+    def in_place(self) -> bool:
+        """Whether shards lay where they are before there was metadata."""
+        return any(shard.file for shard in self.shards)
+
+    @property
+    def own_paths(self) -> list[str]:
+        """What of `paths` we wrote, and may delete."""
+        return sorted([*self.files, *(s.name.path for s in self.shards if not s.file)])
 
     def split_shards(self) -> dict[str, list[ShardInfo]]:
         """Returns the shards of each split, in order."""

@@ -88,6 +88,11 @@ class ShardName:
     >>> ShardName.parse("train-00003-of-00080.tfrecords")
     ShardName(split='train', index=3, count=80)
 
+    Attributes:
+      split, index, count: see above.
+      template: of its path.
+      file: its path where another tool has chosen it; "" where the template says it.
+
     Raises:
       UsageError: the name of the split has other characters than letters, digits and underscores.
       ValueError: the index is not below the count.
@@ -97,6 +102,7 @@ class ShardName:
     index: int
     count: int
     template: str = field(default=DEFAULT_TEMPLATE, repr=False)
+    file: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         if not _SPLIT_NAME.fullmatch(self.split):
@@ -114,6 +120,8 @@ class ShardName:
     @property
     def path(self) -> str:
         """The shard file, relative to the dataset."""
+        if self.file:
+            return self.file
         number = f"{self.index:05d}-of-{self.count:05d}"
         return self.template.replace("{SPLIT}", self.split).replace("{SHARD_X_OF_Y}", number)
 
@@ -121,8 +129,11 @@ class ShardName:
     def index_path(self) -> str:
         """The file of "<offset> <size>" lines, relative to the dataset.
 
-        It is named as the shard, without `.tfrecord`, which readers glob for.
+        It is named as the shard, without `.tfrecord`, which readers glob for. Files that other
+        tools named may differ in that alone, so their indexes have names of ours.
         """
+        if self.file:
+            return f"_meta/index/{self.split}/{self.stem}.idx"
         return f"_meta/index/{re.sub(r'[.]tfrecords?', '', self.path)}.idx"
 
     def with_template(self, template: str) -> ShardName:

@@ -7,10 +7,11 @@ Written without TFDS. Integers are JSON strings, as protobuf's JSON form has the
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from recordmill.records.manifest import DEFAULT_VERSION, Manifest, to_json
+from recordmill.records.manifest import DEFAULT_VERSION, Manifest, ShardInfo, to_json
 from recordmill.records.schema import OBJECTS, Schema
 
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
@@ -67,19 +68,21 @@ def tfds_files(manifest: Manifest, *, description: str) -> dict[str, bytes]:
     """Returns file name -> content for TFDS, relative to the dataset.
 
     TFDS gives SequenceExamples and records without a schema no meaning, and fails on compressed
-    shards; none of them gets the files.
+    shards and on names without a template; none of them gets the files.
     """
     schema = Schema.from_json(manifest.features)
-    if schema.sequence or manifest.compression or not schema.features:
+    shards_of = manifest.split_shards()
+    templates = {split: _template(manifest, shards) for split, shards in shards_of.items()}
+    if schema.sequence or manifest.compression or not schema.features or "" in templates.values():
         return {}
     splits: list[dict[str, Any]] = [
         {
             "name": split,
-            "filepathTemplate": manifest.shard_template,
+            "filepathTemplate": templates[split],
             "numBytes": str(sum(shard.record_bytes - 16 * shard.records for shard in shards)),
             "shardLengths": [str(shard.records) for shard in shards],
         }
-        for split, shards in manifest.split_shards().items()
+        for split, shards in shards_of.items()
     ]
     info: dict[str, Any] = {
         "name": manifest.name,
@@ -101,6 +104,39 @@ def tfds_files(manifest: Manifest, *, description: str) -> dict[str, bytes]:
         "features.json": to_json(schema.tfds_features()),
         **labels,
     }
+
+
+def _template(manifest: Manifest, shards: list[ShardInfo]) -> str:
+    if not any(shard.file for shard in shards):
+        return manifest.shard_template
+    return template_of_names([shard.name.path for shard in shards])
+
+
+def template_of_names(paths: Sequence[str]) -> str:
+    """Returns the template by which TFDS finds the shards of a split, "" where there is none.
+
+    >>> template_of_names(["a/cats-train.tfrecord-00000-of-00002",
+    ...                    "a/cats-train.tfrecord-00001-of-00002"])
+    'a/cats-train.tfrecord-{SHARD_X_OF_Y}'
+    >>> template_of_names(["cats.tfrecord", "dogs.tfrecord"])
+    ''
+
+    Args:
+      paths: of all shards of the split, in order, relative to the dataset.
+    """
+    if any(brace in path for path in paths for brace in "{}"):
+        return ""
+    if len(paths) == 1:
+        return paths[0]
+    digits = max(5, len(str(len(paths))))
+    count = f"{len(paths):0{digits}d}"
+    forms = ((f"-of-{count}", "{SHARD_X_OF_Y}"), ("", "{SHARD_INDEX}"))
+    for behind, variable in forms:
+        begin, first, end = paths[0].rpartition(f"{0:0{digits}d}{behind}")
+        numbers = (f"{i:0{digits}d}{behind}" for i in range(len(paths)))
+        if first and list(paths) == [f"{begin}{number}{end}" for number in numbers]:
+            return f"{begin}{variable}{end}"
+    return ""
 
 
 def _nest(keys: str | tuple[str, ...]) -> dict[str, Any]:

@@ -121,6 +121,8 @@ class Image:
       boxes: its objects; None where they are not known, () where there is none.
       mask: an encoded image of the same size, or an array `[height, width] uint8`, whose values
         are classes; None where there is none.
+      group: images of one group share a split; None is a group of its own.
+      split: the name of its split; None leaves it to the group's hash.
 
     Raises:
       TypeError: a value is of another type.
@@ -132,10 +134,13 @@ class Image:
     label: str | float | tuple[str, ...] | None = None
     boxes: tuple[Box, ...] | None = None
     mask: bytes | Bytes | None = None
+    group: str | None = None
+    split: str | None = None
 
     def __post_init__(self) -> None:
         _check_data("Image.data", self.data, (1, 3))
-        _check("Image.key", self.key, str, type(None))
+        for name in ("key", "group", "split"):
+            _check(f"Image.{name}", getattr(self, name), str, type(None))
         if isinstance(self.label, tuple):
             for name in self.label:
                 _check("Image.label", name, str)

@@ -163,6 +163,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
     },
     "examples": {
         "input": "--input='old/*.tfrecord.gz'",
+        "in_place_metadata": "--in_place_metadata",
         "weights": "--weights=2,0.5",
         "input_format": "--input_format=parquet",
         "columns": "--columns=id,text,label",

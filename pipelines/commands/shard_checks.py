@@ -32,6 +32,7 @@ from recordmill.transforms.storage import files
 BLOCK_BYTES = 1 << 22
 _MAX_NAMED = 20  # the defects of one file that are named; further ones are only counted
 _WBITS = {"ZLIB": 15, "GZIP": 31}
+_GZIP = b"\x1f"  # with which each stream begins
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,8 +179,11 @@ class _ShardCheck:
         if not self._target.compression:
             yield from self._blocks()
             return
+        several = self._target.compression == "GZIP"  # streams, all of which TensorFlow reads
         stream = zlib.decompressobj(_WBITS[self._target.compression])
         for block in self._blocks():
+            if several and stream.eof and block[:1] == _GZIP:
+                stream = zlib.decompressobj(_WBITS["GZIP"])
             if self._broken or stream.eof:
                 continue  # the rest is read for the checksum only
             while block and not stream.eof:
@@ -191,6 +195,9 @@ class _ShardCheck:
                     self._broken = True
                     break
                 block = stream.unconsumed_tail
+                if several and stream.unused_data[:1] == _GZIP:  # behind its end
+                    block = stream.unused_data
+                    stream = zlib.decompressobj(_WBITS["GZIP"])
         if not self._broken and not stream.eof:
             self._defect(f"{self._target.compression} data is cut at byte {self.report.file_bytes}")
             self._broken = True

@@ -41,6 +41,7 @@ from recordmill.transforms.storage import files
 
 _COPY_AGAIN = "copy the broken files again, or repeat the dataset's own command with --overwrite"
 _RUN_AGAIN = "run the dataset's own command again: a run that was stopped goes on where it was"
+_IN_PLACE = "copy the broken files again, or make their metadata anew with --overwrite"
 _REMOVE = "remove the files that the manifest does not list; the dataset itself is whole"
 _UPGRADE = "upgrade recordmill: the dataset is of a later release"
 
@@ -172,6 +173,9 @@ def _check_files(dataset: str, manifest: Manifest, report: DatasetReport) -> Non
             report.add(path, "missing")
         elif google_crc32c.value(files.read_bytes(prefix + path)) != manifest.files[path]:
             report.add(path, "does not match its checksum in the manifest")
+    if manifest.in_place:  # in a folder of others
+        report.advice = _IN_PLACE if report.advice == _COPY_AGAIN else report.advice
+        return
     known = {*manifest.paths, *reported, m.SUCCESS_PATH, m.MANIFEST_PATH}
     folders = {shard.name.path.rpartition("/")[0] for shard in manifest.shards}
     data_folders = tuple(f"{folder}/" for folder in folders if folder)
@@ -233,7 +237,8 @@ def _check_metadata(dataset: str, manifest: Manifest, report: DatasetReport) -> 
     if files.exists(files.join(dataset, m.STATISTICS_PATH)):
         statistics = _read_json(dataset, m.STATISTICS_PATH, report)
     for path, content in _derived_files(manifest, statistics).items():
-        if not files.exists(files.join(dataset, path)):
+        is_foreign = manifest.in_place and path not in manifest.files
+        if is_foreign or not files.exists(files.join(dataset, path)):
             continue  # reported as missing if the manifest lists it
         if not path.endswith(".json"):
             if files.read_bytes(files.join(dataset, path)) != content:
@@ -339,12 +344,9 @@ def verify(
     for target, found in zip(
         targets, check_shards(targets, _workers(targets, workers)), strict=True
     ):
-        other = _shard_with_content_of(found, target.shard, manifest.shards)
-        if other:
-            report.add(
-                target.shard.name.path,
-                f"holds the content of {other.name.path}: put each under its own name",
-            )
+        if other := _shard_with_content_of(found, target.shard, manifest.shards):
+            problem = f"holds the content of {other.name.path}: put each under its own name"
+            report.add(target.shard.name.path, problem)
         else:
             report.files += [found.shard, found.index]
         report.shards += bool(found.file_bytes)

@@ -31,10 +31,11 @@ from recordmill.records.shards import shard_folder
 from recordmill.records.tfds_metadata import name_and_version
 from recordmill.records.typed_json import FormatError, convert, decode
 from recordmill.transforms.dataset.commit import CommitSpec
+from recordmill.transforms.dataset.in_place import check_place
 from recordmill.transforms.dataset.job import Job
+from recordmill.transforms.dataset.removal import remove_damaged
 from recordmill.transforms.dataset.run_state import DamagedStateError, is_own, new_token
-from recordmill.transforms.dataset.workspace import Workspace, read_manifest, remove_damaged
-from recordmill.transforms.dataset.writable import check_writable
+from recordmill.transforms.dataset.workspace import Workspace, read_manifest
 from recordmill.transforms.storage import files
 
 _METADATA = (
@@ -123,12 +124,12 @@ def plan_job(
         job = planner.job  # which may have learned labels and splits from the input
         workspace = job.workspace
         old, damage = _old_manifest(workspace.output)
+        check_place(workspace, old)
         commit = _commit_spec(planner, inventory, replaces=old is not None)
         if old and old.fingerprint != commit.fingerprint and not job.overwrite:
             raise UsageError(
                 f"--output {workspace.output} holds a dataset of another configuration or input "
-                f"({describe_difference(old, commit)}); choose another --output, or --overwrite to "
-                "replace it"
+                f"({describe_difference(old, commit)}); {planner.way_out}"
             )
         state = _State.read(workspace)
         if state and _is_resumed(job, inventory, state, commit.fingerprint):
@@ -146,7 +147,8 @@ def plan_job(
             if old and workspace.is_complete(commit.fingerprint):
                 check_whole(workspace.output, old)
                 return None
-            _refuse_other_run(workspace, state, commit)
+            if not workspace.in_place:  # else what there is of a run is not worth to be kept
+                _refuse_other_run(workspace, state, commit)
         planner.job = replace(job, workspace=replace(workspace, token=new_token()))
         _begin(planner, old, damaged=damage is not None)
         try:
@@ -203,7 +205,8 @@ def _is_resumed(job: Job, inventory: Inventory, state: _State, fingerprint: str)
     if state.fingerprint != fingerprint:
         return False
     changed = state.modified != inventory.modified
-    if job.overwrite and (changed or files.exists(job.workspace.over_budget_path)):
+    begins_anew = job.overwrite or job.workspace.in_place
+    if begins_anew and (changed or files.exists(job.workspace.over_budget_path)):
         return False
     if changed:
         raise UsageError(
@@ -244,19 +247,21 @@ def _begin(
       damaged: there is one that cannot be read.
     """
     job, workspace = planner.job, planner.job.workspace
-    check_writable(workspace.output, "--output")
+    planner.check_output()
     splits = [split.name for split in job.splits]
     is_cache = is_seqio_cache(job.shard_template)
     names = [*_METADATA, *planner.metadata, *(seqio_names(splits) if is_cache else ())]
     if damaged:
-        remove_damaged(workspace.output, names, [job.shard_template])
+        remove_damaged(workspace.output, names, [job.shard_template], in_place=workspace.in_place)
     if workspace.is_claimed:
         workspace.discard_run(published=old is None, template=job.shard_template)
     else:
         listed = {*old.paths, m.SUCCESS_PATH, *m.RUN_PATHS} if old else set()
-        folders = {shard_folder(name, job.shard_template) or name for name in splits}
-        workspace.check_free([m.SUCCESS_PATH, *names, *sorted(folders)], listed)
-        workspace.check_no_shards(splits, job.shard_template, listed)
+        workspace.check_free([m.SUCCESS_PATH, *(n for n in names if n not in planner.kept)], listed)
+        if not workspace.in_place:
+            folders = {shard_folder(name, job.shard_template) or name for name in splits}
+            workspace.check_free(sorted(folders), listed)
+            workspace.check_no_shards(splits, job.shard_template, listed)
     workspace.claim()
 
 

@@ -13,6 +13,7 @@ import apache_beam as beam
 
 from recordmill.transforms.dataset.commit import CommitSpec
 from recordmill.transforms.dataset.job import Job
+from recordmill.transforms.dataset.writable import check_writable
 from recordmill.transforms.shuffle.job import ShuffleJob
 from recordmill.transforms.shuffle.merge_tree import MergeTree
 from recordmill.transforms.shuffle.shard_stages import ShardDecision
@@ -99,6 +100,8 @@ class Planner(ABC, Generic[JobT, StagesT, InventoryT]):
         that makes others.
       metadata: files of its own beside those of every dataset.
       vocab_file: the vocabulary of the dataset, "" where it has none.
+      kept: files of others, under names of metadata, that stay as they are.
+      way_out: what to do where the output holds another dataset.
       notes: what may be wrong with the input.
       settings: the flags as a file, for `_meta/config.yaml`; "" where the job is not of flags.
     """
@@ -111,6 +114,8 @@ class Planner(ABC, Generic[JobT, StagesT, InventoryT]):
     metadata: tuple[str, ...] = ()
     vocab_file: str = ""
     settings: str = ""
+    kept: tuple[str, ...] = ()
+    way_out: str = "choose another --output, or --overwrite to replace it"
 
     def __init__(self, job: JobT) -> None:
         self.job = job
@@ -141,6 +146,14 @@ class Planner(ABC, Generic[JobT, StagesT, InventoryT]):
 
     def compile_kernels(self) -> None:
         """Compiles what each worker would compile, where no process is warmed up for them."""
+
+    def check_output(self) -> None:
+        """Checks that the output can be written.
+
+        Raises:
+          UsageError: it cannot.
+        """
+        check_writable(self.job.workspace.output, "--output")
 
     @abstractmethod
     def config(self) -> dict[str, list[str]]:

@@ -20,7 +20,7 @@ import pytest
 from recordmill.pipelines.command_line import main
 from recordmill.pipelines.config_files import with_config
 from recordmill.pipelines.engines.choice import check_beam_flags
-from recordmill.pipelines.examples_options import examples_request
+from recordmill.pipelines.examples_options import any_request
 from recordmill.pipelines.image_options import image_request
 from recordmill.pipelines.text_options import text_request
 
@@ -73,7 +73,7 @@ def _recordmill(words: list[str]) -> None:
     options, flags = parser.parse_known_args(given)
     check_beam_flags(flags, parser)
     requests: dict[str, Callable[[Any], Any]] = {
-        "text": text_request, "images": image_request, "examples": examples_request,
+        "text": text_request, "images": image_request, "examples": any_request,
     }  # fmt: skip
     if command in requests:
         requests[command](options)

@@ -6,7 +6,6 @@ python -m tests.faults.cluster_kills --what=launcher --kills=100 --seed=1
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import shutil
@@ -15,28 +14,22 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import psutil
 
-from ..pipelines.clusters import ROOT, Flink
+from ..pipelines.clusters import ENDED, Flink, flink_cluster
 from .__main__ import load
 from .cases import Case, NotHeldError, Result, Shown, hold, is_clean
 from .workshop import Workshop
 
-_SCRIPT = [sys.executable, str(ROOT / "examples/flink/cluster.py")]
 _SETTINGS = (
-    "classloader.resolve-order=parent-first",
-    "restart-strategy.fixed-delay.attempts=1000",
-    "restart-strategy.fixed-delay.delay=500 ms",
+    "--set=restart-strategy.fixed-delay.attempts=1000",
+    "--set=restart-strategy.fixed-delay.delay=500 ms",
 )
 _LIMIT_SECONDS = 900.0  # of a busy machine; a run takes 15 of an idle one
-_ENDED = {"FINISHED", "CANCELED", "FAILED"}
 _LAUNCH_SHARE = 0.9  # of an undisturbed run's time, in which kills fall
 
 
@@ -45,54 +38,19 @@ class Cluster:
     """A Flink cluster whose processes may be killed.
 
     Attributes:
-      folder: its state and logs.
+      flink: the cluster.
       undisturbed_seconds: of the job's command.
     """
 
-    folder: Path
+    flink: Flink
     undisturbed_seconds: float = 0.0
-
-    @property
-    def flink(self) -> Flink:
-        return Flink(**json.loads((self.folder / "cluster.json").read_bytes()))
-
-    def task_managers(self) -> dict[str, int]:
-        """Returns name -> process of the task managers that live."""
-        pids = self.flink.pids.items()
-        return {name: pid for name, pid in pids if name.startswith("task-m") and _lives(pid)}
-
-    def revive(self) -> None:
-        """Starts the task managers again that were killed, and waits for them."""
-        line = [*_SCRIPT, f"--folder={self.folder}", "revive"]
-        subprocess.run(line, check=True, timeout=180, stdout=subprocess.DEVNULL)
 
     def await_no_job(self) -> None:
         """Waits until no job runs; a launcher's death does not end its job."""
         until = time.monotonic() + _LIMIT_SECONDS
-        while any(job["state"] not in _ENDED for job in self._get("/jobs/overview")["jobs"]):
+        while any(job["state"] not in ENDED for job in self.flink.get("/jobs/overview")["jobs"]):
             hold(time.monotonic() < until, "a job of a killed launcher does not end")
             time.sleep(0.3)
-
-    def _get(self, path: str) -> Any:
-        with urllib.request.urlopen(f"{self.flink.url}{path}", timeout=30) as answer:
-            return json.load(answer)
-
-
-def _lives(pid: int) -> bool:
-    with suppress(psutil.Error):
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    return False
-
-
-@contextmanager
-def started_cluster(folder: Path) -> Iterator[Cluster]:
-    """Starts a cluster of two task managers with two slots each; stops it at the end."""
-    line = [*_SCRIPT, f"--folder={folder}", "start", "--rest_port=0", "--job_port=0"]
-    try:
-        subprocess.run([*line, *(f"--set={each}" for each in _SETTINGS)], check=True, timeout=900)
-        yield Cluster(folder)
-    finally:
-        subprocess.run([*_SCRIPT, f"--folder={folder}", "stop"], timeout=60)
 
 
 def _line(workshop: Workshop, cluster: Cluster, output: Path) -> list[str]:
@@ -148,7 +106,7 @@ def _launcher(_: Cluster, process: int, __: random.Random) -> int:
 
 def _task_manager(cluster: Cluster, _: int, rng: random.Random) -> int:
     """Chooses one that has workers, if any has."""
-    pids = sorted(cluster.task_managers().values())
+    pids = sorted(cluster.flink.task_managers())
     working = [pid for pid in pids if psutil.Process(pid).children()]
     return rng.choice(working or pids)
 
@@ -164,7 +122,7 @@ def _check(workshop: Workshop, cluster: Cluster, what: str, seed: int, folder: P
         cluster.await_no_job()  # what the first job did late must leave nothing stray
         workshop.is_whole("text", output)
         return
-    cluster.revive()
+    cluster.flink.revive()
     is_clean(shown)
     if shown.status:
         _finishes(workshop, cluster, folder, output)
@@ -181,7 +139,7 @@ def try_kills(
     for seed in seeds:
         if time.monotonic() > until:
             return
-        folder = Path(tempfile.mkdtemp(prefix="kill-", dir=cluster.folder.parent))
+        folder = Path(tempfile.mkdtemp(prefix="kill-", dir=cluster.flink.folder.parent))
         case, began = Case(f"kill of a {what}", str(seed), lambda _: None), time.monotonic()
         outcome, why = "held", ""
         try:
@@ -200,7 +158,7 @@ def try_kills(
 def _measure(workshop: Workshop, cluster: Cluster) -> None:
     """Runs the job twice without a fault; the first run starts what later ones find started."""
     for number in range(2):
-        folder = Path(tempfile.mkdtemp(prefix="whole-", dir=cluster.folder.parent))
+        folder = Path(tempfile.mkdtemp(prefix="whole-", dir=cluster.flink.folder.parent))
         began = time.monotonic()
         shown = _run(_line(workshop, cluster, folder / "ds"), folder)
         cluster.undisturbed_seconds = time.monotonic() - began
@@ -225,7 +183,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         root = Path(name)
         workshop = Workshop(root / "workshop")
         workshop.make()
-        with started_cluster(root / "cluster") as cluster:
+        with flink_cluster(root / "cluster", *_SETTINGS) as flink:
+            cluster = Cluster(flink)
             _measure(workshop, cluster)
             kinds = list(VICTIMS) if options.what == "both" else [options.what]
             seeds = range(options.seed, options.seed + options.kills)

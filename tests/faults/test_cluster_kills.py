@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import shutil
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ..pipelines.clusters import Flink
 from . import cluster_kills
 from .cases import NotHeldError
 from .cluster_kills import Cluster, TooLateError, main, try_kills
@@ -24,7 +24,7 @@ def test_what_does_not_hold_is_reported(tmp_path: Path, monkeypatch: pytest.Monk
             raise end
 
     monkeypatch.setattr(cluster_kills, "_check", check)
-    cluster, workshop = Cluster(tmp_path / "cluster"), Workshop(tmp_path / "workshop")
+    cluster, workshop = Cluster(Flink(tmp_path / "cluster")), Workshop(tmp_path / "workshop")
     until = time.monotonic() + 60
     results = list(try_kills(workshop, cluster, "launcher", range(4), until))
     assert [(r.outcome, r.why) for r in results] == [
@@ -40,12 +40,9 @@ def test_what_does_not_hold_is_reported(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.flink
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_a_kill_of_a_task_manager_holds(capfd: pytest.CaptureFixture[str]) -> None:
-    """Kills of launchers are tried by the program alone: one that is not held takes 15 minutes."""
-    for tool in ("java", "mvn"):
-        if not shutil.which(tool):
-            pytest.skip(f"{tool} is not installed, and a Flink cluster needs a JDK and Maven")
-    assert main(["--what=task manager", "--kills=1", "--seed=3"]) == 0
+@pytest.mark.parametrize("what", ["launcher", "task manager"])
+def test_a_kill_holds(capfd: pytest.CaptureFixture[str], what: str) -> None:
+    assert main([f"--what={what}", "--kills=1", "--seed=3"]) == 0
     shown = capfd.readouterr().out
-    tried, held = re.findall(r"^task manager: (\d) tried, (\d) held$", shown, re.MULTILINE)[0]
+    tried, held = re.findall(rf"^{what}: (\d) tried, (\d) held$", shown, re.MULTILINE)[0]
     assert tried == held

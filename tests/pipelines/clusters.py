@@ -7,40 +7,72 @@ import shutil
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 from filelock import FileLock
 
 ROOT = Path(__file__).parents[2]
+_CLUSTER = [sys.executable, str(ROOT / "examples/flink/cluster.py")]
+ENDED = {"FINISHED", "CANCELED", "FAILED"}  # the states of a job of Flink's that is over
 _PRISM = "github.com/apache/beam/sdks/v2/go/cmd/prism@v2.77.0"
 
 
 @dataclass(frozen=True)
 class Flink:
-    """A running cluster: the numbers of its processes by name, its ports, the flags of a job."""
+    """A cluster that runs, and whose processes may be killed.
 
-    pids: dict[str, int]
-    ports: dict[str, int]
+    Attributes:
+      folder: its state and logs.
+    """
+
+    folder: Path
+
+    def _state(self) -> dict[str, dict[str, int]]:
+        return dict(json.loads((self.folder / "cluster.json").read_bytes()))
 
     @property
     def url(self) -> str:
-        return f"http://localhost:{self.ports['rest']}"
+        return f"http://localhost:{self._state()['ports']['rest']}"
 
     @property
     def flags(self) -> list[str]:
         """For the job server that runs beside the cluster."""
-        return [*self.flags_but_server, f"--job_endpoint=localhost:{self.ports['job']}"]
+        port = self._state()["ports"]["job"]
+        return [*self.flags_but_server, f"--job_endpoint=localhost:{port}"]
 
     @property
     def flags_but_server(self) -> list[str]:
         return ["--runner=flink", f"--flink_master={self.url}", "--parallelism=2"]
 
+    def get(self, path: str) -> Any:
+        """Returns what Flink's REST interface answers."""
+        with urllib.request.urlopen(f"{self.url}{path}", timeout=30) as answer:
+            return json.load(answer)
 
-_CLUSTER = [sys.executable, str(ROOT / "examples/flink/cluster.py")]
+    def task_managers(self) -> list[int]:
+        """Returns the processes of the task managers that live."""
+        pids = self._state()["pids"].items()
+        return [pid for name, pid in pids if name.startswith("task-manager") and _lives(pid)]
+
+    def revive(self) -> None:
+        """Starts the task managers again that were killed, and waits for them."""
+        line = [*_CLUSTER, f"--folder={self.folder}", "revive"]
+        subprocess.run(line, check=True, timeout=180, stdout=subprocess.DEVNULL)
+
+
+def _lives(pid: int) -> bool:
+    with suppress(psutil.Error):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return False
+
+
 _PRISM_PROGRAM = ROOT / "build/prism/prism"
 _ahead: dict[str, threading.Thread] = {}
 
@@ -97,7 +129,7 @@ def flink_cluster(folder: Path, *flags: str) -> Iterator[Flink]:
     start = [*script, "start", *settings, *flags]
     try:
         subprocess.run(start, check=True, timeout=900)
-        yield Flink(**json.loads((folder / "cluster.json").read_bytes()))
+        yield Flink(folder)
     finally:
         subprocess.run([*script, "stop"], check=True, timeout=60)
 

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from recordmill.pipelines.command_line import main
+from recordmill.pipelines.engines.local import LocalEngine
 from recordmill.records.codec.encoding import Ragged, Strings, encode_batch
 from recordmill.records.codec.framing import scan_records
 from recordmill.records.errors import RunError
@@ -83,6 +84,25 @@ def unpublished() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(files, "rename", failing)
         yield
+
+
+@contextmanager
+def twice() -> Iterator[None]:
+    """Each job in it runs once more when it is done, as one does that an engine still has."""
+    run, failed = LocalEngine.run, list[Exception]()
+
+    def again(self: LocalEngine, *args: Any, **named: Any) -> dict[str, int]:
+        counters = run(self, *args, **named)
+        try:
+            run(self, *args, **named)
+        except Exception as error:  # which a launcher would not see behind a finished dataset
+            failed.append(error)
+        return counters
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(LocalEngine, "run", again)
+        yield
+    assert not failed
 
 
 def shuffle_listings(monkeypatch: pytest.MonkeyPatch) -> list[str]:

@@ -34,6 +34,9 @@ def raises(image):
         raise ValueError("no third")
     return image
 
+def moved(image):
+    return replace(image, split="test") if image.key.endswith("03.jpg") else image
+
 def pixels(image):
     decoded = PIL.Image.open(io.BytesIO(image.data)).convert("L")
     return replace(image, data=np.asarray(decoded), label="grey")
@@ -114,6 +117,12 @@ class TestErrors:
         (path,) = (output / "_meta/rejected").iterdir()
         detail = json.loads(path.read_bytes())["detail"]
         assert detail.startswith("functions.py:raises: ValueError: no third (functions.py, line ")
+
+    def test_a_function_cannot_move_an_image_to_another_split(self, folder: Path) -> None:
+        output = mapped(folder, "moved", "moved", "--max_rejected=0.1")
+        assert counts(output)["rejected"] == {"map_error": 1}
+        (path,) = (output / "_meta/rejected").iterdir()
+        assert "a function changed group or split of an image" in path.read_text()
 
     def test_or_the_run_stops(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         given = (f"--map={folder}/functions.py:raises", "--map_errors=fail")

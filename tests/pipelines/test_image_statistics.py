@@ -18,7 +18,7 @@ from recordmill.pipelines.command_line import main
 from recordmill.transforms.images import stages
 
 from ..pictures import jpeg
-from .jobs import shard_bytes, unpublished
+from .jobs import shard_bytes, twice, unpublished
 
 COUNT = 40
 FLAGS = (
@@ -152,3 +152,13 @@ def test_mistakes_are_one_line(
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_a_job_of_a_run_that_another_has_committed(
+    photos: Path, full: Path, tmp_path: Path
+) -> None:
+    with twice():
+        assert run(photos, tmp_path / "ds", "--statistics=full") == 0
+    assert shard_bytes(tmp_path / "ds") == shard_bytes(full)
+    assert figures(tmp_path / "ds") == figures(full)
+    assert not (tmp_path / "ds/_tmp").exists()

@@ -20,7 +20,7 @@ from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.storage import files
 
 from .conftest import Written
-from .jobs import manifest, shard_bytes, shuffle_listings, unpublished
+from .jobs import manifest, shard_bytes, shuffle_listings, twice, unpublished
 
 
 class TestSameBytes:
@@ -72,6 +72,14 @@ DAMAGES = (
 
 
 class TestRestart:
+    def test_a_job_of_a_run_that_another_has_committed(
+        self, small: Written, tmp_path: Path
+    ) -> None:
+        with twice():
+            assert small.case.run(small.source, tmp_path / "ds") == 0
+        assert shard_bytes(tmp_path / "ds") == small.shards
+        assert not (tmp_path / "ds/_tmp").exists()
+
     @pytest.mark.slow
     def test_same_command_again_says_so(
         self, small: Written, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -7,7 +7,7 @@ import pytest
 
 from recordmill.records import text_formats as formats
 from recordmill.records.manifest import (
-    FORMAT_VERSION,
+    IN_PLACE_VERSION,
     Manifest,
     ShardInfo,
     check_success,
@@ -65,8 +65,8 @@ def test_other_json_is_no_manifest(data):
 
 
 def test_a_later_format_is_refused():
-    content = json.loads(make_manifest().to_bytes()) | {"format_version": FORMAT_VERSION + 1}
-    with pytest.raises(ValueError, match=r"written by a later recordmill \(format 2, .*upgrade"):
+    content = json.loads(make_manifest().to_bytes()) | {"format_version": IN_PLACE_VERSION + 1}
+    with pytest.raises(ValueError, match=r"written by a later recordmill \(format 3, .*upgrade"):
         Manifest.from_bytes(to_json(content))
 
 

@@ -94,6 +94,13 @@ class ElementSink(ABC, Generic[JobT]):
     def open_writer(self) -> BundleWriter:
         """Returns the writer of a worker; the folders are claimed and prepared."""
 
+    def clean(self) -> beam.PTransform[Any, Any] | None:
+        """Returns what makes all that bundles have written into what is merged; None for nothing.
+
+        It takes and gives a PCollection of `Written`.
+        """
+        return None
+
     @abstractmethod
     def merge(self, texts: list[str]) -> Written:
         """Merges what several bundles have written."""
@@ -284,10 +291,16 @@ class WriteElements(beam.PTransform[beam.PCollection[Any], beam.PCollection[dict
             | "Begin" >> beam.ParDo(_BeginDoFn(sink)).with_output_types(str)
         )
         sink = sink.prepared()
-        merged = (
+        written = (
             elements
             | "IgnoreWindows" >> beam.WindowInto(GlobalWindows())
             | "WriteBundles" >> beam.ParDo(_WriteBundleDoFn(sink), beam.pvalue.AsSingleton(begun))
+        )
+        clean = sink.clean()
+        if clean:
+            written = written | "Clean" >> clean
+        merged = (
+            written
             | "ListBundles" >> beam.CombineGlobally(beam.combiners.ToListCombineFn())
             | "GatherSmall" >> beam.ParDo(_GatherDoFn(sink)).with_output_types(list[str])
             | "SpreadGroups" >> beam.Reshuffle()

@@ -9,6 +9,7 @@ killed.
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -21,16 +22,19 @@ import google_crc32c
 from recordmill.records import manifest as m
 from recordmill.records.errors import RunError
 from recordmill.records.manifest import Manifest, ShardInfo
-from recordmill.records.seqio_metadata import COMPLETED_PATH, seqio_files
-from recordmill.records.tfds_metadata import tfds_files
+from recordmill.records.seqio_metadata import COMPLETED_PATH
 from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.dataset.first_rejects import first_rejects
 from recordmill.transforms.dataset.job import Job, JobSummary
-from recordmill.transforms.dataset.run_state import parse_state
+from recordmill.transforms.dataset.removal import remove_dataset
+from recordmill.transforms.dataset.run_state import parse_state, pipeline_name
+from recordmill.transforms.dataset.run_task import is_over
 from recordmill.transforms.dataset.shard_writer import ShardDescription
 from recordmill.transforms.dataset.statistics_warnings import find_warnings
-from recordmill.transforms.dataset.workspace import Workspace, read_manifest, remove_dataset
+from recordmill.transforms.dataset.workspace import Workspace, read_manifest
 from recordmill.transforms.storage import files
+
+_LOGGER = logging.getLogger("recordmill")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +82,7 @@ class _FinishedShards:
 
 def _read_finished(job: Job) -> _FinishedShards:
     workspace = job.workspace
-    names = [job.shard_name(s, i, count) for s, count in job.planned_splits() for i in range(count)]
+    names = list(job.shard_names())
     shards, indexes, statistics = [], {}, job.statistics()
     descriptions = files.read_many(map(workspace.done_path, names))
     try:
@@ -102,7 +106,7 @@ def _unpublished(output: str, staged: dict[str, _StagedFile]) -> dict[str, str]:
     """Returns target -> path of the staged files that no earlier, interrupted commit has moved.
 
     Raises:
-      RunError: a file has another size than what was written.
+      RunError: a file has another size than what was written, or somebody else's has its name.
     """
     waiting = {}
     targets = {target: files.join(output, target) for target in staged}
@@ -114,6 +118,13 @@ def _unpublished(output: str, staged: dict[str, _StagedFile]) -> dict[str, str]:
             raise RunError(
                 f"{path} must have {file.size} bytes, and has {sizes[path]}; check the "
                 "storage and run the same command again"
+            )
+        is_there = files.is_local(output) and sizes[targets[target]] >= 0
+        if is_staged and is_there and files.size(file.path) >= 0:
+            # A rename leaves no two files, and what this run replaces is gone: not ours.
+            raise RunError(
+                f"{targets[target]} is there, and this run did not write it; move it away and run "
+                "the same command again"
             )
         if is_staged:
             waiting[target] = path
@@ -158,7 +169,7 @@ def commit(job: Job, spec: CommitSpec, records: int) -> Manifest:
       RunError: a shard is missing, or they do not hold `records` examples together.
     """
     workspace = job.workspace
-    if not files.exists(workspace.plan_path) and files.exists(workspace.success_path):
+    if is_over(workspace):
         return _committed(workspace)  # a second commit of the same run
     workspace.check_own()
     job, spec = _completed(job, spec)
@@ -177,6 +188,8 @@ def commit(job: Job, spec: CommitSpec, records: int) -> Manifest:
         staged[target] = _StagedFile(workspace.dropped_path(number), size, crc)
     checksums = {path: file.crc32c for path, file in staged.items()}
     for shard in finished.shards:
+        if shard.file:
+            continue  # it stays where it is
         path = workspace.shard_path(shard.name)
         staged[shard.name.path] = _StagedFile(path, shard.file_bytes, shard.crc32c)
     # After a power loss, marker and descriptions say whose the published files are.
@@ -195,13 +208,20 @@ def _judged(job: Job, summary: JobSummary) -> dict[str, Any]:
     rejected = first_rejects(job.workspace, summary.rejected_files, summary.counts["rejected"])
     statistics = summary.statistics | {"inputs": summary.inputs | {"rejected": rejected}}
     warnings = find_warnings(statistics)
+    of_pipeline = pipeline_name(job.workspace.plan_path)
     if warnings and job.warnings == "error":
         more = len(warnings) - 1
+        advice = "the same command with --warnings=print finishes the dataset as it is"
+        if of_pipeline:
+            advice = f"{of_pipeline} with warnings='print' writes the dataset as it is"
         raise RunError(
             f"--warnings=error: {warnings[0].text}"
             + (f"; and {more} more warnings" if more else "")
-            + "; the same command with --warnings=print finishes the dataset as it is"
+            + f"; {advice}"
         )
+    if of_pipeline and job.warnings == "print":  # a command prints them itself
+        for warning in warnings:
+            _LOGGER.warning("%s: %s", job.workspace.output, warning.text)
     return statistics | {"warnings": [warning.to_json() for warning in warnings]}
 
 
@@ -236,7 +256,7 @@ def _write_metadata(
         name=spec.name,
         config=spec.config,
         fingerprint=spec.fingerprint,
-        features=job.schema().to_json(),
+        features=(summary.schema or job.schema()).to_json(),
         compression=job.compression,
         versions=spec.versions,
         sources=spec.sources,
@@ -245,9 +265,9 @@ def _write_metadata(
         shards=sorted(finished.shards, key=lambda shard: shard.name),
         version=spec.version,
         shard_template=job.shard_template,
+        format_version=m.IN_PLACE_VERSION if workspace.in_place else m.FORMAT_VERSION,
     )
-    written |= tfds_files(manifest, description=spec.description)
-    written |= seqio_files(manifest, statistics)
+    written |= job.files_of_readers(manifest, description=spec.description, statistics=statistics)
     checksums = checksums | {path: google_crc32c.value(data) for path, data in written.items()}
     manifest = replace(manifest, files=checksums)
     content = manifest.to_bytes()
@@ -280,6 +300,7 @@ class _CommitDoFn(beam.DoFn):
         except RunError as error:
             fail(self._job, error)
         self._job.workspace.clean_up()
+        self._job.workspace.remove_revived()  # by tasks of a job that another one has overtaken
         yield asdict(manifest)["counts"]
 
 

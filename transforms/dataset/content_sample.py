@@ -8,7 +8,7 @@ hashes are kept, a bottom-k sketch (Cohen and Kaplan 2007).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any, TypeAlias
@@ -63,12 +63,16 @@ class ContentSample:
           source: the name of the file that they are in.
           positions: `[num_documents] int64`: bytes from its beginning.
         """
+        self.add_named(hashes, lambda i: f"{source} at byte {positions[i]}")
+
+    def add_named(self, hashes: U64, name: Callable[[int], str]) -> None:
+        """Adds documents as `add_documents` does; `name` is asked of those that are kept."""
         self.items += len(hashes)
+        chosen = np.arange(len(hashes))
         if self.limit:
             chosen = np.flatnonzero(hashes <= np.uint64(int(self.limit, 16)))
-            hashes, positions = hashes[chosen], positions[chosen]
-        for value, position in zip(hashes.tolist(), positions.tolist(), strict=True):
-            self._add_name(f"{value:016x}", 1, f"{source} at byte {position}")
+        for number in chosen.tolist():
+            self._add_name(f"{hashes[number]:016x}", 1, name(number))
         if len(self.names) > 2 * _KEPT_HASHES:
             self.keep_least()
 

@@ -12,14 +12,26 @@ from contextlib import suppress
 from recordmill.records.errors import RunError
 from recordmill.transforms.dataset.job import Job
 from recordmill.transforms.dataset.rejects import REASONS
-from recordmill.transforms.dataset.run_state import DamagedStateError
+from recordmill.transforms.dataset.run_state import DamagedStateError, pipeline_name
 from recordmill.transforms.storage import files
 
 _MOST_REJECT_BYTES = 1 << 16
+_ADVICE = (
+    "fix them and start anew with --overwrite, or raise --max_rejected and run the same command "
+    "again"
+)
+_ADVICE_OF_PIPELINES = (
+    "filter them out before they are written, or raise max_rejected, and run the pipeline again"
+)
 
 
-def _first_reject(folder: str) -> str:
-    """Returns the source, the position and the reason of the first reject in a folder."""
+def _first_reject(folder: str, *, of_pipeline: bool) -> str:
+    """Returns the source and the reason of the first reject in a folder.
+
+    Args:
+      folder: of the lists of rejects.
+      of_pipeline: sources are elements, which have no position.
+    """
     with suppress(RunError, OSError):  # the number of rejects matters more
         for path in sorted(files.list_files(folder)):
             line = files.read_bytes(path, 0, _MOST_REJECT_BYTES).partition(b"\n")[0]
@@ -29,6 +41,8 @@ def _first_reject(folder: str) -> str:
                 reason = REASONS[reject["reason"]]
                 if reject["reason"] == "map_error":  # what users' functions say is not known here
                     reason = f"{reason}: {' '.join(reject['detail'].split())}"
+                if of_pipeline:
+                    return f"the first is {source}: {reason} ({reject['detail']}); "
                 return f"the first is {source} at byte {reject['position']}: {reason}; "
     return ""
 
@@ -60,9 +74,12 @@ def check_budget(job: Job, *, accepted: int, reasons: dict[str, int]) -> None:
         return
     by_reason = ", ".join(f"{reason} {count}" for reason, count in sorted(reasons.items()))
     folder = job.workspace.rejected_folder
+    of_pipeline = bool(pipeline_name(job.workspace.plan_path))
+    what, limit, advice = "inputs", "--max_rejected", _ADVICE
+    if of_pipeline:
+        what, limit, advice = "elements", "max_rejected", _ADVICE_OF_PIPELINES
     raise OverBudgetError(
-        f"{rejected} of {inputs} inputs rejected ({by_reason}), which is {share:.3%} where "
-        f"--max_rejected allows {job.max_rejected:.3%}; {_first_reject(folder)}all are listed in "
-        f"{folder}; fix them and start anew with --overwrite, or "
-        "raise --max_rejected and run the same command again"
+        f"{rejected} of {inputs} {what} rejected ({by_reason}), which is {share:.3%} where "
+        f"{limit} allows {job.max_rejected:.3%}; {_first_reject(folder, of_pipeline=of_pipeline)}"
+        f"all are listed in {folder}; {advice}"
     )

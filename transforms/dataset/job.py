@@ -7,13 +7,16 @@ plan, restart, rejects and commit need only this module.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from recordmill.records.errors import UsageError, one_of
-from recordmill.records.manifest import STATISTICS_OF_ALL, STATISTICS_PATH
+from recordmill.records.manifest import STATISTICS_OF_ALL, STATISTICS_PATH, Manifest
 from recordmill.records.schema import Schema
+from recordmill.records.seqio_metadata import seqio_files
 from recordmill.records.shards import DEFAULT_TEMPLATE, ShardName
+from recordmill.records.tfds_metadata import tfds_files
 from recordmill.transforms.dataset.user_functions import MapSpec
 from recordmill.transforms.dataset.workspace import Workspace
 
@@ -78,6 +81,7 @@ class JobSummary:
       extra_files: path, relative to the dataset, -> content of what else belongs to it.
       inputs: of the inputs of all splits, for `statistics.json`.
       dropped_files: number -> (bytes, crc32c) of each list of documents that were left out.
+      schema: of the records, where only the shards say it.
     """
 
     statistics: dict[str, Any]
@@ -86,6 +90,7 @@ class JobSummary:
     extra_files: dict[str, bytes]
     inputs: dict[str, Any] = field(default_factory=dict)
     dropped_files: dict[int, tuple[int, int]] = field(default_factory=dict)
+    schema: Schema | None = None
 
 
 class JobStatistics(ABC):
@@ -167,6 +172,18 @@ class Job(ABC):
     @abstractmethod
     def planned_splits(self) -> list[tuple[str, int]]:
         """Returns the splits and the number of shards of each; known when shards are built."""
+
+    def shard_names(self) -> Iterator[ShardName]:
+        """Yields the name of every shard; known when shards are built."""
+        for split, count in self.planned_splits():
+            yield from (self.shard_name(split, index, count) for index in range(count))
+
+    def files_of_readers(
+        self, manifest: Manifest, *, description: str, statistics: dict[str, Any]
+    ) -> dict[str, bytes]:
+        """Returns path -> content of what TFDS and seqio read beside the shards."""
+        found = tfds_files(manifest, description=description)
+        return found | seqio_files(manifest, statistics)
 
     @abstractmethod
     def statistics(self) -> JobStatistics:

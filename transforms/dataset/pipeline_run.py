@@ -9,7 +9,6 @@ import hashlib
 import json
 import platform
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from importlib.metadata import version
 from typing import Any
 
@@ -17,8 +16,9 @@ from recordmill.records import manifest as m
 from recordmill.records.errors import UsageError, one_of
 from recordmill.records.tfds_metadata import name_and_version
 from recordmill.transforms.dataset.commit import CommitSpec
+from recordmill.transforms.dataset.in_place import check_place
 from recordmill.transforms.dataset.job import Job, ShardSpec, SplitSpec
-from recordmill.transforms.dataset.run_state import is_own, new_token, read_json
+from recordmill.transforms.dataset.run_state import is_own, new_token, pipeline_name
 from recordmill.transforms.dataset.workspace import Workspace, read_manifest
 from recordmill.transforms.dataset.writable import check_writable
 from recordmill.transforms.storage import files
@@ -40,6 +40,7 @@ def begin_run(job: Job, transform: str) -> None:
     check_output(job)
     check_writable(workspace.output, "the output")
     old = read_manifest(workspace.output)
+    check_place(workspace, old)
     if workspace.is_claimed:
         workspace.discard_run(published=old is None, template=job.shard_template)
     else:
@@ -64,7 +65,7 @@ def check_output(job: Job) -> None:
         raise UsageError(
             f"{workspace.output} holds a dataset; choose another output, or overwrite=True"
         )
-    if files.exists(workspace.plan_path) and not _is_of_pipeline(workspace):
+    if files.exists(workspace.plan_path) and not pipeline_name(workspace.plan_path):
         raise UsageError(
             f"{workspace.output} holds an unfinished run of a command; finish it, or "
             "overwrite=True to begin anew"
@@ -100,13 +101,6 @@ def pipeline_job(
         "splits": tuple(SplitSpec(n, share, counts.get(n)) for n, share in names.items()),
         "shards": ShardSpec(shard_bytes),
     }
-
-
-def _is_of_pipeline(workspace: Workspace) -> bool:
-    """Tells whether an unfinished run is one of a pipeline, which nobody can finish."""
-    with suppress(ValueError, AttributeError):
-        return bool(read_json(workspace.plan_path).get("pipeline"))
-    return False
 
 
 def commit_spec(

@@ -75,7 +75,7 @@ class Reject:
     """One rejected input.
 
     Attributes:
-      source: the file's name relative to the input root.
+      source: the file's name relative to the input root; of an element its key.
       position: bytes from its beginning, after decompression; of Parquet, the number of the row.
       stage: "read" or "parse"; of images "list" or "decode"; "map" of users' functions.
       reason: a key of `REASONS`.

@@ -12,6 +12,7 @@ import os
 import secrets
 import stat
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -65,6 +66,13 @@ def read_json(path: str) -> Any:
     return json.loads(files.read_bytes(path))
 
 
+def pipeline_name(plan_path: str) -> str:
+    """Returns the transform of a user's own pipeline that writes a dataset, "" for a command's."""
+    with suppress(OSError, *_MALFORMED):
+        return str(read_json(plan_path).get("pipeline", ""))
+    return ""
+
+
 def write_json(path: str, content: Any) -> None:
     """Writes a JSON file of the run, whole or not at all."""
     files.write_bytes(path, json.dumps(content, sort_keys=True).encode())
@@ -112,17 +120,20 @@ class Marker:
     Attributes:
       work: the folder of the plan; "" where the marker is damaged or of an earlier release.
       token: of the run that claimed the folder.
+      in_place: the run makes metadata of shards that stay where they are.
     """
 
     work: str = ""
     token: str = ""
+    in_place: bool = False
 
     @classmethod
     def read(cls, folder: str) -> Marker | None:
         """Returns the marker of a folder, None where there is none."""
         try:
             content = json.loads(files.read_bytes(files.join(folder, MARKER)))
-            return cls(str(content["work"]), str(content["run"]))
+            in_place = content.get("in_place") is True
+            return cls(str(content["work"]), str(content["run"]), in_place)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except _MALFORMED:
@@ -130,7 +141,8 @@ class Marker:
 
     def write(self, folder: str) -> None:
         """Claims a folder."""
-        write_state(files.join(folder, MARKER), self.token, {"work": self.work})
+        content = {"work": self.work} | ({"in_place": True} if self.in_place else {})
+        write_state(files.join(folder, MARKER), self.token, content)
 
 
 def is_own(folder: str, token: str) -> bool:

@@ -160,15 +160,25 @@ def finished_shard(
     workspace = job.workspace
     info, path = found.info, workspace.shard_path(name)
     whole = _is_whole(workspace, path, name.path, info.file_bytes, info.crc32c)
-    if whole and found.index:
-        path = workspace.index_path(name)
-        whole = _is_whole(workspace, path, name.index_path, *found.index)
+    whole = whole and holds_index(workspace, name, found.index)
     try:
         lists = rejected(found.statistics) if rejected else ()
     except DamagedStateError:
         return None
     whole = whole and all(workspace.holds_rejects(each.number, each.size_bytes) for each in lists)
     return found.info if whole else None
+
+
+def holds_index(workspace: Workspace, name: ShardName, index: tuple[int, int] | None) -> bool:
+    """Tells whether the index of a finished shard is there and whole; without one it is.
+
+    Args:
+      workspace: of the run.
+      name: of the shard.
+      index: bytes and crc32c, None where the shard has none.
+    """
+    path = workspace.index_path(name)
+    return index is None or _is_whole(workspace, path, name.index_path, *index)
 
 
 def _is_whole(workspace: Workspace, path: str, target: str, size: int, crc32c: int) -> bool:

@@ -13,22 +13,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from pathlib import PurePath
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from recordmill.records import manifest as m
 from recordmill.records.errors import RunError, UsageError
-from recordmill.records.inside import check_inside
 from recordmill.records.manifest import Manifest
-from recordmill.records.seqio_metadata import COMPLETED_PATH
 from recordmill.records.shards import (
-    DEFAULT_TEMPLATE,
     ShardName,
     is_shard_file,
-    is_shard_path,
     shard_folder,
 )
+from recordmill.transforms.dataset.removal import delete_inside, remove_empty
 from recordmill.transforms.dataset.run_state import (
     DamagedStateError,
     LostFoldersError,
@@ -49,6 +45,8 @@ _OWN_FOLDERS = {
     "transform", "transform-temp",
 }  # fmt: skip
 
+_STAYS = ".stays"
+
 ContentT = TypeVar("ContentT")
 
 
@@ -61,12 +59,14 @@ class Workspace:
       work: where the plan and intermediate files lie until the end.
       staging: where finished shards wait, on the output's own file system.
       token: of the plan; "" before there is one, and where nobody else writes.
+      in_place: shards of others are at the output, and stay as they are.
     """
 
     output: str
     work: str
     staging: str
     token: str = ""
+    in_place: bool = False
 
     @property
     def absolute_output(self) -> str:
@@ -132,7 +132,8 @@ class Workspace:
 
     def done_path(self, name: ShardName) -> str:
         """The description of a finished shard."""
-        return files.join(self.done_folder, f"{name.stem}.json")
+        # Those of files that others wrote are told by their names: a discarded run removes shards.
+        return files.join(self.done_folder, f"{name.stem}{_STAYS * bool(name.file)}.json")
 
     def index_path(self, name: ShardName) -> str:
         """The index of a finished shard, until it is published."""
@@ -282,7 +283,7 @@ class Workspace:
             remove_claimed(folder)
             flag = "--temp_dir" if folder == self.work != self.staging else "--output"
             check_writable(folder, flag)
-            Marker(self.work, self.token).write(folder)
+            Marker(self.work, self.token, self.in_place).write(folder)
 
     def discard_run(self, *, published: bool, template: str) -> None:
         """Removes what an unfinished run left outside of the temporary folders of this one.
@@ -297,17 +298,17 @@ class Workspace:
         if published:
             done = files.list_files(self.done_folder)
             names = [name for path in done if (name := _name_of_description(path, template))]
-            paths = [path for name in names for path in (name.path, name.index_path)]
+            paths = [path for name in names for path in _written(name)]
             for folder in (m.REJECTED_PATH, m.DROPPED_PATH):
                 lists = files.list_files(files.join(self.output, folder))
                 paths += [path[len(self.output) :].lstrip("/") for path in lists]
-            _delete_inside(self.output, paths, named_by="an unfinished run")
+            delete_inside(self.output, paths, named_by="an unfinished run")
 
     def abandon(self) -> None:
         """Removes what planning wrote, and the output's folder where nothing else is in it."""
         self.clean_up()
         if files.is_local(self.output):
-            _remove_empty([self.output])
+            remove_empty([self.output])
 
     def remove_revived(self) -> None:
         """Removes temporary folders that were deleted and that workers have made once more."""
@@ -331,9 +332,17 @@ def _name_of_description(path: str, template: str) -> ShardName | None:
     """Returns the shard that a description is of, by its file name alone: it may be damaged."""
     try:
         stem = path.rpartition("/")[2].removesuffix(".json")
+        if stem.endswith(_STAYS):
+            name = ShardName.parse(stem.removesuffix(_STAYS), "{SPLIT}-{SHARD_X_OF_Y}")
+            return replace(name, file=stem)  # which of them it is does not matter
         return ShardName.parse(stem, "{SPLIT}-{SHARD_X_OF_Y}").with_template(template)
     except ValueError:
         return None
+
+
+def _written(name: ShardName) -> list[str]:
+    """Returns what a run wrote of a shard, relative to the output."""
+    return [name.index_path] if name.file else [name.path, name.index_path]
 
 
 def read_manifest(output: str) -> Manifest | None:
@@ -349,52 +358,3 @@ def read_manifest(output: str) -> Manifest | None:
         return Manifest.from_bytes(files.read_bytes(path))
     except ValueError as error:
         raise RunError(f"{path} cannot be read: {error}") from error
-
-
-def remove_dataset(output: str, manifest: Manifest) -> None:
-    """Deletes exactly what the manifest lists, and what its run left; marks of success first.
-
-    Raises:
-      RunError: the manifest lists a path outside of the dataset; nothing is deleted then.
-    """
-    check_inside(output, manifest.paths)
-    _delete_inside(output, [m.SUCCESS_PATH, *({COMPLETED_PATH} & manifest.files.keys())])
-    _delete_inside(output, [*manifest.paths, *m.RUN_PATHS])
-    _delete_inside(output, [m.MANIFEST_PATH])
-
-
-def remove_damaged(output: str, names: Iterable[str], templates: Iterable[str]) -> None:
-    """Deletes a dataset whose manifest cannot be read: what only a dataset of ours has.
-
-    Args:
-      output: the dataset.
-      names: of metadata, relative to it.
-      templates: of the paths of shards, beside the usual one.
-    """
-    known = {m.SUCCESS_PATH, m.MANIFEST_PATH, *m.RUN_PATHS, *names}
-    patterns = {DEFAULT_TEMPLATE, *templates}
-    paths = []
-    for path in files.list_files(output):
-        name = path[len(output) :].lstrip("/")
-        folders = ("_meta/index/", f"{m.REJECTED_PATH}/", f"{m.DROPPED_PATH}/")
-        ours = name in known or name.startswith(folders)
-        if ours or any(is_shard_path(name, template) for template in patterns):
-            paths.append(name)
-    _delete_inside(output, sorted(paths, key=lambda n: n not in (m.SUCCESS_PATH, COMPLETED_PATH)))
-
-
-def _delete_inside(output: str, paths: Iterable[str], *, named_by: str = "a manifest") -> None:
-    """Deletes files of a dataset, and the folders that are empty then."""
-    paths = list(paths)
-    check_inside(output, paths, named_by=named_by)
-    files.delete_quietly(files.join(output, path) for path in paths)
-    if files.is_local(output):
-        folders = {str(folder) for path in paths for folder in PurePath(path).parents}
-        inner = sorted(folders - {"."}, reverse=True)
-        _remove_empty(files.join(output, folder) for folder in inner)
-
-
-def _remove_empty(folders: Iterable[str]) -> None:
-    for folder in dict.fromkeys(folders):
-        if os.path.isdir(folder) and not os.listdir(folder):
-            os.rmdir(folder)

@@ -121,14 +121,41 @@ def compression_of(start: bytes, name: str = "") -> str:
     raise ValueError("no TFRecord: it begins with neither the length of a record nor GZIP or ZLIB")
 
 
+@dataclass(slots=True)
+class StoredSums:
+    """A file as it is stored, added up while its records are read.
+
+    Attributes:
+      size_bytes, crc32c: of what was read so far.
+      streams: of zlib, one behind another.
+    """
+
+    size_bytes: int = 0
+    crc32c: int = 0
+    streams: int = 0
+
+    def add(self, data: bytes | Bytes) -> None:
+        """Adds the next bytes."""
+        self.size_bytes += len(data)
+        self.crc32c = google_crc32c.extend(self.crc32c, data)
+
+
 class _Inflated:
     """The decompressed bytes of an open file, of one zlib stream or several, one behind another."""
 
-    def __init__(self, handle: IO[bytes], compression: str) -> None:
+    def __init__(self, handle: IO[bytes], compression: str, stored: StoredSums | None) -> None:
         self._handle = handle
+        self._stored = stored
         self._wbits = _WBITS[compression]
         self._stream = zlib.decompressobj(self._wbits)
         self._packed = b""
+
+    def _fetch(self) -> bytes:
+        packed = self._handle.read(_PACKED_BYTES)
+        if self._stored is not None:
+            self._stored.add(packed)
+            self._stored.streams = max(self._stored.streams, 1)
+        return packed
 
     def read(self, size: int) -> bytes:
         """Returns up to `size` bytes, fewer at the end and where few are packed together.
@@ -138,11 +165,13 @@ class _Inflated:
         """
         while True:
             if self._stream.eof:
-                self._packed = self._stream.unused_data or self._handle.read(_PACKED_BYTES)
+                self._packed = self._stream.unused_data or self._fetch()
                 if not self._packed.strip(b"\0"):
                     return b""
                 self._stream = zlib.decompressobj(self._wbits)
-            packed = self._packed or self._handle.read(_PACKED_BYTES)
+                if self._stored is not None:
+                    self._stored.streams += 1
+            packed = self._packed or self._fetch()
             if not packed:
                 raise EOFError("the compressed stream ends too early")
             data = self._stream.decompress(packed, size)
@@ -151,9 +180,11 @@ class _Inflated:
                 return data
 
 
-def _opened(handle: IO[bytes], compression: str) -> IO[bytes] | _Inflated:
+def _opened(
+    handle: IO[bytes], compression: str, stored: StoredSums | None
+) -> IO[bytes] | _Inflated:
     if compression in _WBITS:
-        return _Inflated(handle, compression)
+        return _Inflated(handle, compression, stored)
     return open_decompressed(handle, compression)
 
 
@@ -205,7 +236,10 @@ class _Filler:
 
 
 def read_records(
-    source: RecordFileRange, block_bytes: int = BLOCK_BYTES, pool: BlockPool | None = None
+    source: RecordFileRange,
+    block_bytes: int = BLOCK_BYTES,
+    pool: BlockPool | None = None,
+    stored: StoredSums | None = None,
 ) -> Iterator[RecordBatch]:
     """Yields the records of a range, with both checksums of each checked.
 
@@ -216,6 +250,7 @@ def read_records(
       source: of a plain file any range that begins at a record; else a whole file.
       block_bytes: how much is read at once; a record that is larger is read whole.
       pool: has the memory for blocks; without it is fresh.
+      stored: what a compressed file is added to as it is stored.
 
     Raises:
       InputChangedError: it is another file than was planned.
@@ -231,7 +266,7 @@ def read_records(
                 return
             handle.seek(0)
         most = source.end - source.start if source.end >= 0 else -1
-        filler = _Filler(_opened(handle, compression), packed=bool(compression), most=most)
+        filler = _Filler(_opened(handle, compression, stored), packed=bool(compression), most=most)
         yield from _batches(source, filler, block_bytes, pool)
 
 

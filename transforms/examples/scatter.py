@@ -19,12 +19,11 @@ import numpy as np
 from recordmill.records.arrays import Int64s
 from recordmill.records.codec.content_hash import hash_contents
 from recordmill.records.codec.framing import FOOTER_BYTES, HEADER_BYTES
-from recordmill.records.errors import RunError
 from recordmill.records.hashing import U64, combine, fingerprint64, mix64, seed_for
 from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.content_sample import ContentSample
-from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.dataset.rejects import write_rejects
+from recordmill.transforms.dataset.run_task import RunTask
 from recordmill.transforms.dataset.splits import choose_splits
 from recordmill.transforms.examples.descriptions import ReadResult
 from recordmill.transforms.examples.job import ExamplesJob
@@ -256,26 +255,24 @@ def _input_ties(source: RecordFileRange, positions: Int64s) -> U64:
     return (np.uint64(source.ordinal) << _POSITION_BITS) + positions.astype(np.uint64)
 
 
-class _ScatterRecordsDoFn(beam.DoFn):
+class _ScatterRecordsDoFn(RunTask[ExamplesJob]):
     def __init__(self, job: ExamplesJob, limits: RecordLimits) -> None:
-        self._job = job
+        super().__init__(job)
         self._limits = limits
+        self._scatterer: RecordScatterer | None = None
 
-    def setup(self) -> None:
-        self._scatterer = RecordScatterer(self._job, self._limits)
-
-    def process(self, number: int) -> Iterator[int]:
+    def work(self, number: int) -> Iterator[int]:
         with counters.work_item():
-            try:
-                result = self._scatterer.run(number)
-            except RunError as error:
-                fail(self._job, error)
+            if self._scatterer is None:
+                self._scatterer = RecordScatterer(self._job, self._limits)
+            result = self._scatterer.run(number)
             counters.count("records_read", result.counts["records_read"])
             counters.count_rejects(result.rejected)
         yield number
 
     def finish_bundle(self) -> None:
-        self._scatterer.drop_buffers()
+        if self._scatterer is not None:
+            self._scatterer.drop_buffers()
 
 
 class ScatterRecords(beam.PTransform[beam.PCollection[int], beam.PCollection[int]]):

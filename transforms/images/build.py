@@ -22,9 +22,9 @@ from recordmill.records.hashing import fingerprint64
 from recordmill.records.manifest import ShardInfo
 from recordmill.records.shards import ShardName
 from recordmill.transforms.dataset import counters
-from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.dataset.rejects import Reject, RejectFile, write_rejects
 from recordmill.transforms.dataset.run_state import DamagedStateError
+from recordmill.transforms.dataset.run_task import RunTask
 from recordmill.transforms.dataset.shard_writer import (
     ShardWriter,
     finished_shard,
@@ -308,11 +308,11 @@ def _copy_records(path: str, writer: ShardWriter) -> None:
         raise DamagedStateError(f"{path} is cut short; start anew with --overwrite")
 
 
-class _ShardDoFn(beam.DoFn):
+class _ShardDoFn(RunTask[ImageJob]):
     """Has a builder from its first element on: before, the plan may not be written."""
 
     def __init__(self, job: ImageJob, parts: int | None) -> None:
-        self._job = job
+        super().__init__(job)
         self._parts = parts
         self._builder: ImageShardBuilder | None = None
 
@@ -327,24 +327,18 @@ class _ShardDoFn(beam.DoFn):
 
 
 class _BuildImageShardDoFn(_ShardDoFn):
-    def process(self, work_item: int) -> Iterator[tuple[tuple[int, int], int]]:
+    def work(self, work_item: int) -> Iterator[tuple[tuple[int, int], int]]:
         with counters.work_item():
-            try:
-                position, statistics = self._opened().build(work_item)
-            except RunError as error:
-                fail(self._job, error)
+            position, statistics = self._opened().build(work_item)
             counters.count("examples_prepared", statistics.pixels.total())
             counters.count_rejects(statistics.rejected)
         yield (position.split, position.shard), 1
 
 
 class _JoinDoFn(_ShardDoFn):
-    def process(self, finished: tuple[tuple[int, int], int]) -> Iterator[int]:
+    def work(self, finished: tuple[tuple[int, int], int]) -> Iterator[int]:
         with counters.work_item():
-            try:
-                info = self._opened().join(*finished[0])
-            except RunError as error:
-                fail(self._job, error)
+            info = self._opened().join(*finished[0])
             counters.count("examples_written", info.records)
             counters.count("bytes_written", info.file_bytes)
         yield info.records

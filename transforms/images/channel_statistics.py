@@ -20,16 +20,14 @@ import pyarrow as pa
 from PIL import Image
 
 from recordmill.records.arrays import Int64s
-from recordmill.records.errors import RunError
 from recordmill.transforms.dataset import counters
-from recordmill.transforms.dataset.error_budget import fail
+from recordmill.transforms.dataset.run_task import RunTask, is_over
 from recordmill.transforms.images.decoding import ImageRejectedError
 from recordmill.transforms.images.job import ImageJob
 from recordmill.transforms.images.mapped_images import ImageMapper
 from recordmill.transforms.images.preparing import untouched
 from recordmill.transforms.images.reference_files import ReferenceFiles
 from recordmill.transforms.images.stored_bytes import ImageReader, UnreadableBytesError
-from recordmill.transforms.storage import files
 
 _VOCABULARY = "labels"
 _LEVELS = 256
@@ -53,7 +51,7 @@ def _count_images(job: ImageJob) -> int:
 
 def _count(job: ImageJob, work_item: int, reader: ImageReader) -> dict[str, Any]:
     """Returns the row of a work item; it skips images that the build will reject."""
-    spec = job.images
+    spec = job.completed().images
     mapper = ImageMapper(job.map, spec) if job.map else None
     images, labels = 0, []
     sums = np.zeros((spec.channels, _LEVELS), np.int64)
@@ -81,11 +79,8 @@ def _parse_row(content: dict[str, Any]) -> dict[str, Any]:
     return {name: content[name] for name in ("images", "histograms", "labels")}
 
 
-class _CountDoFn(beam.DoFn):
+class _CountDoFn(RunTask[ImageJob]):
     """Numbers of work items -> a record batch of one row each, from a file where it is there."""
-
-    def __init__(self, job: ImageJob) -> None:
-        self._job = job
 
     def setup(self) -> None:
         self._reader = ImageReader(packs=self._job.packs_folder)
@@ -99,15 +94,10 @@ class _CountDoFn(beam.DoFn):
         self._job.workspace.write_state(path, row)
         return row
 
-    def process(self, work_item: int) -> Iterator[pa.RecordBatch]:
+    def work(self, work_item: int) -> Iterator[pa.RecordBatch]:
         path = self._job.statistics_row_path(work_item)
         with counters.work_item():
-            try:
-                row = self._job.workspace.read_state(path, _parse_row) or self._count(
-                    path, work_item
-                )
-            except RunError as error:
-                fail(self._job, error)
+            row = self._job.workspace.read_state(path, _parse_row) or self._count(path, work_item)
         values = {
             "pixel": [0.0] * self._job.images.channels,
             "histograms": row["histograms"],
@@ -200,8 +190,8 @@ class AnalyzeImages(beam.PTransform[beam.PCollection[int], beam.PCollection[int]
         rows = work_items | "CountPixels" >> beam.ParDo(_CountDoFn(job)).with_output_types(
             pa.RecordBatch  # one row
         )
-        labels = bool(job.images.labels) and job.images.task != "segmentation"
-        with tft_beam.Context(temp_dir=files.join(job.workspace.work, "transform-temp")):
+        labels = job.lists_labels and job.images.task != "segmentation"
+        with tft_beam.Context(temp_dir=job.transform_temp):
             analyzed = (rows, _tensor_columns(job.images.channels)) | "Analyze" >> (
                 tft_beam.AnalyzeDataset(_graph(labels=labels))
             )
@@ -210,6 +200,8 @@ class AnalyzeImages(beam.PTransform[beam.PCollection[int], beam.PCollection[int]
 
 
 def _write_figures(_: None, job: ImageJob) -> int:
+    if is_over(job.workspace):
+        return 0
     import tensorflow as tf
     import tensorflow_transform as tft
 

@@ -56,6 +56,24 @@ class CollectedImageJob(ImageJob):
 
     numbering: LabelNumbering = field(default_factory=LabelNumbering)
 
+    @property
+    def transform_temp(self) -> str:
+        """What tensorflow_transform writes on the way.
+
+        Stages that write to it wait for nothing, and claiming the temporary folders empties them.
+        """
+        return files.join(self.transform_temps, self.workspace.token)
+
+    @property
+    def transform_temps(self) -> str:
+        """The folder of `transform_temp` of this run and of those that failed."""
+        return files.join(self.workspace.output, "_transform")
+
+    @property
+    def lists_labels(self) -> bool:
+        """Whether images have labels that are names of classes."""
+        return not (self.images.numbers or self.images.unlabeled)
+
     def completed(self) -> CollectedImageJob:
         """Returns the job with its labels, which are known once all images are written."""
         labels = self.workspace.need_state(self.labels_path, lambda c: dict(c["labels"]))
@@ -196,10 +214,13 @@ def _write_references(
     ]
     record_bytes = [array("q") for _ in job.splits]
     shares = [split.share for split in job.splits]
+    numbers = {split.name: number for number, split in enumerate(job.splits)}
     kept = (item for item in images if isinstance(item, CollectedImage))
     while batch := list(islice(kept, _BATCH_ROWS)):
-        groups = np.array([fingerprint64(image.name.encode()) for image in batch], np.uint64)
-        for image, split in zip(batch, choose_splits(groups, shares).tolist(), strict=True):
+        names = [image.group or image.name for image in batch]
+        groups = np.array([fingerprint64(name.encode()) for name in names], np.uint64)
+        for image, drawn in zip(batch, choose_splits(groups, shares).tolist(), strict=True):
+            split = numbers[image.split] if image.split else drawn
             writers[split].add(image.line)
             record_bytes[split].append(image.record_bytes)
     for writer in writers:

@@ -58,6 +58,7 @@ class CollectedImage(NamedTuple):
       regions, masks: whether it has objects with pixels, or a mask image.
       record_bytes: the expected size of one of its records.
       line: its reference as JSON.
+      split, group: of the element, "" for none.
     """
 
     name: str
@@ -66,6 +67,8 @@ class CollectedImage(NamedTuple):
     masks: bool
     record_bytes: int
     line: str
+    split: str
+    group: str
 
 
 class CollectedReject(NamedTuple):
@@ -94,13 +97,17 @@ class ImageCollector(BundleWriter):
     Args:
       job: the job.
       pack_bytes: a pack is ended before it has more bytes, unless one image alone has.
+      need_splits: an image that names no split is a reject.
     """
 
-    def __init__(self, job: ImageJob, pack_bytes: int = PACK_BYTES) -> None:
+    def __init__(
+        self, job: ImageJob, pack_bytes: int = PACK_BYTES, *, need_splits: bool = False
+    ) -> None:
         self._job = job
         self._spec = job.images
         self._seed = np.uint64(seed_for(job.seed, ORDER_PURPOSE))
         self._pack_bytes = pack_bytes
+        self._need_splits = need_splits
 
     def begin(self) -> None:
         """Begins a bundle, in files of its own."""
@@ -144,7 +151,11 @@ class ImageCollector(BundleWriter):
         content.update(repr(stored.shape).encode())
         name = _name(image, content.hexdigest())
         try:
-            reference = _annotated(ImageReference(name, stored), image, self._spec)
+            self._check_split(image)
+            reference = ImageReference(
+                name, stored, split=image.split or "", group=_storable(image.group or "")
+            )
+            reference = _annotated(reference, image, self._spec)
         except UnusableImageError as error:
             return [_REJECT, name, error.reason, str(error)]
         content.update(reference.to_line().encode())
@@ -158,9 +169,23 @@ class ImageCollector(BundleWriter):
         row = CollectedImage(
             name, labels, regions, reference.mask is not None,
             expected_record_bytes(self._spec, reference), reference.to_line(),
+            reference.split, reference.group,
         )  # fmt: skip
         # Images of one key are in order of their content, not of the bundles that wrote them.
         return [f"{key:016x}", f"{name}\0{content.hexdigest()}", *row]
+
+    def _check_split(self, image: Image) -> None:
+        """Checks that an image is of a split of the dataset.
+
+        Raises:
+          UnusableImageError: it is not.
+        """
+        if image.split is None and not self._need_splits:
+            return
+        names = [split.name for split in self._job.splits]
+        if image.split not in names:
+            detail = f"split={image.split!r:.80}, where WriteImages has {', '.join(names)}"
+            raise UnusableImageError("no_split", detail)
 
     def _store(self, stored: StoredBytes, data: bytes) -> StoredBytes:
         """Appends bytes to the pack; returns where they are."""
@@ -227,13 +252,17 @@ def parse_row(row: Row) -> CollectedImage | CollectedReject:
 
 def _name(image: Image, content: str) -> str:
     """Returns the key of an image, or what stands for it: the hash of its data."""
-    if image.key is None:
-        return content
+    return content if image.key is None else _storable(image.key)
+
+
+def _storable(name: str) -> str:
     try:
-        image.key.encode()
+        name.encode()
     except UnicodeEncodeError as error:
-        raise TypeError(f"Image.key must be text that UTF-8 can hold, got {image.key!r}") from error
-    return image.key
+        raise TypeError(
+            f"Image.key and Image.group must be text that UTF-8 can hold, got {name!r}"
+        ) from error
+    return name
 
 
 def _annotated(reference: ImageReference, image: Image, spec: ImageSpec) -> ImageReference:

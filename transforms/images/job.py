@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from recordmill.records.errors import RunError, UsageError
+from recordmill.records.errors import RunError, UsageError, one_of
 from recordmill.records.schema import Schema
 from recordmill.transforms.dataset.content_sample import shared_contents
 from recordmill.transforms.dataset.error_budget import check_budget
@@ -24,6 +24,7 @@ from recordmill.transforms.images.statistics import ImageStatistics
 from recordmill.transforms.storage import files
 
 TRANSFORM_PATH = "_meta/transform"
+SAMPLE_IMAGES = 1000  # of channel statistics
 _LABEL_MAP_FORMATS = ("object_detection", "model_garden")
 
 
@@ -57,6 +58,11 @@ class ImageJob(Job):
         if not self.images.augmentation and (self.copies > 1 or self.keep_original):
             flag = f"--copies={self.copies}" if self.copies > 1 else "--keep_original"
             raise UsageError(f"{flag} must go with --augmentations: copies would be all alike")
+
+    @property
+    def lists_labels(self) -> bool:
+        """Whether images have labels that are names of classes."""
+        return bool(self.images.labels)
 
     def completed(self) -> ImageJob:
         """Returns the job with its labels."""
@@ -141,9 +147,30 @@ class ImageJob(Job):
         return files.join(self.workspace.work, "statistics.json")
 
     @property
+    def transform_temp(self) -> str:
+        """What tensorflow_transform writes on the way."""
+        return files.join(self.workspace.work, "transform-temp")
+
+    @property
     def transform_folder(self) -> str:
         """The graph that tensorflow_transform made of the statistics."""
         return files.join(self.workspace.work, "transform")
+
+
+def images_of_statistics(statistics: str, sample: int) -> int | None:
+    """Returns of how many images there are channel statistics; None for all, 0 for none.
+
+    Args:
+      statistics: "none", "sample" or "full".
+      sample: images of a sample.
+
+    Raises:
+      UsageError: a value is not valid.
+    """
+    one_of("--statistics", statistics, ("none", "sample", "full"))
+    if sample < 1:
+        raise UsageError(f"--statistics_sample must be at least 1, got {sample}")
+    return {"none": 0, "full": None, "sample": sample}[statistics]
 
 
 class _ImageJobStatistics(JobStatistics):

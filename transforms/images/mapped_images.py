@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from recordmill.records.errors import RunError
 from recordmill.transforms.dataset.user_functions import ElementError, FunctionChain, MapSpec
 from recordmill.transforms.elements import Box, Image
 from recordmill.transforms.images.decoding import ImageRejectedError
@@ -65,15 +64,17 @@ class ImageMapper:
             read_data(reference.image, data), reference.name, self._label(reference), boxes,
             None if mask is None or reference.mask is None
             else read_data(reference.mask, mask),
+            reference.group or None, reference.split or None,
         )  # fmt: skip
         try:
             results = self._chain(image)
+            if any(_is_moved(each, image) for each in results):
+                raise ElementError(
+                    "a function changed group or split of an image, which are decided before it "
+                    "runs: leave them, or give --split_by or --split_from"
+                )
         except ElementError as error:
-            if self._spec.errors == "fail":
-                raise RunError(
-                    f"--map {error}, for the image {reference.name}; correct the function and "
-                    "start anew with --overwrite, or give --map_errors=reject"
-                ) from error
+            self._spec.check_goes_on(error, f"the image {reference.name}")
             raise ImageRejectedError("map_error", str(error)) from error
         known = {id(box): item for box, item in objects or ()}
         mapped: list[MappedImage] = []
@@ -108,6 +109,11 @@ class ImageMapper:
         if self._images.task != "detection":
             return None
         return read_boxes(reference, data, self._images.decode)
+
+
+def _is_moved(result: Image, given: Image) -> bool:
+    """Tells whether a function changed what decides the split; None is what it has left out."""
+    return result.group not in (None, given.group) or result.split not in (None, given.split)
 
 
 def _with_annotations(

@@ -14,6 +14,7 @@ from recordmill.transforms.dataset.commit import CommitSpec
 from recordmill.transforms.dataset.pipeline_run import commit_spec, pipeline_job
 from recordmill.transforms.elements import Image
 from recordmill.transforms.images.build import BuildImageShards
+from recordmill.transforms.images.channel_statistics import AnalyzeImages, statistics_work_items
 from recordmill.transforms.images.collected_job import (
     CollectedImageJob,
     plan_collected,
@@ -21,8 +22,10 @@ from recordmill.transforms.images.collected_job import (
 )
 from recordmill.transforms.images.collecting import PACK_BYTES, ImageCollector, merge_rows
 from recordmill.transforms.images.examples import ImageSpec
+from recordmill.transforms.images.job import SAMPLE_IMAGES, images_of_statistics
 from recordmill.transforms.images.label_numbers import LabelNumbering
 from recordmill.transforms.images.shard_cutting import augmented_splits
+from recordmill.transforms.storage import files
 
 _MERGED_ROWS = 100_000
 
@@ -33,9 +36,14 @@ class _ImageSink(ElementSink[CollectedImageJob]):
 
     transform = "WriteImages"
     pack_bytes: int = PACK_BYTES
+    need_splits: bool = False
 
     def prepare(self) -> None:
-        """Nothing is needed."""
+        """Removes what the statistics of runs that failed have left."""
+        temps, own = self.job.transform_temps, self.job.transform_temp
+        left = {path.removeprefix(temps).split("/")[1] for path in files.list_files(temps)}
+        for token in left - {own.rpartition("/")[2]}:
+            files.delete_folder(files.join(temps, token))
 
     def size_of(self, element: Any) -> int:
         """Returns the bytes of an image, and of its mask."""
@@ -49,7 +57,7 @@ class _ImageSink(ElementSink[CollectedImageJob]):
 
     def open_writer(self) -> BundleWriter:
         """Returns the writer of a worker."""
-        return ImageCollector(self.job, self.pack_bytes)
+        return ImageCollector(self.job, self.pack_bytes, need_splits=self.need_splits)
 
     def merge(self, texts: list[str]) -> Written:
         """Merges rows."""
@@ -83,18 +91,45 @@ class _CutDoFn(beam.DoFn):
         yield from range(before * plan.parts, (before + 1) * plan.parts)
 
 
+class _ListStatisticsDoFn(beam.DoFn):
+    """(split, shard) -> once, the numbers of the work items of the channel statistics."""
+
+    def __init__(self, job: CollectedImageJob) -> None:
+        self._job = job
+
+    def process(self, shard: tuple[int, int]) -> Iterator[int]:
+        if tuple(shard) == (0, 0):
+            yield from range(statistics_work_items(self._job))
+
+
+def _drop_temporary(examples: int, job: CollectedImageJob) -> int:
+    files.delete_folder(job.transform_temps)
+    return examples
+
+
 class _BuildPlanned(beam.PTransform[Any, Any]):
     def __init__(self, job: CollectedImageJob) -> None:
         super().__init__()
         self._job = job
 
     def expand(self, shards: beam.PCollection[tuple[int, int]]) -> beam.PCollection[int]:
-        return (
+        examples = (
             shards
             | "CutShards" >> beam.ParDo(_CutDoFn(self._job)).with_output_types(int)
             | "SpreadParts" >> beam.Reshuffle()
             | "BuildShards" >> BuildImageShards(self._job)
         )
+        if self._job.statistics_images == 0:
+            return examples
+        listing = beam.ParDo(_ListStatisticsDoFn(self._job)).with_output_types(int)
+        analyzed = (
+            shards
+            | "ListStatistics" >> listing
+            | "SpreadStatistics" >> beam.Reshuffle()
+            | "Statistics" >> AnalyzeImages(self._job)  # no examples: the commit awaits it
+            | "DropTemporary" >> beam.Map(_drop_temporary, self._job).with_output_types(int)
+        )
+        return (examples, analyzed) | "AwaitStatistics" >> beam.Flatten()
 
 
 class WriteImages(WriteElements):
@@ -105,9 +140,35 @@ class WriteImages(WriteElements):
     `labels.txt` and `label_map.pbtxt`. What cannot be used is a reject, with its reason.
 
     The key of an image decides its position, its split and its augmentations; without one the hash
-    of its data does. So equal images give equal shards for any engine, any number of workers and
-    any bundles. Until the end the output's folder holds each image's bytes once more. Memory: an
-    image, some megabytes of records, and 8 bytes for each image. Repeated bundles change nothing.
+    of its data does. `Image.group` decides the split instead of the key, and `Image.split` names
+    it; one that names another than those of the dataset is a reject. So equal images give equal
+    shards for any engine, any number of workers and any bundles. Until the end the output's folder
+    holds each image's bytes once more. Memory: an image, some megabytes of records, and 8 bytes for
+    each image. Repeated bundles change nothing.
+
+    Args:
+      output: the folder of the dataset, on storage that all workers see.
+      images: task, format, sizes, encoding, augmentations; by default images with one label
+        each in TFDS's form. Without labels in it, those that occur are numbered in order. Its
+        seed is not used.
+      first_label: the number of the first label; by default 1 for segmentation, imagenet and
+        detection but tfds', else 0.
+      splits: name -> share, such as `{"train": 0.9, "validation": 0.1}`; one split by default.
+        Names alone, such as `["train", "test"]`, where each image names its split.
+      num_shards: of the first split, or of each by name; without it `shard_bytes` decides.
+      shard_bytes: the size of a shard, before compression.
+      copies: augmented copies of each image.
+      keep_original: write the untouched image too.
+      augment_splits: whose images are augmented, or ("all",).
+      statistics: mean and deviation of channels, of images of the first split: "none", "sample"
+        or "full", by tensorflow_transform.
+      statistics_sample: images of a sample.
+      max_rejected: the share of images that may be rejected, in [0, 1].
+      warnings: of what looks wrong in the statistics: "print" logs them, "error" fails, "none".
+      compression: of shards: "", "GZIP" or "ZLIB".
+      seed: of the order and all draws.
+      overwrite: replace the dataset that is there.
+      pack_bytes: of a file in which images wait.
     """
 
     def __init__(
@@ -116,38 +177,22 @@ class WriteImages(WriteElements):
         images: ImageSpec | None = None,
         *,
         first_label: int | None = None,
-        splits: Mapping[str, float] | None = None,
+        splits: Mapping[str, float] | Sequence[str] | None = None,
         num_shards: int | Mapping[str, int] | None = None,
         shard_bytes: int = 200_000_000,
         copies: int = 1,
         keep_original: bool = False,
         augment_splits: Sequence[str] = ("train",),
+        statistics: str = "none",
+        statistics_sample: int = SAMPLE_IMAGES,
         max_rejected: float = 0.0,
+        warnings: str = "print",
         compression: str = "",
         seed: int = 12345,
         overwrite: bool = False,
         pack_bytes: int = PACK_BYTES,
     ) -> None:
         """Checks what can be checked before the pipeline runs.
-
-        Args:
-          output: the folder of the dataset, on storage that all workers see.
-          images: task, format, sizes, encoding, augmentations; by default images with one label
-            each in TFDS's form. Without labels in it, those that occur are numbered in order. Its
-            seed is not used.
-          first_label: the number of the first label; by default 1 for segmentation, imagenet and
-            detection but tfds', else 0.
-          splits: name -> share, such as `{"train": 0.9, "validation": 0.1}`; one split by default.
-          num_shards: of the first split, or of each by name; without it `shard_bytes` decides.
-          shard_bytes: the size of a shard, before compression.
-          copies: augmented copies of each image.
-          keep_original: write the untouched image too.
-          augment_splits: whose images are augmented, or ("all",).
-          max_rejected: the share of images that may be rejected, in [0, 1].
-          compression: of shards: "", "GZIP" or "ZLIB".
-          seed: of the order and all draws.
-          overwrite: replace the dataset that is there.
-          pack_bytes: of a file in which images wait.
 
         Raises:
           UsageError: a value is not valid, or a dataset is there.
@@ -156,7 +201,11 @@ class WriteImages(WriteElements):
         if spec.labels and first_label is not None:
             raise UsageError("first_label has no meaning where labels have numbers; remove it")
         job = CollectedImageJob(
-            **pipeline_job(output, splits=splits, num_shards=num_shards, shard_bytes=shard_bytes),
+            **pipeline_job(
+                output, splits=_shares(splits), num_shards=num_shards, shard_bytes=shard_bytes
+            ),
+            statistics_images=images_of_statistics(statistics, statistics_sample),
+            warnings=warnings,
             images=replace(spec, seed=seed),
             copies=copies,
             keep_original=keep_original,
@@ -168,4 +217,16 @@ class WriteImages(WriteElements):
             numbering=LabelNumbering(first_label),
         )
         job = replace(job, augment_splits=augmented_splits(job))
-        super().__init__(_ImageSink(job, _MERGED_ROWS, pack_bytes))
+        need_splits = splits is not None and not isinstance(splits, Mapping)
+        super().__init__(_ImageSink(job, _MERGED_ROWS, pack_bytes, need_splits))
+
+
+def _shares(splits: Mapping[str, float] | Sequence[str] | None) -> Mapping[str, float] | None:
+    """Returns the share of each split; of names alone the shares decide nothing."""
+    if splits is None or isinstance(splits, Mapping):
+        return splits
+    if isinstance(splits, str) or not splits:
+        raise UsageError(f"splits must be names, or names with shares, got {splits!r}")
+    if len(set(splits)) < len(splits):
+        raise UsageError(f"splits must name each split once, got {','.join(splits)}")
+    return {name: 1 / len(splits) for name in splits}

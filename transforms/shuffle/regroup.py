@@ -11,7 +11,7 @@ import numpy as np
 from recordmill.records.arrays import Bytes, Int64s
 from recordmill.records.errors import RunError
 from recordmill.transforms.dataset import counters
-from recordmill.transforms.dataset.error_budget import fail
+from recordmill.transforms.dataset.run_task import RunTask
 from recordmill.transforms.shuffle.descriptions import run_files_to_json
 from recordmill.transforms.shuffle.finished_runs import made_anew, read_run_files
 from recordmill.transforms.shuffle.job import ShuffleJob
@@ -96,18 +96,15 @@ def merge_run_files(job: ShuffleJob, path: str, infos: Sequence[RunFileInfo]) ->
         raise RunError(f"{error}; run the pipeline again, from its beginning") from error
 
 
-class _RegroupDoFn(beam.DoFn):
+class _RegroupDoFn(RunTask[ShuffleJob]):
     def __init__(self, job: ShuffleJob, tree: MergeTree, level: int) -> None:
-        self._job = job
+        super().__init__(job)
         self._tree = tree
         self._level = level
 
-    def process(self, number: int) -> Iterator[int]:
+    def work(self, number: int) -> Iterator[int]:
         with counters.work_item():
-            try:
-                regroup(self._job, self._tree, self._level, number)
-            except RunError as error:
-                fail(self._job, error)
+            regroup(self._job, self._tree, self._level, number)
         yield number
 
 

@@ -15,7 +15,7 @@ from recordmill.records.arrays import Int64s
 from recordmill.records.errors import RunError
 from recordmill.records.manifest import ShardInfo
 from recordmill.transforms.dataset import counters
-from recordmill.transforms.dataset.error_budget import fail
+from recordmill.transforms.dataset.run_task import RunTask
 from recordmill.transforms.shuffle.job import ShuffleJob
 from recordmill.transforms.shuffle.merge_tree import MergeTree
 from recordmill.transforms.shuffle.regroup import drop_runs
@@ -109,23 +109,20 @@ def decide_once(
         job.workspace.write_state(job.shard_plan_path, plan.to_json())
 
 
-class _PlanShardsDoFn(beam.DoFn):
+class _PlanShardsDoFn(RunTask[ShuffleJobT]):
     def __init__(
         self,
         job: ShuffleJobT,
         tree: MergeTree,
         plan: Callable[[ShuffleJobT, MergeTree], list[SplitShards]],
     ) -> None:
-        self._job = job
+        super().__init__(job)
         self._tree = tree
         self._plan = plan
 
-    def process(self, finished: int) -> Iterator[tuple[int, int]]:
+    def work(self, finished: int) -> Iterator[tuple[int, int]]:
         del finished  # its arrival means that all run files are written
-        try:
-            splits = self._plan(self._job, self._tree)
-        except RunError as error:
-            fail(self._job, error)
+        splits = self._plan(self._job, self._tree)
         if self._tree.levels:
             drop_runs(self._job, self._tree.levels - 1)
         for number, split in enumerate(splits):
@@ -173,27 +170,24 @@ class BuildsShards(Protocol):
         ...
 
 
-class _BuildShardDoFn(beam.DoFn):
+class _BuildShardDoFn(RunTask[ShuffleJobT]):
     def __init__(
         self,
         job: ShuffleJobT,
         tree: MergeTree,
         make_builder: Callable[[ShuffleJobT, MergeTree], BuildsShards],
     ) -> None:
-        self._job = job
+        super().__init__(job)
         self._tree = tree
         self._make_builder = make_builder
         self._builder: BuildsShards | None = None
 
-    def process(self, shard: tuple[int, int]) -> Iterator[int]:
+    def work(self, shard: tuple[int, int]) -> Iterator[int]:
         # Not in setup: the stage before writes the shard plan.
         if self._builder is None:
             self._builder = self._make_builder(self._job, self._tree)
         with counters.work_item():
-            try:
-                info = self._builder.build(*shard)
-            except RunError as error:
-                fail(self._job, error)
+            info = self._builder.build(*shard)
             counters.count("examples_written", info.records)
             counters.count("bytes_written", info.file_bytes)
         yield info.records

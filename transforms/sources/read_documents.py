@@ -15,7 +15,10 @@ from recordmill.records.typed_json import convert
 from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.rejects import REASONS, Reject
 from recordmill.transforms.elements import Document
+from recordmill.transforms.sources.bigquery_service import is_bigquery, parse_address
+from recordmill.transforms.sources.bigquery_tables import list_table
 from recordmill.transforms.sources.changes import reading
+from recordmill.transforms.sources.column_reader import column_names
 from recordmill.transforms.sources.document_spec import (
     RAW_TEXT,
     READ_LIMITS,
@@ -67,8 +70,38 @@ class InputSpec:
         one_of("rejects", self.rejects, REJECTS)
         if not self.patterns:
             raise UsageError("ReadDocuments needs a glob, or the URL of a database")
-        if self.query and (len(self.patterns) > 1 or not self.partition_column):
+        table = next(filter(is_bigquery, self.patterns), "")
+        if table:
+            self._check_table(table)
+        elif self.query and (len(self.patterns) > 1 or not self.partition_column):
             raise UsageError("query needs the URL of one database, and partition_column")
+
+    def _check_table(self, url: str) -> None:
+        """Checks that BigQuery is asked for a table or for the answer to a query, and alone."""
+        if len(self.patterns) > 1:
+            raise UsageError(f"{url} must be the only input; join tables by UNION ALL in a query")
+        if bool(parse_address(url).table) == bool(self.query):
+            raise UsageError(
+                f"{url} must name a table, bigquery://PROJECT.DATASET.TABLE, or the project alone, "
+                "bigquery://PROJECT, beside query"
+            )
+        if self.partition_column or self.input_format != "auto":
+            raise UsageError("partition_column and input_format have no effect on BigQuery")
+
+
+def _list_table(spec: InputSpec) -> SourceRange:
+    """Returns a table of BigQuery, or the answer to a query.
+
+    Raises:
+      UsageError: it cannot be read, has no row, or lacks a column.
+    """
+    names = column_names(spec.documents)
+    source = list_table(spec.patterns[0], spec.query, names)
+    there = source.stream.columns if source.stream else ()
+    missing = [name for name in names if name not in there]
+    if missing:
+        raise UsageError(f"{source.path} has no column {missing[0]!r}; check the names of fields")
+    return source
 
 
 def list_items(spec: InputSpec) -> Iterator[bytes]:
@@ -78,7 +111,9 @@ def list_items(spec: InputSpec) -> Iterator[bytes]:
       UsageError: there is nothing to read, or it is no text.
     """
     documents = spec.documents
-    if spec.query:
+    if is_bigquery(spec.patterns[0]):
+        listed = iter([_list_table(spec)])
+    elif spec.query:
         listed = iter([
             list_query(
                 spec.patterns[0], spec.query, spec.partition_column, documents.text_field
@@ -185,13 +220,16 @@ class _ReadDocumentsDoFn(beam.DoFn):
 class ReadDocuments(beam.PTransform[beam.pvalue.PBegin, Any]):
     """Text of any format that `recordmill text` knows -> documents, each with a key.
 
-    Plain text, JSON, CSV, TSV, Parquet, Arrow, Avro, folders of Hugging Face datasets, and answers
-    of databases. Large files are cut, and read by several workers. The key of a document is its
-    file's name below the input and its position there, so the same input gives the same keys on
-    any engine. Memory: a block, and the longest document, up to 64 MiB.
+    Plain text, JSON, CSV, TSV, Parquet, Arrow, Avro, folders of Hugging Face datasets, answers of
+    databases, and tables and answers of BigQuery. Large files are cut, and read by several workers.
+    The key of a document is its file's name below the input and its position there, so the same
+    input gives the same keys on any engine; of a row of BigQuery, whose rows have no order, a hash
+    of what is read of it stands for the position. Memory: a block, and the longest document, up to
+    64 MiB.
 
     Args:
-      patterns: globs or folders, local or gs://…, or the URL of a database.
+      patterns: globs or folders, local or gs://…, the URL of a database, or
+        bigquery://PROJECT.DATASET.TABLE, as it was when the pipeline began or at the time behind @.
       input_format: of all files; "auto" goes by the extension.
       documents: in plain text a document is a block ("blank_line"), a "line" or a "file".
       text_field: of all formats but plain text.
@@ -202,7 +240,7 @@ class ReadDocuments(beam.PTransform[beam.pvalue.PBegin, Any]):
       header, columns, delimiter, quoting: of CSV and TSV, as the flags.
       encoding, encoding_errors: of text, as the flags.
       max_document_bytes: a document with more text is a reject; 0 is 64 MiB.
-      query, partition_column: of a database, as the flags.
+      query, partition_column: of a database, as the flags; of bigquery://PROJECT the query alone.
       allow_outside: folders beyond those of the globs that links may lead to.
       rejects: "fail" ends the pipeline, "count" counts what cannot be read in `rejected_…`, and
         "output" gives it too: the result is then a dict of `documents` and `rejects`, which are

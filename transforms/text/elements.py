@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from recordmill.records.arrays import Bools
 from recordmill.records.codec.content_hash import hash_contents
-from recordmill.records.errors import RunError
-from recordmill.records.hashing import U64, combine
-from recordmill.transforms.dataset.rejects import REASONS
+from recordmill.records.hashing import U64, combine, fingerprint64
+from recordmill.transforms.dataset.rejects import Reject
 from recordmill.transforms.elements import Document
 from recordmill.transforms.sources.document_batch import BatchMaker, DocumentBatch
 from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentSpec
@@ -26,6 +26,7 @@ from recordmill.transforms.sources.work_items import SourceRange
 TextElement: TypeAlias = Document | str | Sequence[Document | str] | pa.Table | pa.RecordBatch
 _TABLES = (pa.Table, pa.RecordBatch)
 _SLICE_BYTES = 1 << 22
+_NAMED_CHARACTERS = 60
 _NO_FILE = SourceRange("", "", "parquet", "", 0)
 # Of row fields, so that texts, labels and fields are checked as those of files are.
 TEXT, PAIR, PROMPT, LABEL = "text", "pair", "prompt", "label"
@@ -46,6 +47,20 @@ def text_bytes(element: object) -> int:
     if isinstance(element, _TABLES):
         return int(element.nbytes)
     return sum(map(text_bytes, element)) if isinstance(element, list | tuple) else 0
+
+
+class ElementBatch(NamedTuple):
+    """Elements as documents.
+
+    Attributes:
+      documents: with the rejects among the elements.
+      identities: `[num_documents] uint64`, stable: equal for elements that are equal in everything.
+      name: (number of a document) -> what a person finds it by.
+    """
+
+    documents: DocumentBatch
+    identities: U64
+    name: Callable[[int], str]
 
 
 class DocumentMaker:
@@ -70,12 +85,11 @@ class DocumentMaker:
         self._not_written = [name for name, is_written in written.items() if not is_written]
         self._names = [name for name in (row.prompt_field, TEXT, row.pair_field) if name]
 
-    def batches(self, elements: Sequence[Any]) -> Iterator[DocumentBatch]:
-        """Yields the documents of elements, in order.
+    def batches(self, elements: Sequence[Any]) -> Iterator[ElementBatch]:
+        """Yields the documents of elements, in order; those that lack what is read are rejects.
 
         Raises:
           TypeError: an element is none.
-          RunError: a document lacks what the job reads of it.
         """
         documents: list[Document | str] = []
         for element in elements:
@@ -90,11 +104,12 @@ class DocumentMaker:
         if documents:
             yield self._of_documents(documents)
 
-    def _of_documents(self, documents: list[Document | str]) -> DocumentBatch:
+    def _of_documents(self, documents: list[Document | str]) -> ElementBatch:
         texts: list[str] = []
         keys: list[str | None] = []
         groups: list[str | None] = []
         carried: list[tuple[str, ...]] = []
+        rejects: list[Reject] = []
         for each in documents:
             if isinstance(each, str) and self._is_plain:
                 texts.append(each)
@@ -102,19 +117,26 @@ class DocumentMaker:
                 groups.append(None)
             elif isinstance(each, Document | str):
                 document = each if isinstance(each, Document) else Document(each)
-                keys.append(document.key)
-                groups.append(document.group)
                 if document.has_more:
                     self._check(document)
                 if self._is_plain:
                     texts.append(document.text)
                 else:
-                    texts += self._row(document, carried)
+                    try:
+                        texts += self._row(document, carried)
+                    except RecordRejectedError as error:
+                        name = _name(document.key, document.text)
+                        rejects.append(Reject(name, 0, "parse", error.reason, error.detail))
+                        continue
+                keys.append(document.key)
+                groups.append(document.group)
             else:
                 raise _no_document(each)
+        width, at = len(self._names), self._names.index(TEXT)
         return self._batch(
-            row_lines([_strings(texts)]), _hash_names(keys), _hash_names(groups), carried
-        )
+            row_lines([_strings(texts)]), _hash_names(keys), _hash_names(groups), carried, rejects,
+            lambda i: _name(keys[i], texts[i * width + at]),
+        )  # fmt: skip
 
     def _check(self, document: Document) -> None:
         """Checks that a document has nothing that would get lost."""
@@ -125,27 +147,24 @@ class DocumentMaker:
                 )
 
     def _row(self, document: Document, carried: list[tuple[str, ...]]) -> list[str]:
-        """Returns the texts of a document with labels or kept fields, and adds these."""
+        """Returns the texts of a document with labels or kept fields, and adds these.
+
+        Raises:
+          RecordRejectedError: it lacks what the job reads of it.
+        """
         row = self._spec.row
         fields: dict[str, object] = dict(document.fields or {})
         given = {TEXT: document.text, PAIR: document.pair, PROMPT: document.prompt}
-        try:
-            found = [
-                text_field(given, name, filled=row.is_example and name != PROMPT)
-                for name in self._names
-            ]
-            if row.is_carried:
-                label = {} if document.label is None else {LABEL: document.label}
-                carried.append(row.carried(fields | label))
-        except RecordRejectedError as error:
-            key = "without a key" if document.key is None else f"of key {document.key!r:.80}"
-            raise RunError(
-                f"a document {key}: {error.detail} ({error.reason}: {REASONS[error.reason]}); "
-                "filter such documents out before they are written"
-            ) from error
+        found = [
+            text_field(given, name, filled=row.is_example and name != PROMPT)
+            for name in self._names
+        ]
+        if row.is_carried:
+            label = {} if document.label is None else {LABEL: document.label}
+            carried.append(row.carried(fields | label))
         return found
 
-    def _slices(self, table: Any) -> Iterator[DocumentBatch]:
+    def _slices(self, table: Any) -> Iterator[ElementBatch]:
         if not self._is_plain:
             raise TypeError("tables have neither labels nor fields; make Documents of their rows")
         if TEXT not in table.column_names:
@@ -157,7 +176,8 @@ class DocumentMaker:
         for batch in table.to_batches(max_chunksize=rows):
             yield self._batch(
                 row_lines([_column(batch, TEXT)]),
-                _hash_column(batch, "key"), _hash_column(batch, "group"), [],
+                _hash_column(batch, "key"), _hash_column(batch, "group"), [], [],
+                partial(_name_of_row, batch),
             )  # fmt: skip
 
     def _batch(
@@ -166,7 +186,9 @@ class DocumentMaker:
         keys: tuple[U64, Bools] | None,
         groups: tuple[U64, Bools] | None,
         carried: list[tuple[str, ...]],
-    ) -> DocumentBatch:
+        rejects: list[Reject],
+        name: Callable[[int], str],
+    ) -> ElementBatch:
         """Makes a batch of texts; keys and groups are hashes, and which documents have one."""
         texts = len(self._names)
         count = len(rows) // texts
@@ -176,10 +198,28 @@ class DocumentMaker:
             own = combine(own, hashes[:, text])
         lines, of_row = cut_rows(rows, texts, self._spec)
         contents = self._maker.groups(lines, of_row, count)
-        return DocumentBatch(
-            lines, of_row, _chosen(keys, own), _chosen(groups, contents),
-            carried=carried if self._spec.row.is_carried else None, contents=contents,
+        has_more = self._spec.row.is_carried
+        documents = DocumentBatch(
+            lines, of_row, _chosen(keys, own), _chosen(groups, contents), rejects=rejects,
+            carried=carried if has_more else None, contents=contents,
         )  # fmt: skip
+        identities = combine(combine(documents.keys, own), documents.groups)
+        if has_more:
+            more = [fingerprint64("\0".join(row).encode("utf-8", "replace")) for row in carried]
+            identities = combine(identities, np.array(more, np.uint64))
+        return ElementBatch(documents, identities, name)
+
+
+def _name(key: str | None, text: str) -> str:
+    """Returns what a person finds a document by: its key, or the beginning of its text."""
+    if key is not None:
+        return key.encode("utf-8", "replace").decode()
+    return f"the text {text[:_NAMED_CHARACTERS]!r}"
+
+
+def _name_of_row(batch: pa.RecordBatch, number: int) -> str:
+    key = batch.column("key")[number].as_py() if "key" in batch.schema.names else None
+    return _name(None if key is None else str(key), str(batch.column(TEXT)[number].as_py()))
 
 
 def _no_document(element: object) -> TypeError:

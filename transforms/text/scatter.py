@@ -18,12 +18,11 @@ import apache_beam as beam
 import numpy as np
 
 from recordmill.records.arrays import Int64s
-from recordmill.records.errors import RunError
 from recordmill.records.hashing import seed_for
 from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.content_sample import ContentSample
-from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.dataset.rejects import write_rejects
+from recordmill.transforms.dataset.run_task import RunTask
 from recordmill.transforms.dataset.splits import choose_splits
 from recordmill.transforms.sources.changes import reading
 from recordmill.transforms.sources.document_batch import DocumentBatch
@@ -264,20 +263,17 @@ class Scatterer:
         progress.runs.add(chunks, chosen)
 
 
-class _ScatterDoFn(beam.DoFn):
+class _ScatterDoFn(RunTask[TextJob]):
     def __init__(self, job: TextJob, limits: ScatterLimits) -> None:
-        self._job = job
+        super().__init__(job)
         self._limits = limits
+        self._scatterer: Scatterer | None = None
 
-    def setup(self) -> None:
-        self._scatterer = Scatterer(self._job, self._limits)
-
-    def process(self, number: int) -> Iterator[int]:
+    def work(self, number: int) -> Iterator[int]:
         with counters.work_item():
-            try:
-                result = self._scatterer.run(number)
-            except RunError as error:
-                fail(self._job, error)
+            if self._scatterer is None:
+                self._scatterer = Scatterer(self._job, self._limits)
+            result = self._scatterer.run(number)
             counters.count("documents_read", result.documents_read)
             counters.count("documents_written", result.documents_used)
             counters.count_rejects(result.rejected)

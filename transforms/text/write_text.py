@@ -2,43 +2,44 @@
 
 from __future__ import annotations
 
-import json
 import unicodedata
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from recordmill.records.errors import UsageError
-from recordmill.records.hashing import seed_for
-from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.bundles import (
     BundleWriter,
     WriteElements,
     Written,
     bundle_path,
-    runs_folder,
 )
 from recordmill.transforms.dataset.commit import CommitSpec
 from recordmill.transforms.dataset.pipeline_run import commit_spec, pipeline_job
-from recordmill.transforms.dataset.splits import choose_splits
 from recordmill.transforms.shuffle.gathered_runs import RunFileSink
 from recordmill.transforms.shuffle.merge_tree import MergeTree
 from recordmill.transforms.shuffle.regroup import merge_run_files
 from recordmill.transforms.shuffle.shard_ranges import SplitShards
-from recordmill.transforms.sources.document_batch import DocumentBatch
 from recordmill.transforms.sources.document_spec import DocumentSpec
 from recordmill.transforms.storage import files
 from recordmill.transforms.subwords.tokenizer import Tokenizer
 from recordmill.transforms.text.build import TextShardBuilder
-from recordmill.transforms.text.chunk_fields import ChunkFields
-from recordmill.transforms.text.chunk_runs import ChunkRuns, TextTools
-from recordmill.transforms.text.chunks import CHUNK_PURPOSE, ChunkCutter
+from recordmill.transforms.text.bundle_results import (
+    BundleResult,
+    add_up,
+    complete,
+    read_samples,
+    write_samples,
+)
+from recordmill.transforms.text.cleaning.clean_spec import USUAL_THRESHOLD, CleanSpec
+from recordmill.transforms.text.cleaning.unicode_forms import ftfy_version
+from recordmill.transforms.text.deduplicate_bundles import DeduplicateBundles
 from recordmill.transforms.text.descriptions import ScatterResult
-from recordmill.transforms.text.elements import DocumentMaker, text_bytes
+from recordmill.transforms.text.document_bundles import DocumentBundles
+from recordmill.transforms.text.elements import text_bytes
 from recordmill.transforms.text.job import TextJob
-from recordmill.transforms.text.shard_plan import ScatterTotals, plan_shards
+from recordmill.transforms.text.shard_plan import plan_shards
 from recordmill.transforms.text.task import TextTask
 from recordmill.transforms.text.tokenizer_checks import (
     check_case,
@@ -47,65 +48,6 @@ from recordmill.transforms.text.tokenizer_checks import (
 )
 
 _RUN_TOKENS = 1 << 24
-
-
-class _TextBundles(BundleWriter):
-    """Documents -> run files of chunks."""
-
-    def __init__(self, job: TextJob, run_tokens: int) -> None:
-        self._job = job
-        self._run_tokens = run_tokens
-        self._tools = TextTools(job)
-        self._shares = [split.share for split in job.splits]
-        self._maker = DocumentMaker(job.documents, groups=len(self._shares) > 1)
-        self._seed = seed_for(job.seed, CHUNK_PURPOSE)
-
-    def begin(self) -> None:
-        """Begins a bundle."""
-        path = partial(_run_path, bundle_path(self._job))
-        self._runs = ChunkRuns(self._tools, path, self._run_tokens)
-        self._cutter = ChunkCutter(self._tools.objective.cut, self._seed, self._tools.id_type)
-        self._read = 0
-
-    def add(self, elements: list[Any]) -> None:
-        """Tokenizes documents and cuts them into chunks."""
-        for batch in self._maker.batches(elements):
-            self._add(batch)
-
-    def _add(self, batch: DocumentBatch) -> None:
-        runs = self._runs
-        self._read += len(batch.keys)
-        tokens = self._tools.tokenizer.tokenize(batch.lines)
-        runs.held_tokens += len(tokens.ids)
-        chunks, of_document = self._cutter.cut(batch, tokens, goes_on=False)
-        if batch.carried is not None:
-            fields = ChunkFields.encode(batch.carried).take(of_document)
-            chunks = replace(chunks, fields=fields)
-            runs.held_tokens += len(fields.words)
-            runs.add_labels(batch.carried)
-        runs.add(chunks, choose_splits(batch.groups, self._shares)[of_document])
-
-    def end(self) -> Written:
-        """Writes what is held."""
-        runs = self._runs
-        runs.write()
-        used = self._cutter.documents
-        counters.count("documents_read", self._read)
-        counters.count("documents_written", used)
-        result = ScatterResult(
-            runs=tuple(runs.runs), chunks=tuple(runs.chunks), tokens=tuple(runs.tokens),
-            documents_read=self._read, documents_used=used, rejected={},
-            rejected_file=(0, 0), labels=tuple(sorted(runs.labels)),
-        )  # fmt: skip
-        return _describe(result)
-
-
-def _run_path(base: str, number: int) -> str:
-    return f"{base}-{number}.bin"
-
-
-def _describe(result: ScatterResult) -> Written:
-    return Written(sum(result.tokens), json.dumps(result.to_json(), sort_keys=True))
 
 
 @dataclass(frozen=True)
@@ -135,14 +77,24 @@ class _TextSink(RunFileSink[TextJob]):
 
     def open_writer(self) -> BundleWriter:
         """Returns the writer of a worker."""
-        return _TextBundles(self.job, self.merge_size)
+        return DocumentBundles(self.job, self.merge_size)
+
+    def clean(self) -> DeduplicateBundles | None:
+        """Returns what drops duplicates."""
+        return DeduplicateBundles(self.job) if self.job.clean.deduplicates else None
 
     def merge(self, texts: list[str]) -> Written:
-        """Merges run files into one."""
-        job = self.job
-        whole = self.gather(texts)
-        run = merge_run_files(job, f"{bundle_path(job)}.bin", whole.runs)
-        return _describe(replace(whole, runs=(run,)))
+        """Merges run files into one, and samples; rejects stay where they are."""
+        job, base = self.job, bundle_path(self.job)
+        whole = add_up(job, texts)
+        scatter = whole.scatter
+        run = merge_run_files(job, f"{base}.bin", scatter.runs)
+        samples = whole.samples
+        if len(samples) > 1:
+            path = f"{base}.samples"
+            write_samples(path, read_samples(job, samples))
+            samples = (path.rpartition("/")[2],)
+        return BundleResult(replace(scatter, runs=(run,)), whole.rejects, samples).written()
 
     def plan_shards(self, tree: MergeTree) -> list[SplitShards]:
         """Plans the shards by the expected bytes of chunks."""
@@ -153,18 +105,8 @@ class _TextSink(RunFileSink[TextJob]):
         return TextShardBuilder(self.job, tree)
 
     def gather(self, texts: list[str]) -> ScatterResult:
-        """Adds up descriptions."""
-        folder = runs_folder(self.job)
-        results = [ScatterResult.from_json(json.loads(text), folder) for text in texts]
-        totals = ScatterTotals(len(self.job.splits))
-        for result in results:
-            totals.add(0, result)
-        return ScatterResult(
-            runs=tuple(run for result in results for run in result.runs),
-            chunks=tuple(totals.chunks), tokens=tuple(totals.tokens),
-            documents_read=totals.documents_read, documents_used=totals.documents_used,
-            rejected={}, rejected_file=(0, 0), labels=tuple(sorted(totals.labels)),
-        )  # fmt: skip
+        """Adds up descriptions, and writes the list of rejects."""
+        return complete(self.job, add_up(self.job, texts))
 
     def commit_spec(self) -> CommitSpec:
         """Returns what the manifest says."""
@@ -180,7 +122,9 @@ class WriteText(WriteElements):
     The key of a document decides its position and its draws, its group the split; without them its
     text does. So equal documents give equal shards for any engine, any number of workers and any
     bundles. Memory: 16 million tokens twice for each bundle, and the largest element, however large
-    the bundle. Repeated bundles change nothing. A document without tokens is counted as such.
+    the bundle. Repeated bundles change nothing. A document without tokens is counted as such. One
+    that lacks what the objective reads of it, such as its label, is a reject, listed in
+    `_meta/rejected`. Statistics name texts that several splits have, as groups may cause it.
 
     Args:
       output: the folder of the dataset, on storage that all workers see.
@@ -196,6 +140,13 @@ class WriteText(WriteElements):
       allow_special_tokens: the spelling of a special token in text becomes its id.
       dupe_splits: the splits that get all copies of the text; by default train, or the first.
       keep_fields: `NAME[:int|:float],…` of `Document.fields` that are carried into the records.
+      normalize: the Unicode form of texts: "none", "nfc", "nfkc" or "ftfy".
+      min_tokens, max_tokens: documents with fewer or more tokens are dropped, and counted.
+      deduplicate: "exact" keeps one of documents of equal text, "near" of similar ones; which one
+        follows from their keys and contents, as elements have no order.
+      near_threshold: the Jaccard similarity of word 5-grams from which documents are similar.
+      max_rejected: the share of documents that may be rejected, in [0, 1].
+      warnings: of what looks wrong in the statistics: "print" logs them, "error" fails, "none".
       compression: of shards: "", "GZIP" or "ZLIB".
       seed: of the order and of all draws.
       overwrite: replace the dataset that is there.
@@ -216,6 +167,13 @@ class WriteText(WriteElements):
         allow_special_tokens: bool = False,
         dupe_splits: tuple[str, ...] | None = None,
         keep_fields: str = "",
+        normalize: str = "none",
+        min_tokens: int = 0,
+        max_tokens: int | None = None,
+        deduplicate: str = "none",
+        near_threshold: float = USUAL_THRESHOLD,
+        max_rejected: float = 0.0,
+        warnings: str = "print",
         compression: str = "",
         seed: int = 12345,
         overwrite: bool = False,
@@ -226,17 +184,22 @@ class WriteText(WriteElements):
         Raises:
           UsageError: a value is not valid, the tokenizer cannot be used, or a dataset is there.
         """
-        if not isinstance(objective, TextTask):
-            raise UsageError(
-                "objective must be Bert(), Mlm(), MlmTokens(), Classify(), Gpt(), T5(), T5Tokens() "
-                f"or Ul2(), got {objective!r:.80}"
-            )
+        _check_objective(objective)
         splitter, row = objective.splitter, objective.row(keep_fields)
         job = TextJob(
             **pipeline_job(output, splits=splits, num_shards=num_shards, shard_bytes=shard_bytes),
             compression=compression,
             seed=seed,
+            max_rejected=max_rejected,
+            warnings=warnings,
             overwrite=overwrite,
+            clean=CleanSpec(
+                normalize=normalize,
+                min_tokens=min_tokens,
+                max_tokens=max_tokens,
+                deduplicate=deduplicate,
+                near_threshold=near_threshold,
+            ),
             objective=objective.spec,
             documents=DocumentSpec(sentence_splitter=splitter, row=row),
             lower_case=do_lower_case,
@@ -247,8 +210,16 @@ class WriteText(WriteElements):
         check_own_normalization(vocabulary, job)
         _check_case(vocabulary, lower_case=do_lower_case, refuse=check_case)
         job.objective.bind(vocabulary, seed, row)
-        packed, checksums = zlib.compress(data), tuple(_checksums(vocabulary).items())
-        super().__init__(_TextSink(job, run_tokens, packed, checksums))
+        checksums = tuple(_checksums(vocabulary, normalize).items())
+        super().__init__(_TextSink(job, run_tokens, zlib.compress(data), checksums))
+
+
+def _check_objective(objective: object) -> None:
+    if not isinstance(objective, TextTask):
+        raise UsageError(
+            "objective must be Bert(), Mlm(), MlmTokens(), Classify(), Gpt(), T5(), T5Tokens() "
+            f"or Ul2(), got {objective!r:.80}"
+        )
 
 
 def _check_case(vocabulary: Tokenizer, *, lower_case: bool, refuse: bool) -> None:
@@ -256,10 +227,14 @@ def _check_case(vocabulary: Tokenizer, *, lower_case: bool, refuse: bool) -> Non
         check_case(vocabulary, lower_case=lower_case)
 
 
-def _checksums(vocabulary: Tokenizer) -> dict[str, str | int]:
+def _checksums(vocabulary: Tokenizer, normalize: str) -> dict[str, str | int]:
     found: dict[str, str | int] = {
         "vocabulary_blake2b": vocabulary.checksum,
         "vocabulary_size": len(vocabulary),
         "unicode": unicodedata.unidata_version,
     }
-    return found | ({"tokenizer": vocabulary.kind} if vocabulary.stored_name else {})
+    if vocabulary.stored_name:
+        found["tokenizer"] = vocabulary.kind
+    if normalize == "ftfy":
+        found["ftfy"] = ftfy_version()
+    return found

@@ -381,7 +381,7 @@ def _unfinished(dataset: Path) -> None:
 
 
 def _later(dataset: Path) -> None:
-    edit(dataset / MANIFEST, r'"format_version": 1', '"format_version": 2')
+    edit(dataset / MANIFEST, r'"format_version": 1', '"format_version": 3')
 
 
 ADVICES: dict[str, tuple[Callable[[Path], Any], str]] = {

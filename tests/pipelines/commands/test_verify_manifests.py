@@ -54,7 +54,7 @@ def listed_as_file(content: dict[str, Any]) -> None:
 
 # What a reader refuses at once, with a change and a part of the line that names it.
 REFUSED: list[tuple[Callable[[dict[str, Any]], object], str]] = [
-    (lambda m: m.update(format_version=2), "written by a later recordmill .format 2"),
+    (lambda m: m.update(format_version=3), "written by a later recordmill .format 3"),
     (lambda m: m.update(format_version=0), "format_version must be 1, and is 0"),
     (lambda m: m.update(format_version="1"), "format_version must be 1, and is '1'"),
     (lambda m: m.update(format_version=[]), r"format_version must be 1, and is \[\]"),

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import signal
-import subprocess
 import sys
-import time
-import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from apache_beam.coders import VarIntCoder
 
@@ -27,37 +21,10 @@ from recordmill.transforms.dataset.workspace import read_manifest
 
 from ..clusters import ROOT
 from ..conftest import Written
+from ..flink_runs import run_with_a_kill, running, wait_for
 from ..jobs import shard_bytes
 
 pytestmark = [pytest.mark.flink, pytest.mark.slow, pytest.mark.timeout(1200)]
-
-
-def get(url: str) -> Any:
-    with urllib.request.urlopen(url, timeout=30) as response:
-        return json.load(response)
-
-
-def wait_for(condition: Callable[[], Any], seconds: float = 240) -> Any:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.1)
-    raise AssertionError(f"nothing happened in {seconds:.0f} s")
-
-
-@contextmanager
-def running(line: list[str]) -> Iterator[subprocess.Popen[str]]:
-    """A command in a process of its own, which is gone at the end with all that it started."""
-    with subprocess.Popen(
-        line, stderr=subprocess.PIPE, text=True, cwd="/", start_new_session=True
-    ) as process:
-        try:
-            yield process
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
 
 
 def job_id(printed: str) -> str:
@@ -99,8 +66,8 @@ def test_rejects_over_the_budget_end_the_job_there_too(
         error = process.communicate(timeout=300)[1]
     assert process.returncode == 1
     assert error.splitlines()[-1].startswith("recordmill: 1 of 2 inputs rejected (not_json 1)")
-    job = f"{flink.url}/jobs/{job_id(error)}"
-    wait_for(lambda: get(job)["state"] == "CANCELED")
+    job = f"/jobs/{job_id(error)}"
+    wait_for(lambda: flink.get(job)["state"] == "CANCELED")
     assert not (tmp_path / "ds/_SUCCESS").exists()
 
 
@@ -113,7 +80,7 @@ def test_the_console_shows_the_counters_of_a_job(
         error = process.communicate(timeout=300)[1]
     assert process.returncode == 0
     # What the tab "Accumulators" shows: Beam's metrics as JSON, with a sum a step and counter.
-    shown = get(f"{flink.url}/jobs/{job_id(error)}/accumulators")["user-task-accumulators"]
+    shown = flink.get(f"/jobs/{job_id(error)}/accumulators")["user-task-accumulators"]
     metrics = json.loads(next(a["value"] for a in shown if a["name"] == "__metricscontainers"))
     counters = {
         metric["labels"]["NAME"]: VarIntCoder().decode(base64.b64decode(metric["payload"]))
@@ -151,18 +118,6 @@ def test_a_killed_task_manager_changes_nothing(
     flink: Any, written: Callable[[str, str], Written], tmp_path: Path
 ) -> None:
     job = written("text", "big")
-    done = tmp_path / "ds/_tmp/done"
     line = job.case.line(job.source, tmp_path / "ds", *job.flags, *flink.flags, workers=1)
-    with running(line) as process:
-        wait_for(lambda: done.is_dir() and any(done.iterdir()))
-        killed = next(
-            pid
-            for name, pid in flink.pids.items()
-            if name.startswith("task-manager") and psutil.Process(pid).children()
-        )
-        os.kill(killed, signal.SIGKILL)
-        error = process.communicate(timeout=300)[1]
-    assert process.returncode == 0, error
-    failures = get(f"{flink.url}/jobs/{job_id(error)}/exceptions")["exceptionHistory"]["entries"]
-    assert failures, "the job had ended before its task manager did"
+    run_with_a_kill(flink, line, tmp_path / "ds/_tmp/done")
     assert shard_bytes(tmp_path / "ds") == job.shards

@@ -12,10 +12,10 @@ from recordmill.records.errors import RunError, UsageError
 from recordmill.records.inside import check_inside
 from recordmill.records.manifest import Manifest
 from recordmill.transforms.dataset.commit import commit
+from recordmill.transforms.dataset.removal import remove_dataset
 from recordmill.transforms.dataset.workspace import (
     Workspace,
     read_manifest,
-    remove_dataset,
 )
 from recordmill.transforms.storage import files
 

@@ -26,6 +26,8 @@ from recordmill.transforms.shuffle import gathered_runs
 from recordmill.transforms.shuffle.merge_tree import MergeTree
 from recordmill.transforms.shuffle.regroup import drop_runs, regroup
 
+from ...pipelines.jobs import shard_bytes
+from ..user_pipelines import write_elements
 from .record_files import example, unframed
 
 
@@ -40,13 +42,8 @@ def row_id(element: Any) -> int:
     return int(element["id"])
 
 
-def shards(output: Path) -> dict[str, bytes]:
-    found = sorted(output.glob("*/*.tfrecords"))
-    return {str(path.relative_to(output)): path.read_bytes() for path in found}
-
-
 def records(output: Path) -> list[bytes]:
-    return [record for data in shards(output).values() for record in unframed(data)]
+    return [record for data in shard_bytes(output).values() for record in unframed(data)]
 
 
 def write(
@@ -59,21 +56,10 @@ def write(
     **options: Any,
 ) -> dict[str, bytes]:
     """Runs a pipeline in which the elements are in so many bundles."""
-    flags: dict[str, Any] = {"direct_num_workers": workers}
-    if workers > 1:
-        flags["direct_running_mode"] = "multi_processing"
-    with beam.Pipeline(runner="FnApiRunner", options=PipelineOptions(**flags)) as pipeline:
-        parts = [elements[i::bundles] for i in range(bundles)]
-        made = (
-            pipeline
-            | "Parts" >> beam.Create(parts)
-            | "Spread" >> beam.Reshuffle()
-            | "Elements" >> beam.FlatMap(lambda part: part)
-        )
-        writing = WriteExamples(str(output), **options)
-        writing._sink = replace(writing._sink, max_runs=max_runs)
-        _ = made | "Write" >> writing
-    return shards(output)
+    writing = WriteExamples(str(output), **options)
+    writing._sink = replace(writing._sink, max_runs=max_runs)
+    write_elements(writing, elements, bundles=bundles, workers=workers)
+    return shard_bytes(output)
 
 
 def test_any_bundles_and_any_order_give_the_same_shards(tmp_path: Path) -> None:
@@ -158,13 +144,13 @@ def test_run_files_of_repeated_bundles_are_not_listed(tmp_path: Path) -> None:
     options = PipelineOptions(direct_num_workers=1, direct_runner_bundle_repeat=2)
     with beam.Pipeline(runner="FnApiRunner", options=options) as pipeline:
         _ = pipeline | beam.Create(elements) | WriteExamples(str(tmp_path / "b"), num_shards=2)
-    assert shards(tmp_path / "b") == first
+    assert shard_bytes(tmp_path / "b") == first
     assert not (tmp_path / "b/_tmp").exists()
 
 
 def test_a_dataset_is_replaced_only_when_asked_for(tmp_path: Path) -> None:
     write(tmp_path / "ds", rows(20))
-    before = shards(tmp_path / "ds")
+    before = shard_bytes(tmp_path / "ds")
     with pytest.raises(UsageError, match="holds a dataset"):
         WriteExamples(str(tmp_path / "ds"))
     after = write(tmp_path / "ds", rows(30), overwrite=True)

@@ -7,10 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import apache_beam as beam
 import numpy as np
 import pytest
-from apache_beam.options.pipeline_options import PipelineOptions
 from PIL import Image as Pictures
 
 from recordmill.pipelines.command_line import main
@@ -29,6 +27,8 @@ from recordmill.transforms.dataset.pipeline_run import begin_run
 from recordmill.transforms.images.build import ImageShardBuilder
 
 from ...pictures import encoded
+from ...pipelines.jobs import shard_bytes
+from ..user_pipelines import counts, write_elements
 
 CLASSES = ("cat", "dog", "emu")
 
@@ -45,15 +45,6 @@ def images(count: int) -> list[Image]:
     ]
 
 
-def shards(output: Path) -> dict[str, bytes]:
-    found = sorted(output.glob("*/*.tfrecords"))
-    return {str(path.relative_to(output)): path.read_bytes() for path in found}
-
-
-def counts(output: Path) -> dict[str, Any]:
-    return Manifest.from_bytes((output / "_meta/manifest.json").read_bytes()).counts
-
-
 def reasons(output: Path) -> list[tuple[str, str]]:
     lines = [
         json.loads(line)
@@ -64,23 +55,13 @@ def reasons(output: Path) -> list[tuple[str, str]]:
 
 
 def write(
-    output: Path, elements: list[Any], *, bundles: int = 1, workers: int = 1, repeat: int = 0,
+    output: Path, elements: list[Any], *, bundles: int = 1, workers: int = 1, repeats: int = 0,
     **options: Any,
 ) -> dict[str, bytes]:  # fmt: skip
     """Runs a pipeline in which the elements are in so many bundles."""
-    flags: dict[str, Any] = {"direct_num_workers": workers, "direct_runner_bundle_repeat": repeat}
-    if workers > 1:
-        flags["direct_running_mode"] = "multi_processing"
-    with beam.Pipeline(runner="FnApiRunner", options=PipelineOptions(**flags)) as pipeline:
-        parts = [elements[i::bundles] for i in range(bundles)]
-        made = (
-            pipeline
-            | "Parts" >> beam.Create(parts)
-            | "Spread" >> beam.Reshuffle()
-            | "Elements" >> beam.FlatMap(lambda part: part)
-        )
-        _ = made | "Write" >> WriteImages(str(output), **options)
-    return shards(output)
+    writing = WriteImages(str(output), **options)
+    write_elements(writing, elements, bundles=bundles, workers=workers, repeats=repeats)
+    return shard_bytes(output)
 
 
 def store(folder: Path, elements: list[Image]) -> Path:
@@ -109,7 +90,7 @@ def test_the_shards_are_those_of_the_command(tmp_path: Path) -> None:
         tmp_path / "a", elements[::-1], images=AUGMENTED, copies=2, keep_original=True,
         num_shards=3, splits={"train": 0.8, "test": 0.2}, bundles=5, pack_bytes=2000,
     )  # fmt: skip
-    assert found == shards(tmp_path / "command")
+    assert found == shard_bytes(tmp_path / "command")
     assert len(found) == 4
     one, two = counts(tmp_path / "command"), counts(tmp_path / "a")
     assert one == two
@@ -133,7 +114,7 @@ def test_any_bundles_and_any_order_give_the_same_shards(tmp_path: Path) -> None:
     first = write(tmp_path / "a", elements, num_shards=3)
     options: dict[str, Any] = {"num_shards": 3, "pack_bytes": 1000}
     assert write(tmp_path / "b", elements[::-1], bundles=7, **options) == first
-    assert write(tmp_path / "c", elements, bundles=3, repeat=2, **options) == first
+    assert write(tmp_path / "c", elements, bundles=3, repeats=2, **options) == first
     assert counts(tmp_path / "c")["images_written"] == 90
     assert not (tmp_path / "c/_tmp").exists()
 
@@ -167,10 +148,10 @@ def test_what_cannot_be_used_is_rejected_with_its_reason(tmp_path: Path) -> None
 
 def test_too_many_rejects_end_the_pipeline_and_it_can_be_run_again(tmp_path: Path) -> None:
     broken = Image(b"no image", key="a", label="cat")
-    with pytest.raises(Exception, match=r"1 of 13 inputs rejected \(not_an_image 1\)"):
+    with pytest.raises(Exception, match=r"1 of 13 elements rejected \(not_an_image 1\)"):
         write(tmp_path / "ds", [broken, *images(12)])
     assert not (tmp_path / "ds/_SUCCESS").exists()
-    assert not shards(tmp_path / "ds")
+    assert not shard_bytes(tmp_path / "ds")
     found = write(tmp_path / "ds", images(12))
     assert found == write(tmp_path / "other", images(12))
     assert sorted(path.name for path in (tmp_path / "ds").iterdir()) == sorted(
@@ -314,7 +295,7 @@ def test_masks_of_bytes_of_arrays_and_of_objects(tmp_path: Path) -> None:
         max_rejected=0.5,
     )
     assert reasons(tmp_path / "ds") == [("c", "mask_size"), ("d", "no_mask")]
-    (data,) = shards(tmp_path / "ds").values()
+    (data,) = shard_bytes(tmp_path / "ds").values()
     assert data.count(mask.tobytes()) == 2
     assert data.count(pixels.tobytes()) == 1
     names = (tmp_path / "ds/labels.txt").read_text().splitlines()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,9 @@ from recordmill.transforms.dataset.rejects import Reject
 from recordmill.transforms.sources.read_documents import DocumentReader, list_items
 from recordmill.transforms.sources.read_documents import _ReadDocumentsDoFn as ReadDoFn
 from recordmill.transforms.sources.work_items import SourceRange
+from recordmill.transforms.storage import google_storage
+
+from ...bigquery import FakeBigQuery, serve_bigquery, table_path
 
 TEXTS = [f"document {i}\nline {i % 7} of it " + "x" * (i % 50) for i in range(200)]
 
@@ -80,6 +84,45 @@ def test_answers_of_databases(tmp_path: Path) -> None:
     assert [each.text for each in found] == TEXTS
 
 
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeBigQuery]:
+    monkeypatch.setattr(google_storage, "patience", google_storage.Patience(0.01, 0.02, 1.0))
+    with serve_bigquery() as fake:
+        rows = [{"text": text, "id": i, "label": "ab"[i % 2]} for i, text in enumerate(TEXTS)]
+        fake.put("mill.corpus.docs", pa.Table.from_pylist(rows))
+        yield fake
+
+
+def test_tables_of_bigquery(served: FakeBigQuery) -> None:
+    """Each session spreads the rows in another way; the documents and their keys stay."""
+    options = {"label_field": "label", "keep_fields": "id:int"}
+    whole = read("bigquery://mill.corpus.docs", **options)
+    assert sorted(each.text for each in whole) == sorted(TEXTS)
+    assert {each.fields["id"]: each.label for each in whole}[7] == "b"
+    assert len({each.key for each in whole}) == 200
+    assert all(str(each.key).startswith("corpus.docs#") for each in whole)
+    served.sessions.clear()
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        url = "bigquery://mill.corpus.docs"
+        found = pipeline | ReadDocuments(url, item_bytes=1000, **options)
+        assert_that(found, equal_to(whole))
+    assert max(asked.max_stream_count for asked in served.sessions) > 1
+
+
+def test_answers_of_bigquery(served: FakeBigQuery) -> None:
+    served.answers["*"] = table_path("mill.corpus.docs")
+    found = read("bigquery://mill", query="SELECT text FROM corpus.docs")
+    assert sorted(each.text for each in found) == sorted(TEXTS)
+    assert served.statements
+
+
+def test_tables_of_bigquery_that_cannot_be_used(served: FakeBigQuery) -> None:
+    with pytest.raises(UsageError, match=r"bigquery://mill.corpus.docs has no column 'body'"):
+        read("bigquery://mill.corpus.docs", text_field="body")
+    with pytest.raises(UsageError, match=r"mill.corpus.other cannot be read: "):
+        read("bigquery://mill.corpus.other")
+
+
 def test_rejects_fail_or_are_counted_or_given(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text('{"text": "one"}\nnonsense\n{"text": "two"}\n')
     with pytest.raises(RunError, match=r"in.jsonl at byte 16: the line, .* give rejects='count'"):
@@ -119,6 +162,11 @@ def _read_item(reader: DocumentReader, item: bytes) -> list[Any]:
         (("x",), {"input_format": "xml"}, "input_format must be one of"),
         (("x",), {"documents": "word"}, "--documents must be one of"),
         (("x",), {"query": "SELECT 1"}, "query needs the URL of one database"),
+        (("bigquery://p.d.t",), {"query": "SELECT 1"}, "or the project alone, .* beside query"),
+        (("bigquery://p",), {}, "must name a table, bigquery://PROJECT.DATASET.TABLE"),
+        (("bigquery://p.d.t", "x"), {}, "bigquery://p.d.t must be the only input"),
+        (("bigquery://p.d.t",), {"partition_column": "id"}, "have no effect on BigQuery"),
+        (("bigquery://p.d.t",), {"input_format": "jsonl"}, "have no effect on BigQuery"),
         (("x",), {"text_pair_field": "b"}, "text_pair_field needs label_field"),
         (("x",), {"columns": ["a"]}, "--header=none and --columns belong together"),
     ],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import tensorflow as tf
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from recordmill.pipelines.command_line import main
-from recordmill.records.errors import RunError, UsageError
+from recordmill.records.errors import UsageError
 from recordmill.transforms import (
     T5,
     Bert,
@@ -31,7 +30,9 @@ from recordmill.transforms.sources.document_spec import DocumentSpec
 from recordmill.transforms.text.elements import DocumentMaker
 
 from ...conftest import make_documents
+from ...pipelines.jobs import shard_bytes
 from ..examples.record_files import unframed
+from ..user_pipelines import counts, split_up, write_elements
 
 SHORT = Bert(max_seq_length=64, dupe_factor=2)
 
@@ -41,31 +42,11 @@ def documents(count: int) -> list[Document]:
     return [Document(text, key=f"d{i}") for i, text in enumerate(texts)]
 
 
-def shards(output: Path) -> dict[str, bytes]:
-    found = sorted(output.glob("*/*.tfrecords"))
-    return {str(path.relative_to(output)): path.read_bytes() for path in found}
-
-
-def counts(output: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((output / "_meta/manifest.json").read_bytes())["counts"]
-    return found
-
-
 def features(output: Path, name: str) -> list[list[int]]:
     """The values of a feature of integers in all records."""
-    records = [record for data in shards(output).values() for record in unframed(data)]
+    records = [record for data in shard_bytes(output).values() for record in unframed(data)]
     examples = [tf.train.Example.FromString(record).features.feature for record in records]
     return [list(feature[name].int64_list.value) for feature in examples]
-
-
-def split_up(pipeline: beam.Pipeline, elements: list[Any], bundles: int) -> beam.PCollection[Any]:
-    """The elements in so many bundles."""
-    return (
-        pipeline
-        | "Parts" >> beam.Create([elements[i::bundles] for i in range(bundles)])
-        | "Spread" >> beam.Reshuffle()
-        | "Elements" >> beam.FlatMap(lambda part: part)
-    )
 
 
 @pytest.fixture(scope="module")
@@ -79,16 +60,10 @@ def write(vocab_file: str) -> Callable[..., dict[str, bytes]]:
         workers: int = 1,
         **options: Any,
     ) -> dict[str, bytes]:
-        flags: dict[str, Any] = {
-            "direct_num_workers": workers, "direct_runner_bundle_repeat": repeats
-        }  # fmt: skip
-        if workers > 1:
-            flags["direct_running_mode"] = "multi_processing"
         given = {"objective": SHORT, "tokenizer": vocab_file} | options
-        with beam.Pipeline(runner="FnApiRunner", options=PipelineOptions([], **flags)) as pipeline:
-            made = split_up(pipeline, elements, bundles)
-            _ = made | "Write" >> WriteText(str(output), **given)
-        return shards(output)
+        writing = WriteText(str(output), **given)
+        write_elements(writing, elements, bundles=bundles, workers=workers, repeats=repeats)
+        return shard_bytes(output)
 
     return run
 
@@ -165,9 +140,11 @@ def test_a_key_decides_the_position(write: Write, tmp_path: Path) -> None:
     write(tmp_path / "a", before, **options)
     after = [Document(each.text.upper(), key=each.key) for each in before]
     write(tmp_path / "b", after[::-1], **options)
-    assert shards(tmp_path / "a") == shards(tmp_path / "b")  # lower-cased, so only keys differ
+    assert shard_bytes(tmp_path / "a") == shard_bytes(
+        tmp_path / "b"
+    )  # lower-cased, so only keys differ
     moved = [Document(each.text, key=f"other {each.key}") for each in before]
-    assert write(tmp_path / "c", moved, **options) != shards(tmp_path / "a")
+    assert write(tmp_path / "c", moved, **options) != shard_bytes(tmp_path / "a")
 
 
 def test_a_group_decides_the_split(write: Write, tmp_path: Path) -> None:
@@ -195,7 +172,7 @@ def test_all_objectives_from_one_pipeline(vocab_file: str, tmp_path: Path) -> No
                 write = WriteText(output, objective=task, tokenizer=vocab_file, num_shards=2)
                 _ = made | f"Write{number}" >> write
     for number in range(len(TASKS)):
-        assert shards(tmp_path / f"1-{number}") == shards(tmp_path / f"3-{number}") != {}
+        assert shard_bytes(tmp_path / f"1-{number}") == shard_bytes(tmp_path / f"3-{number}") != {}
         assert main(["verify", str(tmp_path / f"3-{number}")]) == 0
 
 
@@ -234,8 +211,9 @@ def test_documents_without_tokens_are_counted(write: Write, tmp_path: Path) -> N
 
 def test_half_of_a_surrogate_pair_becomes_a_question_mark() -> None:
     maker = DocumentMaker(DocumentSpec(sentence_splitter="whole"), groups=False)
-    (batch,) = maker.batches([Document("a\ud800b", key="\udfff"), "fine"])
-    assert [batch.lines[i] for i in range(2)] == [b"a?b", b"fine"]
+    (made,) = maker.batches([Document("a\ud800b", key="\udfff"), "fine"])
+    assert [made.documents.lines[i] for i in range(2)] == [b"a?b", b"fine"]
+    assert [made.name(i) for i in range(2)] == ["?", "the text 'fine'"]
 
 
 @pytest.mark.parametrize(
@@ -264,20 +242,28 @@ def test_elements_that_are_no_documents(element: Any, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("document", "message"),
+    ("document", "expected"),
     [
-        (Document(" ", "k1", label="x"), "of key 'k1': 'text' is ' ' .no_text"),
-        (Document("a"), "without a key: no 'label' among"),
-        ("a", "without a key: no 'label' among"),
-        (Document("a", label=0.5, fields={"id": "x"}), "'id': invalid literal"),
+        (Document(" ", "k1", label="x"), ("k1", "no_text", "'text' is ' '")),
+        (Document("a"), ("the text 'a'", "field_missing", "no 'label' among")),
+        ("a", ("the text 'a'", "field_missing", "no 'label' among")),
+        (
+            Document("a", label=0.5, fields={"id": "x"}),
+            ("the text 'a'", "bad_row", "'id': invalid literal"),
+        ),
     ],
 )
-def test_rows_that_lack_what_is_written(document: Any, message: str) -> None:
+def test_rows_that_lack_what_is_written(document: Any, expected: tuple[str, ...]) -> None:
     row = Classify().row("id:int")
     if isinstance(document, Document) and document.fields is None:
         row = Classify().row("")
-    with pytest.raises(RunError, match=message):
-        list(DocumentMaker(DocumentSpec(row=row), groups=False).batches([document]))
+    good = Document("b", "k", label="x", fields={"id": 1} if row.keep_fields else None)
+    (made,) = DocumentMaker(DocumentSpec(row=row), groups=False).batches([good, document, good])
+    (reject,) = made.documents.rejects
+    assert (reject.source, reject.reason) == expected[:2]
+    assert expected[2] in reject.detail
+    assert len(made.documents.keys) == 2
+    assert made.name(1) == "k"
 
 
 def _arguments() -> Iterator[tuple[dict[str, Any], str]]:

@@ -44,11 +44,13 @@ class _Form(NamedTuple):
       boxes: the objects of each are known, also where there are none.
       several: each may have any number of labels.
       numbers: labels are numbers to be predicted.
+      splits: each names its split, if the input does: several of them are read.
     """
 
     boxes: bool
     several: bool
     numbers: bool
+    splits: bool
 
 
 class ListedImages(NamedTuple):
@@ -60,7 +62,7 @@ class ListedImages(NamedTuple):
       ranges: of rows whose columns hold images, as JSON.
     """
 
-    form: tuple[bool, bool, bool]
+    form: tuple[bool, bool, bool, bool]
     lines: list[str]
     ranges: list[dict[str, Any]]
 
@@ -79,7 +81,7 @@ def list_references(source: SourceSpec, split: str, *, skip_rejected: bool) -> I
     """
     source = detect_layout(source)
     boxes = source.layout in _LAYOUTS_OF_BOXES or has_boxes(source)
-    form = _Form(boxes, bool(source.label_delimiter), source.labels_from == "number")
+    form = _Form(boxes, bool(source.label_delimiter), source.labels_from == "number", not split)
     if first_byte_columns(source):
         for _, ranges in list_ranges(source, Listing(boundary=input_boundary(source))):
             yield from (ListedImages(form, [], [asdict(one)]) for one in ranges)
@@ -148,6 +150,7 @@ def _image(reference: ImageReference, data: bytes, mask: bytes | None, form: _Fo
         read_data(reference.image, data), reference.name, _label(reference.labels, form),
         _boxes(reference, data, form),
         None if mask is None or reference.mask is None else read_data(reference.mask, mask),
+        reference.group or None, (reference.split or None) if form.splits else None,
     )  # fmt: skip
 
 
@@ -268,7 +271,8 @@ class ReadImages(beam.PTransform[beam.pvalue.PBegin, beam.PCollection[Image]]):
           only_defective: of DAGM, without the images that are free of defects.
           record_shape: of raw pixels, for the layout "fixed".
           allow_outside: folders beyond the input that links and annotations may name.
-          split: read this split of those that the input names; "" reads all.
+          split: read this split of those that the input names; "" reads all, and then each image
+            names its own, which `WriteImages(splits=[…])` takes.
           split_from: "folder" or a column, where the layout does not name splits itself.
           skip_rejected: count what cannot be used (`rejected_<reason>`) instead of failing.
 

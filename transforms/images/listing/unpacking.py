@@ -8,7 +8,7 @@ import apache_beam as beam
 
 from recordmill.records.errors import RunError
 from recordmill.transforms.dataset import counters
-from recordmill.transforms.dataset.error_budget import fail
+from recordmill.transforms.dataset.run_task import RunTask
 from recordmill.transforms.images.job import ImageJob
 from recordmill.transforms.images.listing.byte_rows import (
     find_byte_columns,
@@ -43,17 +43,14 @@ def unpack(job: ImageJob, spec: SourceSpec, number: int) -> int:
     return files.size(path)
 
 
-class _UnpackDoFn(beam.DoFn):
+class _UnpackDoFn(RunTask[ImageJob]):
     def __init__(self, job: ImageJob, spec: SourceSpec) -> None:
-        self._job = job
+        super().__init__(job)
         self._spec = spec
 
-    def process(self, number: int) -> Iterator[int]:
+    def work(self, number: int) -> Iterator[int]:
         with counters.work_item():
-            try:
-                size = unpack(self._job, self._spec, number)
-            except RunError as error:
-                fail(self._job, error)
+            size = unpack(self._job, self._spec, number)
             counters.count("bytes_unpacked", size)
         yield number
 

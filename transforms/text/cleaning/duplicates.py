@@ -102,6 +102,19 @@ class DuplicateFiles:
         return self._path("duplicates", "clusters.rows")
 
     @property
+    def elements_path(self) -> str:
+        """Of a PCollection: its run files, and the numbers of parts."""
+        return self._path("duplicates", "elements.json")
+
+    def texts_path(self, part: int) -> str:
+        """Of a PCollection: the identities of a range of hashes that repeat another."""
+        return self._path("duplicates", f"texts-{part:06d}.rows")
+
+    def dropped_elements_path(self, part: int) -> str:
+        """Of a PCollection: the documents of a range of identities that are dropped."""
+        return self._path("duplicates", f"elements-{part:06d}.rows")
+
+    @property
     def dropped_path(self) -> str:
         """The numbers of dropped documents, written once all of them are known."""
         return self._path("duplicates", "dropped.json")
@@ -144,11 +157,15 @@ def count_parts(job: TextJob, work_items: int, part_bytes: int) -> int:
         rows = 0
         for item in range(work_items):
             rows += sum(_need(held, item)["rows"])
-        size = rows * held.width * 8
-        part_bytes = max(part_bytes, min(size // _USUAL_PARTS, _MOST_PART_BYTES))
-        known = max(1, -(-size // part_bytes))
+        known = part_count_for(rows * held.width * 8, part_bytes)
         job.workspace.write_state(held.parts_path, {"parts": known})
     return known
+
+
+def part_count_for(size: int, part_bytes: int) -> int:
+    """Returns into how many ranges so many bytes of rows are cut, of `part_bytes` at least."""
+    part_bytes = max(part_bytes, min(size // _USUAL_PARTS, _MOST_PART_BYTES))
+    return max(1, -(-size // part_bytes))
 
 
 def _need(held: DuplicateFiles, item: int) -> FingerprintState:

@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 import apache_beam as beam
 
-from recordmill.records.errors import RunError
-from recordmill.transforms.dataset.error_budget import fail
+from recordmill.transforms.dataset.run_task import RunTask
 from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentLimits
 from recordmill.transforms.storage import files
 from recordmill.transforms.text.cleaning.duplicates import (
@@ -55,60 +54,48 @@ def find_duplicates(job: TextJob, work_items: int) -> SearchCost:
     return SearchCost(size, hashed - began, compared - hashed)
 
 
-class _FingerprintDoFn(beam.DoFn):
+class _FingerprintDoFn(RunTask[TextJob]):
     def __init__(self, job: TextJob, limits: DocumentLimits) -> None:
-        self._job = job
+        super().__init__(job)
         self._limits = limits
+        self._fingerprinter: Fingerprinter | None = None
 
-    def setup(self) -> None:
-        self._fingerprinter = Fingerprinter(self._job, self._limits)
-
-    def process(self, item: int) -> Iterator[int]:
-        try:
-            self._fingerprinter.run(item)
-        except RunError as error:
-            fail(self._job, error)
+    def work(self, item: int) -> Iterator[int]:
+        if self._fingerprinter is None:
+            self._fingerprinter = Fingerprinter(self._job, self._limits)
+        self._fingerprinter.run(item)
         yield item
 
 
-class _ListPartsDoFn(beam.DoFn):
+class _ListPartsDoFn(RunTask[TextJob]):
     def __init__(self, job: TextJob, work_items: int) -> None:
-        self._job = job
+        super().__init__(job)
         self._work_items = work_items
 
-    def process(self, finished: int) -> Iterator[int]:
+    def work(self, finished: int) -> Iterator[int]:
         del finished  # its arrival means that all hashes are written
-        try:
-            parts = count_parts(self._job, self._work_items, PART_BYTES)
-        except RunError as error:
-            fail(self._job, error)
+        parts = count_parts(self._job, self._work_items, PART_BYTES)
         yield from range(parts)
 
 
-class _ComparePartDoFn(beam.DoFn):
+class _ComparePartDoFn(RunTask[TextJob]):
     def __init__(self, job: TextJob, work_items: int) -> None:
-        self._job = job
+        super().__init__(job)
         self._work_items = work_items
 
-    def process(self, part: int) -> Iterator[int]:
-        try:
-            compare_part(self._job, self._work_items, part)
-        except RunError as error:
-            fail(self._job, error)
+    def work(self, part: int) -> Iterator[int]:
+        compare_part(self._job, self._work_items, part)
         yield part
 
 
-class _CollectDoFn(beam.DoFn):
+class _CollectDoFn(RunTask[TextJob]):
     def __init__(self, job: TextJob, work_items: int) -> None:
-        self._job = job
+        super().__init__(job)
         self._work_items = work_items
 
-    def process(self, finished: int) -> Iterator[int]:
+    def work(self, finished: int) -> Iterator[int]:
         del finished  # its arrival means that all parts are compared
-        try:
-            collect_duplicates(self._job)
-        except RunError as error:
-            fail(self._job, error)
+        collect_duplicates(self._job)
         yield from range(self._work_items)
 
 

@@ -23,7 +23,7 @@ from recordmill.transforms.images.references import ListedReject
 from recordmill.transforms.sources.work_items import SourceRange
 
 from ....pictures import jpeg, png
-from ....pipelines.jobs import records_by_split
+from ....pipelines.jobs import records_by_split, shard_bytes
 
 LABELS = ("cat", "dog", "emu")
 
@@ -54,11 +54,6 @@ def listed(path: Path | str, **options: Any) -> tuple[dict[str, Any], list[tuple
     return images, [(i.source, i.reason) for i in items if isinstance(i, ListedReject)]
 
 
-def shards(output: Path) -> dict[str, bytes]:
-    found = sorted(output.glob("*/*.tfrecords"))
-    return {str(path.relative_to(output)): path.read_bytes() for path in found}
-
-
 def run(source: Path | str, output: Path, *flags: str) -> int:
     return main(["images", f"--input={source}", f"--output={output}", "--num_shards=2", *flags])
 
@@ -74,7 +69,7 @@ def test_the_command_writes_images_of_columns(tmp_path: Path) -> None:
     assert run(table, tmp_path / "ds", "--direct_num_workers=1") == 0
     counts = json.loads((tmp_path / "ds/_meta/manifest.json").read_bytes())["counts"]
     assert (counts["images_listed"], counts["images_written"]) == (20, 20)
-    data = b"".join(shards(tmp_path / "ds").values())
+    data = b"".join(shard_bytes(tmp_path / "ds").values())
     assert all(data.count(row["image"]["bytes"]) for row in rows(20))
     assert (tmp_path / "ds/labels.txt").read_text().split() == list(LABELS)
     assert not (tmp_path / "ds/_tmp").exists()
@@ -104,7 +99,7 @@ def test_row_groups_and_workers_do_not_show(tmp_path: Path) -> None:
     flags = ["--image_size=8x8", "--augmentations=flip", "--copies=2", "--statistics=full"]
     assert run(a, tmp_path / "one", *flags, "--direct_num_workers=1") == 0
     assert run(b, tmp_path / "two", *flags, "--direct_num_workers=2") == 0
-    assert shards(tmp_path / "one") == shards(tmp_path / "two")
+    assert shard_bytes(tmp_path / "one") == shard_bytes(tmp_path / "two")
 
 
 def test_a_killed_run_is_finished_without_unpacking_again(
@@ -129,7 +124,7 @@ def test_a_killed_run_is_finished_without_unpacking_again(
     monkeypatch.setattr(build.ImageShardBuilder, "build", note)
     assert run(table, tmp_path / "ds", "--direct_num_workers=1") == 0
     assert touched == [lost]
-    assert shards(tmp_path / "ds") == shards(tmp_path / "whole")
+    assert shard_bytes(tmp_path / "ds") == shard_bytes(tmp_path / "whole")
 
 
 def test_forms_of_files_and_columns(tmp_path: Path) -> None:

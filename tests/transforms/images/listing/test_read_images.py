@@ -26,6 +26,7 @@ from recordmill.transforms.images.stored_bytes import ImageReader
 
 from ....conftest import REAL_DATA
 from ....pictures import encoded, jpeg, png
+from ....pipelines.jobs import shard_bytes
 
 
 def elements(*patterns: str | Path, **options: Any) -> dict[str | None, Image]:
@@ -57,11 +58,6 @@ def photos(tmp_path: Path) -> Path:
         for number in range(8, 12):
             archive.writestr(f"emu/{number}.png", png(seed=number))
     return folder
-
-
-def shards(output: Path) -> dict[str, bytes]:
-    found = sorted(output.glob("*/*.tfrecords"))
-    return {str(path.relative_to(output)): path.read_bytes() for path in found}
 
 
 def test_images_of_folders_and_archives_have_their_labels(photos: Path) -> None:
@@ -135,7 +131,7 @@ def test_reading_and_writing_is_what_the_command_does(photos: Path, tmp_path: Pa
             | "Read" >> ReadImages(str(photos))
             | "Write" >> WriteImages(str(tmp_path / "ds"), num_shards=2)
         )
-    assert shards(tmp_path / "ds") == shards(tmp_path / "command")
+    assert shard_bytes(tmp_path / "ds") == shard_bytes(tmp_path / "command")
 
 
 def test_rejects_end_the_pipeline_or_are_counted(photos: Path) -> None:
@@ -196,4 +192,4 @@ def test_real_images_are_written_as_by_the_command(
             | "Read" >> ReadImages(str(REAL / folder), skip_rejected=True)
             | "Write" >> WriteImages(str(tmp_path / "ds"), spec, num_shards=2, max_rejected=0.1)
         )
-    assert shards(tmp_path / "ds") == shards(tmp_path / "command")
+    assert shard_bytes(tmp_path / "ds") == shard_bytes(tmp_path / "command")

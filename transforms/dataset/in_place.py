@@ -1,0 +1,63 @@
+"""Shards that another tool wrote, and that stay where they are: no job replaces or deletes them.
+
+They are a user's only copy. So each of three files alone keeps other jobs from their folder: the
+marker of an unfinished run, `_meta/in_place.txt` and the manifest, whole or damaged.
+"""
+
+from __future__ import annotations
+
+from recordmill.records import manifest as m
+from recordmill.records.errors import RunError, UsageError
+from recordmill.records.manifest import Manifest
+from recordmill.transforms.dataset.run_state import Marker
+from recordmill.transforms.dataset.workspace import Workspace
+from recordmill.transforms.storage import files
+
+OPTION = "in_place_metadata"  # of the configuration
+NOTE = (
+    b"The TFRecords of this folder were here before recordmill made its metadata.\n"
+    b"No command of recordmill writes, renames or deletes them.\n"
+)
+
+
+def check_place(workspace: Workspace, old: Manifest | None) -> None:
+    """Checks that shards of others and shards of ours do not meet in one folder.
+
+    Args:
+      workspace: of the job that is to run.
+      old: the manifest at its output, None where there is none that can be read.
+
+    Raises:
+      UsageError: one kind is there, and the job is for the other; --overwrite changes nothing.
+    """
+    output, marker = workspace.output, Marker.read(workspace.staging)
+    if not workspace.in_place:
+        if (old and old.in_place) or (marker and marker.in_place) or has_note(output):
+            raise UsageError(
+                f"{output} holds TFRecords that were there before recordmill, with metadata of "
+                "--in_place_metadata; no command replaces or deletes them: choose another output"
+            )
+        return
+    if old and not old.in_place:
+        raise UsageError(
+            f"{output} is a dataset of recordmill, and has its metadata; --in_place_metadata is "
+            "for TFRecords of other tools"
+        )
+    if marker and not marker.in_place:
+        raise UsageError(
+            f"{workspace.staging} is of an unfinished run of another command; finish that, or "
+            "delete this folder"
+        )
+
+
+def has_note(output: str) -> bool:
+    """Tells whether a folder of metadata says, whatever else in it is damaged, what it is of."""
+    if files.exists(files.join(output, m.IN_PLACE_PATH)):
+        return True
+    for path in (m.MANIFEST_PATH, m.CONFIG_PATH):
+        try:
+            if OPTION.encode() in files.read_bytes(files.join(output, path)):
+                return True
+        except (FileNotFoundError, NotADirectoryError, RunError):
+            continue
+    return False

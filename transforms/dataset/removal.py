@@ -1,0 +1,67 @@
+"""Deleting what a dataset or a run wrote, and nothing else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import PurePath
+
+from recordmill.records import manifest as m
+from recordmill.records.inside import check_inside
+from recordmill.records.manifest import Manifest
+from recordmill.records.seqio_metadata import COMPLETED_PATH
+from recordmill.records.shards import DEFAULT_TEMPLATE, is_shard_path
+from recordmill.transforms.storage import files
+
+
+def remove_dataset(output: str, manifest: Manifest) -> None:
+    """Deletes exactly what the manifest lists and we wrote, and what its run left; marks first.
+
+    Raises:
+      RunError: the manifest lists a path outside of the dataset; nothing is deleted then.
+    """
+    check_inside(output, manifest.paths)
+    delete_inside(output, [m.SUCCESS_PATH, *({COMPLETED_PATH} & manifest.files.keys())])
+    delete_inside(output, [*manifest.own_paths, *m.RUN_PATHS])
+    delete_inside(output, [m.MANIFEST_PATH])
+
+
+def remove_damaged(
+    output: str, names: Iterable[str], templates: Iterable[str], *, in_place: bool
+) -> None:
+    """Deletes a dataset whose manifest cannot be read: what only a dataset of ours has.
+
+    Args:
+      output: the dataset.
+      names: of metadata, relative to it.
+      templates: of the paths of shards, beside the usual one.
+      in_place: the shards are not ours, and stay.
+    """
+    known = {m.SUCCESS_PATH, m.MANIFEST_PATH, *m.RUN_PATHS, *names}
+    patterns = set() if in_place else {DEFAULT_TEMPLATE, *templates}
+    paths = []
+    for path in files.list_files(output):
+        name = path[len(output) :].lstrip("/")
+        folders = ("_meta/index/", f"{m.REJECTED_PATH}/", f"{m.DROPPED_PATH}/")
+        ours = name in known or name.startswith(folders)
+        if ours or any(is_shard_path(name, template) for template in patterns):
+            paths.append(name)
+    delete_inside(output, sorted(paths, key=lambda n: n not in (m.SUCCESS_PATH, COMPLETED_PATH)))
+
+
+def delete_inside(output: str, paths: Iterable[str], *, named_by: str = "a manifest") -> None:
+    """Deletes files of a dataset, and the folders that are empty then."""
+    paths = list(paths)
+    check_inside(output, paths, named_by=named_by)
+    files.delete_quietly(files.join(output, path) for path in paths)
+    if files.is_local(output):
+        folders = {str(folder) for path in paths for folder in PurePath(path).parents}
+        inner = sorted(folders - {"."}, reverse=True)
+        remove_empty(files.join(output, folder) for folder in inner)
+
+
+def remove_empty(folders: Iterable[str]) -> None:
+    """Deletes those of some folders that hold nothing."""
+    for folder in dict.fromkeys(folders):
+        if os.path.isdir(folder) and not os.listdir(folder):
+            os.rmdir(folder)

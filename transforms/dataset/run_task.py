@@ -1,0 +1,55 @@
+"""A task of a run: ends with its run, and tells the launching process why it failed.
+
+A launcher that dies leaves its job on the engine, and the same command begins a second job of the
+same run. Both write the same bytes under the same names. Whichever commits first deletes the
+temporary files of both, so a task of the other does nothing from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Generic, TypeVar
+
+import apache_beam as beam
+
+from recordmill.records.errors import RunError
+from recordmill.transforms.dataset.error_budget import fail
+from recordmill.transforms.dataset.job import Job
+from recordmill.transforms.dataset.workspace import Workspace
+from recordmill.transforms.storage import files
+
+JobT = TypeVar("JobT", bound=Job)
+
+
+def is_over(workspace: Workspace) -> bool:
+    """Tells whether a run is committed: its plan, which is deleted then, is gone."""
+    return not files.exists(workspace.plan_path) and files.exists(workspace.success_path)
+
+
+class RunTask(beam.DoFn, Generic[JobT]):
+    """A DoFn of a planned job; subclasses define `work`, and load what the run keeps there."""
+
+    def __init__(self, job: JobT) -> None:
+        self._job = job
+
+    def process(self, element: Any) -> Iterator[Any]:
+        """Yields what `work` does, and nothing where another job has committed the run."""
+        workspace = self._job.workspace
+        if is_over(workspace):
+            return
+        try:
+            yield from self.work(element)
+        except Exception as error:
+            if is_over(workspace):  # its files went away under the task
+                return
+            if isinstance(error, RunError):
+                fail(self._job, error)
+            raise
+
+    def work(self, element: Any) -> Iterator[Any]:
+        """Does the task of an element.
+
+        Raises:
+          RunError: why the run must fail, in one line.
+        """
+        raise NotImplementedError

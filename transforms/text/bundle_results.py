@@ -1,0 +1,157 @@
+"""What bundles of documents have written: run files, and files of rejects and of samples.
+
+The texts of rejects and samples do not cross a stage boundary, only the names of their files do. So
+what the engine holds of a bundle is small, and the plan's worker reads one file after the other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from tempfile import SpooledTemporaryFile
+from typing import Any, TypedDict
+
+from recordmill.records.errors import RunError
+from recordmill.records.inside import check_inside
+from recordmill.records.typed_json import convert
+from recordmill.transforms.dataset.bundles import Written, runs_folder
+from recordmill.transforms.dataset.content_sample import ContentSample
+from recordmill.transforms.dataset.rejects import write_rejects
+from recordmill.transforms.storage import files
+from recordmill.transforms.storage.external_sort import Row, sort_rows
+from recordmill.transforms.text.cleaning.element_hashes import RunHashes
+from recordmill.transforms.text.descriptions import ScatterResult
+from recordmill.transforms.text.job import TextJob
+from recordmill.transforms.text.shard_plan import ScatterTotals
+
+_SPOOL_BYTES = 1 << 22
+
+
+class _BundleDescription(TypedDict):
+    scatter: dict[str, Any]
+    rejects: list[str]
+    samples: list[str]
+    hashes: list[RunHashes]
+
+
+@dataclass(frozen=True, slots=True)
+class BundleResult:
+    """The results of a bundle, or of several.
+
+    Attributes:
+      scatter: run files and counts; its contents and its file of rejects are not known yet.
+      rejects: the files of rejected documents, by name.
+      samples: the files of samples of the texts of each split, by name.
+      hashes: of each run file in order, where documents are compared; then they are not counted as
+        used or dropped so far, and their chunks have numbers in the place of keys.
+    """
+
+    scatter: ScatterResult
+    rejects: tuple[str, ...] = ()
+    samples: tuple[str, ...] = ()
+    hashes: tuple[RunHashes, ...] = ()
+
+    def written(self) -> Written:
+        """Returns the description of it, sized by its tokens."""
+        content: _BundleDescription = {
+            "scatter": self.scatter.to_json(),
+            "rejects": list(self.rejects),
+            "samples": list(self.samples),
+            "hashes": list(self.hashes),
+        }
+        return Written(sum(self.scatter.tokens), json.dumps(content, sort_keys=True))
+
+    @classmethod
+    def parse(cls, text: str, folder: str) -> BundleResult:
+        """Reads what `written` described.
+
+        Raises:
+          ValueError: it is something else.
+        """
+        content = convert(json.loads(text), _BundleDescription)
+        names = [*content["rejects"], *content["samples"]]
+        names += [run["run"] for run in content["hashes"]]
+        check_inside(folder, names, named_by="a description", follow=True)
+        return cls(
+            ScatterResult.from_json(content["scatter"], folder),
+            tuple(content["rejects"]), tuple(content["samples"]), tuple(content["hashes"]),
+        )  # fmt: skip
+
+
+def add_up(job: TextJob, texts: Sequence[str]) -> BundleResult:
+    """Returns the sums over several descriptions, as one."""
+    totals = ScatterTotals(len(job.splits))
+    found = [BundleResult.parse(text, runs_folder(job)) for text in texts]
+    for each in found:
+        totals.add(0, each.scatter)
+    scatter = ScatterResult(
+        runs=tuple(run for each in found for run in each.scatter.runs),
+        chunks=tuple(totals.chunks), tokens=tuple(totals.tokens),
+        documents_read=totals.documents_read, documents_used=totals.documents_used,
+        rejected=dict(totals.rejected), rejected_file=(0, 0), labels=tuple(sorted(totals.labels)),
+        dropped=totals.dropped,
+    )  # fmt: skip
+    return BundleResult(
+        scatter,
+        tuple(name for each in found for name in each.rejects),
+        tuple(name for each in found for name in each.samples),
+    )
+
+
+def write_samples(path: str, samples: Mapping[str, ContentSample]) -> None:
+    """Writes the sample of each split, by name."""
+    content = {split: sample.to_json() for split, sample in samples.items()}
+    files.write_bytes(path, json.dumps(content).encode())
+
+
+def read_samples(job: TextJob, names: Iterable[str]) -> dict[str, ContentSample]:
+    """Merges the samples in some files, one file after the other.
+
+    Raises:
+      RunError: a file is missing.
+    """
+    merged: dict[str, ContentSample] = {}
+    for name in names:
+        content: dict[str, list[Any]] = json.loads(_read(job, name))
+        for split, sample in content.items():
+            known = merged.setdefault(split, ContentSample())
+            known.merge(ContentSample.from_json(sample))
+            known.keep_least()
+    return dict(sorted(merged.items()))
+
+
+def complete(job: TextJob, whole: BundleResult) -> ScatterResult:
+    """Returns the results of all bundles, with the list of rejects written in their order.
+
+    Memory: a bounded number of rejects, and a sample of each split.
+
+    Raises:
+      RunError: a file of a bundle is missing.
+    """
+    contents = read_samples(job, whole.samples)
+    if not whole.rejects:
+        return replace(whole.scatter, contents=contents)
+
+    def rows() -> Iterator[Row]:
+        for name in whole.rejects:
+            for line in _read(job, name).decode().splitlines(keepends=True):
+                yield line, "", None
+
+    with SpooledTemporaryFile(max_size=_SPOOL_BYTES) as lines:
+        for line, _, _ in sort_rows(rows()):
+            lines.write(line.encode())
+        rejected = write_rejects(
+            lines, number=0, path=job.workspace.rejected_path(0),
+            partial_folder=job.workspace.partial_folder,
+        )  # fmt: skip
+    file = (rejected.size_bytes, rejected.crc32c)
+    return replace(whole.scatter, contents=contents, rejected_file=file)
+
+
+def _read(job: TextJob, name: str) -> bytes:
+    path = files.join(runs_folder(job), name)
+    try:
+        return files.read_bytes(path)
+    except FileNotFoundError as error:
+        raise RunError(f"{path} is missing; run the pipeline again, from its beginning") from error

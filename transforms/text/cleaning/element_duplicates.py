@@ -1,0 +1,196 @@
+"""Find the duplicates among documents of a PCollection, in files of hashes.
+
+    <work>/duplicates/<token>/elements.json           all run files, and the numbers of parts
+    <work>/duplicates/<token>/texts-000000.rows       of a range of hashes: identities that repeat
+    <work>/duplicates/<token>/clusters.rows           near: the same of all ranges
+    <work>/duplicates/<token>/elements-000000.rows    of a range of identities: who is dropped
+
+A PCollection has no order. Of equal or similar texts the one of the least identity is kept, and of
+elements that are equal in everything any: so the same are kept for any bundles.
+"""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+import numpy as np
+
+from recordmill.records.errors import RunError
+from recordmill.records.hashing import U64
+from recordmill.records.typed_json import Count, convert
+from recordmill.transforms.dataset.bundles import runs_folder
+from recordmill.transforms.storage import files
+from recordmill.transforms.text.cleaning.comparison import (
+    Clusters,
+    equal_documents,
+    first_document,
+    similar_documents,
+)
+from recordmill.transforms.text.cleaning.duplicates import (
+    PART_BYTES,
+    DuplicateFiles,
+    part_count_for,
+)
+from recordmill.transforms.text.cleaning.element_hashes import (
+    DOCUMENT_COLUMNS,
+    RunHashes,
+    documents_path,
+    hashes_path,
+    identities_path,
+)
+from recordmill.transforms.text.cleaning.minhash import most_differing
+from recordmill.transforms.text.cleaning.sorted_rows import read_rows, write_rows
+from recordmill.transforms.text.job import TextJob
+
+_PAIR = 2
+
+
+class _Index(TypedDict):
+    runs: list[RunHashes]
+    texts: Count
+    elements: Count
+
+
+class ElementDuplicates:
+    """The duplicates among the documents of all bundles; what is done twice is the same.
+
+    Args:
+      job: the job.
+    """
+
+    def __init__(self, job: TextJob) -> None:
+        self._job = job
+        self._files = DuplicateFiles(job)
+        self._known: _Index | None = None
+
+    def list_runs(self, runs: list[RunHashes], part_bytes: int = PART_BYTES) -> int:
+        """Writes which run files there are; returns into how many ranges their hashes are cut."""
+        hashes = sum(sum(run["hashes"]) for run in runs) * self._files.width * 8
+        identities = sum(run["identities"] for run in runs) * _PAIR * 8
+        index: _Index = {
+            "runs": runs,
+            "texts": part_count_for(hashes, part_bytes),
+            "elements": part_count_for(identities, part_bytes),
+        }
+        self._job.workspace.write_state(self._files.elements_path, {**index})
+        return index["texts"]
+
+    def _index(self) -> _Index:
+        if self._known is None:
+            path = self._files.elements_path
+            self._known = self._job.workspace.need_state(path, lambda c: convert(c, _Index))
+        return self._known
+
+    @property
+    def num_runs(self) -> int:
+        """The number of run files."""
+        return len(self._index()["runs"])
+
+    def compare_texts(self, part: int) -> None:
+        """Writes the identities of a range of hashes that repeat another.
+
+        Memory: as `duplicates.compare_part`.
+
+        Raises:
+          RunError: a file of hashes is missing or cut.
+        """
+        index, width = self._index(), self._files.width
+        low, high = _range(part, index["texts"])
+        found = [
+            read_rows(hashes_path(self._run(run), number), rows, width, low, high)
+            for run in index["runs"]
+            for number, rows in enumerate(run["hashes"])
+        ]
+        rows = np.concatenate([np.zeros((0, width), np.uint64), *found])
+        if self._job.clean.deduplicate == "near":
+            pairs = similar_documents(rows, most_differing(self._job.clean.near_threshold))
+        else:
+            pairs = np.unique(equal_documents(rows), axis=0)
+        # Elements that are equal in everything have one identity, which `compare_elements` sees.
+        pairs = pairs[pairs[:, 0] != pairs[:, 1]]
+        self._write(self._files.texts_path(part), pairs)
+
+    def collect_texts(self) -> int:
+        """Joins near duplicates into clusters; returns into how many ranges identities are cut.
+
+        Memory: 16 bytes for each text in a pair of near duplicates, and twice that meanwhile.
+
+        Raises:
+          RunError: the pairs of a part are missing or cut.
+        """
+        index, held = self._index(), self._files
+        if self._job.clean.deduplicate == "near":
+            paths = [held.texts_path(part) for part in range(index["texts"])]
+            nodes = np.zeros(0, np.uint64)
+            for path in paths:
+                nodes = np.union1d(nodes, self._read(path, _PAIR))
+            clusters = Clusters(nodes)
+            for path in paths:
+                clusters.join(self._read(path, _PAIR))
+            self._write(held.clusters_path, clusters.repeats())
+        return index["elements"]
+
+    def compare_elements(self, part: int) -> None:
+        """Writes which documents of a range of identities are dropped, of all run files.
+
+        Raises:
+          RunError: a file is missing or cut.
+        """
+        index, held = self._index(), self._files
+        low, high = _range(part, index["elements"])
+        found = [np.zeros((0, 3), np.uint64)]
+        for number, run in enumerate(index["runs"]):
+            path = identities_path(self._run(run))
+            rows = read_rows(path, run["identities"], _PAIR, low, high)
+            documents = rows[:, 1] + np.uint64(first_document(number))
+            found.append(np.column_stack([rows[:, 0], documents, np.zeros_like(documents)]))
+        rows = np.concatenate(found)
+        paths = [held.texts_path(each) for each in range(index["texts"])]
+        if self._job.clean.deduplicate == "near":
+            paths = [held.clusters_path]
+        repeats = [self._read(path, _PAIR, low, high)[:, 0] for path in paths]
+        repeated = np.isin(rows[:, 0], np.concatenate([np.zeros(0, np.uint64), *repeats]))
+        dropped = np.union1d(rows[repeated, 1], equal_documents(rows)[:, 0])
+        self._write(held.dropped_elements_path(part), dropped.reshape(-1, 1))
+
+    def documents(self, number: int) -> tuple[str, U64, U64]:
+        """Returns a run file without its extension, its documents, and which are dropped.
+
+        Returns:
+          Its path; `[n, 4] uint64` as `ElementHashes` writes them; `[m] uint64`, their numbers.
+
+        Raises:
+          RunError: a file is missing or cut.
+        """
+        index = self._index()
+        run = index["runs"][number]
+        first, last = first_document(number), first_document(number + 1) - 1
+        dropped = [np.zeros((0, 1), np.uint64)]
+        for part in range(index["elements"]):
+            dropped.append(self._read(self._files.dropped_elements_path(part), 1, first, last))
+        path = documents_path(self._run(run))
+        size = run["documents"] * DOCUMENT_COLUMNS * 8
+        data = files.read_bytes(path) if files.exists(path) else b""
+        if len(data) != size:
+            raise RunError(f"{path} is missing or cut; run the pipeline again")
+        documents = np.frombuffer(data, "<u8").astype(np.uint64).reshape(-1, DOCUMENT_COLUMNS)
+        numbers = np.concatenate(dropped)[:, 0] - np.uint64(first)
+        return self._run(run), documents, numbers
+
+    def _run(self, run: RunHashes) -> str:
+        return files.join(runs_folder(self._job), run["run"])
+
+    def _write(self, path: str, rows: U64) -> None:
+        if len(rows):
+            write_rows(path, rows)
+        self._job.workspace.write_state(f"{path}.json", {"rows": [len(rows)]})
+
+    def _read(self, path: str, width: int, low: int = 0, high: int = (1 << 64) - 1) -> U64:
+        rows = self._files.rows_state(f"{path}.json")
+        if rows is None:
+            raise RunError(f"{path} is missing or damaged; run the pipeline again")
+        return read_rows(path, rows[0], width, low, high)
+
+
+def _range(part: int, parts: int) -> tuple[int, int]:
+    return (part << 64) // parts, ((part + 1) << 64) // parts - 1

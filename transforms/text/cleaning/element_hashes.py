@@ -1,0 +1,143 @@
+"""The hashes by which documents of a PCollection are compared, run file by run file.
+
+A document of a PCollection has no position: its identity, a hash of all that it has, stands for it.
+Beside a run file lie
+
+    <run>.documents   identity, key, split and fate of each document, in order of their numbers
+    <run>.identities  identity and number of each that has text, sorted
+    <run>.hashes-0    hashes of texts and identities, sorted
+
+and the chunks in the run file carry numbers of documents, in the place of their keys.
+"""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+import numpy as np
+
+from recordmill.records.arrays import Int64s
+from recordmill.records.hashing import U64
+from recordmill.records.typed_json import Count
+from recordmill.transforms.sources.document_batch import DocumentBatch
+from recordmill.transforms.storage import files
+from recordmill.transforms.storage.array_files import write_array
+from recordmill.transforms.text.cleaning.exact_hashes import ExactHasher
+from recordmill.transforms.text.cleaning.minhash import MinHasher
+from recordmill.transforms.text.cleaning.sorted_rows import write_rows
+from recordmill.transforms.text.job import TextJob
+
+KEPT, TOO_SHORT, TOO_LONG, WITHOUT_TOKENS = range(4)  # the fates of documents
+DOCUMENT_COLUMNS = 4
+_HELD_BYTES = 1 << 25  # of hashes, before they go to a file
+
+
+class RunHashes(TypedDict):
+    """What lies beside a run file.
+
+    Attributes:
+      run: the name of the run file without its extension.
+      documents, identities: their numbers.
+      hashes: the rows of each file of hashes.
+    """
+
+    run: str
+    documents: Count
+    identities: Count
+    hashes: list[Count]
+
+
+class ElementHashes:
+    """Collects the hashes of documents, and writes those of each run file.
+
+    Args:
+      job: the job.
+      held_bytes: of hashes in memory.
+    """
+
+    def __init__(self, job: TextJob, held_bytes: int = _HELD_BYTES) -> None:
+        self._is_near = job.clean.deduplicate == "near"
+        self._hasher: ExactHasher | MinHasher
+        if self._is_near:
+            self._hasher = MinHasher(job.clean.near_threshold)
+        else:
+            self._hasher = ExactHasher(keeps_lines=job.documents.row.is_example)
+        self._held_bytes = held_bytes
+        self.begin("")
+
+    def begin(self, path: str) -> None:
+        """Begins a run file.
+
+        Args:
+          path: of it, without its extension.
+        """
+        self._path = path
+        self._count = 0
+        self._documents: list[U64] = []
+        self._identities: list[U64] = []
+        self._rows: list[U64] = []
+        self._held = 0
+        self._written: list[int] = []
+
+    def add(self, batch: DocumentBatch, identities: U64, splits: Int64s, fates: Int64s) -> U64:
+        """Adds documents.
+
+        Args:
+          batch: with normalized text.
+          identities: `[num_documents] uint64`.
+          splits, fates: `[num_documents] int64`.
+
+        Returns:
+          `[num_documents] uint64`: their numbers.
+        """
+        numbers = np.arange(self._count, self._count + len(batch.keys), dtype=np.uint64)
+        self._count += len(batch.keys)
+        columns = [identities, batch.keys, splits.astype(np.uint64), fates.astype(np.uint64)]
+        self._documents.append(np.column_stack(columns))
+        chosen, hashes = self._hasher.add(batch, goes_on=False)
+        self._identities.append(np.column_stack([identities[chosen], numbers[chosen]]))
+        self._rows.append(self._hasher.rows(identities[chosen], hashes))
+        self._held += self._rows[-1].nbytes
+        if self._held >= self._held_bytes:
+            self._write_hashes()
+        return numbers
+
+    def _write_hashes(self) -> None:
+        rows = np.concatenate(self._rows)
+        rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))]
+        write_rows(hashes_path(self._path, len(self._written)), rows)
+        self._written.append(len(rows))
+        self._rows, self._held = [], 0
+
+    def end(self) -> RunHashes:
+        """Writes what is held of a run file."""
+        if self._held:
+            self._write_hashes()
+        documents = np.concatenate([np.zeros((0, DOCUMENT_COLUMNS), np.uint64), *self._documents])
+        with files.writing(documents_path(self._path)) as handle:
+            write_array(handle, documents.astype("<u8", copy=False))
+        identities = np.concatenate([np.zeros((0, 2), np.uint64), *self._identities])
+        if len(identities):
+            order = np.lexsort((identities[:, 1], identities[:, 0]))
+            write_rows(identities_path(self._path), identities[order])
+        return {
+            "run": self._path.rpartition("/")[2],
+            "documents": self._count,
+            "identities": len(identities),
+            "hashes": self._written,
+        }
+
+
+def documents_path(run: str) -> str:
+    """Returns the file of the documents of a run file."""
+    return f"{run}.documents"
+
+
+def identities_path(run: str) -> str:
+    """Returns the file of the identities of a run file."""
+    return f"{run}.identities"
+
+
+def hashes_path(run: str, number: int) -> str:
+    """Returns a file of hashes of a run file."""
+    return f"{run}.hashes-{number}"
