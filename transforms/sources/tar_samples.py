@@ -1,7 +1,8 @@
 """WebDataset's tars of text: members of one name before the first dot, side by side, are a sample.
 
 `0017.txt`, or the text in `0017.json`, is a document; other members and fields of the JSON are its
-fields. A tar is read from its beginning to its end mark, also inside of gzip and others.
+fields. Each line of a `0017.jsonl` is a document with fields of its own. A tar is read from its
+beginning to its end mark, also inside of gzip and others.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from recordmill.transforms.storage.unpacking import open_decompressed
 
 KEY_FIELD = "__key__"  # WebDataset's own name
 _TEXT, _TEXT_EXTENSION = "text", "txt"
+_LINES_EXTENSION = "jsonl"
 _KEPT_BYTES = 1 << 22  # of what was unpacked: long names of members are read again
 _SKIP_BYTES = 1 << 20
 _UNREADABLE = ("duplicate", "line_too_long", "broken_archive", "undecodable")
@@ -48,6 +50,7 @@ class _OpenSample:
       members: extension -> content, of those that flags may ask for.
       extensions: of all.
       problem: why it cannot be used.
+      has_lines: a member's lines are documents.
     """
 
     key: str
@@ -56,13 +59,16 @@ class _OpenSample:
     extensions: list[str] = field(default_factory=list)
     problem: RecordRejectedError | None = None
     size: int = 0
+    has_lines: bool = False
 
 
 class SampleReader:
     """Reads the samples of a tar.
 
     A document's position is where the header of its first member is; its key is made of the key of
-    its sample. Memory: the members of a sample that flags ask for, up to 64 MiB.
+    its sample. That of a line is where the line begins, and its key is made of the sample's key and
+    the position in the member. Memory: the members of a sample that flags ask for, up to 64 MiB, or
+    a line and a block.
 
     Args:
       source: the tar.
@@ -99,7 +105,8 @@ class SampleReader:
                     if sample is None or key != sample.key:
                         yield from self._finish(sample)
                         sample = _OpenSample(key, at)
-                    self._add(member, name, handle, sample)
+                    if self._add(member, name, handle, sample):
+                        yield from self._read_lines(member, sample, handle)
         except DamagedTarError as error:
             yield from self._finish(sample)
             sample = None
@@ -112,19 +119,23 @@ class SampleReader:
         yield from self._finish(sample)
         yield self._rows.batch(self._maker)
 
-    def _add(self, member: TarInfo, name: str, handle: IO[bytes], sample: _OpenSample) -> None:
-        """Reads a member, if flags may ask for it."""
+    def _add(self, member: TarInfo, name: str, handle: IO[bytes], sample: _OpenSample) -> bool:
+        """Reads a member, if flags may ask for it; tells whether its lines are documents."""
         extension = name[len(sample.key) + 1 :].lower()
         if extension in sample.extensions:
             detail = f"it has two members .{extension}"
             sample.problem = RecordRejectedError("duplicate", detail)
         sample.extensions.append(extension)
-        if extension not in self._wanted or sample.problem:
-            return
-        sample.size += member.size
+        has_lines = extension == _LINES_EXTENSION and extension not in self._wanted
+        if (extension not in self._wanted and not has_lines) or sample.problem:
+            return False
+        sample.size += 0 if has_lines else member.size
         if not member.isreg() or member.issparse():
             detail = f"its .{extension} is a link or sparse file"
             sample.problem = RecordRejectedError("bad_row", detail)
+        elif has_lines:
+            sample.has_lines = True
+            return True
         elif sample.size > self._limits.record_bytes:
             sample.problem = RecordRejectedError("line_too_long", f"it has {sample.size} bytes")
         else:
@@ -133,11 +144,66 @@ class SampleReader:
             if len(sample.members[extension]) < member.size:
                 detail = f"the archive ends within its .{extension}"
                 sample.problem = RecordRejectedError("broken_archive", detail)
+        return False
+
+    def _read_lines(
+        self, member: TarInfo, sample: _OpenSample, handle: IO[bytes]
+    ) -> Iterator[DocumentBatch]:
+        """Adds the lines of a member to the rows, and yields batches where they are many."""
+        read, end = member.offset_data, member.offset_data + member.size
+        position, rest, is_long = read, b"", False
+        while read < end:
+            wanted = min(self._limits.block_bytes, end - read)
+            handle.seek(read)
+            block = handle.read(wanted)
+            read += len(block)
+            *lines, rest = (rest + block).split(b"\n")
+            for line in lines:
+                if not is_long:
+                    self._add_line(line, position, member, sample)
+                is_long = False
+                position += len(line) + 1
+                if self._rows.size >= self._limits.block_bytes:
+                    yield self._rows.batch(self._maker)
+            if len(rest) > self._limits.record_bytes:
+                if not is_long:
+                    self._maker.reject(position, "read", "line_too_long", _shown(sample))
+                is_long = True
+                position += len(rest)
+                rest = b""
+            if len(block) < wanted:
+                detail = f"{_shown(sample)}: the archive ends within its .{_LINES_EXTENSION}"
+                self._maker.reject(position, "read", "broken_archive", detail)
+                return
+        if rest and not is_long:
+            self._add_line(rest, position, member, sample)
+
+    def _add_line(self, line: bytes, position: int, member: TarInfo, sample: _OpenSample) -> None:
+        """Adds a line that is not blank, or rejects it."""
+        if len(line) > self._limits.record_bytes:
+            self._maker.reject(position, "read", "line_too_long", _shown(sample))
+            return
+        if not line.strip():
+            return
+        at = position - member.offset_data
+        key = sample.key.encode("utf-8", "surrogateescape")
+        try:
+            fields = self._json.parse(self._decoded(_LINES_EXTENSION, line).encode())
+            fields.setdefault(KEY_FIELD, sample.key.encode("utf-8", "replace").decode())
+            identity = fingerprint64(b"%b\0%d" % (key, at))
+            self._rows.add(position, read_row(fields, self._spec), identity)
+        except RecordRejectedError as error:
+            stage = "read" if error.reason in _UNREADABLE else "parse"
+            detail = f"{_shown(sample)}: {error.detail}"
+            self._maker.reject(position, stage, error.reason, detail)
 
     def _finish(self, sample: _OpenSample | None) -> Iterator[DocumentBatch]:
         """Adds a sample to the rows, and yields a batch where they are many."""
         if sample is None:
             return
+        has_text = sample.members.keys() & (self._texts | {"json"})
+        if sample.has_lines and not has_text and not sample.problem:
+            return  # its lines are all that it has
         key = sample.key.encode("utf-8", "surrogateescape")
         try:
             if sample.problem:
@@ -146,8 +212,8 @@ class SampleReader:
             self._rows.add(sample.position, row, fingerprint64(key))
         except RecordRejectedError as error:
             stage = "read" if error.reason in _UNREADABLE else "parse"
-            name = key.decode("utf-8", "replace")
-            self._maker.reject(sample.position, stage, error.reason, f"{name}: {error.detail}")
+            detail = f"{_shown(sample)}: {error.detail}"
+            self._maker.reject(sample.position, stage, error.reason, detail)
         if self._rows.size >= self._limits.block_bytes:
             yield self._rows.batch(self._maker)
 
@@ -174,6 +240,10 @@ class SampleReader:
         except UnicodeDecodeError as error:
             detail = f"its .{name}: {error.reason}"
             raise RecordRejectedError("undecodable", detail) from error
+
+
+def _shown(sample: _OpenSample) -> str:
+    return sample.key.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 @contextmanager

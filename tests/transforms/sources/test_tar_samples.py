@@ -91,6 +91,76 @@ def test_documents_are_those_of_jsonl(tmp_path: Path, name: str) -> None:
         assert found[1] == sorted(set(found[1]))
 
 
+@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("block_bytes", [7, 100, 1 << 20])
+def test_lines_of_members_are_documents(tmp_path: Path, name: str, block_bytes: int) -> None:
+    lines = "".join(json.dumps(row) + "\n" for row in ROWS)
+    (tmp_path / "a.jsonl").write_text(lines)
+    wanted = read(tmp_path / "a.jsonl", SPECS[name])
+    half = len("".join(json.dumps(row) + "\n" for row in ROWS[:4]))
+    members = [
+        ("d/0.jsonl", "\n" + lines[:half]),
+        ("d/0.jpg", b"\xff"),
+        ("d/1.jsonl", lines[half:-1]),
+    ]
+    data = tar(members)
+    found = read_tar(tmp_path / "a.tar", data, SPECS[name], block_bytes=block_bytes)
+    assert found[0] == wanted[0]
+    for position, text in zip(found[1], texts(found), strict=True):
+        line = json.loads(data[position:].partition(b"\n")[0].rstrip(b"\0"))
+        assert "".join(text.decode().split()[:1]) in line["text"]
+    rejects = [each for each in found[3] if each.reason != "no_text"]
+    assert not rejects
+
+
+def test_a_sample_may_have_lines_beside_its_text(tmp_path: Path) -> None:
+    lines = '{"text": "of a line", "lang": "de"}\r\n{"text": "of another", "lang": "en"}'
+    members: list[tuple[str, bytes | str]] = [
+        ("0.cls", "7"), ("0.jsonl", lines), ("0.txt", "of the sample"), ("1.jsonl", lines),
+        ("2.jsonl.gz", b"x"), ("3.jsonl", ""),
+    ]  # fmt: skip
+    row = RowSpec(keep_fields=parse_fields("__key__"))
+    found = read_tar(tmp_path / "a.tar", tar(members), DocumentSpec(row=row))
+    assert sorted(texts(found)) == sorted(
+        [b"of a line", b"of another", b"of the sample", b"of a line", b"of another"]
+    )
+    assert sorted(carried for *_, carried in found[0]) == [("0",)] * 3 + [("1",)] * 2
+    assert reasons(found) == [("field_missing", "2: no 'text' among __key__, jsonl.gz")]
+    assert len(set(found[2])) == 5
+    as_text = read_tar(tmp_path / "a.tar", tar(members[3:4]), DocumentSpec(text_field="jsonl"))
+    assert [text.count(b"of a") for text in texts(as_text)] == [2]
+
+
+@pytest.mark.parametrize("extension", [".tar", ".tar.gz"])
+def test_damaged_lines_are_rejects_with_their_position(tmp_path: Path, extension: str) -> None:
+    lines = [
+        b'{"text": "good"}', b"nonsense", b"[1]", b'{"other": 1}', b'{"text": "caf\xe9"}',
+        b'{"text": "' + b"x" * 3000 + b'"}', b'{"text": "last"}',
+    ]  # fmt: skip
+    data = tar([("d/k.jsonl", b"\n".join(lines))])
+    for block_bytes in (50, 1 << 20):
+        found = read_tar(
+            tmp_path / f"a{extension}", COMPRESS[extension](data), block_bytes=block_bytes,
+            record_bytes=2000,
+        )  # fmt: skip
+        assert texts(found) == [b"good", b"last"]
+        rejected = {each.position: each.reason for each in found[3]}
+        assert rejected == {
+            data.index(lines[1]): "not_json", data.index(lines[2]): "not_json",
+            data.index(lines[3]): "field_missing", data.index(lines[4]): "undecodable",
+            data.index(lines[5]): "line_too_long",
+        }  # fmt: skip
+        assert all(each.detail.startswith("d/k") for each in found[3])
+
+
+def test_a_tar_that_ends_within_lines_is_used_up_to_there(tmp_path: Path) -> None:
+    data = tar([("k.jsonl", b"".join(b'{"text": "t%d"}\n' % i for i in range(100)))])
+    cut = data[: data.index(b'{"text": "t50"}') + 5]
+    found = read_tar(tmp_path / "a.tar", cut)
+    assert len(found[0]) == 50
+    assert ("broken_archive", "k: the archive ends within its .jsonl") in reasons(found)
+
+
 def test_members_are_fields(tmp_path: Path) -> None:
     members = [
         ("0.txt", "one text\n"), ("0.cls", "7\n"), ("0.json", '{"lang": "de"}'), ("0.JPG", b"\xff"),
