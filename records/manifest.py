@@ -167,8 +167,14 @@ class Manifest:
 
     @property
     def own_paths(self) -> list[str]:
-        """What of `paths` we wrote, and may delete."""
-        return sorted([*self.files, *(s.name.path for s in self.shards if not s.file)])
+        """What of `paths` we wrote, and may delete.
+
+        Beside shards of others it is files by names of ours alone, whatever the manifest lists.
+        """
+        if not self.in_place:
+            return self.paths
+        theirs = {shard.file for shard in self.shards}
+        return sorted(path for path in self.files if path not in theirs and _is_metadata(path))
 
     def split_shards(self) -> dict[str, list[ShardInfo]]:
         """Returns the shards of each split, in order."""
@@ -182,6 +188,11 @@ def _check_inside(paths: Iterable[str]) -> None:
     for path in paths:
         if not is_inside(path):
             raise FormatError(f"it lists {path!r:.80}, which is not inside of the dataset")
+
+
+def _is_metadata(path: str) -> bool:
+    names = ("dataset_info.json", "features.json")
+    return path.startswith("_meta/") or path in names or path.endswith(".labels.txt")
 
 
 def success_bytes(manifest: bytes) -> bytes:

@@ -228,6 +228,19 @@ def test_the_shards_survive_overwrite(
     assert {p.name for p in (folder / "_meta/index").iterdir()} == {"train", "validation", "dev"}
 
 
+def test_a_manifest_that_lists_other_files_deletes_none(copied: tuple[Path, State]) -> None:
+    folder, before = copied
+    (folder / "notes.txt").write_text("mine")
+    told = manifest(folder)
+    told["files"] |= dict.fromkeys([*before, "notes.txt"], 1)
+    del told["shards"][0]["file"]
+    (folder / "_meta/manifest.json").write_text(json.dumps(told))
+    assert run(f"--input={folder}/*.tfrecord", "--overwrite") == 0
+    now = state(folder)
+    assert {name: now[name] for name in before} == before
+    assert (folder / "notes.txt").read_text() == "mine"
+
+
 OTHER_JOBS = {
     "examples": ("examples", "--num_shards=3"),
     "flat": ("examples", "--naming=flat", "--num_shards=3"),
