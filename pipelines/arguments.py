@@ -86,29 +86,6 @@ class _HelpFormatter(OpenHelpFormatter):
         return f"{text} (default: {default})" if default else text
 
 
-class TwoNamesFlag(argparse.Action):
-    """A flag with two names, of which a command line may have one: the last would win in silence.
-
-    Raises:
-      UsageError: both are given; names them.
-    """
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option_string: str | None = None,
-    ) -> None:
-        """Sets the value."""
-        name_of = f"name_of_{self.dest}"
-        first = getattr(namespace, name_of, option_string)
-        if first != option_string:
-            raise UsageError(f"{first} and {option_string} are two names of one flag; give one")
-        setattr(namespace, name_of, option_string)
-        setattr(namespace, self.dest, values)
-
-
 class OneLineParser(OpenParser):
     """An argument parser whose errors are one line."""
 
@@ -167,16 +144,22 @@ class Parser(OneLineParser):
         """Parses arguments, in which boolean flags may have a value, as absl takes them.
 
         Raises:
-          UsageError: one line: the flag, the rule, and what was found.
+          UsageError: one line: the flag, the rule, and what was found; or a flag is given under two
+            of its names.
         """
         given = list(sys.argv[1:] if args is None else args)
         end = given.index("--") if "--" in given else len(given)
         given[:end] = map(self._without_value, given[:end])
         options, rest = super().parse_known_args(given, namespace)
         actions = option_actions(self)
-        names = (argument.partition("=")[0] for argument in given[:end])
+        names: dict[argparse.Action, str] = {}
+        for name in (argument.partition("=")[0] for argument in given[:end]):
+            action = actions.get(name)
+            if action and names.setdefault(action, name) != name and not is_boolean(action):
+                # The last of them would win in silence.
+                raise UsageError(f"{names[action]} and {name} are two names of one flag; give one")
         # Also flags that are given with their default value, which the values do not show.
-        options.given_flags = frozenset(actions[name].dest for name in names if name in actions)
+        options.given_flags = frozenset(action.dest for action in names)
         return options, rest
 
     def _without_value(self, argument: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass, fields, replace
 
-from recordmill.pipelines.arguments import BooleanFlag, TwoNamesFlag
+from recordmill.pipelines.arguments import BooleanFlag
 from recordmill.pipelines.clean_options import add_clean_arguments, clean_spec
 from recordmill.pipelines.compat import FlagGroup
 from recordmill.pipelines.flags import TextFlags, TextInputFlags
@@ -135,7 +135,7 @@ def _add_example_arguments(task: FlagGroup) -> None:
         "rows that the reader corrupts so; ul2: a mixture of such denoisers.",
     )  # fmt: skip
     task.add_argument(
-        "--vocab_file", "--tokenizer", action=TwoNamesFlag, default="", metavar="FILE",
+        "--vocab_file", "--tokenizer", default="", metavar="FILE",
         help="BERT's vocab.txt, a Hugging Face tokenizer.json, GPT-2's encoder.json beside its "
         "vocab.bpe, or a SentencePiece .model.",
     )  # fmt: skip

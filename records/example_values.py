@@ -106,17 +106,13 @@ def parse_any(record: bytes) -> dict[str, Any]:
     Raises:
       ValueError: the bytes are no such record.
     """
-    values: dict[str, Any] = {}
     try:
-        for number, kind, content in _fields(memoryview(record)):
-            if number not in (1, 2) or kind != _BYTES:
-                raise ValueError("the bytes are no tf.train.Example")
-            for name, message in _entries(content):
-                steps = [step for _, _, step in _fields(message)] if number == 2 else [message]
-                values[name] = _joined([_any_values(step) for step in steps])
+        return {
+            name: _joined([_any_values(step) for step in steps])
+            for name, steps, _ in _features(record)
+        }
     except IndexError:
         raise ValueError("a record is cut") from None
-    return values
 
 
 def parse_example(record: bytes) -> dict[str, Any]:
@@ -150,18 +146,23 @@ def feature_forms(record: bytes) -> dict[str, tuple[str, int | None]]:
     Raises:
       ValueError: the bytes are no such record.
     """
-    forms: dict[str, tuple[str, int | None]] = {}
     try:
-        for number, kind, content in _fields(memoryview(record)):
-            if number not in (1, 2) or kind != _BYTES:
-                raise ValueError("the bytes are no tf.train.Example")
-            for name, message in _entries(content):
-                steps = [step for _, _, step in _fields(message)] if number == 2 else [message]
-                dtype = next(filter(None, map(_dtype, steps)), "")
-                forms[name] = (dtype, len(steps) if number == 2 else None)
+        return {
+            name: (next(filter(None, map(_dtype, steps)), ""), len(steps) if is_list else None)
+            for name, steps, is_list in _features(record)
+        }
     except IndexError:
         raise ValueError("a record is cut") from None
-    return forms
+
+
+def _features(record: bytes) -> Iterator[tuple[str, list[memoryview], bool]]:
+    """Yields the name of each feature, the messages of its steps, and whether it is a list."""
+    for number, kind, content in _fields(memoryview(record)):
+        if number not in (1, 2) or kind != _BYTES:
+            raise ValueError("the bytes are no tf.train.Example")
+        for name, message in _entries(content):
+            steps = [step for _, _, step in _fields(message)] if number == 2 else [message]
+            yield name, steps, number == 2
 
 
 def _dtype(message: memoryview) -> str:

@@ -78,6 +78,13 @@ class Strings:
         return cls(pool, ends - lengths, lengths, np.arange(len(values) + 1, dtype=np.int64))
 
 
+class Packed(Strings):
+    """Integers of records, each record's as the one string that the wire has for them.
+
+    So numbers that two features have in common become varints once.
+    """
+
+
 Column: TypeAlias = "npt.NDArray[Any] | Ragged | Strings"
 
 
@@ -284,6 +291,10 @@ def _checked(feature: Feature, column: Column, num_records: int) -> Ragged | Str
         raise ValueError(
             f"{feature.name}: {len(column.row_splits) - 1} rows in {num_records} records"
         )
+    if isinstance(column, Packed):
+        if feature.dtype != "int64":
+            raise TypeError(f"{feature.name}: Packed cannot be {feature.dtype}")
+        return column
     if feature.values is not None and np.any(np.diff(column.row_splits) != feature.values):
         raise ValueError(f"{feature.name}: every record must have {feature.values} values")
     if (feature.dtype == "bytes") != isinstance(column, Strings):

@@ -58,8 +58,8 @@ def int64_sizes(values: Any, row_splits: Offsets, sizes: Offsets) -> None:
 
 
 @kernel
-def put_varints(out: Bytes, at: int, values: Any, first: int, last: int) -> None:
-    """Writes a list of numbers.
+def put_varints(out: Bytes, at: int, values: Any, first: int, last: int) -> int:
+    """Writes a list of numbers; returns the offset after it.
 
     Ids of tokens take one to three bytes, and a processor cannot foresee which: so four are
     written of each at once, and those too many are written over. Up to three behind the list belong
@@ -83,3 +83,26 @@ def put_varints(out: Bytes, at: int, values: Any, first: int, last: int) -> None
         word |= two << np.uint64(7) | three << np.uint64(15)
         put_word_at(out, to, np.uint32(word))
         to += int(np.int64(np.uint64(1) + two + three))
+    return to
+
+
+@kernel
+def pack_rows(rows: Any, out: Bytes, bounds: Offsets) -> None:
+    """Writes rows of numbers, and where in each the second number begins, and the last.
+
+    Args:
+      rows: `[num_rows, width]` integers from 0 on, of 32 bits; `width` is 2 or more.
+      out: takes them; five bytes for each, and four more.
+      bounds: `[4, num_rows]`: where each row begins in `out`, the second number of it and the last,
+        and where it ends.
+    """
+    width = rows.shape[1]
+    values = rows.reshape(-1)
+    at = 0
+    for i in range(rows.shape[0]):
+        first, last = i * width, i * width + width - 1
+        bounds[0, i] = at
+        bounds[1, i] = put_varints(out, at, values, first, first + 1)
+        bounds[2, i] = put_varints(out, bounds[1, i], values, first + 1, last)
+        at = put_varints(out, bounds[2, i], values, last, last + 1)
+        bounds[3, i] = at

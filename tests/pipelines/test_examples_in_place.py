@@ -293,14 +293,14 @@ def test_a_commit_never_renames_over_a_file(
     # The last line of defence: whatever planning did not see, such as a file that came meanwhile.
     write_records(tmp_path / "in/x", numbered(40))
     target = tmp_path / "ds/train/train-00000-of-00002.tfrecords"
-    publish = committing._publish
+    replace = committing._remove_replaced
 
-    def late(output: str, staged: Any) -> None:
+    def late(*arguments: Any) -> None:
+        replace(*arguments)
         target.parent.mkdir(parents=True)
         target.write_bytes(b"mine")
-        publish(output, staged)
 
-    monkeypatch.setattr(committing, "_publish", late)
+    monkeypatch.setattr(committing, "_remove_replaced", late)
     line = ["examples", f"--input={tmp_path}/in/x", f"--output={tmp_path}/ds", "--num_shards=2",
             "--direct_num_workers=1"]  # fmt: skip
     assert main(line) == 1

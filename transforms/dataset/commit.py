@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import PurePath
 from typing import Any
@@ -106,7 +106,7 @@ def _unpublished(output: str, staged: dict[str, _StagedFile]) -> dict[str, str]:
     """Returns target -> path of the staged files that no earlier, interrupted commit has moved.
 
     Raises:
-      RunError: a file has another size than what was written, or somebody else's has its name.
+      RunError: a file has another size than what was written.
     """
     waiting = {}
     targets = {target: files.join(output, target) for target in staged}
@@ -118,13 +118,6 @@ def _unpublished(output: str, staged: dict[str, _StagedFile]) -> dict[str, str]:
             raise RunError(
                 f"{path} must have {file.size} bytes, and has {sizes[path]}; check the "
                 "storage and run the same command again"
-            )
-        is_there = files.is_local(output) and sizes[targets[target]] >= 0
-        if is_staged and is_there and files.size(file.path) >= 0:
-            # A rename leaves no two files, and what this run replaces is gone: not ours.
-            raise RunError(
-                f"{targets[target]} is there, and this run did not write it; move it away and run "
-                "the same command again"
             )
         if is_staged:
             waiting[target] = path
@@ -144,6 +137,26 @@ def _publish(output: str, staged: dict[str, _StagedFile]) -> None:
             continue
         files.make_folder(target_folder)
         files.rename(list(inside.values()), [files.join(output, t) for t in inside])
+
+
+def _begin_publishing(workspace: Workspace, shards: Iterable[ShardInfo]) -> None:
+    """Marks that shards are published, once: before, no file may have the name of one.
+
+    Raises:
+      RunError: one has, and so somebody else wrote it since this run was planned.
+    """
+    if files.exists(workspace.publishing_path):
+        return  # an earlier commit of this run, which may have published some
+    paths = [files.join(workspace.output, shard.name.path) for shard in shards if not shard.file]
+    found = files.sizes(paths)
+    for path in paths:
+        # A second commit at the same time may have begun to publish meanwhile.
+        if found[path] >= 0 and not files.exists(workspace.publishing_path):
+            raise RunError(
+                f"{path} is there, and this run did not write it; move it away and run the same "
+                "command again"
+            )
+    files.write_bytes(workspace.publishing_path, b"\n")
 
 
 def _committed(workspace: Workspace) -> Manifest:
@@ -194,6 +207,7 @@ def commit(job: Job, spec: CommitSpec, records: int) -> Manifest:
         staged[shard.name.path] = _StagedFile(path, shard.file_bytes, shard.crc32c)
     # After a power loss, marker and descriptions say whose the published files are.
     state = [workspace.done_folder, workspace.work, workspace.staging, workspace.output]
+    _begin_publishing(workspace, finished.shards)
     files.sync_folders([*state, files.join(workspace.output, "..")])
     _publish(workspace.output, staged)
     return _write_metadata(job, spec, finished, checksums, statistics)

@@ -27,7 +27,7 @@ from recordmill.transforms.dataset.rejects import RejectFile
 from recordmill.transforms.dataset.run_state import DamagedStateError
 from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.storage import files
-from recordmill.transforms.storage.array_files import begin_sync
+from recordmill.transforms.storage.array_files import begin_sync, write_array
 
 _SYNC_BYTES = 1 << 23
 _RejectsOf = Callable[[dict[str, Any]], Iterable[RejectFile]]
@@ -65,7 +65,7 @@ class ShardWriter:
 
     def _write(self, data: Bytes) -> None:
         self._crc = google_crc32c.extend(self._crc, data)
-        self._handle.write(data.data)
+        write_array(self._handle, data)
         self._file_bytes += len(data)
         if self._file_bytes - self._begun_bytes >= _SYNC_BYTES:
             begin_sync(self._handle, self._begun_bytes, self._file_bytes)

@@ -93,6 +93,22 @@ class MapSpec:
         """Returns what decides the bytes: each function's name and the checksum of its source."""
         return [f"{each.name}@{each.digest}" for each in self.functions]
 
+    def check_goes_on(self, error: ElementError, element: str) -> None:
+        """Checks that an error of a function makes its element a reject.
+
+        Args:
+          error: of the function.
+          element: that it was called for, such as "the image a.png".
+
+        Raises:
+          RunError: it ends the run; says what can be done.
+        """
+        if self.errors == "fail":
+            raise RunError(
+                f"--map {error}, for {element}; correct the function and start anew with "
+                "--overwrite, or give --map_errors=reject"
+            ) from error
+
 
 class ElementError(Exception):
     """A function raised an error for an element, or returned what is none; says so in one line."""

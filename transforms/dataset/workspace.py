@@ -109,6 +109,11 @@ class Workspace:
         return files.join(self.staging, "old_dataset_removed")
 
     @property
+    def publishing_path(self) -> str:
+        """The file that marks that this run has begun to publish: what is there then is its own."""
+        return files.join(self.staging, "publishing")
+
+    @property
     def success_path(self) -> str:
         """`_SUCCESS` of the finished dataset."""
         return files.join(self.output, m.SUCCESS_PATH)

@@ -134,12 +134,8 @@ class RecordChanges:
             except (TypeError, ValueError, OverflowError) as error:
                 raise ElementError(f"{self._map.functions[-1].name} returned: {error}") from error
         except ElementError as error:
-            if self._map.errors != "fail":
-                raise
-            raise RunError(
-                f"--map {error}, for the record of {place}; correct the function and start anew "
-                "with --overwrite, or give --map_errors=reject"
-            ) from error
+            self._map.check_goes_on(error, f"the record of {place}")
+            raise
 
     def _fitting(self, batch: RecordBatch, source: RecordFileRange) -> RecordBatch:
         """Refuses the records that do not fit --schema."""

@@ -107,7 +107,8 @@ def decide_shards(job: ExamplesJob, totals: RecordTotals) -> RecordPlan:
         )
         raise RunError(
             f"no records for split {', '.join(empty)}: {totals.counts['records_read']} read"
-            f"{left_out}; check --input and --splits"
+            f"{left_out}; check --input, --splits and what leaves records out, and start anew with "
+            "--overwrite"
         )
     shards = count_shards(totals.sizes, job.splits, job.shards)
     for i, spec in enumerate(job.splits):

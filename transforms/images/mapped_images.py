@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from recordmill.records.errors import RunError
 from recordmill.transforms.dataset.user_functions import ElementError, FunctionChain, MapSpec
 from recordmill.transforms.elements import Box, Image
 from recordmill.transforms.images.decoding import ImageRejectedError
@@ -75,11 +74,7 @@ class ImageMapper:
                     "runs: leave them, or give --split_by or --split_from"
                 )
         except ElementError as error:
-            if self._spec.errors == "fail":
-                raise RunError(
-                    f"--map {error}, for the image {reference.name}; correct the function and "
-                    "start anew with --overwrite, or give --map_errors=reject"
-                ) from error
+            self._spec.check_goes_on(error, f"the image {reference.name}")
             raise ImageRejectedError("map_error", str(error)) from error
         known = {id(box): item for box, item in objects or ()}
         mapped: list[MappedImage] = []

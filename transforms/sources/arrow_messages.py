@@ -14,6 +14,7 @@ from typing import IO, Any
 import pyarrow as pa
 
 from recordmill.transforms.sources.blocks import BrokenFileError
+from recordmill.transforms.sources.column_format import RowBlock
 
 FILE_MAGIC = b"ARROW1\0\0"
 _CONTINUES = b"\xff\xff\xff\xff"
@@ -26,22 +27,18 @@ _MOST_PADDING_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
-    """A message.
+class Message(RowBlock):
+    """A message, which has rows if it is a record batch.
 
     Attributes:
-      position, body, end: of its first byte, of its body, and behind it, in the file.
+      body: where its body begins in the file.
       metadata: its flatbuffer.
       kind: what it is.
-      rows: of a record batch, how many there are.
     """
 
-    position: int
     body: int
-    end: int
     metadata: bytes
     kind: int
-    rows: int
 
     @property
     def is_batch(self) -> bool:
@@ -185,7 +182,7 @@ def _message(handle: IO[bytes], position: int, size: int) -> Message | None:
         raise BrokenFileError(f"there is no Arrow message at byte {position}")
     if len(metadata) < length or not body <= end <= size:
         raise BrokenFileError(f"the file ends within the message at byte {position}")
-    return Message(position, body, end, metadata, kind, rows)
+    return Message(position, end, rows, body, metadata, kind)
 
 
 def _decode_names(fields: Any) -> None:

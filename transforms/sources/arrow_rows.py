@@ -7,7 +7,7 @@ row: so the number of a row, which is its position, depends on the file alone.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import IO, Any
 
 import pyarrow as pa
@@ -25,8 +25,11 @@ from recordmill.transforms.sources.column_format import (
     MOST_ROWS,
     Damage,
     Rows,
+    count_rows,
+    cut_blocks,
     outer_names,
     pick_columns,
+    rows_without_columns,
     slice_batch,
 )
 from recordmill.transforms.sources.work_items import SourceRange
@@ -51,13 +54,7 @@ class ArrowRows:
     @property
     def num_rows(self) -> int:
         """The number of rows in the file, up to where it is damaged."""
-        count = 0
-        try:
-            for message in self.batches(0):
-                count += message.rows
-        except BrokenFileError:
-            pass
-        return count
+        return count_rows(self.batches(0))
 
     def batches(self, start: int) -> Iterator[Message]:
         """Yields the record batches from a byte on, where a message begins; 0 for all.
@@ -98,8 +95,7 @@ class ArrowRows:
                 at = first
                 end = first + message.rows
                 if not names:
-                    for at in range(first, end, MOST_ROWS):
-                        yield Rows(at, min(MOST_ROWS, end - at), {})
+                    yield from rows_without_columns(first, end)
                     at = end
                     continue
                 try:
@@ -160,19 +156,10 @@ def cut_arrow(source: SourceRange, target_bytes: int) -> tuple[list[int], list[i
     Returns:
       Where ranges begin, from 0 on, and the number of the first row of each.
     """
-    starts, firsts, first = [0], [0], 0
-    try:
-        with open_arrow(source) as opened:
-            if any(map(_has_dictionary, [field.type for field in opened.schema])):
-                return starts, firsts
-            for message in opened.batches(0):
-                if message.end - starts[-1] > target_bytes and first:
-                    starts.append(message.position)
-                    firsts.append(first)
-                first += message.rows
-    except BrokenFileError:
-        pass  # the range that reads it rejects it
-    return starts, firsts
+    with suppress(BrokenFileError), open_arrow(source) as opened:
+        if not any(map(_has_dictionary, [field.type for field in opened.schema])):
+            return cut_blocks(opened.batches(0), target_bytes)
+    return [0], [0]
 
 
 def _has_dictionary(kind: pa.DataType) -> bool:

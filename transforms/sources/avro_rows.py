@@ -10,8 +10,7 @@ import json
 import lzma
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import IO, Any, cast
 
@@ -25,9 +24,13 @@ from recordmill.transforms.sources.changes import check_opened
 from recordmill.transforms.sources.column_format import (
     MOST_ROWS,
     Damage,
+    RowBlock,
     Rows,
+    count_rows,
+    cut_blocks,
     outer_names,
     pick_columns,
+    rows_without_columns,
 )
 from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.storage import files
@@ -54,13 +57,6 @@ class UnknownCodecError(BrokenFileError):
     """Blocks are compressed in a way that is not read."""
 
     reason = "unreadable_file"
-
-
-@dataclass(frozen=True, slots=True)
-class _Block:
-    position: int
-    end: int
-    rows: int
 
 
 class AvroRows:
@@ -107,15 +103,9 @@ class AvroRows:
     @property
     def num_rows(self) -> int:
         """The number of rows in the file, up to where it is damaged."""
-        count = 0
-        try:
-            for block in self.blocks(0):
-                count += block.rows
-        except BrokenFileError:
-            pass
-        return count
+        return count_rows(self.blocks(0))
 
-    def blocks(self, start: int) -> Iterator[_Block]:
+    def blocks(self, start: int) -> Iterator[RowBlock]:
         """Yields the blocks from a byte on, where one begins; 0 for all.
 
         Raises:
@@ -133,7 +123,7 @@ class AvroRows:
             self._handle.seek(end - _SYNC_BYTES)
             if self._handle.read(_SYNC_BYTES) != self._sync:
                 raise BrokenFileError(f"the block at byte {at} does not end with the file's marker")
-            yield _Block(at, end, rows)
+            yield RowBlock(at, end, rows)
             at = end
 
     def rows(self, names: Sequence[str], batch_bytes: int) -> Iterator[Rows | Damage]:
@@ -148,14 +138,13 @@ class AvroRows:
                 if names:
                     yield from self._block(block, at, names, outer, batch_bytes)
                 else:
-                    for first in range(at, end, MOST_ROWS):
-                        yield Rows(first, min(MOST_ROWS, end - first), {})
+                    yield from rows_without_columns(at, end)
                 at = end
         except BrokenFileError as error:
             yield Damage(at, error.reason, str(error))
 
     def _block(
-        self, block: _Block, first: int, names: Sequence[str], outer: list[str], most: int
+        self, block: RowBlock, first: int, names: Sequence[str], outer: list[str], most: int
     ) -> Iterator[Rows | Damage]:
         at, end = first, first + block.rows
         step = max(1, min(most * block.rows // max(block.end - block.position, 1), MOST_ROWS))
@@ -177,7 +166,7 @@ class AvroRows:
             detail = f"the block of rows {first} to {end - 1}: {_one_line(error)}"
             yield Damage(at, "broken_file", detail)
 
-    def _records(self, block: _Block, outer: list[str]) -> Iterator[dict[str, Any]]:
+    def _records(self, block: RowBlock, outer: list[str]) -> Iterator[dict[str, Any]]:
         """Yields the records of a block, with the fields that are asked for and maybe others."""
         if self._reader is None or self._feed is None:
             self._feed = _Feed(self._handle, self._head)
@@ -228,17 +217,9 @@ def cut_avro(source: SourceRange, target_bytes: int) -> tuple[list[int], list[in
     Returns:
       Where ranges begin, from 0 on, and the number of the first row of each.
     """
-    starts, firsts, first = [0], [0], 0
-    try:
-        with open_avro(source) as opened:
-            for block in opened.blocks(0):
-                if block.end - starts[-1] > target_bytes and first:
-                    starts.append(block.position)
-                    firsts.append(first)
-                first += block.rows
-    except BrokenFileError:
-        pass  # the range that reads it rejects it
-    return starts, firsts
+    with suppress(BrokenFileError), open_avro(source) as opened:
+        return cut_blocks(opened.blocks(0), target_bytes)
+    return [0], [0]
 
 
 class _Feed:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recordmill.records.arrays import Int64s
+from recordmill.transforms.sources.blocks import BrokenFileError
 
 MOST_ROWS = 4096  # of a batch: sizes of columns do not show how long single texts are
 
@@ -45,6 +47,46 @@ class Damage:
     position: int
     reason: str
     detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowBlock:
+    """So many rows that lie together in a file, from byte `position` to `end`."""
+
+    position: int
+    end: int
+    rows: int
+
+
+def count_rows(blocks: Iterable[RowBlock]) -> int:
+    """Returns the number of rows in the blocks of a file, up to where it is damaged."""
+    count = 0
+    with suppress(BrokenFileError):
+        for block in blocks:
+            count += block.rows
+    return count
+
+
+def cut_blocks(blocks: Iterable[RowBlock], target_bytes: int) -> tuple[list[int], list[int]]:
+    """Returns where to cut a file of blocks into ranges of about that many bytes.
+
+    Returns:
+      Where ranges begin, from 0 on, and the number of the first row of each.
+    """
+    starts, firsts, first = [0], [0], 0
+    with suppress(BrokenFileError):  # the range that reads it rejects it
+        for block in blocks:
+            if block.end - starts[-1] > target_bytes and first:
+                starts.append(block.position)
+                firsts.append(first)
+            first += block.rows
+    return starts, firsts
+
+
+def rows_without_columns(first: int, end: int) -> Iterator[Rows]:
+    """Yields the rows from number `first` to `end`, of which no column is asked for."""
+    for begin in range(first, end, MOST_ROWS):
+        yield Rows(begin, min(MOST_ROWS, end - begin), {})
 
 
 def slice_batch(

@@ -147,7 +147,7 @@ class DocumentLimits:
       unpacked_bytes: a compressed file may always unpack to so much, see `max_compression_ratio`.
     """
 
-    block_bytes: int = 1 << 20
+    block_bytes: int = 1 << 21
     open_document_bytes: int = 1 << 20
     record_bytes: int = 1 << 26
     line_bytes: int = 1 << 16

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from recordmill.records.arrays import Int64s
-from recordmill.records.errors import RunError
 from recordmill.records.hashing import GOLDEN, U64, fingerprint64, mix64
 from recordmill.transforms.dataset.rejects import Reject
 from recordmill.transforms.dataset.user_functions import ElementError, FunctionChain, MapSpec
@@ -140,11 +139,7 @@ class DocumentMapper:
             results = self._chain(Document(text, key))
             _check_results(results)
         except ElementError as error:
-            if self._spec.errors == "fail":
-                raise RunError(
-                    f"--map {error}, for the document of {source.name} at {position}; correct the "
-                    "function and start anew with --overwrite, or give --map_errors=reject"
-                ) from error
+            self._spec.check_goes_on(error, f"the document of {source.name} at {position}")
             detail = str(error)[:_DETAIL_CHARACTERS]
             collected.rejects.append(Reject(source.name, position, "map", "map_error", detail))
             return

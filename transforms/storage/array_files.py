@@ -12,7 +12,9 @@ from recordmill.records.arrays import Bytes
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.regular_files import open_regular
 
-_WRITE_BYTES = 1 << 22
+# The kernel caches what is written at once in as large a piece of memory, and large ones are those
+# that a virtual machine has to ask its host for: a write of megabytes takes five times as long.
+_WRITE_BYTES = 1 << 16
 
 
 def write_array(handle: IO[bytes], array: npt.NDArray[Any]) -> None:

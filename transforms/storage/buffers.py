@@ -14,19 +14,23 @@ from recordmill.records.arrays import Bytes
 
 
 class Arena:
-    """One buffer that is handed out in slices, until all of them are taken back at once."""
+    """One buffer that is handed out in slices, until all of them are taken back at once.
 
-    def __init__(self) -> None:
-        self._buffer = np.empty(0, np.uint8)
+    Args:
+      size: of the buffer, in bytes, until more is asked for; what is never used takes no memory.
+    """
+
+    def __init__(self, size: int = 0) -> None:
+        self._buffer = np.empty(size, np.uint8)
         self._used = 0
 
     def take(self, size: int) -> Bytes:
-        """Returns `[size] uint8`, of any content."""
+        """Returns `[size] uint8`, of any content; it begins where numbers of 8 bytes may."""
         begin = self._used
-        self._used += size
+        self._used += -(-size // 8) * 8
         if self._used > len(self._buffer):
             return np.empty(size, np.uint8)  # the next round has room for it
-        return self._buffer[begin : self._used]
+        return self._buffer[begin : begin + size]
 
     def reset(self) -> None:
         """Takes back all slices; their holders must be done with them."""

@@ -384,4 +384,4 @@ class WordMemoryTokenizer:
                 larger = np.zeros((2 * len(self._memory.short), 4), np.uint64)
                 _copy_short(self._memory.short, larger)
                 self._memory = self._memory._replace(short=larger)
-        return Tokens(ids[: splits[-1]].copy(), splits), doubtful
+        return Tokens(ids[: splits[-1]], splits), doubtful

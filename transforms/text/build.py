@@ -63,7 +63,9 @@ class TextShardBuilder:
         self._words_per_id = id_words(len(self._objectives[0].vocabulary))
         self._splits = read_shard_plan(job)
         self._runs: dict[int, list[RunFile]] = {}
-        self._arena = Arena()  # for what is read, until it is decoded
+        # For a block: what is read, and its ids of four bytes.
+        bytes_per_token = 2 * self._words_per_id + 4
+        self._arena = Arena(block_tokens(job.objective.packing) * bytes_per_token * 9 // 8)
 
     def build(self, split: int, shard: int) -> ShardInfo:
         """Writes a shard, its index and its description, unless they exist already."""
@@ -160,7 +162,9 @@ class TextShardBuilder:
                         highs.append(high)
         has_fields = self._job.documents.row.is_carried
         return sort_chunks(
-            decode_chunks(slices, lows, highs, self._words_per_id, has_fields=has_fields)
+            decode_chunks(
+                slices, lows, highs, self._words_per_id, has_fields=has_fields, arena=self._arena
+            )
         )
 
     def _run_files(self, number: int) -> list[RunFile]:

@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from recordmill.records import text_formats as formats
 from recordmill.records.arrays import Bools, Int32s, Int64s
-from recordmill.records.codec.encoding import Column, Ragged
+from recordmill.records.codec.encoding import Column, Packed, Ragged
+from recordmill.records.codec.varints import pack_rows
 from recordmill.records.errors import UsageError, one_of
 from recordmill.records.schema import Schema
 from recordmill.transforms.text.chunks import Chunks
@@ -146,10 +147,13 @@ class CausalObjective(RowObjective):
         """See `Objective`."""
         for batch in self.row_batches(chunks, chosen, copies):
             rows = batch.rows
-            columns, labelled = causal_columns(rows, self.causal, self.pad_id)
             counts = batch.counts | {"unknown_tokens": self._ids.count_unknown(rows.ids)}
-            if self.causal.loss_mask:
-                counts["labels"] = int(labelled.sum())
+            if self.causal.labels_cross and not self.causal.loss_mask:
+                columns = packed_columns(rows, self.causal)
+            else:
+                columns, labelled = causal_columns(rows, self.causal, self.pad_id)
+                if self.causal.loss_mask:
+                    counts["labels"] = int(labelled.sum())
             yield ExampleBatch(columns | batch.kept, rows.lengths, counts)
 
 
@@ -197,6 +201,32 @@ def causal_columns(
     if spec.use_position_id:
         made["position_ids"] = positions
     return made, labelled
+
+
+def packed_columns(rows: FilledRows, spec: CausalSpec) -> dict[str, Column]:
+    """Returns the features of `causal_columns` where every token is the label of the one before it.
+
+    Then ids and labels have all but one token of a row in common, and become varints once.
+
+    Args:
+      rows: of `max_seq_length + 1` tokens at most.
+      spec: labels cross documents, and prompts have labels.
+    """
+    count, length = len(rows.ids), spec.max_seq_length
+    pool, bounds = np.empty(5 * rows.ids.size + 4, np.uint8), np.empty((4, count), np.int64)
+    pack_rows(rows.ids, pool, bounds)
+    begins, seconds, lasts, ends = bounds
+    splits = np.arange(count + 1, dtype=np.int64)
+    mask = np.repeat(np.array([1, 0], np.uint8), length)  # of all rows: each has ones, then zeros
+    unlabelled = length + 1 - rows.lengths.astype(np.int64)
+    made: dict[str, Column] = {
+        "input_ids": Packed(pool, begins, lasts - begins, splits),
+        "input_mask": Packed(mask, unlabelled, np.full(count, length), splits),
+        "labels": Packed(pool, seconds, ends - seconds, splits),
+    }
+    if spec.use_position_id:
+        made["position_ids"] = rows.positions[:, :length]
+    return made
 
 
 def _following(values: npt.NDArray[Any], last: int | bool, length: int) -> npt.NDArray[Any]:

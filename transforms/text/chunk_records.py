@@ -17,6 +17,7 @@ import numpy.typing as npt
 from recordmill.records.arrays import Int64s
 from recordmill.records.codec.jit import kernel
 from recordmill.transforms.shuffle.run_files import SortedRecords
+from recordmill.transforms.storage.buffers import Arena
 from recordmill.transforms.subwords.tokenizer import Ids
 from recordmill.transforms.text.chunk_fields import ChunkFields
 from recordmill.transforms.text.chunks import ChunkColumns, Chunks
@@ -204,6 +205,7 @@ def decode_chunks(
     words_per_id: int,
     *,
     has_fields: bool = False,
+    arena: Arena | None = None,
 ) -> Chunks:
     """Decodes the records of each slice whose hash is in its `[low, high]`.
 
@@ -212,6 +214,7 @@ def decode_chunks(
       low, high: the first and the last hash wanted of each slice.
       words_per_id: from `id_words`.
       has_fields: whether chunks carry fields of their documents.
+      arena: has the memory for ids; without it is fresh.
     """
     header_words = _HEADER_WORDS_WITH_FIELDS if has_fields else _HEADER_WORDS
     slices = [data.view(np.uint16) for data in slices]
@@ -229,7 +232,8 @@ def decode_chunks(
         np.empty(chunks, np.uint64), np.empty(chunks, np.uint64),
         np.empty(chunks, np.int64), np.empty(chunks, np.int64),
         np.zeros(chunks + 1, np.int64), np.empty(sentences, np.int32),
-        np.empty(tokens, np.int32), fields,
+        (arena.take(4 * tokens) if arena else np.empty(4 * tokens, np.uint8)).view(np.int32),
+        fields,
     )  # fmt: skip
     columns, _ = _field_columns(fields)
     filled = np.zeros(4, np.int64)

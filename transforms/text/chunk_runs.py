@@ -41,8 +41,9 @@ class TextTools:
         self.id_type = id_type(self.words_per_id)
 
     def compact(self, chunks: Chunks) -> Chunks:
-        """Returns chunks with ids in the type of run files."""
-        return replace(chunks, ids=chunks.ids.astype(self.id_type, copy=False))
+        """Returns chunks with ids in the type of run files, in memory that has nothing else."""
+        is_view = chunks.ids.base is not None
+        return replace(chunks, ids=chunks.ids.astype(self.id_type, copy=is_view))
 
     def take(self, chunks: Chunks, mine: Bools) -> Chunks:
         """Returns some of the chunks over a copy of their tokens alone."""

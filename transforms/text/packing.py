@@ -356,12 +356,14 @@ def fill_rows(
       around: ids before and behind each part, such as [CLS] and [SEP]; -1 for none.
       answer_starts: `[num_parts] int64`, in `ids`: where the prompt of each part ends; None for
         documents without prompts.
-      with_spans: fill `segments`, `positions` and `answers` too; else these are 0.
+      with_spans: fill `segments`, `positions` and `answers` too; else these are empty.
     """
     size = len(chosen), width
+    of_spans = size if with_spans else (0, 0)
     rows = _RowArrays(
-        np.full(size, pad_id, np.int32), np.zeros(size, np.int32), np.zeros(size, np.int32),
-        np.empty(len(chosen), np.int32), np.zeros(size, np.bool_),
+        np.full(size, pad_id, np.int32), np.zeros(of_spans, np.int32),
+        np.zeros(of_spans, np.int32), np.empty(len(chosen), np.int32),
+        np.zeros(of_spans, np.bool_),
     )  # fmt: skip
     parts = packed.parts
     if answer_starts is None:

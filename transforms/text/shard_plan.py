@@ -107,7 +107,7 @@ def _decide(job: TextJob, totals: ScatterTotals, split_bytes: list[int]) -> Shar
             f"no text for split {', '.join(empty)}: {totals.documents_read} documents read, "
             f"{totals.documents_used} with tokens"
             + "".join(f", {sum(n)} dropped as {reason}" for reason, n in totals.dropped.items())
-            + "; check --documents and --splits"
+            + "; check --documents and --splits, and start anew with --overwrite"
         )
     shards = count_shards(split_bytes, job.splits, job.shards)
     for i, spec in enumerate(job.splits):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recordmill.records import text_formats as formats
-from recordmill.records.codec.encoding import Ragged, Strings, encode_batch
+from recordmill.records.codec.encoding import Packed, Ragged, Strings, encode_batch
 from recordmill.records.codec.framing import FOOTER_BYTES, HEADER_BYTES, scan_records
 from recordmill.records.schema import Feature, Schema
 
@@ -194,9 +194,19 @@ def test_strings_may_share_bytes():
     assert records_of(encode_batch(schema, {"x": column})) == protobuf_records(schema, rows, 3)
 
 
+def test_packed_numbers_are_written_as_they_are() -> None:
+    schema = Schema((Feature("x", "int64", (None,), ""),))
+    pool = np.array([1, 0x80 | 5, 2, 127], np.uint8)  # 1, 261, 127
+    starts, lengths = np.array([0, 1, 3]), np.array([3, 3, 1])
+    column = Packed(pool, starts, lengths, np.arange(4))
+    rows = {"x": [[1, 261], [261, 127], [127]]}
+    assert records_of(encode_batch(schema, {"x": column})) == protobuf_records(schema, rows, 3)
+
+
 NUMBERS = Schema((Feature("x", "int64", (2,), ""), Feature("y", "float32", (None,), "")))
 X, Y = np.zeros((3, 2), np.int64), Ragged(np.zeros(4, np.float32), np.array([0, 1, 1, 4]))
 STRING = Strings.from_list([b"a", b"b", b"c"])
+PACKED = Packed.from_list([b"a", b"b", b"c"])
 
 
 @pytest.mark.parametrize(
@@ -213,6 +223,7 @@ STRING = Strings.from_list([b"a", b"b", b"c"])
         ({"x": X[:, :1], "y": Y}, ValueError, "x: every record must have 2 values"),
         ({"x": Ragged(X, Y.row_splits), "y": Y}, ValueError, "x: every record must have 2 values"),
         ({"x": X, "y": STRING}, TypeError, "y: Strings cannot be float32"),
+        ({"x": X, "y": PACKED}, TypeError, "y: Packed cannot be float32"),
         ({"x": X.astype(np.float32), "y": Y}, TypeError, "x: float32 cannot be int64"),
     ],
 )

@@ -248,7 +248,8 @@ class TestText:
     def test_a_long_document_is_handed_on_in_parts(self, folder: Path):
         path = write(folder, b"some words on a line\n" * 400_000)
         [source] = list_sources([str(path)])
-        batches = list(read_documents(source, DocumentSpec()))
+        limits = DocumentLimits(block_bytes=1 << 20)
+        batches = list(read_documents(source, DocumentSpec(), limits=limits))
         assert [batch.continues for batch in batches] == [False] + [True] * (len(batches) - 1)
         assert len(batches) == 8
         assert sum(len(batch.lines) for batch in batches) == 400_000

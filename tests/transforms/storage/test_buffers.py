@@ -53,6 +53,16 @@ def test_slices_of_an_arena_are_apart_until_it_is_reset() -> None:
     assert len(arena.take(1000)) == 1000  # more than it has
 
 
+def test_an_arena_of_a_size_has_it_from_the_start_and_aligns_slices() -> None:
+    arena = Arena(64)
+    first, second = arena.take(5), arena.take(40)
+    assert address(second) == address(first) + 8
+    assert address(second) % 8 == 0
+    assert second.view(np.int64).flags.aligned
+    arena.reset()
+    assert address(arena.take(64)) == address(first)
+
+
 def test_read_into_an_array(tmp_path: Path) -> None:
     path = str(tmp_path / "a")
     content = np.arange(200, dtype=np.uint8)

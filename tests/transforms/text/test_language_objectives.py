@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recordmill.records.codec.encoding import Ragged, encode_batch
+from recordmill.records.codec.encoding import Packed, Ragged, encode_batch
 from recordmill.records.errors import UsageError
 from recordmill.records.hashing import seed_for
 from recordmill.transforms.sources.document_batch import DocumentBatch
 from recordmill.transforms.sources.lines import Lines
 from recordmill.transforms.sources.row_fields import RowSpec
 from recordmill.transforms.subwords.tokenizer import Tokens
-from recordmill.transforms.text.causal import CausalSpec
+from recordmill.transforms.text.causal import CausalSpec, causal_columns, packed_columns
 from recordmill.transforms.text.chunks import CHUNK_PURPOSE, ChunkCutter, Chunks
 from recordmill.transforms.text.corruption import CorruptionSpec, Denoiser
 from recordmill.transforms.text.examples import ExampleBatch, Objective
@@ -26,7 +26,7 @@ from recordmill.transforms.text.language_spec import LanguageSpec
 from recordmill.transforms.text.language_tasks import Ul2
 from recordmill.transforms.text.masking import MaskSpec
 from recordmill.transforms.text.objective_spec import ObjectiveSpec
-from recordmill.transforms.text.packing import PACKINGS
+from recordmill.transforms.text.packing import PACKINGS, FilledRows
 from recordmill.transforms.text.pairing import PairSpec
 from recordmill.transforms.text.tokenization import SPECIAL_TOKENS, Vocabulary
 from recordmill.transforms.text.windows import WindowSpec
@@ -101,10 +101,20 @@ def batches_of(
     return batches
 
 
+def unpacked(data: Any) -> list[int]:
+    """The varints of some bytes."""
+    ends = np.flatnonzero(data < 128) + 1
+    words = np.split(data & 127, ends[:-1])
+    return [sum(int(part) << (7 * i) for i, part in enumerate(word)) for word in words]
+
+
 def rows_of(values: Any) -> list[list[int]]:
     if isinstance(values, Ragged):
         ends = values.row_splits.tolist()
         return [values.values[a:b].tolist() for a, b in itertools.pairwise(ends)]
+    if isinstance(values, Packed):
+        spans = zip(values.starts.tolist(), values.lengths.tolist(), strict=True)
+        return [unpacked(values.pool[start : start + length]) for start, length in spans]
     return [row.tolist() for row in np.asarray(values)]
 
 
@@ -492,3 +502,24 @@ def test_special_ids_are_asked_for() -> None:
         spec.bind(plain, SEED, RowSpec())
     with pytest.raises(UsageError, match="--fim_rate moves parts of documents, and --loss_mask"):
         CausalSpec(LENGTH, fim=FimSpec(0.5), loss_mask=True)
+
+
+@pytest.mark.parametrize("positions", [False, True])
+def test_labels_that_cross_documents_are_packed_with_the_ids(positions: bool) -> None:
+    """Bytes are those of ids and labels as two arrays, whatever the ids and the padding."""
+    spec = CausalSpec(LENGTH, use_position_id=positions)
+    objective = gpt(use_position_id=positions)
+    lengths = np.array([1, 2, LENGTH, LENGTH + 1, 7], np.int32)
+    rng = np.random.default_rng(0)
+    shape = len(lengths), LENGTH + 1
+    for most in (128, 1 << 14, 1 << 21, (1 << 31) - 1):
+        ids = rng.integers(0, most, shape).astype(np.int32)
+        ids[np.arange(LENGTH + 1) >= lengths[:, None]] = PAD
+        places = rng.integers(0, LENGTH, shape).astype(np.int32)
+        rows = FilledRows(ids, places, places, lengths, np.zeros(shape, np.bool_))
+        packed = packed_columns(rows, spec)
+        plain, _ = causal_columns(rows, spec, PAD)
+        assert isinstance(packed["labels"], Packed)
+        found, expected = (encode_batch(objective.schema, each) for each in (packed, plain))
+        assert found.buffer.tobytes() == expected.buffer.tobytes()
+        assert found.offsets.tolist() == expected.offsets.tolist()

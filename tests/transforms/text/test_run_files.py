@@ -17,6 +17,7 @@ from recordmill.transforms.shuffle.run_files import (
     write_run_file,
 )
 from recordmill.transforms.storage import files
+from recordmill.transforms.storage.buffers import Arena
 from recordmill.transforms.text.chunk_records import (
     decode_chunks,
     encode_chunks,
@@ -55,6 +56,16 @@ def rows_of(chunks) -> list:
 @pytest.mark.parametrize(("vocab_size", "words"), [(2, 1), (65_536, 1), (65_537, 2), (10**6, 2)])
 def test_id_words(vocab_size, words):
     assert id_words(vocab_size) == words
+
+
+def test_ids_lie_in_the_memory_of_an_arena() -> None:
+    rows = [(5, 1, [[7, 8], [9]]), (6, 2, [[70_000]])]
+    words, _, _ = encode_chunks(chunks_of(rows), 2)
+    arena = Arena(1000)
+    begin = arena.take(0).ctypes.data
+    decoded = decode_chunks([words], [0], [MAX_HASH], 2, arena=arena)
+    assert decoded.ids.ctypes.data == begin
+    assert rows_of(decoded) == rows_of(decode_chunks([words], [0], [MAX_HASH], 2)) == rows
 
 
 @settings(max_examples=150, deadline=None)

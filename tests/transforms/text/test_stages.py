@@ -27,6 +27,8 @@ from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.sources.work_plan import write_work_items
 from recordmill.transforms.text.build import BuildShards
 from recordmill.transforms.text.chunk_records import decode_chunks
+from recordmill.transforms.text.chunk_runs import TextTools
+from recordmill.transforms.text.chunks import concatenate
 from recordmill.transforms.text.descriptions import ShardPlan
 from recordmill.transforms.text.job import TextJob
 from recordmill.transforms.text.objective_spec import ObjectiveSpec
@@ -191,3 +193,12 @@ def test_a_stage_that_fails_leaves_the_reason(job: TextJob) -> None:
     with pytest.raises((RunError, RuntimeError), match=reason):
         run_stage(PlanShards(job, MergeTree(len(FILES))), [0, 1, 2], [])
     assert Path(job.workspace.failure_path).read_text().startswith(reason)
+
+
+def test_chunks_that_wait_hold_no_memory_but_their_own(job: TextJob) -> None:
+    """The tokenizer's array has room for a token a byte: four times as many as there are."""
+    tools = TextTools(job)
+    room = np.zeros(1000, tools.id_type)
+    chunks = concatenate([], tools.id_type)
+    assert tools.compact(replace(chunks, ids=room[:10])).ids.base is None
+    assert tools.compact(replace(chunks, ids=room)).ids is room
