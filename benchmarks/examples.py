@@ -30,7 +30,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import google_crc32c
 import numpy as np
-import psutil
+from memory import memory_of_all
 
 from recordmill.pipelines.options import parse_bytes
 from recordmill.records.codec.encoding import Strings, encode_batch
@@ -162,25 +162,10 @@ def measured(name: str, source: Path, output: Path, *, together: bool) -> tuple[
         peak = used.ru_maxrss << 10
         processor_seconds = used.ru_utime + used.ru_stime
     while together and process.poll() is None:
-        peak = max(peak, sum(map(_proportional, _all_of(process.pid))))
+        peak = max(peak, memory_of_all(process.pid))
         time.sleep(1)
     assert process.returncode == 0, f"{name} failed"
     return time.perf_counter() - began, peak
-
-
-def _all_of(pid: int) -> list[psutil.Process]:
-    try:
-        whole = psutil.Process(pid)
-        return [whole, *whole.children(recursive=True)]
-    except psutil.Error:
-        return []
-
-
-def _proportional(process: psutil.Process) -> int:
-    try:
-        return int(process.memory_full_info().pss)
-    except psutil.Error:
-        return 0
 
 
 def speed(scratch: Path, size_bytes: int, beam_bytes: int) -> None:

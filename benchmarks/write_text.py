@@ -1,9 +1,12 @@
 """`WriteText` behind Beam's own sources beside `recordmill text` on the same text.
 
     python benchmarks/write_text.py --tokenizer=vocab.txt [--size=100MB]
+    python benchmarks/write_text.py --tokenizer=vocab.txt --memory=50MB,500MB
 
 Each run is a process of its own with one worker. Processor time counts, with that of all its
-processes: other work on the machine does not. The goal is 0.6 of the command's speed.
+processes: other work on the machine does not. The goal is 0.6 of the command's speed. With --memory
+two workers read texts of these sizes, and the peak of all processes together counts: that of the
+largest size may be 1.2 of that of the smallest.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import apache_beam as beam
 import pyarrow as pa
@@ -26,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).parent))
 
 from corpus import make_corpus, pydoc_text
+from memory import peak_of_all
 
 from recordmill.pipelines.command_line import main as command
 from recordmill.pipelines.options import parse_bytes
@@ -58,12 +63,19 @@ def run_command(folder: Path, source: str, task: str, tokenizer: str) -> None:
         sys.exit(status)
 
 
-def run_pipeline(folder: Path, source: str, task: str, tokenizer: str) -> None:
+def run_pipeline(
+    folder: Path, source: str, task: str, tokenizer: str, *, workers: int = 1, **options: Any
+) -> None:
     """Writes the dataset as a user's pipeline does."""
-    write = WriteText(f"{folder}/ds", objective=TASKS[task], tokenizer=tokenizer, num_shards=8)
-    with beam.Pipeline(runner="FnApiRunner", options=PipelineOptions([])) as pipeline:
+    write = WriteText(
+        f"{folder}/ds", objective=TASKS[task], tokenizer=tokenizer, num_shards=8, **options
+    )
+    flags: dict[str, Any] = {}
+    if workers > 1:
+        flags = {"direct_num_workers": workers, "direct_running_mode": "multi_processing"}
+    with beam.Pipeline(runner="FnApiRunner", options=PipelineOptions([], **flags)) as pipeline:
         if source == "text":
-            elements = pipeline | beam.io.ReadFromText(f"{folder}/in.txt")
+            elements = pipeline | beam.io.ReadFromText(f"{folder}/in*.txt")
         elif source == "batches":
             tables = pipeline | beam.io.ReadFromParquetBatched(f"{folder}/in.parquet")
             elements = tables | beam.Map(lambda table: table.rename_columns(["key", "text"]))
@@ -82,6 +94,25 @@ def measure(kind: str, source: str, task: str, tokenizer: str, folder: Path) -> 
     return dict(json.loads(found.splitlines()[-1]))
 
 
+def memory(folder: Path, sizes: list[int], tokenizer: str, deduplicate: str) -> None:
+    """Prints the peak for each size."""
+    peaks = {}
+    for size in sizes:
+        place = folder / str(size)
+        corpus = make_corpus(place / "text", pydoc_text(), size)
+        for path in sorted(corpus.glob("*.txt")):
+            texts = path.read_text(encoding="utf-8").split("\n\n")
+            lines = "".join(f"{' '.join(text.split())}\n" for text in texts)
+            (place / f"in-{path.stem}.txt").write_text(lines, encoding="utf-8")
+            path.unlink()
+        given = f"--run=workers,text,gpt,{place}"
+        line = [sys.executable, __file__, f"--tokenizer={tokenizer}", given]
+        seconds, peaks[size] = peak_of_all([*line, f"--deduplicate={deduplicate}"])
+        subprocess.run(["rm", "-rf", str(place)], check=True)
+        print(f"{size / 1e6:6.0f} MB: {seconds:.1f} s, peak {peaks[size] / 1e6:.0f} MB", flush=True)
+    print(f"{peaks[sizes[-1]] / peaks[sizes[0]]:.2f} of the peak of the first")
+
+
 def run(kind: str, source: str, task: str, folder: Path, tokenizer: str) -> None:
     """Does one run and prints what it took, without imports."""
     began = sum(os.times()[:4])
@@ -97,14 +128,26 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--tokenizer", required=True)
     parser.add_argument("--size", default="100MB")
+    parser.add_argument("--memory", default="", help="sizes, such as 50MB,500MB")
+    parser.add_argument("--deduplicate", default="none", help="of --memory")
     parser.add_argument("--run", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.run:
         kind, source, task, place = options.run.split(",")
+        if kind == "workers":
+            run_pipeline(
+                Path(place), source, task, options.tokenizer, workers=2,
+                deduplicate=options.deduplicate,
+            )  # fmt: skip
+            return
         run(kind, source, task, Path(place), options.tokenizer)
         return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        if options.memory:
+            sizes = [parse_bytes("--memory", each) for each in options.memory.split(",")]
+            memory(folder, sizes, options.tokenizer, options.deduplicate)
+            return
         size = write_inputs(folder, parse_bytes("--size", options.size))
         for task in TASKS:
             for source in SOURCES:
