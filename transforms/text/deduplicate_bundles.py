@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import apache_beam as beam
@@ -13,8 +13,8 @@ from recordmill.records.errors import RunError
 from recordmill.records.hashing import U64
 from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.bundles import Written, bundle_path, runs_folder
-from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.dataset.run_state import DamagedStateError
+from recordmill.transforms.dataset.run_task import RunTask
 from recordmill.transforms.shuffle.run_files import (
     MAX_HASH,
     DamagedRunFileError,
@@ -125,47 +125,25 @@ class _ListHashesDoFn(beam.DoFn):
         yield from range(ElementDuplicates(self._job).list_runs(runs))
 
 
-class _CompareTextsDoFn(beam.DoFn):
-    def __init__(self, job: TextJob) -> None:
-        self._job = job
+class _CompareDoFn(RunTask[TextJob]):
+    """Numbers of ranges -> the same, each once one function has compared what lies in it."""
 
-    def setup(self) -> None:
-        self._duplicates = ElementDuplicates(self._job)
+    def __init__(self, job: TextJob, compare: Callable[[ElementDuplicates, int], None]) -> None:
+        super().__init__(job)
+        self._compare = compare
+        self._duplicates: ElementDuplicates | None = None
 
-    def process(self, part: int) -> Iterator[int]:
-        try:
-            self._duplicates.compare_texts(part)
-        except RunError as error:
-            fail(self._job, error)
+    def work(self, part: int) -> Iterator[int]:
+        if self._duplicates is None:
+            self._duplicates = ElementDuplicates(self._job)
+        self._compare(self._duplicates, part)
         yield part
 
 
-class _CollectTextsDoFn(beam.DoFn):
-    def __init__(self, job: TextJob) -> None:
-        self._job = job
-
-    def process(self, finished: int) -> Iterator[int]:
+class _CollectTextsDoFn(RunTask[TextJob]):
+    def work(self, finished: int) -> Iterator[int]:
         del finished  # its arrival means that all hashes are compared
-        try:
-            parts = ElementDuplicates(self._job).collect_texts()
-        except RunError as error:
-            fail(self._job, error)
-        yield from range(parts)
-
-
-class _CompareElementsDoFn(beam.DoFn):
-    def __init__(self, job: TextJob) -> None:
-        self._job = job
-
-    def setup(self) -> None:
-        self._duplicates = ElementDuplicates(self._job)
-
-    def process(self, part: int) -> Iterator[int]:
-        try:
-            self._duplicates.compare_elements(part)
-        except RunError as error:
-            fail(self._job, error)
-        yield part
+        yield from range(ElementDuplicates(self._job).collect_texts())
 
 
 class _ListRunsDoFn(beam.DoFn):
@@ -196,21 +174,18 @@ def _nothing(splits: int) -> ScatterResult:
     )  # fmt: skip
 
 
-class _DropDuplicatesDoFn(beam.DoFn):
+class _DropDuplicatesDoFn(RunTask[TextJob]):
     def __init__(self, job: TextJob) -> None:
-        self._job = job
+        super().__init__(job)
         self._dropper: DuplicateDropper | None = None
 
-    def process(self, numbered: tuple[int, str]) -> Iterator[Written]:
+    def work(self, numbered: tuple[int, str]) -> Iterator[Written]:
         number, text = numbered
         with counters.work_item():
-            try:
-                if self._dropper is None:
-                    self._dropper = DuplicateDropper(self._job)
-                bundle = BundleResult.parse(text, runs_folder(self._job))
-                yield self._dropper.run(number, bundle).written()
-            except RunError as error:
-                fail(self._job, error)
+            if self._dropper is None:
+                self._dropper = DuplicateDropper(self._job)
+            bundle = BundleResult.parse(text, runs_folder(self._job))
+            yield self._dropper.run(number, bundle).written()
 
 
 class DeduplicateBundles(beam.PTransform[beam.PCollection[Written], beam.PCollection[Written]]):
@@ -232,16 +207,18 @@ class DeduplicateBundles(beam.PTransform[beam.PCollection[Written], beam.PCollec
         job = self._job
         to_list = beam.combiners.ToListCombineFn()
         count = beam.combiners.CountCombineFn()
+        texts = beam.ParDo(_CompareDoFn(job, ElementDuplicates.compare_texts))
+        elements = beam.ParDo(_CompareDoFn(job, ElementDuplicates.compare_elements))
         bundles = written | "ListHashes" >> beam.CombineGlobally(to_list)
         compared = (
             bundles
             | "ListTextParts" >> beam.ParDo(_ListHashesDoFn(job)).with_output_types(int)
             | "SpreadTextParts" >> beam.Reshuffle()
-            | "CompareTexts" >> beam.ParDo(_CompareTextsDoFn(job)).with_output_types(int)
+            | "CompareTexts" >> texts.with_output_types(int)
             | "AwaitTexts" >> beam.CombineGlobally(count)
             | "CollectTexts" >> beam.ParDo(_CollectTextsDoFn(job)).with_output_types(int)
             | "SpreadElementParts" >> beam.Reshuffle()
-            | "CompareElements" >> beam.ParDo(_CompareElementsDoFn(job)).with_output_types(int)
+            | "CompareElements" >> elements.with_output_types(int)
             | "AwaitElements" >> beam.CombineGlobally(count)
         )
         list_runs = beam.ParDo(_ListRunsDoFn(job), beam.pvalue.AsSingleton(compared))
