@@ -26,10 +26,12 @@ SPLITS = {"train": 0.5, "test": 0.5}
 
 @pytest.fixture
 def write(vocab_file: str, tmp_path: Path) -> Callable[..., Path]:
-    def run(name: str, elements: list[Any], *, bundles: int = 1, **options: Any) -> Path:
+    def run(
+        name: str, elements: list[Any], *, bundles: int = 1, workers: int = 1, **options: Any
+    ) -> Path:
         given = {"objective": TASK, "tokenizer": vocab_file} | options
         writing = WriteText(str(tmp_path / name), **given)
-        write_elements(writing, elements, bundles=bundles, workers=1)
+        write_elements(writing, elements, bundles=bundles, workers=workers)
         return tmp_path / name
 
     return run
@@ -164,6 +166,16 @@ def test_of_equal_texts_one_is_kept(write: Write) -> None:
         for output in (first, alone)
     ]
     assert written[0] == written[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["exact", "near"])
+def test_two_workers_drop_the_same(write: Write, kind: str) -> None:
+    elements = [*documents(20), *documents(8)]
+    options = {"deduplicate": kind, "num_shards": 2, "run_tokens": 2000}
+    first = write("a", elements, **options)
+    assert sum(counts(first)["dropped"].values()) == 8
+    assert same(first, write("b", elements[::-1], bundles=5, workers=2, **options))
 
 
 @pytest.mark.slow
