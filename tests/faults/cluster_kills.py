@@ -88,7 +88,7 @@ def _kill_at_random(
         if process.poll() is not None:
             raise TooLateError
         os.kill(victim(cluster, process.pid, rng), signal.SIGKILL)
-        process.wait(_LIMIT_SECONDS)
+        cluster.flink.await_end(process, _LIMIT_SECONDS, needed=1)
     except subprocess.TimeoutExpired:
         raise NotHeldError(f"it had not ended after {_LIMIT_SECONDS:.0f} s") from None
     finally:

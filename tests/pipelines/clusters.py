@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -60,6 +61,28 @@ class Flink:
         """Returns the processes of the task managers that live."""
         pids = self._state()["pids"].items()
         return [pid for name, pid in pids if name.startswith("task-manager") and _lives(pid)]
+
+    def await_end(self, process: subprocess.Popen[Any], seconds: float, *, needed: int) -> int:
+        """Waits for the end of a program, and starts task managers again where too few live.
+
+        Kubernetes and YARN do so: Flink itself ends a task manager whose tasks do not stop within
+        three minutes, as they must when another one is lost.
+
+        Args:
+          process: of the program.
+          seconds: to wait at most.
+          needed: the task managers without which its job cannot go on.
+
+        Raises:
+          subprocess.TimeoutExpired: the program has not ended.
+        """
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            with suppress(subprocess.TimeoutExpired):
+                return process.wait(min(left, 1.0))
+            if len(self.task_managers()) < needed:
+                self.revive()
+        raise subprocess.TimeoutExpired(process.args, seconds)
 
     def revive(self) -> None:
         """Starts the task managers again that were killed, and waits for them."""
