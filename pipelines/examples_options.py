@@ -92,8 +92,8 @@ def _add_input_arguments(group: FlagGroup) -> None:
     group.add_argument(
         "--in_place_metadata", action=BooleanFlag, default=False,
         help="Write no records: make index, schema, statistics and manifest beside the TFRecords "
-        "of --input, which stay as they are. --output is then the folder above all of them, by "
-        "default that of the globs.",
+        "of --input, which stay as they are. --output is then the folder above all of them, which "
+        "may be left out.",
     )  # fmt: skip
     add_boundary_argument(group)
     add_budget_argument(group)

@@ -69,7 +69,8 @@ def plan_and_run(planner: Planner[JobT, StagesT, InventoryT], flags: EngineFlags
         if plan is None:
             # A run that was killed in its last moment left files.
             workspace.clean_up()
-            workspace.remove_revived()
+            if not workspace.in_place:  # where folders of these names may be the user's
+                workspace.remove_revived()
             print(f"{workspace.output} is complete: nothing to do")
             report = files.join(workspace.output, m.REPORT_PATH)
             if flags.report and not files.exists(report):

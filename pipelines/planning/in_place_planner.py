@@ -15,10 +15,10 @@ from recordmill.pipelines.planning.item_sizes import report_passed_over, work_it
 from recordmill.pipelines.planning.work_plan import Inventory, Phase, Planner, WorkPlan
 from recordmill.records import manifest as m
 from recordmill.records.codec.framing import HEADER_BYTES
-from recordmill.records.errors import RunError, UsageError
+from recordmill.records.errors import UsageError
 from recordmill.records.tfds_metadata import labels_file, template_of_names
+from recordmill.transforms.dataset.in_place import noted_names
 from recordmill.transforms.dataset.job import SplitSpec
-from recordmill.transforms.dataset.workspace import read_manifest
 from recordmill.transforms.dataset.writable import check_writable
 from recordmill.transforms.examples.in_place_job import InPlaceJob
 from recordmill.transforms.examples.in_place_stages import build_metadata
@@ -120,15 +120,11 @@ class InPlacePlanner(Planner[InPlaceJob, InPlaceStages, InPlaceInventory]):
     def _foreign_metadata(self) -> Iterator[str]:
         """Yields the names of files of TFDS that another tool wrote."""
         workspace = self.job.workspace
-        try:
-            old = read_manifest(workspace.output)
-        except RunError:  # whoever plans says so
-            old = None
+        noted = noted_names(workspace.output)
         classes = [labels_file(f.name) for f in self.job.given_schema if f.classes]
         for name in (*_OF_TFDS, *classes):
-            if files.exists(files.join(workspace.output, name)) and (
-                old is None or name not in old.files
-            ):
+            is_foreign = noted is None or name in noted
+            if is_foreign and files.exists(files.join(workspace.output, name)):
                 yield name
 
     def _note_limits(self, shards: list[ShardFile]) -> None:

@@ -252,7 +252,8 @@ def _begin(
     is_cache = is_seqio_cache(job.shard_template)
     names = [*_METADATA, *planner.metadata, *(seqio_names(splits) if is_cache else ())]
     if damaged:
-        remove_damaged(workspace.output, names, [job.shard_template], in_place=workspace.in_place)
+        ours = [name for name in names if name not in planner.kept]
+        remove_damaged(workspace.output, ours, [job.shard_template], in_place=workspace.in_place)
     if workspace.is_claimed:
         workspace.discard_run(published=old is None, template=job.shard_template)
     else:

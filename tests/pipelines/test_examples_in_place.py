@@ -24,6 +24,7 @@ from recordmill.transforms.dataset import commit as committing
 from recordmill.transforms.storage import files
 
 from ..transforms.examples.record_files import example, framed, message, write_records
+from .jobs import twice
 
 # TFDS calls what protobuf has deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore:.*label.. is deprecated:DeprecationWarning")
@@ -694,6 +695,68 @@ def test_metadata_of_tfds_stays(tmp_path: Path, capsys: pytest.CaptureFixture[st
         assert "dataset_info.json and features.json of another tool stay as they are" in told
         metadata(folder, before)
     assert main(["verify", str(folder)]) == 0
+
+
+def test_metadata_of_tfds_stays_where_the_manifest_is_damaged(tmp_path: Path) -> None:
+    folder = tmp_path / "old"
+    shards(folder)
+    for name in ("dataset_info.json", "features.json"):
+        write(folder / name, b'{"by": "tfds"}')
+    before = state(folder)
+    assert run(f"--input={folder}/*.tfrecord") == 0
+    (folder / "_meta/manifest.json").write_bytes(b"}")
+    assert run(f"--input={folder}/*.tfrecord", "--overwrite") == 0
+    metadata(folder, before)
+    assert main(["verify", str(folder)]) == 0
+
+
+def test_metadata_of_a_run_that_was_killed_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "old"
+    shards(folder)
+    write_bytes = files.write_bytes
+
+    def failing(path: str, *rest: Any) -> None:
+        if path.endswith("manifest.json"):
+            raise OSError(5, "the disk is gone")
+        write_bytes(path, *rest)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(files, "write_bytes", failing)
+        assert run(f"--input={folder}/*.tfrecord") == 1
+    assert (folder / "dataset_info.json").exists()
+    shards(folder, start=7)
+    write_records(folder / "train-00000-of-00003.tfrecord", numbered(50))
+    assert run(f"--input={folder}/*.tfrecord", "--overwrite") == 0
+    (split,) = json.loads((folder / "dataset_info.json").read_bytes())["splits"]
+    assert split["shardLengths"][0] == "50"
+
+
+def test_a_folder_that_looks_like_a_temporary_one_stays(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "old"
+    shards(folder)
+    write_records(folder / "_tmp/shards/b.tfrecord", numbered(3))
+    before = state(folder)
+    assert run(f"--input={folder}/*.tfrecord") == 2
+    assert "holds others; move them" in error_of(capsys)
+    metadata(folder, before)
+
+
+def test_a_job_of_a_run_that_another_has_committed(
+    made: tuple[Path, State], tmp_path: Path
+) -> None:
+    folder = tmp_path / "old"
+    folder.mkdir()
+    for name in made[1]:
+        shutil.copy2(made[0] / name, folder / name)
+    before = state(folder)
+    with twice():
+        assert run(f"--input={folder}/*.tfrecord") == 0
+    assert metadata(folder, before).keys() == metadata(*made).keys()
+    assert not (folder / "_tmp").exists()
 
 
 def test_records_without_a_schema(tmp_path: Path) -> None:

@@ -27,8 +27,7 @@ from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.dataset.first_rejects import first_rejects
 from recordmill.transforms.dataset.job import Job, JobSummary
 from recordmill.transforms.dataset.removal import remove_dataset
-from recordmill.transforms.dataset.run_state import parse_state, pipeline_name
-from recordmill.transforms.dataset.run_task import is_over
+from recordmill.transforms.dataset.run_state import LostFoldersError, parse_state, pipeline_name
 from recordmill.transforms.dataset.shard_writer import ShardDescription
 from recordmill.transforms.dataset.statistics_warnings import find_warnings
 from recordmill.transforms.dataset.workspace import Workspace, read_manifest
@@ -159,10 +158,15 @@ def _begin_publishing(workspace: Workspace, shards: Iterable[ShardInfo]) -> None
     files.write_bytes(workspace.publishing_path, b"\n")
 
 
-def _committed(workspace: Workspace) -> Manifest:
+def _committed(workspace: Workspace, spec: CommitSpec) -> Manifest:
     manifest = read_manifest(workspace.output)
     if manifest is None:
         raise RunError(f"{workspace.output} has no {m.MANIFEST_PATH}; run again with --overwrite")
+    if manifest.fingerprint != spec.fingerprint:
+        raise LostFoldersError(
+            f"{workspace.work} was deleted while the run worked, and {workspace.output} holds "
+            "another dataset; see that nothing else writes there, and run the same command again"
+        )
     return manifest
 
 
@@ -182,8 +186,8 @@ def commit(job: Job, spec: CommitSpec, records: int) -> Manifest:
       RunError: a shard is missing, or they do not hold `records` examples together.
     """
     workspace = job.workspace
-    if is_over(workspace):
-        return _committed(workspace)  # a second commit of the same run
+    if not files.exists(workspace.plan_path) and files.exists(workspace.success_path):
+        return _committed(workspace, spec)  # a second commit of the same run
     workspace.check_own()
     job, spec = _completed(job, spec)
     finished = _read_finished(job)

@@ -6,6 +6,8 @@ marker of an unfinished run, `_meta/in_place.txt` and the manifest, whole or dam
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from recordmill.records import manifest as m
 from recordmill.records.errors import RunError, UsageError
 from recordmill.records.manifest import Manifest
@@ -18,6 +20,31 @@ NOTE = (
     b"The TFRecords of this folder were here before recordmill made its metadata.\n"
     b"No command of recordmill writes, renames or deletes them.\n"
 )
+
+
+_KEPT = b"Of another tool: "
+
+
+def note_text(kept: Iterable[str]) -> bytes:
+    """Returns the content of the note of a folder.
+
+    Args:
+      kept: the names of metadata in it that another tool wrote.
+    """
+    return NOTE + b"".join(_KEPT + name.encode() + b"\n" for name in kept)
+
+
+def noted_names(output: str) -> list[str] | None:
+    """Returns what the note of a folder says that another tool wrote; None without a note.
+
+    The note is written before our own metadata, and so tells one from the other also where a run
+    was killed, or where the manifest is damaged.
+    """
+    try:
+        lines = files.read_bytes(files.join(output, m.IN_PLACE_PATH)).split(b"\n")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return [line.removeprefix(_KEPT).decode() for line in lines if line.startswith(_KEPT)]
 
 
 def check_place(workspace: Workspace, old: Manifest | None) -> None:

@@ -97,7 +97,9 @@ def pipeline_job(
     output = output.rstrip("/") or "/"
     staging = files.join(output, "_tmp")
     return {
-        "workspace": Workspace(output=output, work=staging, staging=staging, token=new_token()),
+        "workspace": Workspace(
+            output=output, work=staging, staging=staging, token=new_token(), resumable=False
+        ),
         "splits": tuple(SplitSpec(n, share, counts.get(n)) for n, share in names.items()),
         "shards": ShardSpec(shard_bytes),
     }

@@ -61,6 +61,11 @@ def new_token() -> str:
     return secrets.token_hex(_TOKEN_BYTES)
 
 
+def is_token(name: str) -> bool:
+    """Tells whether a name is that of a token."""
+    return len(name) == 2 * _TOKEN_BYTES and set(name) <= set("0123456789abcdef")
+
+
 def read_json(path: str) -> Any:
     """Reads a JSON file of the run."""
     return json.loads(files.read_bytes(path))

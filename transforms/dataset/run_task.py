@@ -22,8 +22,12 @@ JobT = TypeVar("JobT", bound=Job)
 
 
 def is_over(workspace: Workspace) -> bool:
-    """Tells whether a run is committed: its plan, which is deleted then, is gone."""
-    return not files.exists(workspace.plan_path) and files.exists(workspace.success_path)
+    """Tells whether another job has committed a run: the plan, which is deleted then, is gone.
+
+    Nobody else finishes the run of a user's own pipeline: what has committed is another run.
+    """
+    gone = workspace.resumable and not files.exists(workspace.plan_path)
+    return gone and files.exists(workspace.success_path)
 
 
 class RunTask(beam.DoFn, Generic[JobT]):

@@ -60,6 +60,7 @@ class Workspace:
       staging: where finished shards wait, on the output's own file system.
       token: of the plan; "" before there is one, and where nobody else writes.
       in_place: shards of others are at the output, and stay as they are.
+      resumable: another job may finish this run.
     """
 
     output: str
@@ -67,6 +68,7 @@ class Workspace:
     staging: str
     token: str = ""
     in_place: bool = False
+    resumable: bool = True
 
     @property
     def absolute_output(self) -> str:
@@ -281,7 +283,8 @@ class Workspace:
         Raises:
           UsageError: a folder cannot be written to, or holds files of others.
         """
-        self.remove_revived()
+        if not self.in_place:  # where folders of these names may be the user's
+            self.remove_revived()
         for folder in self.folders:
             check_claimable(folder)
         for folder in self.folders:

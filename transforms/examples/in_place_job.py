@@ -12,7 +12,7 @@ from recordmill.records.manifest import Manifest
 from recordmill.records.schema import Feature, Schema
 from recordmill.records.shards import ShardName
 from recordmill.records.typed_json import Count
-from recordmill.transforms.dataset.in_place import NOTE, OPTION
+from recordmill.transforms.dataset.in_place import OPTION, note_text
 from recordmill.transforms.dataset.job import Job, JobStatistics, JobSummary
 from recordmill.transforms.dataset.run_state import typed_statistics
 from recordmill.transforms.examples.schema_survey import SchemaSurvey
@@ -133,7 +133,7 @@ class _InPlaceStatistics(JobStatistics):
             statistics={name: _of_split(*known) for name, known in self._splits.items()},
             counts={"records_read": total, "rejected": {}, "examples": total},
             rejected_files={},
-            extra_files={m.IN_PLACE_PATH: NOTE},
+            extra_files={m.IN_PLACE_PATH: note_text(self._job.kept)},
             inputs=inputs,
             schema=self._job.schema() if self._job.given_schema else survey.schema(),
         )

@@ -15,11 +15,10 @@ import apache_beam as beam
 import google_crc32c
 
 from recordmill.records.codec.checking import SchemaChecker
-from recordmill.records.errors import RunError
 from recordmill.records.manifest import ShardInfo
 from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.commit import CommitDataset, CommitSpec
-from recordmill.transforms.dataset.error_budget import fail
+from recordmill.transforms.dataset.run_task import RunTask
 from recordmill.transforms.dataset.shard_writer import holds_index, read_description
 from recordmill.transforms.examples.in_place_job import (
     InPlaceJob,
@@ -101,19 +100,16 @@ class ShardScanner:
         return found.records
 
 
-class _ScanShardsDoFn(beam.DoFn):
+class _ScanShardsDoFn(RunTask[InPlaceJob]):
     def __init__(self, job: InPlaceJob) -> None:
-        self._job = job
+        super().__init__(job)
+        self._scanner: ShardScanner | None = None
 
-    def setup(self) -> None:
-        self._scanner = ShardScanner(self._job)
-
-    def process(self, number: int) -> Iterator[int]:
+    def work(self, number: int) -> Iterator[int]:
         with counters.work_item():
-            try:
-                records = self._scanner.run(number)
-            except RunError as error:
-                fail(self._job, error)
+            if self._scanner is None:
+                self._scanner = ShardScanner(self._job)
+            records = self._scanner.run(number)
             counters.count("records_read", records)
         yield records
 

@@ -12,6 +12,8 @@ from recordmill.records.errors import UsageError
 from recordmill.transforms.dataset.bundles import BundleWriter, ElementSink, WriteElements, Written
 from recordmill.transforms.dataset.commit import CommitSpec
 from recordmill.transforms.dataset.pipeline_run import commit_spec, pipeline_job
+from recordmill.transforms.dataset.removal import remove_empty
+from recordmill.transforms.dataset.run_state import is_token
 from recordmill.transforms.elements import Image
 from recordmill.transforms.images.build import BuildImageShards
 from recordmill.transforms.images.channel_statistics import AnalyzeImages, statistics_work_items
@@ -42,7 +44,7 @@ class _ImageSink(ElementSink[CollectedImageJob]):
         """Removes what the statistics of runs that failed have left."""
         temps, own = self.job.transform_temps, self.job.transform_temp
         left = {path.removeprefix(temps).split("/")[1] for path in files.list_files(temps)}
-        for token in left - {own.rpartition("/")[2]}:
+        for token in filter(is_token, left - {own.rpartition("/")[2]}):
             files.delete_folder(files.join(temps, token))
 
     def size_of(self, element: Any) -> int:
@@ -103,7 +105,9 @@ class _ListStatisticsDoFn(beam.DoFn):
 
 
 def _drop_temporary(examples: int, job: CollectedImageJob) -> int:
-    files.delete_folder(job.transform_temps)
+    files.delete_folder(job.transform_temp)
+    if files.is_local(job.transform_temps):
+        remove_empty([job.transform_temps])
     return examples
 
 

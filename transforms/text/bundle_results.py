@@ -135,8 +135,8 @@ def complete(job: TextJob, whole: BundleResult) -> ScatterResult:
 
     def rows() -> Iterator[Row]:
         for name in whole.rejects:
-            for line in _read(job, name).decode().splitlines(keepends=True):
-                yield line, "", None
+            for line in _read(job, name).split(b"\n")[:-1]:  # names may have U+2028 in them
+                yield f"{line.decode()}\n", "", None
 
     with SpooledTemporaryFile(max_size=_SPOOL_BYTES) as lines:
         for line, _, _ in sort_rows(rows()):

@@ -6,7 +6,6 @@ from collections import Counter
 from dataclasses import replace
 from functools import partial
 from itertools import compress
-from tempfile import SpooledTemporaryFile
 from typing import Any
 
 import numpy as np
@@ -38,7 +37,6 @@ from recordmill.transforms.text.descriptions import ScatterResult
 from recordmill.transforms.text.elements import DocumentMaker, ElementBatch
 from recordmill.transforms.text.job import TextJob
 
-_SPOOL_BYTES = 1 << 22
 _TOKENS_OF_HASHES = (
     32  # that the hashes of a document count as, so that a run file has not too many
 )
@@ -75,7 +73,7 @@ class DocumentBundles(BundleWriter):
         self._cutter = ChunkCutter(self._tools.objective.cut, self._seed, self._tools.id_type)
         self._read = self._used = 0
         self._reasons: Counter[str] = Counter()
-        self._rejects = SpooledTemporaryFile(max_size=_SPOOL_BYTES)  # noqa: SIM115
+        self._rejects = bytearray()
         self._dropped: dict[str, list[int]] = {}
         self._run_hashes: list[RunHashes] = []
         if self._hashes:
@@ -89,7 +87,7 @@ class DocumentBundles(BundleWriter):
     def _add(self, made: ElementBatch) -> None:
         batch, runs = made.documents, self._runs
         for reject in batch.rejects:
-            self._rejects.write(reject.to_line().encode())
+            self._rejects += reject.to_line().encode()
             self._reasons[reject.reason] += 1
         if not len(batch.keys):
             return
@@ -148,8 +146,11 @@ class DocumentBundles(BundleWriter):
             self._dropped[reason] = [a + b for a, b in zip(before, counts, strict=True)]
 
     def _sample(self, made: ElementBatch, splits: Int64s) -> None:
-        """Samples the texts of each split: groups may put a text into several."""
-        if len(self._shares) == 1:
+        """Samples the texts of each split: groups may put a text into several.
+
+        Not where only one of equal texts will be left.
+        """
+        if len(self._shares) == 1 or self._hashes:
             return
         batch = made.documents
         begins = np.unique(batch.line_documents)  # a document without lines has no text
@@ -175,12 +176,10 @@ class DocumentBundles(BundleWriter):
         return BundleResult(result, rejects, samples, tuple(self._run_hashes)).written()
 
     def _write_rejects(self) -> tuple[str, ...]:
-        with self._rejects as lines:
-            if not self._reasons:
-                return ()
-            path = f"{self._base}.rejects"
-            lines.seek(0)
-            files.write_bytes(path, lines.read())
+        if not self._rejects:
+            return ()
+        path = f"{self._base}.rejects"
+        files.write_bytes(path, bytes(self._rejects))
         return (path.rpartition("/")[2],)
 
     def _write_samples(self) -> tuple[str, ...]:

@@ -225,6 +225,14 @@ def test_collections_that_are_no_dataset(
         plan(tmp_path / "ds", elements, **options)
 
 
+def test_files_of_others_stay(tmp_path: Path) -> None:
+    other = tmp_path / "ds/_transform/mine/photo.jpg"
+    other.parent.mkdir(parents=True)
+    other.write_bytes(b"the only copy")
+    write(tmp_path / "ds", images(6))
+    assert other.read_bytes() == b"the only copy"
+
+
 def test_a_lost_pack_is_no_reject(tmp_path: Path) -> None:
     sink = plan(tmp_path / "ds", images(3), max_rejected=1.0)
     (pack,) = (tmp_path / "ds/_tmp/runs-0").glob("*.bin")

@@ -108,6 +108,14 @@ def test_rejects_are_listed_in_any_bundles(write: Write) -> None:
     assert same(first, write("b", (ROWS + LACKING)[::-1], bundles=5, **options))
 
 
+def test_names_of_rejects_may_have_line_separators(write: Write) -> None:
+    rows = [*ROWS, Document("w1 w2", "a\u2028b"), Document("w1 w3", "zz\r")]
+    first = write("a", rows, objective=Classify(max_seq_length=32), max_rejected=0.5)
+    lines = (first / "_meta/rejected/rejected-000000.jsonl").read_bytes().split(b"\n")
+    assert {json.loads(line)["source"] for line in lines[:-1]} == {"a\u2028b", "zz\r"}
+    assert main(["verify", str(first)]) == 0
+
+
 def test_more_rejects_than_the_budget_end_the_pipeline(write: Write, tmp_path: Path) -> None:
     message = (
         r"3 of 23 elements rejected \(field_missing 2, no_text 1\), which is 13.043% where "
@@ -136,6 +144,8 @@ def test_a_text_in_two_splits_is_noticed(write: Write, caplog: pytest.LogCapture
     with caplog.at_level(logging.WARNING, "recordmill"):
         write("d", grouped, splits=SPLITS, num_shards=1, warnings="none")
     assert "documents of" not in caplog.text
+    once = write("f", grouped, splits=SPLITS, num_shards=1, deduplicate="exact", warnings="error")
+    assert statistics(once)["inputs"].get("shared_contents", []) == []
     apart = write("e", texts, splits=SPLITS, num_shards=1)
     assert statistics(apart)["inputs"]["shared_contents"] == []
 
