@@ -69,8 +69,7 @@ def plan_and_run(planner: Planner[JobT, StagesT, InventoryT], flags: EngineFlags
         if plan is None:
             # A run that was killed in its last moment left files.
             workspace.clean_up()
-            if not workspace.in_place:  # where folders of these names may be the user's
-                workspace.remove_revived()
+            workspace.remove_revived(claimed=False)
             print(f"{workspace.output} is complete: nothing to do")
             report = files.join(workspace.output, m.REPORT_PATH)
             if flags.report and not files.exists(report):

@@ -25,6 +25,7 @@ from recordmill.transforms.examples.in_place_stages import build_metadata
 from recordmill.transforms.examples.record_source import compression_of
 from recordmill.transforms.examples.shard_files import ShardFile, place_shards
 from recordmill.transforms.examples.table_spec import ROW_FORMATS
+from recordmill.transforms.sources.item_cutting import gather
 from recordmill.transforms.sources.source_list import SourceList
 from recordmill.transforms.sources.work_items import SourceRange, list_sources
 from recordmill.transforms.sources.work_plan import write_work_items
@@ -161,7 +162,7 @@ class InPlacePlanner(Planner[InPlaceJob, InPlaceStages, InPlaceInventory]):
     def write(self, inventory: InPlaceInventory, *, workers: int) -> InPlaceStages:
         """Gathers whole files into work items."""
         target = work_item_bytes(inventory.input_bytes, workers)
-        items = _gathered(inventory.shards, target)
+        items = gather(inventory.shards, lambda shard: shard.size, target)
         count = write_work_items(self.job.workspace.inputs_folder, items)
         return InPlaceStages(count, self.kept)
 
@@ -188,20 +189,6 @@ class InPlacePlanner(Planner[InPlaceJob, InPlaceStages, InPlaceInventory]):
     def summary(self, counts: dict[str, Any]) -> str:
         """Returns one line of what was read."""
         return f"records: {counts['records_read']} read where they are, no file changed"
-
-
-def _gathered(shards: tuple[ShardFile, ...], target_bytes: int) -> Iterator[list[ShardFile]]:
-    """Yields work items: large files alone, and several small ones."""
-    gathered: list[ShardFile] = []
-    size = 0
-    for shard in shards:
-        if gathered and size + shard.size > target_bytes:
-            yield gathered
-            gathered, size = [], 0
-        gathered.append(shard)
-        size += shard.size
-    if gathered:
-        yield gathered
 
 
 def _with_compression(shards: list[ShardFile]) -> tuple[list[ShardFile], str]:

@@ -28,6 +28,7 @@ from recordmill.transforms.dataset.first_rejects import first_rejects
 from recordmill.transforms.dataset.job import Job, JobSummary
 from recordmill.transforms.dataset.removal import remove_dataset
 from recordmill.transforms.dataset.run_state import LostFoldersError, parse_state, pipeline_name
+from recordmill.transforms.dataset.run_task import is_committed
 from recordmill.transforms.dataset.shard_writer import ShardDescription
 from recordmill.transforms.dataset.statistics_warnings import find_warnings
 from recordmill.transforms.dataset.workspace import Workspace, read_manifest
@@ -186,7 +187,7 @@ def commit(job: Job, spec: CommitSpec, records: int) -> Manifest:
       RunError: a shard is missing, or they do not hold `records` examples together.
     """
     workspace = job.workspace
-    if not files.exists(workspace.plan_path) and files.exists(workspace.success_path):
+    if is_committed(workspace):
         return _committed(workspace, spec)  # a second commit of the same run
     workspace.check_own()
     job, spec = _completed(job, spec)

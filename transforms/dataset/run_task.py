@@ -21,13 +21,17 @@ from recordmill.transforms.storage import files
 JobT = TypeVar("JobT", bound=Job)
 
 
+def is_committed(workspace: Workspace) -> bool:
+    """Tells whether a dataset is there, and the plan is gone, which a commit deletes."""
+    return not files.exists(workspace.plan_path) and files.exists(workspace.success_path)
+
+
 def is_over(workspace: Workspace) -> bool:
-    """Tells whether another job has committed a run: the plan, which is deleted then, is gone.
+    """Tells whether another job has committed a run.
 
     Nobody else finishes the run of a user's own pipeline: what has committed is another run.
     """
-    gone = workspace.resumable and not files.exists(workspace.plan_path)
-    return gone and files.exists(workspace.success_path)
+    return workspace.resumable and is_committed(workspace)
 
 
 class RunTask(beam.DoFn, Generic[JobT]):

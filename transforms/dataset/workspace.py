@@ -283,8 +283,7 @@ class Workspace:
         Raises:
           UsageError: a folder cannot be written to, or holds files of others.
         """
-        if not self.in_place:  # where folders of these names may be the user's
-            self.remove_revived()
+        self.remove_revived(claimed=False)
         for folder in self.folders:
             check_claimable(folder)
         for folder in self.folders:
@@ -318,8 +317,14 @@ class Workspace:
         if files.is_local(self.output):
             remove_empty([self.output])
 
-    def remove_revived(self) -> None:
-        """Removes temporary folders that were deleted and that workers have made once more."""
+    def remove_revived(self, *, claimed: bool = True) -> None:
+        """Removes temporary folders that were deleted and that workers have made once more.
+
+        Args:
+          claimed: by this run; else, beside shards of others, such a folder may be the user's.
+        """
+        if self.in_place and not claimed:
+            return
         for folder in self.folders:
             if files.is_local(folder) and os.path.isdir(folder) and not Marker.read(folder):
                 names = {name.rstrip("0123456789") for name in os.listdir(folder)}

@@ -14,7 +14,7 @@ from recordmill.transforms.examples.record_source import (
     record_starts,
 )
 from recordmill.transforms.examples.table_spec import ROW_FORMATS, TableSpec
-from recordmill.transforms.sources.item_cutting import cut_source
+from recordmill.transforms.sources.item_cutting import cut_source, gather
 from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.storage import files
 
@@ -72,18 +72,8 @@ def cut_record_items(
       target_bytes: of a work item.
       tables: how rows lie in files of them.
     """
-    gathered: list[RecordFileRange] = []
-    gathered_bytes = 0
-    for source in sources:
-        for part in _ranges(source, target_bytes, tables):
-            size = part.text_bytes
-            if gathered and gathered_bytes + size > target_bytes:
-                yield gathered
-                gathered, gathered_bytes = [], 0
-            gathered.append(part)
-            gathered_bytes += size
-    if gathered:
-        yield gathered
+    parts = (part for source in sources for part in _ranges(source, target_bytes, tables))
+    return gather(parts, lambda part: part.text_bytes, target_bytes)
 
 
 def _ranges(

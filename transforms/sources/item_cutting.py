@@ -5,8 +5,9 @@ Everything is a stream: neither files nor work items are held in a list.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -19,6 +20,8 @@ from recordmill.transforms.sources.parquet_rows import cut_parquet
 from recordmill.transforms.sources.query_rows import cut_query
 from recordmill.transforms.sources.work_items import COLUMNS_RATIO, SourceRange
 from recordmill.transforms.storage import files
+
+PartT = TypeVar("PartT")
 
 
 def cut_source(
@@ -97,20 +100,32 @@ def cut_work_items(
     quotes: bool = True,
 ) -> Iterator[list[SourceRange]]:
     """Cuts large files and gathers small ones: work items of about `target_bytes` each."""
-    gathered: list[SourceRange] = []
-    gathered_bytes = 0
-    for source in sources:
+    parts = (
+        part
+        for source in sources
         for part in cut_source(
             source,
             target_bytes=target_bytes,
             splittable=splittable,
             delimiter=delimiter,
             quotes=quotes,
-        ):
-            if gathered and gathered_bytes + part.text_bytes > target_bytes:
-                yield gathered
-                gathered, gathered_bytes = [], 0
-            gathered.append(part)
-            gathered_bytes += part.text_bytes
+        )
+    )
+    return gather(parts, lambda part: part.text_bytes, target_bytes)
+
+
+def gather(
+    parts: Iterable[PartT], size_of: Callable[[PartT], int], target_bytes: int
+) -> Iterator[list[PartT]]:
+    """Yields work items of about `target_bytes`, in order: several small parts, or a large one."""
+    gathered: list[PartT] = []
+    gathered_bytes = 0
+    for part in parts:
+        size = size_of(part)
+        if gathered and gathered_bytes + size > target_bytes:
+            yield gathered
+            gathered, gathered_bytes = [], 0
+        gathered.append(part)
+        gathered_bytes += size
     if gathered:
         yield gathered
