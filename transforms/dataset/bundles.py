@@ -25,6 +25,7 @@ from recordmill.transforms.dataset.commit import CommitDataset, CommitSpec
 from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.dataset.job import Job
 from recordmill.transforms.dataset.pipeline_run import begin_run, check_output
+from recordmill.transforms.dataset.run_task import RunTask, is_over
 from recordmill.transforms.storage import files
 
 _BATCH_BYTES = 1 << 22
@@ -146,8 +147,9 @@ class _BeginDoFn(beam.DoFn):
 
     def process(self, impulse: bytes) -> Iterator[str]:
         del impulse
-        begin_run(self._sink.job, self._sink.transform)
-        self._sink.prepare()
+        if not is_over(self._sink.job.workspace):
+            begin_run(self._sink.job, self._sink.transform)
+            self._sink.prepare()
         yield self._sink.job.workspace.token
 
 
@@ -162,6 +164,7 @@ class _WriteBundleDoFn(beam.DoFn):
         self._held: list[Any] = []
         self._held_bytes = 0
         self._has_begun = False
+        self._is_over = False
 
     def process(self, element: Any, token: str) -> None:
         del token  # its arrival means that the folders are claimed
@@ -179,6 +182,9 @@ class _WriteBundleDoFn(beam.DoFn):
 
     def _flush(self) -> None:
         held, self._held, self._held_bytes = self._held, [], 0
+        self._is_over = self._is_over or (not self._has_begun and is_over(self._sink.job.workspace))
+        if self._is_over:  # the engine runs once more what is committed
+            return
         writer = self._opened()
         try:
             if not self._has_begun:
@@ -208,63 +214,46 @@ def gather(bundles: Sequence[Written], merge_size: int) -> Iterator[list[str]]:
         yield held
 
 
-class _GatherDoFn(beam.DoFn):
+class _SinkTask(RunTask[Job]):
+    """A task on what bundles have written."""
+
     def __init__(self, sink: ElementSink[Any]) -> None:
+        super().__init__(sink.job)
         self._sink = sink
 
-    def process(self, bundles: list[Written]) -> Iterator[list[str]]:
+
+class _GatherDoFn(_SinkTask):
+    def work(self, bundles: list[Written]) -> Iterator[list[str]]:
         yield from gather(bundles, self._sink.merge_size)
 
 
-class _MergeDoFn(beam.DoFn):
-    def __init__(self, sink: ElementSink[Any]) -> None:
-        self._sink = sink
-
-    def process(self, texts: list[str]) -> Iterator[str]:
+class _MergeDoFn(_SinkTask):
+    def work(self, texts: list[str]) -> Iterator[str]:
         with counters.work_item():
-            try:
-                yield texts[0] if len(texts) == 1 else self._sink.merge(texts).text
-            except RunError as error:
-                fail(self._sink.job, error)
+            yield texts[0] if len(texts) == 1 else self._sink.merge(texts).text
 
 
-class _ListRegroupsDoFn(beam.DoFn):
-    def __init__(self, sink: ElementSink[Any]) -> None:
-        self._sink = sink
-
-    def process(self, texts: list[str]) -> Iterator[int]:
-        try:
-            self._sink.job.workspace.check_own()
-            yield from self._sink.list_regroups(sorted(texts))
-        except RunError as error:
-            fail(self._sink.job, error)
+class _ListRegroupsDoFn(_SinkTask):
+    def work(self, texts: list[str]) -> Iterator[int]:
+        self._job.workspace.check_own()
+        yield from self._sink.list_regroups(sorted(texts))
 
 
-class _RegroupBundlesDoFn(beam.DoFn):
-    def __init__(self, sink: ElementSink[Any]) -> None:
-        self._sink = sink
-
-    def process(self, number: int) -> Iterator[int]:
+class _RegroupBundlesDoFn(_SinkTask):
+    def work(self, number: int) -> Iterator[int]:
         with counters.work_item():
-            try:
-                self._sink.regroup(number)
-            except RunError as error:
-                fail(self._sink.job, error)
+            self._sink.regroup(number)
         yield number
 
 
-class _PlanDoFn(beam.DoFn):
-    def __init__(self, sink: ElementSink[Any]) -> None:
-        self._sink = sink
-
-    def process(self, texts: list[str], regrouped: list[int]) -> Iterator[tuple[int, int]]:
+class _PlanDoFn(_SinkTask):
+    def process(self, texts: list[str], regrouped: Any = None) -> Iterator[tuple[int, int]]:
         del regrouped  # its arrival means that all of them are done
-        try:
-            self._sink.job.workspace.check_own()
-            shards = self._sink.plan(sorted(texts))
-        except RunError as error:
-            fail(self._sink.job, error)
-        for split, count in enumerate(shards):
+        yield from super().process(texts)
+
+    def work(self, texts: list[str]) -> Iterator[tuple[int, int]]:
+        self._job.workspace.check_own()
+        for split, count in enumerate(self._sink.plan(sorted(texts))):
             for shard in range(count):
                 yield split, shard
 

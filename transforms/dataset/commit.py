@@ -28,7 +28,7 @@ from recordmill.transforms.dataset.first_rejects import first_rejects
 from recordmill.transforms.dataset.job import Job, JobSummary
 from recordmill.transforms.dataset.removal import remove_dataset
 from recordmill.transforms.dataset.run_state import LostFoldersError, parse_state, pipeline_name
-from recordmill.transforms.dataset.run_task import is_committed
+from recordmill.transforms.dataset.run_task import is_over
 from recordmill.transforms.dataset.shard_writer import ShardDescription
 from recordmill.transforms.dataset.statistics_warnings import find_warnings
 from recordmill.transforms.dataset.workspace import Workspace, read_manifest
@@ -187,7 +187,7 @@ def commit(job: Job, spec: CommitSpec, records: int) -> Manifest:
       RunError: a shard is missing, or they do not hold `records` examples together.
     """
     workspace = job.workspace
-    if is_committed(workspace):
+    if is_over(workspace):
         return _committed(workspace, spec)  # a second commit of the same run
     workspace.check_own()
     job, spec = _completed(job, spec)
@@ -291,6 +291,8 @@ def _write_metadata(
     manifest = replace(manifest, files=checksums)
     content = manifest.to_bytes()
     written[m.MANIFEST_PATH] = content
+    if not workspace.resumable:  # a command writes it at its end, with what it has seen
+        written[m.RUN_PATH] = m.to_json({"run": workspace.token})
     completed = written.pop(COMPLETED_PATH, None)
     for path, data in written.items():
         files.write_bytes(files.join(workspace.output, path), data, workspace.partial_folder)

@@ -2,7 +2,8 @@
 
 A launcher that dies leaves its job on the engine, and the same command begins a second job of the
 same run. Both write the same bytes under the same names. Whichever commits first deletes the
-temporary files of both, so a task of the other does nothing from then on.
+temporary files of both, so a task of the other does nothing from then on. Nor does a task that an
+engine runs once more, because it lost a worker behind the commit.
 """
 
 from __future__ import annotations
@@ -21,17 +22,15 @@ from recordmill.transforms.storage import files
 JobT = TypeVar("JobT", bound=Job)
 
 
-def is_committed(workspace: Workspace) -> bool:
-    """Tells whether a dataset is there, and the plan is gone, which a commit deletes."""
-    return not files.exists(workspace.plan_path) and files.exists(workspace.success_path)
-
-
 def is_over(workspace: Workspace) -> bool:
-    """Tells whether another job has committed a run.
+    """Tells whether a run is committed: a dataset is there, and the plan, which a commit deletes,
+    is gone.
 
-    Nobody else finishes the run of a user's own pipeline: what has committed is another run.
+    Nobody else finishes the run of a user's own pipeline: its dataset has its token.
     """
-    return workspace.resumable and is_committed(workspace)
+    if files.exists(workspace.plan_path) or not files.exists(workspace.success_path):
+        return False
+    return workspace.resumable or workspace.has_written_dataset
 
 
 class RunTask(beam.DoFn, Generic[JobT]):
@@ -41,7 +40,7 @@ class RunTask(beam.DoFn, Generic[JobT]):
         self._job = job
 
     def process(self, element: Any) -> Iterator[Any]:
-        """Yields what `work` does, and nothing where another job has committed the run."""
+        """Yields what `work` does, and nothing where the run is committed."""
         workspace = self._job.workspace
         if is_over(workspace):
             return

@@ -171,6 +171,11 @@ class Workspace:
         except (FileNotFoundError, NotADirectoryError, ValueError, TypeError, KeyError):
             return False
 
+    @property
+    def has_written_dataset(self) -> bool:
+        """Whether the dataset at the output is of this run of a user's own pipeline."""
+        return self.read_state(files.join(self.output, m.RUN_PATH), bool) is not None
+
     def write_state(self, path: str, content: Mapping[str, Any]) -> None:
         """Writes a file of state with the token of this run."""
         write_state(path, self.token, content)

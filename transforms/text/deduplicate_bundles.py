@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -111,13 +112,10 @@ class DuplicateDropper:
         return {row[0] for row in rows}
 
 
-class _ListHashesDoFn(beam.DoFn):
+class _ListHashesDoFn(RunTask[TextJob]):
     """All descriptions -> the numbers of ranges of hashes."""
 
-    def __init__(self, job: TextJob) -> None:
-        self._job = job
-
-    def process(self, bundles: list[Written]) -> Iterator[int]:
+    def work(self, bundles: list[Written]) -> Iterator[int]:
         self._job.workspace.check_own()
         found = sorted(text for _, text in bundles)
         folder = runs_folder(self._job)
@@ -146,14 +144,14 @@ class _CollectTextsDoFn(RunTask[TextJob]):
         yield from range(ElementDuplicates(self._job).collect_texts())
 
 
-class _ListRunsDoFn(beam.DoFn):
+class _ListRunsDoFn(RunTask[TextJob]):
     """All descriptions -> those of each run file alone, with its number."""
 
-    def __init__(self, job: TextJob) -> None:
-        self._job = job
-
-    def process(self, bundles: list[Written], finished: int) -> Iterator[tuple[int, str]]:
+    def process(self, bundles: list[Written], finished: Any = None) -> Iterator[tuple[int, str]]:
         del finished  # its arrival means that all elements are compared
+        yield from super().process(bundles)
+
+    def work(self, bundles: list[Written]) -> Iterator[tuple[int, str]]:
         number = 0
         for text in sorted(text for _, text in bundles):
             whole = BundleResult.parse(text, runs_folder(self._job))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,12 @@ def test_a_run_is_over_when_its_plan_is_gone_and_a_dataset_is_there(tmp_path: Pa
     (tmp_path / "_SUCCESS").touch()
     assert is_over(workspace)
     # Nobody else finishes the run of a user's own pipeline: the dataset is of another one.
-    assert not is_over(replace(workspace, resumable=False))
+    of_pipeline = replace(workspace, resumable=False)
+    assert not is_over(of_pipeline)
+    (tmp_path / "_meta").mkdir()
+    for run, expected in [("1" * 16, False), ("0" * 16, True)]:
+        (tmp_path / "_meta/run.json").write_text(json.dumps({"run": run}))
+        assert is_over(of_pipeline) == expected
     (tmp_path / "_tmp").mkdir()
     (tmp_path / "_tmp/plan.json").touch()
     assert not is_over(workspace)
