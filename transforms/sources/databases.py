@@ -329,7 +329,8 @@ def _open_postgresql(url: str) -> Iterator[_Postgresql]:
     try:
         types = _server_types(url, os.environ.get(PASSWORD_VARIABLE), os.getpid())
         opened = adbc_driver_manager.AdbcConnection(types)
-        with dbapi.Connection(_NeverClosed(), opened) as connection:
+        kept: Any = _NeverClosed()
+        with dbapi.Connection(kept, opened) as connection:
             with connection.cursor() as cursor:
                 cursor.execute("SET client_encoding TO 'UTF8'")
                 cursor.execute("SET default_transaction_read_only TO on")
