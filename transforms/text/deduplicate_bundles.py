@@ -62,7 +62,7 @@ class DuplicateDropper:
           RunError: a file is missing or damaged.
         """
         run, documents, dropped = self._duplicates.documents(number)
-        keys, splits, fates = documents[:, 1], documents[:, 2], documents[:, 3].astype(np.int64)
+        keys, splits, fates = documents[:, 0], documents[:, 1], documents[:, 2].astype(np.int64)
         fates[dropped.astype(np.int64)] = -1
         (info,) = bundle.scatter.runs
         if info.path != f"{run}.bin":

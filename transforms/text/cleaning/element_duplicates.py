@@ -5,6 +5,8 @@
     <work>/duplicates/<token>/clusters.rows           near: the same of all ranges
     <work>/duplicates/<token>/elements-000000.rows    of a range of identities: who is dropped
 
+Rows that repeat others have four columns: an identity, and that of the one that is kept.
+
 A PCollection has no order. Of equal or similar texts the one of the least identity is kept, and of
 elements that are equal in everything any: so the same are kept for any bundles.
 """
@@ -33,16 +35,18 @@ from recordmill.transforms.text.cleaning.duplicates import (
 )
 from recordmill.transforms.text.cleaning.element_hashes import (
     DOCUMENT_COLUMNS,
+    IDENTITY_COLUMNS,
     RunHashes,
     documents_path,
     hashes_path,
     identities_path,
 )
+from recordmill.transforms.text.cleaning.identities import positions_of, ranks_of
 from recordmill.transforms.text.cleaning.minhash import most_differing
 from recordmill.transforms.text.cleaning.sorted_rows import read_rows, write_rows
 from recordmill.transforms.text.job import TextJob
 
-_PAIR = 2
+_PAIR = 4
 
 
 class _Index(TypedDict):
@@ -61,12 +65,13 @@ class ElementDuplicates:
     def __init__(self, job: TextJob) -> None:
         self._job = job
         self._files = DuplicateFiles(job)
+        self._width = self._files.width + 1  # an identity has two values
         self._known: _Index | None = None
 
     def list_runs(self, runs: list[RunHashes], part_bytes: int = PART_BYTES) -> int:
         """Writes which run files there are; returns into how many ranges their hashes are cut."""
-        hashes = sum(sum(run["hashes"]) for run in runs) * self._files.width * 8
-        identities = sum(run["identities"] for run in runs) * _PAIR * 8
+        hashes = sum(sum(run["hashes"]) for run in runs) * self._width * 8
+        identities = sum(run["identities"] for run in runs) * IDENTITY_COLUMNS * 8
         index: _Index = {
             "runs": runs,
             "texts": part_count_for(hashes, part_bytes),
@@ -94,7 +99,7 @@ class ElementDuplicates:
         Raises:
           RunError: a file of hashes is missing or cut.
         """
-        index, width = self._index(), self._files.width
+        index, width = self._index(), self._width
         low, high = _range(part, index["texts"])
         found = [
             read_rows(hashes_path(self._run(run), number), rows, width, low, high)
@@ -102,18 +107,21 @@ class ElementDuplicates:
             for number, rows in enumerate(run["hashes"])
         ]
         rows = np.concatenate([np.zeros((0, width), np.uint64), *found])
+        identities, ranks = ranks_of(rows[:, [1, -1]])
+        rows = rows[:, :-1]
+        rows[:, 1] = ranks
         if self._job.clean.deduplicate == "near":
             pairs = similar_documents(rows, most_differing(self._job.clean.near_threshold))
         else:
             pairs = np.unique(equal_documents(rows), axis=0)
         # Elements that are equal in everything have one identity, which `compare_elements` sees.
         pairs = pairs[pairs[:, 0] != pairs[:, 1]]
-        self._write(self._files.texts_path(part), pairs)
+        self._write(self._files.texts_path(part), identities[pairs].reshape(-1, _PAIR))
 
     def collect_texts(self) -> int:
         """Joins near duplicates into clusters; returns into how many ranges identities are cut.
 
-        Memory: 16 bytes for each text in a pair of near duplicates, and twice that meanwhile.
+        Memory: 24 bytes for each text in a pair of near duplicates, and thrice that meanwhile.
 
         Raises:
           RunError: the pairs of a part are missing or cut.
@@ -121,13 +129,15 @@ class ElementDuplicates:
         index, held = self._index(), self._files
         if self._job.clean.deduplicate == "near":
             paths = [held.texts_path(part) for part in range(index["texts"])]
-            nodes = np.zeros(0, np.uint64)
+            nodes = np.zeros((0, 2), np.uint64)
             for path in paths:
-                nodes = np.union1d(nodes, self._read(path, _PAIR))
-            clusters = Clusters(nodes)
+                pairs = self._read(path, _PAIR).reshape(-1, 2)
+                nodes = ranks_of(np.concatenate([nodes, pairs]))[0]
+            clusters = Clusters(np.arange(len(nodes), dtype=np.uint64))
             for path in paths:
-                clusters.join(self._read(path, _PAIR))
-            self._write(held.clusters_path, clusters.repeats())
+                found = positions_of(nodes, self._read(path, _PAIR).reshape(-1, 2))
+                clusters.join(found.reshape(-1, 2).astype(np.uint64))
+            self._write(held.clusters_path, nodes[clusters.repeats()].reshape(-1, _PAIR))
         return index["elements"]
 
     def compare_elements(self, part: int) -> None:
@@ -138,18 +148,18 @@ class ElementDuplicates:
         """
         index, held = self._index(), self._files
         low, high = _range(part, index["elements"])
-        found = [np.zeros((0, 3), np.uint64)]
+        found = [np.zeros((0, IDENTITY_COLUMNS), np.uint64)]
         for number, run in enumerate(index["runs"]):
             path = identities_path(self._run(run))
-            rows = read_rows(path, run["identities"], _PAIR, low, high)
-            documents = rows[:, 1] + np.uint64(first_document(number))
-            found.append(np.column_stack([rows[:, 0], documents, np.zeros_like(documents)]))
+            found.append(read_rows(path, run["identities"], IDENTITY_COLUMNS, low, high))
+            found[-1][:, 1] += np.uint64(first_document(number))
         rows = np.concatenate(found)
         paths = [held.texts_path(each) for each in range(index["texts"])]
         if self._job.clean.deduplicate == "near":
             paths = [held.clusters_path]
-        repeats = [self._read(path, _PAIR, low, high)[:, 0] for path in paths]
-        repeated = np.isin(rows[:, 0], np.concatenate([np.zeros(0, np.uint64), *repeats]))
+        repeats = [self._read(path, _PAIR, low, high)[:, :2] for path in paths]
+        texts, _ = ranks_of(np.concatenate([np.zeros((0, 2), np.uint64), *repeats]))
+        repeated = positions_of(texts, rows[:, [0, 2]]) >= 0
         dropped = np.union1d(rows[repeated, 1], equal_documents(rows)[:, 0])
         self._write(held.dropped_elements_path(part), dropped.reshape(-1, 1))
 
@@ -157,7 +167,7 @@ class ElementDuplicates:
         """Returns a run file without its extension, its documents, and which are dropped.
 
         Returns:
-          Its path; `[n, 4] uint64` as `ElementHashes` writes them; `[m] uint64`, their numbers.
+          Its path; `[n, 3] uint64` as `ElementHashes` writes them; `[m] uint64`, their numbers.
 
         Raises:
           RunError: a file is missing or cut.
