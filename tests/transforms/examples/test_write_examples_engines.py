@@ -103,3 +103,16 @@ def test_flink_with_a_killed_task_manager(
     command = line(_BIG, tmp_path / "ds", *flags, *program_flags(cluster))
     run_with_a_kill(cluster, command, tmp_path / "ds/_tmp" / during)
     check(tmp_path / "ds", expected, _BIG)
+
+
+@pytest.mark.flink
+def test_flink_with_a_task_manager_that_dies_behind_the_commit(
+    cluster: Flink, line: Line, written: Written, tmp_path: Path
+) -> None:
+    expected = written(_SMALL)
+    mark = tmp_path / "died"
+    command = line(_SMALL, tmp_path / "ds", f"--dying={mark}", *program_flags(cluster), "--regroup")
+    subprocess.run(command, check=True, timeout=600, cwd=tmp_path)
+    assert mark.exists()
+    check(tmp_path / "ds", expected, _SMALL)
+    cluster.revive()
