@@ -58,12 +58,16 @@ class ElementBatch(NamedTuple):
       documents: with the rejects among the elements.
       identities: `[num_documents, 2] uint64`, stable: two hashes of 64 bits, equal for elements
         that are equal in everything.
-      name: (number of a document) -> what a person finds it by.
+      describe: (number of a document) -> what a person finds it by, "key" or "text".
     """
 
     documents: DocumentBatch
     identities: U64
-    name: Callable[[int], str]
+    describe: Callable[[int], dict[str, str]]
+
+    def name(self, number: int) -> str:
+        """Returns what a person finds a document by, as one text."""
+        return _spell(self.describe(number))
 
 
 class DocumentMaker:
@@ -128,7 +132,7 @@ class DocumentMaker:
                     try:
                         texts += self._row(document, carried)
                     except RecordRejectedError as error:
-                        name = _name(document.key, document.text)
+                        name = _spell(_describe(document.key, document.text))
                         rejects.append(Reject(name, 0, "parse", error.reason, error.detail))
                         continue
                 keys.append(document.key)
@@ -138,7 +142,7 @@ class DocumentMaker:
         width, at = len(self._names), self._names.index(TEXT)
         return self._batch(
             row_lines([_strings(texts)]), _hash_names(keys), _hash_names(groups), carried, rejects,
-            lambda i: _name(keys[i], texts[i * width + at]),
+            lambda i: _describe(keys[i], texts[i * width + at]),
         )  # fmt: skip
 
     def _check(self, document: Document) -> None:
@@ -180,7 +184,7 @@ class DocumentMaker:
             yield self._batch(
                 row_lines([_column(batch, TEXT)]),
                 _hash_column(batch, "key"), _hash_column(batch, "group"), [], [],
-                partial(_name_of_row, batch),
+                partial(_describe_row, batch),
             )  # fmt: skip
 
     def _batch(
@@ -190,7 +194,7 @@ class DocumentMaker:
         groups: _Hashes | None,
         carried: list[tuple[str, ...]],
         rejects: list[Reject],
-        name: Callable[[int], str],
+        describe: Callable[[int], dict[str, str]],
     ) -> ElementBatch:
         """Makes a batch of texts; keys and groups are hashes, and which documents have one.
 
@@ -216,19 +220,24 @@ class DocumentMaker:
             fields = ["\0".join(row).encode("utf-8", "replace") for row in carried]
             more = [(fingerprint64(each), fingerprint64(_SECOND + each)) for each in fields]
             identities = _combine(identities, np.array(more, np.uint64).reshape(-1, 2))
-        return ElementBatch(documents, identities, name)
+        return ElementBatch(documents, identities, describe)
 
 
-def _name(key: str | None, text: str) -> str:
+def _describe(key: str | None, text: str) -> dict[str, str]:
     """Returns what a person finds a document by: its key, or the beginning of its text."""
-    if key is not None:
-        return key.encode("utf-8", "replace").decode()
-    return f"the text {text[:_NAMED_CHARACTERS]!r}"
+    name, value = ("text", text[:_NAMED_CHARACTERS]) if key is None else ("key", key)
+    return {name: value.encode("utf-8", "replace").decode()}
 
 
-def _name_of_row(batch: pa.RecordBatch, number: int) -> str:
+def _spell(description: dict[str, str]) -> str:
+    if "key" in description:
+        return description["key"]
+    return f"the text {description['text']!r}"
+
+
+def _describe_row(batch: pa.RecordBatch, number: int) -> dict[str, str]:
     key = batch.column("key")[number].as_py() if "key" in batch.schema.names else None
-    return _name(None if key is None else str(key), str(batch.column(TEXT)[number].as_py()))
+    return _describe(None if key is None else str(key), str(batch.column(TEXT)[number].as_py()))
 
 
 def _no_document(element: object) -> TypeError:
