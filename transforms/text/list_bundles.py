@@ -15,7 +15,7 @@ from recordmill.transforms.text.cleaning.drop_lists import DropLists
 from recordmill.transforms.text.job import TextJob
 
 
-class _ListPartsDoFn(RunTask[TextJob]):
+class _PlanListsDoFn(RunTask[TextJob]):
     """All descriptions -> the numbers of lists."""
 
     def work(self, bundles: list[Written]) -> Iterator[int]:
@@ -64,7 +64,7 @@ class ListDropped(beam.PTransform[beam.PCollection[Written], beam.PCollection[Wr
         bundles = written | "ListLines" >> beam.CombineGlobally(to_list)
         listed = (
             bundles
-            | "ListLists" >> beam.ParDo(_ListPartsDoFn(self._job)).with_output_types(int)
+            | "ListLists" >> beam.ParDo(_PlanListsDoFn(self._job)).with_output_types(int)
             | "SpreadLists" >> beam.Reshuffle()
             | "WriteLists" >> beam.ParDo(_WriteListDoFn(self._job)).with_output_types(int)
             | "AwaitLists" >> beam.CombineGlobally(beam.combiners.CountCombineFn())

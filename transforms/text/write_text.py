@@ -205,12 +205,7 @@ class WriteText(WriteElements):
             warnings=warnings,
             overwrite=overwrite,
             clean=CleanSpec(
-                normalize=normalize,
-                min_tokens=min_tokens,
-                max_tokens=max_tokens,
-                deduplicate=deduplicate,
-                near_threshold=near_threshold,
-                list_dropped=list_dropped,
+                normalize, min_tokens, max_tokens, deduplicate, near_threshold, list_dropped
             ),
             objective=objective.spec,
             documents=DocumentSpec(sentence_splitter=splitter, row=row),
@@ -218,11 +213,7 @@ class WriteText(WriteElements):
             dupe_splits=dupe_splits,
             allow_special_tokens=allow_special_tokens,
         )
-        if list_dropped and not job.clean.drops:
-            raise UsageError(
-                "list_dropped has no effect where no document is dropped; give min_tokens, "
-                "max_tokens or deduplicate, or leave it out"
-            )
+        _check_lists(job.clean)
         data, vocabulary = read_vocabulary(tokenizer)
         check_own_normalization(vocabulary, job)
         _check_case(vocabulary, lower_case=do_lower_case, refuse=check_case)
@@ -236,6 +227,14 @@ def _check_objective(objective: object) -> None:
         raise UsageError(
             "objective must be Bert(), Mlm(), MlmTokens(), Classify(), Gpt(), T5(), T5Tokens() "
             f"or Ul2(), got {objective!r:.80}"
+        )
+
+
+def _check_lists(clean: CleanSpec) -> None:
+    if clean.list_dropped and not clean.drops:
+        raise UsageError(
+            "list_dropped has no effect where no document is dropped; give min_tokens, "
+            "max_tokens or deduplicate, or leave it out"
         )
 
 

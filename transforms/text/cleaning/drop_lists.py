@@ -44,7 +44,7 @@ class LinesFile(TypedDict):
     size_bytes: Count
 
 
-class _Index(TypedDict):
+class _ListIndex(TypedDict):
     lines: list[LinesFile]
     parts: Count
 
@@ -114,7 +114,7 @@ class DropLists:
 
     def __init__(self, job: TextJob) -> None:
         self._job = job
-        self._known: _Index | None = None
+        self._known: _ListIndex | None = None
 
     def _path(self, name: str) -> str:
         workspace = self._job.workspace
@@ -123,14 +123,14 @@ class DropLists:
     def plan(self, lines: list[LinesFile], part_bytes: int = PART_BYTES) -> int:
         """Writes which files there are; returns into how many lists they go."""
         size = sum(each["size_bytes"] for each in lines)
-        index: _Index = {"lines": lines, "parts": part_count_for(size, part_bytes) if size else 0}
+        index: _ListIndex = {"lines": lines, "parts": part_count_for(size, part_bytes) if size else 0}
         self._job.workspace.write_state(self._path("index.json"), {**index})
         return index["parts"]
 
-    def _index(self) -> _Index:
+    def _index(self) -> _ListIndex:
         if self._known is None:
             path = self._path("index.json")
-            self._known = self._job.workspace.need_state(path, lambda c: convert(c, _Index))
+            self._known = self._job.workspace.need_state(path, lambda c: convert(c, _ListIndex))
         return self._known
 
     def write(self, part: int) -> None:
