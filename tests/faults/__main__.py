@@ -24,7 +24,7 @@ from .inputs import inputs
 from .interruptions import count_steps, interruptions
 from .stored import stored
 from .users import users
-from .workshop import Workshop
+from .workshop import JOBS, Workshop
 
 _OUTCOMES = ("held", "not held", "untried")
 
@@ -38,7 +38,7 @@ def load() -> None:
 
 def all_cases(workshop: Workshop, seed: int) -> list[Case]:
     """Returns every case, in an order that the seed draws: a part of them is a fair sample."""
-    steps = {job: count_steps(workshop, job) for job in ("text", "images", "examples")}
+    steps = {job: count_steps(workshop, job) for job in JOBS}
     cases = [
         *interruptions(workshop, seed, steps),
         *disks(workshop, seed, steps),

@@ -6,10 +6,10 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -17,7 +17,7 @@ import psutil
 from ..pipelines.full_disk import fill, small_disk
 from .cases import Case, Shown, UntriedError, hold, is_clean, run_forked
 from .shim import Shim, kill, lose, lose_power
-from .workshop import Workshop, accounts
+from .workshop import IN_PLACE, Workshop, accounts
 
 _FULL_DISK_SECONDS = 30
 
@@ -36,11 +36,9 @@ def run_shimmed(
     """Runs a job in which something happens after a step."""
 
     def call() -> int:
-        from recordmill.pipelines.command_line import main
-
         shim = Shim(output.parent, after, act)
         shim.install()
-        status = main(workshop.arguments(job, output, source=source))
+        status = workshop.run(job, output, source=source)
         if at_end:
             at_end(shim)
         (folder / "steps").write_text(str(shim.steps))
@@ -52,7 +50,7 @@ def run_shimmed(
 def count_steps(workshop: Workshop, job: str) -> int:
     """Returns how many steps of an undisturbed run change the disk."""
     folder = workshop.root / f"{job}-steps"
-    folder.mkdir()
+    workshop.prepare(job, folder / "ds")
     shown = run_shimmed(workshop, job, folder, folder / "ds", 0, lambda _: None)
     hold(shown.status == 0, shown.text)
     return int((folder / "steps").read_text())
@@ -61,7 +59,7 @@ def count_steps(workshop: Workshop, job: str) -> int:
 def _killed(workshop: Workshop, job: str, step: int) -> Callable[[Path], None]:
     def check(folder: Path) -> None:
         output = folder / "out" / "ds"
-        output.parent.mkdir()
+        workshop.prepare(job, output)
         shown = run_shimmed(workshop, job, folder, output, step, kill)
         hold(shown.status in (0, -signal.SIGKILL), shown.text)
         workshop.finishes(job, folder, output)
@@ -74,7 +72,7 @@ def _killed(workshop: Workshop, job: str, step: int) -> Callable[[Path], None]:
 def _powerless(workshop: Workshop, job: str, step: int, lost: str) -> Callable[[Path], None]:
     def check(folder: Path) -> None:
         output = folder / "out" / "ds"
-        output.parent.mkdir()
+        workshop.prepare(job, output)
         run_shimmed(workshop, job, folder, output, step, lose_power(lost))
         workshop.finishes(job, folder, output)
 
@@ -84,7 +82,7 @@ def _powerless(workshop: Workshop, job: str, step: int, lost: str) -> Callable[[
 def _powerless_when_done(workshop: Workshop, job: str, lost: str) -> Callable[[Path], None]:
     def check(folder: Path) -> None:
         output = folder / "out" / "ds"
-        output.parent.mkdir()
+        workshop.prepare(job, output)
         shown = run_shimmed(
             workshop, job, folder, output, 0, kill, at_end=lambda shim: lose(shim, lost)
         )
@@ -100,7 +98,7 @@ def _on_a_full_disk(workshop: Workshop, job: str, step: int) -> Callable[[Path],
             if disk is None:
                 raise UntriedError("a file system in memory cannot be mounted")
             output = disk / "out" / "ds"
-            output.parent.mkdir()
+            workshop.prepare(job, output)
             began = time.monotonic()
             shown = run_shimmed(workshop, job, folder, output, step, lambda _: _fill(disk))
             seconds = time.monotonic() - began
@@ -140,9 +138,8 @@ def _beside_another_writer(workshop: Workshop, job: str, seed: int) -> Callable[
             if disk is None:
                 raise UntriedError("a file system in memory cannot be mounted")
             output = disk / "ds"
-            with open(folder / "shown", "wb") as shown:
-                line = [sys.executable, "-m", "recordmill.pipelines", *_two(workshop, job, output)]
-                process = subprocess.Popen(line, stdout=shown, stderr=shown)
+            workshop.prepare(job, output)
+            process = _started(workshop, job, folder, output)
             time.sleep(random.Random(seed).uniform(1.0, 6.0))
             until = time.monotonic() + 2 * _FULL_DISK_SECONDS
             while process.poll() is None and time.monotonic() < until:
@@ -156,20 +153,21 @@ def _beside_another_writer(workshop: Workshop, job: str, seed: int) -> Callable[
     return check
 
 
-def _two(workshop: Workshop, job: str, output: Path) -> list[str]:
-    arguments = workshop.arguments(job, output)
-    return [a.replace("--direct_num_workers=1", "--direct_num_workers=2") for a in arguments]
+def _started(workshop: Workshop, job: str, folder: Path, output: Path) -> subprocess.Popen[bytes]:
+    """Starts a job as a program of its own, which prints to the file `shown` of a folder."""
+    with open(folder / "shown", "wb") as shown:
+        line = workshop.line(job, output)
+        return subprocess.Popen(line, stdout=shown, stderr=shown, cwd=output.parent)
 
 
 def _killed_at_random(workshop: Workshop, job: str, seed: int) -> Callable[[Path], None]:
-    """Kills the driver, or a process that it has started, of a run with two workers."""
+    """Kills the program, or a process that it has started."""
 
     def check(folder: Path) -> None:
         rng = random.Random(f"{job}{seed}")
         output = folder / "ds"
-        line = [sys.executable, "-m", "recordmill.pipelines", *_two(workshop, job, output)]
-        with open(folder / "shown", "wb") as shown:
-            process = subprocess.Popen(line, stdout=shown, stderr=shown)
+        workshop.prepare(job, output)
+        process = _started(workshop, job, folder, output)
         time.sleep(rng.uniform(0.5, 8.0))
         with suppress(psutil.Error):
             others = psutil.Process(process.pid).children(recursive=True)
@@ -184,7 +182,8 @@ def _killed_at_random(workshop: Workshop, job: str, seed: int) -> Callable[[Path
     return check
 
 
-_VICTIMS = {"text": "*.txt", "images": "*.jpg", "examples": "*.tfrecord"}
+# The files of which the last one changes meanwhile; a user's pipeline has no input but elements.
+_VICTIMS = {"text": "*.txt", "images": "*.jpg", "examples": "*.tfrecord", IN_PLACE: "*.tfrecord-*"}
 
 
 def _change(path: Path, how: str) -> None:
@@ -207,23 +206,52 @@ def _while_the_input_changes(
 
         source, output = folder / "in", folder / "out" / "ds"
         shutil.copytree(workshop.input(job), source)
-        output.parent.mkdir()
-        victim = sorted(source.rglob(_VICTIMS[job]))[-1]
+        workshop.prepare(job, output, source)
+        victim = sorted((output if job == IN_PLACE else source).rglob(_VICTIMS[job]))[-1]
         shown = run_shimmed(
             workshop, job, folder, output, step, lambda _: _change(victim, how), source=source
         )
         accounts(folder, shown, output)
+        workshop.keeps(output, but=victim.name)
 
     return check
+
+
+@dataclass(frozen=True)
+class _Counts:
+    """How many cases of a job are tried, beside a kill after each step.
+
+    Attributes:
+      steps: at which the power fails, and at which the disk is full.
+      others: that fill the disk at a random moment.
+      kills: at random moments.
+      changes: of the input, of each sort.
+    """
+
+    steps: int
+    others: int
+    kills: int
+    changes: int
+
+
+_COUNTS = {
+    "text": _Counts(steps=30, others=6, kills=100, changes=6),
+    "images": _Counts(steps=25, others=6, kills=100, changes=6),
+    "examples": _Counts(steps=20, others=4, kills=30, changes=5),
+    IN_PLACE: _Counts(steps=20, others=4, kills=40, changes=5),
+    "WriteText": _Counts(steps=12, others=4, kills=30, changes=0),
+    "WriteExamples": _Counts(steps=12, others=4, kills=30, changes=0),
+}
 
 
 def interruptions(workshop: Workshop, seed: int, all_steps: dict[str, int]) -> Iterator[Case]:
     """Yields all cases of this module, for jobs of so many steps that change the disk."""
     rng = random.Random(seed)
     for job, steps in all_steps.items():
+        counts = _COUNTS[job]
         for step in range(1, steps + 1):
             yield Case(f"kill after each step, {job}", str(step), _killed(workshop, job, step))
-        for step in sorted(rng.sample(range(1, steps + 1), min(40, steps))):
+        for step in sorted(rng.sample(range(1, steps + 1), min(counts.steps, steps))):
             for lost in ("contents", "names"):
                 check = _powerless(workshop, job, step, lost)
                 yield Case(f"power loss, {job}", f"{lost}-{step}", check)
@@ -232,13 +260,13 @@ def interruptions(workshop: Workshop, seed: int, all_steps: dict[str, int]) -> I
         for lost in ("contents", "names"):
             check = _powerless_when_done(workshop, job, lost)
             yield Case(f"power loss, {job}", f"{lost}-done", check)
-        for number in range(10):
+        for number in range(counts.others):
             check = _beside_another_writer(workshop, job, seed + number)
             yield Case(f"full disk by another process, {job}", str(number), check, 180)
-        for number in range(100):
+        for number in range(counts.kills):
             check = _killed_at_random(workshop, job, seed + number)
             yield Case(f"kill at random, {job}", str(number), check, 180)
         for how in ("vanishes", "is cut", "grows", "is replaced"):
-            for step in sorted(rng.sample(range(1, steps + 1), min(8, steps))):
+            for step in sorted(rng.sample(range(1, steps + 1), counts.changes)):
                 changing = _while_the_input_changes(workshop, job, step, how)
                 yield Case(f"input changes, {job}", f"{how}-{step}", changing)

@@ -25,7 +25,8 @@ class Shim:
 
     Attributes:
       steps: how many there were.
-      synced: inode -> (size, time of the last change) when it was last synced.
+      synced: inode -> (size, time of the last change) when it was last synced; what was there
+        before the command is.
       pending: paths whose names were changed since their folder was last synced.
     """
 
@@ -47,6 +48,12 @@ class Shim:
         os.open = self._os_opened
         for name in ("fsync", "fdatasync"):
             setattr(os, name, self._syncing(getattr(os, name)))
+        for folder, _, names in os.walk(self._root):
+            for name in names:
+                self._note_synced(os.lstat(os.path.join(folder, name)))
+
+    def _note_synced(self, status: os.stat_result) -> None:
+        self.synced[status.st_dev, status.st_ino] = status.st_size, status.st_mtime_ns
 
     def _step(self) -> None:
         with self._lock:
@@ -96,8 +103,7 @@ class Shim:
         def call(file: Any) -> None:
             function(file)
             descriptor = file if isinstance(file, int) else file.fileno()
-            status = os.fstat(descriptor)
-            self.synced[status.st_dev, status.st_ino] = status.st_size, status.st_mtime_ns
+            self._note_synced(os.fstat(descriptor))
             folder = os.readlink(f"/proc/self/fd/{descriptor}")
             if os.path.isdir(folder):
                 self.pending = {p for p in self.pending if os.path.dirname(p) != folder}

@@ -11,18 +11,25 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from recordmill.records.manifest import RUN_PATHS
+
 from .cases import Case, Shown, hold, is_clean, run_forked, run_main
 from .interruptions import run_shimmed
 from .mutations import mutated, mutated_json
 from .shim import kill
-from .workshop import Workshop, names, shard_bytes
+from .workshop import IN_PLACE, Workshop, shard_bytes
 
+_DAMAGED_STATES = {"text": 40, "images": 40}  # of a run; 20 of each other job
+_WRITTEN = ("text", "images")
 _DATASET_FILES = {
-    "damaged shards": ("train/*.tfrecords", 150),
-    "damaged manifests": ("_meta/manifest.json", 150),
-    "damaged indexes": ("_meta/index/train/*.idx", 60),
-    "damaged metadata": ("*.json", 60),
-    "damaged _SUCCESS": ("_SUCCESS", 20),
+    "damaged shards": (_WRITTEN, "train/*.tfrecords", 90),
+    "damaged manifests": (_WRITTEN, "_meta/manifest.json", 100),
+    "damaged indexes": (_WRITTEN, "_meta/index/train/*.idx", 40),
+    "damaged metadata": (_WRITTEN, "*.json", 40),
+    "damaged _SUCCESS": (_WRITTEN, "_SUCCESS", 20),
+    "damaged metadata in place": ((IN_PLACE,), "_meta/**/*.*", 40),
+    "damaged manifests in place": ((IN_PLACE,), "_meta/manifest.json", 40),
+    "damaged shards in place": ((IN_PLACE,), "*.tfrecord-*", 20),
 }
 
 
@@ -44,9 +51,11 @@ def _read_all(output: Path) -> int:
 def _damaged(workshop: Workshop, kind: str, seed: int) -> Callable[[Path], None]:
     def check(folder: Path) -> None:
         rng = random.Random(f"{kind}{seed}")
-        job = rng.choice(("text", "images"))
+        jobs, pattern, _ = _DATASET_FILES[kind]
+        job = rng.choice(jobs)
         output = workshop.copy(job, folder)
-        path = rng.choice(sorted(output.glob(_DATASET_FILES[kind][0])))
+        runs = {output / name for name in RUN_PATHS}  # of a run, not of its result
+        path = rng.choice(sorted(p for p in output.glob(pattern) if p.is_file() and p not in runs))
         before = path.read_bytes()
         if path.name == "manifest.json" and seed % 3:
             after = mutated_json(json.loads(before), rng)
@@ -57,6 +66,7 @@ def _damaged(workshop: Workshop, kind: str, seed: int) -> Callable[[Path], None]
         else:
             after = mutated(before, rng)
         path.write_bytes(after)
+        workshop.keep(job, output)
         if path.suffix == ".json" and _same_json(before, after):
             return
         if before == after:
@@ -65,11 +75,14 @@ def _damaged(workshop: Workshop, kind: str, seed: int) -> Callable[[Path], None]
         is_clean(shown, reports=True)
         hold(shown.status != 0 or seed % 3 == 2, "verify finds nothing")
         is_clean(run_forked(folder, lambda: _read_all(output)))
-        overwritten = run_main(folder, workshop.arguments(job, output, "--overwrite"))
+        overwritten = run_forked(folder, lambda: workshop.run(job, output, "--overwrite"))
         is_clean(overwritten)
-        if overwritten.status == 0:
-            hold(shard_bytes(output) == shard_bytes(workshop.dataset(job)), "other bytes")
-            hold(names(workshop.dataset(job)) <= names(output), "files are missing")
+        workshop.keeps(output)
+        is_input = path.name in workshop.kept.get(output, {})
+        is_ours = job == IN_PLACE and not is_input and path.name != "manifest.json"
+        hold(not is_ours or overwritten.status == 0, overwritten.last_line)
+        if overwritten.status == 0 and not is_input:
+            workshop.is_there(job, output)
         outside = sorted(set(os.listdir(folder)) - {"ds", "t"})
         hold(not outside, f"files outside of the output: {outside}")
 
@@ -87,9 +100,11 @@ def _damaged_state(workshop: Workshop, job: str, step: int, seed: int) -> Callab
     def check(folder: Path) -> None:
         rng = random.Random(f"state{job}{seed}")
         output = folder / "out" / "ds"
-        output.parent.mkdir()
+        workshop.prepare(job, output)
         run_shimmed(workshop, job, folder, output, step, kill)
         state = sorted(p for p in output.rglob("*") if p.is_file() and not p.is_symlink())
+        before = workshop.kept.get(output, {})
+        state = [path for path in state if str(path.relative_to(output)) not in before]
         if not state:
             return
         path = rng.choice(state)
@@ -103,8 +118,9 @@ def _damaged_state(workshop: Workshop, job: str, step: int, seed: int) -> Callab
         was_done = (output / "_SUCCESS").exists()
         victim = folder / "victim.txt"
         victim.write_text("of the user")
-        again = run_main(folder, workshop.arguments(job, output))
+        again = run_forked(folder, lambda: workshop.run(job, output))
         is_clean(again)
+        workshop.keeps(output)
         if again.status == 0:
             same = shard_bytes(output) == shard_bytes(workshop.dataset(job))
             # A finished dataset is not read again: a flipped bit in it is what `verify` is for.
@@ -114,7 +130,7 @@ def _damaged_state(workshop: Workshop, job: str, step: int, seed: int) -> Callab
             hold(same or verified.status != 0, "other bytes, and verify finds nothing")
             hold(was_done or verified.status == 0, f"verify: {verified.text}")
         else:
-            over = run_main(folder, workshop.arguments(job, output, "--overwrite"))
+            over = run_forked(folder, lambda: workshop.run(job, output, "--overwrite"))
             is_clean(over)
             hold(over.status == 0, f"--overwrite does not work: {over.last_line}")
             workshop.is_whole(job, output)
@@ -157,12 +173,12 @@ def stored(workshop: Workshop, seed: int, steps: dict[str, int]) -> Iterator[Cas
       seed: of every draw.
       steps: how many steps of each job change the disk.
     """
-    for kind, (_, count) in _DATASET_FILES.items():
+    for kind, (_, _, count) in _DATASET_FILES.items():
         for n in range(count):
             yield Case(kind, str(n), _damaged(workshop, kind, seed + n))
     rng = random.Random(seed)
     for job, most in steps.items():
-        for n in range(60):
+        for n in range(_DAMAGED_STATES.get(job, 20)):
             check = _damaged_state(workshop, job, rng.randint(1, most), seed + n)
             yield Case("damaged state of a run", f"{job}-{n}", check)
     for n in range(4):

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -15,6 +16,7 @@ import pytest
 
 from .__main__ import chosen, report, table
 from .cases import Case, NotHeldError, Result, Shown, UntriedError, is_clean, try_cases
+from .workshop import IN_PLACE, Workshop
 
 
 def _holds(_: Path) -> None:
@@ -129,6 +131,7 @@ sys.path.insert(0, {str(Path(__file__).parents[2])!r})
 from pathlib import Path
 from tests.faults.shim import Shim, lose
 root = Path({str(tmp_path)!r})
+(root / "before").write_bytes(b"the command")
 shim = Shim(root, 0, lambda _: None)
 shim.install()
 for name in ("synced", "not", "late"):
@@ -146,16 +149,46 @@ print(shim.steps)
 lose(shim, sys.argv[1])
 """
     for lost, left in [
-        ("contents", {"renamed": b"content", "not": b"", "late": b""}),
-        ("names", {"not": b"", "late": b""}),
+        ("contents", {"renamed": b"content", "not": b"", "late": b"", "before": b"the command"}),
+        ("names", {"not": b"", "late": b"", "before": b"the command"}),
     ]:
         line = [sys.executable, "-c", program, lost]
         shown = subprocess.run(line, check=True, capture_output=True, text=True)
         assert int(shown.stdout) >= 10
         assert {p.name: p.read_bytes() for p in tmp_path.iterdir() if p.name in left} == (
-            left if lost == "contents" else {"not": b"content", "late": b"content, and more"}
+            left
+            if lost == "contents"
+            else {"not": b"content", "late": b"content, and more", "before": b"the command"}
         )
         assert (tmp_path / "renamed").exists() == (lost == "contents")
+
+
+def _touch(path: Path) -> None:
+    os.utime(path, (1, 1))
+
+
+def _write_anew(path: Path) -> None:
+    status = path.stat()
+    copy = path.with_name("copy")
+    copy.write_bytes(path.read_bytes())
+    copy.replace(path)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+@pytest.mark.parametrize("act", [_touch, _write_anew, Path.unlink])
+def test_what_another_tool_wrote_must_stay(tmp_path: Path, act: Callable[[Path], None]) -> None:
+    workshop = Workshop(tmp_path)
+    workshop.input(IN_PLACE).mkdir()
+    for name in "ab":
+        (workshop.input(IN_PLACE) / name).write_text("of another tool")
+    output = tmp_path / "case" / "ds"
+    workshop.prepare(IN_PLACE, output)
+    (output / "_SUCCESS").write_text("ours")
+    workshop.keeps(output)
+    act(output / "b")
+    with pytest.raises(NotHeldError, match="b of another tool is not as it was"):
+        workshop.keeps(output)
+    workshop.keeps(output, but="b")
 
 
 @pytest.mark.slow
@@ -181,6 +214,9 @@ def test_a_run_that_syncs_nothing_loses_its_dataset_on_a_mounted_disk() -> None:
     [
         "kill after each step, text",
         "kill after each step, images",
+        "kill after each step, in place",
+        "kill after each step, WriteText",
+        "full disk, WriteExamples",
         "power loss, text",
         "power loss of a mounted disk",
         "full disk, text",
@@ -190,6 +226,7 @@ def test_a_run_that_syncs_nothing_loses_its_dataset_on_a_mounted_disk() -> None:
         "damaged shards",
         "damaged manifests",
         "damaged state",
+        "damaged metadata in place",
         "a second user",
     ],
 )

@@ -17,6 +17,8 @@ import psutil
 from .cases import Case, Shown, UntriedError, hold, is_clean, run_main
 from .workshop import Workshop
 
+_LOOK_SECONDS = 0.1  # a list of all processes takes 6 ms of a processor that the run needs
+_LIMIT_SECONDS = 300  # for a program or two with workers: on a machine with other work, a minute
 _PROBE = """
 import os, socket, sys
 reached = []
@@ -56,7 +58,7 @@ def _run_of_two(workshop: Workshop, folder: Path) -> Iterator[subprocess.Popen[b
         )
     try:
         while process.poll() is None and len(_processes(process.pid)) < 6:
-            time.sleep(0.02)
+            time.sleep(_LOOK_SECONDS)
         yield process
         process.wait()
         is_clean(Shown(process.returncode, (folder / "shown").read_text()))
@@ -86,7 +88,7 @@ def _no_port(workshop: Workshop) -> Callable[[Path], None]:
                     except psutil.Error:
                         continue
                     ports |= {str(c.laddr) for c in found if c.status == psutil.CONN_LISTEN}
-                time.sleep(0.05)
+                time.sleep(_LOOK_SECONDS)
         hold(not ports, f"ports are open: {sorted(ports)}")
 
     return check
@@ -180,9 +182,9 @@ def _modes(workshop: Workshop) -> Callable[[Path], None]:
 def users(workshop: Workshop) -> Iterator[Case]:
     """Yields all cases of this module."""
     kind = "a second user"
-    yield Case(kind, "ports", _no_port(workshop), 120)
-    yield Case(kind, "sockets", _no_socket(workshop), 120)
+    yield Case(kind, "ports", _no_port(workshop), _LIMIT_SECONDS)
+    yield Case(kind, "sockets", _no_socket(workshop), _LIMIT_SECONDS)
     yield Case(kind, "kernels", _cache_of_another(workshop), 600)
-    yield Case(kind, "modes", _modes(workshop), 120)
+    yield Case(kind, "modes", _modes(workshop), _LIMIT_SECONDS)
     for how in ("link", "file"):
-        yield Case(kind, f"lock-{how}", _lock_of_another(workshop, how), 120)
+        yield Case(kind, f"lock-{how}", _lock_of_another(workshop, how), _LIMIT_SECONDS)

@@ -18,6 +18,7 @@ from recordmill.records.tfds_metadata import name_and_version
 from recordmill.transforms.dataset.commit import CommitSpec
 from recordmill.transforms.dataset.in_place import check_place
 from recordmill.transforms.dataset.job import Job, ShardSpec, SplitSpec
+from recordmill.transforms.dataset.removal import remove_dataset
 from recordmill.transforms.dataset.run_state import is_own, new_token, pipeline_name
 from recordmill.transforms.dataset.workspace import Workspace, read_manifest
 from recordmill.transforms.dataset.writable import check_writable
@@ -41,6 +42,9 @@ def begin_run(job: Job, transform: str) -> None:
     check_writable(workspace.output, "the output")
     old = read_manifest(workspace.output)
     check_place(workspace, old)
+    if old and _is_cut_short(workspace):
+        remove_dataset(workspace.output, old)
+        old = None
     if workspace.is_claimed:
         workspace.discard_run(published=old is None, template=job.shard_template)
     else:
@@ -61,7 +65,7 @@ def check_output(job: Job) -> None:
     workspace = job.workspace
     if job.overwrite:
         return
-    if read_manifest(workspace.output):
+    if read_manifest(workspace.output) and not _is_cut_short(workspace):
         raise UsageError(
             f"{workspace.output} holds a dataset; choose another output, or overwrite=True"
         )
@@ -70,6 +74,19 @@ def check_output(job: Job) -> None:
             f"{workspace.output} holds an unfinished run of a command; finish it, or "
             "overwrite=True to begin anew"
         )
+
+
+def _is_cut_short(workspace: Workspace) -> bool:
+    """Tells whether a pipeline was killed between its manifest and its success mark.
+
+    What it was to replace is gone when it begins to publish: the manifest that is there is its own.
+    """
+    return (
+        workspace.is_claimed
+        and files.exists(workspace.publishing_path)
+        and bool(pipeline_name(workspace.plan_path))
+        and not files.exists(workspace.success_path)
+    )
 
 
 def pipeline_job(

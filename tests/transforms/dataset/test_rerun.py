@@ -11,6 +11,7 @@ import pytest
 
 from recordmill.pipelines.command_line import main
 from recordmill.transforms import Bert, WriteExamples, WriteImages, WriteText
+from recordmill.transforms.dataset import commit as committing
 
 from ..images.test_write_images import images
 from ..text.test_write_text import documents
@@ -77,3 +78,33 @@ def test_the_run_of_a_dataset_has_no_part_in_its_bytes(vocab_file: str, tmp_path
         if path.is_file() and path.name != "run.json":
             other = tmp_path / "b" / path.relative_to(tmp_path / "a")
             assert path.read_bytes() == other.read_bytes()
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_pipeline_that_was_killed_before_its_success_mark_is_begun_anew(
+    vocab_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overwrite: bool
+) -> None:
+    output = tmp_path / "ds"
+    if overwrite:  # the killed one replaces a dataset
+        first, elements = write_text(str(output), vocab_file)
+        write_elements(first, elements, bundles=1, workers=1)
+    with monkeypatch.context() as patch:
+
+        def killed(_: bytes) -> bytes:
+            raise OSError("killed before the success mark")
+
+        patch.setattr(committing.m, "success_bytes", killed)
+        transform = WriteExamples(
+            str(output), num_shards=3, splits={"a": 0.5, "b": 0.5}, overwrite=overwrite
+        )
+        with pytest.raises(Exception, match="killed before the success mark"):
+            write_elements(transform, [{"id": n} for n in range(50)], bundles=1, workers=1)
+    assert (output / "_meta/manifest.json").exists()
+    assert not (output / "_SUCCESS").exists()
+    transform, elements = write_examples(str(output), vocab_file)
+    write_elements(transform, elements, bundles=1, workers=1)
+    assert main(["verify", str(output)]) == 0
+    transform, elements = write_examples(str(tmp_path / "other/ds"), vocab_file)
+    write_elements(transform, elements, bundles=1, workers=1)
+    expected = {p.relative_to(tmp_path / "other/ds") for p in (tmp_path / "other/ds").rglob("*")}
+    assert {p.relative_to(output) for p in output.rglob("*")} == expected  # nothing of the killed
