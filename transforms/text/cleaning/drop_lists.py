@@ -123,9 +123,10 @@ class DropLists:
     def plan(self, lines: list[LinesFile], part_bytes: int = PART_BYTES) -> int:
         """Writes which files there are; returns into how many lists they go."""
         size = sum(each["size_bytes"] for each in lines)
-        index: _ListIndex = {"lines": lines, "parts": part_count_for(size, part_bytes) if size else 0}
+        parts = part_count_for(size, part_bytes) if size else 0
+        index: _ListIndex = {"lines": lines, "parts": parts}
         self._job.workspace.write_state(self._path("index.json"), {**index})
-        return index["parts"]
+        return parts
 
     def _index(self) -> _ListIndex:
         if self._known is None:
