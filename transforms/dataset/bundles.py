@@ -283,11 +283,10 @@ class WriteElements(beam.PTransform[beam.PCollection[Any], beam.PCollection[dict
             | "Begin" >> beam.ParDo(_BeginDoFn(sink)).with_output_types(str)
         )
         sink = sink.prepared()
-        written = (
-            elements
-            | "IgnoreWindows" >> beam.WindowInto(GlobalWindows())
-            | "WriteBundles" >> beam.ParDo(_WriteBundleDoFn(sink), beam.pvalue.AsSingleton(begun))
-        )
+        if not elements.windowing.is_default():  # it costs more for each element than all the rest
+            elements = elements | "IgnoreWindows" >> beam.WindowInto(GlobalWindows())
+        write = beam.ParDo(_WriteBundleDoFn(sink), beam.pvalue.AsSingleton(begun))
+        written = elements | "WriteBundles" >> write
         clean = sink.clean()
         if clean:
             written = written | "Clean" >> clean
