@@ -18,14 +18,14 @@ _NUMBER = re.compile(r"-?\d+(\.\d+)?")
 _ELEMENT = "Document."  # an attribute of elements, of which a flag names the field
 
 # Flag, or flag and value -> what it is called in Python, where that is not its name.
-ARGUMENTS: Mapping[str, str] = {
+ARGUMENTS: dict[str, str] = {
     "overwrite": "overwrite=True",
     "input": "the input",
     "map": "your function",
     "temp_dir": "output",
     "shard_size": "shard_bytes",
 }
-TEXT_ARGUMENTS: Mapping[str, str] = ARGUMENTS | {
+TEXT_ARGUMENTS: dict[str, str] = ARGUMENTS | {
     "vocab_file": "tokenizer",
     "do_lower_case": "do_lower_case=True",
     "task": "objective",
@@ -46,7 +46,7 @@ TEXT_ARGUMENTS: Mapping[str, str] = ARGUMENTS | {
     "split_from": "Document.group",
     "encoding": "how the texts were decoded",
 }  # fmt: skip
-IMAGE_ARGUMENTS: Mapping[str, str] = ARGUMENTS | {
+IMAGE_ARGUMENTS: dict[str, str] = ARGUMENTS | {
     "augmentations": "ImageSpec.augmentation",
     "write_augmentations": "ImageSpec.write_augmentations",
     "image_size": "TransformSpec.size",
@@ -76,7 +76,7 @@ IMAGE_ARGUMENTS: Mapping[str, str] = ARGUMENTS | {
     "label_field": "Image.label",
     "label_folder": "Image.label",
 }
-SOURCE_ARGUMENTS: Mapping[str, str] = ARGUMENTS | {"input": "patterns"}
+SOURCE_ARGUMENTS: dict[str, str] = ARGUMENTS | {"input": "patterns"}
 
 
 def name_arguments(message: str, names: Mapping[str, str]) -> str:
