@@ -379,6 +379,37 @@ def test_a_commit_that_was_cut_short_is_finished_by_the_same_command(
     assert main(["verify", str(folder)]) == 0
 
 
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("change", [lambda p: p.write_bytes(p.read_bytes()[::-1]), Path.unlink])
+def test_a_shard_that_changes_behind_its_reading_ends_the_run(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    change: Callable[[Path], object],
+    late: bool,
+) -> None:
+    folder = tmp_path / "old"
+    shards(folder)
+    shard = folder / "train-00001-of-00003.tfrecord"
+    content = shard.read_bytes()
+    name = "_publish" if late else "_read_finished"  # of the commit
+    act = getattr(committing, name)
+
+    def changed(*arguments: Any) -> Any:
+        result = act(*arguments)
+        change(shard)
+        return result
+
+    with monkeypatch.context() as patched:
+        patched.setattr(committing, name, changed)
+        assert run(f"--input={folder}/*.tfrecord") == 1
+    assert f"{shard} changed since" in (error := error_of(capsys)) or "was removed" in error
+    assert not (folder / "_SUCCESS").exists()
+    shard.write_bytes(content)
+    assert run(f"--input={folder}/*.tfrecord", "--overwrite") == 0
+    assert main(["verify", str(folder)]) == 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_killed_at_some_moment(tmp_path: Path, seed: int) -> None:
