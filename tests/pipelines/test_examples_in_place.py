@@ -776,6 +776,24 @@ def test_a_folder_that_looks_like_a_temporary_one_stays(
     metadata(folder, before)
 
 
+@pytest.mark.parametrize("again", [(), ("--overwrite",)])
+def test_what_a_command_did_not_finish_behind_its_end_is_removed(
+    copied: tuple[Path, State], again: tuple[str, ...]
+) -> None:
+    folder, before = copied
+    partial = folder / "_tmp/partial"
+    partial.mkdir(parents=True)
+    (partial / ".run.json.0123456789ab.tmp").write_text("{")
+    assert run(f"--input={folder}/*.tfrecord", *again) == 0
+    metadata(folder, before)
+    assert not (folder / "_tmp").exists()
+    partial.mkdir(parents=True)  # another tool's, with whatever is in it
+    (partial / ".run.json.0123456789ab.tmp").write_text("{")
+    (partial / "mine").write_text("of the user")
+    assert run(f"--input={folder}/*.tfrecord") == 0
+    assert len(list(partial.iterdir())) == 2
+
+
 def test_a_job_of_a_run_that_another_has_committed(
     made: tuple[Path, State], tmp_path: Path
 ) -> None:
