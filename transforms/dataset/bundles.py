@@ -21,6 +21,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from recordmill.records.errors import RunError, UsageError
 from recordmill.transforms.dataset import counters
+from recordmill.transforms.dataset.argument_names import naming_arguments
 from recordmill.transforms.dataset.commit import CommitDataset, CommitSpec
 from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.dataset.job import Job
@@ -147,9 +148,11 @@ class _BeginDoFn(beam.DoFn):
 
     def process(self, impulse: bytes) -> Iterator[str]:
         del impulse
-        if not is_over(self._sink.job.workspace):
-            begin_run(self._sink.job, self._sink.transform)
-            self._sink.prepare()
+        job = self._sink.job
+        if not is_over(job.workspace):
+            with naming_arguments(job.argument_names):
+                begin_run(job, self._sink.transform)
+                self._sink.prepare()
         yield self._sink.job.workspace.token
 
 
@@ -280,11 +283,10 @@ class WriteElements(beam.PTransform[beam.PCollection[Any], beam.PCollection[dict
             | "Begin" >> beam.ParDo(_BeginDoFn(sink)).with_output_types(str)
         )
         sink = sink.prepared()
-        written = (
-            elements
-            | "IgnoreWindows" >> beam.WindowInto(GlobalWindows())
-            | "WriteBundles" >> beam.ParDo(_WriteBundleDoFn(sink), beam.pvalue.AsSingleton(begun))
-        )
+        if not elements.windowing.is_default():  # it costs more for each element than all the rest
+            elements = elements | "IgnoreWindows" >> beam.WindowInto(GlobalWindows())
+        write = beam.ParDo(_WriteBundleDoFn(sink), beam.pvalue.AsSingleton(begun))
+        written = elements | "WriteBundles" >> write
         clean = sink.clean()
         if clean:
             written = written | "Clean" >> clean

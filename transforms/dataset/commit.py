@@ -227,7 +227,7 @@ def _judged(job: Job, summary: JobSummary) -> dict[str, Any]:
     """
     rejected = first_rejects(job.workspace, summary.rejected_files, summary.counts["rejected"])
     statistics = summary.statistics | {"inputs": summary.inputs | {"rejected": rejected}}
-    warnings = find_warnings(statistics)
+    warnings = [replace(one, text=job.worded(one.text)) for one in find_warnings(statistics)]
     of_pipeline = pipeline_name(job.workspace.plan_path)
     if warnings and job.warnings == "error":
         more = len(warnings) - 1

@@ -1,7 +1,8 @@
 """Databases by URL: their addresses without passwords, and queries.
 
-SQLite is read by Python's own module. PostgreSQL is read by ADBC, whose answers are columns, in
-PostgreSQL's binary form of COPY. Every value is read as text, of which both have one form each.
+SQLite is read by its own library, or by Python's module. PostgreSQL is read by ADBC, whose answers
+are columns, in PostgreSQL's binary form of COPY. Every value is read as text, of which both have
+one form each.
 """
 
 from __future__ import annotations
@@ -10,17 +11,27 @@ import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from functools import cache
 from typing import Any, Protocol
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
+import numpy as np
 import pyarrow as pa
 
 from recordmill.records.errors import UsageError, hide_passwords
+from recordmill.transforms.sources.sqlite_library import (
+    SqliteRows,
+    UnorderedError,
+    in_order,
+    sqlite_library,
+)
 
 _SCHEMES = ("sqlite", "postgresql", "postgres")
 _SECRETS = ("password", "sslpassword")
 PASSWORD_VARIABLE = "PGPASSWORD"  # libpq's own
 _LARGEST_STEP = 4096
+_SQLITE_ORDER = "COLLATE BINARY"
 _BATCH_BYTES = "adbc.postgresql.batch_size_hint_bytes"
 
 
@@ -32,15 +43,37 @@ class DamagedDatabaseError(DatabaseError):
     """The file of a database is damaged."""
 
 
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Columns of an answer as text, in order of a number and then of the bytes of these texts.
+
+    Attributes:
+      names: of the columns, at least one.
+      rows: a FROM clause with its WHERE.
+      number: an expression.
+    """
+
+    names: tuple[str, ...]
+    rows: str
+    number: str
+
+    def texts(self) -> list[str]:
+        """Returns an expression for each column."""
+        return [f"CAST({quoted(name)} AS TEXT)" for name in self.names]
+
+    def order(self, binary_order: str) -> str:
+        """Returns an ORDER BY; `binary_order` is what compares texts by their bytes."""
+        texts = (f"{text} {binary_order}" for text in self.texts())
+        return f"ORDER BY {', '.join([self.number, *texts])}"
+
+
 class Database(Protocol):
     """An open database.
 
     Attributes:
-      binary_order: what compares texts by their bytes in ORDER BY.
       text_bytes: the function that gives the bytes of a text.
     """
 
-    binary_order: str
     text_bytes: str
 
     def schema(self, rows: str) -> pa.Schema:
@@ -51,10 +84,8 @@ class Database(Protocol):
         """Returns the whole answer to a statement whose answer is small."""
         ...
 
-    def batches(
-        self, statement: str, names: Sequence[str], batch_bytes: int
-    ) -> Iterator[dict[str, pa.Array]]:
-        """Yields an answer of texts, in batches of about so many bytes."""
+    def batches(self, selection: Selection, batch_bytes: int) -> Iterator[dict[str, pa.Array]]:
+        """Yields columns of text by name, in batches of about so many bytes."""
         ...
 
 
@@ -131,11 +162,11 @@ def _sqlite_path(url: str) -> str:
 
 
 class _Sqlite:
-    binary_order = "COLLATE BINARY"
     text_bytes = "length(CAST({} AS BLOB))"
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, address: str) -> None:
         self._connection = connection
+        self._address = address
 
     def schema(self, rows: str) -> pa.Schema:
         """Returns the columns; their types are those of some first values, as SQLite has none."""
@@ -156,10 +187,25 @@ class _Sqlite:
     def values(self, statement: str) -> list[tuple[Any, ...]]:
         return self._connection.execute(statement).fetchall()
 
-    def batches(
-        self, statement: str, names: Sequence[str], batch_bytes: int
+    def batches(self, selection: Selection, batch_bytes: int) -> Iterator[dict[str, pa.Array]]:
+        if library := sqlite_library():
+            ((encoding,),) = self.values("PRAGMA encoding")
+            with library.connect(self._address) as opened:
+                # Bytes are compared as they are stored.
+                yield from _library_batches(
+                    opened, selection, batch_bytes, by_ties=encoding == b"UTF-8"
+                )
+        else:
+            yield from self._module_batches(selection, batch_bytes)
+
+    def _module_batches(
+        self, selection: Selection, batch_bytes: int
     ) -> Iterator[dict[str, pa.Array]]:
-        step = 16
+        names, step = selection.names, 16
+        statement = (
+            f"SELECT {', '.join(selection.texts())} FROM {selection.rows} "
+            f"{selection.order(_SQLITE_ORDER)}"
+        )
         with closing(self._connection.execute(statement)) as cursor:
             while rows := cursor.fetchmany(step):
                 arrays = {
@@ -171,6 +217,43 @@ class _Sqlite:
                 step = max(1, min(4 * step, batch_bytes // max(size, 1), _LARGEST_STEP))
 
 
+def _library_batches(
+    opened: SqliteRows, selection: Selection, batch_bytes: int, *, by_ties: bool
+) -> Iterator[dict[str, pa.Array]]:
+    """Yields columns of text as the library reads them.
+
+    SQLite takes as long to sort texts as to read them, and only rows of one number need it. So
+    these are sorted here, unless they are more than a batch or the numbers are no whole ones: then
+    SQLite sorts what is left.
+    """
+    names, number, rows = selection.names, selection.number, selection.rows
+    columns = ", ".join([number, *selection.texts()])
+    sizes = (len(names), _LARGEST_STEP, batch_bytes)
+    opened.execute("BEGIN")  # both statements see the same rows
+    if by_ties:
+        statement = f"SELECT {columns} FROM {rows} ORDER BY {number}"
+        try:
+            for numbers, cells in opened.texts(statement, *sizes, ties=True):
+                yield _columns(names, in_order(numbers, cells))
+                rows = f"{selection.rows} AND {number} > {numbers[-1]}"
+            return
+        except UnorderedError:
+            pass
+    statement = f"SELECT {columns} FROM {rows} {selection.order(_SQLITE_ORDER)}"
+    for _, cells in opened.texts(statement, *sizes, ties=False):
+        yield _columns(names, cells)
+
+
+def _columns(names: Sequence[str], cells: pa.Array) -> dict[str, pa.Array]:
+    """Returns the columns of cells that lie row by row."""
+    if len(names) == 1:
+        return {names[0]: cells}
+    return {
+        name: cells.take(pa.array(np.arange(i, len(cells), len(names))))
+        for i, name in enumerate(names)
+    }
+
+
 @contextmanager
 def _open_sqlite(url: str) -> Iterator[_Sqlite]:
     path = _sqlite_path(url)
@@ -180,7 +263,7 @@ def _open_sqlite(url: str) -> Iterator[_Sqlite]:
         address = f"file:{quote(os.path.abspath(path))}?mode=ro"
         with closing(sqlite3.connect(address, uri=True, isolation_level=None)) as connection:
             connection.text_factory = bytes  # whether they are characters is checked later
-            yield _Sqlite(connection)
+            yield _Sqlite(connection, address)
     except sqlite3.DatabaseError as error:
         message = " ".join(str(error).split())
         if "malformed" in message or "not a database" in message:
@@ -189,7 +272,6 @@ def _open_sqlite(url: str) -> Iterator[_Sqlite]:
 
 
 class _Postgresql:
-    binary_order = 'COLLATE "C"'
     text_bytes = "octet_length(CAST({} AS TEXT))"
 
     def __init__(self, connection: Any) -> None:
@@ -205,27 +287,50 @@ class _Postgresql:
             cursor.execute(statement)
             return [tuple(row) for row in cursor.fetchall()]
 
-    def batches(
-        self, statement: str, names: Sequence[str], batch_bytes: int
-    ) -> Iterator[dict[str, pa.Array]]:
+    def batches(self, selection: Selection, batch_bytes: int) -> Iterator[dict[str, pa.Array]]:
+        names = selection.names
+        columns = ", ".join(
+            f"{text} AS {quoted(name)}" for text, name in zip(selection.texts(), names, strict=True)
+        )
+        # Unlike SQLite, the server sorts rows whose numbers come in order at no cost that shows.
+        order = selection.order('COLLATE "C"')
         with self._connection.cursor() as cursor:
             cursor.adbc_statement.set_options(**{_BATCH_BYTES: str(batch_bytes)})
-            cursor.execute(statement)
+            cursor.execute(f"SELECT {columns} FROM {selection.rows} {order}")
             for batch in cursor.fetch_record_batch():
                 for begin in range(0, batch.num_rows, _LARGEST_STEP):
                     part = batch.slice(begin, _LARGEST_STEP)
                     yield dict(zip(names, part.columns, strict=True))
 
 
+@cache
+def _server_types(url: str, password: str | None, process: int) -> Any:
+    """Returns what ADBC knows of a server: it takes 30 ms to ask for, and holds no connection."""
+    import adbc_driver_postgresql
+
+    return adbc_driver_postgresql.connect(url)
+
+
+class _NeverClosed:
+    """What connections close in the place of what is kept for all of them."""
+
+    def close(self) -> None:
+        """Keeps it."""
+
+
 @contextmanager
 def _open_postgresql(url: str) -> Iterator[_Postgresql]:
     try:
         import adbc_driver_manager
-        from adbc_driver_postgresql import dbapi
+        import adbc_driver_postgresql  # noqa: F401
+        from adbc_driver_manager import dbapi
     except ImportError as error:
         raise DatabaseError("PostgreSQL needs pip install 'recordmill[sql]'") from error
     try:
-        with dbapi.connect(url) as connection:
+        types = _server_types(url, os.environ.get(PASSWORD_VARIABLE), os.getpid())
+        opened = adbc_driver_manager.AdbcConnection(types)
+        kept: Any = _NeverClosed()
+        with dbapi.Connection(kept, opened) as connection:
             with connection.cursor() as cursor:
                 cursor.execute("SET client_encoding TO 'UTF8'")
                 cursor.execute("SET default_transaction_read_only TO on")

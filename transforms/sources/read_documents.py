@@ -13,6 +13,7 @@ import orjson
 from recordmill.records.errors import RunError, UsageError, one_of
 from recordmill.records.typed_json import convert
 from recordmill.transforms.dataset import counters
+from recordmill.transforms.dataset.argument_names import SOURCE_ARGUMENTS, naming_arguments
 from recordmill.transforms.dataset.rejects import REASONS, Reject
 from recordmill.transforms.elements import Document
 from recordmill.transforms.sources.bigquery_service import is_bigquery, parse_address
@@ -184,7 +185,8 @@ class _ListItemsDoFn(beam.DoFn):
 
     def process(self, impulse: bytes) -> Iterator[bytes]:
         del impulse
-        yield from list_items(self._spec)
+        with naming_arguments(SOURCE_ARGUMENTS):
+            yield from list_items(self._spec)
 
 
 class _ReadDocumentsDoFn(beam.DoFn):
@@ -195,6 +197,10 @@ class _ReadDocumentsDoFn(beam.DoFn):
         self._reader = DocumentReader(self._spec)
 
     def process(self, item: bytes) -> Iterator[Any]:
+        with naming_arguments(SOURCE_ARGUMENTS):
+            yield from self._read(item)
+
+    def _read(self, item: bytes) -> Iterator[Any]:
         for source in convert(orjson.loads(item), list[SourceRange]):
             count = 0
             for found in self._reader.read(source):
@@ -248,6 +254,7 @@ class ReadDocuments(beam.PTransform[beam.pvalue.PBegin, Any]):
       item_bytes: of text that one worker reads at once.
     """
 
+    @naming_arguments(SOURCE_ARGUMENTS)
     def __init__(
         self,
         *patterns: str,

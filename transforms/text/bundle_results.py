@@ -20,6 +20,7 @@ from recordmill.transforms.dataset.content_sample import ContentSample
 from recordmill.transforms.dataset.rejects import write_rejects
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.external_sort import Row, sort_rows
+from recordmill.transforms.text.cleaning.drop_lists import DropLists, LinesFile
 from recordmill.transforms.text.cleaning.element_hashes import RunHashes
 from recordmill.transforms.text.descriptions import ScatterResult
 from recordmill.transforms.text.job import TextJob
@@ -33,6 +34,7 @@ class _BundleDescription(TypedDict):
     rejects: list[str]
     samples: list[str]
     hashes: list[RunHashes]
+    lines: list[LinesFile]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +47,14 @@ class BundleResult:
       samples: the files of samples of the texts of each split, by name.
       hashes: of each run file in order, where documents are compared; then they are not counted as
         used or dropped so far, and their chunks have numbers in the place of keys.
+      lines: the files of lines of documents that are dropped, where these are listed.
     """
 
     scatter: ScatterResult
     rejects: tuple[str, ...] = ()
     samples: tuple[str, ...] = ()
     hashes: tuple[RunHashes, ...] = ()
+    lines: tuple[LinesFile, ...] = ()
 
     def written(self) -> Written:
         """Returns the description of it, sized by its tokens."""
@@ -59,6 +63,7 @@ class BundleResult:
             "rejects": list(self.rejects),
             "samples": list(self.samples),
             "hashes": list(self.hashes),
+            "lines": list(self.lines),
         }
         return Written(sum(self.scatter.tokens), json.dumps(content, sort_keys=True))
 
@@ -72,10 +77,12 @@ class BundleResult:
         content = convert(json.loads(text), _BundleDescription)
         names = [*content["rejects"], *content["samples"]]
         names += [run["run"] for run in content["hashes"]]
+        names += [each["name"] for each in content["lines"]]
         check_inside(folder, names, named_by="a description", follow=True)
         return cls(
             ScatterResult.from_json(content["scatter"], folder),
             tuple(content["rejects"]), tuple(content["samples"]), tuple(content["hashes"]),
+            tuple(content["lines"]),
         )  # fmt: skip
 
 
@@ -129,9 +136,11 @@ def complete(job: TextJob, whole: BundleResult) -> ScatterResult:
     Raises:
       RunError: a file of a bundle is missing.
     """
+    dropped_files = DropLists(job).written() if job.clean.list_dropped else {}
     contents = read_samples(job, whole.samples)
+    scatter = replace(whole.scatter, contents=contents, dropped_files=dropped_files)
     if not whole.rejects:
-        return replace(whole.scatter, contents=contents)
+        return scatter
 
     def rows() -> Iterator[Row]:
         for name in whole.rejects:
@@ -145,8 +154,7 @@ def complete(job: TextJob, whole: BundleResult) -> ScatterResult:
             lines, number=0, path=job.workspace.rejected_path(0),
             partial_folder=job.workspace.partial_folder,
         )  # fmt: skip
-    file = (rejected.size_bytes, rejected.crc32c)
-    return replace(whole.scatter, contents=contents, rejected_file=file)
+    return replace(scatter, rejected_file=(rejected.size_bytes, rejected.crc32c))
 
 
 def _read(job: TextJob, name: str) -> bytes:

@@ -10,6 +10,7 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 
+from recordmill.records.arrays import Int64s
 from recordmill.records.errors import RunError
 from recordmill.records.hashing import U64
 from recordmill.transforms.dataset import counters
@@ -23,16 +24,20 @@ from recordmill.transforms.shuffle.run_files import (
     RunFileReader,
     read_run_file,
 )
+from recordmill.transforms.storage import files
 from recordmill.transforms.text.bundle_results import BundleResult
 from recordmill.transforms.text.chunk_records import decode_chunks
 from recordmill.transforms.text.chunk_runs import TextTools
 from recordmill.transforms.text.chunks import Chunks, select
+from recordmill.transforms.text.cleaning.drop_lists import (
+    dropped_line,
+    repeated_line,
+    write_lines,
+)
 from recordmill.transforms.text.cleaning.element_duplicates import ElementDuplicates
-from recordmill.transforms.text.cleaning.element_hashes import KEPT, TOO_LONG, TOO_SHORT
+from recordmill.transforms.text.cleaning.element_hashes import KEPT, REASONS, names_path
 from recordmill.transforms.text.descriptions import ScatterResult
 from recordmill.transforms.text.job import TextJob
-
-_REASONS = {TOO_SHORT: "too_short", TOO_LONG: "too_long"}
 
 
 class DuplicateDropper:
@@ -48,8 +53,8 @@ class DuplicateDropper:
         self._job = job
         self._tools = TextTools(job)
         self._duplicates = ElementDuplicates(job)
-        reason = "near_duplicate" if job.clean.deduplicate == "near" else "duplicate"
-        self._reasons = {**_REASONS, -1: reason}
+        self._repeats = "near_duplicate" if job.clean.deduplicate == "near" else "duplicate"
+        self._reasons = {**REASONS, -1: self._repeats}
 
     def run(self, number: int, bundle: BundleResult) -> BundleResult:
         """Returns what is left of a run file.
@@ -62,14 +67,17 @@ class DuplicateDropper:
           RunError: a file is missing or damaged.
         """
         run, documents, dropped = self._duplicates.documents(number)
-        keys, splits, fates = documents[:, 1], documents[:, 2], documents[:, 3].astype(np.int64)
+        keys, splits, fates = documents[:, 0], documents[:, 1], documents[:, 2].astype(np.int64)
         fates[dropped.astype(np.int64)] = -1
         (info,) = bundle.scatter.runs
         if info.path != f"{run}.bin":
             raise DamagedStateError(f"{info.path} is not of this run; run the pipeline again")
         parts = [[self._kept(info, s, keys, fates)] for s in range(len(self._job.splits))]
         labels = self._labels(parts)
-        written, sizes = self._tools.write(f"{bundle_path(self._job)}.bin", parts)
+        base = bundle_path(self._job)
+        written, sizes = self._tools.write(f"{base}.bin", parts)
+        lines = self._lines(number, run, fates)
+        listed = (write_lines(f"{base}.lines", lines),) if lines else ()
         by_reason: Counter[tuple[str, int]] = Counter()
         for fate, reason in self._reasons.items():
             for split in splits[fates == fate].tolist():
@@ -85,7 +93,26 @@ class DuplicateDropper:
             },
         )  # fmt: skip
         counters.count("documents_written", scatter.documents_used)
-        return replace(bundle, scatter=scatter)
+        return replace(bundle, scatter=scatter, lines=listed)
+
+    def _lines(self, number: int, run: str, fates: Int64s) -> list[bytes]:
+        """Returns the lines of the documents that are dropped, and of those that others repeat."""
+        if not self._job.clean.list_dropped:
+            return []
+        path = names_path(run)
+        names = files.read_bytes(path).split(b"\n")[:-1] if files.exists(path) else []
+        if len(names) != len(fates):
+            raise RunError(f"{path} is missing or cut; run the pipeline again")
+        lines = []
+        for row in self._duplicates.listed(number):
+            name = names[int(row[0])]
+            is_dropped = bool(row[3])
+            lines.append(
+                dropped_line(name, self._repeats, row[1:3]) if is_dropped else repeated_line(name)
+            )
+        for fate, reason in REASONS.items():
+            lines += [dropped_line(names[i], reason) for i in np.flatnonzero(fates == fate)]
+        return lines
 
     def _kept(self, info: RunFileInfo, split: int, keys: U64, fates: object) -> Chunks:
         """Returns the chunks of a split that are kept, with the keys of their documents."""

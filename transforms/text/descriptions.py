@@ -32,6 +32,7 @@ class ScatterDescription(_OlderScatterDescription, total=False):
     contents: dict[str, list[Any]]
     dropped: dict[str, list[Count]]
     dropped_file: tuple[Count, Uint32]
+    dropped_files: dict[str, tuple[Count, Uint32]]
     documents_added: Count
 
 
@@ -83,6 +84,7 @@ class ScatterResult:
       contents: split -> a sample of its texts, where not their hash decides the split.
       dropped: reason -> documents that were left out, of each split, in order.
       dropped_file: bytes and crc32c of their list, zeros for none.
+      dropped_files: of users' pipelines: list -> its bytes and crc32c.
       documents_added: by the user's functions, of documents that became several.
     """
 
@@ -97,6 +99,7 @@ class ScatterResult:
     contents: dict[str, ContentSample] = field(default_factory=dict)
     dropped: dict[str, list[int]] = field(default_factory=dict)
     dropped_file: tuple[int, int] = (0, 0)
+    dropped_files: dict[int, tuple[int, int]] = field(default_factory=dict)
     documents_added: int = 0
 
     def to_json(self) -> dict[str, Any]:
@@ -113,6 +116,7 @@ class ScatterResult:
             "contents": {split: sample.to_json() for split, sample in self.contents.items()},
             "dropped": self.dropped,
             "dropped_file": list(self.dropped_file),
+            "dropped_files": {str(k): list(v) for k, v in self.dropped_files.items()},
             "documents_added": self.documents_added,
         }
 
@@ -140,6 +144,7 @@ class ScatterResult:
             },
             dropped=dict(content.get("dropped", {})),
             dropped_file=content.get("dropped_file", (0, 0)),
+            dropped_files=_of_numbers(content.get("dropped_files", {})),
             documents_added=content.get("documents_added", 0),
         )
 

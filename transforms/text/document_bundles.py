@@ -24,8 +24,15 @@ from recordmill.transforms.text.chunk_fields import ChunkFields
 from recordmill.transforms.text.chunk_runs import ChunkRuns, TextTools
 from recordmill.transforms.text.chunks import CHUNK_PURPOSE, ChunkCutter, Chunks
 from recordmill.transforms.text.cleaning.document_lengths import LengthFilter
+from recordmill.transforms.text.cleaning.drop_lists import (
+    LinesFile,
+    dropped_line,
+    name_line,
+    write_lines,
+)
 from recordmill.transforms.text.cleaning.element_hashes import (
     KEPT,
+    REASONS,
     TOO_LONG,
     TOO_SHORT,
     WITHOUT_TOKENS,
@@ -37,9 +44,11 @@ from recordmill.transforms.text.descriptions import ScatterResult
 from recordmill.transforms.text.elements import DocumentMaker, ElementBatch
 from recordmill.transforms.text.job import TextJob
 
-_TOKENS_OF_HASHES = (
-    32  # that the hashes of a document count as, so that a run file has not too many
-)
+# The hashes of a document count as so many tokens, so that a run file has not too many, and its
+# name as a token for each of these bytes.
+_TOKENS_OF_HASHES = 32
+_BYTES_OF_TOKEN = 2
+_HELD_LINES = 1 << 16
 
 
 class DocumentBundles(BundleWriter):
@@ -65,6 +74,7 @@ class DocumentBundles(BundleWriter):
         if job.clean.limits_length:
             self._lengths = LengthFilter(job.clean.min_tokens, job.clean.max_tokens)
         self._hashes = ElementHashes(job) if job.clean.deduplicates else None
+        self._lists = job.clean.list_dropped
 
     def begin(self) -> None:
         """Begins a bundle."""
@@ -76,6 +86,8 @@ class DocumentBundles(BundleWriter):
         self._rejects = bytearray()
         self._dropped: dict[str, list[int]] = {}
         self._run_hashes: list[RunHashes] = []
+        self._lines: list[bytes] = []
+        self._written_lines: list[LinesFile] = []
         if self._hashes:
             self._hashes.begin(f"{self._base}-0")
 
@@ -104,15 +116,24 @@ class DocumentBundles(BundleWriter):
             fields = ChunkFields.encode(carried).take(of_document)
             chunks = replace(chunks, fields=fields)
             runs.held_tokens += len(fields.words)
-        fates = self._fates(batch, tokens, of_document)
+        counts = self._counts(batch, tokens)
+        fates = self._fates(counts, of_document)
         chosen = np.where(fates == KEPT, splits, -1)
         if self._hashes:
             numbers = self._hashes.add(batch, made.identities, splits, fates)
             chunks = replace(chunks, documents=numbers[of_document])
             runs.held_tokens += _TOKENS_OF_HASHES * len(numbers)
+            if self._lists:
+                lines = [self._name(made, i, counts, fates) for i in range(len(numbers))]
+                self._hashes.add_names(lines)
+                runs.held_tokens += sum(map(len, lines)) // _BYTES_OF_TOKEN
         else:
-            self._drop("too_short", splits[fates == TOO_SHORT])
-            self._drop("too_long", splits[fates == TOO_LONG])
+            for fate, reason in REASONS.items():
+                self._drop(reason, splits[fates == fate])
+                for i in np.flatnonzero(fates == fate).tolist() if self._lists else ():
+                    name = self._name(made, i, counts, fates)
+                    self._lines.append(dropped_line(name, reason))
+            self._write_lines(_HELD_LINES)
             self._used += int((fates == KEPT).sum())
             if carried is not None:
                 right = (fates == KEPT) | (fates == WITHOUT_TOKENS)
@@ -120,18 +141,35 @@ class DocumentBundles(BundleWriter):
         runs.add(chunks, chosen[of_document])
         self._end_runs()
 
-    def _fates(self, batch: DocumentBatch, tokens: Tokens, of_document: Int64s) -> Int64s:
-        """Returns `[num_documents] int64`: what becomes of each document but for duplicates."""
+    def _counts(self, batch: DocumentBatch, tokens: Tokens) -> Int64s:
+        """Returns `[num_documents] int64`: the tokens of each document."""
+        lengths = np.diff(tokens.row_splits)
         size = len(batch.keys)
-        fates = np.full(size, WITHOUT_TOKENS, np.int64)
+        return np.bincount(batch.line_documents, lengths, minlength=size).astype(np.int64)
+
+    def _fates(self, counts: Int64s, of_document: Int64s) -> Int64s:
+        """Returns `[num_documents] int64`: what becomes of each document but for duplicates."""
+        fates = np.full(len(counts), WITHOUT_TOKENS, np.int64)
         fates[of_document] = KEPT
         if self._lengths:
-            lengths = np.diff(tokens.row_splits)
-            counts = np.bincount(batch.line_documents, lengths, minlength=size).astype(np.int64)
             verdicts = self._lengths.judge(counts, continues=False, goes_on=False)
             fates[verdicts.too_short] = TOO_SHORT
             fates[verdicts.too_long] = TOO_LONG
         return fates
+
+    def _name(self, made: ElementBatch, number: int, counts: Int64s, fates: Int64s) -> bytes:
+        """Returns the line by which a list tells of a document."""
+        found: dict[str, Any] = dict(made.describe(number))
+        if int(fates[number]) in REASONS:
+            found["tokens"] = int(counts[number])
+        return name_line(made.identities[number], found)
+
+    def _write_lines(self, most: int) -> None:
+        """Writes the lines of dropped documents, where there are more than so many."""
+        if len(self._lines) > most:
+            path = f"{self._base}-{len(self._written_lines)}.lines"
+            self._written_lines.append(write_lines(path, self._lines))
+            self._lines = []
 
     def _end_runs(self) -> None:
         """Writes the hashes of a run file that has been written."""
@@ -172,8 +210,11 @@ class DocumentBundles(BundleWriter):
             documents_read=self._read, documents_used=self._used, rejected=dict(self._reasons),
             rejected_file=(0, 0), labels=tuple(sorted(runs.labels)), dropped=self._dropped,
         )  # fmt: skip
-        rejects, samples = self._write_rejects(), self._write_samples()
-        return BundleResult(result, rejects, samples, tuple(self._run_hashes)).written()
+        self._write_lines(0)
+        return BundleResult(
+            result, self._write_rejects(), self._write_samples(), tuple(self._run_hashes),
+            tuple(self._written_lines),
+        ).written()  # fmt: skip
 
     def _write_rejects(self) -> tuple[str, ...]:
         if not self._rejects:

@@ -25,8 +25,10 @@ from recordmill.transforms.sources.work_items import SourceRange
 # A batch is a list of documents, or a table with a column `text`, and `key` and `group` if wanted.
 TextElement: TypeAlias = Document | str | Sequence[Document | str] | pa.Table | pa.RecordBatch
 _TABLES = (pa.Table, pa.RecordBatch)
+_Hashes: TypeAlias = tuple[U64, Bools]  # `[n, 2]`, and which documents have one
 _SLICE_BYTES = 1 << 22
 _NAMED_CHARACTERS = 60
+_SECOND = b"second"  # before what a second, independent hash is made of
 _NO_FILE = SourceRange("", "", "parquet", "", 0)
 # Of row fields, so that texts, labels and fields are checked as those of files are.
 TEXT, PAIR, PROMPT, LABEL = "text", "pair", "prompt", "label"
@@ -54,13 +56,18 @@ class ElementBatch(NamedTuple):
 
     Attributes:
       documents: with the rejects among the elements.
-      identities: `[num_documents] uint64`, stable: equal for elements that are equal in everything.
-      name: (number of a document) -> what a person finds it by.
+      identities: `[num_documents, 2] uint64`, stable: two hashes of 64 bits, equal for elements
+        that are equal in everything.
+      describe: (number of a document) -> what a person finds it by, "key" or "text".
     """
 
     documents: DocumentBatch
     identities: U64
-    name: Callable[[int], str]
+    describe: Callable[[int], dict[str, str]]
+
+    def name(self, number: int) -> str:
+        """Returns what a person finds a document by, as one text."""
+        return _spell(self.describe(number))
 
 
 class DocumentMaker:
@@ -125,7 +132,7 @@ class DocumentMaker:
                     try:
                         texts += self._row(document, carried)
                     except RecordRejectedError as error:
-                        name = _name(document.key, document.text)
+                        name = _spell(_describe(document.key, document.text))
                         rejects.append(Reject(name, 0, "parse", error.reason, error.detail))
                         continue
                 keys.append(document.key)
@@ -135,7 +142,7 @@ class DocumentMaker:
         width, at = len(self._names), self._names.index(TEXT)
         return self._batch(
             row_lines([_strings(texts)]), _hash_names(keys), _hash_names(groups), carried, rejects,
-            lambda i: _name(keys[i], texts[i * width + at]),
+            lambda i: _describe(keys[i], texts[i * width + at]),
         )  # fmt: skip
 
     def _check(self, document: Document) -> None:
@@ -177,49 +184,60 @@ class DocumentMaker:
             yield self._batch(
                 row_lines([_column(batch, TEXT)]),
                 _hash_column(batch, "key"), _hash_column(batch, "group"), [], [],
-                partial(_name_of_row, batch),
+                partial(_describe_row, batch),
             )  # fmt: skip
 
     def _batch(
         self,
         rows: Lines,
-        keys: tuple[U64, Bools] | None,
-        groups: tuple[U64, Bools] | None,
+        keys: _Hashes | None,
+        groups: _Hashes | None,
         carried: list[tuple[str, ...]],
         rejects: list[Reject],
-        name: Callable[[int], str],
+        describe: Callable[[int], dict[str, str]],
     ) -> ElementBatch:
-        """Makes a batch of texts; keys and groups are hashes, and which documents have one."""
+        """Makes a batch of texts; keys and groups are hashes, and which documents have one.
+
+        The first of the two hashes decides positions and draws, both together are the identity.
+        """
         texts = len(self._names)
         count = len(rows) // texts
-        hashes = hash_contents(rows.buffer, rows.starts, rows.ends)[:, 0].reshape(count, texts)
+        hashes = hash_contents(rows.buffer, rows.starts, rows.ends).reshape(count, texts, 2)
         own = hashes[:, 0]
         for text in range(1, texts):
-            own = combine(own, hashes[:, text])
+            own = _combine(own, hashes[:, text])
         lines, of_row = cut_rows(rows, texts, self._spec)
         contents = self._maker.groups(lines, of_row, count)
         has_more = self._spec.row.is_carried
+        both_keys = _chosen(keys, own)
+        both_groups = _chosen(groups, np.column_stack([contents, own[:, 1]]))
         documents = DocumentBatch(
-            lines, of_row, _chosen(keys, own), _chosen(groups, contents), rejects=rejects,
+            lines, of_row, both_keys[:, 0].copy(), both_groups[:, 0].copy(), rejects=rejects,
             carried=carried if has_more else None, contents=contents,
         )  # fmt: skip
-        identities = combine(combine(documents.keys, own), documents.groups)
+        identities = _combine(_combine(both_keys, own), both_groups)
         if has_more:
-            more = [fingerprint64("\0".join(row).encode("utf-8", "replace")) for row in carried]
-            identities = combine(identities, np.array(more, np.uint64))
-        return ElementBatch(documents, identities, name)
+            fields = ["\0".join(row).encode("utf-8", "replace") for row in carried]
+            more = [(fingerprint64(each), fingerprint64(_SECOND + each)) for each in fields]
+            identities = _combine(identities, np.array(more, np.uint64).reshape(-1, 2))
+        return ElementBatch(documents, identities, describe)
 
 
-def _name(key: str | None, text: str) -> str:
+def _describe(key: str | None, text: str) -> dict[str, str]:
     """Returns what a person finds a document by: its key, or the beginning of its text."""
-    if key is not None:
-        return key.encode("utf-8", "replace").decode()
-    return f"the text {text[:_NAMED_CHARACTERS]!r}"
+    name, value = ("text", text[:_NAMED_CHARACTERS]) if key is None else ("key", key)
+    return {name: value.encode("utf-8", "replace").decode()}
 
 
-def _name_of_row(batch: pa.RecordBatch, number: int) -> str:
+def _spell(description: dict[str, str]) -> str:
+    if "key" in description:
+        return description["key"]
+    return f"the text {description['text']!r}"
+
+
+def _describe_row(batch: pa.RecordBatch, number: int) -> dict[str, str]:
     key = batch.column("key")[number].as_py() if "key" in batch.schema.names else None
-    return _name(None if key is None else str(key), str(batch.column(TEXT)[number].as_py()))
+    return _describe(None if key is None else str(key), str(batch.column(TEXT)[number].as_py()))
 
 
 def _no_document(element: object) -> TypeError:
@@ -237,15 +255,15 @@ def _strings(texts: list[str]) -> pa.Array:
         return pa.array(clean, pa.large_string())
 
 
-def _hash_names(names: list[str | None]) -> tuple[U64, Bools] | None:
-    """Returns `[n] uint64` hashes and `[n]` where there is a name; None where there is none."""
+def _hash_names(names: list[str | None]) -> _Hashes | None:
+    """Returns `[n, 2] uint64` hashes and where there is a name; None where there is none."""
     given = np.array([name is not None for name in names], np.bool_)
     if not given.any():
         return None
     return _hash_lines(row_lines([_strings([name or "" for name in names])])), given
 
 
-def _hash_column(batch: pa.RecordBatch, name: str) -> tuple[U64, Bools] | None:
+def _hash_column(batch: pa.RecordBatch, name: str) -> _Hashes | None:
     if name not in batch.schema.names:
         return None
     column = batch.column(name)
@@ -274,9 +292,14 @@ def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
 
 
 def _hash_lines(lines: Lines) -> U64:
-    hashes = hash_contents(lines.buffer, lines.starts, lines.ends)[:, 0]
-    return combine(hashes, np.ones(len(hashes), np.uint64))
+    hashes = hash_contents(lines.buffer, lines.starts, lines.ends)
+    return _combine(hashes, np.ones_like(hashes))
 
 
-def _chosen(given: tuple[U64, Bools] | None, default: U64) -> U64:
-    return default.copy() if given is None else np.where(given[1], given[0], default)
+def _combine(keys: U64, more: U64) -> U64:
+    """Combines `[n, 2] uint64` hashes; the first ones and the second ones never meet."""
+    return np.column_stack([combine(keys[:, half], more[:, half]) for half in range(2)])
+
+
+def _chosen(given: _Hashes | None, default: U64) -> U64:
+    return default if given is None else np.where(given[1][:, None], given[0], default)

@@ -89,6 +89,7 @@ class ScatterTotals:
             self.dropped[reason] = [a + b for a, b in zip(known_counts, counts, strict=True)]
         if result.dropped_file[0]:
             self.dropped_files[number] = result.dropped_file
+        self.dropped_files.update(result.dropped_files)
 
 
 def _add_up(job: TextJob, tree: MergeTree) -> ScatterTotals:

@@ -8,7 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import apache_beam as beam
+
 from recordmill.records.errors import UsageError
+from recordmill.transforms.dataset.argument_names import TEXT_ARGUMENTS, naming_arguments
 from recordmill.transforms.dataset.bundles import (
     BundleWriter,
     WriteElements,
@@ -39,6 +42,7 @@ from recordmill.transforms.text.descriptions import ScatterResult
 from recordmill.transforms.text.document_bundles import DocumentBundles
 from recordmill.transforms.text.elements import text_bytes
 from recordmill.transforms.text.job import TextJob
+from recordmill.transforms.text.list_bundles import ListDropped
 from recordmill.transforms.text.shard_plan import plan_shards
 from recordmill.transforms.text.task import TextTask
 from recordmill.transforms.text.tokenizer_checks import (
@@ -79,9 +83,14 @@ class _TextSink(RunFileSink[TextJob]):
         """Returns the writer of a worker."""
         return DocumentBundles(self.job, self.merge_size)
 
-    def clean(self) -> DeduplicateBundles | None:
-        """Returns what drops duplicates."""
-        return DeduplicateBundles(self.job) if self.job.clean.deduplicates else None
+    def clean(self) -> beam.PTransform[Any, Any] | None:
+        """Returns what drops duplicates, and lists what is dropped."""
+        clean = self.job.clean
+        lists = ListDropped(self.job) if clean.list_dropped else None
+        if not clean.deduplicates:
+            return lists
+        drops = DeduplicateBundles(self.job)
+        return drops | lists if lists else drops
 
     def merge(self, texts: list[str]) -> Written:
         """Merges run files into one, and samples; rejects stay where they are."""
@@ -145,6 +154,8 @@ class WriteText(WriteElements):
       deduplicate: "exact" keeps one of documents of equal text, "near" of similar ones; which one
         follows from their keys and contents, as elements have no order.
       near_threshold: the Jaccard similarity of word 5-grams from which documents are similar.
+      list_dropped: lists dropped documents in `_meta/dropped`, by key or the beginning of the text,
+        with the reason, and with what they repeat or their tokens.
       max_rejected: the share of documents that may be rejected, in [0, 1].
       warnings: of what looks wrong in the statistics: "print" logs them, "error" fails, "none".
       compression: of shards: "", "GZIP" or "ZLIB".
@@ -153,6 +164,7 @@ class WriteText(WriteElements):
       run_tokens: a worker holds so many tokens, twice.
     """
 
+    @naming_arguments(TEXT_ARGUMENTS)
     def __init__(
         self,
         output: str,
@@ -172,6 +184,7 @@ class WriteText(WriteElements):
         max_tokens: int | None = None,
         deduplicate: str = "none",
         near_threshold: float = USUAL_THRESHOLD,
+        list_dropped: bool = False,
         max_rejected: float = 0.0,
         warnings: str = "print",
         compression: str = "",
@@ -194,11 +207,7 @@ class WriteText(WriteElements):
             warnings=warnings,
             overwrite=overwrite,
             clean=CleanSpec(
-                normalize=normalize,
-                min_tokens=min_tokens,
-                max_tokens=max_tokens,
-                deduplicate=deduplicate,
-                near_threshold=near_threshold,
+                normalize, min_tokens, max_tokens, deduplicate, near_threshold, list_dropped
             ),
             objective=objective.spec,
             documents=DocumentSpec(sentence_splitter=splitter, row=row),
@@ -206,6 +215,7 @@ class WriteText(WriteElements):
             dupe_splits=dupe_splits,
             allow_special_tokens=allow_special_tokens,
         )
+        _check_lists(job.clean)
         data, vocabulary = read_vocabulary(tokenizer)
         check_own_normalization(vocabulary, job)
         _check_case(vocabulary, lower_case=do_lower_case, refuse=check_case)
@@ -219,6 +229,14 @@ def _check_objective(objective: object) -> None:
         raise UsageError(
             "objective must be Bert(), Mlm(), MlmTokens(), Classify(), Gpt(), T5(), T5Tokens() "
             f"or Ul2(), got {objective!r:.80}"
+        )
+
+
+def _check_lists(clean: CleanSpec) -> None:
+    if clean.list_dropped and not clean.drops:
+        raise UsageError(
+            "list_dropped has no effect where no document is dropped; give min_tokens, "
+            "max_tokens or deduplicate, or leave it out"
         )
 
 

@@ -12,6 +12,12 @@ import apache_beam as beam
 import numpy as np
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.transforms.window import (
+    FixedWindows,
+    SlidingWindows,
+    TimestampedValue,
+    WindowFn,
+)
 
 from recordmill.pipelines.command_line import main
 from recordmill.records.errors import UsageError
@@ -136,6 +142,19 @@ def test_deduplicate_across_bundles(tmp_path: Path) -> None:
     assert len(records(tmp_path / "a")) == 30
     counts = json.loads((tmp_path / "b/_meta/manifest.json").read_bytes())["counts"]
     assert counts["dropped"] == {"duplicate": 270}
+
+
+@pytest.mark.parametrize("windows", [FixedWindows(10), SlidingWindows(20, 20)])
+def test_elements_in_windows_are_written_as_those_without(
+    tmp_path: Path, windows: WindowFn
+) -> None:
+    expected = write(tmp_path / "a", rows(50))
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        elements = pipeline | beam.Create(rows(50))
+        stamped = elements | "Stamp" >> beam.Map(lambda row: TimestampedValue(row, row["id"]))
+        in_windows = stamped | "Windows" >> beam.WindowInto(windows)
+        _ = in_windows | "Write" >> WriteExamples(str(tmp_path / "b"))
+    assert shard_bytes(tmp_path / "b") == expected
 
 
 def test_run_files_of_repeated_bundles_are_not_listed(tmp_path: Path) -> None:

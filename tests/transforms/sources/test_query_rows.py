@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from recordmill.records.errors import RunError, UsageError, hide_passwords
+from recordmill.transforms.sources import databases
 from recordmill.transforms.sources.changes import InputChangedError
 from recordmill.transforms.sources.databases import PASSWORD_VARIABLE, take_password
 from recordmill.transforms.sources.document_spec import DocumentLimits, DocumentSpec
@@ -214,6 +215,15 @@ def test_batches_have_few_bytes(database: Served) -> None:
     ]
     assert sum(sizes) >= 35 * 200_000
     assert max(sizes) < 4 << 20
+
+
+def test_a_server_is_asked_once_for_its_types(postgresql: Served) -> None:
+    postgresql.execute("DROP TABLE IF EXISTS docs")
+    postgresql.execute("CREATE TABLE docs AS SELECT 1 AS id, 'a' AS text")
+    databases._server_types.cache_clear()
+    for _ in range(3):
+        list(read_documents(ranges(postgresql)[0], DocumentSpec()))
+    assert databases._server_types.cache_info().misses == 1
 
 
 def test_passwords_are_taken_from_urls(monkeypatch: pytest.MonkeyPatch) -> None:

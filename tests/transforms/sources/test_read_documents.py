@@ -160,7 +160,7 @@ def _read_item(reader: DocumentReader, item: bytes) -> list[Any]:
         ((), {}, "ReadDocuments needs a glob"),
         (("x",), {"rejects": "skip"}, "rejects must be one of count, fail, output"),
         (("x",), {"input_format": "xml"}, "input_format must be one of"),
-        (("x",), {"documents": "word"}, "--documents must be one of"),
+        (("x",), {"documents": "word"}, "^documents must be one of"),
         (("x",), {"query": "SELECT 1"}, "query needs the URL of one database"),
         (("bigquery://p.d.t",), {"query": "SELECT 1"}, "or the project alone, .* beside query"),
         (("bigquery://p",), {}, "must name a table, bigquery://PROJECT.DATASET.TABLE"),
@@ -168,7 +168,7 @@ def _read_item(reader: DocumentReader, item: bytes) -> list[Any]:
         (("bigquery://p.d.t",), {"partition_column": "id"}, "have no effect on BigQuery"),
         (("bigquery://p.d.t",), {"input_format": "jsonl"}, "have no effect on BigQuery"),
         (("x",), {"text_pair_field": "b"}, "text_pair_field needs label_field"),
-        (("x",), {"columns": ["a"]}, "--header=none and --columns belong together"),
+        (("x",), {"columns": ["a"]}, "^header=.none. and columns belong together"),
     ],
 )
 def test_wrong_arguments(patterns: tuple[str, ...], options: dict[str, Any], message: str) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,11 @@ import pytest
 from recordmill.pipelines.command_line import main
 from recordmill.records.errors import UsageError
 from recordmill.transforms import Classify, Document, Gpt, WriteText
+from recordmill.transforms.sources.document_spec import DocumentSpec
+from recordmill.transforms.sources.kept_fields import KeptField
+from recordmill.transforms.sources.row_fields import RowSpec
 from recordmill.transforms.text.cleaning.element_duplicates import ElementDuplicates
+from recordmill.transforms.text.elements import DocumentMaker, ElementBatch
 
 from ...pipelines.jobs import shard_bytes
 from ..examples.record_files import unframed
@@ -209,6 +214,44 @@ def test_of_similar_texts_one_is_kept(write: Write) -> None:
     assert same(first, write("b", elements[::-1], bundles=5, run_tokens=2000, **options))
     all_kept = write("c", elements, deduplicate="near", near_threshold=1.0, num_shards=2)
     assert counts(all_kept)["dropped"] == {"near_duplicate": 2}
+
+
+@pytest.mark.parametrize("kind", ["exact", "near"])
+def test_documents_whose_first_64_bits_collide_are_kept(
+    kind: str, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All documents share the first half of their identities; only duplicates are dropped."""
+    texts = documents(12)
+    similar = [Document(f"{each.text} again", f"again {each.key}") for each in texts[:4]]
+    elements = [*texts, *similar, *texts[:3], *texts[:2]]
+    make = DocumentMaker.batches
+
+    def collide(self: DocumentMaker, elements: list[Any]) -> Iterator[ElementBatch]:
+        for batch in make(self, elements):
+            batch.identities[:, 0] = 7
+            yield batch
+
+    monkeypatch.setattr(DocumentMaker, "batches", collide)
+    found = write("a", elements, deduplicate=kind, run_tokens=2000)
+    expected = {"exact": {"duplicate": 5}, "near": {"near_duplicate": 9}}
+    assert counts(found)["dropped"] == expected[kind]
+    other = write("b", elements[::-1], deduplicate=kind, run_tokens=900, bundles=3)
+    assert same(found, other)
+
+
+def test_both_halves_of_an_identity_tell_documents_apart() -> None:
+    row = RowSpec(keep_fields=(KeptField("n"),))
+    maker = DocumentMaker(DocumentSpec(row=row), groups=True)
+    base = Document("a text", "key", "group", fields={"n": "1"})
+    changed = [
+        replace(base, text="another"), replace(base, key="other"), replace(base, group="other"),
+        replace(base, fields={"n": "2"}), replace(base, key=None), replace(base, group=None),
+    ]  # fmt: skip
+    (batch,) = maker.batches([base, *changed, base])
+    for half in batch.identities.T.tolist():
+        assert half[0] == half[-1]
+        assert len(set(half)) == 1 + len(changed)
+    assert not set(batch.identities[:, 0].tolist()) & set(batch.identities[:, 1].tolist())
 
 
 def test_labels_of_duplicates_are_no_classes(write: Write) -> None:

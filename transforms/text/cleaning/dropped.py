@@ -24,6 +24,7 @@ class DropList:
 
     def __init__(self, *, listed: bool) -> None:
         self.counts: Counter[tuple[str, int]] = Counter()  # (reason, split) -> documents
+        self._has_lines = False
         self._spool: IO[bytes] | None = None
         if listed:
             self._spool = SpooledTemporaryFile(max_size=_SPOOL_BYTES)  # noqa: SIM115
@@ -47,8 +48,13 @@ class DropList:
         """
         self.counts[reason, split] += 1
         if self._lines:
-            line = {"source": source, "position": position, "reason": reason, **more}
+            self.add_line({"source": source, "position": position, "reason": reason, **more})
+
+    def add_line(self, line: dict[str, Any]) -> None:
+        """Adds a line, where a list is wanted."""
+        if self._lines:
             self._lines.write((json.dumps(line, ensure_ascii=False) + "\n").encode())
+            self._has_lines = True
 
     def by_reason(self, splits: int) -> dict[str, list[int]]:
         """Returns reason -> the number of documents of each split."""
@@ -57,7 +63,7 @@ class DropList:
 
     def write(self, workspace: Workspace, number: int) -> tuple[int, int]:
         """Writes the list of a work item; returns its size and crc32c, zeros where it is empty."""
-        if self._spool is None or self._lines is None or not self.counts:
+        if self._spool is None or self._lines is None or not self._has_lines:
             return 0, 0
         self._lines.close()
         written = write_rejects(

@@ -114,6 +114,19 @@ class DuplicateFiles:
         """Of a PCollection: the documents of a range of identities that are dropped."""
         return self._path("duplicates", f"elements-{part:06d}.rows")
 
+    def repeated_path(self, part: int) -> str:
+        """Of a PCollection: the identities that others repeat, of a range of hashes, for lists."""
+        return self._path("duplicates", f"repeated-{part:06d}.rows")
+
+    @property
+    def repeated_clusters_path(self) -> str:
+        """Of a PCollection: the identities that others repeat, where clusters are known."""
+        return self._path("duplicates", "repeated-clusters.rows")
+
+    def listed_elements_path(self, part: int) -> str:
+        """Of a PCollection: the documents of a range of identities of which lists tell."""
+        return self._path("duplicates", f"listed-{part:06d}.rows")
+
     @property
     def dropped_path(self) -> str:
         """The numbers of dropped documents, written once all of them are known."""

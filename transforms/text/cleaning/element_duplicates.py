@@ -4,6 +4,10 @@
     <work>/duplicates/<token>/texts-000000.rows       of a range of hashes: identities that repeat
     <work>/duplicates/<token>/clusters.rows           near: the same of all ranges
     <work>/duplicates/<token>/elements-000000.rows    of a range of identities: who is dropped
+    <work>/duplicates/<token>/repeated-000000.rows    for lists: the identities that others repeat
+    <work>/duplicates/<token>/listed-000000.rows      for lists: who is dropped, and who is repeated
+
+Rows that repeat others have four columns: an identity, and that of the one that is kept.
 
 A PCollection has no order. Of equal or similar texts the one of the least identity is kept, and of
 elements that are equal in everything any: so the same are kept for any bundles.
@@ -33,16 +37,19 @@ from recordmill.transforms.text.cleaning.duplicates import (
 )
 from recordmill.transforms.text.cleaning.element_hashes import (
     DOCUMENT_COLUMNS,
+    IDENTITY_COLUMNS,
     RunHashes,
     documents_path,
     hashes_path,
     identities_path,
 )
+from recordmill.transforms.text.cleaning.identities import positions_of, ranks_of
 from recordmill.transforms.text.cleaning.minhash import most_differing
 from recordmill.transforms.text.cleaning.sorted_rows import read_rows, write_rows
 from recordmill.transforms.text.job import TextJob
 
-_PAIR = 2
+_PAIR = 4
+_LISTED = 4
 
 
 class _Index(TypedDict):
@@ -61,12 +68,13 @@ class ElementDuplicates:
     def __init__(self, job: TextJob) -> None:
         self._job = job
         self._files = DuplicateFiles(job)
+        self._width = self._files.width + 1  # an identity has two values
         self._known: _Index | None = None
 
     def list_runs(self, runs: list[RunHashes], part_bytes: int = PART_BYTES) -> int:
         """Writes which run files there are; returns into how many ranges their hashes are cut."""
-        hashes = sum(sum(run["hashes"]) for run in runs) * self._files.width * 8
-        identities = sum(run["identities"] for run in runs) * _PAIR * 8
+        hashes = sum(sum(run["hashes"]) for run in runs) * self._width * 8
+        identities = sum(run["identities"] for run in runs) * IDENTITY_COLUMNS * 8
         index: _Index = {
             "runs": runs,
             "texts": part_count_for(hashes, part_bytes),
@@ -94,7 +102,7 @@ class ElementDuplicates:
         Raises:
           RunError: a file of hashes is missing or cut.
         """
-        index, width = self._index(), self._files.width
+        index, width = self._index(), self._width
         low, high = _range(part, index["texts"])
         found = [
             read_rows(hashes_path(self._run(run), number), rows, width, low, high)
@@ -102,18 +110,23 @@ class ElementDuplicates:
             for number, rows in enumerate(run["hashes"])
         ]
         rows = np.concatenate([np.zeros((0, width), np.uint64), *found])
+        identities, ranks = ranks_of(rows[:, [1, -1]])
+        rows = rows[:, :-1]
+        rows[:, 1] = ranks
         if self._job.clean.deduplicate == "near":
             pairs = similar_documents(rows, most_differing(self._job.clean.near_threshold))
         else:
             pairs = np.unique(equal_documents(rows), axis=0)
         # Elements that are equal in everything have one identity, which `compare_elements` sees.
         pairs = pairs[pairs[:, 0] != pairs[:, 1]]
-        self._write(self._files.texts_path(part), pairs)
+        self._write(self._files.texts_path(part), identities[pairs].reshape(-1, _PAIR))
+        if self._job.clean.list_dropped:
+            self._write(self._files.repeated_path(part), identities[np.unique(pairs[:, 1])])
 
     def collect_texts(self) -> int:
         """Joins near duplicates into clusters; returns into how many ranges identities are cut.
 
-        Memory: 16 bytes for each text in a pair of near duplicates, and twice that meanwhile.
+        Memory: 24 bytes for each text in a pair of near duplicates, and thrice that meanwhile.
 
         Raises:
           RunError: the pairs of a part are missing or cut.
@@ -121,13 +134,19 @@ class ElementDuplicates:
         index, held = self._index(), self._files
         if self._job.clean.deduplicate == "near":
             paths = [held.texts_path(part) for part in range(index["texts"])]
-            nodes = np.zeros(0, np.uint64)
+            nodes = np.zeros((0, 2), np.uint64)
             for path in paths:
-                nodes = np.union1d(nodes, self._read(path, _PAIR))
-            clusters = Clusters(nodes)
+                pairs = self._read(path, _PAIR).reshape(-1, 2)
+                nodes = ranks_of(np.concatenate([nodes, pairs]))[0]
+            clusters = Clusters(np.arange(len(nodes), dtype=np.uint64))
             for path in paths:
-                clusters.join(self._read(path, _PAIR))
-            self._write(held.clusters_path, clusters.repeats())
+                found = positions_of(nodes, self._read(path, _PAIR).reshape(-1, 2))
+                clusters.join(found.reshape(-1, 2).astype(np.uint64))
+            repeats = clusters.repeats()
+            self._write(held.clusters_path, nodes[repeats].reshape(-1, _PAIR))
+            if self._job.clean.list_dropped:
+                # Of those that others repeat some repeat others in turn.
+                self._write(held.repeated_clusters_path, nodes[np.unique(repeats[:, 1])])
         return index["elements"]
 
     def compare_elements(self, part: int) -> None:
@@ -138,26 +157,70 @@ class ElementDuplicates:
         """
         index, held = self._index(), self._files
         low, high = _range(part, index["elements"])
-        found = [np.zeros((0, 3), np.uint64)]
+        found = [np.zeros((0, IDENTITY_COLUMNS), np.uint64)]
         for number, run in enumerate(index["runs"]):
             path = identities_path(self._run(run))
-            rows = read_rows(path, run["identities"], _PAIR, low, high)
-            documents = rows[:, 1] + np.uint64(first_document(number))
-            found.append(np.column_stack([rows[:, 0], documents, np.zeros_like(documents)]))
+            found.append(read_rows(path, run["identities"], IDENTITY_COLUMNS, low, high))
+            found[-1][:, 1] += np.uint64(first_document(number))
         rows = np.concatenate(found)
-        paths = [held.texts_path(each) for each in range(index["texts"])]
+        identities = rows[:, [0, 2]]
+        repeats = self._repeats(low, high)
+        found_at = positions_of(repeats[:, :2], identities)
+        equal = equal_documents(rows)
+        dropped = np.union1d(rows[found_at >= 0, 1], equal[:, 0])
+        self._write(held.dropped_elements_path(part), dropped.reshape(-1, 1))
+        if self._job.clean.list_dropped:
+            # Of elements that are equal in everything one stands for all.
+            originals = identities.copy()
+            originals[found_at >= 0] = repeats[found_at[found_at >= 0], 2:]
+            is_dropped = np.isin(rows[:, 1], dropped)
+            is_repeated = positions_of(self._repeated(low, high), identities) >= 0
+            is_repeated |= np.isin(rows[:, 1], equal[:, 1])
+            told = is_dropped | is_repeated
+            listed = np.column_stack([rows[:, 1], originals, is_dropped.astype(np.uint64)])[told]
+            self._write(held.listed_elements_path(part), listed[np.argsort(listed[:, 0])])
+
+    def _repeats(self, low: int, high: int) -> U64:
+        """Returns `[n, 4] uint64`: identities in a range that repeat another, in order."""
+        held = self._files
+        paths = [held.texts_path(part) for part in range(self._index()["texts"])]
         if self._job.clean.deduplicate == "near":
             paths = [held.clusters_path]
-        repeats = [self._read(path, _PAIR, low, high)[:, 0] for path in paths]
-        repeated = np.isin(rows[:, 0], np.concatenate([np.zeros(0, np.uint64), *repeats]))
-        dropped = np.union1d(rows[repeated, 1], equal_documents(rows)[:, 0])
-        self._write(held.dropped_elements_path(part), dropped.reshape(-1, 1))
+        found = [self._read(path, _PAIR, low, high) for path in paths]
+        repeats = np.concatenate([np.zeros((0, _PAIR), np.uint64), *found])
+        return repeats[np.lexsort((repeats[:, 1], repeats[:, 0]))]
+
+    def _repeated(self, low: int, high: int) -> U64:
+        """Returns `[n, 2] uint64`: identities in a range that others repeat, in order."""
+        held = self._files
+        paths = [held.repeated_path(part) for part in range(self._index()["texts"])]
+        if self._job.clean.deduplicate == "near":
+            paths = [held.repeated_clusters_path]
+        found = [self._read(path, 2, low, high) for path in paths]
+        return ranks_of(np.concatenate([np.zeros((0, 2), np.uint64), *found]))[0]
+
+    def listed(self, number: int) -> U64:
+        """Returns the documents of a run file that are dropped, or that others repeat.
+
+        Returns:
+          `[m, 4] uint64`: the number of the document in the run file, the identity of the one that
+          is kept, and whether the document is dropped.
+
+        Raises:
+          RunError: a file is missing or cut.
+        """
+        first, last = first_document(number), first_document(number + 1) - 1
+        paths = map(self._files.listed_elements_path, range(self._index()["elements"]))
+        found = [self._read(path, _LISTED, first, last) for path in paths]
+        rows = np.concatenate([np.zeros((0, _LISTED), np.uint64), *found])
+        rows[:, 0] -= np.uint64(first)
+        return rows
 
     def documents(self, number: int) -> tuple[str, U64, U64]:
         """Returns a run file without its extension, its documents, and which are dropped.
 
         Returns:
-          Its path; `[n, 4] uint64` as `ElementHashes` writes them; `[m] uint64`, their numbers.
+          Its path; `[n, 3] uint64` as `ElementHashes` writes them; `[m] uint64`, their numbers.
 
         Raises:
           RunError: a file is missing or cut.

@@ -1,11 +1,12 @@
 """The hashes by which documents of a PCollection are compared, run file by run file.
 
-A document of a PCollection has no position: its identity, a hash of all that it has, stands for it.
-Beside a run file lie
+A document of a PCollection has no position: its identity, two hashes of all that it has, stands for
+it. Beside a run file lie
 
-    <run>.documents   identity, key, split and fate of each document, in order of their numbers
+    <run>.documents   key, split and fate of each document, in order of their numbers
     <run>.identities  identity and number of each that has text, sorted
     <run>.hashes-0    hashes of texts and identities, sorted
+    <run>.names       for lists: a line of each document, its identity and name, in this order
 
 and the chunks in the run file carry numbers of documents, in the place of their keys.
 """
@@ -28,7 +29,9 @@ from recordmill.transforms.text.cleaning.sorted_rows import write_rows
 from recordmill.transforms.text.job import TextJob
 
 KEPT, TOO_SHORT, TOO_LONG, WITHOUT_TOKENS = range(4)  # the fates of documents
-DOCUMENT_COLUMNS = 4
+REASONS = {TOO_SHORT: "too_short", TOO_LONG: "too_long"}  # of those that are dropped
+DOCUMENT_COLUMNS = 3
+IDENTITY_COLUMNS = 3  # half of the identity, the number, the other half
 _HELD_BYTES = 1 << 25  # of hashes, before they go to a file
 
 
@@ -57,6 +60,7 @@ class ElementHashes:
 
     def __init__(self, job: TextJob, held_bytes: int = _HELD_BYTES) -> None:
         self._is_near = job.clean.deduplicate == "near"
+        self._is_listed = job.clean.list_dropped
         self._hasher: ExactHasher | MinHasher
         if self._is_near:
             self._hasher = MinHasher(job.clean.near_threshold)
@@ -76,6 +80,7 @@ class ElementHashes:
         self._documents: list[U64] = []
         self._identities: list[U64] = []
         self._rows: list[U64] = []
+        self._names: list[bytes] = []
         self._held = 0
         self._written: list[int] = []
 
@@ -84,7 +89,7 @@ class ElementHashes:
 
         Args:
           batch: with normalized text.
-          identities: `[num_documents] uint64`.
+          identities: `[num_documents, 2] uint64`.
           splits, fates: `[num_documents] int64`.
 
         Returns:
@@ -92,15 +97,27 @@ class ElementHashes:
         """
         numbers = np.arange(self._count, self._count + len(batch.keys), dtype=np.uint64)
         self._count += len(batch.keys)
-        columns = [identities, batch.keys, splits.astype(np.uint64), fates.astype(np.uint64)]
+        columns = [batch.keys, splits.astype(np.uint64), fates.astype(np.uint64)]
         self._documents.append(np.column_stack(columns))
         chosen, hashes = self._hasher.add(batch, goes_on=False)
-        self._identities.append(np.column_stack([identities[chosen], numbers[chosen]]))
-        self._rows.append(self._hasher.rows(identities[chosen], hashes))
+        mine = identities[chosen]
+        self._identities.append(np.column_stack([mine[:, 0], numbers[chosen], mine[:, 1]]))
+        self._rows.append(self._rows_of(mine, hashes))
         self._held += self._rows[-1].nbytes
         if self._held >= self._held_bytes:
             self._write_hashes()
         return numbers
+
+    def add_names(self, lines: list[bytes]) -> None:
+        """Adds lines of documents in order of their numbers, where dropped ones are listed."""
+        self._names += lines
+
+    def _rows_of(self, identities: U64, hashes: U64) -> U64:
+        """Returns the hasher's rows, with half of the identity as document, and the other half."""
+        rows = self._hasher.rows(np.arange(len(identities), dtype=np.uint64), hashes)
+        of_row = identities[rows[:, 1].astype(np.int64)]
+        rows[:, 1] = of_row[:, 0]
+        return np.column_stack([rows, of_row[:, 1]])
 
     def _write_hashes(self) -> None:
         rows = np.concatenate(self._rows)
@@ -116,7 +133,10 @@ class ElementHashes:
         documents = np.concatenate([np.zeros((0, DOCUMENT_COLUMNS), np.uint64), *self._documents])
         with files.writing(documents_path(self._path)) as handle:
             write_array(handle, documents.astype("<u8", copy=False))
-        identities = np.concatenate([np.zeros((0, 2), np.uint64), *self._identities])
+        empty = np.zeros((0, IDENTITY_COLUMNS), np.uint64)
+        if self._is_listed:
+            files.write_bytes(names_path(self._path), b"".join(self._names))
+        identities = np.concatenate([empty, *self._identities])
         if len(identities):
             order = np.lexsort((identities[:, 1], identities[:, 0]))
             write_rows(identities_path(self._path), identities[order])
@@ -131,6 +151,11 @@ class ElementHashes:
 def documents_path(run: str) -> str:
     """Returns the file of the documents of a run file."""
     return f"{run}.documents"
+
+
+def names_path(run: str) -> str:
+    """Returns the file of the names of the documents of a run file."""
+    return f"{run}.names"
 
 
 def identities_path(run: str) -> str:
