@@ -196,6 +196,7 @@ def commit(job: Job, spec: CommitSpec, records: int) -> Manifest:
     if in_shards != records:
         raise RunError(f"{records} examples built, {in_shards} in the finished shards")
     statistics = _judged(job, finished.summary)
+    job.check_kept()
     _remove_replaced(workspace, spec)
     staged = dict(finished.indexes)
     for number, (size, crc) in finished.summary.rejected_files.items():
@@ -301,6 +302,7 @@ def _write_metadata(
     files.sync_folders(files.join(workspace.output, folder) for folder in sorted(folders))
     files.sync_folders([files.join(workspace.output, "..")])  # which has the output's own name
     workspace.check_own()
+    job.check_kept()
     if completed is not None:  # before `_SUCCESS`, behind which a run that is killed is finished
         path = files.join(workspace.output, COMPLETED_PATH)
         files.write_bytes(path, completed, workspace.partial_folder)

@@ -176,6 +176,14 @@ class Job(ABC):
         """
         return self
 
+    def check_kept(self) -> None:
+        """Checks that files which the dataset has without a copy are as they were read.
+
+        Raises:
+          RunError: one is not; nothing may be published then.
+        """
+        return
+
     @abstractmethod
     def schema(self) -> Schema:
         """Returns the schema of the records."""
