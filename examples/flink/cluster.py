@@ -169,7 +169,7 @@ class Cluster:
             find_java(), *OPENS, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *jvm,
             f"-Djava.io.tmpdir={self.folder}/tmp", "-cp", str(JAR), main, *arguments,
         ]  # fmt: skip
-        with open(self.folder / f"{name}.log", "w") as log:
+        with open(self.folder / f"{name}.log", "a") as log:  # behind what one that ended has told
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder,
                 start_new_session=True,

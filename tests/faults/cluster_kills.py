@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -115,6 +116,7 @@ def _check(workshop: Workshop, cluster: Cluster, what: str, seed: int, folder: P
     """Kills once, and checks what is left when the same command has run."""
     output = folder / "ds"
     rng = random.Random(f"{what}{seed}")
+    cluster.flink.revive()  # where Flink has ended one since the last kill
     shown = _kill_at_random(workshop, cluster, output, rng, VICTIMS[what])
     if what == "launcher":
         hold(shown.status in (0, -signal.SIGKILL), shown.text[-400:])
@@ -130,6 +132,21 @@ def _check(workshop: Workshop, cluster: Cluster, what: str, seed: int, folder: P
 
 
 VICTIMS: dict[str, Victim] = {"launcher": _launcher, "task manager": _task_manager}
+
+
+def _state(cluster: Cluster) -> str:
+    """Returns what the cluster tells of why a job does not end."""
+    jobs = cluster.flink.get("/jobs/overview")["jobs"]
+    states = [(job["state"], job["tasks"]) for job in jobs if job["state"] not in ENDED]
+    living = len(cluster.flink.task_managers())
+    return f"{living} task managers, jobs {states}, ended by Flink: {cluster.flink.own_ends()}"
+
+
+def _clear(cluster: Cluster) -> None:
+    """Makes the cluster fit for the next kill, whatever this one has left."""
+    cluster.flink.revive()
+    cluster.flink.cancel_jobs(_LIMIT_SECONDS)
+    cluster.flink.revive()  # where Flink has ended one whose tasks did not stop
 
 
 def try_kills(
@@ -150,6 +167,10 @@ def try_kills(
             outcome, why = "not held", str(error)
         except (OSError, subprocess.SubprocessError, psutil.Error) as error:
             outcome, why = "not held", f"{type(error).__name__}: {error}"
+        if outcome == "not held":
+            with suppress(OSError, subprocess.SubprocessError):  # there may be no cluster
+                why += f"; {_state(cluster)}"
+                _clear(cluster)
         if outcome != "not held":
             shutil.rmtree(folder)
         yield Result(case, outcome, why, time.monotonic() - began)

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 
 from ..pipelines.full_disk import fill, small_disk
-from .cases import Case, Shown, UntriedError, hold, is_clean, run_forked
+from .cases import Case, Shown, UntriedError, hold, is_clean, run_forked, run_main
 from .shim import Shim, kill, lose, lose_power
 from .workshop import IN_PLACE, Workshop, accounts
 
@@ -208,10 +208,21 @@ def _while_the_input_changes(
         shutil.copytree(workshop.input(job), source)
         workshop.prepare(job, output, source)
         victim = sorted((output if job == IN_PLACE else source).rglob(_VICTIMS[job]))[-1]
-        shown = run_shimmed(
-            workshop, job, folder, output, step, lambda _: _change(victim, how), source=source
-        )
-        accounts(folder, shown, output)
+        late = folder / "late"
+
+        def change(_: Shim) -> None:
+            if (output / "_meta" / "manifest.json").exists():
+                late.touch()
+            _change(victim, how)
+
+        shown = run_shimmed(workshop, job, folder, output, step, change, source=source)
+        if job == IN_PLACE and late.exists():  # a part of the dataset, damaged when it was done
+            is_clean(shown)
+            verified = run_main(folder, ["verify", str(output), "--workers=1"])
+            is_clean(verified, reports=True)
+            hold(shown.status != 0 or verified.status != 0, "verify finds nothing")
+        else:
+            accounts(folder, shown, output)
         workshop.keeps(output, but=victim.name)
 
     return check

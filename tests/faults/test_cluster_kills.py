@@ -37,6 +37,13 @@ def test_what_does_not_hold_is_reported(tmp_path: Path, monkeypatch: pytest.Monk
     assert list(try_kills(workshop, cluster, "launcher", range(4), time.monotonic())) == []
 
 
+def test_why_flink_has_ended_a_task_manager_is_found_in_its_log(tmp_path: Path) -> None:
+    end = "ERROR TaskExecutor - Task did not exit gracefully within 180 + seconds."
+    (tmp_path / "task-manager-0.log").write_text(f"INFO all is well\n{end}\nINFO started\n")
+    (tmp_path / "task-manager-1.log").write_text("INFO all is well\n")
+    assert Flink(tmp_path).own_ends() == [end]
+
+
 @pytest.mark.flink
 @pytest.mark.slow
 @pytest.mark.timeout(1200)

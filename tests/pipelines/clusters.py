@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -22,6 +24,7 @@ from filelock import FileLock
 ROOT = Path(__file__).parents[2]
 _CLUSTER = [sys.executable, str(ROOT / "examples/flink/cluster.py")]
 ENDED = {"FINISHED", "CANCELED", "FAILED"}  # the states of a job of Flink's that is over
+_OWN_END = re.compile("did not exit gracefully|[Ff]atal error occurred|OutOfMemoryError")
 _PRISM = "github.com/apache/beam/sdks/v2/go/cmd/prism@v2.77.0"
 
 
@@ -66,7 +69,7 @@ class Flink:
         """Waits for the end of a program, and starts task managers again where too few live.
 
         Kubernetes and YARN do so: Flink itself ends a task manager whose tasks do not stop within
-        three minutes, as they must when another one is lost.
+        three minutes, as they must when another one is lost (docs/guides/engines.md).
 
         Args:
           process: of the program.
@@ -83,6 +86,31 @@ class Flink:
             if len(self.task_managers()) < needed:
                 self.revive()
         raise subprocess.TimeoutExpired(process.args, seconds)
+
+    def cancel_jobs(self, seconds: float) -> None:
+        """Ends all jobs, of which a launcher that was killed leaves its own; waits for their end.
+
+        Raises:
+          TimeoutError: one has not ended.
+        """
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            jobs = self.get("/jobs/overview")["jobs"]
+            left = [job["jid"] for job in jobs if job["state"] not in ENDED]
+            if not left:
+                return
+            for number in left:
+                line = urllib.request.Request(f"{self.url}/jobs/{number}", method="PATCH")
+                with suppress(urllib.error.HTTPError):  # it has ended meanwhile
+                    urllib.request.urlopen(line, timeout=30).close()
+            time.sleep(1.0)
+        raise TimeoutError("a job that is cancelled does not end")
+
+    def own_ends(self) -> list[str]:
+        """Returns the lines in which task managers say why they end themselves."""
+        logs = sorted(self.folder.glob("task-manager-*.log"))
+        lines = (line for log in logs for line in log.read_text(errors="replace").splitlines())
+        return [line[:300] for line in lines if _OWN_END.search(line)]
 
     def revive(self) -> None:
         """Starts the task managers again that were killed, and waits for them."""

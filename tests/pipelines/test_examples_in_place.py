@@ -379,6 +379,37 @@ def test_a_commit_that_was_cut_short_is_finished_by_the_same_command(
     assert main(["verify", str(folder)]) == 0
 
 
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("change", [lambda p: p.write_bytes(p.read_bytes()[::-1]), Path.unlink])
+def test_a_shard_that_changes_behind_its_reading_ends_the_run(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    change: Callable[[Path], object],
+    late: bool,
+) -> None:
+    folder = tmp_path / "old"
+    shards(folder)
+    shard = folder / "train-00001-of-00003.tfrecord"
+    content = shard.read_bytes()
+    name = "_publish" if late else "_read_finished"  # of the commit
+    act = getattr(committing, name)
+
+    def changed(*arguments: Any) -> Any:
+        result = act(*arguments)
+        change(shard)
+        return result
+
+    with monkeypatch.context() as patched:
+        patched.setattr(committing, name, changed)
+        assert run(f"--input={folder}/*.tfrecord") == 1
+    assert f"{shard} changed since" in (error := error_of(capsys)) or "was removed" in error
+    assert not (folder / "_SUCCESS").exists()
+    shard.write_bytes(content)
+    assert run(f"--input={folder}/*.tfrecord", "--overwrite") == 0
+    assert main(["verify", str(folder)]) == 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_killed_at_some_moment(tmp_path: Path, seed: int) -> None:
@@ -743,6 +774,24 @@ def test_a_folder_that_looks_like_a_temporary_one_stays(
     assert run(f"--input={folder}/*.tfrecord") == 2
     assert "holds others; move them" in error_of(capsys)
     metadata(folder, before)
+
+
+@pytest.mark.parametrize("again", [(), ("--overwrite",)])
+def test_what_a_command_did_not_finish_behind_its_end_is_removed(
+    copied: tuple[Path, State], again: tuple[str, ...]
+) -> None:
+    folder, before = copied
+    partial = folder / "_tmp/partial"
+    partial.mkdir(parents=True)
+    (partial / ".run.json.0123456789ab.tmp").write_text("{")
+    assert run(f"--input={folder}/*.tfrecord", *again) == 0
+    metadata(folder, before)
+    assert not (folder / "_tmp").exists()
+    partial.mkdir(parents=True)  # another tool's, with whatever is in it
+    (partial / ".run.json.0123456789ab.tmp").write_text("{")
+    (partial / "mine").write_text("of the user")
+    assert run(f"--input={folder}/*.tfrecord") == 0
+    assert len(list(partial.iterdir())) == 2
 
 
 def test_a_job_of_a_run_that_another_has_committed(

@@ -21,6 +21,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from recordmill.records.errors import RunError, UsageError
 from recordmill.transforms.dataset import counters
+from recordmill.transforms.dataset.argument_names import naming_arguments
 from recordmill.transforms.dataset.commit import CommitDataset, CommitSpec
 from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.dataset.job import Job
@@ -147,9 +148,11 @@ class _BeginDoFn(beam.DoFn):
 
     def process(self, impulse: bytes) -> Iterator[str]:
         del impulse
-        if not is_over(self._sink.job.workspace):
-            begin_run(self._sink.job, self._sink.transform)
-            self._sink.prepare()
+        job = self._sink.job
+        if not is_over(job.workspace):
+            with naming_arguments(job.argument_names):
+                begin_run(job, self._sink.transform)
+                self._sink.prepare()
         yield self._sink.job.workspace.token
 
 

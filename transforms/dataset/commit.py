@@ -196,6 +196,7 @@ def commit(job: Job, spec: CommitSpec, records: int) -> Manifest:
     if in_shards != records:
         raise RunError(f"{records} examples built, {in_shards} in the finished shards")
     statistics = _judged(job, finished.summary)
+    job.check_kept()
     _remove_replaced(workspace, spec)
     staged = dict(finished.indexes)
     for number, (size, crc) in finished.summary.rejected_files.items():
@@ -226,7 +227,7 @@ def _judged(job: Job, summary: JobSummary) -> dict[str, Any]:
     """
     rejected = first_rejects(job.workspace, summary.rejected_files, summary.counts["rejected"])
     statistics = summary.statistics | {"inputs": summary.inputs | {"rejected": rejected}}
-    warnings = find_warnings(statistics)
+    warnings = [replace(one, text=job.worded(one.text)) for one in find_warnings(statistics)]
     of_pipeline = pipeline_name(job.workspace.plan_path)
     if warnings and job.warnings == "error":
         more = len(warnings) - 1
@@ -301,6 +302,7 @@ def _write_metadata(
     files.sync_folders(files.join(workspace.output, folder) for folder in sorted(folders))
     files.sync_folders([files.join(workspace.output, "..")])  # which has the output's own name
     workspace.check_own()
+    job.check_kept()
     if completed is not None:  # before `_SUCCESS`, behind which a run that is killed is finished
         path = files.join(workspace.output, COMPLETED_PATH)
         files.write_bytes(path, completed, workspace.partial_folder)

@@ -53,6 +53,7 @@ class OverBudgetError(RunError):
 
 def fail(job: Job, error: RunError) -> None:
     """Writes the reason to the file that the launching process reads, and raises it."""
+    error.args = (job.worded(str(error)), *error.args[1:])
     with suppress(RunError, OSError):  # the storage may be what failed
         job.workspace.check_own()  # a folder that was deleted meanwhile must not come back
         files.write_bytes(job.workspace.failure_path, str(error).encode())

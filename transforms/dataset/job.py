@@ -7,9 +7,9 @@ plan, restart, rejects and commit need only this module.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from recordmill.records.errors import UsageError, one_of
 from recordmill.records.manifest import STATISTICS_OF_ALL, STATISTICS_PATH, Manifest
@@ -17,6 +17,7 @@ from recordmill.records.schema import Schema
 from recordmill.records.seqio_metadata import seqio_files
 from recordmill.records.shards import DEFAULT_TEMPLATE, ShardName
 from recordmill.records.tfds_metadata import tfds_files
+from recordmill.transforms.dataset.argument_names import ARGUMENTS, name_arguments
 from recordmill.transforms.dataset.user_functions import MapSpec
 from recordmill.transforms.dataset.workspace import Workspace
 
@@ -125,9 +126,13 @@ class Job(ABC):
       shard_template: the template of the paths of shards.
       map: the user's functions, which see each element of the input first.
 
+      argument_names: of users' pipelines, see `argument_names.py`.
+
     Raises:
       UsageError: a value is not valid, or the shares of the splits do not add up to 1.
     """
+
+    argument_names: ClassVar[Mapping[str, str]] = ARGUMENTS
 
     workspace: Workspace
     splits: tuple[SplitSpec, ...] = (SplitSpec("train", 1.0),)
@@ -153,6 +158,12 @@ class Job(ABC):
         if abs(total - 1) > 1e-6:
             raise UsageError(f"--splits must have shares that add up to 1, got {total:g}")
 
+    def worded(self, message: str) -> str:
+        """Returns a message as the job's users know it: those of a pipeline give no flags."""
+        if self.workspace.resumable:
+            return message
+        return name_arguments(message, self.argument_names)
+
     def shard_name(self, split: str, index: int, count: int) -> ShardName:
         """Returns the name of a shard."""
         return ShardName(split, index, count, self.shard_template)
@@ -164,6 +175,14 @@ class Job(ABC):
           DamagedStateError: they have not written it.
         """
         return self
+
+    def check_kept(self) -> None:
+        """Checks that files which the dataset has without a copy are as they were read.
+
+        Raises:
+          RunError: one is not; nothing may be published then.
+        """
+        return
 
     @abstractmethod
     def schema(self) -> Schema:

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import apache_beam as beam
 
-from recordmill.records.errors import RunError
+from recordmill.records.errors import RunError, UsageError
 from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.dataset.job import Job
 from recordmill.transforms.dataset.workspace import Workspace
@@ -51,6 +51,8 @@ class RunTask(beam.DoFn, Generic[JobT]):
                 return
             if isinstance(error, RunError):
                 fail(self._job, error)
+            if isinstance(error, UsageError):
+                error.args = (self._job.worded(str(error)), *error.args[1:])
             raise
 
     def work(self, element: Any) -> Iterator[Any]:

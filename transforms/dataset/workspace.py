@@ -12,6 +12,7 @@ and every description carry the token of the plan; shards lie in a folder of thi
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -46,6 +47,7 @@ _OWN_FOLDERS = {
 }  # fmt: skip
 
 _STAYS = ".stays"
+_UNFINISHED = re.compile(r".*/\.(run\.json|report\.html)\.[0-9a-f]{12}\.tmp", re.DOTALL)
 
 ContentT = TypeVar("ContentT")
 
@@ -329,12 +331,20 @@ class Workspace:
           claimed: by this run; else, beside shards of others, such a folder may be the user's.
         """
         if self.in_place and not claimed:
+            self._remove_unfinished()
             return
         for folder in self.folders:
             if files.is_local(folder) and os.path.isdir(folder) and not Marker.read(folder):
                 names = {name.rstrip("0123456789") for name in os.listdir(folder)}
                 if names <= _OWN_FOLDERS:
                     files.delete_folder(folder)
+
+    def _remove_unfinished(self) -> None:
+        """Removes what a command wrote of itself behind its end, and did not finish."""
+        paths = files.list_files(self.partial_folder)
+        if files.is_local(self.output) and all(map(_UNFINISHED.fullmatch, paths)):
+            files.delete_quietly(paths)
+            remove_empty([self.partial_folder, self.staging])
 
     def clean_up(self) -> None:
         """Removes all temporary files; the plan first, so that no run resumes from the rest."""

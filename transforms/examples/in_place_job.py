@@ -18,6 +18,7 @@ from recordmill.transforms.dataset.run_state import typed_statistics
 from recordmill.transforms.examples.schema_survey import SchemaSurvey
 from recordmill.transforms.examples.shard_files import ShardFile
 from recordmill.transforms.examples.shard_scan import ShardDamage
+from recordmill.transforms.sources.changes import reading
 from recordmill.transforms.sources.work_plan import read_ranges
 
 _MOST_NAMED = 3
@@ -67,6 +68,17 @@ class InPlaceJob(Job):
         for name in self.shard_names():
             counts[name.split] = name.count
         return list(counts.items())
+
+    def check_kept(self) -> None:
+        """Checks that no shard has changed since it was read: the metadata is of what was read.
+
+        Raises:
+          InputChangedError: one has, or is gone.
+        """
+        for number in range(self.work_items):
+            for shard in self.shards_of(number):
+                with reading(shard.path, shard.size, shard.modified_ns):
+                    pass
 
     def schema(self) -> Schema:
         """Returns the schema that is given; an inferred one is in the summary of the shards."""

@@ -12,6 +12,7 @@ from recordmill.records.codec.framing import FOOTER_BYTES, HEADER_BYTES
 from recordmill.records.errors import RunError
 from recordmill.records.typed_json import convert
 from recordmill.transforms.dataset import counters
+from recordmill.transforms.dataset.argument_names import SOURCE_ARGUMENTS, naming_arguments
 from recordmill.transforms.dataset.rejects import REASONS, Reject
 from recordmill.transforms.examples.record_items import cut_record_items, record_files
 from recordmill.transforms.examples.record_source import RecordFileRange, read_records
@@ -35,7 +36,8 @@ class _ListFilesDoFn(beam.DoFn):
 
     def process(self, impulse: bytes) -> Iterator[dict[str, Any]]:
         del impulse
-        yield from list_ranges(self._patterns, self._range_bytes)
+        with naming_arguments(SOURCE_ARGUMENTS):
+            yield from list_ranges(self._patterns, self._range_bytes)
 
 
 class _ReadRecordsDoFn(beam.DoFn):
@@ -43,6 +45,10 @@ class _ReadRecordsDoFn(beam.DoFn):
         self._skip_damaged = skip_damaged
 
     def process(self, content: dict[str, Any]) -> Iterator[bytes]:
+        with naming_arguments(SOURCE_ARGUMENTS):
+            yield from self._read(content)
+
+    def _read(self, content: dict[str, Any]) -> Iterator[bytes]:
         source = convert(content, RecordFileRange)
         for batch in read_records(source):
             data = batch.data.data
@@ -69,6 +75,7 @@ class ReadExamples(beam.PTransform[beam.pvalue.PBegin, beam.PCollection[bytes]])
     checked. Memory: a block of 8 MB, or a record that is larger.
     """
 
+    @naming_arguments(SOURCE_ARGUMENTS)
     def __init__(
         self,
         *patterns: str,

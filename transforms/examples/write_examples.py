@@ -16,6 +16,7 @@ from recordmill.records.codec.framing import FOOTER_BYTES, HEADER_BYTES
 from recordmill.records.errors import UsageError
 from recordmill.records.hashing import U64, mix64, seed_for
 from recordmill.transforms.dataset import counters
+from recordmill.transforms.dataset.argument_names import ARGUMENTS, naming_arguments
 from recordmill.transforms.dataset.bundles import (
     BundleWriter,
     WriteElements,
@@ -173,6 +174,7 @@ class WriteExamples(WriteElements):
     bundle, however large the bundle. Repeated bundles change nothing.
     """
 
+    @naming_arguments(ARGUMENTS)
     def __init__(
         self,
         output: str,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from recordmill.records.errors import RunError, UsageError, one_of
 from recordmill.records.schema import Schema
+from recordmill.transforms.dataset.argument_names import IMAGE_ARGUMENTS
 from recordmill.transforms.dataset.content_sample import shared_contents
 from recordmill.transforms.dataset.error_budget import check_budget
 from recordmill.transforms.dataset.job import Job, JobStatistics, JobSummary
@@ -44,6 +45,8 @@ class ImageJob(Job):
     Raises:
       UsageError: --copies is below 1, or several copies of an image would be equal.
     """
+
+    argument_names: ClassVar[Mapping[str, str]] = IMAGE_ARGUMENTS
 
     images: ImageSpec
     copies: int = 1

@@ -9,6 +9,7 @@ from typing import Any
 import apache_beam as beam
 
 from recordmill.records.errors import UsageError
+from recordmill.transforms.dataset.argument_names import IMAGE_ARGUMENTS, naming_arguments
 from recordmill.transforms.dataset.bundles import BundleWriter, ElementSink, WriteElements, Written
 from recordmill.transforms.dataset.commit import CommitSpec
 from recordmill.transforms.dataset.pipeline_run import commit_spec, pipeline_job
@@ -175,6 +176,7 @@ class WriteImages(WriteElements):
       pack_bytes: of a file in which images wait.
     """
 
+    @naming_arguments(IMAGE_ARGUMENTS)
     def __init__(
         self,
         output: str,

@@ -1,7 +1,8 @@
 """Input that changes between the plan and its reading ends the run, before anything is published.
 
 A file is compared with its listing when it is opened, and again when it was read. A change behind
-that makes no difference: what was read is what was planned. So a commit looks at nothing again.
+that makes no difference: what was read is what was planned. So a commit looks at nothing again, but
+at shards of other tools that stay where they are.
 """
 
 from __future__ import annotations

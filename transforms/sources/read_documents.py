@@ -13,12 +13,14 @@ import orjson
 from recordmill.records.errors import RunError, UsageError, one_of
 from recordmill.records.typed_json import convert
 from recordmill.transforms.dataset import counters
+from recordmill.transforms.dataset.argument_names import SOURCE_ARGUMENTS, naming_arguments
 from recordmill.transforms.dataset.rejects import REASONS, Reject
 from recordmill.transforms.elements import Document
 from recordmill.transforms.sources.bigquery_service import is_bigquery, parse_address
 from recordmill.transforms.sources.bigquery_tables import list_table
 from recordmill.transforms.sources.changes import reading
 from recordmill.transforms.sources.column_reader import column_names
+from recordmill.transforms.sources.dataset_folders import expand_folder
 from recordmill.transforms.sources.document_spec import (
     RAW_TEXT,
     READ_LIMITS,
@@ -104,6 +106,22 @@ def _list_table(spec: InputSpec) -> SourceRange:
     return source
 
 
+def _files_of(pattern: str) -> list[str]:
+    """Returns what a pattern stands for, which may be a folder that `save_to_disk` has written.
+
+    Raises:
+      UsageError: it holds several splits, which documents would no longer tell of.
+    """
+    found = expand_folder(pattern)
+    splits = sorted({split for split, _ in found if split})
+    if len(splits) > 1:
+        raise UsageError(
+            f"{pattern} has the splits {', '.join(splits)}; read one, such as "
+            f"{pattern.rstrip('/')}/{splits[0]}"
+        )
+    return [path for _, path in found]
+
+
 def list_items(spec: InputSpec) -> Iterator[bytes]:
     """Yields what one worker reads at a time, as JSON.
 
@@ -120,8 +138,9 @@ def list_items(spec: InputSpec) -> Iterator[bytes]:
             )
         ])  # fmt: skip
     else:
+        patterns = [path for pattern in spec.patterns for path in _files_of(pattern)]
         listed = list_sources(
-            list(spec.patterns), input_format=spec.input_format, allow_outside=spec.allow_outside
+            patterns, input_format=spec.input_format, allow_outside=spec.allow_outside
         )
     with closing(SourceList(listed)) as sources:
         check_contents(sources, documents)
@@ -184,7 +203,8 @@ class _ListItemsDoFn(beam.DoFn):
 
     def process(self, impulse: bytes) -> Iterator[bytes]:
         del impulse
-        yield from list_items(self._spec)
+        with naming_arguments(SOURCE_ARGUMENTS):
+            yield from list_items(self._spec)
 
 
 class _ReadDocumentsDoFn(beam.DoFn):
@@ -195,6 +215,10 @@ class _ReadDocumentsDoFn(beam.DoFn):
         self._reader = DocumentReader(self._spec)
 
     def process(self, item: bytes) -> Iterator[Any]:
+        with naming_arguments(SOURCE_ARGUMENTS):
+            yield from self._read(item)
+
+    def _read(self, item: bytes) -> Iterator[Any]:
         for source in convert(orjson.loads(item), list[SourceRange]):
             count = 0
             for found in self._reader.read(source):
@@ -248,6 +272,7 @@ class ReadDocuments(beam.PTransform[beam.pvalue.PBegin, Any]):
       item_bytes: of text that one worker reads at once.
     """
 
+    @naming_arguments(SOURCE_ARGUMENTS)
     def __init__(
         self,
         *patterns: str,

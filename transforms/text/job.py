@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypedDict
+from typing import Any, ClassVar, TypedDict
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from recordmill.records.errors import UsageError, one_of
 from recordmill.records.schema import Schema
 from recordmill.records.seqio_metadata import token_statistics
 from recordmill.records.typed_json import Count
+from recordmill.transforms.dataset.argument_names import TEXT_ARGUMENTS
 from recordmill.transforms.dataset.job import Job, JobStatistics, JobSummary
 from recordmill.transforms.dataset.labels import LABELS_PATH, labels_file
 from recordmill.transforms.dataset.run_state import DamagedStateError, typed_statistics
@@ -47,6 +48,8 @@ class TextJob(ShuffleJob):
       clean: which documents are dropped, and how text is normalized.
       allow_special_tokens: the spelling of a special token in text becomes its id.
     """
+
+    argument_names: ClassVar[Mapping[str, str]] = TEXT_ARGUMENTS
 
     objective: ObjectiveSpec
     documents: DocumentSpec = field(default_factory=DocumentSpec)

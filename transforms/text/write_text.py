@@ -11,6 +11,7 @@ from typing import Any
 import apache_beam as beam
 
 from recordmill.records.errors import UsageError
+from recordmill.transforms.dataset.argument_names import TEXT_ARGUMENTS, naming_arguments
 from recordmill.transforms.dataset.bundles import (
     BundleWriter,
     WriteElements,
@@ -163,6 +164,7 @@ class WriteText(WriteElements):
       run_tokens: a worker holds so many tokens, twice.
     """
 
+    @naming_arguments(TEXT_ARGUMENTS)
     def __init__(
         self,
         output: str,

@@ -260,7 +260,7 @@ def test_wrong_options_fail_before_the_pipeline_runs(tmp_path: Path) -> None:
     assert write(tmp_path / "ds", images(4), overwrite=True)
     assert counts(tmp_path / "ds")["images_written"] == 4
     other = str(tmp_path / "other")
-    with pytest.raises(UsageError, match="must go with --augmentations"):
+    with pytest.raises(UsageError, match=r"must go with ImageSpec\.augmentation:"):
         WriteImages(other, copies=2)
     with pytest.raises(UsageError, match="first_label has no meaning"):
         WriteImages(other, ImageSpec("classification", "tfds", {"a": 1}), first_label=1)

@@ -26,6 +26,7 @@ from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.storage import google_storage
 
 from ...bigquery import FakeBigQuery, serve_bigquery, table_path
+from .test_arrow import save
 
 TEXTS = [f"document {i}\nline {i % 7} of it " + "x" * (i % 50) for i in range(200)]
 
@@ -58,6 +59,15 @@ def test_all_formats_whatever_the_ranges(folder: Path) -> None:
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
         found = pipeline | ReadDocuments(f"{folder}/*", item_bytes=3000)
         assert_that(found, equal_to(whole))
+
+
+def test_saved_datasets_are_named_by_their_folders(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        save(tmp_path / "ds" / split, split, 2)
+    assert [each.text for each in read(f"{tmp_path}/ds/train")] == ["train 0", "train 1"]
+    (tmp_path / "ds/dataset_dict.json").write_text(json.dumps({"splits": ["train", "test"]}))
+    with pytest.raises(UsageError, match=r"ds/ has the splits test, train; read one, .*ds/te"):
+        read(f"{tmp_path}/ds/")
 
 
 def test_labels_pairs_prompts_and_fields(tmp_path: Path) -> None:
@@ -160,7 +170,7 @@ def _read_item(reader: DocumentReader, item: bytes) -> list[Any]:
         ((), {}, "ReadDocuments needs a glob"),
         (("x",), {"rejects": "skip"}, "rejects must be one of count, fail, output"),
         (("x",), {"input_format": "xml"}, "input_format must be one of"),
-        (("x",), {"documents": "word"}, "--documents must be one of"),
+        (("x",), {"documents": "word"}, "^documents must be one of"),
         (("x",), {"query": "SELECT 1"}, "query needs the URL of one database"),
         (("bigquery://p.d.t",), {"query": "SELECT 1"}, "or the project alone, .* beside query"),
         (("bigquery://p",), {}, "must name a table, bigquery://PROJECT.DATASET.TABLE"),
@@ -168,7 +178,7 @@ def _read_item(reader: DocumentReader, item: bytes) -> list[Any]:
         (("bigquery://p.d.t",), {"partition_column": "id"}, "have no effect on BigQuery"),
         (("bigquery://p.d.t",), {"input_format": "jsonl"}, "have no effect on BigQuery"),
         (("x",), {"text_pair_field": "b"}, "text_pair_field needs label_field"),
-        (("x",), {"columns": ["a"]}, "--header=none and --columns belong together"),
+        (("x",), {"columns": ["a"]}, "^header=.none. and columns belong together"),
     ],
 )
 def test_wrong_arguments(patterns: tuple[str, ...], options: dict[str, Any], message: str) -> None:

@@ -269,13 +269,13 @@ def test_rows_that_lack_what_is_written(document: Any, expected: tuple[str, ...]
 def _arguments() -> Iterator[tuple[dict[str, Any], str]]:
     yield {"tokenizer": "nowhere.txt"}, "nowhere.txt cannot be read: No such file"
     yield {"objective": "bert"}, r"objective must be Bert\(\), .* got 'bert'"
-    yield {"keep_fields": "id"}, "no meaning for --task=bert"
+    yield {"keep_fields": "id"}, "no meaning for objective=Bert"
     yield {"splits": {"train": 0.5}}, "add up to 1"
     yield {"num_shards": {"test": 3}}, "num_shards must be one of train, got 'test'"
     yield {"do_lower_case": False}, "has none: every word with one would be"
-    yield {"allow_special_tokens": True}, "--allow_special_tokens has no effect with a vocab.txt"
-    yield {"dupe_splits": ("test",)}, "--dupe_splits must be one of train"
-    yield {"compression": "zip"}, "--compression must be one of"
+    yield {"allow_special_tokens": True}, "allow_special_tokens has no effect with a vocab.txt"
+    yield {"dupe_splits": ("test",)}, "dupe_splits must be one of train"
+    yield {"compression": "zip"}, "compression must be one of"
 
 
 @pytest.mark.parametrize(("options", "message"), [*_arguments()])
@@ -314,10 +314,10 @@ def test_a_failing_pipeline_leaves_no_dataset_and_can_be_run_again(
     ("task", "message"),
     [
         (lambda: Bert(replacement="per_line"), "replacement must be one of"),
-        (lambda: Mlm(overlap_size=100), "--overlap_size must be in"),
-        (lambda: Gpt(format="mlm"), "--format must be one of"),
-        (lambda: Ul2(denoisers="1:2"), "--denoisers must be DENSITY:SPAN:SHARE"),
-        (lambda: T5(dupe_factor=0), "--dupe_factor must be at least 1"),
+        (lambda: Mlm(overlap_size=100), "overlap_size must be in"),
+        (lambda: Gpt(format="mlm"), "format must be one of"),
+        (lambda: Ul2(denoisers="1:2"), "denoisers must be DENSITY:SPAN:SHARE"),
+        (lambda: T5(dupe_factor=0), "dupe_factor must be at least 1"),
         (lambda: Gpt(loss_mask=True).row(""), "loss_mask has no effect without prompts=True"),
         (lambda: Gpt().row("id"), "--keep_fields has no meaning with --packing=best_fit"),
     ],

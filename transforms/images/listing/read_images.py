@@ -12,6 +12,7 @@ import apache_beam as beam
 from recordmill.records.errors import RunError, UsageError
 from recordmill.records.typed_json import convert
 from recordmill.transforms.dataset import counters
+from recordmill.transforms.dataset.argument_names import SOURCE_ARGUMENTS, naming_arguments
 from recordmill.transforms.dataset.rejects import REASONS
 from recordmill.transforms.elements import Box, Image
 from recordmill.transforms.images.decoding import DecodeSpec, ImageRejectedError
@@ -184,7 +185,8 @@ class _ListImagesDoFn(beam.DoFn):
 
     def process(self, impulse: bytes) -> Iterator[ListedImages]:
         del impulse
-        yield from list_references(self._source, self._split, skip_rejected=self._skip)
+        with naming_arguments(SOURCE_ARGUMENTS):
+            yield from list_references(self._source, self._split, skip_rejected=self._skip)
 
 
 class _ReadImagesDoFn(beam.DoFn):
@@ -233,6 +235,7 @@ class ReadImages(beam.PTransform[beam.pvalue.PBegin, beam.PCollection[Image]]):
     and what listing needs.
     """
 
+    @naming_arguments(SOURCE_ARGUMENTS)
     def __init__(
         self,
         *patterns: str,

@@ -154,8 +154,8 @@ def test_rejects_end_the_pipeline_or_are_counted(photos: Path) -> None:
 
 @pytest.mark.parametrize(
     ("patterns", "options", "message"),
-    [((), {}, "--input must be"), (("x",), {"layout": "vocc"}, "did you mean 'voc'"),
-     (("x",), {"layout": "coco"}, "needs --annotations")],
+    [((), {}, "patterns must be"), (("x",), {"layout": "vocc"}, "did you mean 'voc'"),
+     (("x",), {"layout": "coco"}, "needs annotations")],
 )  # fmt: skip
 def test_wrong_options_fail_at_once(
     patterns: tuple[str, ...], options: dict[str, Any], message: str
