@@ -82,11 +82,12 @@ def _sizes_by_offsets(array: pa.Array) -> Int64s:
     if buffers[1] is None:
         return np.zeros(count, np.int64)
     width = np.int64 if _is_any(kind, _LARGE) else np.int32
-    at = np.frombuffer(buffers[1], width)[begin : begin + count + (not is_view)].astype(np.int64)
+    held = np.frombuffer(buffers[1], width)[begin : begin + count + (not is_view)]
+    at: Int64s = held.astype(np.int64)
     if is_text:
         return np.diff(at)
     if is_view:
-        lengths = np.frombuffer(buffers[2], width)[begin : begin + count]
+        lengths: Int64s = np.frombuffer(buffers[2], width)[begin : begin + count].astype(np.int64)
         return _sums(array.values, at + lengths) - _sums(array.values, at)
     return np.diff(_sums(array.values, at))
 
