@@ -5,6 +5,7 @@ from __future__ import annotations
 from recordmill.pipelines.compat import FlagGroup
 from recordmill.pipelines.flags import ImageFlags
 from recordmill.records.errors import UsageError
+from recordmill.transforms.dataset.argument_names import naming_flags
 from recordmill.transforms.images.listing.boxes import BOX_FORMATS, BOX_UNITS
 from recordmill.transforms.images.listing.source_spec import USUAL_OBJECTS, RecordForm
 from recordmill.transforms.images.mask_classes import KEEP, MaskClassSpec
@@ -133,6 +134,7 @@ def check_annotation_flags(options: ImageFlags) -> None:
             )
 
 
+@naming_flags()
 def mask_spec(options: ImageFlags) -> MaskClassSpec:
     """Checks the flags of masks and freezes them.
 

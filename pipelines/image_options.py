@@ -27,6 +27,7 @@ from recordmill.pipelines.options import (
     required,
 )
 from recordmill.records.errors import UsageError, one_of
+from recordmill.transforms.dataset.argument_names import naming_flags
 from recordmill.transforms.dataset.labels import read_labels
 from recordmill.transforms.images.augmentation import OPERATIONS, AugmentationSpec
 from recordmill.transforms.images.compat import MAX_PIXELS
@@ -321,6 +322,7 @@ def _statistics_images(options: ImageFlags) -> int | None:
     return images_of_statistics(options.statistics, SAMPLE_IMAGES if sample is None else sample)
 
 
+@naming_flags()
 def _image_spec(options: ImageFlags) -> ImageSpec:
     """Checks the flags of task, pixels and augmentation and freezes them."""
     task = options.task

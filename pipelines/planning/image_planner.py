@@ -38,6 +38,7 @@ from recordmill.pipelines.planning.work_plan import Phase, Planner, WorkPlan
 from recordmill.pipelines.tensorflow_loading import load_tensorflow
 from recordmill.records.errors import UsageError
 from recordmill.records.hashing import seed_for
+from recordmill.transforms.dataset.argument_names import naming_flags
 from recordmill.transforms.dataset.error_budget import check_budget
 from recordmill.transforms.dataset.job import SplitSpec
 from recordmill.transforms.dataset.labels import LABELS_PATH, first_fraction
@@ -148,13 +149,16 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
             if images.task == "segmentation":
                 lines = (image.line for image in first)
                 known = self._request.numbering.number(spec.labels, {}, images.task, images.format)
-                with_labels = replace(images, labels=known)
+                with naming_flags():
+                    with_labels = replace(images, labels=known)
                 if summary.segmented or not annotated:
                     images = segmentation_masks(with_labels, summary, lines, spec.layout)
                 self.job = replace(self.job, images=images)
             labels = self._labels(names, category_ids(spec), summary)
             splits = self._splits(summary)
-            self.job = replace(self.job, images=replace(images, labels=labels), splits=splits)
+            with naming_flags():
+                images = replace(images, labels=labels)
+            self.job = replace(self.job, images=images, splits=splits)
             self.job = replace(self.job, augment_splits=augmented_splits(self.job))
             if self.job.images.augmentation:
                 print(describe_copies(self.job), file=sys.stderr)

@@ -14,9 +14,11 @@ import pytest
 from recordmill.records.errors import UsageError
 from recordmill.transforms import (
     T5,
+    AugmentationSpec,
     Bert,
     Classify,
     Document,
+    EncodeSpec,
     Gpt,
     Image,
     ImageSpec,
@@ -25,6 +27,7 @@ from recordmill.transforms import (
     ReadDocuments,
     ReadExamples,
     ReadImages,
+    TransformSpec,
     Ul2,
     WriteExamples,
     WriteImages,
@@ -35,6 +38,7 @@ from recordmill.transforms.dataset.argument_names import (
     IMAGE_ARGUMENTS,
     TEXT_ARGUMENTS,
     name_arguments,
+    naming_flags,
 )
 
 from .user_pipelines import write_elements
@@ -60,6 +64,13 @@ CASED = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "The", "End", "Of", "a"]
 )
 def test_flags_become_arguments(message: str, turned: str) -> None:
     assert name_arguments(message, TEXT_ARGUMENTS) == turned
+
+
+def test_commands_name_flags() -> None:
+    with naming_flags(), pytest.raises(UsageError, match=r"^--quality must be"):
+        EncodeSpec("JPEG", 0)
+    with pytest.raises(UsageError, match=r"^EncodeSpec\.quality must be"):
+        EncodeSpec("JPEG", 0)
 
 
 def test_values_of_images() -> None:
@@ -120,6 +131,17 @@ OTHERS: list[tuple[Make, str]] = [
     (lambda out: WriteImages(out, copies=0), "copies must be at least 1"),
     (lambda out: WriteImages(out, statistics="all"), "statistics must be one of"),
     (lambda out: WriteImages(out, warnings="all"), "warnings must be one of"),
+    (
+        lambda out: ImageSpec("detection", "imagenet"),
+        "format must be one of .* for task=",
+    ),
+    (lambda out: ImageSpec("sorting", "tfds"), "task must be one of"),
+    (lambda out: ImageSpec("classification", "tfds", channels=2), "channels must be"),
+    (lambda out: TransformSpec((0, 5)), r"TransformSpec\.size must be sides"),
+    (lambda out: TransformSpec((4, 5), "longest"), r"TransformSpec\.mode='longest' must have one"),
+    (lambda out: EncodeSpec("BMP"), r"EncodeSpec\.format must be one of"),
+    (lambda out: EncodeSpec("JPEG", 0), r"EncodeSpec\.quality must be from 1"),
+    (lambda out: AugmentationSpec.parse("bend"), r"ImageSpec\.augmentation must be one of"),
     (lambda out: ReadDocuments("x", documents="page"), "documents must be one of"),
     (lambda out: ReadDocuments("x", encoding="utf-9"), "encoding must be one that Python knows"),
     (lambda out: ReadDocuments("x", header="none"), "header='none' and columns belong together"),

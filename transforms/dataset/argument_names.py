@@ -10,12 +10,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 from recordmill.records.errors import RunError, UsageError
 
 _FLAG = re.compile(r"(?<![\w-])--(no-)?([a-z]\w*)(?:=((?:[^\s;:,()'\"]|[:,.](?=[^\s]))+))?")
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
 _ELEMENT = "Document."  # an attribute of elements, of which a flag names the field
+
+_names_flags: ContextVar[bool] = ContextVar("names_flags", default=False)
 
 # Flag, or flag and value -> what it is called in Python, where that is not its name.
 ARGUMENTS: dict[str, str] = {
@@ -48,18 +51,22 @@ TEXT_ARGUMENTS: dict[str, str] = ARGUMENTS | {
 }  # fmt: skip
 IMAGE_ARGUMENTS: dict[str, str] = ARGUMENTS | {
     "augmentations": "ImageSpec.augmentation",
-    "write_augmentations": "ImageSpec.write_augmentations",
     "image_size": "TransformSpec.size",
     "resize": "TransformSpec.mode",
     "resample": "TransformSpec.resample",
     "fill": "TransformSpec.fill",
+    "reducing_gap": "TransformSpec.reducing_gap",
     "encoding": "EncodeSpec.format",
+    "quality": "EncodeSpec.quality",
+    "float_range": "EncodeSpec.float_range",
+    "gif": "DecodeSpec.gif",
+    "wrong_extension": "DecodeSpec.wrong_extension",
     "labels": "ImageSpec.labels",
     "labels=FILE": "ImageSpec.labels",
     "labels=number": "ImageSpec.numbers=True",
     "labels=none": "ImageSpec.unlabeled=True",
-    "multilabel": "ImageSpec.multilabel=True",
-    "include_masks": "ImageSpec.masks=True",
+    "multilabel": "multilabel=True",
+    "include_masks": "masks=True",
     "binary_masks": "MaskClassSpec.binary=True",
     "mask_threshold": "MaskClassSpec.threshold",
     "mask_values": "MaskClassSpec.values",
@@ -106,9 +113,24 @@ def name_arguments(message: str, names: Mapping[str, str]) -> str:
 
 @contextmanager
 def naming_arguments(names: Mapping[str, str]) -> Iterator[None]:
-    """Errors of users, raised within, name arguments; it can also decorate a function."""
+    """Errors of users, raised within, name arguments, but those of commands.
+
+    It can also decorate a function, as `naming_flags` can.
+    """
     try:
         yield
     except (UsageError, RunError) as error:
+        if _names_flags.get():
+            raise
         error.args = (name_arguments(str(error), names), *error.args[1:])
         raise
+
+
+@contextmanager
+def naming_flags() -> Iterator[None]:
+    """What is checked within are flags of a command, of which specs of the Python API are made."""
+    token = _names_flags.set(True)
+    try:
+        yield
+    finally:
+        _names_flags.reset(token)

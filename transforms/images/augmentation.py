@@ -24,6 +24,7 @@ import numpy as np
 from recordmill.records.codec import randomness
 from recordmill.records.errors import UsageError, one_of
 from recordmill.records.hashing import seed_for
+from recordmill.transforms.dataset.argument_names import IMAGE_ARGUMENTS, naming_arguments
 from recordmill.transforms.images.geometry import (
     Matrix,
     Size,
@@ -158,6 +159,7 @@ class AugmentationSpec:
 
     operations: tuple[tuple[str, tuple[float, ...]], ...] = ()
 
+    @naming_arguments(IMAGE_ARGUMENTS)
     def __post_init__(self) -> None:
         names = [name for name, _ in self.operations]
         if len(set(names)) != len(names):
@@ -184,6 +186,7 @@ class AugmentationSpec:
         return bool(self.operations)
 
     @classmethod
+    @naming_arguments(IMAGE_ARGUMENTS)
     def parse(cls, text: str) -> AugmentationSpec:
         """Reads "flip,rotate(15),randaugment(2,9)"; "" is none.
 

@@ -12,6 +12,7 @@ from recordmill.records.codec.encoding import Column
 from recordmill.records.errors import UsageError, one_of
 from recordmill.records.image_formats import ImageContent
 from recordmill.records.schema import Schema
+from recordmill.transforms.dataset.argument_names import IMAGE_ARGUMENTS, naming_arguments
 from recordmill.transforms.images import columns as image_columns
 from recordmill.transforms.images.augmentation import AugmentationSpec
 from recordmill.transforms.images.columns import Prepared
@@ -200,6 +201,7 @@ class ImageSpec:
     min_visible: float = 0.1
     max_drawn_pixels: int = USUAL_DRAWN_PIXELS
 
+    @naming_arguments(IMAGE_ARGUMENTS)
     def __post_init__(self) -> None:
         if self.channels not in (1, 3):
             raise UsageError(f"--channels must be 1 or 3, got {self.channels}")

@@ -20,6 +20,7 @@ from recordmill.transforms.sources.bigquery_service import is_bigquery, parse_ad
 from recordmill.transforms.sources.bigquery_tables import list_table
 from recordmill.transforms.sources.changes import reading
 from recordmill.transforms.sources.column_reader import column_names
+from recordmill.transforms.sources.dataset_folders import expand_folder
 from recordmill.transforms.sources.document_spec import (
     RAW_TEXT,
     READ_LIMITS,
@@ -105,6 +106,22 @@ def _list_table(spec: InputSpec) -> SourceRange:
     return source
 
 
+def _files_of(pattern: str) -> list[str]:
+    """Returns what a pattern stands for, which may be a folder that `save_to_disk` has written.
+
+    Raises:
+      UsageError: it holds several splits, which documents would no longer tell of.
+    """
+    found = expand_folder(pattern)
+    splits = sorted({split for split, _ in found if split})
+    if len(splits) > 1:
+        raise UsageError(
+            f"{pattern} has the splits {', '.join(splits)}; read one, such as "
+            f"{pattern.rstrip('/')}/{splits[0]}"
+        )
+    return [path for _, path in found]
+
+
 def list_items(spec: InputSpec) -> Iterator[bytes]:
     """Yields what one worker reads at a time, as JSON.
 
@@ -121,8 +138,9 @@ def list_items(spec: InputSpec) -> Iterator[bytes]:
             )
         ])  # fmt: skip
     else:
+        patterns = [path for pattern in spec.patterns for path in _files_of(pattern)]
         listed = list_sources(
-            list(spec.patterns), input_format=spec.input_format, allow_outside=spec.allow_outside
+            patterns, input_format=spec.input_format, allow_outside=spec.allow_outside
         )
     with closing(SourceList(listed)) as sources:
         check_contents(sources, documents)

@@ -153,16 +153,19 @@ class TestParsing:
     @pytest.mark.parametrize(
         ("text", "message"),
         [
-            ("flop", "--augmentations must be one of .*, got 'flop'; did you mean 'flip'"),
-            ("flip,,crop", "--augmentations must be names with commas between"),
-            ("flip(0.5", "--augmentations must be names with commas between"),
-            ("flip(a)", "--augmentations=flip must have numbers, got 'a'"),
-            ("flip(nan)", "--augmentations=flip must be from 0 to 1, got nan"),
-            ("flip(2)", "--augmentations=flip must be from 0 to 1, got 2"),
-            ("randaugment(2)", "=randaugment must have 2 numbers in its parentheses, got 1"),
+            ("flop", "ImageSpec.augmentation must be one of .*, got 'flop'; did you mean 'flip'"),
+            ("flip,,crop", "ImageSpec.augmentation must be names with commas between"),
+            ("flip(0.5", "ImageSpec.augmentation must be names with commas between"),
+            ("flip(a)", "ImageSpec.augmentation='flip' must have numbers, got 'a'"),
+            ("flip(nan)", "ImageSpec.augmentation='flip' must be from 0 to 1, got nan"),
+            ("flip(2)", "ImageSpec.augmentation='flip' must be from 0 to 1, got 2"),
+            ("randaugment(2)", "='randaugment' must have 2 numbers in its parentheses, got 1"),
             ("randaugment(1.5,9)", "whole number of operations, got 1.5"),
-            ("randaugment(2,31)", "--augmentations=randaugment must be from 0 to 10, got 31"),
-            ("flip,flip", "--augmentations must name each once, got flip,flip"),
+            (
+                "randaugment(2,31)",
+                "ImageSpec.augmentation='randaugment' must be from 0 to 10, got 31",
+            ),
+            ("flip,flip", "ImageSpec.augmentation must name each once, got flip,flip"),
         ],
     )
     def test_errors(self, text, message):

@@ -269,13 +269,16 @@ class TestRawPixels:
 
 class TestSpec:
     def test_gif(self):
-        with pytest.raises(UsageError, match="--gif must be one of first, reject, got 'last'"):
+        with pytest.raises(
+            UsageError, match=r"^DecodeSpec\.gif must be one of first, reject, got 'last'"
+        ):
             DecodeSpec(gif="last")  # type: ignore[arg-type]
 
     @pytest.mark.parametrize("most", [0, 178_956_971])
     def test_max_pixels(self, most):
         with pytest.raises(
-            UsageError, match=rf"--max_pixels must be from 1 to 178956970, .*, got {most}$"
+            UsageError,
+            match=rf"^DecodeSpec\.max_pixels must be from 1 to 178956970, .*, got {most}$",
         ):
             DecodeSpec(max_pixels=most)
 

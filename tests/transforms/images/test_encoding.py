@@ -90,9 +90,9 @@ class TestEncoding:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            ({"format": "jpeg"}, "--encoding must be one of .*, got 'jpeg'"),
-            ({"quality": 0}, "--quality must be from 1 to 100, got 0"),
-            ({"float_range": "one"}, "--float_range must be one of .*, got 'one'"),
+            ({"format": "jpeg"}, "EncodeSpec.format must be one of .*, got 'jpeg'"),
+            ({"quality": 0}, "EncodeSpec.quality must be from 1 to 100, got 0"),
+            ({"float_range": "one"}, "EncodeSpec.float_range must be one of .*, got 'one'"),
         ],
     )
     def test_errors(self, options, message):

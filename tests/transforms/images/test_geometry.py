@@ -159,11 +159,14 @@ class TestResizing:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            ({"size": (0, 5)}, "--image_size must be sides from 1 to 65535, got 0x5"),
-            ({"mode": "fill"}, "--resize must be one of crop, fit, .*, got 'fill'"),
-            ({"resample": "cubic"}, "--resample must be one of .*; did you mean 'bicubic'"),
-            ({"size": (3, 4), "mode": "longest"}, "one side in --image_size, .*, got 3x4"),
-            ({"fill": (0, 0, 256)}, "--fill must be three numbers from 0 to 255, got"),
+            ({"size": (0, 5)}, "TransformSpec.size must be sides from 1 to 65535, got 0x5"),
+            ({"mode": "fill"}, "TransformSpec.mode must be one of crop, fit, .*, got 'fill'"),
+            (
+                {"resample": "cubic"},
+                "TransformSpec.resample must be one of .*; did you mean 'bicubic'",
+            ),
+            ({"size": (3, 4), "mode": "longest"}, "one side in TransformSpec.size, .*, got 3x4"),
+            ({"fill": (0, 0, 256)}, "TransformSpec.fill must be three numbers from 0 to 255, got"),
         ],
     )
     def test_errors(self, options, message):

@@ -179,7 +179,9 @@ def test_any_bytes_can_be_read() -> None:
 
 
 def test_the_limit_is_a_number_of_bytes() -> None:
-    with pytest.raises(UsageError, match="--max_metadata_bytes must be at least 1, got 0"):
+    with pytest.raises(
+        UsageError, match=r"^DecodeSpec\.max_metadata_bytes must be at least 1, got 0"
+    ):
         DecodeSpec(max_metadata_bytes=0)
     out = io.BytesIO()
     drawn().save(out, "TIFF", dpi=(72, 72))

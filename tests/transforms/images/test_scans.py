@@ -57,5 +57,5 @@ def test_scans_of_thumbnails_do_not_count() -> None:
 
 
 def test_the_limit_is_a_number_of_scans() -> None:
-    with pytest.raises(UsageError, match="--max_scans must be at least 1, got 0"):
+    with pytest.raises(UsageError, match=r"^DecodeSpec\.max_scans must be at least 1, got 0"):
         DecodeSpec(max_scans=0)

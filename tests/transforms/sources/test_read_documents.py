@@ -26,6 +26,7 @@ from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.storage import google_storage
 
 from ...bigquery import FakeBigQuery, serve_bigquery, table_path
+from .test_arrow import save
 
 TEXTS = [f"document {i}\nline {i % 7} of it " + "x" * (i % 50) for i in range(200)]
 
@@ -58,6 +59,15 @@ def test_all_formats_whatever_the_ranges(folder: Path) -> None:
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
         found = pipeline | ReadDocuments(f"{folder}/*", item_bytes=3000)
         assert_that(found, equal_to(whole))
+
+
+def test_saved_datasets_are_named_by_their_folders(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        save(tmp_path / "ds" / split, split, 2)
+    assert [each.text for each in read(f"{tmp_path}/ds/train")] == ["train 0", "train 1"]
+    (tmp_path / "ds/dataset_dict.json").write_text(json.dumps({"splits": ["train", "test"]}))
+    with pytest.raises(UsageError, match=r"ds/ has the splits test, train; read one, .*ds/te"):
+        read(f"{tmp_path}/ds/")
 
 
 def test_labels_pairs_prompts_and_fields(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ import pytest
 from recordmill.pipelines.command_line import main
 from recordmill.records.errors import UsageError
 from recordmill.transforms import Document, Gpt, WriteText
-from recordmill.transforms.text.cleaning import drop_lists
 from recordmill.transforms.text.cleaning.drop_lists import DropLists
+from recordmill.transforms.text.cleaning.element_duplicates import ElementDuplicates
 
 from ...pipelines.jobs import shard_bytes
 from ..user_pipelines import counts, write_elements
@@ -80,6 +80,7 @@ def test_duplicates_name_what_they_repeat(
     elements = [*texts, *copies, *twice, *texts[10:12], *texts[10:11], *short, "why make"]
     options = {"deduplicate": kind, "min_tokens": 20}
     monkeypatch.setattr(DropLists.plan, "__defaults__", (300,))
+    monkeypatch.setattr(ElementDuplicates.list_runs, "__defaults__", (400,))
     first = write("a", elements, **options)
     found = lines(first)
     dropped = counts(first)["dropped"]
@@ -113,21 +114,16 @@ def test_nothing_dropped_is_no_list(write: Write) -> None:
 def test_a_lost_file_of_lines_ends_the_pipeline(
     suffix: str, write: Write, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    plan = drop_lists.write_lines if suffix == ".names" else DropLists.plan
+    lister, name = (ElementDuplicates, "list_runs") if suffix == ".names" else (DropLists, "plan")
+    listing = getattr(lister, name)
 
     def lose(*args: Any) -> Any:
-        found = plan(*args)
+        found = listing(*args)
         for path in (tmp_path / "ds/_tmp/runs-0").glob(f"*{suffix}"):
             path.unlink()
         return found
 
-    if suffix == ".names":
-        from recordmill.transforms.text.cleaning.element_duplicates import ElementDuplicates
-
-        plan = ElementDuplicates.list_runs
-        monkeypatch.setattr(ElementDuplicates, "list_runs", lose)
-    else:
-        monkeypatch.setattr(DropLists, "plan", lose)
+    monkeypatch.setattr(lister, name, lose)
     with pytest.raises(Exception, match=r"(names|lines|rows) is missing or cut.*run the"):
         write("ds", [*documents(10), *documents(2)], deduplicate="exact")
     assert not (tmp_path / "ds/_SUCCESS").exists()

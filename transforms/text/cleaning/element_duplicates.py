@@ -134,10 +134,7 @@ class ElementDuplicates:
         index, held = self._index(), self._files
         if self._job.clean.deduplicate == "near":
             paths = [held.texts_path(part) for part in range(index["texts"])]
-            nodes = np.zeros((0, 2), np.uint64)
-            for path in paths:
-                pairs = self._read(path, _PAIR).reshape(-1, 2)
-                nodes = ranks_of(np.concatenate([nodes, pairs]))[0]
+            nodes = self._all_of(paths)
             clusters = Clusters(np.arange(len(nodes), dtype=np.uint64))
             for path in paths:
                 found = positions_of(nodes, self._read(path, _PAIR).reshape(-1, 2))
@@ -148,6 +145,18 @@ class ElementDuplicates:
                 # Of those that others repeat some repeat others in turn.
                 self._write(held.repeated_clusters_path, nodes[np.unique(repeats[:, 1])])
         return index["elements"]
+
+    def _all_of(self, paths: list[str]) -> U64:
+        """Returns `[n, 2] uint64`: all identities in files of pairs, in order, each once."""
+        nodes = np.zeros((0, 2), np.uint64)
+        held: list[U64] = []
+        size = 0
+        for path in paths:
+            held.append(self._read(path, _PAIR).reshape(-1, 2))
+            size += len(held[-1])
+            if size >= len(nodes):  # so that sorting them costs as often as they double
+                nodes, held, size = ranks_of(np.concatenate([nodes, *held]))[0], [], 0
+        return ranks_of(np.concatenate([nodes, *held]))[0]
 
     def compare_elements(self, part: int) -> None:
         """Writes which documents of a range of identities are dropped, of all run files.
