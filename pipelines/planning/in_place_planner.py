@@ -17,7 +17,7 @@ from recordmill.records import manifest as m
 from recordmill.records.codec.framing import HEADER_BYTES
 from recordmill.records.errors import UsageError
 from recordmill.records.tfds_metadata import labels_file, template_of_names
-from recordmill.transforms.dataset.in_place import noted_names
+from recordmill.transforms.dataset.in_place import is_foreign, noted_names
 from recordmill.transforms.dataset.job import SplitSpec
 from recordmill.transforms.dataset.writable import check_writable
 from recordmill.transforms.examples.in_place_job import InPlaceJob
@@ -124,8 +124,9 @@ class InPlacePlanner(Planner[InPlaceJob, InPlaceStages, InPlaceInventory]):
         noted = noted_names(workspace.output)
         classes = [labels_file(f.name) for f in self.job.given_schema if f.classes]
         for name in (*_OF_TFDS, *classes):
-            is_foreign = noted is None or name in noted
-            if is_foreign and files.exists(files.join(workspace.output, name)):
+            if files.exists(files.join(workspace.output, name)) and is_foreign(
+                workspace.output, name, noted
+            ):
                 yield name
 
     def _note_limits(self, shards: list[ShardFile]) -> None:

@@ -230,15 +230,17 @@ def _while_the_input_changes(
 
 @dataclass(frozen=True)
 class _Counts:
-    """How many cases of a job are tried, beside a kill after each step.
+    """How many cases of a job are tried.
 
     Attributes:
+      killed: steps after which it is killed, at most.
       steps: at which the power fails, and at which the disk is full.
       others: that fill the disk at a random moment.
       kills: at random moments.
       changes: of the input, of each sort.
     """
 
+    killed: int
     steps: int
     others: int
     kills: int
@@ -246,12 +248,12 @@ class _Counts:
 
 
 _COUNTS = {
-    "text": _Counts(steps=30, others=6, kills=100, changes=6),
-    "images": _Counts(steps=25, others=6, kills=100, changes=6),
-    "examples": _Counts(steps=20, others=4, kills=30, changes=5),
-    IN_PLACE: _Counts(steps=20, others=4, kills=40, changes=5),
-    "WriteText": _Counts(steps=12, others=4, kills=30, changes=0),
-    "WriteExamples": _Counts(steps=12, others=4, kills=30, changes=0),
+    "text": _Counts(killed=500, steps=30, others=6, kills=100, changes=6),
+    "images": _Counts(killed=500, steps=25, others=6, kills=100, changes=6),
+    "examples": _Counts(killed=100, steps=20, others=4, kills=30, changes=5),
+    IN_PLACE: _Counts(killed=500, steps=20, others=4, kills=40, changes=5),
+    "WriteText": _Counts(killed=110, steps=12, others=4, kills=30, changes=0),
+    "WriteExamples": _Counts(killed=80, steps=12, others=4, kills=30, changes=0),
 }
 
 
@@ -260,7 +262,7 @@ def interruptions(workshop: Workshop, seed: int, all_steps: dict[str, int]) -> I
     rng = random.Random(seed)
     for job, steps in all_steps.items():
         counts = _COUNTS[job]
-        for step in range(1, steps + 1):
+        for step in sorted(rng.sample(range(1, steps + 1), min(counts.killed, steps))):
             yield Case(f"kill after each step, {job}", str(step), _killed(workshop, job, step))
         for step in sorted(rng.sample(range(1, steps + 1), min(counts.steps, steps))):
             for lost in ("contents", "names"):

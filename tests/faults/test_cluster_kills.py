@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -35,6 +39,15 @@ def test_what_does_not_hold_is_reported(tmp_path: Path, monkeypatch: pytest.Monk
     ]
     assert len(list(tmp_path.iterdir())) == 2  # what did not hold is left to be looked at
     assert list(try_kills(workshop, cluster, "launcher", range(4), time.monotonic())) == []
+
+
+def test_a_process_that_has_the_number_of_a_dead_task_manager_is_none(tmp_path: Path) -> None:
+    line = [sys.executable, "-c", "input()", str(tmp_path)]
+    with subprocess.Popen(line, stdin=subprocess.PIPE) as process:
+        pids = {"task-manager-0": process.pid, "task-manager-1": os.getpid(), "other": process.pid}
+        (tmp_path / "cluster.json").write_text(json.dumps({"pids": pids, "ports": {}}))
+        assert Flink(tmp_path).task_managers() == [process.pid]
+    assert Flink(tmp_path).task_managers() == []
 
 
 def test_why_flink_has_ended_a_task_manager_is_found_in_its_log(tmp_path: Path) -> None:

@@ -63,7 +63,13 @@ class Flink:
     def task_managers(self) -> list[int]:
         """Returns the processes of the task managers that live."""
         pids = self._state()["pids"].items()
-        return [pid for name, pid in pids if name.startswith("task-manager") and _lives(pid)]
+        return [pid for name, pid in pids if name.startswith("task-manager") and self._lives(pid)]
+
+    def _lives(self, pid: int) -> bool:
+        # Numbers of processes are used again; what has ended has no command line.
+        with suppress(psutil.Error):
+            return str(self.folder.resolve()) in " ".join(psutil.Process(pid).cmdline())
+        return False
 
     def await_end(self, process: subprocess.Popen[Any], seconds: float, *, needed: int) -> int:
         """Waits for the end of a program, and starts task managers again where too few live.
@@ -116,12 +122,6 @@ class Flink:
         """Starts the task managers again that were killed, and waits for them."""
         line = [*_CLUSTER, f"--folder={self.folder}", "revive"]
         subprocess.run(line, check=True, timeout=180, stdout=subprocess.DEVNULL)
-
-
-def _lives(pid: int) -> bool:
-    with suppress(psutil.Error):
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    return False
 
 
 _PRISM_PROGRAM = ROOT / "build/prism/prism"

@@ -741,6 +741,20 @@ def test_metadata_of_tfds_stays_where_the_manifest_is_damaged(tmp_path: Path) ->
     assert main(["verify", str(folder)]) == 0
 
 
+@pytest.mark.parametrize("damaged", [b"", b"Of another tool: \xff\xfe\n"])
+def test_metadata_of_tfds_stays_where_the_note_is_damaged(tmp_path: Path, damaged: bytes) -> None:
+    folder = tmp_path / "old"
+    shards(folder)
+    write(folder / "dataset_info.json", b'{"by": "tfds"}')
+    before = state(folder)
+    assert run(f"--input={folder}/*.tfrecord") == 0
+    first = metadata(folder, before)
+    (folder / "_meta/in_place.txt").write_bytes(damaged)
+    assert run(f"--input={folder}/*.tfrecord", "--overwrite") == 0
+    assert metadata(folder, before) == first
+    assert main(["verify", str(folder)]) == 0
+
+
 def test_metadata_of_a_run_that_was_killed_is_made_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

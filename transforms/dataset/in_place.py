@@ -12,7 +12,7 @@ from recordmill.records import manifest as m
 from recordmill.records.errors import RunError, UsageError
 from recordmill.records.manifest import Manifest
 from recordmill.transforms.dataset.run_state import Marker
-from recordmill.transforms.dataset.workspace import Workspace
+from recordmill.transforms.dataset.workspace import Workspace, read_manifest
 from recordmill.transforms.storage import files
 
 OPTION = "in_place_metadata"  # of the configuration
@@ -44,7 +44,25 @@ def noted_names(output: str) -> list[str] | None:
         lines = files.read_bytes(files.join(output, m.IN_PLACE_PATH)).split(b"\n")
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return [line.removeprefix(_KEPT).decode() for line in lines if line.startswith(_KEPT)]
+    kept = (line.removeprefix(_KEPT) for line in lines if line.startswith(_KEPT))
+    return [name.decode(errors="replace") for name in kept]
+
+
+def is_foreign(output: str, name: str, noted: list[str] | None) -> bool:
+    """Tells whether metadata at an output is of another tool, by all that is told of it.
+
+    Args:
+      output: the folder.
+      name: of the file.
+      noted: what the note of the folder says.
+    """
+    if noted is None or name in noted:
+        return True
+    try:  # the note may be damaged: what we wrote, the manifest lists
+        manifest = read_manifest(output)
+        return manifest is not None and name not in manifest.files
+    except RunError:
+        return False
 
 
 def check_place(workspace: Workspace, old: Manifest | None) -> None:
