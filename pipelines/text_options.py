@@ -79,8 +79,8 @@ def add_input_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     group.add_argument(
         "--max_compression_ratio", type=int, default=USUAL_COMPRESSION_RATIO, metavar="N",
-        help="A compressed file that unpacks to more than 64 MiB and more than N times its size is "
-        "read up to there, and rejected.",
+        help="A compressed file, a row group of Parquet or a batch of Arrow that unpacks to more "
+        "than 64 MiB and more than N times its size is read up to there, and rejected.",
     )  # fmt: skip
     group.add_argument(
         "--max_document_bytes", type=int, default=0, metavar="N",

@@ -24,6 +24,7 @@ _MOST_METADATA_BYTES = 1 << 28
 _PREFIX = struct.Struct("<4si")
 _FOOTER = struct.Struct("<i6s")
 _MOST_PADDING_BYTES = 64
+_LENGTH_BYTES = 8  # before a compressed buffer: of it, unpacked
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +46,32 @@ class Message(RowBlock):
         """Whether it is a record batch, and no dictionary."""
         return self.kind == _BATCH
 
+    def unpacked_bytes(self, handle: IO[bytes]) -> int:
+        """Returns how many bytes the buffers of a batch or a dictionary have in memory.
+
+        Raises:
+          BrokenFileError: the metadata make no sense.
+        """
+        layout = self.layout()
+        total = 0
+        for position, size in layout.buffers:
+            if layout.codec and size >= _LENGTH_BYTES:
+                handle.seek(position)
+                length = int.from_bytes(handle.read(_LENGTH_BYTES), "little", signed=True)
+                size = length if length >= 0 else size
+            total += size
+        return total
+
     def layout(self) -> BatchLayout:
-        """Returns where the buffers of a record batch are.
+        """Returns where the buffers of a record batch, or a dictionary, are.
 
         Raises:
           BrokenFileError: the metadata make no sense.
         """
         try:
             batch = _header(self.metadata)[1]
+            if self.kind == _DICTIONARY:
+                batch = batch.table(1) or batch
             nodes = batch.pairs(1)
             buffers = [(self.body + offset, size) for offset, size in batch.pairs(2)]
             views = batch.numbers(4)

@@ -30,8 +30,10 @@ from recordmill.transforms.sources.column_format import (
     outer_names,
     pick_columns,
     rows_without_columns,
-    slice_batch,
+    whole_batch,
 )
+from recordmill.transforms.sources.document_spec import USUAL_COMPRESSION_RATIO
+from recordmill.transforms.sources.row_sizes import LimitedRows
 from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.storage import files
 
@@ -43,12 +45,16 @@ class ArrowRows:
       source: the range.
       handle: the file, open.
       beginning: of it.
+      ratio: to how many times its bytes a batch may unpack, beyond 64 MiB.
     """
 
-    def __init__(self, source: SourceRange, handle: IO[bytes], beginning: Beginning) -> None:
+    def __init__(
+        self, source: SourceRange, handle: IO[bytes], beginning: Beginning, ratio: int
+    ) -> None:
         self._source = source
         self._handle = handle
         self._beginning = beginning
+        self._ratio = ratio
         self.schema: pa.Schema = beginning.schema
 
     @property
@@ -94,12 +100,12 @@ class ArrowRows:
             for first, message in self._messages():
                 at = first
                 end = first + message.rows
-                if not names:
-                    yield from rows_without_columns(first, end)
-                    at = end
-                    continue
+                limit = LimitedRows(message.end - message.position, self._ratio)
                 try:
-                    yield from self._slices(message, first, names, outer, batch_bytes)
+                    for rows in self._slices(message, first, names, outer, batch_bytes):
+                        yield from limit.parts(rows, batch_bytes)
+                        if limit.is_exceeded:
+                            break
                 except (BrokenFileError, pa.ArrowException) as error:
                     detail = f"the batch of rows {first} to {end - 1}: {error}"
                     yield Damage(first, "broken_file", " ".join(detail.split()))
@@ -110,6 +116,9 @@ class ArrowRows:
     def _slices(
         self, message: Message, first: int, names: Sequence[str], outer: list[str], most: int
     ) -> Iterator[Rows]:
+        if not names:
+            yield from rows_without_columns(first, first + message.rows)
+            return
         slices = BatchSlices(self._handle, message, self.schema, outer)
         count = message.rows
         step = max(1, min(most * count // max(slices.stored_bytes, 1), MOST_ROWS))
@@ -122,21 +131,60 @@ class ArrowRows:
     def _by_batch(self, names: Sequence[str], batch_bytes: int) -> Iterator[Rows | Damage]:
         """Yields the rows of whole batches, as pyarrow reads them."""
         at = self._source.first_row
+        # Dictionaries are before the batches, so a file with some is one range, and counts as one.
+        limit = LimitedRows(self._source.size, self._ratio) if self._has_dictionaries() else None
         try:
-            reader = pa.ipc.open_stream(_Range(self._handle, self._beginning, self._source))
-            for batch in reader:
-                for rows in slice_batch(batch, names, batch_bytes, at):
-                    yield rows
-                    at += rows.count
+            stream = _Range(self._handle, self._beginning, self._source)
+            reader = pa.ipc.open_stream(stream)
+            while True:
+                begin = stream.at
+                damage, skipped = self._too_large(begin, at)
+                if damage:
+                    yield damage
+                    if not skipped:
+                        return
+                    at, stream.at = at + skipped.rows, skipped.end
+                    continue
+                try:
+                    batch = reader.read_next_batch()
+                except StopIteration:
+                    return
+                counted = limit or LimitedRows(stream.at - begin, self._ratio)
+                yield from counted.parts(whole_batch(batch, names, at), batch_bytes)
+                if limit and limit.is_exceeded:
+                    return
+                at += batch.num_rows
         except (pa.ArrowException, OSError, EOFError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
             yield Damage(at, "broken_file", f"from row {at} on: {' '.join(str(error).split())}")
 
+    def _has_dictionaries(self) -> bool:
+        return any(map(_has_dictionary, [field.type for field in self.schema]))
+
+    def _too_large(self, position: int, row: int) -> tuple[Damage | None, Message | None]:
+        """Looks at the next batch, and the dictionaries before it, without unpacking them.
+
+        Returns:
+          The damage that is to be yielded where they unpack to too much; and the batch, where rows
+          behind it can be read.
+        """
+        size = self._source.size
+        end = size if self._source.end < 0 else self._source.end
+        with suppress(BrokenFileError):  # which pyarrow says, in its words
+            for message in walk_messages(self._handle, position, end):
+                limit = LimitedRows(message.end - message.position, self._ratio)
+                if detail := limit.too_many(message.unpacked_bytes(self._handle)):
+                    damage = Damage(row, "decompression_bomb", detail)
+                    return damage, message if message.is_batch else None
+                if message.is_batch:
+                    break
+        return None, None
+
 
 @contextmanager
-def open_arrow(source: SourceRange) -> Iterator[ArrowRows]:
-    """Opens a range of a file.
+def open_arrow(source: SourceRange, ratio: int = USUAL_COMPRESSION_RATIO) -> Iterator[ArrowRows]:
+    """Opens a range of a file, of which a batch may unpack to so many times its bytes.
 
     Raises:
       BrokenFileError: it is no Arrow file, or its beginning is damaged.
@@ -144,7 +192,7 @@ def open_arrow(source: SourceRange) -> Iterator[ArrowRows]:
     """
     with files.open_read(source.path) as handle:
         check_opened(source.path, handle, source.size, source.modified_ns)
-        yield ArrowRows(source, handle, read_beginning(handle, source.size))
+        yield ArrowRows(source, handle, read_beginning(handle, source.size), ratio)
 
 
 def cut_arrow(source: SourceRange, target_bytes: int) -> tuple[list[int], list[int]]:
@@ -168,23 +216,27 @@ def _has_dictionary(kind: pa.DataType) -> bool:
 
 
 class _Range:
-    """The schema of a file and a range of its batches as a stream, for pyarrow."""
+    """The schema of a file and a range of its batches as a stream, for pyarrow.
+
+    Attributes:
+      at: where in the file the next message begins.
+    """
 
     closed = False
 
     def __init__(self, handle: IO[bytes], beginning: Beginning, source: SourceRange) -> None:
         self._handle = handle
         self._head = beginning.data
-        self._at = source.start or beginning.end
+        self.at = source.start or beginning.end
         self._end = source.size if source.end < 0 else source.end
 
     def read(self, size: int = -1) -> bytes:
-        size = self._end - self._at if size < 0 else size
+        size = self._end - self.at if size < 0 else size
         data, self._head = self._head[:size], self._head[size:]
         if len(data) < size:
-            self._handle.seek(self._at)
-            more: Any = self._handle.read(min(size - len(data), self._end - self._at))
-            self._at += len(more)
+            self._handle.seek(self.at)
+            more: Any = self._handle.read(min(size - len(data), self._end - self.at))
+            self.at += len(more)
             data += more
         return data
 

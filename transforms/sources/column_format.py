@@ -89,15 +89,12 @@ def rows_without_columns(first: int, end: int) -> Iterator[Rows]:
         yield Rows(begin, min(MOST_ROWS, end - begin), {})
 
 
-def slice_batch(
-    batch: pa.RecordBatch, names: Sequence[str], batch_bytes: int, first: int
-) -> Iterator[Rows]:
-    """Yields columns of a batch that is in memory, in parts of about so many bytes.
+def whole_batch(batch: pa.RecordBatch, names: Sequence[str], first: int) -> Rows:
+    """Returns columns of a batch that is in memory.
 
     Args:
       batch: of any size.
       names: of the columns, as `column_type` takes them, all of which there are.
-      batch_bytes: of a part.
       first: the number of the first row.
 
     Raises:
@@ -106,6 +103,18 @@ def slice_batch(
     picked = pick_columns(batch, names)
     for array in picked.values():
         array.validate(full=True)
+    return Rows(first, batch.num_rows, picked)
+
+
+def slice_batch(
+    batch: pa.RecordBatch, names: Sequence[str], batch_bytes: int, first: int
+) -> Iterator[Rows]:
+    """Yields what `whole_batch` returns in parts of about so many bytes.
+
+    Raises:
+      pyarrow.ArrowException: the batch is damaged.
+    """
+    picked = whole_batch(batch, names, first).columns
     step = max(1, min(batch_bytes * batch.num_rows // (batch.nbytes or 1), MOST_ROWS))
     for begin in range(0, batch.num_rows, step):
         count = min(step, batch.num_rows - begin)

@@ -40,8 +40,9 @@ class DocumentSpec:
       split_names: the values that there may be, in order.
       row: what is read of a record beside its text.
       quoting: "csv": quotes enclose fields of CSV and TSV, with "none" they are characters.
-      max_compression_ratio: a compressed file that unpacks to more than so many times its size,
-        and to more than 64 MiB, is read up to there, and rejected.
+      max_compression_ratio: a compressed file, a row group of Parquet or a batch of Arrow that
+        unpacks to more than so many times its size, and to more than 64 MiB, is read up to there,
+        and rejected.
       max_document_bytes: a document with more bytes of text is rejected; 0 for no limit.
 
     Raises:

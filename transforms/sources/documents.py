@@ -97,7 +97,7 @@ def _read_columns(
     if not source.size:
         return
     try:
-        with open_columns(source) as opened:
+        with open_columns(source, ratio=spec.max_compression_ratio) as opened:
             yield from ColumnReader(opened, spec, limits, maker).read()
     except BrokenFileError as error:
         maker.reject(0, "read", error.reason, str(error))

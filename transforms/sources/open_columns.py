@@ -9,27 +9,32 @@ from recordmill.transforms.sources.arrow_rows import open_arrow
 from recordmill.transforms.sources.avro_rows import open_avro
 from recordmill.transforms.sources.bigquery_rows import open_table
 from recordmill.transforms.sources.column_format import ColumnFormat
+from recordmill.transforms.sources.document_spec import USUAL_COMPRESSION_RATIO
 from recordmill.transforms.sources.parquet_rows import open_parquet
 from recordmill.transforms.sources.query_rows import open_query
 from recordmill.transforms.sources.work_items import SourceRange
 
-_OPEN: dict[str, Callable[[SourceRange], AbstractContextManager[ColumnFormat]]] = {
+_LIMITED: dict[str, Callable[[SourceRange, int], AbstractContextManager[ColumnFormat]]] = {
     "arrow": open_arrow,
+    "parquet": open_parquet,
+}
+_OPEN: dict[str, Callable[[SourceRange], AbstractContextManager[ColumnFormat]]] = {
     "avro": open_avro,
     "bigquery": open_table,
-    "parquet": open_parquet,
     "sql": open_query,
 }
 
 
 def open_columns(
-    source: SourceRange, *, lists: bool = False
+    source: SourceRange, *, lists: bool = False, ratio: int = USUAL_COMPRESSION_RATIO
 ) -> AbstractContextManager[ColumnFormat]:
     """Opens a range of a file of one of `COLUMN_FORMATS`.
 
     Args:
       source: the range.
       lists: of Avro too, arrays have types of Arrow.
+      ratio: to how many times its bytes a row group of Parquet, or a batch of Arrow, may unpack,
+        beyond 64 MiB.
 
     Raises:
       BrokenFileError: it is none of its format, or damaged or encrypted; see its `reason`.
@@ -38,4 +43,6 @@ def open_columns(
     """
     if lists and source.format == "avro":
         return open_avro(source, lists=True)
+    if source.format in _LIMITED:
+        return _LIMITED[source.format](source, ratio)
     return _OPEN[source.format](source)

@@ -8,21 +8,36 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recordmill.transforms.sources.blocks import BrokenFileError
 from recordmill.transforms.sources.changes import check_opened
-from recordmill.transforms.sources.column_format import MOST_ROWS, Damage, Rows, pick_columns
+from recordmill.transforms.sources.column_format import (
+    MOST_ROWS,
+    Damage,
+    Rows,
+    column_type,
+    pick_columns,
+    rows_without_columns,
+)
+from recordmill.transforms.sources.document_spec import USUAL_COMPRESSION_RATIO
+from recordmill.transforms.sources.row_sizes import LimitedRows, row_sizes
 from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.storage import files
 
 _READ_BYTES = 1 << 20
 _MOST_FOOTER_BYTES = 1 << 30
 _SIGNATURE_BYTES = 28
+# Many rows can share a text of a dictionary. If all of a batch shared the longest one, they would
+# have so many bytes at most; where too few rows could be read at once, indices are read.
+_MOST_HELD_BYTES = 1 << 27
+_FEW_ROWS = 64
+_PROBED_ROWS = 16
 
 
 class EncryptedFileError(BrokenFileError):
@@ -36,12 +51,15 @@ class ParquetRows:
 
     Args:
       source: the range.
-      file: it, open.
+      handle: the file, open.
+      ratio: to how many times its bytes a row group may unpack, beyond 64 MiB.
     """
 
-    def __init__(self, source: SourceRange, file: pq.ParquetFile) -> None:
+    def __init__(self, source: SourceRange, handle: IO[bytes], ratio: int) -> None:
         self._source = source
-        self._file = file
+        self._ratio = ratio
+        self._handle = handle
+        self._file = file = _open(handle)
         self.metadata: pq.FileMetaData = file.metadata
         self.schema: pa.Schema = file.schema_arrow
 
@@ -57,23 +75,36 @@ class ParquetRows:
         for number, begin in enumerate(row_group_begins(metadata)):
             count = metadata.row_group(number).num_rows
             if self._source.start <= begin and not 0 <= self._source.end <= begin:
-                yield from self._row_group(number, first, count, names, batch_bytes)
+                limit = LimitedRows(self._stored_bytes(number), self._ratio)
+                yield from self._row_group(number, first, names, batch_bytes, limit)
             first += count
 
+    def _stored_bytes(self, number: int) -> int:
+        group = self.metadata.row_group(number)
+        sizes = (group.column(i).total_compressed_size for i in range(group.num_columns))
+        return max(0, min(sum(sizes), self._source.size))
+
     def _row_group(
-        self, number: int, first: int, count: int, names: Sequence[str], batch_bytes: int
+        self, number: int, first: int, names: Sequence[str], batch_bytes: int, limit: LimitedRows
     ) -> Iterator[Rows | Damage]:
+        count = self.metadata.row_group(number).num_rows
         at, end = first, first + count
-        step = self._batch_rows(number, names, batch_bytes)
         if not names:
-            for at in range(first, end, step):
-                yield Rows(at, min(step, end - at), {})
+            for rows in rows_without_columns(first, end):
+                yield from limit.parts(rows, batch_bytes)
+                if limit.is_exceeded:
+                    return
             return
+        if detail := limit.too_many(self._values_in_lists(number, self._leaves(number, names))):
+            yield Damage(first, "decompression_bomb", detail)
+            return
+        kinds = {name: column_type(self.schema, name) for name in names}
         try:
-            for batch in self._file.iter_batches(
-                step, row_groups=[number], columns=list(names), use_threads=False
-            ):
-                yield Rows(at, batch.num_rows, pick_columns(batch, names))
+            for batch in self._batches(number, names, batch_bytes):
+                rows = Rows(at, batch.num_rows, pick_columns(batch, names))
+                yield from limit.parts(rows, batch_bytes, kinds)
+                if limit.is_exceeded:
+                    return
                 at += batch.num_rows
         except (pa.ArrowException, OSError, EOFError) as error:
             if isinstance(error, OSError) and error.errno is not None:
@@ -84,20 +115,79 @@ class ParquetRows:
         if at != end:
             yield Damage(at, "broken_file", f"row group {number} has {at - first} rows of {count}")
 
+    def _batches(
+        self, number: int, names: Sequence[str], batch_bytes: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Yields a row group in batches whose memory is bounded, whatever texts rows share."""
+        step = self._batch_rows(number, names, batch_bytes)
+        leaves = self._text_leaves(number, names)
+        if not leaves:
+            yield from _read(self._file, number, names, step)
+            return
+        if self._has_prefixes(number, leaves):
+            yield from _merged(_read(self._file, number, names, min(step, _FEW_ROWS)), step)
+            return
+        file = self._with_dictionaries(leaves)
+        longest = self._longest(file, number, names)
+        in_lists = self._values_in_lists(number, leaves)
+        if 0 <= longest * max(step, in_lists) <= _MOST_HELD_BYTES:
+            yield from _read(self._file, number, names, step)
+        elif not in_lists and 0 < longest <= _MOST_HELD_BYTES // _FEW_ROWS:
+            few = _MOST_HELD_BYTES // longest
+            yield from _merged(_read(self._file, number, names, few), step)
+        else:
+            yield from _read(file, number, names, step)
+
+    def _leaves(self, number: int, names: Sequence[str]) -> list[int]:
+        """Returns the numbers of the columns that are read."""
+        group = self.metadata.row_group(number)
+        paths = (self.metadata.schema.column(i).path for i in range(group.num_columns))
+        return [i for i, path in enumerate(paths) if any(_is_of(path, name) for name in names)]
+
+    def _text_leaves(self, number: int, names: Sequence[str]) -> list[int]:
+        schema = self.metadata.schema
+        leaves = self._leaves(number, names)
+        return [i for i in leaves if schema.column(i).physical_type == "BYTE_ARRAY"]
+
+    def _values_in_lists(self, number: int, leaves: Sequence[int]) -> int:
+        """Returns how many values a row may have, of the column with most."""
+        schema, group = self.metadata.schema, self.metadata.row_group(number)
+        in_lists = (i for i in leaves if schema.column(i).max_repetition_level)
+        return max((group.column(i).num_values for i in in_lists), default=0)
+
+    def _has_prefixes(self, number: int, leaves: Sequence[int]) -> bool:
+        """Returns whether texts may share their beginnings; pyarrow makes no indices of these."""
+        group = self.metadata.row_group(number)
+        return any("DELTA_BYTE_ARRAY" in group.column(i).encodings for i in leaves)
+
+    def _with_dictionaries(self, leaves: Sequence[int]) -> pq.ParquetFile:
+        """Returns the file as one whose text is indices of dictionaries."""
+        paths = [self.metadata.schema.column(i).path for i in leaves]
+        return _open(self._handle, read_dictionary=paths, metadata=self.metadata)
+
+    def _longest(self, file: pq.ParquetFile, number: int, names: Sequence[str]) -> int:
+        """Returns the bytes of the longest text of dictionaries; -1 where that is unknown."""
+        longest = 0
+        for batch in _read(file, number, names, _PROBED_ROWS):
+            for dictionary in _dictionaries(batch.columns):
+                if not len(dictionary):
+                    return -1
+                longest = max(longest, int(row_sizes(dictionary).max()))
+            break
+        return longest
+
     def _batch_rows(self, number: int, names: Sequence[str], batch_bytes: int) -> int:
         group = self.metadata.row_group(number)
-        columns = (group.column(i) for i in range(group.num_columns))
-        size = sum(
-            column.total_uncompressed_size
-            for column in columns
-            if any(_is_of(column.path_in_schema, name) for name in names)
-        )
+        leaves = self._leaves(number, names)
+        size = sum(group.column(i).total_uncompressed_size for i in leaves)
         return max(1, min(batch_bytes * group.num_rows // max(size, 1), MOST_ROWS))
 
 
 @contextmanager
-def open_parquet(source: SourceRange) -> Iterator[ParquetRows]:
-    """Opens a range of a file.
+def open_parquet(
+    source: SourceRange, ratio: int = USUAL_COMPRESSION_RATIO
+) -> Iterator[ParquetRows]:
+    """Opens a range of a file, of which a row group may unpack to so many times its bytes.
 
     Raises:
       BrokenFileError: it is no Parquet file, or its end is damaged.
@@ -110,11 +200,7 @@ def open_parquet(source: SourceRange) -> Iterator[ParquetRows]:
             raise EncryptedFileError("an encrypted Parquet file; decrypt it first")
         handle.seek(0)
         try:
-            # Without a buffer size, Arrow would hold whole columns of a row group.
-            file = pq.ParquetFile(
-                handle, buffer_size=_READ_BYTES, pre_buffer=False,
-                page_checksum_verification=True, thrift_string_size_limit=_MOST_FOOTER_BYTES,
-            )  # fmt: skip
+            opened = ParquetRows(source, handle, ratio)
         except (pa.ArrowException, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
@@ -123,9 +209,58 @@ def open_parquet(source: SourceRange) -> Iterator[ParquetRows]:
         footer_bytes = int.from_bytes(handle.read(4), "little")
         # A signature of 28 bytes behind the footer means that columns are encrypted. Arrow ends the
         # process where it is asked for the place of such a column.
-        if footer_bytes - file.metadata.serialized_size == _SIGNATURE_BYTES:
+        if footer_bytes - opened.metadata.serialized_size == _SIGNATURE_BYTES:
             raise EncryptedFileError("columns of the Parquet file are encrypted; decrypt it first")
-        yield ParquetRows(source, file)
+        yield opened
+
+
+def _open(handle: IO[bytes], **options: Any) -> pq.ParquetFile:
+    # Without a buffer size, Arrow would hold whole columns of a row group.
+    return pq.ParquetFile(
+        handle, buffer_size=_READ_BYTES, pre_buffer=False, page_checksum_verification=True,
+        thrift_string_size_limit=_MOST_FOOTER_BYTES, **options,
+    )  # fmt: skip
+
+
+def _read(
+    file: pq.ParquetFile, number: int, names: Sequence[str], step: int
+) -> Iterator[pa.RecordBatch]:
+    return file.iter_batches(step, row_groups=[number], columns=list(names), use_threads=False)
+
+
+def _merged(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    """Yields batches of so many rows or a little more, unless they have many bytes."""
+    held: list[pa.RecordBatch] = []
+    try:
+        for batch in batches:
+            held.append(batch)
+            is_large = sum(each.nbytes for each in held) > _MOST_HELD_BYTES // _FEW_ROWS
+            if is_large or sum(each.num_rows for each in held) >= rows:
+                yield _joined(held)
+                held = []
+    except (pa.ArrowException, OSError, EOFError):
+        if held:  # what comes before a damage is used
+            yield _joined(held)
+        raise
+    if held:
+        yield _joined(held)
+
+
+def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    (joined,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return joined
+
+
+def _dictionaries(arrays: Iterable[pa.Array]) -> Iterator[pa.Array]:
+    """Yields the dictionaries of columns, and of what is in them."""
+    for array in arrays:
+        kind = array.type
+        if pa.types.is_dictionary(kind):
+            yield array.dictionary
+        elif pa.types.is_struct(kind):
+            yield from _dictionaries([array.field(i) for i in range(kind.num_fields)])
+        elif kind.num_fields:
+            yield from _dictionaries([array.values])
 
 
 def row_group_begins(metadata: pq.FileMetaData) -> list[int]:

@@ -10,7 +10,12 @@ from typing import Any
 
 from recordmill.records.errors import UsageError
 from recordmill.transforms.sources.bigquery_service import show_time
-from recordmill.transforms.sources.work_items import QueryRange, SourceRange, TableStream
+from recordmill.transforms.sources.work_items import (
+    LIMITED_COLUMNS,
+    QueryRange,
+    SourceRange,
+    TableStream,
+)
 from recordmill.transforms.storage.external_sort import Spool
 
 _MOST_LISTED_SOURCES = 1000
@@ -26,7 +31,7 @@ class SourceList:
       text_bytes: of all, guessed for compressed files.
       split_bytes: the same by the split that files are for.
       formats: that occur.
-      is_compressed: whether any file is.
+      is_compressed: whether any file is, or has columns that can be.
       first: format -> the first file of it that is not empty.
     """
 
@@ -61,7 +66,7 @@ class SourceList:
         self.text_bytes += source.text_bytes
         self.split_bytes[source.split] += source.text_bytes
         self.formats.add(kind)
-        self.is_compressed |= bool(source.compression)
+        self.is_compressed |= bool(source.compression) or kind in LIMITED_COLUMNS
         if size and kind not in self.first:
             self.first[kind] = source
         if self._files <= _MOST_LISTED_SOURCES:

@@ -38,6 +38,7 @@ _COMPRESSED_TARS = {".tgz": ".gz", ".tbz2": ".bz2", ".txz": ".xz", ".tzst": ".zs
 # text a stored byte has: columns are compressed, and not all of them are text.
 COLUMNS_RATIO = {"arrow": 1, "avro": 2, "parquet": 2}
 COLUMN_FORMATS = (*COLUMNS_RATIO, "sql", "bigquery")
+LIMITED_COLUMNS = ("arrow", "parquet")  # by max_compression_ratio, each of their parts
 INPUT_FORMATS = ("auto", "text", "jsonl", "json", "csv", "tsv", *COLUMNS_RATIO, "webdataset")
 COLUMNS_OF_EXTENSION = {
     ".arrow": "arrow", ".arrows": "arrow", ".feather": "arrow", ".ipc": "arrow",

@@ -178,3 +178,13 @@ class TestTables:
             handle.truncate(1 << 30)  # sparse
         with pytest.raises(UsageError, match="has a line of more than 64 Mi characters"):
             list(read_rows(f"{tmp_path}/t.csv"))
+
+
+def test_columns_count_as_compressed(tmp_path: Path) -> None:
+    """So that the flag has an effect where they are all that there is."""
+    for name, counts in (("a.parquet", True), ("a.arrow", True), ("a.txt", False)):
+        path = tmp_path / name
+        path.write_bytes(b"x")
+        sources = SourceList(list_sources([str(path)]))
+        assert sources.is_compressed is counts
+        sources.close()
