@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Iterable
 from typing import Annotated, Any, TypeVar
 
@@ -25,6 +26,8 @@ _KINDS = {
     "`null`": "null", "`array`": "a list", "`object`": "an object", "`bytes`": "text",
 }  # fmt: skip
 _MOST_CHARACTERS = 300
+_known: set[Any] = set()
+_learning = threading.Lock()
 
 
 class FormatError(ValueError):
@@ -53,9 +56,23 @@ def convert(content: Any, kind: type[T]) -> T:
       FormatError: it is not of this kind.
     """
     try:
+        if kind not in _known:
+            _learn(kind)
         return msgspec.convert(content, kind)
     except (msgspec.ValidationError, ValueError, TypeError, RecursionError) as error:
         raise FormatError(explain(error)) from error
+
+
+def _learn(kind: Any) -> None:
+    """Lets msgspec find out what a kind has, in one thread.
+
+    It does so at the first use of a class, and until it is done another thread that uses the class
+    ends the process by a segmentation fault (msgspec 0.22).
+    """
+    with _learning:
+        if kind not in _known:
+            msgspec.json.Decoder(kind)
+            _known.add(kind)
 
 
 def explain(error: Exception) -> str:
