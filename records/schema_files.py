@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from recordmill.records.schema import DType, Feature, Schema
+from recordmill.records.typed_json import decode
 
 MEANING = "as the given schema has it"
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -28,10 +28,7 @@ def read_schema(
     Raises:
       ValueError: one line: what is not understood.
     """
-    try:
-        found = json.loads(content)
-    except ValueError as error:
-        raise ValueError(f"it is no JSON: {error}") from error
+    found: Any = decode(content, object)
     if isinstance(found, dict) and isinstance(found.get("features"), list):
         found = found["features"]
     if isinstance(found, list):

@@ -20,6 +20,7 @@ MAX_INT64 = (1 << 63) - 1
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_INT64)]
 Uint32 = Annotated[int, msgspec.Meta(ge=0, le=(1 << 32) - 1)]
 
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _FIELD = re.compile(r"(.*?) - at `\$\.?(.*)`", re.DOTALL)
 _KINDS = {
     "`int`": "an integer", "`float`": "a number", "`str`": "text", "`bool`": "true or false",
@@ -42,8 +43,12 @@ def decode(data: bytes, kind: type[T]) -> T:
     """
     try:
         content = json.loads(data)
+        if _SURROGATE.search(data):
+            json.dumps(content, ensure_ascii=False).encode()
     except RecursionError as error:
         raise FormatError("it is nested too deeply") from error
+    except UnicodeEncodeError as error:
+        raise FormatError("it has half of a surrogate pair, which no text has") from error
     except ValueError as error:  # a UnicodeDecodeError too
         raise FormatError(f"it is cut or no JSON: {error}") from error
     return convert(content, kind)

@@ -244,7 +244,7 @@ ERRORS = [
     (("--map=no_such_module:f",), "there is no module no_such_module"),
     (("--map_errors=fail",), "--map_errors=fail has no effect without --map"),
     (("--schema={0}/no.json",), "no.json cannot be read"),
-    (("--schema={0}/functions.py",), "functions.py: it is no JSON"),
+    (("--schema={0}/functions.py",), "functions.py: it is cut or no JSON"),
     (("--schema={0}/other.json",), "it is neither a features.json of TFDS nor a manifest"),
 ]
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from recordmill.records.typed_json import FormatError, convert
+from recordmill.records.typed_json import FormatError, convert, decode
 
 # Each round has new classes: what is known of a class is found out at its first use.
 _RACE = """
@@ -42,3 +42,9 @@ def test_a_kind_that_cannot_be_is_an_error_each_time() -> None:
     for _ in range(2):
         with pytest.raises(FormatError):
             convert({}, dict[int, set[object] | list[int]])
+
+
+def test_half_of_a_surrogate_pair_is_no_text() -> None:
+    with pytest.raises(FormatError, match="it has half of a surrogate pair, which no text has"):
+        decode(b'{"a": ["\\uD800"]}', dict[str, list[str]])
+    assert decode(b'{"a": "\\ud83d\\ude00 \\u00e9"}', dict[str, str]) == {"a": "\U0001f600 \xe9"}
