@@ -58,8 +58,9 @@ def clean_spec(options: TextFlags, given: Set[str], *, maps: bool) -> CleanSpec:
       UsageError: one line: the rule, what was found, what to do.
     """
     spec = CleanSpec(
-        options.normalize, options.min_tokens, options.max_tokens, options.deduplicate,
-        options.near_threshold, options.list_dropped,
+        normalize=options.normalize, min_tokens=options.min_tokens, max_tokens=options.max_tokens,
+        deduplicate=options.deduplicate, near_threshold=options.near_threshold,
+        list_dropped=options.list_dropped,
     )  # fmt: skip
     if "list_dropped" in given and not (spec.drops or maps):
         raise UsageError(

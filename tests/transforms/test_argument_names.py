@@ -60,6 +60,12 @@ CASED = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "The", "End", "Of", "a"]
         ("--mask_values=0:0,255:1 if", "mask_values='0:0,255:1' if"),
         ("anew with --overwrite", "anew with overwrite=True"),
         ("a--b and a -- b, or ---", "a--b and a -- b, or ---"),
+        ("/data/--foo/bar is gone, and --x", "/data/--foo/bar is gone, and x"),
+        ("--input=/x/y.txt is empty", "the input is empty"),
+        ("with --documents=paragraph", "with the documents"),
+        ("give --encoding=utf-8", "give how the texts were decoded"),
+        ("of --map=f", "of your function"),
+        ("--overwrite=yes", "overwrite='yes'"),
     ],
 )
 def test_flags_become_arguments(message: str, turned: str) -> None:
@@ -77,6 +83,8 @@ def test_values_of_images() -> None:
     message = "--resize=fit must have one side in --image_size, --labels=number"
     turned = "TransformSpec.mode='fit' must have one side in TransformSpec.size, "
     assert name_arguments(message, IMAGE_ARGUMENTS) == turned + "ImageSpec.numbers=True"
+    assert name_arguments("--label_field=kind", IMAGE_ARGUMENTS) == "Image.label"
+    assert name_arguments("--labels=auto", IMAGE_ARGUMENTS) == "ImageSpec.labels='auto'"
     assert name_arguments("--labels=auto", ARGUMENTS) == "labels='auto'"
 
 

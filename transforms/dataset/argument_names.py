@@ -14,9 +14,10 @@ from contextvars import ContextVar
 
 from recordmill.records.errors import RunError, UsageError
 
-_FLAG = re.compile(r"(?<![\w-])--(no-)?([a-z]\w*)(?:=((?:[^\s;:,()'\"]|[:,.](?=[^\s]))+))?")
+_FLAG = re.compile(r"(?<![\w/-])--(no-)?([a-z]\w*)(?:=((?:[^\s;:,()'\"]|[:,.](?=[^\s]))+))?")
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
-_ELEMENT = "Document."  # an attribute of elements, of which a flag names the field
+_ARGUMENT = re.compile(r"[A-Za-z_]\w*(\.[a-z_]\w*)*")
+_ELEMENTS = ("Document.", "Image.")  # attributes of elements, of which flags name the fields
 
 _names_flags: ContextVar[bool] = ContextVar("names_flags", default=False)
 
@@ -42,6 +43,7 @@ TEXT_ARGUMENTS: dict[str, str] = ARGUMENTS | {
     "labels=FILE": "labels",
     "documents": "the documents",
     "documents=file": "longer documents",
+    "text_field": "Document.text",
     "label_field": "Document.label",
     "text_pair_field": "Document.pair",
     "prompt_field": "Document.prompt",
@@ -83,7 +85,10 @@ IMAGE_ARGUMENTS: dict[str, str] = ARGUMENTS | {
     "label_field": "Image.label",
     "label_folder": "Image.label",
 }
-SOURCE_ARGUMENTS: dict[str, str] = ARGUMENTS | {"input": "patterns"}
+SOURCE_ARGUMENTS: dict[str, str] = ARGUMENTS | {
+    "input": "patterns",
+    "overwrite": "another run of the pipeline",
+}
 
 
 def name_arguments(message: str, names: Mapping[str, str]) -> str:
@@ -102,10 +107,11 @@ def name_arguments(message: str, names: Mapping[str, str]) -> str:
         if name:
             return name
         name = names.get(flag, flag)
-        if value is None or name.startswith(_ELEMENT):
+        argument = name.partition("=")[0]
+        # A phrase takes no value, and that of an element's attribute is the name of a field.
+        if value is None or name.startswith(_ELEMENTS) or not _ARGUMENT.fullmatch(argument):
             return name
-        name = name.partition("=")[0]
-        return f"{name}={value}" if _NUMBER.fullmatch(value) else f"{name}={value!r}"
+        return f"{argument}={value}" if _NUMBER.fullmatch(value) else f"{argument}={value!r}"
 
     turned = _FLAG.sub(turn, message)
     return turned.replace("run the same command again", "run the pipeline again")

@@ -19,7 +19,8 @@ REASONS = {
     "--encoding=latin-1, or see --encoding_errors",
     "not_text": "the file is of a format that is no text; leave it out of --input",
     "not_json": "the line, or the value of an array, is not a JSON object",
-    "field_missing": "the record lacks a field that a flag names, such as --text_field",
+    "field_missing": "the record lacks a field that is read of it, such as --text_field or "
+    "--label_field",
     "no_text": "the text of a row to classify, or the second text of its pair, is empty",
     "field_not_text": "the field is no string",
     "wrong_number_of_fields": "the row has more or fewer fields than the header",
@@ -53,9 +54,9 @@ REASONS = {
     "not_an_image": "the bytes are none of JPEG, PNG, WebP, GIF, BMP, TIFF",
     "wrong_extension": "the name says one format and the bytes are of another",
     "zero_size": "the image is 0 pixels wide or high",
-    "decompression_bomb": "the image has more pixels than --max_pixels, scans than --max_scans or "
-    "metadata than --max_metadata_bytes, or the file unpacks to far too much; see "
-    "--max_compression_ratio",
+    "decompression_bomb": "the file, or a part of it, unpacks to far too much, see "
+    "--max_compression_ratio; or the image has more pixels than --max_pixels, scans than "
+    "--max_scans or metadata than --max_metadata_bytes",
     "truncated_image": "the file ends before the image does",
     "broken_image": "the file is damaged",
     "several_frames": "the image is animated or has pages, and --gif=reject",
@@ -67,6 +68,10 @@ REASONS = {
     "mask_classes": "the mask's pixels are not class numbers of --labels",
     "unencodable": "the format to write cannot hold an image of this size",
     "label_count": "the image has no label, or several without --multilabel",
+}
+# What they mean where nothing but text is read.
+TEXT_REASONS = REASONS | {
+    "decompression_bomb": "the file, or a part of it, unpacks to far too much",
 }
 
 

@@ -167,7 +167,8 @@ class ImageShardBuilder:
                     if copy:
                         statistics.counts["copies_rejected"] += 1
                         continue
-                    reject = Reject(reference.name, 0, "decode", error.reason, error.detail)
+                    detail = self._job.worded(error.detail)
+                    reject = Reject(reference.name, 0, "decode", error.reason, detail)
                     rejects.write(reject.to_line().encode())
                     statistics.rejected[error.reason] += 1
                     continue

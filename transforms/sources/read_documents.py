@@ -13,8 +13,12 @@ import orjson
 from recordmill.records.errors import RunError, UsageError, one_of
 from recordmill.records.typed_json import convert
 from recordmill.transforms.dataset import counters
-from recordmill.transforms.dataset.argument_names import SOURCE_ARGUMENTS, naming_arguments
-from recordmill.transforms.dataset.rejects import REASONS, Reject
+from recordmill.transforms.dataset.argument_names import (
+    SOURCE_ARGUMENTS,
+    name_arguments,
+    naming_arguments,
+)
+from recordmill.transforms.dataset.rejects import TEXT_REASONS, Reject
 from recordmill.transforms.elements import Document
 from recordmill.transforms.sources.bigquery_service import is_bigquery, parse_address
 from recordmill.transforms.sources.bigquery_tables import list_table
@@ -24,6 +28,7 @@ from recordmill.transforms.sources.dataset_folders import expand_folder
 from recordmill.transforms.sources.document_spec import (
     RAW_TEXT,
     READ_LIMITS,
+    USUAL_COMPRESSION_RATIO,
     DocumentLimits,
     DocumentSpec,
 )
@@ -233,12 +238,13 @@ class _ReadDocumentsDoFn(beam.DoFn):
         if self._spec.rejects == "fail":
             detail = f" ({reject.detail})" if reject.detail else ""
             raise RunError(
-                f"{source.path} at byte {reject.position}: {REASONS[reject.reason]}{detail}; "
+                f"{source.path} at byte {reject.position}: {TEXT_REASONS[reject.reason]}{detail}; "
                 "correct the file, or give rejects='count' or 'output'"
             )
         counters.count_rejects({reject.reason: 1})
         if self._spec.rejects == "output":
-            yield beam.pvalue.TaggedOutput("rejects", asdict(reject))
+            detail = name_arguments(reject.detail, SOURCE_ARGUMENTS)
+            yield beam.pvalue.TaggedOutput("rejects", asdict(replace(reject, detail=detail)))
 
 
 class ReadDocuments(beam.PTransform[beam.pvalue.PBegin, Any]):
@@ -264,6 +270,9 @@ class ReadDocuments(beam.PTransform[beam.pvalue.PBegin, Any]):
       header, columns, delimiter, quoting: of CSV and TSV, as the flags.
       encoding, encoding_errors: of text, as the flags.
       max_document_bytes: a document with more text is a reject; 0 is 64 MiB.
+      max_compression_ratio: a compressed file, a row group of Parquet or a batch of Arrow that
+        unpacks to more than so many times its size, and to more than 64 MiB, is read up to there,
+        and is a reject.
       query, partition_column: of a database, as the flags; of bigquery://PROJECT the query alone.
       allow_outside: folders beyond those of the globs that links may lead to.
       rejects: "fail" ends the pipeline, "count" counts what cannot be read in `rejected_…`, and
@@ -290,6 +299,7 @@ class ReadDocuments(beam.PTransform[beam.pvalue.PBegin, Any]):
         encoding: str = "utf-8",
         encoding_errors: str = "strict",
         max_document_bytes: int = 0,
+        max_compression_ratio: int = USUAL_COMPRESSION_RATIO,
         query: str = "",
         partition_column: str = "",
         allow_outside: Sequence[str] = (),
@@ -309,7 +319,7 @@ class ReadDocuments(beam.PTransform[beam.pvalue.PBegin, Any]):
         spec = DocumentSpec(
             documents, encoding=encoding, encoding_errors=encoding_errors, text_field=text_field,
             header=header, columns=tuple(columns), delimiter=delimiter, row=row, quoting=quoting,
-            max_document_bytes=max_document_bytes,
+            max_document_bytes=max_document_bytes, max_compression_ratio=max_compression_ratio,
         )  # fmt: skip
         self._spec = InputSpec(
             patterns, spec, input_format, query, partition_column, tuple(allow_outside),

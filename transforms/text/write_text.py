@@ -199,6 +199,10 @@ class WriteText(WriteElements):
         """
         _check_objective(objective)
         splitter, row = objective.splitter, objective.row(keep_fields)
+        clean = CleanSpec(
+            normalize=normalize, min_tokens=min_tokens, max_tokens=max_tokens,
+            deduplicate=deduplicate, near_threshold=near_threshold, list_dropped=list_dropped,
+        )  # fmt: skip
         job = TextJob(
             **pipeline_job(output, splits=splits, num_shards=num_shards, shard_bytes=shard_bytes),
             compression=compression,
@@ -206,9 +210,7 @@ class WriteText(WriteElements):
             max_rejected=max_rejected,
             warnings=warnings,
             overwrite=overwrite,
-            clean=CleanSpec(
-                normalize, min_tokens, max_tokens, deduplicate, near_threshold, list_dropped
-            ),
+            clean=clean,
             objective=objective.spec,
             documents=DocumentSpec(sentence_splitter=splitter, row=row),
             lower_case=do_lower_case,

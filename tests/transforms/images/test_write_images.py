@@ -20,6 +20,7 @@ from recordmill.transforms import (
     EncodeSpec,
     Image,
     ImageSpec,
+    MaskClassSpec,
     TransformSpec,
     WriteImages,
 )
@@ -144,6 +145,22 @@ def test_what_cannot_be_used_is_rejected_with_its_reason(tmp_path: Path) -> None
     found = counts(tmp_path / "ds")
     assert (found["images_listed"], found["images_written"]) == (17, 12)
     assert sum(found["rejected"].values()) == 5
+
+
+def test_details_of_rejects_name_arguments(tmp_path: Path) -> None:
+    classes = MaskClassSpec(values=((0, 0), (255, 1)))
+    spec = ImageSpec("segmentation", "raw", encode=EncodeSpec("raw"), mask_classes=classes)
+    elements = [
+        Image(
+            np.zeros((8, 12, 3), np.uint8), key=str(value), mask=np.full((8, 12), value, np.uint8)
+        )
+        for value in (0, 7, 255)
+    ]
+    write(tmp_path / "ds", elements, images=spec, max_rejected=0.5)
+    (path,) = (tmp_path / "ds/_meta/rejected").iterdir()
+    reject = json.loads(path.read_text())
+    assert (reject["source"], reject["reason"]) == ("7", "mask_classes")
+    assert reject["detail"] == "value 7, not in MaskClassSpec.values"
 
 
 def test_too_many_rejects_end_the_pipeline_and_it_can_be_run_again(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ DROP_REASONS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CleanSpec:
     """How a corpus is cleaned.
 
