@@ -9,6 +9,7 @@ bundles cost a pass and not a read for each and every shard.
 
 from __future__ import annotations
 
+import logging
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -29,6 +30,7 @@ from recordmill.transforms.dataset.pipeline_run import begin_run, check_output
 from recordmill.transforms.dataset.run_task import RunTask, is_over
 from recordmill.transforms.storage import files
 
+_LOGGER = logging.getLogger("recordmill")
 _BATCH_BYTES = 1 << 22
 _BATCH_ELEMENTS = 4096
 
@@ -149,11 +151,17 @@ class _BeginDoFn(beam.DoFn):
     def process(self, impulse: bytes) -> Iterator[str]:
         del impulse
         job = self._sink.job
-        if not is_over(job.workspace):
+        if is_over(job.workspace):
+            _LOGGER.warning(
+                "%s: this pipeline has written it already, and runs again, as engines let it that "
+                "lost a worker; nothing is written. For a new run build the pipeline anew",
+                job.workspace.output,
+            )
+        else:
             with naming_arguments(job.argument_names):
                 begin_run(job, self._sink.transform)
                 self._sink.prepare()
-        yield self._sink.job.workspace.token
+        yield job.workspace.token
 
 
 class _WriteBundleDoFn(beam.DoFn):
@@ -167,10 +175,14 @@ class _WriteBundleDoFn(beam.DoFn):
         self._held: list[Any] = []
         self._held_bytes = 0
         self._has_begun = False
-        self._is_over = False
+        self._is_over: bool | None = None
 
     def process(self, element: Any, token: str) -> None:
         del token  # its arrival means that the folders are claimed
+        if self._is_over is None:
+            self._is_over = is_over(self._sink.job.workspace)
+        if self._is_over:  # the engine runs once more what is committed
+            return
         self._held.append(element)
         self._held_bytes += self._sink.size_of(element)
         if self._held_bytes >= _BATCH_BYTES or len(self._held) >= _BATCH_ELEMENTS:
@@ -185,9 +197,6 @@ class _WriteBundleDoFn(beam.DoFn):
 
     def _flush(self) -> None:
         held, self._held, self._held_bytes = self._held, [], 0
-        self._is_over = self._is_over or (not self._has_begun and is_over(self._sink.job.workspace))
-        if self._is_over:  # the engine runs once more what is committed
-            return
         writer = self._opened()
         try:
             if not self._has_begun:

@@ -292,7 +292,7 @@ def _write_metadata(
     manifest = replace(manifest, files=checksums)
     content = manifest.to_bytes()
     written[m.MANIFEST_PATH] = content
-    if not workspace.resumable:  # a command writes it at its end, with what it has seen
+    if workspace.of_pipeline:  # a command writes it at its end, with what it has seen
         written[m.RUN_PATH] = m.to_json({"run": workspace.token})
     completed = written.pop(COMPLETED_PATH, None)
     for path, data in written.items():

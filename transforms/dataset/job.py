@@ -160,9 +160,8 @@ class Job(ABC):
 
     def worded(self, message: str) -> str:
         """Returns a message as the job's users know it: those of a pipeline give no flags."""
-        if self.workspace.resumable:
-            return message
-        return name_arguments(message, self.argument_names)
+        of_pipeline = self.workspace.of_pipeline
+        return name_arguments(message, self.argument_names) if of_pipeline else message
 
     def shard_name(self, split: str, index: int, count: int) -> ShardName:
         """Returns the name of a shard."""

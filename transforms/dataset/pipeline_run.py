@@ -37,6 +37,7 @@ def begin_run(job: Job, transform: str) -> None:
     """
     workspace = job.workspace
     if is_own(workspace.staging, workspace.token):
+        _write_plan(workspace, transform)  # it may have been killed before it did
         return
     check_output(job)
     check_writable(workspace.output, "the output")
@@ -52,6 +53,10 @@ def begin_run(job: Job, transform: str) -> None:
         names = ["features.json", "dataset_info.json", m.STATISTICS_PATH, m.SUCCESS_PATH]
         workspace.check_free([*names, *(split.name for split in job.splits)], listed)
     workspace.claim()
+    _write_plan(workspace, transform)
+
+
+def _write_plan(workspace: Workspace, transform: str) -> None:
     # Until it is gone a commit takes the success mark at the output for that of an older dataset.
     workspace.write_state(workspace.plan_path, {"pipeline": transform})
 
@@ -115,7 +120,7 @@ def pipeline_job(
     staging = files.join(output, "_tmp")
     return {
         "workspace": Workspace(
-            output=output, work=staging, staging=staging, token=new_token(), resumable=False
+            output=output, work=staging, staging=staging, token=new_token(), of_pipeline=True
         ),
         "splits": tuple(SplitSpec(n, share, counts.get(n)) for n, share in names.items()),
         "shards": ShardSpec(shard_bytes),

@@ -30,7 +30,7 @@ def is_over(workspace: Workspace) -> bool:
     """
     if files.exists(workspace.plan_path) or not files.exists(workspace.success_path):
         return False
-    return workspace.resumable or workspace.has_written_dataset
+    return not workspace.of_pipeline or workspace.has_written_dataset
 
 
 class RunTask(beam.DoFn, Generic[JobT]):

@@ -41,9 +41,8 @@ from recordmill.transforms.storage import files
 
 # What workers make in the temporary folders.
 _OWN_FOLDERS = {
-    "done", "dropped", "duplicates", "fingerprints", "index", "inputs", "packs", "partial", "parts",
-    "rejected", "runs-", "shards", "statistics",
-    "transform", "transform-temp",
+    "done", "drop-lists", "dropped", "duplicates", "fingerprints", "index", "inputs", "packs",
+    "partial", "parts", "rejected", "runs-", "shards", "statistics", "transform", "transform-temp",
 }  # fmt: skip
 
 _STAYS = ".stays"
@@ -62,7 +61,7 @@ class Workspace:
       staging: where finished shards wait, on the output's own file system.
       token: of the plan; "" before there is one, and where nobody else writes.
       in_place: shards of others are at the output, and stay as they are.
-      resumable: another job may finish this run.
+      of_pipeline: a user's own pipeline writes, whose run nobody else can finish.
     """
 
     output: str
@@ -70,7 +69,7 @@ class Workspace:
     staging: str
     token: str = ""
     in_place: bool = False
-    resumable: bool = True
+    of_pipeline: bool = False
 
     @property
     def absolute_output(self) -> str:
@@ -176,7 +175,7 @@ class Workspace:
     @property
     def has_written_dataset(self) -> bool:
         """Whether the dataset at the output is of this run of a user's own pipeline."""
-        return self.read_state(files.join(self.output, m.RUN_PATH), bool) is not None
+        return self.read_state(files.join(self.output, m.RUN_PATH), dict) is not None
 
     def write_state(self, path: str, content: Mapping[str, Any]) -> None:
         """Writes a file of state with the token of this run."""

@@ -18,7 +18,7 @@ from recordmill.transforms.dataset.run_state import typed_statistics
 from recordmill.transforms.examples.schema_survey import SchemaSurvey
 from recordmill.transforms.examples.shard_files import ShardFile
 from recordmill.transforms.examples.shard_scan import ShardDamage
-from recordmill.transforms.sources.changes import reading
+from recordmill.transforms.sources.changes import check_unchanged
 from recordmill.transforms.sources.work_plan import read_ranges
 
 _MOST_NAMED = 3
@@ -76,9 +76,7 @@ class InPlaceJob(Job):
           InputChangedError: one has, or is gone.
         """
         for number in range(self.work_items):
-            for shard in self.shards_of(number):
-                with reading(shard.path, shard.size, shard.modified_ns):
-                    pass
+            check_unchanged({s.path: (s.size, s.modified_ns) for s in self.shards_of(number)})
 
     def schema(self) -> Schema:
         """Returns the schema that is given; an inferred one is in the summary of the shards."""

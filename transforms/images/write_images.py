@@ -15,6 +15,7 @@ from recordmill.transforms.dataset.commit import CommitSpec
 from recordmill.transforms.dataset.pipeline_run import commit_spec, pipeline_job
 from recordmill.transforms.dataset.removal import remove_empty
 from recordmill.transforms.dataset.run_state import is_token
+from recordmill.transforms.dataset.run_task import RunTask
 from recordmill.transforms.elements import Image
 from recordmill.transforms.images.build import BuildImageShards
 from recordmill.transforms.images.channel_statistics import AnalyzeImages, statistics_work_items
@@ -82,25 +83,19 @@ class _ImageSink(ElementSink[CollectedImageJob]):
         return replace(spec, description=description)
 
 
-class _CutDoFn(beam.DoFn):
+class _CutDoFn(RunTask[CollectedImageJob]):
     """(split, shard) -> the numbers of the work items that build it."""
 
-    def __init__(self, job: CollectedImageJob) -> None:
-        self._job = job
-
-    def process(self, shard: tuple[int, int]) -> Iterator[int]:
+    def work(self, shard: tuple[int, int]) -> Iterator[int]:
         plan = self._job.read_shard_plan()
         before = sum(split.num_shards for split in plan.splits[: shard[0]]) + shard[1]
         yield from range(before * plan.parts, (before + 1) * plan.parts)
 
 
-class _ListStatisticsDoFn(beam.DoFn):
+class _ListStatisticsDoFn(RunTask[CollectedImageJob]):
     """(split, shard) -> once, the numbers of the work items of the channel statistics."""
 
-    def __init__(self, job: CollectedImageJob) -> None:
-        self._job = job
-
-    def process(self, shard: tuple[int, int]) -> Iterator[int]:
+    def work(self, shard: tuple[int, int]) -> Iterator[int]:
         if tuple(shard) == (0, 0):
             yield from range(statistics_work_items(self._job))
 

@@ -8,7 +8,7 @@ at shards of other tools that stay where they are.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import IO
 
@@ -75,6 +75,25 @@ def reading(path: str, size: int, modified_ns: int) -> Iterator[None]:
             f"{path} was removed while the run read the input; put it back, and run the same "
             "command again"
         ) from error
+
+
+def check_unchanged(stamps: Mapping[str, tuple[int, int]]) -> None:
+    """Checks the same of files that nobody has open.
+
+    Args:
+      stamps: path -> size and time, as `check_opened` has them.
+
+    Raises:
+      InputChangedError: one changed, or is gone.
+    """
+
+    def check(path: str) -> None:
+        size, modified_ns = stamps[path]
+        with reading(path, size, modified_ns), files.open_read(path) as handle:
+            check_opened(path, handle, size, modified_ns)
+
+    for _ in files.map_files(check, stamps):
+        pass
 
 
 def check_read(path: str, size: int, modified_ns: int) -> None:

@@ -26,6 +26,7 @@ from recordmill.transforms.sources.column_format import (
     rows_without_columns,
 )
 from recordmill.transforms.sources.document_spec import USUAL_COMPRESSION_RATIO
+from recordmill.transforms.sources.parquet_pages import begins_with_dictionary
 from recordmill.transforms.sources.row_sizes import LimitedRows, row_sizes
 from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.storage import files
@@ -128,7 +129,8 @@ class ParquetRows:
             yield from _merged(_read(self._file, number, names, min(step, _FEW_ROWS)), step)
             return
         file = self._with_dictionaries(leaves)
-        longest = self._longest(file, number, names)
+        is_known = all(self._shows_texts(number, leaf) for leaf in leaves)
+        longest = self._longest(file, number, names) if is_known else -1
         in_lists = self._values_in_lists(number, leaves)
         if 0 <= longest * max(step, in_lists) <= _MOST_HELD_BYTES:
             yield from _read(self._file, number, names, step)
@@ -164,6 +166,19 @@ class ParquetRows:
         """Returns the file as one whose text is indices of dictionaries."""
         paths = [self.metadata.schema.column(i).path for i in leaves]
         return _open(self._handle, read_dictionary=paths, metadata=self.metadata)
+
+    def _shows_texts(self, number: int, leaf: int) -> bool:
+        """Returns whether the first rows of a column bring all texts that its rows may share.
+
+        A dictionary comes with the first page in its indices. Where pages before are plain, as no
+        usual writer has them, the first rows are short though a text behind may be long.
+        """
+        column = self.metadata.row_group(number).column(leaf)
+        codings = column.encodings
+        is_plain = not column.has_dictionary_page and codings
+        if is_plain and not any("DICTIONARY" in coding for coding in codings):
+            return True
+        return begins_with_dictionary(self._handle, _column_begin(column))
 
     def _longest(self, file: pq.ParquetFile, number: int, names: Sequence[str]) -> int:
         """Returns the bytes of the longest text of dictionaries; -1 where that is unknown."""
@@ -270,12 +285,16 @@ def row_group_begins(metadata: pq.FileMetaData) -> list[int]:
         group = metadata.row_group(number)
         begin = 0
         if group.num_columns:
-            column = group.column(0)
-            begin = column.data_page_offset
-            if column.has_dictionary_page and column.dictionary_page_offset:
-                begin = min(begin, column.dictionary_page_offset)
+            begin = _column_begin(group.column(0))
         begins.append(begin)
     return begins
+
+
+def _column_begin(column: pq.ColumnChunkMetaData) -> int:
+    begin = int(column.data_page_offset)
+    if column.has_dictionary_page and column.dictionary_page_offset:
+        begin = min(begin, column.dictionary_page_offset)
+    return begin
 
 
 def cut_parquet(source: SourceRange, target_bytes: int) -> list[int]:

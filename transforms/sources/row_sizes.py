@@ -30,7 +30,7 @@ def row_sizes(array: pa.Array) -> Int64s:
     """Returns `[rows] int64`: the bytes of the texts of each row, 1 for any other value.
 
     Args:
-      array: of any type; nulls may count what lies below them.
+      array: of any type; nulls may count what lies below them, but those of views count 0.
     """
     kind, types, count = array.type, pa.types, len(array)
     if not count:
@@ -41,7 +41,7 @@ def row_sizes(array: pa.Array) -> Int64s:
         return sizes[held.to_numpy(zero_copy_only=False)]
     if types.is_string_view(kind) or types.is_binary_view(kind):
         views = np.frombuffer(array.buffers()[1], np.int32).reshape(-1, 4)
-        return views[array.offset : array.offset + count, 0].astype(np.int64)
+        return _of_values(array, views[array.offset : array.offset + count, 0].astype(np.int64))
     if types.is_run_end_encoded(kind):
         return np.diff(_sums(array, np.arange(count + 1)))
     if types.is_struct(kind) or types.is_union(kind):
@@ -88,8 +88,16 @@ def _sizes_by_offsets(array: pa.Array) -> Int64s:
         return np.diff(at)
     if is_view:
         lengths: Int64s = np.frombuffer(buffers[2], width)[begin : begin + count].astype(np.int64)
+        at, lengths = _of_values(array, at), _of_values(array, lengths)
         return _sums(array.values, at + lengths) - _sums(array.values, at)
     return np.diff(_sums(array.values, at))
+
+
+def _of_values(array: pa.Array, numbers: Int64s) -> Int64s:
+    """Returns the offsets or lengths of views, 0 for nulls, below which Arrow lets any bytes be."""
+    if array.null_count:
+        numbers = np.where(array.is_valid().to_numpy(zero_copy_only=False), numbers, 0)
+    return np.maximum(numbers, 0)
 
 
 def _sums(array: pa.Array, at: Int64s) -> Int64s:

@@ -12,6 +12,10 @@ import pytest
 from recordmill.pipelines.command_line import main
 from recordmill.transforms import Bert, WriteExamples, WriteImages, WriteText
 from recordmill.transforms.dataset import commit as committing
+from recordmill.transforms.dataset.pipeline_run import begin_run
+from recordmill.transforms.dataset.run_state import pipeline_name
+from recordmill.transforms.dataset.workspace import Workspace
+from recordmill.transforms.images.write_images import _CutDoFn, _ListStatisticsDoFn
 
 from ..images.test_write_images import images
 from ..text.test_write_text import documents
@@ -108,3 +112,53 @@ def test_a_pipeline_that_was_killed_before_its_success_mark_is_begun_anew(
     write_elements(transform, elements, bundles=1, workers=1)
     expected = {p.relative_to(tmp_path / "other/ds") for p in (tmp_path / "other/ds").rglob("*")}
     assert {p.relative_to(output) for p in output.rglob("*")} == expected  # nothing of the killed
+
+
+def test_no_stage_of_images_works_behind_the_commit(vocab_file: str, tmp_path: Path) -> None:
+    """An engine may run some stages again alone, with what those before them gave."""
+    transform, elements = write_images(str(tmp_path / "ds"), vocab_file)
+    write_elements(transform, elements, bundles=1, workers=1)
+    job = transform._sink.job  # type: ignore[attr-defined]
+    for stage in (_CutDoFn(job), _ListStatisticsDoFn(job)):
+        assert list(stage.process((0, 0))) == []
+
+
+def test_a_claim_that_was_killed_before_its_plan(tmp_path: Path) -> None:
+    job = WriteExamples(str(tmp_path / "ds"))._sink.job
+    begin_run(job, "WriteExamples")
+    (tmp_path / "ds/_tmp/plan.json").unlink()
+    begin_run(job, "WriteExamples")
+    assert pipeline_name(job.workspace.plan_path) == "WriteExamples"
+
+
+def write_lists(output: str, vocabulary: str) -> tuple[beam.PTransform, list[object]]:
+    writing = WriteText(
+        output, objective=Bert(max_seq_length=64), tokenizer=vocabulary, deduplicate="exact",
+        list_dropped=True,
+    )  # fmt: skip
+    return writing, [*documents(20), *documents(20)]
+
+
+def write_statistics(output: str, vocabulary: str) -> tuple[beam.PTransform, list[object]]:
+    del vocabulary
+    return WriteImages(output, statistics="sample"), [*images(20)]
+
+
+@pytest.mark.parametrize("writing", [write_examples, write_text, write_lists, write_statistics])
+def test_folders_that_a_late_task_makes_again_are_removed(
+    writing: Writing, vocab_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output, made = tmp_path / "ds", set()
+    clean_up = Workspace.clean_up
+
+    def late(workspace: Workspace) -> None:
+        made.update(path.name for path in (output / "_tmp").iterdir() if path.is_dir())
+        clean_up(workspace)
+        for name in made:
+            (output / "_tmp" / name).mkdir(parents=True)
+
+    monkeypatch.setattr(Workspace, "clean_up", late)
+    transform, elements = writing(str(output), vocab_file)
+    write_elements(transform, elements, bundles=2, workers=1)
+    assert {"runs-0", "drop-lists", "transform"} & made
+    assert not (output / "_tmp").exists()

@@ -17,7 +17,7 @@ def test_a_run_is_over_when_its_plan_is_gone_and_a_dataset_is_there(tmp_path: Pa
     (tmp_path / "_SUCCESS").touch()
     assert is_over(workspace)
     # Nobody else finishes the run of a user's own pipeline: the dataset is of another one.
-    of_pipeline = replace(workspace, resumable=False)
+    of_pipeline = replace(workspace, of_pipeline=True)
     assert not is_over(of_pipeline)
     (tmp_path / "_meta").mkdir()
     for run, expected in [("1" * 16, False), ("0" * 16, True)]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import zipfile
 from dataclasses import replace
@@ -17,6 +18,7 @@ from recordmill.transforms.sources.changes import (
     InputChangedError,
     check_opened,
     check_read,
+    check_unchanged,
     reading,
 )
 from recordmill.transforms.sources.document_spec import DocumentSpec
@@ -73,6 +75,27 @@ def test_an_object_is_compared_by_size_and_time(tmp_path: Path) -> None:
         check_opened("gs://b/a", handle, 4, Remote.stamp[1] + 10**9)  # type: ignore[arg-type]
     with pytest.raises(InputChangedError, match="it had 5 bytes, and has 4"):
         check_opened("gs://b/a", handle, 5, Remote.stamp[1])  # type: ignore[arg-type]
+
+
+def test_files_that_nobody_has_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"0123")
+    stamps = {str(path): (4, path.stat().st_mtime_ns)}
+    check_unchanged(stamps)
+    touched(path)
+    with pytest.raises(InputChangedError, match="it was written to"):
+        check_unchanged(stamps)
+    path.unlink()
+    with pytest.raises(InputChangedError, match="was removed while"):
+        check_unchanged(stamps)
+
+    class Remote(io.BytesIO):
+        stamp = (5, 1_700_000_000_123_456_000)
+
+    monkeypatch.setattr(files, "open_read", lambda _: Remote())
+    check_unchanged({"gs://b/a": Remote.stamp})
+    with pytest.raises(InputChangedError, match="it had 4 bytes, and has 5"):
+        check_unchanged({"gs://b/a": (4, Remote.stamp[1])})
 
 
 @pytest.mark.parametrize("folder", [False, True])

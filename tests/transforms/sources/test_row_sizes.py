@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,14 +18,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from recordmill.transforms.sources import parquet_rows
-from recordmill.transforms.sources.column_format import Damage
+from recordmill.transforms.sources.column_format import Damage, Rows
 from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentLimits, DocumentSpec
 from recordmill.transforms.sources.documents import read_documents
 from recordmill.transforms.sources.kept_fields import parse_fields
 from recordmill.transforms.sources.open_columns import open_columns
+from recordmill.transforms.sources.parquet_pages import page_header
 from recordmill.transforms.sources.row_fields import RowSpec
 from recordmill.transforms.sources.row_sizes import is_shared, row_sizes
-from recordmill.transforms.sources.work_items import list_sources
+from recordmill.transforms.sources.work_items import SourceRange, list_sources
 
 from .column_files import TEXTS, Read, arrow_file, read
 
@@ -312,3 +314,87 @@ def test_types_that_share() -> None:
     for name, array in ARRAYS.items():
         shares = name in ("views", "dictionary", "runs", "list_views") or "_of_" in name
         assert is_shared(array.type) == shares, name
+
+
+def swapped_pages(path: Path) -> None:
+    """Swaps the two data pages of a file of one column, so that the plain one comes first."""
+    data = path.read_bytes()
+    column = pq.read_metadata(path).row_group(0).column(0)
+    begin, end = column.data_page_offset, column.dictionary_page_offset
+    end += column.total_compressed_size
+    handle = io.BytesIO(data)
+    header, middle = page_header(handle, begin)
+    middle += header[3]
+    last, after = page_header(handle, middle)
+    assert after + last[3] == end
+    path.write_bytes(data[:begin] + data[middle:end] + data[begin:middle] + data[end:])
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_a_dictionary_behind_plain_pages_is_held_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    path = tmp_path / "a.parquet"
+    texts = ["x" * 10_000] * 3000 + [None] * 2000 + [f"a{i}" for i in range(2000)]
+    pq.write_table(
+        pa.table({"text": texts}), path, dictionary_pagesize_limit=11_000, data_page_size=1 << 20,
+        write_statistics=False, data_page_version=version,
+    )  # fmt: skip
+    largest, plain_read = [0], parquet_rows._read
+
+    def observed(*arguments: Any) -> Iterator[pa.RecordBatch]:
+        for batch in plain_read(*arguments):
+            largest[0] = max(largest[0], batch.nbytes)
+            yield batch
+
+    monkeypatch.setattr(parquet_rows, "_read", observed)
+    monkeypatch.setattr(parquet_rows, "_MOST_HELD_BYTES", 1 << 20)
+    (source,) = list_sources([str(path)])
+    usual = read_texts(source)
+    swapped_pages(path)
+    (source,) = list_sources([str(path)])
+    swapped = read_texts(source)
+    assert usual == texts
+    assert swapped != texts
+    assert swapped[0] != texts[0]
+    assert sorted(map(str, swapped)) == sorted(map(str, texts))
+    assert largest[0] < 2 << 20
+
+
+def read_texts(source: SourceRange) -> list[str | None]:
+    with open_columns(source, ratio=10**9) as opened:
+        found = []
+        for rows in opened.rows(["text"], 1 << 20):
+            assert isinstance(rows, Rows)
+            found += rows.columns["text"].to_pylist()
+        return found
+
+
+def test_nulls_before_plain_pages_show_no_dictionary(tmp_path: Path) -> None:
+    """A dictionary comes even if the page in its indices has nulls alone."""
+    path = tmp_path / "a.parquet"
+    texts = [None] * 20 + ["x" * 1000] * 20
+    pq.write_table(pa.table({"text": texts}), path, data_page_size=1, write_batch_size=20)
+    (batch, *_) = pq.ParquetFile(path, read_dictionary=["text"]).iter_batches(16)
+    assert len(batch["text"].dictionary) == 1
+
+
+@pytest.mark.parametrize("rubbish", [2**31 - 1, -MEGABYTE])
+def test_what_lies_below_nulls_of_views_does_not_count(rubbish: int) -> None:
+    spans = np.array([[9, 0, 0, 0], [rubbish, 0, 0, 0], [9, 0, 0, 0]], np.int32)
+    valid, data = pa.py_buffer(b"\x05"), pa.py_buffer(b"")
+    texts = pa.Array.from_buffers(pa.string_view(), 3, [valid, pa.py_buffer(spans.tobytes()), data])
+    texts.validate(full=True)
+    assert row_sizes(texts).tolist() == [9, 0, 9]
+    assert row_sizes(texts.slice(1)).tolist() == [0, 9]
+
+
+def test_lists_below_nulls_of_views_do_not_count() -> None:
+    spans = [pa.py_buffer(np.array(each, np.int32)) for each in ([0, 0, 1], [1, 3, 2])]
+    lists = pa.Array.from_buffers(
+        pa.list_view(pa.string()), 3, [pa.py_buffer(b"\x05"), *spans],
+        children=[pa.array(["ab", "cde", "f"])],
+    )  # fmt: skip
+    lists.validate(full=True)
+    assert row_sizes(lists).tolist() == [2, 0, 4]
+    assert row_sizes(lists.slice(1)).tolist() == [0, 4]
