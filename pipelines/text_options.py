@@ -38,6 +38,7 @@ from recordmill.pipelines.text_inputs import (
     with_bert_flags,
 )
 from recordmill.records.text_formats import RECORD_TYPES
+from recordmill.transforms.dataset.argument_names import naming_flags
 from recordmill.transforms.sources.document_spec import (
     DOCUMENTS,
     SPLITTERS,
@@ -295,6 +296,7 @@ def _dupe_splits(options: TextFlags) -> tuple[str, ...] | None:
     return tuple(name.strip() for name in options.dupe_splits.split(","))
 
 
+@naming_flags()
 def _task(options: TextFlags) -> TextTask:
     """Returns what the flags say of examples.
 

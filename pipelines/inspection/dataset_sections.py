@@ -188,9 +188,9 @@ def run_section(facts: Facts) -> Section:
     """Returns how the run went."""
     section = Section("run", "Run")
     run = facts.run
-    rows = [(name, value) for name, key, show in _RUN_ROWS if (value := _shown(run.get(key), show))]
-    if not rows:  # a user's own pipeline leaves no more than whose run it was
+    if run.keys() <= {"run"}:  # a user's own pipeline leaves no more than whose run it was
         return section
+    rows = [(name, value) for name, key, show in _RUN_ROWS if (value := _shown(run.get(key), show))]
     if run.get("resumed"):
         section.note = "The run finished an earlier one, whose work is not in these numbers."
     section.tables.append(Table("Run", ("What", "Value"), rows, numbers=False))

@@ -14,7 +14,6 @@ from typing import Any
 
 import numba
 from llvmlite import binding, ir
-from numba.core import cgutils
 from numba.core.caching import IndexDataCacheFile
 from numba.extending import intrinsic
 
@@ -157,63 +156,3 @@ def put_word_at(_: Any, data: Any, at: Any, word: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(data, types.int64, word), generate
-
-
-def _c_call(bits: int, arguments: int) -> Any:
-    """Returns what emits a call of the C function at an address, with a pointer and ints.
-
-    Args:
-      bits: of the signed number, or pointer, that it returns.
-      arguments: of type int, behind the pointer.
-    """
-
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        address, pointer, *numbers = values
-        int32 = ir.IntType(32)
-        kinds = [pointer.type, *([int32] * arguments)]
-        function = ir.FunctionType(ir.IntType(bits), kinds)
-        target = builder.inttoptr(address, function.as_pointer())
-        cut = [builder.trunc(number, int32) for number in numbers]
-        found = builder.call(target, [pointer, *cut])
-        return found if bits == 64 else builder.sext(found, ir.IntType(64))
-
-    return generate
-
-
-@intrinsic
-def call_int(_: Any, address: Any, pointer: Any) -> Any:
-    """Calls `int f(void *)` at an address; kernels give int64 numbers, and get one."""
-    number = numba.types.int64
-    return number(number, number), _c_call(32, 0)
-
-
-@intrinsic
-def call_int_of(_: Any, address: Any, pointer: Any, argument: Any) -> Any:
-    """Calls `int f(void *, int)` at an address; kernels give int64 numbers, and get one."""
-    number = numba.types.int64
-    return number(number, number, number), _c_call(32, 1)
-
-
-@intrinsic
-def call_long_of(_: Any, address: Any, pointer: Any, argument: Any) -> Any:
-    """Calls `int64_t f(void *, int)`, or one that returns a pointer, at an address."""
-    number = numba.types.int64
-    return number(number, number, number), _c_call(64, 1)
-
-
-@intrinsic
-def copy_from_address(_: Any, data: Any, at: Any, address: Any, size: Any) -> Any:
-    """Copies `size` bytes of memory to `data[at : at + size]`, a contiguous `[n] uint8`."""
-    if data.layout != "C":
-        return None  # numba says that there is no such function
-
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        array, offset, source, count = values
-        begin = context.make_array(signature.args[0])(context, builder, array).data
-        byte = ir.IntType(8).as_pointer()
-        copied = builder.inttoptr(source, byte)
-        cgutils.raw_memcpy(builder, builder.gep(begin, [offset]), copied, count, 1)
-        return context.get_dummy_value()
-
-    number = numba.types.int64
-    return numba.types.void(data, number, number, number), generate

@@ -1,37 +1,33 @@
 """Databases by URL: their addresses without passwords, and queries.
 
-SQLite is read by its own library, or by Python's module. PostgreSQL is read by ADBC, whose answers
-are columns, in PostgreSQL's binary form of COPY. Every value is read as text, of which both have
-one form each.
+SQLite is read by Python's own module. PostgreSQL is read by ADBC, whose answers are columns, in
+PostgreSQL's binary form of COPY. Every value is read as text, of which both have one form each.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol
+from itertools import pairwise
+from operator import itemgetter
+from typing import Any, Protocol, TypeAlias
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
-import numpy as np
 import pyarrow as pa
 
 from recordmill.records.errors import UsageError, hide_passwords
-from recordmill.transforms.sources.sqlite_library import (
-    SqliteRows,
-    UnorderedError,
-    in_order,
-    sqlite_library,
-)
 
 _SCHEMES = ("sqlite", "postgresql", "postgres")
 _SECRETS = ("password", "sslpassword")
 PASSWORD_VARIABLE = "PGPASSWORD"  # libpq's own
 _LARGEST_STEP = 4096
 _SQLITE_ORDER = "COLLATE BINARY"
+_Row: TypeAlias = tuple[Any, ...]
 _BATCH_BYTES = "adbc.postgresql.batch_size_hint_bytes"
 
 
@@ -65,6 +61,10 @@ class Selection:
         """Returns an ORDER BY; `binary_order` is what compares texts by their bytes."""
         texts = (f"{text} {binary_order}" for text in self.texts())
         return f"ORDER BY {', '.join([self.number, *texts])}"
+
+
+class _UnorderedError(Exception):
+    """Rows need to be sorted by the database."""
 
 
 class Database(Protocol):
@@ -164,9 +164,8 @@ def _sqlite_path(url: str) -> str:
 class _Sqlite:
     text_bytes = "length(CAST({} AS BLOB))"
 
-    def __init__(self, connection: sqlite3.Connection, address: str) -> None:
+    def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._address = address
 
     def schema(self, rows: str) -> pa.Schema:
         """Returns the columns; their types are those of some first values, as SQLite has none."""
@@ -188,69 +187,80 @@ class _Sqlite:
         return self._connection.execute(statement).fetchall()
 
     def batches(self, selection: Selection, batch_bytes: int) -> Iterator[dict[str, pa.Array]]:
-        if library := sqlite_library():
-            ((encoding,),) = self.values("PRAGMA encoding")
-            with library.connect(self._address) as opened:
-                # Bytes are compared as they are stored.
-                yield from _library_batches(
-                    opened, selection, batch_bytes, by_ties=encoding == b"UTF-8"
-                )
-        else:
-            yield from self._module_batches(selection, batch_bytes)
+        """Yields columns.
 
-    def _module_batches(
-        self, selection: Selection, batch_bytes: int
-    ) -> Iterator[dict[str, pa.Array]]:
-        names, step = selection.names, 16
-        statement = (
-            f"SELECT {', '.join(selection.texts())} FROM {selection.rows} "
-            f"{selection.order(_SQLITE_ORDER)}"
-        )
+        SQLite takes longer to sort texts than to read them, and only rows of one number need it. So
+        these are sorted here, unless they are more than a batch or the numbers are no whole ones:
+        then SQLite sorts what is left.
+        """
+        names, number, rows = selection.names, selection.number, selection.rows
+        columns = ", ".join([number, *selection.texts()])
+        if not self._connection.in_transaction:
+            self._connection.execute("BEGIN")  # both statements see the same rows
+        ((encoding,),) = self.values("PRAGMA encoding")
+        if encoding == b"UTF-8":  # bytes are compared as they are stored
+            try:
+                ordered = f"SELECT {columns} FROM {rows} ORDER BY {number}"
+                for found in self._by_ties(ordered, batch_bytes):
+                    yield _columns(names, found)
+                    rows = f"{selection.rows} AND {number} > {found[-1][0]}"
+                return
+            except _UnorderedError:
+                pass
+        ordered = f"SELECT {columns} FROM {rows} {selection.order(_SQLITE_ORDER)}"
+        for found in self._fetched(ordered, batch_bytes):
+            yield _columns(names, found)
+
+    def _fetched(self, statement: str, batch_bytes: int) -> Iterator[list[_Row]]:
+        """Yields rows in batches of about so many bytes."""
+        step = 16
         with closing(self._connection.execute(statement)) as cursor:
             while rows := cursor.fetchmany(step):
-                arrays = {
-                    name: pa.array(column, pa.large_binary()).view(pa.large_string())
-                    for name, column in zip(names, zip(*rows, strict=True), strict=True)
-                }
-                yield arrays
-                size = sum(array.nbytes for array in arrays.values()) // len(rows)
+                yield rows
+                size = sum(len(text) for row in rows for text in row[1:] if text) // len(rows)
                 step = max(1, min(4 * step, batch_bytes // max(size, 1), _LARGEST_STEP))
 
+    def _by_ties(self, statement: str, batch_bytes: int) -> Iterator[list[_Row]]:
+        """Yields rows, those of one number together and in order of their texts.
 
-def _library_batches(
-    opened: SqliteRows, selection: Selection, batch_bytes: int, *, by_ties: bool
-) -> Iterator[dict[str, pa.Array]]:
-    """Yields columns of text as the library reads them.
+        Args:
+          statement: whose rows are in order of their numbers.
+          batch_bytes: of a batch, and of rows that are held back: those of its last number.
 
-    SQLite takes as long to sort texts as to read them, and only rows of one number need it. So
-    these are sorted here, unless they are more than a batch or the numbers are no whole ones: then
-    SQLite sorts what is left.
-    """
-    names, number, rows = selection.names, selection.number, selection.rows
-    columns = ", ".join([number, *selection.texts()])
-    sizes = (len(names), _LARGEST_STEP, batch_bytes)
-    opened.execute("BEGIN")  # both statements see the same rows
-    if by_ties:
-        statement = f"SELECT {columns} FROM {rows} ORDER BY {number}"
-        try:
-            for numbers, cells in opened.texts(statement, *sizes, ties=True):
-                yield _columns(names, in_order(numbers, cells))
-                rows = f"{selection.rows} AND {number} > {numbers[-1]}"
-            return
-        except UnorderedError:
-            pass
-    statement = f"SELECT {columns} FROM {rows} {selection.order(_SQLITE_ORDER)}"
-    for _, cells in opened.texts(statement, *sizes, ties=False):
-        yield _columns(names, cells)
+        Raises:
+          _UnorderedError: a number is no integer, or its rows are more than a batch. The rows of
+            all numbers before were yielded.
+        """
+        held: list[_Row] = []
+        for rows in self._fetched(statement, batch_bytes):
+            if not all(type(row[0]) is int for row in rows):
+                raise _UnorderedError
+            held += rows
+            end = bisect_left(held, held[-1][0], key=itemgetter(0))
+            if end:
+                yield _in_order(held[:end])
+                held = held[end:]
+            elif len(held) > len(rows):
+                raise _UnorderedError
+        if held:
+            yield _in_order(held)
 
 
-def _columns(names: Sequence[str], cells: pa.Array) -> dict[str, pa.Array]:
-    """Returns the columns of cells that lie row by row."""
-    if len(names) == 1:
-        return {names[0]: cells}
+def _in_order(rows: list[_Row]) -> list[_Row]:
+    """Returns rows in order of their numbers, which they have, and then of their texts."""
+    if all(one[0] < other[0] for one, other in pairwise(rows)):
+        return rows
+    # NULL comes first, as in SQLite.
+    return sorted(rows, key=lambda row: (row[0], [(t is not None, t or b"") for t in row[1:]]))
+
+
+def _columns(names: Sequence[str], rows: Sequence[_Row]) -> dict[str, pa.Array]:
+    """Returns the texts of rows, which stand behind a number, by column."""
+    columns = zip(*rows, strict=True)
+    next(columns)
     return {
-        name: cells.take(pa.array(np.arange(i, len(cells), len(names))))
-        for i, name in enumerate(names)
+        name: pa.array(column, pa.large_binary()).view(pa.large_string())
+        for name, column in zip(names, columns, strict=True)
     }
 
 
@@ -263,7 +273,7 @@ def _open_sqlite(url: str) -> Iterator[_Sqlite]:
         address = f"file:{quote(os.path.abspath(path))}?mode=ro"
         with closing(sqlite3.connect(address, uri=True, isolation_level=None)) as connection:
             connection.text_factory = bytes  # whether they are characters is checked later
-            yield _Sqlite(connection, address)
+            yield _Sqlite(connection)
     except sqlite3.DatabaseError as error:
         message = " ".join(str(error).split())
         if "malformed" in message or "not a database" in message:

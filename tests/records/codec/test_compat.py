@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from pathlib import Path
 
 import google_crc32c
@@ -57,31 +56,3 @@ def test_word_at() -> None:
     data = np.arange(1, 20, dtype=np.uint8)
     data.flags.writeable = False
     assert int(word(data, 3)) == int.from_bytes(bytes(range(4, 12)), "little")
-
-
-def test_functions_of_c_are_called_by_address() -> None:
-    memory = ctypes.create_string_buffer(b"some bytes")
-
-    @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
-    def negative(pointer: int) -> int:
-        return -1 if pointer == ctypes.addressof(memory) else 1
-
-    @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int)
-    def added(pointer: int, number: int) -> int:
-        return pointer - ctypes.addressof(memory) + number
-
-    @ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int)
-    def moved(pointer: int, number: int) -> int:
-        return pointer + number
-
-    @numba.njit
-    def call(functions: np.ndarray, pointer: int, data: np.ndarray) -> tuple[int, int]:
-        address = compat.call_long_of(functions[2], pointer, 5)
-        compat.copy_from_address(data, 2, address, 3)
-        return compat.call_int(functions[0], pointer), compat.call_int_of(functions[1], pointer, -7)
-
-    functions = [ctypes.cast(each, ctypes.c_void_p).value for each in (negative, added, moved)]
-    data = np.zeros(7, np.uint8)
-    found = call(np.array(functions, np.int64), ctypes.addressof(memory), data)
-    assert found == (-1, -7)
-    assert data.tobytes() == b"\0\0byt\0\0"

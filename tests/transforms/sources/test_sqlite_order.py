@@ -1,28 +1,19 @@
-"""SQLite read by its library through a kernel, against what Python's module reads."""
+"""Rows of SQLite in the order that SQLite itself gives them, without its sorting."""
 
 from __future__ import annotations
 
 import random
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
 from recordmill.transforms.sources import databases
 from recordmill.transforms.sources.databases import DatabaseError, Selection, open_database
-from recordmill.transforms.sources.sqlite_library import (
-    SqliteRows,
-    UnorderedError,
-    in_order,
-    sqlite_library,
-)
-
-pytestmark = pytest.mark.skipif(sqlite_library() is None, reason="SQLite is a part of Python here")
 
 ROWS = "docs WHERE docs.id BETWEEN -9000 AND 9000"
 VALUES = ["", "a", "a\0b", "ä" * 40, "b" * 300, None, 7, 0.1, b"\xff\xfe", "\U0001f600 x"]
@@ -48,9 +39,14 @@ def read(url: str, names: Sequence[str], batch_bytes: int) -> list[tuple[Any, ..
     return found
 
 
+def _nothing_is_ordered(*_: object) -> Iterator[list[Any]]:
+    raise databases._UnorderedError
+    yield []
+
+
 @pytest.mark.parametrize("encoding", ["UTF-8", "UTF-16le"])
 @pytest.mark.parametrize("numbers", ["unique", "few", "one", "fractions"])
-def test_rows_and_their_order_are_those_of_the_module(
+def test_rows_and_their_order_are_those_of_sqlite(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, numbers: str, encoding: str
 ) -> None:
     draw = random.Random(numbers)
@@ -64,7 +60,7 @@ def test_rows_and_their_order_are_those_of_the_module(
     url = write(tmp_path / "a.db", rows, encoding)
     for names in (["text"], ["other", "text"], ["id"]):
         with monkeypatch.context() as patched:
-            patched.setattr(databases, "sqlite_library", lambda: None)
+            patched.setattr(databases._Sqlite, "_by_ties", _nothing_is_ordered)
             wanted = read(url, names, 1000)
         assert len(wanted) == 500
         for batch_bytes in (1, 200, 1000, 1 << 21):
@@ -72,15 +68,15 @@ def test_rows_and_their_order_are_those_of_the_module(
 
 
 def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Returns a list to which each statement is added that SQLite's library reads."""
+    """Returns a list to which the order of each statement is added that SQLite answers."""
     found: list[str] = []
-    texts = SqliteRows.texts
+    fetched = databases._Sqlite._fetched
 
-    def kept(self: SqliteRows, statement: str, *sizes: int, ties: bool) -> Any:
+    def kept(self: databases._Sqlite, statement: str, batch_bytes: int) -> Any:
         found.append(statement.partition(" ORDER BY ")[2])
-        return texts(self, statement, *sizes, ties=ties)
+        return fetched(self, statement, batch_bytes)
 
-    monkeypatch.setattr(SqliteRows, "texts", kept)
+    monkeypatch.setattr(databases._Sqlite, "_fetched", kept)
     return found
 
 
@@ -91,7 +87,7 @@ def test_sqlite_sorts_texts_only_of_many_rows_of_one_number(
     rows = [(number, f"text {number % 7}", "") for number in [*range(100), 50, 50, 70]]
     read(write(tmp_path / "a.db", rows), ["text"], 1000)
     assert found == ["docs.id"]
-    rows += [(90, "x" * 100, "")] * 20
+    rows += [(90, "x" * 100, "")] * 300
     read(write(tmp_path / "b.db", rows), ["text"], 1000)
     assert found[1:] == ["docs.id", 'docs.id, CAST("text" AS TEXT) COLLATE BINARY']
 
@@ -113,27 +109,11 @@ def test_errors_of_sqlite_are_raised(tmp_path: Path) -> None:
     (tmp_path / "a.db").write_bytes(data)
     with pytest.raises(DatabaseError, match="malformed"):
         read(url, ["text"], 1000)
-    library = sqlite_library()
-    assert library
-    with (
-        pytest.raises(sqlite3.DatabaseError, match="unable to open"),
-        library.connect(f"file:{tmp_path}/none.db?mode=ro"),
-    ):
-        pass
-    with library.connect(f"file:{tmp_path}/a.db?mode=ro") as opened:
-        with pytest.raises(sqlite3.DatabaseError, match="no such table: books"):
-            opened.execute("SELECT * FROM books")
-        with pytest.raises(sqlite3.DatabaseError, match="readonly"):
-            opened.execute("CREATE TABLE books (id)")
-        with pytest.raises(UnorderedError):
-            list(opened.texts("SELECT 'a', 'b'", 1, 10, 10, ties=True))
 
 
 def test_rows_of_one_number_are_ordered_by_bytes() -> None:
-    numbers = np.array([1, 2, 2, 2, 2, 3, 3, 4])
-    texts = ["z", "b", "", None, "a", "b", "a", "a"]
-    cells = pa.array([each for text in texts for each in (text, "-")], pa.large_string())
-    ordered = in_order(numbers, cells).to_pylist()
-    assert ordered[::2] == ["z", None, "", "a", "b", "a", "b", "a"]
-    assert set(ordered[1::2]) == {"-"}
-    assert in_order(numbers[:2], cells[:4]).to_pylist() == cells[:4].to_pylist()
+    numbers = [1, 2, 2, 2, 2, 3, 3, 4]
+    texts = [b"z", b"b", b"", None, b"a", b"b", b"a", b"a"]
+    rows = [(number, text, b"-") for number, text in zip(numbers, texts, strict=True)]
+    ordered = [text for _, text, _ in databases._in_order(rows)]
+    assert ordered == [b"z", None, b"", b"a", b"b", b"a", b"b", b"a"]
