@@ -8,14 +8,10 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
-from operator import itemgetter
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
 import pyarrow as pa
@@ -26,8 +22,6 @@ _SCHEMES = ("sqlite", "postgresql", "postgres")
 _SECRETS = ("password", "sslpassword")
 PASSWORD_VARIABLE = "PGPASSWORD"  # libpq's own
 _LARGEST_STEP = 4096
-_SQLITE_ORDER = "COLLATE BINARY"
-_Row: TypeAlias = tuple[Any, ...]
 _BATCH_BYTES = "adbc.postgresql.batch_size_hint_bytes"
 
 
@@ -39,41 +33,15 @@ class DamagedDatabaseError(DatabaseError):
     """The file of a database is damaged."""
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """Columns of an answer as text, in order of a number and then of the bytes of these texts.
-
-    Attributes:
-      names: of the columns, at least one.
-      rows: a FROM clause with its WHERE.
-      number: an expression.
-    """
-
-    names: tuple[str, ...]
-    rows: str
-    number: str
-
-    def texts(self) -> list[str]:
-        """Returns an expression for each column."""
-        return [f"CAST({quoted(name)} AS TEXT)" for name in self.names]
-
-    def order(self, binary_order: str) -> str:
-        """Returns an ORDER BY; `binary_order` is what compares texts by their bytes."""
-        texts = (f"{text} {binary_order}" for text in self.texts())
-        return f"ORDER BY {', '.join([self.number, *texts])}"
-
-
-class _UnorderedError(Exception):
-    """Rows need to be sorted by the database."""
-
-
 class Database(Protocol):
     """An open database.
 
     Attributes:
+      binary_order: what compares texts by their bytes in ORDER BY.
       text_bytes: the function that gives the bytes of a text.
     """
 
+    binary_order: str
     text_bytes: str
 
     def schema(self, rows: str) -> pa.Schema:
@@ -84,8 +52,10 @@ class Database(Protocol):
         """Returns the whole answer to a statement whose answer is small."""
         ...
 
-    def batches(self, selection: Selection, batch_bytes: int) -> Iterator[dict[str, pa.Array]]:
-        """Yields columns of text by name, in batches of about so many bytes."""
+    def batches(
+        self, statement: str, names: Sequence[str], batch_bytes: int
+    ) -> Iterator[dict[str, pa.Array]]:
+        """Yields an answer of texts, in batches of about so many bytes."""
         ...
 
 
@@ -162,6 +132,7 @@ def _sqlite_path(url: str) -> str:
 
 
 class _Sqlite:
+    binary_order = "COLLATE BINARY"
     text_bytes = "length(CAST({} AS BLOB))"
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -186,82 +157,19 @@ class _Sqlite:
     def values(self, statement: str) -> list[tuple[Any, ...]]:
         return self._connection.execute(statement).fetchall()
 
-    def batches(self, selection: Selection, batch_bytes: int) -> Iterator[dict[str, pa.Array]]:
-        """Yields columns.
-
-        SQLite takes longer to sort texts than to read them, and only rows of one number need it. So
-        these are sorted here, unless they are more than a batch or the numbers are no whole ones:
-        then SQLite sorts what is left.
-        """
-        names, number, rows = selection.names, selection.number, selection.rows
-        columns = ", ".join([number, *selection.texts()])
-        if not self._connection.in_transaction:
-            self._connection.execute("BEGIN")  # both statements see the same rows
-        ((encoding,),) = self.values("PRAGMA encoding")
-        if encoding == b"UTF-8":  # bytes are compared as they are stored
-            try:
-                ordered = f"SELECT {columns} FROM {rows} ORDER BY {number}"
-                for found in self._by_ties(ordered, batch_bytes):
-                    yield _columns(names, found)
-                    rows = f"{selection.rows} AND {number} > {found[-1][0]}"
-                return
-            except _UnorderedError:
-                pass
-        ordered = f"SELECT {columns} FROM {rows} {selection.order(_SQLITE_ORDER)}"
-        for found in self._fetched(ordered, batch_bytes):
-            yield _columns(names, found)
-
-    def _fetched(self, statement: str, batch_bytes: int) -> Iterator[list[_Row]]:
-        """Yields rows in batches of about so many bytes."""
+    def batches(
+        self, statement: str, names: Sequence[str], batch_bytes: int
+    ) -> Iterator[dict[str, pa.Array]]:
         step = 16
         with closing(self._connection.execute(statement)) as cursor:
             while rows := cursor.fetchmany(step):
-                yield rows
-                size = sum(len(text) for row in rows for text in row[1:] if text) // len(rows)
+                arrays = {
+                    name: pa.array(column, pa.large_binary()).view(pa.large_string())
+                    for name, column in zip(names, zip(*rows, strict=True), strict=True)
+                }
+                yield arrays
+                size = sum(array.nbytes for array in arrays.values()) // len(rows)
                 step = max(1, min(4 * step, batch_bytes // max(size, 1), _LARGEST_STEP))
-
-    def _by_ties(self, statement: str, batch_bytes: int) -> Iterator[list[_Row]]:
-        """Yields rows, those of one number together and in order of their texts.
-
-        Args:
-          statement: whose rows are in order of their numbers.
-          batch_bytes: of a batch, and of rows that are held back: those of its last number.
-
-        Raises:
-          _UnorderedError: a number is no integer, or its rows are more than a batch. The rows of
-            all numbers before were yielded.
-        """
-        held: list[_Row] = []
-        for rows in self._fetched(statement, batch_bytes):
-            if not all(type(row[0]) is int for row in rows):
-                raise _UnorderedError
-            held += rows
-            end = bisect_left(held, held[-1][0], key=itemgetter(0))
-            if end:
-                yield _in_order(held[:end])
-                held = held[end:]
-            elif len(held) > len(rows):
-                raise _UnorderedError
-        if held:
-            yield _in_order(held)
-
-
-def _in_order(rows: list[_Row]) -> list[_Row]:
-    """Returns rows in order of their numbers, which they have, and then of their texts."""
-    if all(one[0] < other[0] for one, other in pairwise(rows)):
-        return rows
-    # NULL comes first, as in SQLite.
-    return sorted(rows, key=lambda row: (row[0], [(t is not None, t or b"") for t in row[1:]]))
-
-
-def _columns(names: Sequence[str], rows: Sequence[_Row]) -> dict[str, pa.Array]:
-    """Returns the texts of rows, which stand behind a number, by column."""
-    columns = zip(*rows, strict=True)
-    next(columns)
-    return {
-        name: pa.array(column, pa.large_binary()).view(pa.large_string())
-        for name, column in zip(names, columns, strict=True)
-    }
 
 
 @contextmanager
@@ -282,6 +190,7 @@ def _open_sqlite(url: str) -> Iterator[_Sqlite]:
 
 
 class _Postgresql:
+    binary_order = 'COLLATE "C"'
     text_bytes = "octet_length(CAST({} AS TEXT))"
 
     def __init__(self, connection: Any) -> None:
@@ -297,16 +206,12 @@ class _Postgresql:
             cursor.execute(statement)
             return [tuple(row) for row in cursor.fetchall()]
 
-    def batches(self, selection: Selection, batch_bytes: int) -> Iterator[dict[str, pa.Array]]:
-        names = selection.names
-        columns = ", ".join(
-            f"{text} AS {quoted(name)}" for text, name in zip(selection.texts(), names, strict=True)
-        )
-        # Unlike SQLite, the server sorts rows whose numbers come in order at no cost that shows.
-        order = selection.order('COLLATE "C"')
+    def batches(
+        self, statement: str, names: Sequence[str], batch_bytes: int
+    ) -> Iterator[dict[str, pa.Array]]:
         with self._connection.cursor() as cursor:
             cursor.adbc_statement.set_options(**{_BATCH_BYTES: str(batch_bytes)})
-            cursor.execute(f"SELECT {columns} FROM {selection.rows} {order}")
+            cursor.execute(statement)
             for batch in cursor.fetch_record_batch():
                 for begin in range(0, batch.num_rows, _LARGEST_STEP):
                     part = batch.slice(begin, _LARGEST_STEP)

@@ -21,7 +21,6 @@ from recordmill.transforms.sources.databases import (
     DamagedDatabaseError,
     Database,
     DatabaseError,
-    Selection,
     database_name,
     open_database,
     quoted,
@@ -56,10 +55,17 @@ class QueryRows:
         """
         query, first = self._query, self._source.first_row
         at = first
-        read = tuple(names) or (query.column,)
-        selection = Selection(read, _within(query), _number(query))
+        read = list(names) or [query.column]
+        texts = [f"CAST({quoted(name)} AS TEXT)" for name in read]
+        columns = ", ".join(
+            f"{text} AS {quoted(name)}" for text, name in zip(texts, read, strict=True)
+        )
+        order = ", ".join(
+            [_number(query), *(f"{text} {self._database.binary_order}" for text in texts)]
+        )
+        statement = f"SELECT {columns} FROM {_within(query)} ORDER BY {order}"
         try:
-            for batch in self._database.batches(selection, batch_bytes):
+            for batch in self._database.batches(statement, read, batch_bytes):
                 count = len(batch[read[0]])
                 yield Rows(at, count, batch if names else {})
                 at += count
