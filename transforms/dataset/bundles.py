@@ -259,10 +259,6 @@ class _RegroupBundlesDoFn(_SinkTask):
 
 
 class _PlanDoFn(_SinkTask):
-    def process(self, texts: list[str], regrouped: Any = None) -> Iterator[tuple[int, int]]:
-        del regrouped  # its arrival means that all of them are done
-        yield from super().process(texts)
-
     def work(self, texts: list[str]) -> Iterator[tuple[int, int]]:
         self._job.workspace.check_own()
         for split, count in enumerate(self._sink.plan(sorted(texts))):

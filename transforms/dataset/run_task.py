@@ -39,8 +39,12 @@ class RunTask(beam.DoFn, Generic[JobT]):
     def __init__(self, job: JobT) -> None:
         self._job = job
 
-    def process(self, element: Any) -> Iterator[Any]:
-        """Yields what `work` does, and nothing where the run is committed."""
+    def process(self, element: Any, awaited: Any = None) -> Iterator[Any]:
+        """Yields what `work` does, and nothing where the run is committed.
+
+        A side input is only awaited: its arrival means that stages before have done their work.
+        """
+        del awaited
         workspace = self._job.workspace
         if is_over(workspace):
             return

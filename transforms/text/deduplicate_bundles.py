@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -173,10 +172,6 @@ class _CollectTextsDoFn(RunTask[TextJob]):
 
 class _ListRunsDoFn(RunTask[TextJob]):
     """All descriptions -> those of each run file alone, with its number."""
-
-    def process(self, bundles: list[Written], finished: Any = None) -> Iterator[tuple[int, str]]:
-        del finished  # its arrival means that all elements are compared
-        yield from super().process(bundles)
 
     def work(self, bundles: list[Written]) -> Iterator[tuple[int, str]]:
         number = 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import apache_beam as beam
 
@@ -35,10 +34,6 @@ class _WriteListDoFn(RunTask[TextJob]):
 
 class _PassDoFn(RunTask[TextJob]):
     """All descriptions -> each of them."""
-
-    def process(self, bundles: list[Written], finished: Any = None) -> Iterator[Written]:
-        del finished  # its arrival means that all lists are written
-        yield from super().process(bundles)
 
     def work(self, bundles: list[Written]) -> Iterator[Written]:
         yield from bundles
