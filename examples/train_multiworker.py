@@ -20,13 +20,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import shutil
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -65,13 +66,22 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 # The launcher: one process a worker.
 
 
+def is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("localhost", port))
+        except OSError:
+            return False
+    return True
+
+
 def free_ports(count: int) -> list[int]:
-    """Returns ports that nothing listens on; all are held until the last is found."""
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("localhost", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
+    """Returns ports that nothing listens on, of those that no system gives away by itself.
+
+    One of a system's own choice, by binding port 0, may be another program's before a worker binds
+    it.
+    """
+    return list(islice(filter(is_free, random.sample(range(20_000, 32_768), 1000)), count))
 
 
 def check(options: argparse.Namespace) -> None:

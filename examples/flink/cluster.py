@@ -14,8 +14,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
+import http.client
 import json
 import os
+import random
 import re
 import shlex
 import shutil
@@ -124,9 +126,15 @@ def build() -> None:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("localhost", 0))
-        return int(probe.getsockname()[1])
+    """Returns a port that nothing listens on, of those that no system gives away by itself.
+
+    One of a system's own choice, by binding port 0, may be another program's before Java binds it.
+    """
+    for port in random.sample(range(20_000, 32_768), 1000):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("localhost", port))
+            return port
+    raise ClusterError("no port from 20000 to 32767 is free")
 
 
 def is_open(port: int) -> bool:
@@ -161,7 +169,7 @@ class Cluster:
         try:
             with urllib.request.urlopen(url, timeout=5) as response:
                 return dict(json.load(response))
-        except (OSError, ValueError):
+        except (OSError, ValueError, http.client.HTTPException):
             return {}
 
     def _java(self, name: str, jvm: list[str], main: str, arguments: list[str]) -> None:

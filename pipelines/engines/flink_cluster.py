@@ -5,6 +5,7 @@ This is done before a job is submitted, so that no job hangs or fails because of
 
 from __future__ import annotations
 
+import http.client
 import json
 import socket
 import urllib.error
@@ -48,8 +49,11 @@ class FlinkCluster:
 
 
 def _get(url: str) -> Any:
-    with urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS) as response:
-        return json.load(response)
+    try:
+        with urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS) as response:
+            return json.load(response)
+    except http.client.HTTPException as error:  # such as the gRPC port of a job server
+        raise OSError("it answers, but not by HTTP") from error
 
 
 def _is_own_address(host: str) -> bool:

@@ -284,10 +284,13 @@ def _resize(
 
 def box_around(matrix: Matrix, box: Sequence[float]) -> Box:
     """Returns the box around the moved corners of `(xmin, ymin, xmax, ymax)`."""
+    a, b, c, d, e, f = matrix
     x0, y0, x1, y1 = box
-    corners = matrix.apply(np.array([[x0, y0], [x1, y0], [x1, y1], [x0, y1]], np.float64))
-    (left, top), (right, bottom) = corners.min(axis=0), corners.max(axis=0)
-    return float(left), float(top), float(right), float(bottom)
+    corners = ((x0, y0), (x1, y0), (x1, y1), (x0, y1))
+    # The sums of `apply`, in its order; arrays of four points cost ten times as much.
+    across = [x * a + y * b + c for x, y in corners]
+    down = [x * d + y * e + f for x, y in corners]
+    return min(across), min(down), max(across), max(down)
 
 
 def _clipped(box: Box, width: float, height: float) -> Box:

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import struct
 
+import numpy as np
+
 _SCAN = b"\xff\xda"  # the marker at the beginning of a JPEG's scan
+_SCAN_NUMBER = int.from_bytes(_SCAN, "little")
 
 
 def count_scans(data: bytes, enough: int) -> int:
     """Returns the number of scans of a JPEG, or at most `enough` where there can be no more."""
     # The marker cannot be among the pixels; in thumbnails and comments it may be.
-    scans = data.count(_SCAN)
+    # As numbers of two bytes, from each of the first two on: `bytes.count` takes five times as
+    # long, which is a fiftieth of all that is done to a photo.
+    pairs = (np.frombuffer(data, "<u2", max(0, len(data) - at) // 2, at) for at in (0, 1))
+    scans = sum(int(np.count_nonzero(numbers == _SCAN_NUMBER)) for numbers in pairs)
     return scans if scans <= enough else _count(data)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import threading
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from recordmill.pipelines.cores import usable_cores
 from recordmill.pipelines.engines import flink
 from recordmill.pipelines.engines.choice import choose_engine, parse_arguments
 from recordmill.pipelines.engines.error_text import one_line
-from recordmill.pipelines.engines.flink_cluster import FlinkCluster
+from recordmill.pipelines.engines.flink_cluster import FlinkCluster, read_cluster
 from recordmill.pipelines.engines.remote import check_shared
 from recordmill.records.errors import UsageError
 
@@ -70,6 +71,21 @@ def test_mistakes_are_one_line(flags: list[str], message: str) -> None:
         choose_engine(parse_arguments(Parser(), flags)[1])
     assert message in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_port_that_speaks_no_http_is_one_line() -> None:
+    """Such as the gRPC port of a job server, next to the one that is meant."""
+    with socket.create_server(("localhost", 0)) as server:
+
+        def answer() -> None:
+            with server.accept()[0] as caller:
+                caller.recv(1 << 16)
+                caller.sendall(b"\x00\x00\x12\x04\x00\x00")
+
+        threading.Thread(target=answer, daemon=True).start()
+        master = f"localhost:{server.getsockname()[1]}"
+        with pytest.raises(UsageError, match=f"{master} does not answer as one: .* not by HTTP$"):
+            read_cluster(master)
 
 
 def test_engines_by_beams_names() -> None:
