@@ -47,6 +47,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the size of images after decoding; by default their stored size, or 224x224 if sizes "
         "differ",
     )  # fmt: skip
+    parser.add_argument(
+        "--int64", metavar="FEATURE,FEATURE", default="",
+        help="the features that stay int64, as load(…, int64=…) reads them",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,7 @@ class BenchFlags:
     step_msec: Sequence[float]
     decode: bool | None
     image_size: str | None
+    int64: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +205,7 @@ def run(arguments: BenchFlags) -> int:
     costs = measure(
         arguments.path, arguments.split, seconds=arguments.time, batch_size=arguments.batch_size,
         shuffle=arguments.shuffle, seed=arguments.seed,
+        int64=[name for name in arguments.int64.split(",") if name],
         transform=decoding.transform() if decoding else (),
     )  # fmt: skip
     if decoding:

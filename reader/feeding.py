@@ -26,6 +26,8 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
 from recordmill.records.errors import RunError, UsageError
 
 if TYPE_CHECKING:
@@ -217,6 +219,32 @@ def _pass_on(source: Any, target: queue.Queue[Any]) -> None:
         target.put(source.get())
 
 
+def _whole(feature: str, value: Any, dtype: np.dtype[Any] | None) -> Any:
+    """Returns a value as whole numbers of a dtype: TensorFlow would wrap or cut those that are not.
+
+    Args:
+      feature: that has it.
+      value: a number, or an array or list of them; anything else stays as it is.
+      dtype: of its element_spec where that is of integers, else None.
+
+    Raises:
+      RunError: a number is another one as this dtype.
+    """
+    if dtype is None or hasattr(value, "row_splits"):
+        return value
+    array = np.asarray(value)
+    if array.dtype == dtype or array.dtype.kind not in "iuf":
+        return value
+    with np.errstate(invalid="ignore"):
+        cast = array.astype(dtype)
+    if (cast != array).any():
+        raise RunError(
+            f"feature {feature!r} must fit {dtype}, the dtype of its element_spec, and a value is "
+            f"{array[cast != array].flat[0]}; give it a wider dtype in element_spec"
+        )
+    return cast
+
+
 def from_queue(
     feed: Feed,
     *,
@@ -240,7 +268,8 @@ def from_queue(
 
     Raises:
       UsageError: a wrong value.
-      RunError: while iterating, as `Feed.epoch`. Where TensorFlow iterates, as in `model.fit`, its
+      RunError: while iterating, as `Feed.epoch`, and where a number does not fit the integers of
+        its spec. Where TensorFlow iterates, as in `model.fit`, its
         own error holds that line.
     """
     import tensorflow as tf
@@ -249,11 +278,17 @@ def from_queue(
 
     if batch_size is not None and batch_size < 1:
         raise UsageError(f"batch_size must be 1 or more, got {batch_size}")
+    kinds = {
+        name: np.dtype(spec.dtype.as_numpy_dtype)
+        for name, spec in element_spec.items()
+        if spec.dtype.is_integer
+    }
     messages: list[str] = []  # TensorFlow's error would hold no more than their text
 
     def epoch() -> Iterator[dict[str, Any]]:
         try:
-            yield from feed.epoch(timeout_seconds)
+            for example in feed.epoch(timeout_seconds):
+                yield {name: _whole(name, v, kinds.get(name)) for name, v in example.items()}
         except RunError as error:
             messages.append(str(error))
             raise

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from recordmill.reader.features import Transform
+from recordmill.reader.narrowing import Int64Names
 from recordmill.reader.opening import open_split
 from recordmill.reader.options import OnError, ReaderOptions
 from recordmill.reader.order import Order, Remainder
@@ -54,6 +55,7 @@ class Reader:
         parallel_calls: int | None = None,
         reorder: Callable[[Order], Order] | None = None,
         as_pair: Pair | None = None,
+        int64: Int64Names = (),
     ) -> None:
         """Opens a dataset; `load` says what the arguments are.
 
@@ -66,7 +68,7 @@ class Reader:
             input_context=input_context, start_step=start_step, transform=transform, schema=schema,
             on_error=on_error, cache_dir=cache_dir, cache_bytes=cache_bytes,
             window_records=window_records, parallel_calls=parallel_calls, reorder=reorder,
-            as_pair=as_pair,
+            as_pair=as_pair, int64=int64,
         )  # fmt: skip
         opened = open_split(path, split, options)
         self.skipped = opened.skipped
@@ -122,7 +124,7 @@ class Reader:
         """Yields batches, and counts them.
 
         Raises:
-          RunError: names a record that cannot be read.
+          RunError: names a record that cannot be read, or a value that does not fit int32.
         """
         return self._counted(self.dataset())
 
@@ -130,7 +132,7 @@ class Reader:
         """Yields batches as arrays, as `recordmill.reader.as_numpy` does, and counts them.
 
         Raises:
-          RunError: names a record that cannot be read.
+          RunError: names a record that cannot be read, or a value that does not fit int32.
         """
         from recordmill.reader.arrays import as_numpy
 
@@ -168,6 +170,7 @@ def load(
     on_error: OnError = "fail", cache_dir: str | None = None, cache_bytes: int = 100 << 30,
     window_records: int | None = None, parallel_calls: int | None = None,
     reorder: Callable[[Order], Order] | None = None, as_pair: Pair | None = None,
+    int64: Int64Names = (),
 ) -> tf.data.Dataset:  # fmt: skip
     """Returns the batches that one worker trains on.
 
@@ -202,14 +205,19 @@ def load(
       reorder: changes which records an epoch draws on, such as `balance_by_label`.
       as_pair: gives `(features, labels)` for Keras: `("image", "label")`, `(("a", "b"), "labels")`,
         or "labels" for all others by name; with remainder="pad" `row_mask` is the sample weight.
+      int64: features that stay int64, such as "id" or ("id", "time"). All others of int64 become
+        int32, and a value that does not fit is an error.
 
     Returns:
-      feature -> `[batch_size, *shape]` int32, float32 or string, RaggedTensor where lengths vary.
+      feature -> `[batch_size, *shape]` int32, float32 or string, and int64 where `int64` names it;
+      RaggedTensor where lengths vary.
 
     Raises:
       UsageError: no `_SUCCESS`, no such split, another schema, a file that does not belong to the
-        split, a wrong combination of workers, or not one batch to be had.
-      RunError: while iterating: names a record that cannot be read; in `model.fit` an OpError.
+        split, a wrong combination of workers, not one batch to be had, or a name in `int64` that is
+        no int64 feature.
+      RunError: while iterating: names a record that cannot be read, or a value that does not fit
+        int32; in `model.fit` an OpError.
     """
     return Reader(
         path, split, batch_size=batch_size, shuffle=shuffle, seed=seed, epochs=epochs,
@@ -217,5 +225,5 @@ def load(
         input_context=input_context, start_step=start_step, transform=transform, schema=schema,
         on_error=on_error, cache_dir=cache_dir, cache_bytes=cache_bytes,
         window_records=window_records, parallel_calls=parallel_calls, reorder=reorder,
-        as_pair=as_pair,
+        as_pair=as_pair, int64=int64,
     ).dataset()  # fmt: skip

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from recordmill.reader.dataset import FinishedDataset, check_schema, open_dataset
+from recordmill.reader.narrowing import Narrowing
 from recordmill.reader.options import OnError, ReaderOptions
 from recordmill.reader.order import Order
 from recordmill.reader.record_ranges import RecordOffsets, RecordRange, without
@@ -59,6 +60,7 @@ def open_split(path: str | os.PathLike[str], split: str, options: ReaderOptions)
     dataset = open_dataset(path)
     if options.schema is not None:
         check_schema(dataset, options.schema)
+    narrowing = Narrowing.of(dataset, options.int64)
     parts = parse_selection(split, dataset.split_records, dataset.path)
     shards, record_ranges = _record_ranges(dataset, parts)
     paths = _local_paths(dataset, shards, options)
@@ -69,8 +71,8 @@ def open_split(path: str | os.PathLike[str], split: str, options: ReaderOptions)
     record_bytes = max(1, sum(s.record_bytes for s in shards) // sum(s.records for s in shards))
     source = RecordSource(
         tuple(paths), dataset.manifest.compression,
-        _record_offsets(dataset, shards, every_record=bool(skipped)), dataset.schema, record_bytes,
-        guard,
+        _record_offsets(dataset, shards, every_record=bool(skipped)), dataset.schema, narrowing,
+        record_bytes, guard,
     )  # fmt: skip
     order = _make_order(source, record_ranges, worker, options)
     if not order.steps_per_epoch:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from recordmill.reader.features import Transform
+from recordmill.reader.narrowing import Int64Names, int64_names
 from recordmill.reader.order import REMAINDERS, Order, Remainder
 from recordmill.reader.pairs import Pair, check_pair
 from recordmill.reader.workers import Worker, find_worker
@@ -46,12 +47,14 @@ class ReaderOptions:
     parallel_calls: int | None
     reorder: Callable[[Order], Order] | None
     as_pair: Pair | None = None
+    int64: Int64Names = ()
 
     def __post_init__(self) -> None:
         one_of("remainder", self.remainder, REMAINDERS)
         one_of("on_error", self.on_error, _ON_ERROR)
         if self.as_pair is not None:
             check_pair(self.as_pair)
+        int64_names(self.int64)
         for name in ("batch_size", "epochs", "window_records", "parallel_calls"):
             value = getattr(self, name)
             if value is not None and value < 1:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from recordmill.reader.features import Features
+from recordmill.reader.narrowing import Narrowing
 from recordmill.records.schema import Feature, Schema
 
 if TYPE_CHECKING:
@@ -51,19 +52,16 @@ def example_spec(schema: Schema, *, filler: bool = False) -> dict[str, Any]:
     return spec
 
 
-def _to_int32(values: Any) -> Any:
-    import tensorflow as tf
-
-    return tf.cast(values, tf.int32) if values.dtype == tf.int64 else values
-
-
-def batch_parser(schema: Schema, *, filler: bool = False) -> Callable[[tf.Tensor], Features]:
+def batch_parser(
+    schema: Schema, narrowing: Narrowing, *, filler: bool = False
+) -> Callable[[tf.Tensor], Features]:
     """Returns a function from `[batch_size] string`, serialized records, to feature -> batch.
 
-    int64 becomes int32, as accelerators want it. A feature of known shape gives a dense
-    `[batch_size, *shape]`; one whose length varies a RaggedTensor `[batch_size, None, …]`, and so
-    does a feature list of a SequenceExample. With `filler` an empty record is one of zeros.
-    Records without a schema stay as they are, as the one feature `record`.
+    int64 becomes int32 where `narrowing` says so; a value that does not fit is an error in one
+    line. A feature of known shape gives a dense `[batch_size, *shape]`; one whose length varies a
+    RaggedTensor `[batch_size, None, …]`, and so does a feature list of a SequenceExample. With
+    `filler` an empty record is one of zeros. Records without a schema stay as they are, as the one
+    feature `record`.
     """
     import tensorflow as tf
 
@@ -79,8 +77,8 @@ def batch_parser(schema: Schema, *, filler: bool = False) -> Callable[[tf.Tensor
         def parse_sequences(records: tf.Tensor) -> Features:
             _, padded, lengths = tf.io.parse_sequence_example(records, sequence_features=steps)
             return {
-                name: tf.RaggedTensor.from_tensor(_to_int32(padded[name]), lengths=lengths[name])
-                for name in steps
+                name: tf.RaggedTensor.from_tensor(values, lengths=lengths[name])
+                for name, values in narrowing.batch(padded).items()
             }
 
         return parse_sequences
@@ -88,7 +86,6 @@ def batch_parser(schema: Schema, *, filler: bool = False) -> Callable[[tf.Tensor
     spec = example_spec(schema, filler=filler)
 
     def parse_examples(records: tf.Tensor) -> Features:
-        parsed = tf.io.parse_example(records, spec)
-        return {name: _to_int32(values) for name, values in parsed.items()}
+        return narrowing.batch(tf.io.parse_example(records, spec))
 
     return parse_examples

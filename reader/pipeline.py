@@ -45,7 +45,7 @@ def build_dataset(
     planner = WindowPlanner(source, order, start_step)
     last = _FOR_EVER if epochs is None else epochs * order.windows_per_epoch
     windows = read_windows(source, order, planner, last, calls)
-    dataset = RowParser(source.schema, order, transforms, calls).batches(windows)
+    dataset = RowParser(source, order, transforms, calls).batches(windows)
     if as_pair is not None:
         dataset = dataset.map(in_graph(pair_maker(as_pair)), calls, deterministic=True)
     if epochs is None:

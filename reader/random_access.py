@@ -12,6 +12,7 @@ import numpy as np
 
 from recordmill.reader.dataset import open_dataset
 from recordmill.reader.framing import FOOTER_BYTES, HEADER_BYTES, masked_crc32c, record_length
+from recordmill.reader.narrowing import Int64Names, Narrowing
 from recordmill.reader.record_ranges import RecordOffsets
 from recordmill.reader.selection import parse_selection
 from recordmill.reader.shard_files import OVERHEAD_BYTES, OpenShards
@@ -27,12 +28,17 @@ class RecordTable:
     What PyTorch calls a map-style dataset. May be pickled, and read by several threads at once.
     """
 
-    def __init__(self, path: str | os.PathLike[str], split: str) -> None:
+    def __init__(self, path: str | os.PathLike[str], split: str, *, int64: Int64Names = ()) -> None:
         """Opens a part of a split, such as "train[:10%]", of uncompressed shards.
+
+        Args:
+          path, split: as `load` takes them.
+          int64: features that stay int64; all others of int64 become int32.
 
         Raises:
           UsageError: there is no such dataset or split, it is not on a local disk, or compressed,
-            or a shard or its index is not the one that the manifest describes.
+            a shard or its index is not the one that the manifest describes, or a name in `int64`
+            is no int64 feature.
         """
         dataset = open_dataset(path)
         if dataset.manifest.compression:
@@ -47,6 +53,7 @@ class RecordTable:
             )
         counts = {name: dataset.split(name).records for name in dataset.manifest.split_shards()}
         self._schema = dataset.schema
+        self._narrowing = Narrowing.of(dataset, int64)
         shards: list[ShardInfo] = []
         numbers = []
         for part in parse_selection(split, counts, dataset.path):
@@ -85,7 +92,7 @@ class RecordTable:
 
         Raises:
           IndexError: there is no record of that number.
-          RunError: the record is broken.
+          RunError: the record is broken, or has a value that does not fit int32.
         """
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
@@ -96,13 +103,14 @@ class RecordTable:
         shard = int(np.searchsorted(self._starts, number, side="right")) - 1
         first = number - int(self._starts[shard])
         try:
-            return parse_record(self._schema, self._read(shard, first))
+            record = parse_record(self._schema, self._read(shard, first))
         except (OSError, ValueError, struct.error) as error:
             reason = getattr(error, "strerror", None) or error
             raise RunError(
                 f"{self._paths[shard]}: record {first} cannot be read: {reason}; copy the shard "
                 "again, and check it with `recordmill verify`"
             ) from error
+        return self._narrowing.record(record, f"{self._paths[shard]}: record {first}")
 
     def _read(self, shard: int, first: int) -> bytes:
         """Returns a record, without framing.

@@ -13,7 +13,7 @@ import tensorflow as tf
 from recordmill.reader.features import Features, Transform, in_graph
 from recordmill.reader.order import FILLER, Order
 from recordmill.reader.parsing import batch_parser
-from recordmill.records.schema import Schema
+from recordmill.reader.source import RecordSource
 
 _CHUNK_RECORDS = 2048
 
@@ -24,14 +24,18 @@ class RowParser:
     A chunk is as many batches as are parsed at once: one where batches have no fixed shape.
 
     Args:
-      schema: of the records.
+      source: of the records.
       order: that the windows have.
       transforms: called on each batch, one after the other.
       parallel_calls: of parsing and of transforms.
     """
 
     def __init__(
-        self, schema: Schema, order: Order, transforms: Sequence[Transform], parallel_calls: int
+        self,
+        source: RecordSource,
+        order: Order,
+        transforms: Sequence[Transform],
+        parallel_calls: int,
     ) -> None:
         self._batch_size = order.batch_size
         self._shuffled = order.seed is not None
@@ -39,8 +43,8 @@ class RowParser:
         self._pads = order.remainder == "pad"
         self._transforms = transforms
         self._parallel_calls = parallel_calls
-        self._parse = batch_parser(schema, filler=self._pads)
-        dense = all(f.values is not None and not f.sequence for f in schema.features)
+        self._parse = batch_parser(source.schema, source.narrowing, filler=self._pads)
+        dense = all(f.values is not None and not f.sequence for f in source.schema.features)
         whole = dense and not self._keeps_remainder
         self._chunk_batches = max(1, _CHUNK_RECORDS // self._batch_size) if whole else 1
 

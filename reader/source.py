@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from recordmill.reader.narrowing import Narrowing
 from recordmill.reader.record_ranges import Ints, RecordOffsets
 from recordmill.reader.shard_files import is_local
 from recordmill.reader.shard_guard import ShardGuard
@@ -21,6 +22,7 @@ class RecordSource:
       compression: "", "GZIP" or "ZLIB".
       record_offsets: of the records; None where files can only be read from the beginning.
       schema: of the records.
+      narrowing: which of their numbers become int32.
       record_bytes: the mean size of a record.
       guard: notices shards that change.
     """
@@ -29,6 +31,7 @@ class RecordSource:
     compression: str
     record_offsets: RecordOffsets | None
     schema: Schema
+    narrowing: Narrowing
     record_bytes: int
     guard: ShardGuard
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from recordmill.reader.features import Features
+from recordmill.reader.narrowing import to_int32
 from recordmill.records.errors import UsageError
 
 if TYPE_CHECKING:
@@ -167,6 +168,7 @@ class TokenRowBuilder:
         mask = rest.pop("input_mask", None)
         if values.dtype == tf.string:
             values = tf.ragged.map_flat_values(self._look_up, values)
+        values = to_int32({name: values}, _describe_id)[name]
         if isinstance(values, tf.RaggedTensor):
             lengths = tf.cast(values.row_lengths(), tf.int32)
             shape = [None, self.max_seq_length]
@@ -230,6 +232,13 @@ class TokenRowBuilder:
         missing = self.max_seq_length - tf.shape(cut)[1]
         padded = tf.pad(cut, [[0, 0], [0, missing]], constant_values=filler)
         return tf.ensure_shape(padded, [values.shape[0], self.max_seq_length])
+
+
+def _describe_id(feature: str) -> tuple[str, str]:
+    return (
+        f"token ids must fit int32, and one of feature {feature!r} is ",
+        "; name the feature that holds the tokens with feature=…",
+    )
 
 
 def _lookup_table(vocabulary: TokenVocabulary) -> Any:

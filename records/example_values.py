@@ -195,11 +195,10 @@ def _shaped(feature: Feature, values: Any) -> Any:
         raise ValueError(
             f"feature {feature.name:.200} must have {feature.values} values, and has {len(values)}"
         )
+    array = values
     if feature.dtype == "bytes":
         array = np.empty(len(values), object)
         array[:] = values
-    else:
-        array = values.astype(np.int32) if values.dtype == np.int64 else values
     shaped = array.reshape([-1 if size is None else size for size in feature.shape])
     return shaped if feature.shape else shaped[()]
 
@@ -212,7 +211,7 @@ def parse_record(schema: Schema, record: bytes) -> dict[str, Any]:
       record: its bytes.
 
     Returns:
-      feature -> array of the feature's shape, int32, float32 or object (of `bytes`); a feature of
+      feature -> array of the feature's shape, int64, float32 or object (of `bytes`); a feature of
       shape () is one value.
 
     Raises:
@@ -234,7 +233,8 @@ def parse_record(schema: Schema, record: bytes) -> dict[str, Any]:
                 if feature.dtype == "bytes":
                     values = list(itertools.chain.from_iterable(steps))
                 else:
-                    values = np.concatenate(steps)
+                    none = _values(feature.dtype, memoryview(b""))  # there may be no step
+                    values = np.concatenate([none, *steps])
             else:
                 values = _values(feature.dtype, message)
             parsed[feature.name] = _shaped(feature, values)

@@ -192,6 +192,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
         "step_msec": "--step_msec 20 50",
         "decode": "--no-decode",
         "image_size": "--image_size=256x256",
+        "int64": "--int64=id,time",
     },
     "inspect": {
         "dataset": "gs://bucket/ds",

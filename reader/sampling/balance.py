@@ -52,9 +52,10 @@ def read_labels(path: str | os.PathLike[str], split: str, *, feature: str = "lab
             )
         return {"label": features[feature]}
 
+    names = [f.name for f in open_dataset(path).schema.features if f.dtype == "int64"]
     batches = load(
         path, split, batch_size=_SCAN_RECORDS, shuffle=False, remainder="keep",
-        num_workers=1, worker_index=0, transform=in_graph(label_alone),
+        num_workers=1, worker_index=0, transform=in_graph(label_alone), int64=names,
     )  # fmt: skip
     return np.concatenate([batch["label"] for batch in batches.as_numpy_iterator()]).astype(
         np.int64
@@ -156,7 +157,7 @@ def balance_by_rejection(
     Args:
       initial_dist: class -> share of the dataset; from `class_distribution`, or counted.
       target: class -> weight; a class that is absent is dropped. None is equal for all.
-      feature: `[batch] int32`, the class.
+      feature: `[batch]` integers, the class.
       keep_size: repeats records of rare classes too, so that an epoch keeps its size.
       seed: of the draws.
 

@@ -216,12 +216,12 @@ def _take(features: Features, names: tuple[str, ...]) -> Any:
 
 
 def _raw_shapes(features: Features, image: Any) -> Any:
-    """Removes and returns `[batch, 3] int32` where images are raw pixels, or None."""
+    """Removes and returns `[batch, 3] int64` where images are raw pixels, or None."""
     import tensorflow as tf
 
     if image.dtype != tf.string or not set(_RAW_SHAPE) <= features.keys():
         return None
-    shapes = tf.stack([tf.cast(features.pop(name), tf.int32) for name in _RAW_SHAPE], axis=1)
+    shapes = tf.stack([tf.cast(features.pop(name), tf.int64) for name in _RAW_SHAPE], axis=1)
     return tf.maximum(shapes, 1)
 
 

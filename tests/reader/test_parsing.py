@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import tensorflow as tf
 
+from recordmill.reader.narrowing import Narrowing
 from recordmill.reader.parsing import batch_parser, example_spec
 from recordmill.records.codec.encoding import Ragged, Strings, encode_batch
 from recordmill.records.schema import Feature, Schema
@@ -21,6 +22,7 @@ SCHEMA = Schema(
         Feature("numbers", "int64", (None,), "any number of numbers"),
     )
 )
+NARROWING = Narrowing("ds")
 COLUMNS = {
     "boxes": Ragged(np.arange(8, dtype=np.float32), np.array([0, 4, 4, 8])),
     "image": Strings.from_list([b"one", b"", b"three"]),
@@ -42,7 +44,7 @@ def unframed(schema: Schema, columns: dict[str, object]) -> list[bytes]:
 
 
 def test_every_kind_of_feature() -> None:
-    parsed = batch_parser(SCHEMA)(tf.constant(unframed(SCHEMA, COLUMNS)))
+    parsed = batch_parser(SCHEMA, NARROWING)(tf.constant(unframed(SCHEMA, COLUMNS)))
     assert parsed["image"].numpy().tolist() == [b"one", b"", b"three"]
     assert parsed["label"].numpy().tolist() == [1, -2, 3]
     assert parsed["label"].dtype == parsed["numbers"].dtype == tf.int32
@@ -54,7 +56,7 @@ def test_every_kind_of_feature() -> None:
 
 def test_known_shapes_are_static_in_a_graph() -> None:
     records = tf.data.Dataset.from_tensor_slices(unframed(SCHEMA, COLUMNS))
-    spec = records.batch(3, drop_remainder=True).map(batch_parser(SCHEMA)).element_spec
+    spec = records.batch(3, drop_remainder=True).map(batch_parser(SCHEMA, NARROWING)).element_spec
     assert spec["matrix"] == tf.TensorSpec((3, 2, 3), tf.float32)
     assert spec["image"] == tf.TensorSpec((3,), tf.string)
     assert isinstance(spec["boxes"], tf.RaggedTensorSpec)
@@ -72,5 +74,5 @@ def test_feature_lists_of_sequence_examples() -> None:
         np.frombuffer(b"xyz", np.uint8), np.array([0, 1, 2]), np.array([1, 1, 1]),
         np.array([0, 1, 3]),
     )  # fmt: skip
-    parsed = batch_parser(schema)(tf.constant(unframed(schema, {"tokens": column})))
+    parsed = batch_parser(schema, NARROWING)(tf.constant(unframed(schema, {"tokens": column})))
     assert parsed["tokens"].to_list() == [[b"x"], [b"y", b"z"]]

@@ -109,7 +109,7 @@ def test_examples_as_protobuf_writes_them(floats, names, numbers, pairs, one) ->
     assert parsed["pairs"].tolist() == [list(pair) for pair in pairs]
     assert parsed["pairs"].shape == (len(pairs), 2)
     assert parsed["one"] == one
-    assert parsed["numbers"].dtype == np.int32
+    assert parsed["numbers"].dtype == np.int64
 
 
 def test_sequence_examples() -> None:
