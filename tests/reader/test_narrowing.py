@@ -194,7 +194,7 @@ def test_records_of_our_own_jobs_stay_int32(tmp_path: Path) -> None:
         kinds = {f.name: tf.int32 if f.dtype == "int64" else tf.float32 for f in schema.features}
         assert {name: values.dtype for name, values in parsed.items()} == kinds
         columns["year"] = np.array([1, BIG])
-        with pytest.raises(tf.errors.InvalidArgumentError, match="year.*must fit int32"):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"year.*must fit int32"):
             parse(tf.constant(unframed(schema, columns)))
         columns["year"] = np.array([1, 2])
 
