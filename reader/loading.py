@@ -168,9 +168,8 @@ def load(
     input_context: tf.distribute.InputContext | None = None, start_step: int = 0,
     transform: Transform | Sequence[Transform] = (), schema: Schema | None = None,
     on_error: OnError = "fail", cache_dir: str | None = None, cache_bytes: int = 100 << 30,
-    window_records: int | None = None, parallel_calls: int | None = None,
+    window_records: int | None = None, parallel_calls: int | None = None, int64: Int64Names = (),
     reorder: Callable[[Order], Order] | None = None, as_pair: Pair | None = None,
-    int64: Int64Names = (),
 ) -> tf.data.Dataset:  # fmt: skip
     """Returns the batches that one worker trains on.
 
@@ -205,25 +204,20 @@ def load(
       reorder: changes which records an epoch draws on, such as `balance_by_label`.
       as_pair: gives `(features, labels)` for Keras: `("image", "label")`, `(("a", "b"), "labels")`,
         or "labels" for all others by name; with remainder="pad" `row_mask` is the sample weight.
-      int64: features that stay int64, such as "id" or ("id", "time"). All others of int64 become
-        int32, and a value that does not fit is an error.
+      int64: features that stay int64, such as ("id", "time"); others become int32 or an error.
 
     Returns:
-      feature -> `[batch_size, *shape]` int32, float32 or string, and int64 where `int64` names it;
-      RaggedTensor where lengths vary.
+      feature -> `[batch_size, *shape]` int32, int64, float32 or string; ragged where lengths vary.
 
     Raises:
       UsageError: no `_SUCCESS`, no such split, another schema, a file that does not belong to the
-        split, a wrong combination of workers, not one batch to be had, or a name in `int64` that is
-        no int64 feature.
-      RunError: while iterating: names a record that cannot be read, or a value that does not fit
-        int32; in `model.fit` an OpError.
+        split, a wrong combination of workers, not one batch to be had, a wrong name in `int64`.
+      RunError: while iterating, in `model.fit` an OpError: a broken record, a value beyond int32.
     """
     return Reader(
         path, split, batch_size=batch_size, shuffle=shuffle, seed=seed, epochs=epochs,
         remainder=remainder, num_workers=num_workers, worker_index=worker_index,
         input_context=input_context, start_step=start_step, transform=transform, schema=schema,
-        on_error=on_error, cache_dir=cache_dir, cache_bytes=cache_bytes,
-        window_records=window_records, parallel_calls=parallel_calls, reorder=reorder,
-        as_pair=as_pair, int64=int64,
+        on_error=on_error, cache_dir=cache_dir, cache_bytes=cache_bytes, as_pair=as_pair,
+        window_records=window_records, parallel_calls=parallel_calls, reorder=reorder, int64=int64,
     ).dataset()  # fmt: skip
