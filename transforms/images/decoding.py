@@ -31,7 +31,8 @@ import numpy.typing as npt
 from PIL import Image, UnidentifiedImageError
 
 from recordmill.records.errors import UsageError, one_of
-from recordmill.transforms.dataset.argument_names import IMAGE_ARGUMENTS, naming_arguments
+from recordmill.transforms.dataset.argument_names import IMAGE_ARGUMENTS
+from recordmill.transforms.dataset.argument_types import checked_fields
 from recordmill.transforms.images.compat import (
     MAX_PIXELS,
     classify_pillow_error,
@@ -114,7 +115,7 @@ class DecodeSpec:
     max_metadata_bytes: int = USUAL_METADATA_BYTES
     wrong_extension: Literal["accept", "reject"] = "reject"
 
-    @naming_arguments(IMAGE_ARGUMENTS)
+    @checked_fields(IMAGE_ARGUMENTS)
     def __post_init__(self) -> None:
         one_of("--gif", self.gif, ("first", "reject"))
         one_of("--wrong_extension", self.wrong_extension, ("accept", "reject"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -174,7 +175,7 @@ class Classify(TextTask):
     """
 
     name: ClassVar[str] = "classify"
-    labels: str = "auto"
+    labels: str | os.PathLike[str] = "auto"
     pairs: bool = False
     use_v2_feature_names: bool = False
 
@@ -191,4 +192,4 @@ class Classify(TextTask):
     def row(self, keep_fields: str) -> RowSpec:
         """Returns what documents have beside their text: a label, and perhaps a second text."""
         pair = "pair" if self.pairs else ""
-        return RowSpec(label_spec("label", self.labels), pair, parse_fields(keep_fields))
+        return RowSpec(label_spec("label", os.fspath(self.labels)), pair, parse_fields(keep_fields))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 from recordmill.records.errors import UsageError, one_of
 
-NORMALIZATIONS = ("none", "nfc", "nfkc", "ftfy")
-DEDUPLICATIONS = ("none", "exact", "near")
+Normalization = Literal["none", "nfc", "nfkc", "ftfy"]
+Deduplication = Literal["none", "exact", "near"]
+NORMALIZATIONS: tuple[str, ...] = get_args(Normalization)
+DEDUPLICATIONS: tuple[str, ...] = get_args(Deduplication)
 USUAL_THRESHOLD = 0.8
 
 # Why documents are dropped, and what it means to the person who reads it.
