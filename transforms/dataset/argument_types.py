@@ -141,6 +141,27 @@ def check_type(name: str, value: object, hint: Any) -> Any:
         raise UsageError(f"{name} must be {str(error) or _describe(hint)}, got {shown}") from None
 
 
+def plain_value(name: str, value: Any) -> Any:
+    """Returns a setting with paths as text, and numbers of numpy as Python's.
+
+    Args:
+      name: of the setting, for the message.
+      value: that is given, or several in a list or dict.
+
+    Raises:
+      UsageError: a path was a URL.
+    """
+    if isinstance(value, os.PathLike):
+        return check_type(name, value, os.PathLike[str])
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, list | tuple):
+        return [plain_value(name, each) for each in value]
+    if isinstance(value, Mapping):
+        return {key: plain_value(name, each) for key, each in value.items()}
+    return value
+
+
 def as_strings(paths: Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
     """Returns paths as text."""
     return tuple(os.fspath(path) for path in paths)

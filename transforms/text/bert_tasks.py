@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from recordmill.records.errors import one_of
+from recordmill.transforms.sources.document_spec import SPLITTERS
 from recordmill.transforms.sources.kept_fields import parse_fields
 from recordmill.transforms.sources.row_fields import RowSpec
 from recordmill.transforms.text.classification import ClassifySpec
@@ -73,6 +74,7 @@ class Bert(_Masked):
     @property
     def spec(self) -> ObjectiveSpec:
         """The options by what they are for."""
+        one_of("sentence_splitter", self.sentence_splitter, SPLITTERS)
         second = "order" if self.sentence_order else "none" if self.no_nsp else "next"
         return ObjectiveSpec(
             self.name,
