@@ -291,6 +291,8 @@ WRONG = [
     ("{folder}/signatures.py:none", "must take one argument, the element: too many positional"),
     ("{folder}/signatures.py:two", "must take one argument, the element: missing a required"),
     ("{folder}/signatures.py:later", "must be a plain function, and is async"),
+    ("{folder}/signatures.py:Needs", "the class must need no argument: missing a required"),
+    ("{folder}/nothing.py:f", "nothing.py:f: the module has no function, nor an __init__.py"),
     ("{folder}/latin.py:f", "cannot be read: the file is no UTF-8"),
     ("{folder}/large.py:f", "would have to travel with each stage, more than 1048576"),
     ("no_such_module:f", "there is no module no_such_module in this folder and none is installed"),
@@ -306,7 +308,10 @@ def wrong(folder: Path) -> Path:
     (folder / "imports.py").write_text("import no_such\n")
     (folder / "signatures.py").write_text(
         "def none(): pass\ndef two(a, b): pass\nasync def later(a): pass\n"
+        "class Needs:\n    def __init__(self, x): pass\n    def __call__(self, a): pass\n"
+        "def drop(a): return None\n"
     )
+    (folder / "nothing.py").write_text("LIMIT = 1\n")
     (folder / "latin.py").write_bytes(b"# \xe9\n")
     (folder / "large.py").write_text("def f(a): pass\n" + "#" * (1 << 20))
     return folder

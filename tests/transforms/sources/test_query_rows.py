@@ -89,6 +89,17 @@ def test_documents_are_those_of_jsonl(tmp_path: Path, name: str, database: Serve
     assert sorted([*positions, *(each.position for each in rejects)]) == list(range(len(ROWS)))
 
 
+def test_nulls_before_all_texts(database: Served) -> None:
+    """A driver that takes a column's type from its first rows would take these for numbers."""
+    database.execute("DELETE FROM docs")
+    rows = [(i, None if i < 600 or i % 3 else f"text {i}") for i in range(1200)]
+    database.execute("INSERT INTO docs (id, text) VALUES (?, ?)", rows)
+    documents, _, _, rejects = read_query(database, SPECS["lines"], 1 << 25)
+    assert [each[0] for each in documents] == [[b"text %d" % i] for i in range(600, 1200, 3)]
+    assert len(rejects) == 1000
+    assert {each.reason for each in rejects} == {"field_not_text"}
+
+
 def test_work_items_do_not_matter(database: Served) -> None:
     whole = read_query(database, DocumentSpec())
     for target_bytes in (30, 200, 400):
