@@ -130,6 +130,16 @@ def test_documents_that_become_several(folder: Path, capsys: pytest.CaptureFixtu
     assert "60 read, 59 added by --map, 119 written, 0 without tokens" in capsys.readouterr().out
 
 
+def test_a_function_that_drops_everything(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "dropping.py").write_text("def drop(document):\n    return None\n")
+    arguments = [
+        "text", f"--input={folder}/rows.jsonl", f"--vocab_file={folder}/vocab.txt", "--task=mlm",
+        f"--output={folder}/nothing", f"--map={folder}/dropping.py:drop",
+    ]  # fmt: skip
+    assert main(arguments) == 1
+    assert "60 dropped as map; check what drops them (map), and " in capsys.readouterr().err
+
+
 def test_functions_are_called_in_order(folder: Path) -> None:
     first = run(
         folder, "ordered", ROWS, "--map={folder}/functions.py:halves",
@@ -309,7 +319,6 @@ def wrong(folder: Path) -> Path:
     (folder / "signatures.py").write_text(
         "def none(): pass\ndef two(a, b): pass\nasync def later(a): pass\n"
         "class Needs:\n    def __init__(self, x): pass\n    def __call__(self, a): pass\n"
-        "def drop(a): return None\n"
     )
     (folder / "nothing.py").write_text("LIMIT = 1\n")
     (folder / "latin.py").write_bytes(b"# \xe9\n")
