@@ -125,6 +125,8 @@ def _values(name: object, value: Any) -> _Values:
     if isinstance(value, list | tuple) and value and isinstance(value[0], str | bytes):
         return [_text(name, each) for each in value]
     array = np.asarray(value)
+    if array.dtype.kind in "US" and not isinstance(value, np.ndarray):
+        array = np.asarray(value, object)  # not of texts that NumPy has made of numbers
     if array.dtype.kind in "US" or (array.dtype == object and array.size):
         return [_text(name, each) for each in array.reshape(-1).tolist()]
     if array.dtype.kind not in "iubf":
@@ -158,6 +160,8 @@ def _text(name: str, value: object) -> bytes:
         return value.encode()
     if isinstance(value, bytes):
         return value
+    if isinstance(value, int) and not -_MOST_INT64 <= value <= _MOST_INT64:
+        raise TypeError(f"feature {name} has a number {BEYOND_INT64}: {value}")
     raise TypeError(f"feature {name} must have values of one type, and has {type(value).__name__}")
 
 

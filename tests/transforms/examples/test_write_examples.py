@@ -202,6 +202,8 @@ def test_an_unfinished_run_of_a_command_is_not_thrown_away(tmp_path: Path) -> No
     ("element", "message"),
     [(7, "takes bytes or dicts"), ({"a": object()}, "a"), ({"": 1}, "name must be printable"),
      ({"a": ["x", 1]}, "values of one type"),
+     ({"a": [1, "x"]}, "values of one type, and has int"),
+     ({"a": 1 << 64}, "feature a has a number beyond 64 bits with a sign: 1844"),
      ({"a": np.uint64(1 << 63)}, "feature a has a number beyond 64 bits with a sign: 922"),
      ({"a": [1 << 63]}, "feature a has a number beyond 64 bits with a sign: 922"),
      ({"a": [1.5, -1e300, math.inf]}, "feature a has a number beyond float32, .*: 1e[+]300")],
