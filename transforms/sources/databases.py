@@ -26,6 +26,7 @@ PASSWORD_VARIABLE = "PGPASSWORD"  # libpq's own
 _LARGEST_STEP = 4096
 _BATCH_BYTES = "adbc.postgresql.batch_size_hint_bytes"
 _BATCH_ROWS = "adbc.sqlite.query.batch_rows"
+_BUSY_MILLISECONDS = 5000  # to wait for one who writes, as Python's own module does
 _MOST_BATCH_ROWS = 256  # a few of the largest texts are no matter then, and batches cost little
 
 
@@ -228,10 +229,14 @@ def _open_sqlite(url: str) -> Iterator[_Sqlite]:
     path = _sqlite_path(url)
     if not os.path.isfile(path):
         raise DatabaseError("there is no such file")
+    if not os.access(path, os.R_OK):  # of which the driver says that memory is short
+        raise DatabaseError("Permission denied")
     try:
         address = f"file:{quote(os.path.abspath(path))}?mode=ro"
         with dbapi.connect(address) as connection:
-            yield _Sqlite(connection)
+            database = _Sqlite(connection)
+            database.values(f"PRAGMA busy_timeout = {_BUSY_MILLISECONDS}")
+            yield database
     except (manager.Error, pa.ArrowException, OSError) as error:
         message = _reason(error)
         if "malformed" in message or "not a database" in message:
@@ -241,7 +246,7 @@ def _open_sqlite(url: str) -> Iterator[_Sqlite]:
 
 def _reason(error: Exception) -> str:
     """Returns what the library of a database says, without what its driver adds."""
-    text = str(error).rpartition("\nquery: ")[0] or str(error)
+    text = str(error).partition("\nquery: ")[0]
     return " ".join(re.sub(r"^[A-Z_]+: \[SQLite\] (Failed to prepare query: )?", "", text).split())
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -261,3 +263,20 @@ def test_keys_are_of_the_name_of_the_database(database: Served) -> None:
     (source,) = ranges(database)
     assert source.name in ("a.db", "postgres")
     assert replace(source, path="").query == source.query
+
+
+def test_one_who_writes_is_waited_for(tmp_path: Path) -> None:
+    served = sqlite_database(tmp_path / "a.db")
+    served.execute("CREATE TABLE docs (id INTEGER PRIMARY KEY, text TEXT)")
+    served.execute("INSERT INTO docs VALUES (?, ?)", [(1, "one")])
+    program = (
+        "import sqlite3, sys, time; db = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
+        "db.execute('BEGIN EXCLUSIVE'); print(flush=True); time.sleep(0.5); db.execute('COMMIT')"
+    )
+    line = [sys.executable, "-c", program, str(tmp_path / "a.db")]
+    with subprocess.Popen(line, stdout=subprocess.PIPE) as writer:
+        assert writer.stdout
+        writer.stdout.readline()
+        (source,) = ranges(served)
+    assert source.query
+    assert source.query.rows == 1
