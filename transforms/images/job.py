@@ -232,9 +232,9 @@ class _ImageJobStatistics(JobStatistics):
         check_budget(self._job, accepted=accepted, reasons=rejected)
         for split, examples in self._examples.items():
             if not examples:
-                raise RunError(
-                    f"split {split} has no image that can be used; see the reasons of the rejects"
-                )
+                lost = self._splits[split].counts["dropped_map"]
+                why = f"{lost} left out by --map" if lost else "see the reasons of the rejects"
+                raise RunError(f"split {split} has no image that can be used; {why}")
         names = self._class_names()
         statistics = {
             split: sums.summarize(self._examples[split], names)
