@@ -162,8 +162,12 @@ def plain_value(name: str, value: Any) -> Any:
     return value
 
 
-def as_strings(paths: Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
-    """Returns paths as text."""
+def as_strings(
+    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+) -> tuple[str, ...]:
+    """Returns paths, or one, as text."""
+    if isinstance(paths, str | os.PathLike):
+        return (os.fspath(paths),)
     return tuple(os.fspath(path) for path in paths)
 
 

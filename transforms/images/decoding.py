@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, UnidentifiedImageError
 
-from recordmill.records.errors import UsageError, one_of
+from recordmill.records.errors import UsageError, at_least, one_of
 from recordmill.transforms.dataset.argument_names import IMAGE_ARGUMENTS
 from recordmill.transforms.dataset.argument_types import checked_fields
 from recordmill.transforms.images.compat import (
@@ -120,8 +120,7 @@ class DecodeSpec:
         one_of("--gif", self.gif, ("first", "reject"))
         one_of("--wrong_extension", self.wrong_extension, ("accept", "reject"))
         for name in ("max_scans", "max_metadata_bytes"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"--{name} must be at least 1, got {getattr(self, name)}")
+            at_least(f"--{name}", getattr(self, name), 1)
         if not 1 <= self.max_pixels <= MAX_PIXELS:
             raise UsageError(
                 f"--max_pixels must be from 1 to {MAX_PIXELS}, Pillow's own limit, got "

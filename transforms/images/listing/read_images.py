@@ -285,9 +285,7 @@ class ReadImages(beam.PTransform[beam.pvalue.PBegin, beam.PCollection[Image]]):
           UsageError: a value is not valid, or has no meaning for the layout.
         """
         super().__init__()
-        if isinstance(annotations, str | os.PathLike):
-            annotations = [annotations]
-        first, *more = as_strings(annotations or [""])
+        first, *more = as_strings(annotations) or ("",)
         self._source = SourceSpec(
             patterns=as_strings(patterns), layout=layout, annotations=first,
             more_annotations=tuple(more), masks=os.fspath(masks), mask_suffix=mask_suffix,
