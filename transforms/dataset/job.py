@@ -73,8 +73,8 @@ class ShardSpec:
     def __post_init__(self) -> None:
         if self.shard_bytes < 1:
             raise UsageError(f"--shard_size must be at least 1 byte, got {self.shard_bytes}")
-        if self.num_readers is not None and self.num_readers < 1:
-            raise UsageError(f"--num_readers must be at least 1, got {self.num_readers}")
+        if self.num_readers is not None:
+            at_least("--num_readers", self.num_readers, 1)
 
 
 @dataclass(frozen=True, slots=True)

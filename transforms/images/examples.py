@@ -9,7 +9,7 @@ from typing import Literal
 
 from recordmill.records import image_formats
 from recordmill.records.codec.encoding import Column
-from recordmill.records.errors import UsageError, one_of
+from recordmill.records.errors import UsageError, at_least, one_of
 from recordmill.records.image_formats import ImageContent
 from recordmill.records.schema import Schema
 from recordmill.transforms.dataset.argument_names import IMAGE_ARGUMENTS
@@ -209,8 +209,7 @@ class ImageSpec:
             raise UsageError(f"--channels must be 1 or 3, got {self.channels}")
         if not 0 <= self.min_visible <= 1:
             raise UsageError(f"--min_visible must be in [0, 1], got {self.min_visible}")
-        if self.max_drawn_pixels < 1:
-            raise UsageError(f"--max_drawn_pixels must be at least 1, got {self.max_drawn_pixels}")
+        at_least("--max_drawn_pixels", self.max_drawn_pixels, 1)
         if self.write_augmentations and not self.augmentation:
             raise UsageError("--write_augmentations must go with --augmentations, got none")
         if self.mask_classes.given and self.task != "segmentation":
