@@ -22,7 +22,7 @@ from recordmill.pipelines.engines.flink import JOB_SERVER_FLAGS, flink_engine
 from recordmill.pipelines.engines.local import LocalEngine
 from recordmill.pipelines.engines.remote import RemoteEngine, find_by_name, given_options
 from recordmill.pipelines.progress_displays import PROGRESS_CHOICES
-from recordmill.records.errors import UsageError, at_least
+from recordmill.records.errors import UsageError
 
 Engine = LocalEngine | RemoteEngine
 
@@ -132,7 +132,10 @@ def parse_arguments(
     FileSystems.set_options(
         PipelineOptions(flags)
     )  # the flags of a storage have an effect from here on
-    at_least("--direct_num_workers", options.direct_num_workers, 0)
+    if options.direct_num_workers < 0:
+        raise UsageError(
+            f"--direct_num_workers must be at least 0, got {options.direct_num_workers}"
+        )
     if not options.stall_timeout >= 0:
         raise UsageError(f"--stall_timeout must be at least 0, got {options.stall_timeout}")
     engine = EngineFlags(
