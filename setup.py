@@ -46,7 +46,10 @@ VOCAB = [
     "tfx-bsl>=1.21,<1.22",
 ]
 FTFY = ["ftfy>=6.3,<7"]  # --normalize=ftfy alone
-SQL = ["adbc-driver-postgresql>=1.8,<2"]  # --input=postgresql://… alone
+SQL = [
+    "adbc-driver-postgresql>=1.8,<2",  # --input=postgresql://… alone
+    "adbc-driver-sqlite>=1.8,<2",  # --input=sqlite://… alone
+]
 DOCS = [
     "mkdocs>=1.6,<2",
     "mkdocs-material>=9.5,<10",

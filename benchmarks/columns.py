@@ -68,7 +68,7 @@ def fill_databases(folder: Path, servers: ExitStack) -> dict[str, str]:
         "postgresql": servers.enter_context(postgresql_server(folder)),
     }
     for database in served.values():
-        database.execute("CREATE TABLE docs (id BIGINT PRIMARY KEY, text TEXT)")
+        database.execute("CREATE TABLE docs (id INTEGER PRIMARY KEY, text TEXT)")
         database.execute("INSERT INTO docs VALUES (?, ?)", rows)
     return {name: database.url for name, database in served.items()}
 

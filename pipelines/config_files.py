@@ -18,6 +18,7 @@ from apache_beam.io.filesystem import BeamIOError
 from recordmill.pipelines.arguments import OneLineParser, is_boolean
 from recordmill.pipelines.compat import grouped_actions, is_repeated, option_actions
 from recordmill.records.errors import UsageError
+from recordmill.transforms.dataset.argument_types import plain_value
 from recordmill.transforms.dataset.user_functions import UserFunction
 from recordmill.transforms.dataset.writable import reason
 from recordmill.transforms.storage import files
@@ -81,6 +82,7 @@ def setting_arguments(
             raise UsageError(f"{where} there is no flag named {name}; {hint}")
         if value is None or action.dest in leave_out:
             continue
+        value = plain_value(f"{where} {name}", value)
         arguments += _arguments(f"--{name}", action, value, where)
     return arguments
 

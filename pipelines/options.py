@@ -14,7 +14,7 @@ from typing import TypedDict
 
 from recordmill.pipelines.compat import FlagGroup
 from recordmill.pipelines.flags import InputFlags, JobFlags
-from recordmill.records.errors import UsageError, one_of
+from recordmill.records.errors import UsageError, at_least, one_of
 from recordmill.records.shards import EXTENSIONS, NAMINGS, shard_template
 from recordmill.records.tfds_metadata import name_and_version
 from recordmill.transforms.dataset.job import WARNINGS, ShardSpec, SplitSpec
@@ -149,8 +149,7 @@ def parse_num_shards(text: str | None, splits: list[str]) -> dict[str, int]:
         ) from error
     for name, shards in counts.items():
         one_of("--num_shards: the split", name, splits)
-        if shards < 1:
-            raise UsageError(f"--num_shards must be at least 1, got {shards}")
+        at_least("--num_shards", shards, 1)
     if splits[0] not in counts:
         raise UsageError(f"--num_shards must give one for {splits[0]}")
     return counts

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -54,12 +55,13 @@ class WrittenDataset:
     counts: Mapping[str, Any]
 
     @classmethod
-    def read(cls, path: str) -> WrittenDataset:
+    def read(cls, path: str | os.PathLike[str]) -> WrittenDataset:
         """Reads the manifest of a dataset.
 
         Raises:
           JobError: there is none that is finished.
         """
+        path = os.fspath(path)
         try:
             manifest = read_manifest(path)
             if manifest is None or not files.exists(files.join(path, m.SUCCESS_PATH)):
@@ -143,7 +145,7 @@ def learn_vocabulary(**settings: Unpack[VocabularySettings]) -> str:
         vocab.main(arguments)
     except (UsageError, RunError) as error:
         raise JobError(str(error)) from error
-    return str(settings["output"])
+    return os.fspath(settings["output"])
 
 
 def _write(command: JobCommand[Any, Any, Any], settings: Mapping[str, Any]) -> WrittenDataset:

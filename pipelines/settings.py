@@ -5,23 +5,25 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
 Function = str | Callable[[Any], Any]
+Path = str | os.PathLike[str]
 
 
 class EngineSettings(TypedDict, total=False):
     """Of every job: where it reads and writes, where it runs, and Beam's own flags."""
 
-    input: str | Sequence[str]
-    output: str
+    input: Path | Sequence[Path]
+    output: Path
     runner: str
     direct_num_workers: int
     stall_timeout: float
     progress: str
     report: bool
-    config: str
+    config: Path
     beam_flags: Sequence[str]
 
 
@@ -30,7 +32,7 @@ class JobSettings(EngineSettings, total=False):
 
     max_rejected: float
     overwrite: bool
-    temp_dir: str
+    temp_dir: Path
     num_shards: int | str | Mapping[str, int]
     shard_size: int | str
     num_readers: int
@@ -55,7 +57,7 @@ class SourceSettings(TypedDict, total=False):
     quoting: str
     max_compression_ratio: int
     max_document_bytes: int
-    allow_outside: str | Sequence[str]
+    allow_outside: Path | Sequence[Path]
     encoding: str
     encoding_errors: str
 
@@ -71,7 +73,7 @@ class TextSettings(JobSettings, SourceSettings, total=False):
     documents: str
     text_pair_field: str
     label_field: str
-    labels: str
+    labels: Path
     keep_fields: str | Sequence[str]
     normalize: str
     min_tokens: int
@@ -81,10 +83,10 @@ class TextSettings(JobSettings, SourceSettings, total=False):
     list_dropped: bool
     check_case: bool
     preset: str
-    input_file: str
-    output_file: str
+    input_file: Path
+    output_file: Path
     task: str
-    vocab_file: str
+    vocab_file: Path
     allow_special_tokens: bool
     max_seq_length: int
     dupe_factor: int
@@ -127,11 +129,11 @@ class ImageSettings(JobSettings, total=False):
     map: Function | Sequence[Function]
     map_errors: str
     layout: str
-    annotations: str | Sequence[str]
-    allow_outside: str | Sequence[str]
-    masks: str
+    annotations: Path | Sequence[Path]
+    allow_outside: Path | Sequence[Path]
+    masks: Path
     mask_suffix: str
-    labels: str
+    labels: Path
     label_folder: int
     path_field: str
     label_field: str
@@ -189,7 +191,7 @@ class ExamplesSettings(JobSettings, total=False):
     in_place_metadata: bool
     map: Function | Sequence[Function]
     map_errors: Literal["reject", "fail"]
-    allow_outside: str | Sequence[str]
+    allow_outside: Path | Sequence[Path]
     input_format: str
     columns: str | Sequence[str]
     header: str
@@ -197,7 +199,7 @@ class ExamplesSettings(JobSettings, total=False):
     quoting: str
     weights: str | Sequence[float]
     where: str
-    schema: str
+    schema: Path
     order: Literal["shuffle", "input", "key"]
     key: str
     deduplicate: bool

@@ -39,4 +39,16 @@ def one_of(name: str, value: str, valid: Iterable[str]) -> str:
         return value
     near = difflib.get_close_matches(value, names, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise UsageError(f"{name} must be one of {', '.join(names)}, got {value!r}{hint}")
+    shown = ", ".join(each or repr(each) for each in names)
+    raise UsageError(f"{name} must be one of {shown}, got {value!r}{hint}")
+
+
+def at_least(name: str, value: int, least: int) -> int:
+    """Returns `value` if it is not below `least`.
+
+    Raises:
+      UsageError: it is.
+    """
+    if value < least:
+        raise UsageError(f"{name} must be at least {least}, got {value}")
+    return value

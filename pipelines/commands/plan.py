@@ -20,7 +20,7 @@ from recordmill.pipelines.planning.examples_estimate import estimate_examples
 from recordmill.pipelines.planning.image_estimate import estimate_images
 from recordmill.pipelines.planning.text_estimate import estimate_text
 from recordmill.pipelines.text_options import add_text_arguments, text_request
-from recordmill.records.errors import RunError, UsageError, one_of
+from recordmill.records.errors import RunError, UsageError, at_least, one_of
 
 _USAGE = """\
 usage: recordmill plan text | images | examples [flags]   (recordmill plan text --help)
@@ -83,8 +83,7 @@ def main(arguments: list[str]) -> int:
     kind = one_of("recordmill plan: the job", (arguments or [""])[0], JOBS)
     namespace, _ = parse_arguments(make_parser(kind), arguments[1:])
     options = PlanFlags.read(namespace)
-    if options.plan_workers < 1:
-        raise UsageError(f"--plan_workers must be at least 1, got {options.plan_workers}")
+    at_least("--plan_workers", options.plan_workers, 1)
     price = options.price_per_worker_hour
     if price is not None and not 0 <= price < float("inf"):
         raise UsageError(f"--price_per_worker_hour must be a price, got {price}")

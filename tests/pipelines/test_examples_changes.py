@@ -51,6 +51,14 @@ def nonsense(record):
 def unfit(record):
     return {"id": 1 + 2j} if record["id"][0] == 7 else record
 
+def unfit_in_place(record):
+    if record["id"][0] == 7:
+        record["id"] = 1 + 2j
+    return record
+
+def too_large(record):
+    return {"id": 1e300} if record["id"][0] == 7 else record
+
 def lengths(record):
     return {"length": len(record)} if isinstance(record, bytes) else {"length": -1}
 '''
@@ -179,6 +187,8 @@ def test_a_function_sees_bytes_of_what_is_no_example(folder: Path, tmp_path: Pat
         ("fails", "functions.py:fails: ValueError: seven (functions.py, line "),
         ("nonsense", "functions.py:nonsense: TypeError: the function must return dict or bytes, "),
         ("unfit", "functions.py:unfit returned: feature id must have numbers, text or bytes"),
+        ("unfit_in_place", "functions.py:unfit_in_place returned: feature id must have numbers"),
+        ("too_large", "functions.py:too_large returned: feature id has a number beyond float32"),
     ],
 )
 def test_what_a_function_raises_is_a_reject(

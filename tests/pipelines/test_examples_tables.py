@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -200,13 +201,17 @@ def test_rows_that_do_not_fit_are_listed(
 
 def test_values_that_no_record_holds_are_rejects(tmp_path: Path) -> None:
     table = pa.table({
-        "id": pa.array([1, 2, 1 << 63], pa.uint64()),
-        "list": pa.array([[1], [1, None], [3]], pa.list_(pa.int64())),
+        "id": pa.array([1, 2, 1 << 63, 3], pa.uint64()),
+        "list": pa.array([[1], [1, None], [3], [4]], pa.list_(pa.int64())),
+        "float": [math.inf, None, 1.5, -1e300],
     })  # fmt: skip
     pq.write_table(table, tmp_path / "x.parquet")
-    assert run(tmp_path / "ds", f"--input={tmp_path}/x.parquet", "--max_rejected=0.7") == 0
-    assert records_of(tmp_path / "ds") == [example(id=1, list=[1])]
-    assert manifest(tmp_path / "ds")["counts"]["rejected"] == {"bad_row": 2}
+    assert run(tmp_path / "ds", f"--input={tmp_path}/x.parquet", "--max_rejected=0.8") == 0
+    assert records_of(tmp_path / "ds") == [example(float=math.inf, id=1, list=[1])]
+    assert manifest(tmp_path / "ds")["counts"]["rejected"] == {"bad_row": 3}
+    text = "".join(p.read_text() for p in (tmp_path / "ds/_meta/rejected").iterdir())
+    for detail in ("'id' has a number beyond 64 bits", "'list' has null inside", "beyond float32"):
+        assert detail in text
 
 
 def test_other_forms_of_the_same_values(tmp_path: Path) -> None:

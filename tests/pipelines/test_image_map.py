@@ -41,6 +41,12 @@ def pixels(image):
     decoded = PIL.Image.open(io.BytesIO(image.data)).convert("L")
     return replace(image, data=np.asarray(decoded), label="grey")
 
+def numbered(image):
+    return replace(image, label=1) if image.key.endswith("03.jpg") else image
+
+def drop(image):
+    return None
+
 def renamed(image):
     return replace(image, key=f"new/{image.key}")
 
@@ -123,6 +129,20 @@ class TestErrors:
         assert counts(output)["rejected"] == {"map_error": 1}
         (path,) = (output / "_meta/rejected").iterdir()
         assert "a function changed group or split of an image" in path.read_text()
+
+    def test_a_label_is_a_name(self, folder: Path) -> None:
+        output = mapped(folder, "numbered", "numbered", "--max_rejected=0.1")
+        assert counts(output)["rejected"] == {"map_error": 1}
+        (path,) = (output / "_meta/rejected").iterdir()
+        assert "functions.py:numbered returned: Image.label must be the name of" in path.read_text()
+
+    def test_a_function_that_drops_everything(
+        self, folder: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        given = f"--map={folder}/functions.py:drop"
+        assert run(folder / "photos", folder / "nothing", given) == 1
+        error = capsys.readouterr().err
+        assert "train has no image that can be used; 12 left out by --map" in error
 
     def test_or_the_run_stops(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         given = (f"--map={folder}/functions.py:raises", "--map_errors=fail")

@@ -130,6 +130,16 @@ def test_documents_that_become_several(folder: Path, capsys: pytest.CaptureFixtu
     assert "60 read, 59 added by --map, 119 written, 0 without tokens" in capsys.readouterr().out
 
 
+def test_a_function_that_drops_everything(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "dropping.py").write_text("def drop(document):\n    return None\n")
+    arguments = [
+        "text", f"--input={folder}/rows.jsonl", f"--vocab_file={folder}/vocab.txt", "--task=mlm",
+        f"--output={folder}/nothing", f"--map={folder}/dropping.py:drop",
+    ]  # fmt: skip
+    assert main(arguments) == 1
+    assert "60 dropped as map; check what drops them (map), and " in capsys.readouterr().err
+
+
 def test_functions_are_called_in_order(folder: Path) -> None:
     first = run(
         folder, "ordered", ROWS, "--map={folder}/functions.py:halves",
@@ -291,6 +301,8 @@ WRONG = [
     ("{folder}/signatures.py:none", "must take one argument, the element: too many positional"),
     ("{folder}/signatures.py:two", "must take one argument, the element: missing a required"),
     ("{folder}/signatures.py:later", "must be a plain function, and is async"),
+    ("{folder}/signatures.py:Needs", "the class must need no argument: missing a required"),
+    ("{folder}/nothing.py:f", "nothing.py:f: the module has no function, nor an __init__.py"),
     ("{folder}/latin.py:f", "cannot be read: the file is no UTF-8"),
     ("{folder}/large.py:f", "would have to travel with each stage, more than 1048576"),
     ("no_such_module:f", "there is no module no_such_module in this folder and none is installed"),
@@ -306,7 +318,9 @@ def wrong(folder: Path) -> Path:
     (folder / "imports.py").write_text("import no_such\n")
     (folder / "signatures.py").write_text(
         "def none(): pass\ndef two(a, b): pass\nasync def later(a): pass\n"
+        "class Needs:\n    def __init__(self, x): pass\n    def __call__(self, a): pass\n"
     )
+    (folder / "nothing.py").write_text("LIMIT = 1\n")
     (folder / "latin.py").write_bytes(b"# \xe9\n")
     (folder / "large.py").write_text("def f(a): pass\n" + "#" * (1 << 20))
     return folder

@@ -54,6 +54,10 @@ CASED = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "The", "End", "Of", "a"]
         ("with --packing=none, or --seed=7; see --x", "with packing='none', or seed=7; see x"),
         ("--vocab_file a.txt is cased", "tokenizer a.txt is cased"),
         ("give --task=mlm", "give objective=Mlm()"),
+        (
+            "longer documents (--documents=file)",
+            "longer documents (a Document for each whole text)",
+        ),
         ("for --task=bert, whose", "for objective=Bert(), whose"),
         ("in --label_field=kind, such as", "in Document.label, such as"),
         ("(--splits=a,b)", "(splits='a,b')"),

@@ -42,7 +42,7 @@ TEXT_ARGUMENTS: dict[str, str] = ARGUMENTS | {
     },
     "labels=FILE": "labels",
     "documents": "the documents",
-    "documents=file": "longer documents",
+    "documents=file": "a Document for each whole text",
     "text_field": "Document.text",
     "label_field": "Document.label",
     "text_pair_field": "Document.pair",

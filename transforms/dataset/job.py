@@ -9,9 +9,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, get_args
 
-from recordmill.records.errors import UsageError, one_of
+from recordmill.records.errors import UsageError, at_least, one_of
 from recordmill.records.manifest import STATISTICS_OF_ALL, STATISTICS_PATH, Manifest
 from recordmill.records.schema import Schema
 from recordmill.records.seqio_metadata import seqio_files
@@ -21,8 +21,10 @@ from recordmill.transforms.dataset.argument_names import ARGUMENTS, name_argumen
 from recordmill.transforms.dataset.user_functions import MapSpec
 from recordmill.transforms.dataset.workspace import Workspace
 
-COMPRESSIONS = ("", "GZIP", "ZLIB")
-WARNINGS = ("print", "error", "none")
+Compression = Literal["", "GZIP", "ZLIB"]
+Warnings = Literal["print", "error", "none"]
+COMPRESSIONS: tuple[str, ...] = get_args(Compression)
+WARNINGS: tuple[str, ...] = get_args(Warnings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,7 @@ class SplitSpec:
     """A split: its name, its share of the input, and its number of shards if that is given.
 
     Raises:
-      UsageError: the name has another use, or the share is not in (0, 1].
+      UsageError: the name has another use, the share is not in (0, 1], or there is to be no shard.
     """
 
     name: str
@@ -45,7 +47,11 @@ class SplitSpec:
                 f"{STATISTICS_PATH} has another use for it"
             )
         if not 0 < self.share <= 1:
-            raise UsageError(f"--splits: the share of {self.name} must be in (0, 1]")
+            raise UsageError(
+                f"--splits: the share of {self.name} must be in (0, 1], got {self.share}"
+            )
+        if self.num_shards is not None:
+            at_least("--num_shards", self.num_shards, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +73,8 @@ class ShardSpec:
     def __post_init__(self) -> None:
         if self.shard_bytes < 1:
             raise UsageError(f"--shard_size must be at least 1 byte, got {self.shard_bytes}")
-        if self.num_readers is not None and self.num_readers < 1:
-            raise UsageError(f"--num_readers must be at least 1, got {self.num_readers}")
+        if self.num_readers is not None:
+            at_least("--num_readers", self.num_readers, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +152,7 @@ class Job(ABC):
     map: MapSpec = field(default_factory=MapSpec)
 
     def __post_init__(self) -> None:
-        if self.compression not in COMPRESSIONS:
-            one_of("--compression", self.compression, ("NONE", "GZIP", "ZLIB"))
+        one_of("--compression", self.compression, COMPRESSIONS)
         one_of("--warnings", self.warnings, WARNINGS)
         if not 0 <= self.max_rejected <= 1:
             raise UsageError(f"--max_rejected must be in [0, 1], got {self.max_rejected}")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import platform
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
@@ -95,7 +96,7 @@ def _is_cut_short(workspace: Workspace) -> bool:
 
 
 def pipeline_job(
-    output: str,
+    output: str | os.PathLike[str],
     *,
     splits: Mapping[str, float] | None,
     num_shards: int | Mapping[str, int] | None,
@@ -116,11 +117,16 @@ def pipeline_job(
     counts = num_shards if isinstance(num_shards, Mapping) else {next(iter(names)): num_shards}
     for name in counts:
         one_of("num_shards", name, list(names))
-    output = output.rstrip("/") or "/"
-    staging = files.join(output, "_tmp")
+    if next(iter(names)) not in counts:  # the other splits' would be in proportion to nothing
+        raise UsageError(f"num_shards must give one for {next(iter(names))}, got {dict(counts)}")
+    folder = os.fspath(output)
+    if not folder:
+        raise UsageError("output must be the folder of the dataset, got ''")
+    folder = folder.rstrip("/") or "/"
+    staging = files.join(folder, "_tmp")
     return {
         "workspace": Workspace(
-            output=output, work=staging, staging=staging, token=new_token(), of_pipeline=True
+            output=folder, work=staging, staging=staging, token=new_token(), of_pipeline=True
         ),
         "splits": tuple(SplitSpec(n, share, counts.get(n)) for n, share in names.items()),
         "shards": ShardSpec(shard_bytes),

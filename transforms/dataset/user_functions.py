@@ -225,7 +225,12 @@ def _attribute(module: Any, function: UserFunction) -> Any:
     for part in function.attribute.split("."):
         if not hasattr(found, part):
             names = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
-            one_of(f"--map {function.name}: the function", function.attribute, names or ["none"])
+            if not names:
+                raise UsageError(
+                    f"--map {function.name}: the module has no function, nor an __init__.py that "
+                    "imports one"
+                )
+            one_of(f"--map {function.name}: the function", function.attribute, names)
         found = getattr(found, part)
     return found
 
@@ -248,15 +253,18 @@ def _check_call(found: Any, function: UserFunction) -> None:
                 f"--map {function.name} is a class whose objects cannot be called; give it a "
                 "__call__ that takes an element"
             )
+        _check_bound(found, (), f"--map {function.name}: the class must need no argument")
         called = types.MethodType(found.__call__, object())
     if inspect.iscoroutinefunction(called):
         raise UsageError(f"--map {function.name} must be a plain function, and is async")
+    _check_bound(called, (None,), f"--map {function.name} must take one argument, the element")
+
+
+def _check_bound(called: Any, arguments: tuple[Any, ...], rule: str) -> None:
     try:
-        inspect.signature(called).bind(None)
+        inspect.signature(called).bind(*arguments)
     except TypeError as error:
-        raise UsageError(
-            f"--map {function.name} must take one argument, the element: {error}"
-        ) from error
+        raise UsageError(f"{rule}: {error}") from error
     except ValueError:  # a builtin, whose signature is not known
         return
 

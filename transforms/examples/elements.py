@@ -13,12 +13,14 @@ from recordmill.records.codec.encoding import Column, Ragged, Strings, encode_ba
 from recordmill.records.codec.framing import OVERHEAD_BYTES, frame_in_place
 from recordmill.records.hashing import U64, fingerprint64
 from recordmill.records.schema import DType, Feature, Schema
+from recordmill.transforms.examples.table_columns import BEYOND_FLOAT32, BEYOND_INT64
 
 # A serialized record, or feature -> a value, a list or an array of them; None is no value.
 Record: TypeAlias = bytes | Mapping[str, Any]
 Key: TypeAlias = str | bytes | int
 _HEADER = b"\0" * 12
 _FOOTER = b"\0" * 4
+_MOST_INT64 = (1 << 63) - 1
 _Values: TypeAlias = "npt.NDArray[Any] | list[bytes]"
 
 
@@ -61,7 +63,8 @@ def encode_elements(elements: Sequence[Record]) -> list[tuple[Bytes, Int64s, lis
             continue
         schema = Schema(tuple(Feature(name, dtype, (None,), "") for name, dtype in group))
         columns = {
-            name: _column(dtype, [values[p][name] for p in positions]) for name, dtype in group
+            name: _column(name, dtype, [values[p][name] for p in positions])
+            for name, dtype in group
         }
         batch = encode_batch(schema, columns)
         encoded.append((batch.buffer, batch.offsets, positions))
@@ -95,7 +98,13 @@ def checked_element(element: Record) -> bytes | dict[str, Any]:
     Raises:
       TypeError: it, or a value of it, is of a type that no record can hold.
     """
-    return element if isinstance(element, bytes) else _features(element)
+    if isinstance(element, bytes):
+        return element
+    found = _features(element)
+    for name, values in found.items():
+        if not isinstance(values, list):
+            _to_dtype(name, _dtype(values), values)
+    return found
 
 
 def _features(element: object) -> dict[str, _Values]:
@@ -116,6 +125,8 @@ def _values(name: object, value: Any) -> _Values:
     if isinstance(value, list | tuple) and value and isinstance(value[0], str | bytes):
         return [_text(name, each) for each in value]
     array = np.asarray(value)
+    if array.dtype.kind in "US" and not isinstance(value, np.ndarray):
+        array = np.asarray(value, object)  # not of texts that NumPy has made of numbers
     if array.dtype.kind in "US" or (array.dtype == object and array.size):
         return [_text(name, each) for each in array.reshape(-1).tolist()]
     if array.dtype.kind not in "iubf":
@@ -123,7 +134,25 @@ def _values(name: object, value: Any) -> _Values:
             f"feature {name} must have numbers, text or bytes, got {type(value).__name__} of "
             f"{array.dtype}"
         )
+    if array.dtype.kind == "u":
+        if array.size and array.max() > _MOST_INT64:
+            raise TypeError(f"feature {name} has a number {BEYOND_INT64}: {array.max()}")
+        array = array.astype(np.int64)  # beside int64, NumPy would make uint64 a float
     return array.reshape(-1)
+
+
+def _to_dtype(name: str, dtype: DType, numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Returns numbers as int64 or float32.
+
+    Raises:
+      TypeError: one becomes infinite by that.
+    """
+    try:
+        with np.errstate(over="raise"):
+            return numbers.astype(np.float32 if dtype == "float32" else np.int64, copy=False)
+    except FloatingPointError as error:
+        largest = np.abs(numbers[np.isfinite(numbers)]).max()
+        raise TypeError(f"feature {name} has a number {BEYOND_FLOAT32}: {largest}") from error
 
 
 def _text(name: str, value: object) -> bytes:
@@ -131,6 +160,8 @@ def _text(name: str, value: object) -> bytes:
         return value.encode()
     if isinstance(value, bytes):
         return value
+    if isinstance(value, int) and not -_MOST_INT64 <= value <= _MOST_INT64:
+        raise TypeError(f"feature {name} has a number {BEYOND_INT64}: {value}")
     raise TypeError(f"feature {name} must have values of one type, and has {type(value).__name__}")
 
 
@@ -140,15 +171,13 @@ def _dtype(values: _Values) -> DType:
     return "float32" if values.dtype.kind == "f" else "int64"
 
 
-def _column(dtype: DType, rows: Sequence[Any]) -> Column:
+def _column(name: str, dtype: DType, rows: Sequence[Any]) -> Column:
     counts = [len(row) for row in rows]
     splits = np.cumsum([0, *counts], dtype=np.int64)
     if dtype == "bytes":
         flat = Strings.from_list([value for row in rows for value in row])
         return Strings(flat.pool, flat.starts, flat.lengths, splits)
-    joined = np.concatenate(rows)
-    kind = np.float32 if dtype == "float32" else np.int64
-    return Ragged(joined.astype(kind, copy=False), splits)
+    return Ragged(_to_dtype(name, dtype, np.concatenate(rows)), splits)
 
 
 def size_of(element: object) -> int:

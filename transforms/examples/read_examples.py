@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -9,10 +10,11 @@ from typing import Any
 import apache_beam as beam
 
 from recordmill.records.codec.framing import FOOTER_BYTES, HEADER_BYTES
-from recordmill.records.errors import RunError
+from recordmill.records.errors import RunError, UsageError, at_least
 from recordmill.records.typed_json import convert
 from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.argument_names import SOURCE_ARGUMENTS, naming_arguments
+from recordmill.transforms.dataset.argument_types import as_strings, checked_arguments
 from recordmill.transforms.dataset.rejects import REASONS, Reject
 from recordmill.transforms.examples.record_items import cut_record_items, record_files
 from recordmill.transforms.examples.record_source import RecordFileRange, read_records
@@ -75,10 +77,10 @@ class ReadExamples(beam.PTransform[beam.pvalue.PBegin, beam.PCollection[bytes]])
     checked. Memory: a block of 8 MB, or a record that is larger.
     """
 
-    @naming_arguments(SOURCE_ARGUMENTS)
+    @checked_arguments(SOURCE_ARGUMENTS)
     def __init__(
         self,
-        *patterns: str,
+        *patterns: str | os.PathLike[str],
         skip_damaged: bool = False,
         range_bytes: int = _RANGE_BYTES,
     ) -> None:
@@ -89,10 +91,15 @@ class ReadExamples(beam.PTransform[beam.pvalue.PBegin, beam.PCollection[bytes]])
           skip_damaged: count what is damaged (`rejected_broken_record`, `rejected_broken_file`)
             instead of failing.
           range_bytes: of a large file that is read at once.
+
+        Raises:
+          UsageError: a value is not valid.
         """
         super().__init__()
-        self._patterns = patterns
-        self._range_bytes = range_bytes
+        if not patterns:
+            raise UsageError("patterns must be a glob of TFRecord files, got none")
+        self._patterns = as_strings(patterns)
+        self._range_bytes = at_least("range_bytes", range_bytes, 1)
         self._skip_damaged = skip_damaged
 
     def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection[bytes]:

@@ -101,12 +101,13 @@ class RecordChanges:
             element = _element(data)
             before = _copied(element)
             try:
-                results = self._results(element, f"{source.name} at {batch.positions[row]}")
+                place = f"{source.name} at {batch.positions[row]}"
+                results = self._results(element, before, place)
             except ElementError as error:
                 detail = str(error)[:_DETAIL_CHARACTERS]
                 rejects.append(_reject(batch, row, source, "map", "map_error", detail))
                 continue
-            if len(results) == 1 and results[0] is element and _is_same(element, before):
+            if len(results) == 1 and results[0] is element:
                 kept[row] = True
                 continue
             counts["dropped_map"] += not results
@@ -121,8 +122,16 @@ class RecordChanges:
             yield _encoded(elements, origins, batch.extent)
         yield _only(batch, kept, rejects)
 
-    def _results(self, element: Element, place: str) -> list[Element]:
+    def _results(self, element: Element, before: Element, place: str) -> list[Element]:
         """Calls the functions, and checks that what they return can be a record.
+
+        Args:
+          element: for the functions, which may change it.
+          before: a copy of it.
+          place: of the record, for messages.
+
+        Returns:
+          What they return, made anew but for the element where nothing changed it.
 
         Raises:
           ElementError: they raised, or returned what cannot.
@@ -130,7 +139,10 @@ class RecordChanges:
         try:
             results = self._chain(element) if self._chain else [element]
             try:
-                return [each if each is element else checked_element(each) for each in results]
+                return [
+                    each if each is element and _is_same(element, before) else checked_element(each)
+                    for each in results
+                ]
             except (TypeError, ValueError, OverflowError) as error:
                 raise ElementError(f"{self._map.functions[-1].name} returned: {error}") from error
         except ElementError as error:

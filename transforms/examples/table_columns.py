@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,8 @@ from recordmill.records.codec.encoding import Ragged, Strings
 from recordmill.records.schema import DType
 
 _MOST_INT64 = pa.scalar((1 << 63) - 1, pa.uint64())
+BEYOND_INT64 = "beyond 64 bits with a sign"
+BEYOND_FLOAT32 = "beyond float32, the only float of a record"
 
 
 class UnfitColumnError(ValueError):
@@ -27,14 +30,12 @@ class RecordColumn:
     Attributes:
       dtype: as in the records.
       values: of each row; a row whose value is null lacks the feature.
-      unfit: `[rows] bool`: rows whose value no record can hold; None where there is none.
-      detail: why.
+      unfit: row -> why no record can hold its value.
     """
 
     dtype: DType
     values: Ragged | Strings
-    unfit: Bools | None = None
-    detail: str = ""
+    unfit: Mapping[int, str]
 
 
 def column_dtype(name: str, kind: pa.DataType) -> DType | None:
@@ -89,18 +90,16 @@ def record_column(name: str, array: pa.Array) -> RecordColumn | None:
         return None
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
-    rows = len(array)
     present: Bools = np.asarray(array.is_valid().to_numpy(zero_copy_only=False), np.bool_)
     counts = present.astype(np.int64)
-    unfit, detail = np.zeros(rows, np.bool_), ""
+    unfit: dict[int, str] = {}
     if _is_list(array.type):
         array.validate(full=True)
         counts = np.asarray(pc.fill_null(pc.list_value_length(array), 0), np.int64)
         array = array.flatten()
         if array.null_count:
             nulls = np.asarray(array.is_null().to_numpy(zero_copy_only=False), np.bool_)
-            unfit |= _any_of_row(nulls, counts)
-            detail = f"{name!r} has null inside of a list"
+            unfit |= _rows_with(nulls, counts, f"{name!r} has null inside of a list")
     elif array.null_count:
         array = array.drop_null()
     splits = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
@@ -111,16 +110,19 @@ def record_column(name: str, array: pa.Array) -> RecordColumn | None:
     else:
         if pa.types.is_uint64(array.type):
             big = np.asarray(pc.greater(array.fill_null(0), _MOST_INT64), np.bool_)
-            unfit |= _any_of_row(big, counts)
-            detail = detail or f"{name!r} has a number beyond 64 bits with a sign"
-        values = Ragged(_numbers(array), splits, present)
-    return RecordColumn(dtype, values, unfit if unfit.any() else None, detail)
+            unfit |= _rows_with(big, counts, f"{name!r} has a number {BEYOND_INT64}")
+        numbers = _numbers(array)
+        if pa.types.is_float64(array.type) and (infinite := np.isinf(numbers)).any():
+            big = infinite & np.isfinite(pc.fill_null(array, 0).to_numpy(zero_copy_only=False))
+            unfit |= _rows_with(big, counts, f"{name!r} has a number {BEYOND_FLOAT32}")
+        values = Ragged(numbers, splits, present)
+    return RecordColumn(dtype, values, unfit)
 
 
-def _any_of_row(found: Bools, counts: Int64s) -> Bools:
-    rows: Bools = np.zeros(len(counts), np.bool_)
-    rows[np.repeat(np.arange(len(counts)), counts)[found]] = True
-    return rows
+def _rows_with(found: Bools, counts: Int64s, why: str) -> dict[int, str]:
+    """Returns the rows of values that were found, each with the reason."""
+    rows = np.repeat(np.arange(len(counts)), counts)[found]
+    return dict.fromkeys(rows.tolist(), why)
 
 
 def _numbers(array: pa.Array) -> Any:

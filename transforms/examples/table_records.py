@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from recordmill.records.arrays import Bools
 from recordmill.records.codec.encoding import encode_batch
 from recordmill.records.schema import Feature, Schema
 from recordmill.transforms.dataset.rejects import Reject
@@ -91,25 +90,21 @@ def _encoded(source: RecordFileRange, rows: ParsedRows, extent: int) -> RecordBa
     count = len(rows.positions)
     rejects = list(rows.rejects)
     columns: dict[str, RecordColumn] = {}
-    fits: Bools = np.ones(count, np.bool_)
-    problem = ""
+    unfit: dict[int, str] = {}
     for name, array in rows.columns.items():
         try:
             column = record_column(name, array)
         except (UnfitColumnError, pa.ArrowInvalid) as error:
-            problem = problem or str(error)
-            fits[:] = False
+            unfit = dict.fromkeys(range(count), str(error)) | unfit
             continue
         if column is None:
             continue
         columns[name] = column
-        if column.unfit is not None:
-            problem = problem or column.detail
-            fits &= ~column.unfit
-    for row in np.flatnonzero(~fits).tolist():
+        unfit = {**column.unfit, **unfit}
+    for row, why in sorted(unfit.items()):
         position = int(rows.positions[row])
-        rejects.append(Reject(source.name, position, "parse", "bad_row", problem))
-    kept = np.flatnonzero(fits)
+        rejects.append(Reject(source.name, position, "parse", "bad_row", why))
+    kept = np.delete(np.arange(count), list(unfit))
     if not len(kept):
         return _nothing(rejects)
     if columns:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from recordmill.records.codec.content_hash import hash_contents
 from recordmill.records.codec.framing import FOOTER_BYTES, HEADER_BYTES
-from recordmill.records.errors import UsageError
+from recordmill.records.errors import UsageError, at_least
 from recordmill.records.hashing import U64, mix64, seed_for
 from recordmill.transforms.dataset import counters
-from recordmill.transforms.dataset.argument_names import ARGUMENTS, naming_arguments
+from recordmill.transforms.dataset.argument_names import ARGUMENTS
+from recordmill.transforms.dataset.argument_types import ShardCounts, Shares, checked_arguments
 from recordmill.transforms.dataset.bundles import (
     BundleWriter,
     WriteElements,
@@ -25,6 +27,7 @@ from recordmill.transforms.dataset.bundles import (
     runs_folder,
 )
 from recordmill.transforms.dataset.commit import CommitSpec
+from recordmill.transforms.dataset.job import Compression
 from recordmill.transforms.dataset.pipeline_run import commit_spec, pipeline_job
 from recordmill.transforms.dataset.splits import choose_splits
 from recordmill.transforms.examples.build import RecordShardBuilder
@@ -43,6 +46,7 @@ from recordmill.transforms.shuffle.run_files import RunFileInfo
 from recordmill.transforms.shuffle.shard_ranges import SplitShards
 
 _RUN_BYTES = 1 << 26
+_KeyOf = Annotated[Callable[[Any], Key], "a function of an element, such as lambda row: row['id']"]
 _COUNTS = ("records_read", "repeated", "sampled_out", "duplicates")
 
 
@@ -174,16 +178,16 @@ class WriteExamples(WriteElements):
     bundle, however large the bundle. Repeated bundles change nothing.
     """
 
-    @naming_arguments(ARGUMENTS)
+    @checked_arguments(ARGUMENTS)
     def __init__(
         self,
-        output: str,
+        output: str | os.PathLike[str],
         *,
-        key: Callable[[Any], Key] | None = None,
-        splits: Mapping[str, float] | None = None,
-        num_shards: int | Mapping[str, int] | None = None,
+        key: _KeyOf | None = None,
+        splits: Shares | None = None,
+        num_shards: ShardCounts | None = None,
         shard_bytes: int = 200_000_000,
-        compression: str = "",
+        compression: Compression = "",
         deduplicate: bool = False,
         seed: int = 12345,
         overwrite: bool = False,
@@ -215,4 +219,4 @@ class WriteExamples(WriteElements):
             overwrite=overwrite,
             deduplicate=deduplicate,
         )
-        super().__init__(_RecordSink(job, run_bytes, key))
+        super().__init__(_RecordSink(job, at_least("run_bytes", run_bytes, 1), key))

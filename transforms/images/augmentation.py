@@ -24,7 +24,8 @@ import numpy as np
 from recordmill.records.codec import randomness
 from recordmill.records.errors import UsageError, one_of
 from recordmill.records.hashing import seed_for
-from recordmill.transforms.dataset.argument_names import IMAGE_ARGUMENTS, naming_arguments
+from recordmill.transforms.dataset.argument_names import IMAGE_ARGUMENTS
+from recordmill.transforms.dataset.argument_types import checked_arguments, checked_fields
 from recordmill.transforms.images.geometry import (
     Matrix,
     Size,
@@ -159,7 +160,7 @@ class AugmentationSpec:
 
     operations: tuple[tuple[str, tuple[float, ...]], ...] = ()
 
-    @naming_arguments(IMAGE_ARGUMENTS)
+    @checked_fields(IMAGE_ARGUMENTS)
     def __post_init__(self) -> None:
         names = [name for name, _ in self.operations]
         if len(set(names)) != len(names):
@@ -186,7 +187,7 @@ class AugmentationSpec:
         return bool(self.operations)
 
     @classmethod
-    @naming_arguments(IMAGE_ARGUMENTS)
+    @checked_arguments(IMAGE_ARGUMENTS)
     def parse(cls, text: str) -> AugmentationSpec:
         """Reads "flip,rotate(15),randaugment(2,9)"; "" is none.
 

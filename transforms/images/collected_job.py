@@ -112,7 +112,9 @@ class _Sums:
             )
 
 
-def plan_collected(job: CollectedImageJob, texts: Sequence[str]) -> ImageShardPlan:
+def plan_collected(
+    job: CollectedImageJob, texts: Sequence[str], *, named: bool = False
+) -> ImageShardPlan:
     """Writes the references in order of their hash, the labels and the shard plan.
 
     Memory: what sorting needs, and 8 bytes for each image.
@@ -120,6 +122,7 @@ def plan_collected(job: CollectedImageJob, texts: Sequence[str]) -> ImageShardPl
     Args:
       job: the job.
       texts: the descriptions of all bundles.
+      named: each image names its split, and none was drawn.
 
     Raises:
       RunError: there is no image that can be used, or the shards or labels cannot be made of them.
@@ -144,7 +147,7 @@ def plan_collected(job: CollectedImageJob, texts: Sequence[str]) -> ImageShardPl
             labels = _labels(job, sums, [first, *sample])
             job.workspace.write_state(job.labels_path, {"labels": labels})
             sizes = _write_references(job, chain([first], sample, images))
-            splits = cut_shards(job.completed(), sizes)
+            splits = cut_shards(job.completed(), sizes, named=named)
         except UsageError as error:
             raise RunError(str(error)) from error
         rejected_file = None

@@ -30,7 +30,7 @@ from recordmill.transforms.dataset.bundles import (
 )
 from recordmill.transforms.elements import Image
 from recordmill.transforms.images.examples import ImageSpec
-from recordmill.transforms.images.image_elements import read_object, store_data
+from recordmill.transforms.images.image_elements import read_label, read_object, store_data
 from recordmill.transforms.images.job import ImageJob
 from recordmill.transforms.images.references import (
     ImageObject,
@@ -287,19 +287,9 @@ def _annotated(reference: ImageReference, image: Image, spec: ImageSpec) -> Imag
 
 
 def _labels(image: Image, spec: ImageSpec) -> tuple[str, ...]:
-    label = image.label
-    if label is None:
+    if image.label is None:
         raise UnusableImageError("no_label", "label=None")
-    if spec.numbers:
-        if isinstance(label, str | tuple):
-            raise TypeError(f"Image.label must be a number for numbers=True, got {label!r:.80}")
-        return (repr(float(label)),)
-    if not isinstance(label, str | tuple):
-        raise TypeError(
-            f"Image.label must be the name of a class, or a tuple of names, got {label!r}; give "
-            f'label="{label}", or ImageSpec(numbers=True) if it is to be predicted'
-        )
-    return (label,) if isinstance(label, str) else tuple(dict.fromkeys(label))
+    return tuple(dict.fromkeys(read_label(image.label, numbers=spec.numbers)))
 
 
 def _objects(image: Image) -> tuple[ImageObject, ...]:

@@ -30,8 +30,9 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, UnidentifiedImageError
 
-from recordmill.records.errors import UsageError, one_of
-from recordmill.transforms.dataset.argument_names import IMAGE_ARGUMENTS, naming_arguments
+from recordmill.records.errors import UsageError, at_least, one_of
+from recordmill.transforms.dataset.argument_names import IMAGE_ARGUMENTS
+from recordmill.transforms.dataset.argument_types import checked_fields
 from recordmill.transforms.images.compat import (
     MAX_PIXELS,
     classify_pillow_error,
@@ -114,13 +115,12 @@ class DecodeSpec:
     max_metadata_bytes: int = USUAL_METADATA_BYTES
     wrong_extension: Literal["accept", "reject"] = "reject"
 
-    @naming_arguments(IMAGE_ARGUMENTS)
+    @checked_fields(IMAGE_ARGUMENTS)
     def __post_init__(self) -> None:
         one_of("--gif", self.gif, ("first", "reject"))
         one_of("--wrong_extension", self.wrong_extension, ("accept", "reject"))
         for name in ("max_scans", "max_metadata_bytes"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"--{name} must be at least 1, got {getattr(self, name)}")
+            at_least(f"--{name}", getattr(self, name), 1)
         if not 1 <= self.max_pixels <= MAX_PIXELS:
             raise UsageError(
                 f"--max_pixels must be from 1 to {MAX_PIXELS}, Pillow's own limit, got "

@@ -11,7 +11,8 @@ import numpy.typing as npt
 from PIL import Image
 
 from recordmill.records.errors import UsageError, one_of
-from recordmill.transforms.dataset.argument_names import IMAGE_ARGUMENTS, naming_arguments
+from recordmill.transforms.dataset.argument_names import IMAGE_ARGUMENTS
+from recordmill.transforms.dataset.argument_types import checked_fields
 from recordmill.transforms.images.decoding import Header, ImageRejectedError, to_pixels
 from recordmill.transforms.images.masks import Mask
 
@@ -42,7 +43,7 @@ class EncodeSpec:
     quality: int = 95
     float_range: Literal["zero_one", "zero_centered"] = "zero_one"
 
-    @naming_arguments(IMAGE_ARGUMENTS)
+    @checked_fields(IMAGE_ARGUMENTS)
     def __post_init__(self) -> None:
         one_of("--encoding", self.format, ENCODINGS)
         one_of("--float_range", self.float_range, ("zero_one", "zero_centered"))

@@ -9,10 +9,12 @@ from typing import Literal
 
 from recordmill.records import image_formats
 from recordmill.records.codec.encoding import Column
-from recordmill.records.errors import UsageError, one_of
+from recordmill.records.errors import UsageError, at_least, one_of
 from recordmill.records.image_formats import ImageContent
 from recordmill.records.schema import Schema
-from recordmill.transforms.dataset.argument_names import IMAGE_ARGUMENTS, naming_arguments
+from recordmill.transforms.dataset.argument_names import IMAGE_ARGUMENTS
+from recordmill.transforms.dataset.argument_types import checked_fields
+from recordmill.transforms.dataset.labels import MAX_CLASSES
 from recordmill.transforms.images import columns as image_columns
 from recordmill.transforms.images.augmentation import AugmentationSpec
 from recordmill.transforms.images.columns import Prepared
@@ -201,14 +203,13 @@ class ImageSpec:
     min_visible: float = 0.1
     max_drawn_pixels: int = USUAL_DRAWN_PIXELS
 
-    @naming_arguments(IMAGE_ARGUMENTS)
+    @checked_fields(IMAGE_ARGUMENTS)
     def __post_init__(self) -> None:
         if self.channels not in (1, 3):
             raise UsageError(f"--channels must be 1 or 3, got {self.channels}")
         if not 0 <= self.min_visible <= 1:
             raise UsageError(f"--min_visible must be in [0, 1], got {self.min_visible}")
-        if self.max_drawn_pixels < 1:
-            raise UsageError(f"--max_drawn_pixels must be at least 1, got {self.max_drawn_pixels}")
+        at_least("--max_drawn_pixels", self.max_drawn_pixels, 1)
         if self.write_augmentations and not self.augmentation:
             raise UsageError("--write_augmentations must go with --augmentations, got none")
         if self.mask_classes.given and self.task != "segmentation":
@@ -224,6 +225,11 @@ class ImageSpec:
             raise UsageError(
                 f"--keep_fields must name columns that --format={self.format} has no feature of, "
                 f"got {', '.join(taken)}; rename them in the table"
+            )
+        if not all(0 <= number <= MAX_CLASSES for number in self.labels.values()):
+            raise UsageError(
+                f"ImageSpec.labels must be numbers from 0 to {MAX_CLASSES}, got "
+                f"{next(n for n in self.labels.values() if not 0 <= n <= MAX_CLASSES)}"
             )
         if self.task == "segmentation" and max(self.labels.values(), default=0) > 255:
             raise UsageError(

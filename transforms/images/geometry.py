@@ -18,7 +18,8 @@ import numpy.typing as npt
 from PIL import Image
 
 from recordmill.records.errors import UsageError, one_of
-from recordmill.transforms.dataset.argument_names import IMAGE_ARGUMENTS, naming_arguments
+from recordmill.transforms.dataset.argument_names import IMAGE_ARGUMENTS
+from recordmill.transforms.dataset.argument_types import checked_fields
 
 Box = tuple[float, float, float, float]
 Size = tuple[int, int]
@@ -57,7 +58,7 @@ class TransformSpec:
     resample: Literal["nearest", "bilinear", "bicubic", "lanczos"] = "bilinear"
     reducing_gap: float = 2.0
 
-    @naming_arguments(IMAGE_ARGUMENTS)
+    @checked_fields(IMAGE_ARGUMENTS)
     def __post_init__(self) -> None:
         one_of("--resize", self.mode, MODES)
         one_of("--resample", self.resample, RESAMPLING)

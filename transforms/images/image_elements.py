@@ -54,6 +54,24 @@ def image_size(stored: StoredBytes, data: bytes, decode: DecodeSpec) -> tuple[in
     return header.width, header.height
 
 
+def read_label(label: str | float | tuple[str, ...], *, numbers: bool) -> tuple[str, ...]:
+    """Returns the labels of an image, as references have them.
+
+    Raises:
+      TypeError: the label is a number, and of a class; or the name of one, and is to be a number.
+    """
+    if isinstance(label, str | tuple) == numbers:
+        if numbers:
+            raise TypeError(f"Image.label must be a number for numbers=True, got {label!r:.80}")
+        raise TypeError(
+            f"Image.label must be the name of a class, or a tuple of names, got {label!r}; give "
+            f'label="{label}", or ImageSpec(numbers=True) if it is to be predicted'
+        )
+    if isinstance(label, tuple):
+        return label
+    return (label if isinstance(label, str) else repr(float(label)),)
+
+
 def read_object(box: Box) -> ImageObject:
     """Returns the object of a box that a user has made."""
     sides = (float(box.xmin), float(box.ymin), float(box.xmax), float(box.ymax))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from recordmill.records.errors import RunError, UsageError, one_of
+from recordmill.records.errors import RunError, UsageError, at_least, one_of
 from recordmill.records.schema import Schema
 from recordmill.transforms.dataset.argument_names import IMAGE_ARGUMENTS
 from recordmill.transforms.dataset.content_sample import shared_contents
@@ -56,8 +56,7 @@ class ImageJob(Job):
 
     def __post_init__(self) -> None:
         Job.__post_init__(self)
-        if self.copies < 1:
-            raise UsageError(f"--copies must be at least 1, got {self.copies}")
+        at_least("--copies", self.copies, 1)
         if not self.images.augmentation and (self.copies > 1 or self.keep_original):
             flag = f"--copies={self.copies}" if self.copies > 1 else "--keep_original"
             raise UsageError(f"{flag} must go with --augmentations: copies would be all alike")
@@ -171,8 +170,7 @@ def images_of_statistics(statistics: str, sample: int) -> int | None:
       UsageError: a value is not valid.
     """
     one_of("--statistics", statistics, ("none", "sample", "full"))
-    if sample < 1:
-        raise UsageError(f"--statistics_sample must be at least 1, got {sample}")
+    at_least("--statistics_sample", sample, 1)
     return {"none": 0, "full": None, "sample": sample}[statistics]
 
 
@@ -232,9 +230,9 @@ class _ImageJobStatistics(JobStatistics):
         check_budget(self._job, accepted=accepted, reasons=rejected)
         for split, examples in self._examples.items():
             if not examples:
-                raise RunError(
-                    f"split {split} has no image that can be used; see the reasons of the rejects"
-                )
+                lost = self._splits[split].counts["dropped_map"]
+                why = f"{lost} left out by --map" if lost else "see the reasons of the rejects"
+                raise RunError(f"split {split} has no image that can be used; {why}")
         names = self._class_names()
         statistics = {
             split: sums.summarize(self._examples[split], names)

@@ -28,6 +28,8 @@ class LabelNumbering:
     category_ids: str = ""
 
     def __post_init__(self) -> None:
+        if self.first_label not in (None, 0, 1):
+            raise UsageError(f"--first_label must be 0 or 1, got {self.first_label}")
         if self.first_label is not None and self.category_ids == "original":
             raise UsageError(
                 "--first_label has no meaning with --category_ids=original; remove one of them"

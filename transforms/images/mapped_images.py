@@ -12,6 +12,7 @@ from recordmill.transforms.images.examples import ImageSpec
 from recordmill.transforms.images.image_elements import (
     read_boxes,
     read_data,
+    read_label,
     read_object,
     store_data,
 )
@@ -73,13 +74,14 @@ class ImageMapper:
                     "a function changed group or split of an image, which are decided before it "
                     "runs: leave them, or give --split_by or --split_from"
                 )
+            labels = [self._changed_labels(each, image, reference) for each in results]
         except ElementError as error:
             self._spec.check_goes_on(error, f"the image {reference.name}")
             raise ImageRejectedError("map_error", str(error)) from error
         known = {id(box): item for box, item in objects or ()}
         mapped: list[MappedImage] = []
-        for result in results:
-            changed = _with_annotations(reference, result, image, known)
+        for result, own_labels in zip(results, labels, strict=True):
+            changed = _with_boxes(replace(reference, labels=own_labels), result, image, known)
             changed = replace(changed, name=_name(result, reference.name, len(mapped)))
             own_data, own_mask = data, mask
             if result.data is not image.data:
@@ -102,6 +104,22 @@ class ImageMapper:
             return None
         return float(labels[0]) if self._images.numbers else labels[0]
 
+    def _changed_labels(
+        self, result: Image, given: Image, reference: ImageReference
+    ) -> tuple[str, ...]:
+        """Returns the labels that functions returned.
+
+        Raises:
+          ElementError: they are none.
+        """
+        label = result.label
+        if label == given.label and type(label) is type(given.label):
+            return reference.labels
+        try:
+            return () if label is None else read_label(label, numbers=self._images.numbers)
+        except TypeError as error:
+            raise ElementError(f"{self._spec.functions[-1].name} returned: {error}") from error
+
     def _boxes(
         self, reference: ImageReference, data: bytes
     ) -> list[tuple[Box, ImageObject]] | None:
@@ -116,18 +134,10 @@ def _is_moved(result: Image, given: Image) -> bool:
     return result.group not in (None, given.group) or result.split not in (None, given.split)
 
 
-def _with_annotations(
+def _with_boxes(
     reference: ImageReference, result: Image, given: Image, known: dict[int, ImageObject]
 ) -> ImageReference:
-    """Returns a reference with the label and the boxes that functions returned."""
-    if result.label != given.label or type(result.label) is not type(given.label):
-        label = result.label
-        labels: tuple[str, ...] = ()
-        if isinstance(label, tuple):
-            labels = label
-        elif label is not None:
-            labels = (label if isinstance(label, str) else repr(float(label)),)
-        reference = replace(reference, labels=labels)
+    """Returns a reference with the boxes that functions returned."""
     if result.boxes is given.boxes:
         return reference
     objects = tuple(known.get(id(box)) or read_object(box) for box in result.boxes or ())

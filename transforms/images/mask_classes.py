@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from recordmill.records.errors import UsageError
-from recordmill.transforms.dataset.argument_names import IMAGE_ARGUMENTS, naming_arguments
+from recordmill.transforms.dataset.argument_names import IMAGE_ARGUMENTS
+from recordmill.transforms.dataset.argument_types import checked_arguments, checked_fields
 from recordmill.transforms.images.decoding import ImageRejectedError
 from recordmill.transforms.images.masks import Mask
 from recordmill.transforms.images.references import Region
@@ -45,7 +46,7 @@ class MaskClassSpec:
     keep: bool = False
     one_class: str = ""
 
-    @naming_arguments(IMAGE_ARGUMENTS)
+    @checked_fields(IMAGE_ARGUMENTS)
     def __post_init__(self) -> None:
         if len(self.given) > 1:
             raise UsageError(f"give one of {' and '.join(self.given)}: each says what masks mean")
@@ -60,7 +61,7 @@ class MaskClassSpec:
             raise UsageError(f"--mask_values must name each value once, got {twice} twice")
 
     @classmethod
-    @naming_arguments(IMAGE_ARGUMENTS)
+    @checked_arguments(IMAGE_ARGUMENTS)
     def parse_values(cls, text: str) -> tuple[tuple[int, int], ...]:
         """Reads "0:0,255:1".
 

@@ -57,22 +57,31 @@ def augmented_splits(job: ImageJob) -> tuple[str, ...]:
     return tuple(name for name in names if name in wanted)
 
 
-def cut_shards(job: ImageJob, record_bytes: Sequence[array[int]]) -> list[ImageSplit]:
+def cut_shards(
+    job: ImageJob, record_bytes: Sequence[array[int]], *, named: bool = False
+) -> list[ImageSplit]:
     """Returns the shards of each split.
 
     Args:
       job: the job; its splits are complete.
       record_bytes: for each split, the expected bytes of a record of each image, by rank.
+      named: images of a PCollection name their splits, and none was drawn.
 
     Raises:
       UsageError: a split is empty, or has fewer records than shards.
     """
     copies = [len(job.variants(spec.name)) for spec in job.splits]
     for spec, sizes in zip(job.splits, record_bytes, strict=True):
+        images = sum(map(len, record_bytes))
+        if not sizes and named:
+            raise UsageError(
+                f"none of {images} images names the split {spec.name}; set Image.split of some, "
+                "or remove it from --splits"
+            )
         if not sizes:
             raise UsageError(
-                f"--splits gives {spec.name} none of {sum(map(len, record_bytes))} images; give it "
-                "a larger share, or remove it"
+                f"--splits gives {spec.name} none of {images} images; give it a larger share, or "
+                "remove it"
             )
     totals = [sum(sizes) * times for sizes, times in zip(record_bytes, copies, strict=True)]
     counts = count_shards(totals, job.splits, job.shards)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import apache_beam as beam
 
-from recordmill.records.errors import UsageError
-from recordmill.transforms.dataset.argument_names import IMAGE_ARGUMENTS, naming_arguments
+from recordmill.records.errors import UsageError, at_least
+from recordmill.transforms.dataset.argument_names import IMAGE_ARGUMENTS
+from recordmill.transforms.dataset.argument_types import (
+    ShardCounts,
+    SharesOrNames,
+    checked_arguments,
+)
 from recordmill.transforms.dataset.bundles import BundleWriter, ElementSink, WriteElements, Written
 from recordmill.transforms.dataset.commit import CommitSpec
+from recordmill.transforms.dataset.job import Compression, Warnings
 from recordmill.transforms.dataset.pipeline_run import commit_spec, pipeline_job
 from recordmill.transforms.dataset.removal import remove_empty
 from recordmill.transforms.dataset.run_state import is_token
@@ -69,7 +76,10 @@ class _ImageSink(ElementSink[CollectedImageJob]):
 
     def plan(self, texts: list[str]) -> list[int]:
         """Sorts the images and cuts them into shards."""
-        return [split.num_shards for split in plan_collected(self.job, texts).splits]
+        return [
+            split.num_shards
+            for split in plan_collected(self.job, texts, named=self.need_splits).splits
+        ]
 
     def build(self) -> beam.PTransform[Any, Any]:
         """Returns what builds shards."""
@@ -171,24 +181,24 @@ class WriteImages(WriteElements):
       pack_bytes: of a file in which images wait.
     """
 
-    @naming_arguments(IMAGE_ARGUMENTS)
+    @checked_arguments(IMAGE_ARGUMENTS)
     def __init__(
         self,
-        output: str,
+        output: str | os.PathLike[str],
         images: ImageSpec | None = None,
         *,
         first_label: int | None = None,
-        splits: Mapping[str, float] | Sequence[str] | None = None,
-        num_shards: int | Mapping[str, int] | None = None,
+        splits: SharesOrNames | None = None,
+        num_shards: ShardCounts | None = None,
         shard_bytes: int = 200_000_000,
         copies: int = 1,
         keep_original: bool = False,
         augment_splits: Sequence[str] = ("train",),
-        statistics: str = "none",
+        statistics: Literal["none", "sample", "full"] = "none",
         statistics_sample: int = SAMPLE_IMAGES,
         max_rejected: float = 0.0,
-        warnings: str = "print",
-        compression: str = "",
+        warnings: Warnings = "print",
+        compression: Compression = "",
         seed: int = 12345,
         overwrite: bool = False,
         pack_bytes: int = PACK_BYTES,
@@ -219,6 +229,7 @@ class WriteImages(WriteElements):
         )
         job = replace(job, augment_splits=augmented_splits(job))
         need_splits = splits is not None and not isinstance(splits, Mapping)
+        at_least("pack_bytes", pack_bytes, 1)
         super().__init__(_ImageSink(job, _MERGED_ROWS, pack_bytes, need_splits))
 
 
@@ -226,8 +237,8 @@ def _shares(splits: Mapping[str, float] | Sequence[str] | None) -> Mapping[str, 
     """Returns the share of each split; of names alone the shares decide nothing."""
     if splits is None or isinstance(splits, Mapping):
         return splits
-    if isinstance(splits, str) or not splits:
-        raise UsageError(f"splits must be names, or names with shares, got {splits!r}")
+    if not splits:
+        raise UsageError("splits must name a split, got none")
     if len(set(splits)) < len(splits):
         raise UsageError(f"splits must name each split once, got {','.join(splits)}")
     return {name: 1 / len(splits) for name in splits}

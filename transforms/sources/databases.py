@@ -1,20 +1,22 @@
 """Databases by URL: their addresses without passwords, and queries.
 
-SQLite is read by Python's own module. PostgreSQL is read by ADBC, whose answers are columns, in
-PostgreSQL's binary form of COPY. Every value is read as text, of which both have one form each.
+Both are read by ADBC, whose answers are columns: of PostgreSQL in its binary form of COPY. Every
+value is read as text, of which both have one form each.
 """
 
 from __future__ import annotations
 
 import os
-import sqlite3
+import re
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from functools import cache
+from importlib import import_module
 from typing import Any, Protocol
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from recordmill.records.errors import UsageError, hide_passwords
 
@@ -23,6 +25,9 @@ _SECRETS = ("password", "sslpassword")
 PASSWORD_VARIABLE = "PGPASSWORD"  # libpq's own
 _LARGEST_STEP = 4096
 _BATCH_BYTES = "adbc.postgresql.batch_size_hint_bytes"
+_BATCH_ROWS = "adbc.sqlite.query.batch_rows"
+_BUSY_MILLISECONDS = 5000  # to wait for one who writes, as Python's own module does
+_MOST_BATCH_ROWS = 256  # a few of the largest texts are no matter then, and batches cost little
 
 
 class DatabaseError(Exception):
@@ -52,10 +57,17 @@ class Database(Protocol):
         """Returns the whole answer to a statement whose answer is small."""
         ...
 
-    def batches(
-        self, statement: str, names: Sequence[str], batch_bytes: int
+    def texts(
+        self, names: Sequence[str], clauses: str, *, batch_bytes: int, row_bytes: int
     ) -> Iterator[dict[str, pa.Array]]:
-        """Yields an answer of texts, in batches of about so many bytes."""
+        """Yields columns as texts, in batches of about `batch_bytes`.
+
+        Args:
+          names: of the columns.
+          clauses: from FROM on.
+          batch_bytes: that a batch should have, unless a single row has more.
+          row_bytes: that a row is expected to have.
+        """
         ...
 
 
@@ -131,91 +143,142 @@ def _sqlite_path(url: str) -> str:
     return path[1:]
 
 
-class _Sqlite:
-    binary_order = "COLLATE BINARY"
-    text_bytes = "length(CAST({} AS BLOB))"
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-
-    def schema(self, rows: str) -> pa.Schema:
-        """Returns the columns; their types are those of some first values, as SQLite has none."""
-        cursor = self._connection.execute(f"SELECT * FROM {rows} LIMIT 0")
-        names = [column[0] for column in cursor.description]
-        kinds = ", ".join(f"typeof({quoted(name)})" for name in names)
-        found = self._connection.execute(f"SELECT {kinds} FROM {rows} LIMIT 1000").fetchall()
-        columns = zip(*found, strict=True) if found else [()] * len(names)
-        known = (
-            (b"text", pa.string()), (b"blob", pa.binary()), (b"real", pa.float64()),
-            (b"integer", pa.int64()),
-        )  # fmt: skip
-        types = [
-            next((kind for name, kind in known if name in values), pa.null()) for values in columns
-        ]
-        return pa.schema(list(zip(names, types, strict=True)))
-
-    def values(self, statement: str) -> list[tuple[Any, ...]]:
-        return self._connection.execute(statement).fetchall()
-
-    def batches(
-        self, statement: str, names: Sequence[str], batch_bytes: int
-    ) -> Iterator[dict[str, pa.Array]]:
-        step = 16
-        with closing(self._connection.execute(statement)) as cursor:
-            while rows := cursor.fetchmany(step):
-                arrays = {
-                    name: pa.array(column, pa.large_binary()).view(pa.large_string())
-                    for name, column in zip(names, zip(*rows, strict=True), strict=True)
-                }
-                yield arrays
-                size = sum(array.nbytes for array in arrays.values()) // len(rows)
-                step = max(1, min(4 * step, batch_bytes // max(size, 1), _LARGEST_STEP))
+def as_text(name: str) -> str:
+    """Returns the text of a column's values, as SQL has it."""
+    return f"CAST({quoted(name)} AS TEXT)"
 
 
-@contextmanager
-def _open_sqlite(url: str) -> Iterator[_Sqlite]:
-    path = _sqlite_path(url)
-    if not os.path.isfile(path):
-        raise DatabaseError("there is no such file")
-    try:
-        address = f"file:{quote(os.path.abspath(path))}?mode=ro"
-        with closing(sqlite3.connect(address, uri=True, isolation_level=None)) as connection:
-            connection.text_factory = bytes  # whether they are characters is checked later
-            yield _Sqlite(connection)
-    except sqlite3.DatabaseError as error:
-        message = " ".join(str(error).split())
-        if "malformed" in message or "not a database" in message:
-            raise DamagedDatabaseError(message) from error
-        raise DatabaseError(message) from error
-
-
-class _Postgresql:
-    binary_order = 'COLLATE "C"'
-    text_bytes = "octet_length(CAST({} AS TEXT))"
+class _Answers:
+    """What both databases do alike."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
-
-    def schema(self, rows: str) -> pa.Schema:
-        with self._connection.cursor() as cursor:
-            cursor.execute(f"SELECT * FROM {rows} LIMIT 0")
-            return cursor.fetch_arrow_table().schema
 
     def values(self, statement: str) -> list[tuple[Any, ...]]:
         with self._connection.cursor() as cursor:
             cursor.execute(statement)
             return [tuple(row) for row in cursor.fetchall()]
 
-    def batches(
-        self, statement: str, names: Sequence[str], batch_bytes: int
-    ) -> Iterator[dict[str, pa.Array]]:
+    @contextmanager
+    def _answer(self, statement: str, **settings: str) -> Iterator[Iterator[pa.RecordBatch]]:
         with self._connection.cursor() as cursor:
-            cursor.adbc_statement.set_options(**{_BATCH_BYTES: str(batch_bytes)})
+            cursor.adbc_statement.set_options(**settings)
             cursor.execute(statement)
-            for batch in cursor.fetch_record_batch():
+            yield iter(cursor.fetch_record_batch())
+
+
+class _Sqlite(_Answers):
+    binary_order = "COLLATE BINARY"
+    text_bytes = "length(CAST({} AS BLOB))"
+
+    def schema(self, rows: str) -> pa.Schema:
+        """Returns the columns; their types are those of some first values, as SQLite has none."""
+        with self._connection.cursor() as cursor:
+            cursor.execute(f"SELECT * FROM {rows} LIMIT 0")
+            names = [column[0] for column in cursor.description]
+        kinds = ", ".join(f"typeof({quoted(name)})" for name in names)
+        found = self.values(f"SELECT {kinds} FROM {rows} LIMIT 1000")
+        columns = zip(*found, strict=True) if found else [()] * len(names)
+        known = (
+            ("text", pa.string()), ("blob", pa.binary()), ("real", pa.float64()),
+            ("integer", pa.int64()),
+        )  # fmt: skip
+        types = [
+            next((kind for name, kind in known if name in values), pa.null()) for values in columns
+        ]
+        return pa.schema(list(zip(names, types, strict=True)))
+
+    def texts(
+        self, names: Sequence[str], clauses: str, *, batch_bytes: int, row_bytes: int
+    ) -> Iterator[dict[str, pa.Array]]:
+        # A column gets its type from the first batch, and one of nulls alone would get none.
+        columns = [f"ifnull({as_text(name)}, '')" for name in names]
+        missing = [f"{quoted(name)} IS NULL" for name in names]
+        statement = f"SELECT {', '.join(columns + missing)} {clauses}"
+        rows = max(1, min(_MOST_BATCH_ROWS, batch_bytes // max(row_bytes, 1)))
+        with self._answer(statement, **{_BATCH_ROWS: str(rows)}) as answer:
+            for batch in _joined(answer, batch_bytes):
+                arrays = zip(names, batch.columns, batch.columns[len(names) :], strict=False)
+                yield {name: _with_nulls(texts, nulls) for name, texts, nulls in arrays}
+
+
+def _joined(batches: Iterator[pa.RecordBatch], most_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Yields batches joined to some of about so many bytes."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        held.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= _LARGEST_STEP or size >= most_bytes:
+            yield pa.concat_batches(held)
+            held, rows, size = [], 0, 0
+    if held:
+        yield pa.concat_batches(held)
+
+
+def _with_nulls(texts: pa.Array, nulls: pa.Array) -> pa.Array:
+    """Returns texts that are null where a number is not 0."""
+    if not pc.max(nulls).as_py():
+        return texts
+    return pc.if_else(pc.equal(nulls, 0), texts, None)
+
+
+@contextmanager
+def _open_sqlite(url: str) -> Iterator[_Sqlite]:
+    manager, dbapi = _adbc("sqlite")
+    path = _sqlite_path(url)
+    if not os.path.isfile(path):
+        raise DatabaseError("there is no such file")
+    if not os.access(path, os.R_OK):  # of which the driver says that memory is short
+        raise DatabaseError("Permission denied")
+    try:
+        address = f"file:{quote(os.path.abspath(path))}?mode=ro"
+        with dbapi.connect(address) as connection:
+            database = _Sqlite(connection)
+            database.values(f"PRAGMA busy_timeout = {_BUSY_MILLISECONDS}")
+            yield database
+    except (manager.Error, pa.ArrowException, OSError) as error:
+        message = _reason(error)
+        if "malformed" in message or "not a database" in message:
+            raise DamagedDatabaseError(message) from error
+        raise DatabaseError(message) from error
+
+
+def _reason(error: Exception) -> str:
+    """Returns what the library of a database says, without what its driver adds."""
+    text = str(error).partition("\nquery: ")[0]
+    return " ".join(re.sub(r"^[A-Z_]+: \[SQLite\] (Failed to prepare query: )?", "", text).split())
+
+
+class _Postgresql(_Answers):
+    binary_order = 'COLLATE "C"'
+    text_bytes = "octet_length(CAST({} AS TEXT))"
+
+    def schema(self, rows: str) -> pa.Schema:
+        with self._connection.cursor() as cursor:
+            cursor.execute(f"SELECT * FROM {rows} LIMIT 0")
+            return cursor.fetch_arrow_table().schema
+
+    def texts(
+        self, names: Sequence[str], clauses: str, *, batch_bytes: int, row_bytes: int
+    ) -> Iterator[dict[str, pa.Array]]:
+        columns = [f"{as_text(name)} AS {quoted(name)}" for name in names]
+        statement = f"SELECT {', '.join(columns)} {clauses}"
+        with self._answer(statement, **{_BATCH_BYTES: str(batch_bytes)}) as answer:
+            for batch in answer:
                 for begin in range(0, batch.num_rows, _LARGEST_STEP):
                     part = batch.slice(begin, _LARGEST_STEP)
                     yield dict(zip(names, part.columns, strict=True))
+
+
+def _adbc(database: str) -> tuple[Any, Any]:
+    """Returns ADBC's manager, and the module by which connections to a database are made."""
+    try:
+        import adbc_driver_manager
+
+        return adbc_driver_manager, import_module(f"adbc_driver_{database}.dbapi")
+    except ImportError as error:
+        raise DatabaseError("databases need pip install 'recordmill[sql]'") from error
 
 
 @cache
@@ -235,15 +298,10 @@ class _NeverClosed:
 
 @contextmanager
 def _open_postgresql(url: str) -> Iterator[_Postgresql]:
-    try:
-        import adbc_driver_manager
-        import adbc_driver_postgresql  # noqa: F401
-        from adbc_driver_manager import dbapi
-    except ImportError as error:
-        raise DatabaseError("PostgreSQL needs pip install 'recordmill[sql]'") from error
+    manager, dbapi = _adbc("postgresql")
     try:
         types = _server_types(url, os.environ.get(PASSWORD_VARIABLE), os.getpid())
-        opened = adbc_driver_manager.AdbcConnection(types)
+        opened = manager.AdbcConnection(types)
         kept: Any = _NeverClosed()
         with dbapi.Connection(kept, opened) as connection:
             with connection.cursor() as cursor:
@@ -251,5 +309,5 @@ def _open_postgresql(url: str) -> Iterator[_Postgresql]:
                 cursor.execute("SET default_transaction_read_only TO on")
             connection.commit()
             yield _Postgresql(connection)
-    except (adbc_driver_manager.Error, pa.ArrowException, OSError) as error:
+    except (manager.Error, pa.ArrowException, OSError) as error:
         raise DatabaseError(hide_passwords(" ".join(str(error).split()))) from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 from dataclasses import dataclass, field
 
-from recordmill.records.errors import UsageError, one_of
+from recordmill.records.errors import UsageError, at_least, one_of
 from recordmill.transforms.sources.row_fields import RowSpec
 
 DOCUMENTS = ("blank_line", "line", "file")
@@ -85,14 +85,8 @@ class DocumentSpec:
                 "--delimiter must be one ASCII character other than a quote and a line end, got "
                 f"{self.delimiter!r}"
             )
-        if self.max_compression_ratio < 1:
-            raise UsageError(
-                f"--max_compression_ratio must be at least 1, got {self.max_compression_ratio}"
-            )
-        if self.max_document_bytes < 0:
-            raise UsageError(
-                f"--max_document_bytes must be at least 0, got {self.max_document_bytes}"
-            )
+        at_least("--max_compression_ratio", self.max_compression_ratio, 1)
+        at_least("--max_document_bytes", self.max_document_bytes, 0)
         one_of("--encoding_errors", self.encoding_errors, ("strict", "replace"))
         try:
             "".encode(self.encoding)

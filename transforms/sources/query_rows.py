@@ -21,6 +21,7 @@ from recordmill.transforms.sources.databases import (
     DamagedDatabaseError,
     Database,
     DatabaseError,
+    as_text,
     database_name,
     open_database,
     quoted,
@@ -56,16 +57,15 @@ class QueryRows:
         query, first = self._query, self._source.first_row
         at = first
         read = list(names) or [query.column]
-        texts = [f"CAST({quoted(name)} AS TEXT)" for name in read]
-        columns = ", ".join(
-            f"{text} AS {quoted(name)}" for text, name in zip(texts, read, strict=True)
-        )
         order = ", ".join(
-            [_number(query), *(f"{text} {self._database.binary_order}" for text in texts)]
+            [_number(query), *(f"{as_text(name)} {self._database.binary_order}" for name in read)]
         )
-        statement = f"SELECT {columns} FROM {_within(query)} ORDER BY {order}"
+        clauses = f"FROM {_within(query)} ORDER BY {order}"
+        row_bytes = self._source.size // max(query.rows, 1)
         try:
-            for batch in self._database.batches(statement, read, batch_bytes):
+            for batch in self._database.texts(
+                read, clauses, batch_bytes=batch_bytes, row_bytes=row_bytes
+            ):
                 count = len(batch[read[0]])
                 yield Rows(at, count, batch if names else {})
                 at += count

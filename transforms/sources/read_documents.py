@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import apache_beam as beam
 import orjson
 
-from recordmill.records.errors import RunError, UsageError, one_of
+from recordmill.records.errors import RunError, UsageError, at_least, one_of
 from recordmill.records.typed_json import convert
 from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.argument_names import (
     SOURCE_ARGUMENTS,
     name_arguments,
     naming_arguments,
+)
+from recordmill.transforms.dataset.argument_types import (
+    KeptFields,
+    as_strings,
+    checked_arguments,
 )
 from recordmill.transforms.dataset.rejects import TEXT_REASONS, Reject
 from recordmill.transforms.elements import Document
@@ -75,6 +81,7 @@ class InputSpec:
     def __post_init__(self) -> None:
         one_of("input_format", self.input_format, INPUT_FORMATS)
         one_of("rejects", self.rejects, REJECTS)
+        at_least("item_bytes", self.item_bytes, 1)
         if not self.patterns:
             raise UsageError("ReadDocuments needs a glob, or the URL of a database")
         table = next(filter(is_bigquery, self.patterns), "")
@@ -281,17 +288,17 @@ class ReadDocuments(beam.PTransform[beam.pvalue.PBegin, Any]):
       item_bytes: of text that one worker reads at once.
     """
 
-    @naming_arguments(SOURCE_ARGUMENTS)
+    @checked_arguments(SOURCE_ARGUMENTS)
     def __init__(
         self,
-        *patterns: str,
+        *patterns: str | os.PathLike[str],
         input_format: str = "auto",
         documents: str = "blank_line",
         text_field: str = "text",
         label_field: str = "",
         text_pair_field: str = "",
         prompt_field: str = "",
-        keep_fields: str = "",
+        keep_fields: KeptFields = "",
         header: str = "first_row",
         columns: Sequence[str] = (),
         delimiter: str = "",
@@ -302,8 +309,8 @@ class ReadDocuments(beam.PTransform[beam.pvalue.PBegin, Any]):
         max_compression_ratio: int = USUAL_COMPRESSION_RATIO,
         query: str = "",
         partition_column: str = "",
-        allow_outside: Sequence[str] = (),
-        rejects: str = "fail",
+        allow_outside: Sequence[str | os.PathLike[str]] = (),
+        rejects: Literal["fail", "count", "output"] = "fail",
         item_bytes: int = _ITEM_BYTES,
     ) -> None:
         """Files are listed when the pipeline runs.
@@ -322,8 +329,8 @@ class ReadDocuments(beam.PTransform[beam.pvalue.PBegin, Any]):
             max_document_bytes=max_document_bytes, max_compression_ratio=max_compression_ratio,
         )  # fmt: skip
         self._spec = InputSpec(
-            patterns, spec, input_format, query, partition_column, tuple(allow_outside),
-            item_bytes, rejects,
+            as_strings(patterns), spec, input_format, query, partition_column,
+            as_strings(allow_outside), item_bytes, rejects,
         )  # fmt: skip
 
     def expand(self, begin: beam.pvalue.PBegin) -> Any:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import ClassVar
 
 from recordmill.records.errors import one_of
+from recordmill.transforms.sources.document_spec import SPLITTERS
 from recordmill.transforms.sources.kept_fields import parse_fields
 from recordmill.transforms.sources.row_fields import RowSpec
 from recordmill.transforms.text.classification import ClassifySpec
@@ -72,6 +74,7 @@ class Bert(_Masked):
     @property
     def spec(self) -> ObjectiveSpec:
         """The options by what they are for."""
+        one_of("sentence_splitter", self.sentence_splitter, SPLITTERS)
         second = "order" if self.sentence_order else "none" if self.no_nsp else "next"
         return ObjectiveSpec(
             self.name,
@@ -174,7 +177,7 @@ class Classify(TextTask):
     """
 
     name: ClassVar[str] = "classify"
-    labels: str = "auto"
+    labels: str | os.PathLike[str] = "auto"
     pairs: bool = False
     use_v2_feature_names: bool = False
 
@@ -191,4 +194,4 @@ class Classify(TextTask):
     def row(self, keep_fields: str) -> RowSpec:
         """Returns what documents have beside their text: a label, and perhaps a second text."""
         pair = "pair" if self.pairs else ""
-        return RowSpec(label_spec("label", self.labels), pair, parse_fields(keep_fields))
+        return RowSpec(label_spec("label", os.fspath(self.labels)), pair, parse_fields(keep_fields))

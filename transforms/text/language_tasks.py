@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from recordmill.records.errors import UsageError
+from recordmill.records.errors import UsageError, one_of
+from recordmill.records.text_formats import CORRUPTION_FORMATS
 from recordmill.transforms.sources.document_spec import WHOLE_TEXT
 from recordmill.transforms.sources.kept_fields import parse_fields
 from recordmill.transforms.sources.row_fields import RowSpec
@@ -125,6 +126,7 @@ class _Corrupted(_Language):
     @property
     def spec(self) -> ObjectiveSpec:
         """The options by what they are for."""
+        one_of("format", self.format, CORRUPTION_FORMATS)
         language = LanguageSpec(
             corruption=self.corruption,
             form=self.format,

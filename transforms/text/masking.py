@@ -17,7 +17,7 @@ import numpy.typing as npt
 from recordmill.records.arrays import Bools
 from recordmill.records.codec.jit import kernel
 from recordmill.records.codec.randomness import Generator, next_below, next_unit, start
-from recordmill.records.errors import UsageError
+from recordmill.records.errors import UsageError, at_least
 from recordmill.records.hashing import U64
 from recordmill.transforms.subwords.tokenizer import Ids
 
@@ -51,10 +51,7 @@ class MaskSpec:
     def __post_init__(self) -> None:
         if not 0 < self.masked_lm_prob < 1:
             raise UsageError(f"--masked_lm_prob must be in (0, 1), got {self.masked_lm_prob}")
-        if self.max_predictions_per_seq < 1:
-            raise UsageError(
-                f"--max_predictions_per_seq must be at least 1, got {self.max_predictions_per_seq}"
-            )
+        at_least("--max_predictions_per_seq", self.max_predictions_per_seq, 1)
         if not 1 <= self.max_ngram_size <= MAX_NGRAM_SIZE:
             raise UsageError(
                 f"--max_ngram_size must be in [1, {MAX_NGRAM_SIZE}], got {self.max_ngram_size}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from recordmill.records.errors import UsageError, one_of
+from recordmill.records.errors import at_least, one_of
 from recordmill.records.text_formats import RECORD_TYPES
 from recordmill.transforms.sources.row_fields import RowSpec
 from recordmill.transforms.subwords.tokenizer import Tokenizer
@@ -55,8 +55,7 @@ class ObjectiveSpec:
         one_of("--task", self.name, OBJECTIVES)
         one_of("--record_type", self.record_type, RECORD_TYPES)
         one_of("--packing", self.packing, PACKINGS)
-        if self.copies < 1:
-            raise UsageError(f"--dupe_factor must be at least 1, got {self.copies}")
+        at_least("--dupe_factor", self.copies, 1)
 
     @property
     def padded_length(self) -> int | None:

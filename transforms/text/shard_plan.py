@@ -104,11 +104,19 @@ def _decide(job: TextJob, totals: ScatterTotals, split_bytes: list[int]) -> Shar
     """Decides the number of shards of each split from its expected bytes."""
     empty = [split.name for split, size in zip(job.splits, split_bytes, strict=True) if not size]
     if empty:
+        dropped = {reason: sum(counts) for reason, counts in totals.dropped.items()}
+        # What drops most of the documents is what is to be looked at.
+        cause = max(dropped, key=dropped.__getitem__, default="")
+        causes = (
+            f"what drops them ({cause})"
+            if dropped.get(cause, 0) > totals.documents_used
+            else "--documents and --splits"
+        )
         raise RunError(
             f"no text for split {', '.join(empty)}: {totals.documents_read} documents read, "
             f"{totals.documents_used} with tokens"
-            + "".join(f", {sum(n)} dropped as {reason}" for reason, n in totals.dropped.items())
-            + "; check --documents and --splits, and start anew with --overwrite"
+            + "".join(f", {count} dropped as {reason}" for reason, count in dropped.items())
+            + f"; check {causes}, and start anew with --overwrite"
         )
     shards = count_shards(split_bytes, job.splits, job.shards)
     for i, spec in enumerate(job.splits):

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from recordmill.records.errors import UsageError
-from recordmill.transforms.dataset.argument_names import TEXT_ARGUMENTS, naming_arguments
+from recordmill.transforms.dataset.argument_names import TEXT_ARGUMENTS
+from recordmill.transforms.dataset.argument_types import checked_fields
 from recordmill.transforms.dataset.labels import read_labels
 from recordmill.transforms.sources.kept_fields import KeptField, parse_fields
 from recordmill.transforms.sources.row_fields import LabelSpec, RowSpec
@@ -26,7 +27,7 @@ class TextTask(ABC):
     name: ClassVar[str]
     max_seq_length: int = 128
 
-    @naming_arguments(TEXT_ARGUMENTS)
+    @checked_fields(TEXT_ARGUMENTS)
     def __post_init__(self) -> None:
         _ = self.spec  # a value that is not valid fails here
 

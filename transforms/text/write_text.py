@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import unicodedata
 import zlib
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import apache_beam as beam
 
-from recordmill.records.errors import UsageError
-from recordmill.transforms.dataset.argument_names import TEXT_ARGUMENTS, naming_arguments
+from recordmill.records.errors import UsageError, at_least
+from recordmill.transforms.dataset.argument_names import TEXT_ARGUMENTS
+from recordmill.transforms.dataset.argument_types import (
+    KeptFields,
+    ShardCounts,
+    Shares,
+    checked_arguments,
+)
 from recordmill.transforms.dataset.bundles import (
     BundleWriter,
     WriteElements,
@@ -19,6 +26,7 @@ from recordmill.transforms.dataset.bundles import (
     bundle_path,
 )
 from recordmill.transforms.dataset.commit import CommitSpec
+from recordmill.transforms.dataset.job import Compression, Warnings
 from recordmill.transforms.dataset.pipeline_run import commit_spec, pipeline_job
 from recordmill.transforms.shuffle.gathered_runs import RunFileSink
 from recordmill.transforms.shuffle.merge_tree import MergeTree
@@ -35,7 +43,12 @@ from recordmill.transforms.text.bundle_results import (
     read_samples,
     write_samples,
 )
-from recordmill.transforms.text.cleaning.clean_spec import USUAL_THRESHOLD, CleanSpec
+from recordmill.transforms.text.cleaning.clean_spec import (
+    USUAL_THRESHOLD,
+    CleanSpec,
+    Deduplication,
+    Normalization,
+)
 from recordmill.transforms.text.cleaning.unicode_forms import ftfy_version
 from recordmill.transforms.text.deduplicate_bundles import DeduplicateBundles
 from recordmill.transforms.text.descriptions import ScatterResult
@@ -52,6 +65,9 @@ from recordmill.transforms.text.tokenizer_checks import (
 )
 
 _RUN_TOKENS = 1 << 24
+_Objective = Annotated[
+    TextTask, "Bert(), Mlm(), MlmTokens(), Classify(), Gpt(), T5(), T5Tokens() or Ul2()"
+]
 
 
 @dataclass(frozen=True)
@@ -164,30 +180,30 @@ class WriteText(WriteElements):
       run_tokens: a worker holds so many tokens, twice.
     """
 
-    @naming_arguments(TEXT_ARGUMENTS)
+    @checked_arguments(TEXT_ARGUMENTS)
     def __init__(
         self,
-        output: str,
+        output: str | os.PathLike[str],
         *,
-        objective: TextTask,
-        tokenizer: str,
-        splits: Mapping[str, float] | None = None,
-        num_shards: int | Mapping[str, int] | None = None,
+        objective: _Objective,
+        tokenizer: str | os.PathLike[str],
+        splits: Shares | None = None,
+        num_shards: ShardCounts | None = None,
         shard_bytes: int = 200_000_000,
         do_lower_case: bool = True,
         check_case: bool = True,
         allow_special_tokens: bool = False,
-        dupe_splits: tuple[str, ...] | None = None,
-        keep_fields: str = "",
-        normalize: str = "none",
+        dupe_splits: Sequence[str] | None = None,
+        keep_fields: KeptFields = "",
+        normalize: Normalization = "none",
         min_tokens: int = 0,
         max_tokens: int | None = None,
-        deduplicate: str = "none",
+        deduplicate: Deduplication = "none",
         near_threshold: float = USUAL_THRESHOLD,
         list_dropped: bool = False,
         max_rejected: float = 0.0,
-        warnings: str = "print",
-        compression: str = "",
+        warnings: Warnings = "print",
+        compression: Compression = "",
         seed: int = 12345,
         overwrite: bool = False,
         run_tokens: int = _RUN_TOKENS,
@@ -197,7 +213,6 @@ class WriteText(WriteElements):
         Raises:
           UsageError: a value is not valid, the tokenizer cannot be used, or a dataset is there.
         """
-        _check_objective(objective)
         splitter, row = objective.splitter, objective.row(keep_fields)
         clean = CleanSpec(
             normalize=normalize, min_tokens=min_tokens, max_tokens=max_tokens,
@@ -214,24 +229,17 @@ class WriteText(WriteElements):
             objective=objective.spec,
             documents=DocumentSpec(sentence_splitter=splitter, row=row),
             lower_case=do_lower_case,
-            dupe_splits=dupe_splits,
+            dupe_splits=None if dupe_splits is None else tuple(dupe_splits),
             allow_special_tokens=allow_special_tokens,
         )
         _check_lists(job.clean)
-        data, vocabulary = read_vocabulary(tokenizer)
+        data, vocabulary = read_vocabulary(os.fspath(tokenizer))
         check_own_normalization(vocabulary, job)
         _check_case(vocabulary, lower_case=do_lower_case, refuse=check_case)
         job.objective.bind(vocabulary, seed, row)
         checksums = tuple(_checksums(vocabulary, normalize).items())
+        run_tokens = at_least("run_tokens", run_tokens, 1)
         super().__init__(_TextSink(job, run_tokens, zlib.compress(data), checksums))
-
-
-def _check_objective(objective: object) -> None:
-    if not isinstance(objective, TextTask):
-        raise UsageError(
-            "objective must be Bert(), Mlm(), MlmTokens(), Classify(), Gpt(), T5(), T5Tokens() "
-            f"or Ul2(), got {objective!r:.80}"
-        )
 
 
 def _check_lists(clean: CleanSpec) -> None:

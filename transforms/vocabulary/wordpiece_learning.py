@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from recordmill.records.errors import UsageError
+from recordmill.records.errors import UsageError, at_least
 from recordmill.transforms.text.tokenization import SPECIAL_TOKENS
 
 MAX_PIECE_CHARS = 50
@@ -59,8 +59,7 @@ def at_least_one(**flags: int) -> None:
       UsageError: one is below 1.
     """
     for name, value in flags.items():
-        if value < 1:
-            raise UsageError(f"--{name} must be at least 1, got {value}")
+        at_least(f"--{name}", value, 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,6 +119,11 @@ def test_nothing_is_wrong(statistics: dict[str, Any]) -> None:
             "shared_content", 3,
             ["3 images of test are also in train (of 40 sampled; b.jpg has the bytes of a.jpg)"],
         ),
+        (
+            {"inputs": {"no_schema": "feature a is float32 in some records and int64 in others"}},
+            "no_schema", 1.0,
+            ["because feature a is float32 in some records and int64 in others", "`record`"],
+        ),
         *(
             (
                 {

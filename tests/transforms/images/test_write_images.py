@@ -220,6 +220,11 @@ def test_elements_of_wrong_types(
         (images(3), {"num_shards": 9}, "must be at most 3 for train"),
         (images(3), {"splits": {"a": 0.999, "b": 0.001}}, "gives b none of 3 images"),
         (
+            [replace(image, split="train") for image in images(3)],
+            {"splits": ["train", "test"]},
+            r"none of 3 images names the split test; set Image\.split of some, or remove it",
+        ),
+        (
             [Image(b"x", key=str(n), label=f"{n}.5") for n in range(30)], {},
             r"30 different ones occur, such as 0\.5; give ImageSpec\(numbers=True\)",
         ),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -87,6 +89,17 @@ def test_documents_are_those_of_jsonl(tmp_path: Path, name: str, database: Serve
     assert documents == wanted
     assert [each.reason for each in rejects] == [each.reason for each in wanted_rejects]
     assert sorted([*positions, *(each.position for each in rejects)]) == list(range(len(ROWS)))
+
+
+def test_nulls_before_all_texts(database: Served) -> None:
+    """A driver that takes a column's type from its first rows would take these for numbers."""
+    database.execute("DELETE FROM docs")
+    rows = [(i, None if i < 600 or i % 3 else f"text {i}") for i in range(1200)]
+    database.execute("INSERT INTO docs (id, text) VALUES (?, ?)", rows)
+    documents, _, _, rejects = read_query(database, SPECS["lines"], 1 << 25)
+    assert [each[0] for each in documents] == [[b"text %d" % i] for i in range(600, 1200, 3)]
+    assert len(rejects) == 1000
+    assert {each.reason for each in rejects} == {"field_not_text"}
 
 
 def test_work_items_do_not_matter(database: Served) -> None:
@@ -250,3 +263,20 @@ def test_keys_are_of_the_name_of_the_database(database: Served) -> None:
     (source,) = ranges(database)
     assert source.name in ("a.db", "postgres")
     assert replace(source, path="").query == source.query
+
+
+def test_one_who_writes_is_waited_for(tmp_path: Path) -> None:
+    served = sqlite_database(tmp_path / "a.db")
+    served.execute("CREATE TABLE docs (id INTEGER PRIMARY KEY, text TEXT)")
+    served.execute("INSERT INTO docs VALUES (?, ?)", [(1, "one")])
+    program = (
+        "import sqlite3, sys, time; db = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
+        "db.execute('BEGIN EXCLUSIVE'); print(flush=True); time.sleep(0.5); db.execute('COMMIT')"
+    )
+    line = [sys.executable, "-c", program, str(tmp_path / "a.db")]
+    with subprocess.Popen(line, stdout=subprocess.PIPE) as writer:
+        assert writer.stdout
+        writer.stdout.readline()
+        (source,) = ranges(served)
+    assert source.query
+    assert source.query.rows == 1

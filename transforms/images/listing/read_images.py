@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import islice
@@ -13,6 +14,7 @@ from recordmill.records.errors import RunError, UsageError
 from recordmill.records.typed_json import convert
 from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.argument_names import SOURCE_ARGUMENTS, naming_arguments
+from recordmill.transforms.dataset.argument_types import as_strings, checked_arguments
 from recordmill.transforms.dataset.rejects import REASONS
 from recordmill.transforms.elements import Box, Image
 from recordmill.transforms.images.decoding import DecodeSpec, ImageRejectedError
@@ -235,13 +237,13 @@ class ReadImages(beam.PTransform[beam.pvalue.PBegin, beam.PCollection[Image]]):
     and what listing needs.
     """
 
-    @naming_arguments(SOURCE_ARGUMENTS)
+    @checked_arguments(SOURCE_ARGUMENTS)
     def __init__(
         self,
-        *patterns: str,
+        *patterns: str | os.PathLike[str],
         layout: str = "auto",
-        annotations: str | Sequence[str] = (),
-        masks: str = "",
+        annotations: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
+        masks: str | os.PathLike[str] = "",
         mask_suffix: str = "",
         labels_from: str = "auto",
         label_folder: int | None = None,
@@ -253,7 +255,7 @@ class ReadImages(beam.PTransform[beam.pvalue.PBegin, beam.PCollection[Image]]):
         box_units: str = "",
         only_defective: bool = False,
         record_shape: str = "",
-        allow_outside: Sequence[str] = (),
+        allow_outside: Sequence[str | os.PathLike[str]] = (),
         split: str = "",
         split_from: str = "",
         skip_rejected: bool = False,
@@ -283,14 +285,14 @@ class ReadImages(beam.PTransform[beam.pvalue.PBegin, beam.PCollection[Image]]):
           UsageError: a value is not valid, or has no meaning for the layout.
         """
         super().__init__()
-        first, *more = [annotations] if isinstance(annotations, str) else [*annotations] or [""]
+        first, *more = as_strings(annotations) or ("",)
         self._source = SourceSpec(
-            patterns=patterns, layout=layout, annotations=first, more_annotations=tuple(more),
-            masks=masks, mask_suffix=mask_suffix, labels_from=labels_from,
-            label_folder=label_folder, label_pattern=label_pattern, path_field=path_field,
-            label_field=label_field, label_delimiter=label_delimiter, box_format=box_format,
-            box_units=box_units, only_defective=only_defective, split_from=split_from,
-            allow_outside=tuple(allow_outside),
+            patterns=as_strings(patterns), layout=layout, annotations=first,
+            more_annotations=tuple(more), masks=os.fspath(masks), mask_suffix=mask_suffix,
+            labels_from=labels_from, label_folder=label_folder, label_pattern=label_pattern,
+            path_field=path_field, label_field=label_field, label_delimiter=label_delimiter,
+            box_format=box_format, box_units=box_units, only_defective=only_defective,
+            split_from=split_from, allow_outside=as_strings(allow_outside),
             records=RecordForm.parse(record_shape, 0, 0) if record_shape else None,
         )  # fmt: skip
         self._split = split

@@ -6,7 +6,7 @@ import math
 import re
 from dataclasses import dataclass
 
-from recordmill.records.errors import UsageError, one_of
+from recordmill.records.errors import UsageError, at_least, one_of
 from recordmill.transforms.images.listing.boxes import BOX_FORMATS, BOX_UNITS
 from recordmill.transforms.images.listing.entries import Entry
 from recordmill.transforms.images.references import (
@@ -171,8 +171,7 @@ class SourceSpec:
         one_of("--labels_from", self.labels_from, ("auto", "folder", "field", "number", "none"))
         one_of("--box_format", self.box_format, ("", *BOX_FORMATS))
         one_of("--box_units", self.box_units, ("", *BOX_UNITS))
-        if self.max_objects < 1:
-            raise UsageError(f"--max_objects must be at least 1, got {self.max_objects}")
+        at_least("--max_objects", self.max_objects, 1)
         if self.label_folder == 0:
             raise UsageError("--label_folder must be 1 or more, or -1 or less, got 0")
         if len(set(self.labels)) != len(self.labels):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
-from recordmill.records.errors import UsageError, one_of
+from recordmill.records.errors import UsageError, at_least, one_of
 
-NORMALIZATIONS = ("none", "nfc", "nfkc", "ftfy")
-DEDUPLICATIONS = ("none", "exact", "near")
+Normalization = Literal["none", "nfc", "nfkc", "ftfy"]
+Deduplication = Literal["none", "exact", "near"]
+NORMALIZATIONS: tuple[str, ...] = get_args(Normalization)
+DEDUPLICATIONS: tuple[str, ...] = get_args(Deduplication)
 USUAL_THRESHOLD = 0.8
 
 # Why documents are dropped, and what it means to the person who reads it.
@@ -47,8 +49,7 @@ class CleanSpec:
     def __post_init__(self) -> None:
         one_of("--normalize", self.normalize, NORMALIZATIONS)
         one_of("--deduplicate", self.deduplicate, DEDUPLICATIONS)
-        if self.min_tokens < 0:
-            raise UsageError(f"--min_tokens must be at least 0, got {self.min_tokens}")
+        at_least("--min_tokens", self.min_tokens, 0)
         if self.max_tokens is not None and self.max_tokens < max(1, self.min_tokens):
             raise UsageError(
                 f"--max_tokens must be at least 1 and not below --min_tokens, got "
