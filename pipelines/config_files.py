@@ -26,6 +26,7 @@ from recordmill.transforms.storage import files
 _MOST_BYTES = 1 << 20
 # What a file of settings does not have: the same dataset may be written elsewhere, by any engine.
 _OF_THE_RUN = ("output", "output_file", "overwrite", "temp_dir", "config", "help")
+_OF_PROGRAM = "functions_of_program"  # no flag: only the program has them
 _ENGINE = "engine"  # the group of the engine's flags
 _PASSWORD = re.compile(r"(\w://[^/@:\s]*):[^@/\s]*@")
 _SECRET = re.compile(
@@ -33,11 +34,19 @@ _SECRET = re.compile(
 )
 
 
-def with_config(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> list[str]:
+def with_config(
+    parser: argparse.ArgumentParser, arguments: Sequence[str], *, has_functions: bool = False
+) -> list[str]:
     """Returns arguments with those of `--config` before them; flags that are given again win.
 
+    Args:
+      parser: of the flags.
+      arguments: of a command line.
+      has_functions: a program gives functions instead of --map.
+
     Raises:
-      UsageError: one line: the file cannot be read, or names no flag.
+      UsageError: one line: the file cannot be read, or names no flag; or the functions are missing
+        that a program gave to the job that wrote it.
     """
     before = OneLineParser(add_help=False, allow_abbrev=False)
     before.add_argument("--config")
@@ -49,6 +58,13 @@ def with_config(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> li
     names = (argument.partition("=")[0] for argument in arguments[:end])
     given = {actions[name].dest for name in names if name in actions}
     settings = _read(path)
+    functions = settings.pop(_OF_PROGRAM, None)
+    if functions and not has_functions and "map" not in given:
+        raise UsageError(
+            f"--config {path}: a program gave functions to the job that wrote it ({functions}), "
+            "and must give them again as map=…; give --map=FILE.py:FUNCTION for the same of a "
+            f"file, or remove the line {_OF_PROGRAM} to do without them"
+        )
     added = setting_arguments(parser, settings, f"--config {path}:", leave_out=given)
     return [*added, *arguments]
 
@@ -158,7 +174,7 @@ def settings_text(
     ]
     names = [each.name for each in functions]
     if any(each.pickled for each in functions):
-        lines.append(f"# Functions that a program gave, and must give again: {', '.join(names)}\n")
+        settings[_OF_PROGRAM] = ", ".join(names)
     elif names:
         settings["map"] = names
     text = yaml.safe_dump(settings, sort_keys=False, allow_unicode=True, width=1 << 16)

@@ -123,7 +123,7 @@ class JobCommand(Generic[JobT, StagesT, InventoryT]):
           UsageError, RunError: as `main`.
         """
         parser = self.make_parser()
-        options, engine = parse_arguments(parser, arguments)
+        options, engine = parse_arguments(parser, arguments, has_functions=bool(functions))
         options.map_functions = functions
         planner = self.planner(options)
         planner.settings = settings_text(self.name, parser, options, functions)

@@ -194,7 +194,7 @@ def _check_totals(totals: dict[str, Any], max_rejected: float) -> None:
         raise RunError(
             f"{rejected} of {inputs} inputs rejected ({reasons}), which is {rejected / inputs:.3%} "
             f"where --max_rejected allows {max_rejected:.3%}; the first is in {first['source']} at "
-            f"byte {first['position']}; fix them, or raise --max_rejected"
+            f"position {first['position']}; fix them, or raise --max_rejected"
         )
     if not totals["words"]:
         raise RunError("the input has no words; see --input, --documents and --text_field")

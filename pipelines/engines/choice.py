@@ -116,9 +116,14 @@ class EngineFlags:
 
 
 def parse_arguments(
-    parser: Parser, arguments: list[str] | None
+    parser: Parser, arguments: list[str] | None, *, has_functions: bool = False
 ) -> tuple[argparse.Namespace, EngineFlags]:
     """Parses and checks the flags of a command and of its engine.
+
+    Args:
+      parser: of the command's flags; those of the engine are added.
+      arguments: of the command line; None for those of this process.
+      has_functions: a program gives functions instead of --map.
 
     Returns what the parser gives of the command's own flags, and the flags of the engine.
 
@@ -127,7 +132,8 @@ def parse_arguments(
     """
     add_engine_arguments(parser)
     given = sys.argv[1:] if arguments is None else arguments
-    options, flags = parser.parse_known_args(with_config(parser, given))
+    given = with_config(parser, given, has_functions=has_functions)
+    options, flags = parser.parse_known_args(given)
     check_beam_flags(flags, parser)
     FileSystems.set_options(
         PipelineOptions(flags)

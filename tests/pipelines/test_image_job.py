@@ -214,7 +214,7 @@ class TestRejects:
         assert run(damaged, tmp_path / "ds", "--max_rejected=0.05") == 1
         error = capsys.readouterr().err.splitlines()[-1]
         assert "3 of 30 inputs rejected" in error
-        first = re.search(r"the first is (.*) at byte 0: (.*); all are listed in", error)
+        first = re.search(r"the first is (.*) at position 0: (.*); all are listed in", error)
         assert first
         assert first.groups() in (
             ("cat/00.jpg", REASONS["truncated_image"]),

@@ -110,8 +110,11 @@ def test_functions_of_a_notebook(folder: Path) -> None:
     assert list(written.rejects) in ([], ["map_error"])
     assert len(list(written.rejected())) == sum(written.rejects.values())
     assert write_text_dataset(**given) == written, "nothing to do"
-    config = (folder / "mapped/_meta/config.yaml").read_text()
-    assert "# Functions that a program gave, and must give again: " in config
+    config = {"config": str(folder / "mapped/_meta/config.yaml"), "output": str(folder / "same")}
+    with pytest.raises(JobError, match="a program gave functions to the job that wrote it"):
+        write_text_dataset(**config)
+    again = write_text_dataset(**config, map=long_ones)
+    assert shard_bytes(Path(again.path)) == shard_bytes(folder / "mapped")
     least = 70
     with pytest.raises(JobError, match="holds a dataset of another configuration"):
         write_text_dataset(**given)

@@ -63,7 +63,7 @@ class ContentSample:
           source: the name of the file that they are in.
           positions: `[num_documents] int64`: bytes from its beginning.
         """
-        self.add_named(hashes, lambda i: f"{source} at byte {positions[i]}")
+        self.add_named(hashes, lambda i: f"{source} at position {positions[i]}")
 
     def add_named(self, hashes: U64, name: Callable[[int], str]) -> None:
         """Adds documents as `add_documents` does; `name` is asked of those that are kept."""

@@ -39,11 +39,12 @@ def _first_reject(folder: str, *, of_pipeline: bool) -> str:
                 reject = json.loads(line)
                 source = " ".join(reject["source"].split())
                 reason = REASONS[reject["reason"]]
-                if reject["reason"] == "map_error":  # what users' functions say is not known here
-                    reason = f"{reason}: {' '.join(reject['detail'].split())}"
+                detail = " ".join(reject["detail"].split())
+                if detail:
+                    reason = f"{reason} ({detail})"
                 if of_pipeline:
-                    return f"the first is {source}: {reason} ({reject['detail']}); "
-                return f"the first is {source} at byte {reject['position']}: {reason}; "
+                    return f"the first is {source}: {reason}; "
+                return f"the first is {source} at position {reject['position']}: {reason}; "
     return ""
 
 

@@ -40,7 +40,7 @@ REASONS = {
     "outside_input": "a link or an annotation leads outside of the input; see --allow_outside",
     "unreadable_file": "the file, or the archive that it is in, cannot be opened or read",
     "no_label": "the image or row has no label or annotation",
-    "unknown_label": "the label is not in --labels, which what --map gives needs, or in the input",
+    "unknown_label": "the label is none of the classes: those of --labels, where it is given",
     "bad_row": "the row of the table, the annotation or a field of --keep_fields cannot be read",
     # images, while they are listed
     "no_image": "there is no such image, or nobody can read it where it is",

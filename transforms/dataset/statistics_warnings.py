@@ -215,11 +215,12 @@ def _of_inputs(inputs: Mapping[str, Any]) -> Iterator[StatisticsWarning]:
     for shared in inputs.get("shared_contents", ()):
         one, other = shared["splits"]
         first, second = shared["first"]
+        scored = other if one == "train" else one
         things, same, advice = next(kind for kind in _SHARED if kind[0] in shared)
         yield StatisticsWarning(
             "shared_content", one, shared[things],
             f"{shared[things]} {things} of {one} are also in {other} (of {shared['of_sampled']} "
-            f"sampled; {first} has the {same} of {second}): scores on {one} will be too good. "
+            f"sampled; {first} has the {same} of {second}): scores on {scored} will be too good. "
             f"Remove the copies from the input, or {advice}",
         )  # fmt: skip
     why = inputs.get("no_schema", "")

@@ -245,8 +245,8 @@ class _ReadDocumentsDoFn(beam.DoFn):
         if self._spec.rejects == "fail":
             detail = f" ({reject.detail})" if reject.detail else ""
             raise RunError(
-                f"{source.path} at byte {reject.position}: {TEXT_REASONS[reject.reason]}{detail}; "
-                "correct the file, or give rejects='count' or 'output'"
+                f"{source.path} at position {reject.position}: {TEXT_REASONS[reject.reason]}"
+                f"{detail}; correct the file, or give rejects='count' or 'output'"
             )
         counters.count_rejects({reject.reason: 1})
         if self._spec.rejects == "output":

@@ -184,7 +184,7 @@ def test_rejects_over_the_budget_end_the_run(
     assert run_vocab(*flags) == 1
     error = capsys.readouterr().err.splitlines()[-1]
     assert "inputs rejected (undecodable 1)" in error
-    assert "in.txt at byte 20" in error
+    assert "in.txt at position 20" in error
     assert "while running" not in error
     assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
     assert run_vocab(*flags, "--max_rejected=0.5") == 0

@@ -85,8 +85,8 @@ class TestDocuments:
         assert shared["splits"] == ["test", "train"]
         assert 100 < shared["of_sampled"] < 230  # a twelfth of 2,000
         assert 0.35 < shared["documents"] / shared["of_sampled"] < 0.65
-        assert shared["first"][0].startswith("test at byte ")
-        assert shared["first"][1].startswith("train at byte 99")
+        assert shared["first"][0].startswith("test at position ")
+        assert shared["first"][1].startswith("train at position 99")
 
     def test_equal_documents_of_a_split_are_counted(self) -> None:
         one = documents(range(3), parts=1)

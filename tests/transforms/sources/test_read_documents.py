@@ -135,7 +135,7 @@ def test_tables_of_bigquery_that_cannot_be_used(served: FakeBigQuery) -> None:
 
 def test_rejects_fail_or_are_counted_or_given(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text('{"text": "one"}\nnonsense\n{"text": "two"}\n')
-    with pytest.raises(RunError, match=r"in.jsonl at byte 16: the line, .* give rejects='count'"):
+    with pytest.raises(RunError, match=r"in.jsonl at position 16: .* give rejects='count'"):
         read(f"{tmp_path}/in.jsonl")
     assert [each.text for each in read(f"{tmp_path}/in.jsonl", rejects="count")] == ["one", "two"]
     pipeline = beam.Pipeline(runner="FnApiRunner")
