@@ -91,7 +91,7 @@ def check_place(workspace: Workspace, old: Manifest | None) -> None:
     if marker and not marker.in_place:
         raise UsageError(
             f"{workspace.staging} is of an unfinished run of another command; finish that, or "
-            "delete this folder"
+            f"delete this folder and {files.join(output, '_meta')}"
         )
 
 
