@@ -65,7 +65,7 @@ class _ReadRecordsDoFn(beam.DoFn):
         if not self._skip_damaged:
             raise RunError(
                 f"{source.path} at byte {reject.position}: {REASONS[reject.reason]} "
-                f"({reject.detail}); copy the file again, or skip_damaged=True"
+                f"({reject.detail}); copy the file again, leave it out, or skip_damaged=True"
             )
         counters.count_rejects({reject.reason: 1})
 
