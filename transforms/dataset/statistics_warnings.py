@@ -13,8 +13,6 @@ from typing import Any
 
 from recordmill.records.manifest import STATISTICS_OF_ALL
 
-NO_EXAMPLES = "a record is no tf.Example, or is a SequenceExample"
-
 MAX_RANDOM_NEXT = 0.6
 MAX_PADDING = 0.5
 MIN_FILL = 0.9
@@ -224,12 +222,12 @@ def _of_inputs(inputs: Mapping[str, Any]) -> Iterator[StatisticsWarning]:
             f"Remove the copies from the input, or {advice}",
         )  # fmt: skip
     why = inputs.get("no_schema", "")
-    if why and why != NO_EXAMPLES:  # records of other forms have none by their nature
+    if " in some records and " in why:  # records of other forms have none by their nature
         yield StatisticsWarning(
             "no_schema", "", 1.0,
             f"the records have no schema, because {why}: readers get each as bytes, in one "
-            "feature `record`. Give the feature one type in all records, with --map or where they "
-            "are made (1.0 instead of 1 where others are 1.5)",
+            "feature `record`. Give the feature one type in all records where they are made (1.0 "
+            "instead of 1 where others are 1.5)",
         )  # fmt: skip
     rejected = inputs.get("rejected", {})
     for reason, (which, lack) in _SIZE_REASONS.items():

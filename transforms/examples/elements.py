@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from numbers import Integral
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -125,8 +126,14 @@ def _values(name: object, value: Any) -> _Values:
     if isinstance(value, list | tuple) and value and isinstance(value[0], str | bytes):
         return [_text(name, each) for each in value]
     array = np.asarray(value)
-    if array.dtype.kind in "US" and not isinstance(value, np.ndarray):
-        array = np.asarray(value, object)  # not of texts that NumPy has made of numbers
+    if not isinstance(value, np.ndarray):
+        # NumPy makes texts of numbers beside text, and floats of integers beyond 64 bits.
+        if array.dtype.kind in "US":
+            array = np.asarray(value, object)
+        elif array.dtype.kind == "f" and not isinstance(_first(value), float | np.floating):
+            each = np.asarray(value, object).reshape(-1)
+            if each.size and all(isinstance(one, Integral) for one in each):
+                array = _integers(name, each.tolist())
     if array.dtype.kind in "US" or (array.dtype == object and array.size):
         return [_text(name, each) for each in array.reshape(-1).tolist()]
     if array.dtype.kind not in "iubf":
@@ -139,6 +146,17 @@ def _values(name: object, value: Any) -> _Values:
             raise TypeError(f"feature {name} has a number {BEYOND_INT64}: {array.max()}")
         array = array.astype(np.int64)  # beside int64, NumPy would make uint64 a float
     return array.reshape(-1)
+
+
+def _first(value: Any) -> Any:
+    return value[0] if isinstance(value, list | tuple) and value else value
+
+
+def _integers(name: str, values: list[Any]) -> npt.NDArray[Any]:
+    most = max(map(int, values), key=abs)
+    if not -_MOST_INT64 <= most <= _MOST_INT64:
+        raise TypeError(f"feature {name} has a number {BEYOND_INT64}: {most}")
+    return np.array(list(map(int, values)), np.int64)
 
 
 def _to_dtype(name: str, dtype: DType, numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -160,8 +178,8 @@ def _text(name: str, value: object) -> bytes:
         return value.encode()
     if isinstance(value, bytes):
         return value
-    if isinstance(value, int) and not -_MOST_INT64 <= value <= _MOST_INT64:
-        raise TypeError(f"feature {name} has a number {BEYOND_INT64}: {value}")
+    if isinstance(value, int):
+        _integers(name, [value])  # raises for what is beyond 64 bits
     raise TypeError(f"feature {name} must have values of one type, and has {type(value).__name__}")
 
 

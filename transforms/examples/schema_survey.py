@@ -19,7 +19,6 @@ from recordmill.records.codec.checking import SchemaChecker
 from recordmill.records.codec.framing import FOOTER_BYTES, HEADER_BYTES
 from recordmill.records.schema import DType, Feature, Schema
 from recordmill.records.typed_json import Count, convert
-from recordmill.transforms.dataset.statistics_warnings import NO_EXAMPLES
 
 EXAMPLE, BYTES = "example", "bytes"
 MEANING = "as in the records that were read"
@@ -100,7 +99,7 @@ class SchemaSurvey:
         found = parse_features(content)
         self._checker = None
         if found is None:
-            self._become_bytes(NO_EXAMPLES)
+            self._become_bytes("a record is no tf.Example, or is a SequenceExample")
             self.records += 1
             return
         facts = {name: FeatureFacts(*each, optional=not each[0]) for name, each in found.items()}

@@ -237,6 +237,8 @@ def _open_sqlite(url: str) -> Iterator[_Sqlite]:
             database = _Sqlite(connection)
             database.values(f"PRAGMA busy_timeout = {_BUSY_MILLISECONDS}")
             yield database
+    except UnicodeDecodeError as error:  # SQLite holds any bytes as text
+        raise DatabaseError("a text that decides how to read it is not UTF-8") from error
     except (manager.Error, pa.ArrowException, OSError) as error:
         message = _reason(error)
         if "malformed" in message or "not a database" in message:

@@ -204,6 +204,7 @@ def test_an_unfinished_run_of_a_command_is_not_thrown_away(tmp_path: Path) -> No
      ({"a": ["x", 1]}, "values of one type"),
      ({"a": [1, "x"]}, "values of one type, and has int"),
      ({"a": 1 << 64}, "feature a has a number beyond 64 bits with a sign: 1844"),
+     ({"a": [1 << 63, -1]}, "feature a has a number beyond 64 bits with a sign: 9223"),
      ({"a": np.uint64(1 << 63)}, "feature a has a number beyond 64 bits with a sign: 922"),
      ({"a": [1 << 63]}, "feature a has a number beyond 64 bits with a sign: 922"),
      ({"a": [1.5, -1e300, math.inf]}, "feature a has a number beyond float32, .*: 1e[+]300")],
@@ -214,10 +215,13 @@ def test_elements_that_no_record_can_hold(element: Any, message: str) -> None:
 
 
 def test_integers_of_any_width_keep_their_last_bits() -> None:
-    ids = [np.uint64((1 << 63) - 1), (1 << 53) + 1, np.int8(-3)]
+    ids = [np.uint64((1 << 63) - 1), (1 << 53) + 1, np.int8(-3), [np.uint64((1 << 53) + 1)] * 2]
+    ids.append([np.uint64((1 << 53) + 1), np.int64(-5)])
     ((data, offsets, positions),) = encode_elements([{"id": each} for each in ids])
     found = [data[a + 12 : b - 4].tobytes() for a, b in itertools.pairwise(offsets)]
-    assert [found[i] for i in positions] == [example(id=int(each)) for each in ids]
+    assert [found[i] for i in positions] == [
+        example(id=np.array(each, object).reshape(-1).astype(int).tolist()) for each in ids
+    ]
 
 
 def test_dicts_become_examples_as_protobuf_writes_them() -> None:

@@ -280,3 +280,12 @@ def test_one_who_writes_is_waited_for(tmp_path: Path) -> None:
         (source,) = ranges(served)
     assert source.query
     assert source.query.rows == 1
+
+
+def test_bytes_that_are_no_text_for_numbers(tmp_path: Path) -> None:
+    served = sqlite_database(tmp_path / "a.db")
+    served.execute("CREATE TABLE docs (id, text TEXT)")
+    served.execute("INSERT INTO docs VALUES (?, ?)", [(i, "one") for i in range(1001)])
+    served.execute("INSERT INTO docs VALUES (CAST(x'ff' AS TEXT), 'two')")
+    with pytest.raises(UsageError, match=r"cannot be read: a text that decides .* is not UTF-8"):
+        ranges(served)
