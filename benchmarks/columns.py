@@ -87,6 +87,7 @@ def main() -> None:
         folder = Path(name)
         size = write_forms(folder, parse_bytes("--size", options.size))
         urls = fill_databases(folder, servers)
+        sys.modules.pop("sqlite3", None)  # which no worker has loaded
         words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *map(chr, range(97, 123))]
         tokenizer = WordPieceTokenizer(
             Vocabulary.from_bytes("\n".join(words).encode(), "made"), lower_case=True

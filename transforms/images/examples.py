@@ -14,7 +14,6 @@ from recordmill.records.image_formats import ImageContent
 from recordmill.records.schema import Schema
 from recordmill.transforms.dataset.argument_names import IMAGE_ARGUMENTS
 from recordmill.transforms.dataset.argument_types import checked_fields
-from recordmill.transforms.dataset.labels import MAX_CLASSES
 from recordmill.transforms.images import columns as image_columns
 from recordmill.transforms.images.augmentation import AugmentationSpec
 from recordmill.transforms.images.columns import Prepared
@@ -226,11 +225,8 @@ class ImageSpec:
                 f"--keep_fields must name columns that --format={self.format} has no feature of, "
                 f"got {', '.join(taken)}; rename them in the table"
             )
-        if not all(0 <= number <= MAX_CLASSES for number in self.labels.values()):
-            raise UsageError(
-                f"ImageSpec.labels must be numbers from 0 to {MAX_CLASSES}, got "
-                f"{next(n for n in self.labels.values() if not 0 <= n <= MAX_CLASSES)}"
-            )
+        if (least := min(self.labels.values(), default=0)) < 0:
+            raise UsageError(f"ImageSpec.labels must be numbers from 0 on, got {least}")
         if self.task == "segmentation" and max(self.labels.values(), default=0) > 255:
             raise UsageError(
                 f"--task=segmentation must have at most 255 classes, got {len(self.labels)}"

@@ -2,16 +2,22 @@
 
 Both are read by ADBC, whose answers are columns: of PostgreSQL in its binary form of COPY. Every
 value is read as text, of which both have one form each.
+
+ADBC has a copy of SQLite's library. Locks of files belong to a process: where Python's module has
+the same file open, a second copy would release its locks (sqlite.org/howtocorrupt.html). So where
+this process has loaded that module, SQLite is read by it, more slowly; a worker has not.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, Protocol
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
@@ -155,7 +161,7 @@ class _Answers:
         self._connection = connection
 
     def values(self, statement: str) -> list[tuple[Any, ...]]:
-        with self._connection.cursor() as cursor:
+        with closing(self._connection.cursor()) as cursor:
             cursor.execute(statement)
             return [tuple(row) for row in cursor.fetchall()]
 
@@ -173,7 +179,7 @@ class _Sqlite(_Answers):
 
     def schema(self, rows: str) -> pa.Schema:
         """Returns the columns; their types are those of some first values, as SQLite has none."""
-        with self._connection.cursor() as cursor:
+        with closing(self._connection.cursor()) as cursor:
             cursor.execute(f"SELECT * FROM {rows} LIMIT 0")
             names = [column[0] for column in cursor.description]
         kinds = ", ".join(f"typeof({quoted(name)})" for name in names)
@@ -202,6 +208,24 @@ class _Sqlite(_Answers):
                 yield {name: _with_nulls(texts, nulls) for name, texts, nulls in arrays}
 
 
+class _PythonSqlite(_Sqlite):
+    def texts(
+        self, names: Sequence[str], clauses: str, *, batch_bytes: int, row_bytes: int
+    ) -> Iterator[dict[str, pa.Array]]:
+        self._connection.text_factory = bytes  # whether they are characters is checked later
+        step = max(1, min(_MOST_BATCH_ROWS, batch_bytes // max(row_bytes, 1)))
+        statement = f"SELECT {', '.join(map(as_text, names))} {clauses}"
+        with closing(self._connection.execute(statement)) as cursor:
+            while rows := cursor.fetchmany(step):
+                arrays = {
+                    name: pa.array(column, pa.large_binary()).view(pa.large_string())
+                    for name, column in zip(names, zip(*rows, strict=True), strict=True)
+                }
+                yield arrays
+                size = sum(array.nbytes for array in arrays.values()) // len(rows)
+                step = max(1, min(4 * step, batch_bytes // max(size, 1), _LARGEST_STEP))
+
+
 def _joined(batches: Iterator[pa.RecordBatch], most_bytes: int) -> Iterator[pa.RecordBatch]:
     """Yields batches joined to some of about so many bytes."""
     held: list[pa.RecordBatch] = []
@@ -223,16 +247,26 @@ def _with_nulls(texts: pa.Array, nulls: pa.Array) -> pa.Array:
     return pc.if_else(pc.equal(nulls, 0), texts, None)
 
 
+def _may_use_adbc() -> bool:
+    return "sqlite3" not in sys.modules and find_spec("adbc_driver_sqlite") is not None
+
+
 @contextmanager
 def _open_sqlite(url: str) -> Iterator[_Sqlite]:
-    manager, dbapi = _adbc("sqlite")
     path = _sqlite_path(url)
     if not os.path.isfile(path):
         raise DatabaseError("there is no such file")
     if not os.access(path, os.R_OK):  # of which the driver says that memory is short
         raise DatabaseError("Permission denied")
+    address = f"file:{quote(os.path.abspath(path))}?mode=ro"
+    with _by_adbc(address) if _may_use_adbc() else _by_python(address) as database:
+        yield database
+
+
+@contextmanager
+def _by_adbc(address: str) -> Iterator[_Sqlite]:
+    manager, dbapi = _adbc("sqlite")
     try:
-        address = f"file:{quote(os.path.abspath(path))}?mode=ro"
         with dbapi.connect(address) as connection:
             database = _Sqlite(connection)
             database.values(f"PRAGMA busy_timeout = {_BUSY_MILLISECONDS}")
@@ -240,10 +274,26 @@ def _open_sqlite(url: str) -> Iterator[_Sqlite]:
     except UnicodeDecodeError as error:  # SQLite holds any bytes as text
         raise DatabaseError("a text that decides how to read it is not UTF-8") from error
     except (manager.Error, pa.ArrowException, OSError) as error:
-        message = _reason(error)
-        if "malformed" in message or "not a database" in message:
-            raise DamagedDatabaseError(message) from error
-        raise DatabaseError(message) from error
+        raise _sqlite_error(error) from error
+
+
+@contextmanager
+def _by_python(address: str) -> Iterator[_Sqlite]:
+    import sqlite3
+
+    try:
+        with closing(sqlite3.connect(address, uri=True, isolation_level=None)) as connection:
+            connection.text_factory = lambda data: data.decode("utf-8", "replace")
+            yield _PythonSqlite(connection)
+    except sqlite3.DatabaseError as error:
+        raise _sqlite_error(error) from error
+
+
+def _sqlite_error(error: Exception) -> DatabaseError:
+    message = _reason(error)
+    if "malformed" in message or "not a database" in message:
+        return DamagedDatabaseError(message)
+    return DatabaseError(message)
 
 
 def _reason(error: Exception) -> str:

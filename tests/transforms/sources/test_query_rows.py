@@ -50,11 +50,14 @@ def postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield served
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Served:
+@pytest.fixture(params=["sqlite", "sqlite-adbc", "postgresql"])
+def database(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Served:
     """A database with the rows in a table `docs`, in another order."""
     served: Served
-    if request.param == "sqlite":
+    monkeypatch.setattr(databases, "_may_use_adbc", lambda: request.param == "sqlite-adbc")
+    if request.param != "postgresql":
         served = sqlite_database(tmp_path / "a.db")
         numbers = "REAL"
     else:
@@ -68,6 +71,13 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Served:
     mixed = [tuple(row.values()) for row in ROWS[::2] + ROWS[1::2]]
     served.execute("INSERT INTO docs VALUES (?, ?, ?, ?, ?, ?)", mixed)
     return served
+
+
+@pytest.fixture(params=[False, True], ids=["python", "adbc"])
+def by_adbc(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """By which module SQLite is read."""
+    monkeypatch.setattr(databases, "_may_use_adbc", lambda: request.param)
+    return bool(request.param)
 
 
 def ranges(database: Served, target_bytes: int = 1 << 25, query: str = QUERY) -> list[SourceRange]:
@@ -164,6 +174,7 @@ def test_a_query_may_end_with_a_comment(database: Served) -> None:
     assert len(ranges(database, query="SELECT * FROM docs -- all of them")) == 1
 
 
+@pytest.mark.usefixtures("by_adbc")
 def test_bytes_that_are_no_characters(tmp_path: Path) -> None:
     """SQLite alone lets them in."""
     served = sqlite_database(tmp_path / "a.db")
@@ -177,6 +188,7 @@ def test_bytes_that_are_no_characters(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.usefixtures("by_adbc")
 def test_a_damaged_file_is_a_reject(tmp_path: Path) -> None:
     served = sqlite_database(tmp_path / "a.db")
     served.execute("CREATE TABLE docs (id INTEGER PRIMARY KEY, text)")
@@ -265,6 +277,7 @@ def test_keys_are_of_the_name_of_the_database(database: Served) -> None:
     assert replace(source, path="").query == source.query
 
 
+@pytest.mark.usefixtures("by_adbc")
 def test_one_who_writes_is_waited_for(tmp_path: Path) -> None:
     served = sqlite_database(tmp_path / "a.db")
     served.execute("CREATE TABLE docs (id INTEGER PRIMARY KEY, text TEXT)")
@@ -282,10 +295,29 @@ def test_one_who_writes_is_waited_for(tmp_path: Path) -> None:
     assert source.query.rows == 1
 
 
-def test_bytes_that_are_no_text_for_numbers(tmp_path: Path) -> None:
+def test_bytes_that_are_no_text_for_numbers(tmp_path: Path, by_adbc: bool) -> None:
     served = sqlite_database(tmp_path / "a.db")
     served.execute("CREATE TABLE docs (id, text TEXT)")
     served.execute("INSERT INTO docs VALUES (?, ?)", [(i, "one") for i in range(1001)])
     served.execute("INSERT INTO docs VALUES (CAST(x'ff' AS TEXT), 'two')")
-    with pytest.raises(UsageError, match=r"cannot be read: a text that decides .* is not UTF-8"):
+    message = "a text that decides how to read it is not UTF-8" if by_adbc else "has others; choose"
+    with pytest.raises(UsageError, match=message):
         ranges(served)
+
+
+_IN_A_PROCESS = """
+import sys
+from recordmill.transforms.sources.databases import open_database
+if "before" in sys.argv:
+    import sqlite3
+with open_database(f"sqlite:///{sys.argv[1]}") as database:
+    print(type(database).__name__)
+"""
+
+
+@pytest.mark.parametrize(("loaded", "kind"), [("", "_Sqlite"), ("before", "_PythonSqlite")])
+def test_two_copies_of_sqlite_never_read_one_file(tmp_path: Path, loaded: str, kind: str) -> None:
+    """The locks of a program's own connection would be gone when the other copy closes the file."""
+    sqlite_database(tmp_path / "a.db").execute("CREATE TABLE docs (id, text)")
+    line = [sys.executable, "-c", _IN_A_PROCESS, str(tmp_path / "a.db"), loaded]
+    assert subprocess.run(line, capture_output=True, text=True, check=True).stdout == f"{kind}\n"
