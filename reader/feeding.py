@@ -233,8 +233,11 @@ def _whole(feature: str, value: Any, dtype: np.dtype[Any] | None) -> Any:
     if dtype is None or hasattr(value, "row_splits"):
         return value
     array = np.asarray(value)
-    if array.dtype == dtype or array.dtype.kind not in "iuf":
+    is_long = array.dtype == object and all(isinstance(each, int) for each in array.flat)
+    if array.dtype == dtype or (array.dtype.kind not in "iuf" and not is_long):
         return value
+    if is_long:  # integers beyond 64 bits, which no dtype has
+        array = array.astype(np.float64)
     with np.errstate(invalid="ignore"):
         cast = array.astype(dtype)
     if (cast != array).any():

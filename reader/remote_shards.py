@@ -30,7 +30,7 @@ def read_bytes(path: str, begin: int, end: int) -> bytes:
             handle.seek(begin)
             return bytes(handle.read(end - begin))
     except tf.errors.OpError as error:
-        reason = str(error.message).partition("\n")[0]
+        reason = str(error.message).partition("\n")[0].strip() or type(error).__name__
         raise RunError(f"{path} cannot be read: {reason}") from error
 
 

@@ -10,6 +10,7 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from functools import cache, wraps
 from numbers import Integral, Real
@@ -74,7 +75,10 @@ def checked_arguments(names: Mapping[str, str]) -> Callable[[Callable[P, R]], Ca
 
         @wraps(function)
         def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-            bound = signature.bind(*args, **kwargs)
+            try:
+                bound = signature.bind(*args, **kwargs)
+            except TypeError:
+                return function(*args, **kwargs)  # whose own error names it
             hints = _hints(function)
             with naming_arguments(names):
                 for name, value in bound.arguments.items():
@@ -116,7 +120,7 @@ def _check_fields(spec: Any) -> None:
     hints = _hints(kind)
     for each in fields(spec):
         value = getattr(spec, each.name)
-        found = check_type(f"{kind.__name__}.{each.name}", value, hints[each.name])
+        found = check_type(f"{kind.__name__}.{each.name}", value, hints.get(each.name, Any))
         if found is not value:
             object.__setattr__(spec, each.name, found)
 
@@ -173,7 +177,10 @@ def as_strings(
 
 @cache
 def _hints(kind: Any) -> dict[str, Any]:
-    return get_type_hints(kind, include_extras=True)
+    for each in getattr(kind, "__mro__", (kind,)):
+        with suppress(NameError):  # of a user's subclass: a name that only its type checker knows
+            return get_type_hints(each, include_extras=True)
+    return {}
 
 
 def _convert(value: Any, hint: Any) -> Any:
@@ -193,7 +200,8 @@ def _convert(value: Any, hint: Any) -> Any:
         return _convert_first(value, tuple({type(each): None for each in inner}))
     if origin is Mapping and isinstance(value, Mapping):
         return {_convert(k, inner[0]): _convert(v, inner[1]) for k, v in value.items()}
-    if origin in (Sequence, tuple) and isinstance(value, Sequence) and not isinstance(value, str):
+    if origin in (Sequence, tuple) and _has_order(value):
+        value = list(value)
         kinds = inner
         if origin is Sequence or inner[-1] is Ellipsis:
             kinds = inner[:1] * len(value)
@@ -207,6 +215,12 @@ def _convert(value: Any, hint: Any) -> Any:
     if origin is Callable and callable(value):
         return value
     raise _OtherTypeError
+
+
+def _has_order(value: Any) -> bool:
+    """Tells whether a value can stand for a list: an array, a generator, the keys of a dict."""
+    no_list = (str, bytes, Mapping, set, frozenset)
+    return isinstance(value, Iterable) and not isinstance(value, no_list)
 
 
 def _convert_first(value: Any, hints: tuple[Any, ...]) -> Any:

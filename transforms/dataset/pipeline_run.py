@@ -117,8 +117,9 @@ def pipeline_job(
     counts = num_shards if isinstance(num_shards, Mapping) else {next(iter(names)): num_shards}
     for name in counts:
         one_of("num_shards", name, list(names))
-    if next(iter(names)) not in counts:  # the other splits' would be in proportion to nothing
-        raise UsageError(f"num_shards must give one for {next(iter(names))}, got {dict(counts)}")
+    if counts and (first := next(iter(names))) not in counts:
+        # The others' would be in proportion to nothing.
+        raise UsageError(f"num_shards must give one for {first}, got {dict(counts)}")
     folder = os.fspath(output)
     if not folder:
         raise UsageError("output must be the folder of the dataset, got ''")

@@ -153,8 +153,8 @@ def _first(value: Any) -> Any:
 
 
 def _integers(name: str, values: list[Any]) -> npt.NDArray[Any]:
-    most = max(map(int, values), key=abs)
-    if not -_MOST_INT64 <= most <= _MOST_INT64:
+    most = max(map(int, values), key=lambda one: one if one >= 0 else -one - 1)
+    if not -_MOST_INT64 - 1 <= most <= _MOST_INT64:
         raise TypeError(f"feature {name} has a number {BEYOND_INT64}: {most}")
     return np.array(list(map(int, values)), np.int64)
 

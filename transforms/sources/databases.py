@@ -21,6 +21,7 @@ from importlib.util import find_spec
 from typing import Any, Protocol
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -33,7 +34,8 @@ _LARGEST_STEP = 4096
 _BATCH_BYTES = "adbc.postgresql.batch_size_hint_bytes"
 _BATCH_ROWS = "adbc.sqlite.query.batch_rows"
 _BUSY_MILLISECONDS = 5000  # to wait for one who writes, as Python's own module does
-_MOST_BATCH_ROWS = 256  # a few of the largest texts are no matter then, and batches cost little
+_LOOKED_AT = 64  # rows whose sizes say how many a batch should have
+_MOST_BATCH_ROWS = 256  # small batches cost little, and are joined
 
 
 class DatabaseError(Exception):
@@ -64,15 +66,15 @@ class Database(Protocol):
         ...
 
     def texts(
-        self, names: Sequence[str], clauses: str, *, batch_bytes: int, row_bytes: int
+        self, names: Sequence[str], rows: str, order: str, batch_bytes: int
     ) -> Iterator[dict[str, pa.Array]]:
-        """Yields columns as texts, in batches of about `batch_bytes`.
+        """Yields columns as texts, in batches of about `batch_bytes`, or of one row with more.
 
         Args:
           names: of the columns.
-          clauses: from FROM on.
-          batch_bytes: that a batch should have, unless a single row has more.
-          row_bytes: that a row is expected to have.
+          rows: a FROM clause names, and maybe WHERE chooses.
+          order: as ORDER BY has it.
+          batch_bytes: that a batch should have.
         """
         ...
 
@@ -195,34 +197,63 @@ class _Sqlite(_Answers):
         return pa.schema(list(zip(names, types, strict=True)))
 
     def texts(
-        self, names: Sequence[str], clauses: str, *, batch_bytes: int, row_bytes: int
+        self, names: Sequence[str], rows: str, order: str, batch_bytes: int
     ) -> Iterator[dict[str, pa.Array]]:
         # A column gets its type from the first batch, and one of nulls alone would get none.
         columns = [f"ifnull({as_text(name)}, '')" for name in names]
         missing = [f"{quoted(name)} IS NULL" for name in names]
-        statement = f"SELECT {', '.join(columns + missing)} {clauses}"
-        rows = max(1, min(_MOST_BATCH_ROWS, batch_bytes // max(row_bytes, 1)))
-        with self._answer(statement, **{_BATCH_ROWS: str(rows)}) as answer:
-            for batch in _joined(answer, batch_bytes):
-                arrays = zip(names, batch.columns, batch.columns[len(names) :], strict=False)
-                yield {name: _with_nulls(texts, nulls) for name, texts, nulls in arrays}
+        statement = f"SELECT {', '.join(columns + missing)} FROM {rows} ORDER BY {order}"
+        sizes = " + ".join(f"ifnull(octet_length({quoted(name)}), 0)" for name in names)
+        ((largest,),) = self.values(
+            f"SELECT max(size) FROM (SELECT {sizes} AS size FROM {rows} LIMIT {_LOOKED_AT})"
+        )
+        step = max(1, min(_MOST_BATCH_ROWS, batch_bytes // max(largest or 0, 1)))
+        for batch in self._batches(statement, step, batch_bytes):
+            arrays = zip(names, batch.columns, batch.columns[len(names) :], strict=False)
+            yield {name: _with_nulls(texts, nulls) for name, texts, nulls in arrays}
+
+    def _batches(self, statement: str, step: int, most_bytes: int) -> Iterator[pa.RecordBatch]:
+        at = 0
+        while step:
+            settings = {_BATCH_ROWS: str(step)}
+            try:
+                with self._answer(f"{statement} LIMIT -1 OFFSET {at}", **settings) as answer:
+                    for batch in _joined(map(_checked, answer), most_bytes):
+                        yield batch
+                        at += batch.num_rows
+                step = 0
+            except pa.ArrowInvalid:  # a batch beyond 2 GiB; SQLite has at most 1 GB in a value
+                if step == 1:
+                    raise
+                step = 1
+
+
+def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Returns a batch; raises pa.ArrowInvalid for texts beyond what 32 bits count."""
+    for column in batch.columns:
+        if pa.types.is_string(column.type):
+            offsets = np.frombuffer(column.buffers()[1], np.int32)
+            if offsets.min(initial=0) < 0:
+                raise pa.ArrowInvalid("a batch has more than 2 GiB of text")
+    return batch
 
 
 class _PythonSqlite(_Sqlite):
     def texts(
-        self, names: Sequence[str], clauses: str, *, batch_bytes: int, row_bytes: int
+        self, names: Sequence[str], rows: str, order: str, batch_bytes: int
     ) -> Iterator[dict[str, pa.Array]]:
         self._connection.text_factory = bytes  # whether they are characters is checked later
-        step = max(1, min(_MOST_BATCH_ROWS, batch_bytes // max(row_bytes, 1)))
-        statement = f"SELECT {', '.join(map(as_text, names))} {clauses}"
+        step = 16
+        texts = ", ".join(map(as_text, names))
+        statement = f"SELECT {texts} FROM {rows} ORDER BY {order}"
         with closing(self._connection.execute(statement)) as cursor:
-            while rows := cursor.fetchmany(step):
+            while found := cursor.fetchmany(step):
                 arrays = {
                     name: pa.array(column, pa.large_binary()).view(pa.large_string())
-                    for name, column in zip(names, zip(*rows, strict=True), strict=True)
+                    for name, column in zip(names, zip(*found, strict=True), strict=True)
                 }
                 yield arrays
-                size = sum(array.nbytes for array in arrays.values()) // len(rows)
+                size = sum(array.nbytes for array in arrays.values()) // len(found)
                 step = max(1, min(4 * step, batch_bytes // max(size, 1), _LARGEST_STEP))
 
 
@@ -312,10 +343,10 @@ class _Postgresql(_Answers):
             return cursor.fetch_arrow_table().schema
 
     def texts(
-        self, names: Sequence[str], clauses: str, *, batch_bytes: int, row_bytes: int
+        self, names: Sequence[str], rows: str, order: str, batch_bytes: int
     ) -> Iterator[dict[str, pa.Array]]:
         columns = [f"{as_text(name)} AS {quoted(name)}" for name in names]
-        statement = f"SELECT {', '.join(columns)} {clauses}"
+        statement = f"SELECT {', '.join(columns)} FROM {rows} ORDER BY {order}"
         with self._answer(statement, **{_BATCH_BYTES: str(batch_bytes)}) as answer:
             for batch in answer:
                 for begin in range(0, batch.num_rows, _LARGEST_STEP):

@@ -60,12 +60,8 @@ class QueryRows:
         order = ", ".join(
             [_number(query), *(f"{as_text(name)} {self._database.binary_order}" for name in read)]
         )
-        clauses = f"FROM {_within(query)} ORDER BY {order}"
-        row_bytes = self._source.size // max(query.rows, 1)
         try:
-            for batch in self._database.texts(
-                read, clauses, batch_bytes=batch_bytes, row_bytes=row_bytes
-            ):
+            for batch in self._database.texts(read, _within(query), order, batch_bytes):
                 count = len(batch[read[0]])
                 yield Rows(at, count, batch if names else {})
                 at += count

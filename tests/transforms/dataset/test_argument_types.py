@@ -172,7 +172,7 @@ def test_writers(
         ),
         (
             lambda: ImageSpec("detection", "tfds", {"a": -1}),
-            r"ImageSpec\.labels must be numbers from 0 to 100000, got -1",
+            r"ImageSpec\.labels must be numbers from 0 on, got -1",
         ),
         (
             lambda: ImageSpec("detection", "tfds", decode={"gif": "first"}),

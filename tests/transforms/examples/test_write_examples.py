@@ -216,7 +216,7 @@ def test_elements_that_no_record_can_hold(element: Any, message: str) -> None:
 
 def test_integers_of_any_width_keep_their_last_bits() -> None:
     ids = [np.uint64((1 << 63) - 1), (1 << 53) + 1, np.int8(-3), [np.uint64((1 << 53) + 1)] * 2]
-    ids.append([np.uint64((1 << 53) + 1), np.int64(-5)])
+    ids += [[np.uint64((1 << 53) + 1), np.int64(-5)], [np.uint64(5), -(1 << 63)]]
     ((data, offsets, positions),) = encode_elements([{"id": each} for each in ids])
     found = [data[a + 12 : b - 4].tobytes() for a, b in itertools.pairwise(offsets)]
     assert [found[i] for i in positions] == [

@@ -11,17 +11,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from recordmill.records.errors import RunError, UsageError, hide_passwords
 from recordmill.transforms.sources import databases
 from recordmill.transforms.sources.changes import InputChangedError
+from recordmill.transforms.sources.column_format import Rows
 from recordmill.transforms.sources.databases import PASSWORD_VARIABLE, take_password
 from recordmill.transforms.sources.document_spec import DocumentLimits, DocumentSpec
 from recordmill.transforms.sources.documents import read_documents
 from recordmill.transforms.sources.item_cutting import cut_work_items
 from recordmill.transforms.sources.kept_fields import parse_fields
-from recordmill.transforms.sources.query_rows import list_query
+from recordmill.transforms.sources.query_rows import list_query, open_query
 from recordmill.transforms.sources.row_fields import LabelSpec, RowSpec
 from recordmill.transforms.sources.work_items import SourceRange
 
@@ -321,3 +323,41 @@ def test_two_copies_of_sqlite_never_read_one_file(tmp_path: Path, loaded: str, k
     sqlite_database(tmp_path / "a.db").execute("CREATE TABLE docs (id, text)")
     line = [sys.executable, "-c", _IN_A_PROCESS, str(tmp_path / "a.db"), loaded]
     assert subprocess.run(line, capture_output=True, text=True, check=True).stdout == f"{kind}\n"
+
+
+def test_few_large_rows_are_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(databases, "_may_use_adbc", lambda: True)
+    served = sqlite_database(tmp_path / "a.db")
+    served.execute("CREATE TABLE docs (id INTEGER PRIMARY KEY, text TEXT, pair TEXT)")
+    served.execute("INSERT INTO docs VALUES (?, ?, ?)", [(i, "x", "y" * 9000) for i in range(900)])
+    (source,) = ranges(served)
+    with open_query(source) as opened:
+        found = [part for part in opened.rows(["text", "pair"], 90_000) if isinstance(part, Rows)]
+    assert sum(part.count for part in found) == 900
+    assert max(part.count for part in found) <= 20
+
+
+def test_what_no_batch_can_hold_is_read_row_by_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond 2 GiB; here beyond 100 KB, as memory is short in tests."""
+
+    def checked(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if batch.num_rows > 1 and batch.nbytes > 100_000:
+            raise pa.ArrowInvalid("more than 2 GiB")
+        return batch
+
+    monkeypatch.setattr(databases, "_may_use_adbc", lambda: True)
+    monkeypatch.setattr(databases, "_checked", checked)
+    served = sqlite_database(tmp_path / "a.db")
+    served.execute("CREATE TABLE docs (id INTEGER PRIMARY KEY, text TEXT)")
+    rows = [(i, "y" * (i + 1 if i < 300 or i > 500 else 9000)) for i in range(900)]
+    served.execute("INSERT INTO docs VALUES (?, ?)", rows)
+    with open_query(list_query(served.url, QUERY, "id", "text")) as opened:
+        found = [
+            text
+            for part in opened.rows(["text"], 1 << 16)
+            if isinstance(part, Rows)
+            for text in part.columns["text"].to_pylist()
+        ]
+    assert found == [text for _, text in rows]
