@@ -278,6 +278,7 @@ def test_tokens_that_fit_no_id_are_one_line(tmp_path: Path) -> None:
         ([1.5], tf.int32, "1.5"),
         (300, tf.uint8, "300"),
         (-1, tf.uint64, "-1"),
+        (1 << 70, tf.int64, "1.1805916207174113e+21"),
     ],
 )
 def test_a_feed_gives_the_numbers_that_were_put(value: Any, dtype: Any, shown: str) -> None:

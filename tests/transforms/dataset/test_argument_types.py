@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -251,3 +251,16 @@ def test_a_split_that_no_image_names(tmp_path: Path) -> None:
         cut_shards(job, sizes, named=True)
     with pytest.raises(UsageError, match="give it a larger share"):
         cut_shards(job, sizes)
+
+
+def test_what_can_stand_for_a_list_is_taken() -> None:
+    given = [{"train": 1, "test": 2}.keys(), np.array(["train", "test"]), iter(["train", "test"])]
+    for splits in given:
+        assert check_type("splits", splits, Sequence[str]) == ("train", "test")
+    with pytest.raises(UsageError, match="splits must be a list of strings, got"):
+        check_type("splits", {"train", "test"}, Sequence[str])  # without an order
+
+
+def test_pythons_own_error_names_a_missing_argument() -> None:
+    with pytest.raises(TypeError, match=r"__init__\(\) missing .* 'objective'"):
+        WriteText("ds", tokenizer="vocab.txt")  # type: ignore[call-arg]
