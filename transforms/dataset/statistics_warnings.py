@@ -13,6 +13,7 @@ from typing import Any
 
 from recordmill.records.manifest import STATISTICS_OF_ALL
 
+MIXED_TYPES = " in some records and "  # of reasons why records have no schema
 MAX_RANDOM_NEXT = 0.6
 MAX_PADDING = 0.5
 MIN_FILL = 0.9
@@ -222,7 +223,7 @@ def _of_inputs(inputs: Mapping[str, Any]) -> Iterator[StatisticsWarning]:
             f"Remove the copies from the input, or {advice}",
         )  # fmt: skip
     why = inputs.get("no_schema", "")
-    if " in some records and " in why:  # records of other forms have none by their nature
+    if MIXED_TYPES in why:  # records of other forms have none by their nature
         yield StatisticsWarning(
             "no_schema", "", 1.0,
             f"the records have no schema, because {why}: readers get each as bytes, in one "

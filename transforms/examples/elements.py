@@ -142,8 +142,7 @@ def _values(name: object, value: Any) -> _Values:
             f"{array.dtype}"
         )
     if array.dtype.kind == "u":
-        if array.size and array.max() > _MOST_INT64:
-            raise TypeError(f"feature {name} has a number {BEYOND_INT64}: {array.max()}")
+        _check_int64(name, int(array.max(initial=0)))
         array = array.astype(np.int64)  # beside int64, NumPy would make uint64 a float
     return array.reshape(-1)
 
@@ -153,10 +152,14 @@ def _first(value: Any) -> Any:
 
 
 def _integers(name: str, values: list[Any]) -> npt.NDArray[Any]:
-    most = max(map(int, values), key=lambda one: one if one >= 0 else -one - 1)
-    if not -_MOST_INT64 - 1 <= most <= _MOST_INT64:
-        raise TypeError(f"feature {name} has a number {BEYOND_INT64}: {most}")
+    for each in values:
+        _check_int64(name, int(each))
     return np.array(list(map(int, values)), np.int64)
+
+
+def _check_int64(name: str, number: int) -> None:
+    if not -_MOST_INT64 - 1 <= number <= _MOST_INT64:
+        raise TypeError(f"feature {name} has a number {BEYOND_INT64}: {number}")
 
 
 def _to_dtype(name: str, dtype: DType, numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -179,7 +182,7 @@ def _text(name: str, value: object) -> bytes:
     if isinstance(value, bytes):
         return value
     if isinstance(value, int):
-        _integers(name, [value])  # raises for what is beyond 64 bits
+        _check_int64(name, value)
     raise TypeError(f"feature {name} must have values of one type, and has {type(value).__name__}")
 
 

@@ -19,6 +19,7 @@ from recordmill.records.codec.checking import SchemaChecker
 from recordmill.records.codec.framing import FOOTER_BYTES, HEADER_BYTES
 from recordmill.records.schema import DType, Feature, Schema
 from recordmill.records.typed_json import Count, convert
+from recordmill.transforms.dataset.statistics_warnings import MIXED_TYPES
 
 EXAMPLE, BYTES = "example", "bytes"
 MEANING = "as in the records that were read"
@@ -119,9 +120,7 @@ class SchemaSurvey:
             merged = known.with_values(facts.dtype, facts.values)
             if merged is None:
                 some, others_are = sorted((known.dtype, facts.dtype))
-                self._become_bytes(
-                    f"feature {name} is {some} in some records and {others_are} in others"
-                )
+                self._become_bytes(f"feature {name} is {some}{MIXED_TYPES}{others_are} in others")
                 self.records += records
                 return
             self.features[name] = replace(merged, optional=merged.optional or facts.optional)
