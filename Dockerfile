@@ -10,17 +10,25 @@
 # (the reader and `recordmill vocab`), Google's clients 0.3, tensorflow-text 0.2, numba with LLVM
 # 0.2, Arrow 0.15, Beam 0.1; Beam's boot program and Dataflow's launcher 0.03 GB; recordmill 1 MB.
 
-# Tags move, so Python's image has a digest: that of its index for all kinds of machines, Python 3.11.16
-# on Debian 13. No registry was asked: the Dockerfiles of more than ten unrelated public repositories
-# give this digest for this tag, one of them for Amazon's mirror. For Beam's image none was found.
+# Tags move, so images have digests: those of their indexes for all kinds of machines, Python 3.11.16
+# and Go 1.26.5, both on Debian 13. No registry was asked: the files of ten and more unrelated public
+# repositories give these digests for these tags.
 # `docker buildx imagetools inspect python:3.11-slim` prints today's, to be given with
 # --build-arg PYTHON_IMAGE=python@sha256:..., and so for the other two.
 ARG PYTHON_IMAGE=python:3.11-slim@sha256:9c900dea9e8fb7e16277c179b555cc72d29a352dbc33cff48ad5a0412fd5bfc7
-ARG BEAM_IMAGE=apache/beam_python3.11_sdk:2.77.0
+ARG GO_IMAGE=golang:1.26.5-trixie@sha256:4ee9ffa999b4583ce281939cdff828763083610292f252279a0cee77473bd9a7
 ARG LAUNCHER_IMAGE=scratch
 
-FROM ${BEAM_IMAGE} AS beam
 FROM ${LAUNCHER_IMAGE} AS launcher
+
+# Beam's boot program, from Beam's module: go.sum has hashes of it and of what it needs, and go takes
+# no other. Beam's own image would give the same program with 2 GB that are not used here.
+FROM ${GO_IMAGE} AS boot
+WORKDIR /build
+COPY templates/boot/go.mod templates/boot/go.sum ./
+RUN CGO_ENABLED=0 go build -mod=readonly -trimpath -ldflags='-s -w' -o /opt/apache/beam/boot \
+        github.com/apache/beam/sdks/v2/python/container \
+    && cp "$(go list -m -f '{{.Dir}}' github.com/apache/beam/sdks/v2)/LICENSE" /opt/apache/beam/
 
 FROM ${PYTHON_IMAGE} AS packages
 WORKDIR /build
@@ -37,7 +45,7 @@ RUN pip install --no-cache-dir --no-deps .
 
 # What runs jobs and workers everywhere but on Dataflow: no launcher, and no root.
 FROM ${PYTHON_IMAGE} AS workers
-COPY --from=beam /opt/apache/beam /opt/apache/beam
+COPY --from=boot /opt/apache/beam /opt/apache/beam
 COPY --from=packages /opt/recordmill /opt/recordmill
 
 # The packages above are what the workers have: none is installed when they start. One thread each,
@@ -54,14 +62,17 @@ ENV PATH=/opt/recordmill/bin:$PATH \
     GRPC_VERBOSITY=ERROR
 
 RUN useradd --uid 10001 --create-home recordmill \
+    && chmod 1777 /home/recordmill \
     && pip check \
     && python -c "import apache_beam.io.gcp.gcsio, apache_beam.runners.dataflow.internal.apiclient, \
 recordmill.pipelines.commands.images, recordmill.pipelines.commands.text, \
 recordmill.pipelines.commands.vocab, recordmill.pipelines.templates, recordmill.pipelines.engines.worker_boot, recordmill.reader" \
     && recordmill --help
 
-# recordmill, by its number: Kubernetes refuses names where it wants no root.
+# recordmill, by its number: Kubernetes refuses names where it wants no root. Beam's boot program writes
+# the options of a job where it is started, so any user must be able to.
 USER 10001
+WORKDIR /home/recordmill
 ENTRYPOINT ["/opt/apache/beam/boot"]
 
 # The same with Dataflow's launcher, which ends unless it is root: Dataflow mounts folders that only

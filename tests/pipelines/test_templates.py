@@ -40,7 +40,7 @@ def parameters(name: str) -> dict[str, dict[str, Any]]:
 
 @name_of_each
 def test_committed_files_are_current(name: str) -> None:
-    assert {path.name for path in FOLDER.iterdir()} == {*TEMPLATES, "README.md"}
+    assert {path.name for path in FOLDER.iterdir()} == {*TEMPLATES, "README.md", "boot"}
     committed = json.loads((FOLDER / name / "metadata.json").read_text(encoding="utf-8"))
     assert committed == metadata(name), "run python -m recordmill.pipelines.templates"
     program = (FOLDER / name / "main.py").read_text(encoding="utf-8")
