@@ -18,6 +18,7 @@ from pathlib import Path
 from ..pictures import drawn, encoded
 from ..transforms.examples.record_files import example, framed, packed
 from .cases import Case, UntriedError, hold, run_main
+from .columns import COLUMNS, sqlite
 from .mutations import mutated, mutated_json
 from .workshop import Workshop, accounts
 
@@ -64,6 +65,7 @@ _TEXTS: dict[str, tuple[str, Callable[[], bytes], int]] = {
     "WebDataset": (".tar", _tar, 30),
     "packed WebDataset": (".tgz", lambda: gzip.compress(_tar(), mtime=0), 20),
     "xz": (".csv.xz", lambda: lzma.compress(_table(",") * 20), 20),
+    **COLUMNS,
 }
 
 
@@ -77,6 +79,18 @@ def _text_case(workshop: Workshop, form: str, seed: int) -> Callable[[Path], Non
         (folder / "in" / f"whole{extension}").write_bytes(make())
         line = workshop.arguments("text", folder / "ds", _ANY_SHARE)
         line[1] = f"--input={folder}/in/*"
+        accounts(folder, run_main(folder, line), folder / "ds")
+
+    return check
+
+
+def _database_case(workshop: Workshop, seed: int) -> Callable[[Path], None]:
+    def check(folder: Path) -> None:
+        path = folder / "fuzzed.db"
+        path.write_bytes(mutated(sqlite(), random.Random(f"SQLite{seed}")))
+        flags = ("--query=SELECT id, text FROM docs", "--partition_column=id")
+        line = workshop.arguments("text", folder / "ds", _ANY_SHARE, *flags)
+        line[1] = f"--input=sqlite:///{path}"
         accounts(folder, run_main(folder, line), folder / "ds")
 
     return check
@@ -276,6 +290,8 @@ def inputs(workshop: Workshop, seed: int) -> Iterator[Case]:
     for form, (_, _, count) in _TEXTS.items():
         for n in range(count):
             yield Case(f"fuzzed {form}", str(n), _text_case(workshop, form, seed + n))
+    for n in range(40):
+        yield Case("fuzzed SQLite", str(n), _database_case(workshop, seed + n))
     for extension in _IMAGES:
         for n in range(25):
             check = _image_case(workshop, extension, seed + n)

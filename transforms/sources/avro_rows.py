@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import lzma
 import zlib
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
@@ -18,8 +19,16 @@ import fastavro
 import pyarrow as pa
 import pyarrow.compute as pc
 from backports import zstd
+from fastavro import _read_py
 
-from recordmill.transforms.sources.blocks import BrokenFileError
+from recordmill.transforms.sources.avro_format import (
+    SchemaFacts,
+    header,
+    number,
+    read_number,
+    unpack,
+)
+from recordmill.transforms.sources.blocks import BrokenFileError, CompressionBombError
 from recordmill.transforms.sources.changes import check_opened
 from recordmill.transforms.sources.column_format import (
     MOST_ROWS,
@@ -32,10 +41,13 @@ from recordmill.transforms.sources.column_format import (
     pick_columns,
     rows_without_columns,
 )
+from recordmill.transforms.sources.document_spec import USUAL_COMPRESSION_RATIO
+from recordmill.transforms.sources.row_sizes import LimitedRows
 from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.storage import files
 
 _SYNC_BYTES = 16
+_MOST_HEADER_BYTES = 1 << 26
 _PREFIX_BYTES = 20  # of two numbers of up to 10 bytes
 _CODECS = ("null", "deflate", "bzip2", "xz", "zstandard")
 _ESCAPED = "surrogateescape"
@@ -44,6 +56,7 @@ _SENSELESS = (
     EOFError, ValueError, KeyError, IndexError, TypeError, OverflowError, OSError, MemoryError,
     zlib.error, lzma.LZMAError, pa.ArrowException, StopIteration,
     RecursionError, fastavro.schema.SchemaParseException, fastavro.schema.UnknownType,
+    fastavro.read.SchemaResolutionError,
     zstd.ZstdError,
 )  # fmt: skip
 _TYPES = {
@@ -59,27 +72,42 @@ class UnknownCodecError(BrokenFileError):
     reason = "unreadable_file"
 
 
+class UnknownTypeError(UnknownCodecError):
+    """Rows have a type that is not read."""
+
+
 class AvroRows:
     """See `column_format.ColumnFormat`.
 
     Args:
       source: the range.
       handle: the file, open.
+      ratio: to how many times its bytes a block may unpack, beyond 64 MiB.
       lists: arrays and maps have types of Arrow; else they are JSON, as text.
 
     Raises:
       BrokenFileError: it is no Avro file.
       UnknownCodecError: its blocks are compressed by a codec that is not read.
+      UnknownTypeError: a few bytes of its schema's types stand for endless values.
     """
 
-    def __init__(self, source: SourceRange, handle: IO[bytes], *, lists: bool = False) -> None:
+    def __init__(
+        self, source: SourceRange, handle: IO[bytes], ratio: int, *, lists: bool = False
+    ) -> None:
         self._source = source
         self._handle = handle
-        begin = _Feed(handle)
+        self._ratio = ratio
+        begin = _Begin(handle)
         try:
             reader: Any = fastavro.block_reader(cast(Any, begin))
             written: Any = reader.writer_schema
             codec, fields = reader.codec, written["fields"]
+            self._facts = facts = SchemaFacts()
+            facts.check(written)
+            named: dict[str, Any] = {}
+            self.schema = pa.schema(
+                [(each["name"], _arrow_type(each["type"], named, lists)) for each in fields]
+            )
         except (KeyError, TypeError) as error:
             raise BrokenFileError("not an Avro file of records") from error
         except _SENSELESS as error:
@@ -88,17 +116,17 @@ class AvroRows:
             raise UnknownCodecError(
                 f"an Avro file with codec {codec!r}; write it anew with one of {', '.join(_CODECS)}"
             )
-        self._written = written
+        self._codec = codec
+        self._written, self._schema_text = written, reader.metadata["avro.schema"]
+        if facts.problem:
+            raise UnknownTypeError(facts.problem)
+        if len({each["name"] for each in fields}) < len(fields):
+            raise BrokenFileError("two fields of the Avro file have one name")
         self._begin = begin.position
-        handle.seek(0)
-        self._head = handle.read(self._begin)
-        self._sync = self._head[-_SYNC_BYTES:]
+        handle.seek(self._begin - _SYNC_BYTES)
+        self._sync = handle.read(_SYNC_BYTES)
         self._feed: _Feed | None = None
         self._reader: Any = None
-        named: dict[str, Any] = {}
-        self.schema = pa.schema(
-            [(each["name"], _arrow_type(each["type"], named, lists)) for each in fields]
-        )
 
     @property
     def num_rows(self) -> int:
@@ -110,16 +138,19 @@ class AvroRows:
 
         Raises:
           BrokenFileError: the file cannot be read on.
+          CompressionBombError: nor where a block says that it has very many rows.
         """
         at = start or self._begin
         while at < self._source.size:
             self._handle.seek(at)
             prefix = self._handle.read(_PREFIX_BYTES)
-            rows, used = _number(prefix, 0)
-            size, used = _number(prefix, used)
+            rows, used = read_number(prefix, 0)
+            size, used = read_number(prefix, used)
             end = at + used + size + _SYNC_BYTES
             if rows < 0 or size < 0 or used < 0 or end > self._source.size:
                 raise BrokenFileError(f"the file ends within the block at byte {at}, or is damaged")
+            if detail := LimitedRows(size, self._ratio).too_many(rows):
+                raise CompressionBombError(f"the block at byte {at}: {detail}")
             self._handle.seek(end - _SYNC_BYTES)
             if self._handle.read(_SYNC_BYTES) != self._sync:
                 raise BrokenFileError(f"the block at byte {at} does not end with the file's marker")
@@ -135,10 +166,7 @@ class AvroRows:
                 if 0 <= self._source.end <= block.position:
                     return
                 end = at + block.rows
-                if names:
-                    yield from self._block(block, at, names, outer, batch_bytes)
-                else:
-                    yield from rows_without_columns(at, end)
+                yield from self._block(block, at, names, outer, batch_bytes)
                 at = end
         except BrokenFileError as error:
             yield Damage(at, error.reason, str(error))
@@ -146,10 +174,16 @@ class AvroRows:
     def _block(
         self, block: RowBlock, first: int, names: Sequence[str], outer: list[str], most: int
     ) -> Iterator[Rows | Damage]:
+        if not block.rows:
+            return
         at, end = first, first + block.rows
         step = max(1, min(most * block.rows // max(block.end - block.position, 1), MOST_ROWS))
         try:
-            records = self._records(block, outer)
+            data = self._unpacked(block)
+            if not names:
+                yield from rows_without_columns(first, end)
+                return
+            records = self._records(block.rows, data, outer)
             while rows := list(islice(records, step)):
                 arrays = [
                     _array([row[name] for row in rows], self.schema.field(name).type)
@@ -163,26 +197,52 @@ class AvroRows:
         except (*_SENSELESS, BrokenFileError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
-            detail = f"the block of rows {first} to {end - 1}: {_one_line(error)}"
-            yield Damage(at, "broken_file", detail)
+            reason = error.reason if isinstance(error, BrokenFileError) else "broken_file"
+            yield Damage(at, reason, f"the block of rows {first} to {end - 1}: {_one_line(error)}")
 
-    def _records(self, block: RowBlock, outer: list[str]) -> Iterator[dict[str, Any]]:
+    def _records(self, rows: int, data: bytes, outer: list[str]) -> Iterator[dict[str, Any]]:
         """Yields the records of a block, with the fields that are asked for and maybe others."""
         if self._reader is None or self._feed is None:
-            self._feed = _Feed(self._handle, self._head)
-            self._reader = fastavro.block_reader(
+            self._feed = _Feed(header(self._schema_text, self._sync))
+            # Compiled code goes down into records of records until the process has no stack left.
+            module = _read_py if self._facts.is_recursive else fastavro
+            self._reader = module.block_reader(
                 cast(Any, self._feed),
                 reader_schema=self._asked(outer),
                 handle_unicode_errors=_ESCAPED,
             )
-        self._feed.position = block.position
+        self._feed.add(number(rows) + number(len(data)), data, self._sync)
         reader, self._reader = self._reader, None  # of no use any more where the block is damaged
         yield from next(reader)
         self._reader = reader
 
+    def _unpacked(self, block: RowBlock) -> bytes:
+        """Returns the rows of a block as bytes.
+
+        Raises:
+          CompressionBombError: there are too many.
+          BrokenFileError: there are too few.
+        """
+        self._handle.seek(block.position)
+        stored = self._handle.read(block.end - block.position - _SYNC_BYTES)
+        _, at = read_number(stored, 0)
+        _, at = read_number(stored, at)
+        limit = LimitedRows(len(stored), self._ratio)
+        unpacked = unpack(stored[at:], self._codec, limit.most_bytes)
+        if unpacked is None:
+            raise CompressionBombError(limit.too_many(limit.most_bytes + 1))
+        if block.rows > len(unpacked):
+            raise BrokenFileError(f"it has {len(unpacked)} bytes for {block.rows} rows")
+        return unpacked
+
     def _asked(self, outer: list[str]) -> Any:
-        """Returns a schema with which other fields are skipped; None where those define types."""
+        """Returns a schema with which other fields are skipped; None where those define types.
+
+        Nor where fastavro would skip wrongly.
+        """
         fields = [field for field in self._written["fields"] if field["name"] in outer]
+        if self._facts.is_unskippable or len(fields) == len(self._written["fields"]):
+            return None
         asked = {"type": "record", "name": self._written["name"], "fields": fields}
         try:
             fastavro.parse_schema(json.loads(json.dumps(asked)))
@@ -192,21 +252,25 @@ class AvroRows:
 
 
 @contextmanager
-def open_avro(source: SourceRange, *, lists: bool = False) -> Iterator[AvroRows]:
+def open_avro(
+    source: SourceRange, ratio: int = USUAL_COMPRESSION_RATIO, *, lists: bool = False
+) -> Iterator[AvroRows]:
     """Opens a range of a file.
 
     Args:
       source: the range.
+      ratio: see `AvroRows`.
       lists: see `AvroRows`.
 
     Raises:
       BrokenFileError: it is no Avro file, or its beginning is damaged.
       UnknownCodecError: its blocks are compressed by a codec that is not read.
+      UnknownTypeError: a few bytes of its schema's types stand for endless values.
       InputChangedError: it is another file than was planned.
     """
     with files.open_read(source.path) as handle:
         check_opened(source.path, handle, source.size, source.modified_ns)
-        yield AvroRows(source, handle, lists=lists)
+        yield AvroRows(source, handle, ratio, lists=lists)
 
 
 def cut_avro(source: SourceRange, target_bytes: int) -> tuple[list[int], list[int]]:
@@ -222,44 +286,51 @@ def cut_avro(source: SourceRange, target_bytes: int) -> tuple[list[int], list[in
     return [0], [0]
 
 
-class _Feed:
-    """The head of a file, and then what lies at `position`, as a file for fastavro.
+class _Begin:
+    """The beginning of a file as fastavro reads it.
 
     Attributes:
       position: of the next byte.
     """
 
-    def __init__(self, handle: IO[bytes], head: bytes = b"") -> None:
+    def __init__(self, handle: IO[bytes]) -> None:
         self._handle = handle
-        self._head = head
         self.position = 0
 
-    def tell(self) -> int:
-        return self.position
-
     def read(self, size: int) -> bytes:
-        if self._head:
-            data, self._head = self._head[:size], self._head[size:]
-            return data
-        self._handle.seek(self.position)
-        data = self._handle.read(size)
+        data = self._handle.read(min(size, _MOST_HEADER_BYTES - self.position))
         self.position += len(data)
         return data
 
 
-def _number(data: bytes, at: int) -> tuple[int, int]:
-    """Returns a number in Avro's form, and where the next begins.
+class _Feed:
+    """Bytes for fastavro, which are added block by block.
 
-    Raises:
-      BrokenFileError: the bytes end before it does.
+    Args:
+      data: the first.
     """
-    value = shift = 0
-    while at < len(data):
-        value |= (data[at] & 127) << shift
-        at, shift = at + 1, shift + 7
-        if data[at - 1] < 128:
-            return value >> 1 ^ -(value & 1), at
-    raise BrokenFileError("a block begins with no number")
+
+    def __init__(self, data: bytes) -> None:
+        self._parts = deque([data])
+
+    def add(self, *parts: bytes) -> None:
+        self._parts.extend(parts)
+
+    def tell(self) -> int:
+        return 0
+
+    def read(self, size: int) -> bytes:
+        """Returns so many bytes, fewer at the end."""
+        if self._parts and len(self._parts[0]) == size:
+            return self._parts.popleft()
+        wanted, found = size, []
+        while self._parts and wanted:
+            part = self._parts.popleft()
+            if len(part) > wanted:
+                self._parts.appendleft(part[wanted:])
+            found.append(part[:wanted])
+            wanted -= len(found[-1])
+        return b"".join(found)
 
 
 def _arrow_type(written: Any, named: dict[str, Any], lists: bool = False) -> pa.DataType:

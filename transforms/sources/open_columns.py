@@ -16,10 +16,10 @@ from recordmill.transforms.sources.work_items import SourceRange
 
 _LIMITED: dict[str, Callable[[SourceRange, int], AbstractContextManager[ColumnFormat]]] = {
     "arrow": open_arrow,
+    "avro": open_avro,
     "parquet": open_parquet,
 }
 _OPEN: dict[str, Callable[[SourceRange], AbstractContextManager[ColumnFormat]]] = {
-    "avro": open_avro,
     "bigquery": open_table,
     "sql": open_query,
 }
@@ -33,8 +33,8 @@ def open_columns(
     Args:
       source: the range.
       lists: of Avro too, arrays have types of Arrow.
-      ratio: to how many times its bytes a row group of Parquet, or a batch of Arrow, may unpack,
-        beyond 64 MiB.
+      ratio: to how many times its bytes a row group of Parquet, a batch of Arrow or a block of
+        Avro may unpack, beyond 64 MiB.
 
     Raises:
       BrokenFileError: it is none of its format, or damaged or encrypted; see its `reason`.
@@ -42,7 +42,7 @@ def open_columns(
       RunError: a database, or BigQuery, does not answer.
     """
     if lists and source.format == "avro":
-        return open_avro(source, lists=True)
+        return open_avro(source, ratio, lists=True)
     if source.format in _LIMITED:
         return _LIMITED[source.format](source, ratio)
     return _OPEN[source.format](source)

@@ -136,19 +136,22 @@ class LimitedRows:
     Args:
       stored_bytes: of the part of the file.
       ratio: to how many times that it may unpack, beyond 64 MiB.
+
+    Attributes:
+      most_bytes: that it may unpack to.
     """
 
     def __init__(self, stored_bytes: int, ratio: int) -> None:
         self._stored_bytes = stored_bytes
-        self._most_bytes = self._left = max(ratio * stored_bytes, READ_LIMITS.unpacked_bytes)
+        self.most_bytes = self._left = max(ratio * stored_bytes, READ_LIMITS.unpacked_bytes)
 
     def too_many(self, values: int) -> str:
         """Returns why so many values are too many to be read at once, or ""."""
-        return self._detail() if values > self._most_bytes else ""
+        return self._detail() if values > self.most_bytes else ""
 
     def _detail(self) -> str:
         return (
-            f"{self._stored_bytes} bytes unpack to more than {self._most_bytes} bytes; see "
+            f"{self._stored_bytes} bytes unpack to more than {self.most_bytes} bytes; see "
             "--max_compression_ratio"
         )
 
@@ -219,6 +222,8 @@ def _unpacked(rows: Rows, kinds: Mapping[str, pa.DataType]) -> Rows:
     for name, array in rows.columns.items():
         kind = kinds.get(name, array.type)
         if kind != array.type:
+            if kind.num_fields:  # a cast takes all values of a list, not only those of its slice
+                array = array.take(pa.array(np.arange(rows.count)))
             array = array.cast(kind)
         elif pa.types.is_dictionary(kind) and pa.types.is_string(kind.value_type):
             array = array.dictionary_decode()

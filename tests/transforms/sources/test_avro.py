@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import bz2
 import datetime
+import json
+import lzma
 import random
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import fastavro
 import numpy as np
 import pytest
+from backports import zstd
 
-from recordmill.transforms.sources.document_spec import WHOLE_TEXT, DocumentSpec
+from recordmill.transforms.sources.avro_format import header, number, unpack
+from recordmill.transforms.sources.column_format import Rows
+from recordmill.transforms.sources.document_spec import READ_LIMITS, WHOLE_TEXT, DocumentSpec
 from recordmill.transforms.sources.documents import read_documents
 from recordmill.transforms.sources.kept_fields import parse_fields
 from recordmill.transforms.sources.open_columns import open_columns
@@ -160,3 +167,205 @@ def test_batches_have_few_bytes(tmp_path: Path) -> None:
     batches = list(read_documents(source, DocumentSpec(sentence_splitter=WHOLE_TEXT)))
     assert sum(len(batch.keys) for batch in batches) == 3000
     assert max(batch.lines.buffer.nbytes for batch in batches) < 3 << 20
+
+
+def hand_written(
+    path: Path, fields: list[Any], rows: int, data: bytes, namespace: str = ""
+) -> Path:
+    """Writes a file of one block, whose rows are any bytes."""
+    sync = b"s" * 16
+    written = {"type": "record", "name": "row", "namespace": namespace, "fields": fields}
+    block = number(rows) + number(len(data)) + data + sync
+    path.write_bytes(header(json.dumps(written), sync) + block)
+    return path
+
+
+TEXT = {"name": "text", "type": "string"}
+
+
+@pytest.mark.parametrize(
+    "items",
+    ["null", {"type": "fixed", "name": "f", "size": 0},
+     {"type": "record", "name": "empty", "fields": [{"name": "n", "type": "null"}]}],
+)  # fmt: skip
+def test_arrays_that_a_few_bytes_make_endless_are_refused(tmp_path: Path, items: Any) -> None:
+    fields = [TEXT, {"name": "n", "type": {"type": "array", "items": items}}]
+    endless = number(1) + b"a" + number(1 << 40) + number(0)
+    path = hand_written(tmp_path / "a.avro", fields, 1, endless)
+    found, _, _, rejects = read(path, LINES)
+    assert not found
+    assert [each.reason for each in rejects] == ["unreadable_file"]
+    assert "arrays of values without bytes" in rejects[0].detail
+
+
+@pytest.mark.parametrize("kind", ["null", {"type": "fixed", "name": "f", "size": 0}])
+@pytest.mark.parametrize("name", ["text", "other"])
+def test_rows_without_bytes_are_refused(tmp_path: Path, kind: Any, name: str) -> None:
+    path = hand_written(tmp_path / "a.avro", [{"name": name, "type": kind}], 1 << 40, b"")
+    found, _, _, rejects = read(path, LINES)
+    assert not found
+    assert [each.reason for each in rejects] == ["unreadable_file"]
+
+
+@pytest.mark.parametrize("name", ["text", "other"])
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [(5, "broken_file"), (1 << 40, "decompression_bomb"), (1 << 66, "decompression_bomb")],
+)
+def test_blocks_that_lie_about_their_rows_are_rejects(
+    tmp_path: Path, rows: int, reason: str, name: str
+) -> None:
+    row = number(1) + b"a"
+    path = hand_written(tmp_path / "a.avro", [{"name": name, "type": "string"}], rows, row * 2)
+    found, _, _, rejects = read(path, LINES)
+    assert not found
+    assert [(each.position, each.reason) for each in rejects] == [(0, reason)]
+
+
+def test_a_schema_of_many_levels_is_a_reject(tmp_path: Path) -> None:
+    kind: Any = "string"
+    for _ in range(300):
+        kind = {"type": "array", "items": kind}
+    fields = [TEXT, {"name": "deep", "type": kind}]
+    path = hand_written(tmp_path / "a.avro", fields, 1, b"\x02a\0")
+    assert problems(path) == ["unreadable_file"]
+    # The same by names: each record is in the one behind it.
+    chain: list[Any] = [{"type": "record", "name": "r0", "fields": [{"name": "z", "type": "int"}]}]
+    for i in range(1, 3000):
+        inner = {"type": "record", "name": f"r{i}", "fields": [{"name": "x", "type": f"r{i - 1}"}]}
+        chain.append(["null", inner])
+    fields = [TEXT, *({"name": f"a{i}", "type": each} for i, each in enumerate(chain))]
+    path = hand_written(tmp_path / "b.avro", fields, 1, b"\x02a" + b"\0" * 3000)
+    assert problems(path) == ["unreadable_file"]
+
+
+def test_a_schema_that_doubles_at_each_level_is_a_reject(tmp_path: Path) -> None:
+    kind: Any = {"type": "record", "name": "r0", "fields": [{"name": "z", "type": "null"}]}
+    for i in range(1, 60):
+        parts = [{"name": "x", "type": kind}, {"name": "y", "type": f"r{i - 1}"}]
+        kind = {"type": "record", "name": f"r{i}", "fields": parts}
+    fields = [TEXT, {"name": "many", "type": kind}]
+    assert problems(hand_written(tmp_path / "a.avro", fields, 1, b"\x02a")) == ["unreadable_file"]
+
+
+@pytest.mark.parametrize(
+    "items",
+    ["boolean", "float", "double", {"type": "fixed", "name": "f", "size": 3},
+     {"type": "record", "name": "r", "fields": [{"name": "x", "type": "boolean"}]}],
+)  # fmt: skip
+def test_arrays_that_end_nowhere_are_not_skipped_for_ever(tmp_path: Path, items: Any) -> None:
+    """fastavro skips values of these types without finding that the data have ended."""
+    fields = [TEXT, {"name": "n", "type": {"type": "array", "items": items}}]
+    path = hand_written(tmp_path / "a.avro", fields, 1, b"\x02a" + number(1 << 40))
+    assert problems(path) == ["broken_file"]
+
+
+def test_fields_of_one_name_are_a_reject(tmp_path: Path) -> None:
+    fields = [TEXT, {"name": "text", "type": "int"}]
+    assert problems(hand_written(tmp_path / "a.avro", fields, 1, b"\x02a\2")) == ["broken_file"]
+
+
+def test_records_of_one_name_in_several_namespaces(tmp_path: Path) -> None:
+    def record(space: str, field: str) -> dict[str, Any]:
+        fields = [{"name": field, "type": "int"}]
+        return {"type": "record", "name": "inner", "namespace": space, "fields": fields}
+
+    fields = [
+        TEXT, {"name": "p", "type": record("", "x")},
+        {"name": "q", "type": {key: v for key, v in record("", "y").items() if key != "namespace"}},
+        {"name": "u", "type": [record("c", "z"), record("d", "w")]},
+    ]  # fmt: skip
+    data = b"\x02a" + number(1) + number(7) + number(1) + number(9)
+    path = hand_written(tmp_path / "a.avro", fields, 1, data, namespace="a.b")
+    (source,) = list_sources([str(path)])
+    with open_columns(source) as opened:
+        (rows,) = opened.rows(["text", "p", "q", "u"], 1 << 20)
+        assert isinstance(rows, Rows)
+        assert rows.columns["p"].to_pylist() == [{"x": 1}]
+        assert rows.columns["q"].to_pylist() == [{"y": 7}]
+        assert rows.columns["u"].to_pylist() == ['{"w": 9}']
+        # fastavro takes types by the last part of their names where it skips others.
+        (rows,) = opened.rows(["u"], 1 << 20)
+        assert isinstance(rows, Rows)
+        assert rows.columns["u"].to_pylist() == ['{"w": 9}']
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate", "bzip2", "xz", "zstandard"])
+def test_blocks_without_rows_are_passed_over(tmp_path: Path, codec: str) -> None:
+    path, sync = tmp_path / "a.avro", b"s" * 16
+    begin = header(json.dumps({"type": "record", "name": "row", "fields": [TEXT]}), sync)
+    begin = begin.replace(number(4) + b"null", number(len(codec)) + codec.encode())
+    path.write_bytes(begin + (number(0) + number(0) + sync) * 2)
+    assert problems(path) == []
+
+
+def problems(path: Path) -> list[str]:
+    """Returns the reasons of the rejects of a file without a document."""
+    found, _, _, rejects = read(path, LINES)
+    assert not found
+    return [each.reason for each in rejects]
+
+
+def test_records_in_records_end_no_process(tmp_path: Path) -> None:
+    """Compiled code of fastavro goes down until the stack is full: a segmentation fault."""
+    fields = [TEXT, {"name": "next", "type": ["null", "row"]}]
+    level, last = number(1) + b"a" + number(1), number(1) + b"a" + number(0)
+    deep = hand_written(tmp_path / "deep.avro", fields, 1, level * 1_000_000 + last)
+    found, _, _, rejects = read(deep, LINES)
+    assert not found
+    assert [each.reason for each in rejects] == ["broken_file"]
+    usual = hand_written(tmp_path / "usual.avro", fields, 2, level * 20 + last + last)
+    found, _, _, rejects = read(usual, LINES)
+    assert len(found) == 2
+    assert not rejects
+
+
+@pytest.mark.parametrize("codec", ["deflate", "bzip2", "xz", "zstandard"])
+def test_blocks_that_unpack_to_too_much_are_rejects(tmp_path: Path, codec: str) -> None:
+    schema = fastavro.parse_schema({"type": "record", "name": "row", "fields": [TEXT]})
+    path = tmp_path / "bomb.avro"
+    rows = [{"text": "a" * (READ_LIMITS.unpacked_bytes + 1)}, {"text": "small"}]
+    with path.open("wb") as handle:
+        fastavro.writer(handle, schema, rows, codec=codec, sync_interval=1)
+    found, _, _, rejects = read(path, LINES)
+    assert [each.reason for each in rejects] == ["decompression_bomb"]
+    assert "--max_compression_ratio" in rejects[0].detail
+    assert len(found) == 1  # of the block behind
+    assert len(unpack_whole(path, codec)) == 2
+
+
+@pytest.mark.parametrize(
+    ("codec", "compress"),
+    [("bzip2", bz2.compress), ("xz", lzma.compress), ("zstandard", zstd.compress)],
+)
+def test_blocks_of_several_streams(codec: str, compress: Callable[[bytes], bytes]) -> None:
+    two = compress(b"first ") + compress(b"second")
+    assert unpack(two, codec, 100) == b"first second"
+    assert unpack(two + b"rubbish", codec, 100) == b"first second"
+    assert unpack(two, codec, 11) is None
+    with pytest.raises(EOFError, match="more than 100 compressed streams"):
+        unpack(compress(b"a") * 101, codec, 1000)
+    with pytest.raises((OSError, lzma.LZMAError, zstd.ZstdError)):
+        unpack(b"rubbish" + two, codec, 100)
+
+
+def unpack_whole(path: Path, codec: str) -> list[bytes]:
+    """Returns what the blocks of a file unpack to, unlimited."""
+    content = path.read_bytes()
+    unpacked = []
+    for begin, end in blocks(path):
+        stored = content[begin : end - 16]
+        at = 0
+        for _ in range(2):  # the numbers of rows and bytes
+            while stored[at] > 127:
+                at += 1
+            at += 1
+        data = unpack(stored[at:], codec, 1 << 40)
+        assert data is not None
+        assert unpack(stored[at:], codec, len(data)) == data
+        assert unpack(stored[at:], codec, len(data) - 1) is None
+        if codec != "deflate":  # whose rows show that it is cut
+            with pytest.raises(EOFError):
+                unpack(stored[at:-1], codec, 1 << 40)
+        unpacked.append(data)
+    return unpacked
