@@ -10,7 +10,6 @@ import hashlib
 import json
 import platform
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from typing import Any
@@ -30,12 +29,12 @@ from recordmill.records.seqio_metadata import is_seqio_cache, seqio_names
 from recordmill.records.shards import shard_folder
 from recordmill.records.tfds_metadata import name_and_version
 from recordmill.records.typed_json import FormatError, convert, decode
-from recordmill.transforms.dataset.commit import CommitSpec
+from recordmill.transforms.dataset.commit import CommitSpec, old_manifest
 from recordmill.transforms.dataset.in_place import check_place
 from recordmill.transforms.dataset.job import Job
 from recordmill.transforms.dataset.removal import remove_damaged
 from recordmill.transforms.dataset.run_state import DamagedStateError, is_own, new_token
-from recordmill.transforms.dataset.workspace import Workspace, read_manifest
+from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.storage import files
 
 _METADATA = (
@@ -123,7 +122,7 @@ def plan_job(
     with planner.inspect() as inventory:
         job = planner.job  # which may have learned labels and splits from the input
         workspace = job.workspace
-        old, damage = _old_manifest(workspace.output)
+        old, damage = old_manifest(workspace.output)
         check_place(workspace, old)
         commit = _commit_spec(planner, inventory, replaces=old is not None)
         if old and old.fingerprint != commit.fingerprint and not job.overwrite:
@@ -143,7 +142,7 @@ def plan_job(
             return WorkPlan(job, state.commit, stages, inventory.input_bytes, resumed=True)
         if not job.overwrite:
             if damage:
-                raise damage
+                raise RunError(f"{damage}; start anew with --overwrite") from damage
             if old and workspace.is_complete(commit.fingerprint):
                 check_whole(workspace.output, old)
                 return None
@@ -158,22 +157,6 @@ def plan_job(
             planner.job.workspace.abandon()
             raise
         return WorkPlan(planner.job, commit, stages, inventory.input_bytes)
-
-
-def _old_manifest(output: str) -> tuple[m.Manifest | None, RunError | None]:
-    """Returns the manifest of the dataset that is there, or why it cannot be read.
-
-    Raises:
-      RunError: `_SUCCESS` vouches for a manifest that this release cannot read.
-    """
-    try:
-        return read_manifest(output), None
-    except RunError as error:
-        with suppress(FileNotFoundError, NotADirectoryError):
-            success = files.read_bytes(files.join(output, m.SUCCESS_PATH))
-            if m.check_success(success, files.read_bytes(files.join(output, m.MANIFEST_PATH))):
-                raise
-        return None, RunError(f"{error}; start anew with --overwrite")
 
 
 def _write_plan(job: Job, inventory: Inventory, stages: dict[str, Any], commit: CommitSpec) -> None:

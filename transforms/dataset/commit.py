@@ -12,6 +12,7 @@ import json
 import logging
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import PurePath
 from typing import Any
@@ -243,6 +244,22 @@ def _judged(job: Job, summary: JobSummary) -> dict[str, Any]:
         for warning in warnings:
             _LOGGER.warning("%s: %s", job.workspace.output, warning.text)
     return statistics | {"warnings": [warning.to_json() for warning in warnings]}
+
+
+def old_manifest(output: str) -> tuple[Manifest | None, RunError | None]:
+    """Returns the manifest of the dataset that is there, or why it cannot be read.
+
+    Raises:
+      RunError: `_SUCCESS` vouches for a manifest that this release cannot read.
+    """
+    try:
+        return read_manifest(output), None
+    except RunError as error:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            success = files.read_bytes(files.join(output, m.SUCCESS_PATH))
+            if m.check_success(success, files.read_bytes(files.join(output, m.MANIFEST_PATH))):
+                raise
+        return None, error
 
 
 def _remove_replaced(workspace: Workspace, spec: CommitSpec) -> None:

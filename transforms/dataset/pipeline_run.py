@@ -14,16 +14,18 @@ from importlib.metadata import version
 from typing import Any
 
 from recordmill.records import manifest as m
-from recordmill.records.errors import UsageError, one_of
+from recordmill.records.errors import RunError, UsageError, one_of
 from recordmill.records.tfds_metadata import name_and_version
-from recordmill.transforms.dataset.commit import CommitSpec
+from recordmill.transforms.dataset.commit import CommitSpec, old_manifest
 from recordmill.transforms.dataset.in_place import check_place
 from recordmill.transforms.dataset.job import Job, ShardSpec, SplitSpec
-from recordmill.transforms.dataset.removal import remove_dataset
+from recordmill.transforms.dataset.removal import remove_damaged, remove_dataset
 from recordmill.transforms.dataset.run_state import is_own, new_token, pipeline_name
-from recordmill.transforms.dataset.workspace import Workspace, read_manifest
+from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.dataset.writable import check_writable
 from recordmill.transforms.storage import files
+
+_METADATA = ("features.json", "dataset_info.json", m.STATISTICS_PATH)
 
 
 def begin_run(job: Job, transform: str) -> None:
@@ -42,8 +44,11 @@ def begin_run(job: Job, transform: str) -> None:
         return
     check_output(job)
     check_writable(workspace.output, "the output")
-    old = read_manifest(workspace.output)
+    old, damage = old_manifest(workspace.output)
     check_place(workspace, old)
+    if damage:  # what may be overwritten, or `check_output` had raised it
+        names = [*_METADATA, m.CONFIG_PATH]
+        remove_damaged(workspace.output, names, [job.shard_template], in_place=False)
     if old and _is_cut_short(workspace):
         remove_dataset(workspace.output, old)
         old = None
@@ -51,8 +56,8 @@ def begin_run(job: Job, transform: str) -> None:
         workspace.discard_run(published=old is None, template=job.shard_template)
     else:
         listed = {*old.paths, m.SUCCESS_PATH, *m.RUN_PATHS} if old else set()
-        names = ["features.json", "dataset_info.json", m.STATISTICS_PATH, m.SUCCESS_PATH]
-        workspace.check_free([*names, *(split.name for split in job.splits)], listed)
+        names = [*_METADATA, m.SUCCESS_PATH, *(split.name for split in job.splits)]
+        workspace.check_free(names, listed)
     workspace.claim()
     _write_plan(workspace, transform)
 
@@ -67,11 +72,15 @@ def check_output(job: Job) -> None:
 
     Raises:
       UsageError: a dataset or an unfinished run of a command is there.
+      RunError: the manifest of a dataset cannot be read.
     """
     workspace = job.workspace
+    old, damage = old_manifest(workspace.output)
     if job.overwrite:
         return
-    if read_manifest(workspace.output) and not _is_cut_short(workspace):
+    if damage:
+        raise RunError(f"{damage}; choose another output, or overwrite=True") from damage
+    if old and not _is_cut_short(workspace):
         raise UsageError(
             f"{workspace.output} holds a dataset; choose another output, or overwrite=True"
         )
@@ -153,7 +162,7 @@ def commit_spec(
         name=name,
         description="records of a Beam pipeline, written by recordmill",
         fingerprint=hashlib.blake2b(content, digest_size=16).hexdigest(),
-        replaces=read_manifest(job.workspace.output) is not None,
+        replaces=files.exists(files.join(job.workspace.output, m.MANIFEST_PATH)),
         config=json.loads(content),
         versions={name: version(name) for name in names} | {"python": platform.python_version()},
         sources={"pipeline": "elements of a PCollection"},

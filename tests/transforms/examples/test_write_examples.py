@@ -22,7 +22,7 @@ from apache_beam.transforms.window import (
 )
 
 from recordmill.pipelines.command_line import main
-from recordmill.records.errors import UsageError
+from recordmill.records.errors import RunError, UsageError
 from recordmill.records.manifest import Manifest
 from recordmill.transforms import WriteExamples
 from recordmill.transforms.dataset import bundles as dataset_bundles
@@ -178,6 +178,21 @@ def test_a_dataset_is_replaced_only_when_asked_for(tmp_path: Path) -> None:
     assert after != before
     assert len(records(tmp_path / "ds")) == 30
     assert main(["verify", str(tmp_path / "ds")]) == 0
+
+
+def test_a_dataset_whose_manifest_is_damaged_is_replaced_only_when_asked_for(
+    tmp_path: Path,
+) -> None:
+    output = tmp_path / "ds"
+    write(output, rows(20), num_shards=3)
+    manifest = output / "_meta/manifest.json"
+    manifest.write_bytes(manifest.read_bytes()[:100])
+    with pytest.raises(RunError, match=r"manifest.json cannot be read: .*or overwrite=True$"):
+        WriteExamples(str(output))
+    write(output, rows(30), num_shards=2, overwrite=True)
+    assert len(records(output)) == 30
+    assert len(list(output.glob("**/*.tfrecord*"))) == 2
+    assert main(["verify", str(output)]) == 0
 
 
 def test_what_a_killed_pipeline_left_is_replaced(tmp_path: Path) -> None:
