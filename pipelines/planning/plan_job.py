@@ -32,7 +32,7 @@ from recordmill.records.typed_json import FormatError, convert, decode
 from recordmill.transforms.dataset.commit import CommitSpec, old_manifest
 from recordmill.transforms.dataset.in_place import check_place
 from recordmill.transforms.dataset.job import Job
-from recordmill.transforms.dataset.removal import remove_damaged
+from recordmill.transforms.dataset.removal import damaged_paths, delete_inside
 from recordmill.transforms.dataset.run_state import DamagedStateError, is_own, new_token
 from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.storage import files
@@ -234,18 +234,21 @@ def _begin(
     splits = [split.name for split in job.splits]
     is_cache = is_seqio_cache(job.shard_template)
     names = [*_METADATA, *planner.metadata, *(seqio_names(splits) if is_cache else ())]
+    removed: list[str] = []
     if damaged:
         ours = [name for name in names if name not in planner.kept]
-        remove_damaged(workspace.output, ours, [job.shard_template], in_place=workspace.in_place)
+        templates, in_place = [job.shard_template], workspace.in_place
+        removed = damaged_paths(workspace.output, ours, templates, in_place=in_place)
     if workspace.is_claimed:
         workspace.discard_run(published=old is None, template=job.shard_template)
     else:
-        listed = {*old.paths, m.SUCCESS_PATH, *m.RUN_PATHS} if old else set()
+        listed = {*old.paths, m.SUCCESS_PATH, *m.RUN_PATHS} if old else set(removed)
         workspace.check_free([m.SUCCESS_PATH, *(n for n in names if n not in planner.kept)], listed)
         if not workspace.in_place:
             folders = {shard_folder(name, job.shard_template) or name for name in splits}
             workspace.check_free(sorted(folders), listed)
             workspace.check_no_shards(splits, job.shard_template, listed)
+    delete_inside(workspace.output, removed)
     workspace.claim()
 
 

@@ -177,6 +177,19 @@ def test_overwrite_replaces_a_dataset_after_a_power_loss(
     assert (output / "notes.txt").read_text() == "mine"
 
 
+def test_a_damaged_dataset_stays_where_overwrite_is_refused(
+    small: Written, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "ds"
+    small.copy_dataset(output)
+    (output / "_meta/manifest.json").write_bytes(b"{")
+    (output / "train/notes.txt").write_text("mine")
+    before = sorted(output.rglob("*"))
+    assert small.case.run(small.source, output, *small.flags, "--overwrite") == 2
+    assert "train/notes.txt; move them away" in capsys.readouterr().err.splitlines()[-1]
+    assert sorted(output.rglob("*")) == before
+
+
 def test_a_power_loss_in_the_commit_is_finished_by_the_same_command(
     small: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

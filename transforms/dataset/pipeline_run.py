@@ -19,7 +19,11 @@ from recordmill.records.tfds_metadata import name_and_version
 from recordmill.transforms.dataset.commit import CommitSpec, old_manifest
 from recordmill.transforms.dataset.in_place import check_place
 from recordmill.transforms.dataset.job import Job, ShardSpec, SplitSpec
-from recordmill.transforms.dataset.removal import remove_damaged, remove_dataset
+from recordmill.transforms.dataset.removal import (
+    damaged_paths,
+    delete_inside,
+    remove_dataset,
+)
 from recordmill.transforms.dataset.run_state import is_own, new_token, pipeline_name
 from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.dataset.writable import check_writable
@@ -46,18 +50,20 @@ def begin_run(job: Job, transform: str) -> None:
     check_writable(workspace.output, "the output")
     old, damage = old_manifest(workspace.output)
     check_place(workspace, old)
+    damaged: list[str] = []
     if damage:  # what may be overwritten, or `check_output` had raised it
         names = [*_METADATA, m.CONFIG_PATH]
-        remove_damaged(workspace.output, names, [job.shard_template], in_place=False)
+        damaged = damaged_paths(workspace.output, names, [job.shard_template], in_place=False)
     if old and _is_cut_short(workspace):
         remove_dataset(workspace.output, old)
         old = None
     if workspace.is_claimed:
         workspace.discard_run(published=old is None, template=job.shard_template)
     else:
-        listed = {*old.paths, m.SUCCESS_PATH, *m.RUN_PATHS} if old else set()
+        listed = {*old.paths, m.SUCCESS_PATH, *m.RUN_PATHS} if old else set(damaged)
         names = [*_METADATA, m.SUCCESS_PATH, *(split.name for split in job.splits)]
         workspace.check_free(names, listed)
+    delete_inside(workspace.output, damaged)
     workspace.claim()
     _write_plan(workspace, transform)
 

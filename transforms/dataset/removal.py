@@ -26,10 +26,12 @@ def remove_dataset(output: str, manifest: Manifest) -> None:
     delete_inside(output, [m.MANIFEST_PATH])
 
 
-def remove_damaged(
+def damaged_paths(
     output: str, names: Iterable[str], templates: Iterable[str], *, in_place: bool
-) -> None:
-    """Deletes a dataset whose manifest cannot be read: what only a dataset of ours has.
+) -> list[str]:
+    """Returns what is of a dataset whose manifest cannot be read; marks first.
+
+    That is what only a dataset of ours has. The paths are relative to it.
 
     Args:
       output: the dataset.
@@ -46,7 +48,7 @@ def remove_damaged(
         ours = name in known or name.startswith(folders)
         if ours or any(is_shard_path(name, template) for template in patterns):
             paths.append(name)
-    delete_inside(output, sorted(paths, key=lambda n: n not in (m.SUCCESS_PATH, COMPLETED_PATH)))
+    return sorted(paths, key=lambda n: n not in (m.SUCCESS_PATH, COMPLETED_PATH))
 
 
 def delete_inside(output: str, paths: Iterable[str], *, named_by: str = "a manifest") -> None:

@@ -189,6 +189,12 @@ def test_a_dataset_whose_manifest_is_damaged_is_replaced_only_when_asked_for(
     manifest.write_bytes(manifest.read_bytes()[:100])
     with pytest.raises(RunError, match=r"manifest.json cannot be read: .*or overwrite=True$"):
         WriteExamples(str(output))
+    notes = output / "train/notes.txt"
+    notes.write_text("mine")
+    with pytest.raises(UsageError, match=r"notes.txt; move them away"):
+        write(output, rows(30), num_shards=2, overwrite=True)
+    assert len(records(output)) == 20
+    notes.unlink()
     write(output, rows(30), num_shards=2, overwrite=True)
     assert len(records(output)) == 30
     assert len(list(output.glob("**/*.tfrecord*"))) == 2
