@@ -22,13 +22,16 @@ ARG LAUNCHER_IMAGE=scratch
 FROM ${LAUNCHER_IMAGE} AS launcher
 
 # Beam's boot program, from Beam's module: go.sum has hashes of it and of what it needs, and go takes
-# no other. Beam's own image would give the same program with 2 GB that are not used here.
+# no other; their licences lie beside it. Beam's own image would give it with 2 GB that are not used here.
 FROM ${GO_IMAGE} AS boot
 WORKDIR /build
 COPY templates/boot/go.mod templates/boot/go.sum ./
 RUN CGO_ENABLED=0 go build -mod=readonly -trimpath -ldflags='-s -w' -o /opt/apache/beam/boot \
         github.com/apache/beam/sdks/v2/python/container \
-    && cp "$(go list -m -f '{{.Dir}}' github.com/apache/beam/sdks/v2)/LICENSE" /opt/apache/beam/
+    && for module in $(go list -deps -f '{{with .Module}}{{.Dir}}{{end}}' \
+        github.com/apache/beam/sdks/v2/python/container); do \
+        mkdir -p "/opt/apache/beam/licenses/${module#*/pkg/mod/}" \
+        && cp "$module"/LICENSE* "/opt/apache/beam/licenses/${module#*/pkg/mod/}/" || exit 1; done
 
 FROM ${PYTHON_IMAGE} AS packages
 WORKDIR /build
