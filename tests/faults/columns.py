@@ -43,6 +43,16 @@ def _plain_parquet() -> bytes:
     return target.getvalue()
 
 
+def _delta_parquet() -> bytes:
+    target = io.BytesIO()
+    leaves = ("text", "same", "tags.list.element", "meta.a")
+    pq.write_table(
+        _table(), target, use_dictionary=False, compression="none", data_page_size=300,
+        column_encoding=dict.fromkeys(leaves, "DELTA_BYTE_ARRAY"),
+    )  # fmt: skip
+    return target.getvalue()
+
+
 def _arrow(new: Callable[..., Any], compression: str | None) -> bytes:
     target = io.BytesIO()
     table = _table()
@@ -80,6 +90,7 @@ def sqlite() -> bytes:
 COLUMNS: dict[str, tuple[str, Callable[[], bytes], int]] = {
     "Parquet": (".parquet", _parquet, 50),
     "plain Parquet": (".parquet", _plain_parquet, 30),
+    "delta Parquet": (".parquet", _delta_parquet, 40),
     "Arrow": (".arrow", lambda: _arrow(pa.ipc.new_file, None), 30),
     "Arrow stream": (".arrows", lambda: _arrow(pa.ipc.new_stream, None), 30),
     "Feather": (".feather", lambda: _arrow(pa.ipc.new_file, "zstd"), 30),

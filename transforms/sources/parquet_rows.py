@@ -15,7 +15,7 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from recordmill.transforms.sources.blocks import BrokenFileError
+from recordmill.transforms.sources.blocks import BrokenFileError, CompressionBombError
 from recordmill.transforms.sources.changes import check_opened
 from recordmill.transforms.sources.column_format import (
     MOST_ROWS,
@@ -26,8 +26,14 @@ from recordmill.transforms.sources.column_format import (
     rows_without_columns,
 )
 from recordmill.transforms.sources.document_spec import USUAL_COMPRESSION_RATIO
-from recordmill.transforms.sources.parquet_pages import begins_with_dictionary
-from recordmill.transforms.sources.row_sizes import LimitedRows, row_sizes
+from recordmill.transforms.sources.parquet_deltas import (
+    SharedTexts,
+    says_deltas,
+    says_shared,
+    shared_texts,
+)
+from recordmill.transforms.sources.parquet_pages import pages, up_to_dictionary
+from recordmill.transforms.sources.row_sizes import LimitedRows
 from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.storage import files
 
@@ -38,7 +44,6 @@ _SIGNATURE_BYTES = 28
 # have so many bytes at most; where too few rows could be read at once, indices are read.
 _MOST_HELD_BYTES = 1 << 27
 _FEW_ROWS = 64
-_PROBED_ROWS = 16
 
 
 class EncryptedFileError(BrokenFileError):
@@ -96,12 +101,13 @@ class ParquetRows:
                 if limit.is_exceeded:
                     return
             return
-        if detail := limit.too_many(self._values_in_lists(number, self._leaves(number, names))):
+        lists = [leaf for leaf in self._leaves(number, names) if self._is_in_lists(leaf)]
+        if detail := limit.too_many(self._most_values(number, lists)):
             yield Damage(first, "decompression_bomb", detail)
             return
         kinds = {name: column_type(self.schema, name) for name in names}
         try:
-            for batch in self._batches(number, names, batch_bytes):
+            for batch in self._batches(number, names, batch_bytes, limit):
                 rows = Rows(at, batch.num_rows, pick_columns(batch, names))
                 yield from limit.parts(rows, batch_bytes, kinds)
                 if limit.is_exceeded:
@@ -113,32 +119,37 @@ class ParquetRows:
             detail = f"rows {at} to {end - 1} of row group {number}: {_one_line(error)}"
             yield Damage(at, "broken_file", detail)
             return
+        except BrokenFileError as error:
+            yield Damage(at, error.reason, f"row group {number}: {error}")
+            return
         if at != end:
             yield Damage(at, "broken_file", f"row group {number} has {at - first} rows of {count}")
 
     def _batches(
-        self, number: int, names: Sequence[str], batch_bytes: int
+        self, number: int, names: Sequence[str], batch_bytes: int, limit: LimitedRows
     ) -> Iterator[pa.RecordBatch]:
         """Yields a row group in batches whose memory is bounded, whatever texts rows share."""
         step = self._batch_rows(number, names, batch_bytes)
-        leaves = self._text_leaves(number, names)
-        if not leaves:
+        texts = self._shared_texts(number, names, limit)
+        is_known = all(column.total >= 0 for column in texts.values())
+        shared = [leaf for leaf, column in texts.items() if column.longest]
+        has_deltas = any(texts[leaf].has_deltas for leaf in shared)
+        flat = [column for leaf, column in texts.items() if not self._is_in_lists(leaf)]
+        longest, total = sum(each.longest for each in flat), sum(each.total for each in flat)
+        in_lists = sum(column.total for column in texts.values()) - total  # maybe all of one row
+        if is_known and min(longest * step, total) + in_lists <= _MOST_HELD_BYTES:
             yield from _read(self._file, number, names, step)
-            return
-        if self._has_prefixes(number, leaves):
-            yield from _merged(_read(self._file, number, names, min(step, _FEW_ROWS)), step)
-            return
-        file = self._with_dictionaries(leaves)
-        is_known = all(self._shows_texts(number, leaf) for leaf in leaves)
-        longest = self._longest(file, number, names) if is_known else -1
-        in_lists = self._values_in_lists(number, leaves)
-        if 0 <= longest * max(step, in_lists) <= _MOST_HELD_BYTES:
-            yield from _read(self._file, number, names, step)
-        elif not in_lists and 0 < longest <= _MOST_HELD_BYTES // _FEW_ROWS:
-            few = _MOST_HELD_BYTES // longest
-            yield from _merged(_read(self._file, number, names, few), step)
+        elif not has_deltas and (
+            in_lists or longest > _MOST_HELD_BYTES // _FEW_ROWS or not is_known
+        ):
+            yield from _read(self._with_dictionaries(shared), number, names, step)
+        elif is_known:
+            if detail := limit.too_many(in_lists):
+                raise CompressionBombError(detail)
+            few = max(1, (_MOST_HELD_BYTES - in_lists) // max(longest, 1))
+            yield from _merged(_read(self._file, number, names, min(few, step)), step)
         else:
-            yield from _read(file, number, names, step)
+            raise BrokenFileError("a dictionary that cannot be unpacked")
 
     def _leaves(self, number: int, names: Sequence[str]) -> list[int]:
         """Returns the numbers of the columns that are read."""
@@ -146,50 +157,40 @@ class ParquetRows:
         paths = (self.metadata.schema.column(i).path for i in range(group.num_columns))
         return [i for i, path in enumerate(paths) if any(_is_of(path, name) for name in names)]
 
-    def _text_leaves(self, number: int, names: Sequence[str]) -> list[int]:
-        schema = self.metadata.schema
-        leaves = self._leaves(number, names)
-        return [i for i in leaves if schema.column(i).physical_type == "BYTE_ARRAY"]
+    def _shared_texts(
+        self, number: int, names: Sequence[str], limit: LimitedRows
+    ) -> dict[int, SharedTexts]:
+        """Returns what rows share of each column of texts that is read.
 
-    def _values_in_lists(self, number: int, leaves: Sequence[int]) -> int:
-        """Returns how many values a row may have, of the column with most."""
+        On remote storage each page would be a request, so there the footer is believed.
+        """
         schema, group = self.metadata.schema, self.metadata.row_group(number)
-        in_lists = (i for i in leaves if schema.column(i).max_repetition_level)
-        return max((group.column(i).num_values for i in in_lists), default=0)
+        is_local = files.is_local(self._source.path)
+        texts = {}
+        for leaf in self._leaves(number, names):
+            kind, column = schema.column(leaf), group.column(leaf)
+            if kind.physical_type != "BYTE_ARRAY" or not (is_local or says_shared(column)):
+                continue
+            begin, stored = _column_begin(column), column.total_compressed_size
+            chunk = pages(self._handle, begin, stored, column.num_values)
+            if not is_local and not says_deltas(column):
+                chunk = up_to_dictionary(chunk)
+            levels = (kind.max_repetition_level > 0, kind.max_definition_level > 0)
+            texts[leaf] = shared_texts(chunk, self._handle, column, levels, limit)
+        return texts
 
-    def _has_prefixes(self, number: int, leaves: Sequence[int]) -> bool:
-        """Returns whether texts may share their beginnings; pyarrow makes no indices of these."""
+    def _is_in_lists(self, leaf: int) -> bool:
+        return bool(self.metadata.schema.column(leaf).max_repetition_level)
+
+    def _most_values(self, number: int, leaves: Sequence[int]) -> int:
+        """Returns how many values a row may have, of the column with most."""
         group = self.metadata.row_group(number)
-        return any("DELTA_BYTE_ARRAY" in group.column(i).encodings for i in leaves)
+        return max((group.column(leaf).num_values for leaf in leaves), default=0)
 
     def _with_dictionaries(self, leaves: Sequence[int]) -> pq.ParquetFile:
         """Returns the file as one whose text is indices of dictionaries."""
         paths = [self.metadata.schema.column(i).path for i in leaves]
         return _open(self._handle, read_dictionary=paths, metadata=self.metadata)
-
-    def _shows_texts(self, number: int, leaf: int) -> bool:
-        """Returns whether the first rows of a column bring all texts that its rows may share.
-
-        A dictionary comes with the first page in its indices. Where pages before are plain, as no
-        usual writer has them, the first rows are short though a text behind may be long.
-        """
-        column = self.metadata.row_group(number).column(leaf)
-        codings = column.encodings
-        is_plain = not column.has_dictionary_page and codings
-        if is_plain and not any("DICTIONARY" in coding for coding in codings):
-            return True
-        return begins_with_dictionary(self._handle, _column_begin(column))
-
-    def _longest(self, file: pq.ParquetFile, number: int, names: Sequence[str]) -> int:
-        """Returns the bytes of the longest text of dictionaries; -1 where that is unknown."""
-        longest = 0
-        for batch in _read(file, number, names, _PROBED_ROWS):
-            for dictionary in _dictionaries(batch.columns):
-                if not len(dictionary):
-                    return -1
-                longest = max(longest, int(row_sizes(dictionary).max()))
-            break
-        return longest
 
     def _batch_rows(self, number: int, names: Sequence[str], batch_bytes: int) -> int:
         group = self.metadata.row_group(number)
@@ -264,18 +265,6 @@ def _merged(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordB
 def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     (joined,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
     return joined
-
-
-def _dictionaries(arrays: Iterable[pa.Array]) -> Iterator[pa.Array]:
-    """Yields the dictionaries of columns, and of what is in them."""
-    for array in arrays:
-        kind = array.type
-        if pa.types.is_dictionary(kind):
-            yield array.dictionary
-        elif pa.types.is_struct(kind):
-            yield from _dictionaries([array.field(i) for i in range(kind.num_fields)])
-        elif kind.num_fields:
-            yield from _dictionaries([array.values])
 
 
 def row_group_begins(metadata: pq.FileMetaData) -> list[int]:

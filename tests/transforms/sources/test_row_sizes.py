@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from recordmill.transforms.sources.parquet_pages import page_header
 from recordmill.transforms.sources.row_fields import RowSpec
 from recordmill.transforms.sources.row_sizes import LimitedRows, is_shared, row_sizes
 from recordmill.transforms.sources.work_items import SourceRange, list_sources
+from recordmill.transforms.storage import files
 
 from .column_files import TEXTS, Read, arrow_file, read
 
@@ -71,6 +73,17 @@ SHARED: dict[str, Callable[[], pa.Array]] = {
 }  # fmt: skip
 
 
+def prefixed(path: Path, name: str, parts: list[pa.Array]) -> None:
+    """Writes texts that have all their bytes in common with the one before."""
+    columns = {"text": pa.array(["a b"] * len(parts)), name: pa.chunked_array(parts)}
+    leaf = f"{name}.list.element" if pa.types.is_list(parts[0].type) else name
+    pq.write_table(
+        pa.table(columns), path, compression="zstd", use_dictionary=False, write_batch_size=4,
+        column_encoding={leaf: "DELTA_BYTE_ARRAY"}, data_page_size=1 << 30, store_schema=False,
+        write_statistics=False,
+    )  # fmt: skip
+
+
 def write_bombs(folder: Path) -> list[Path]:
     folder.mkdir()
     text = pa.table({"text": dictionary()})
@@ -79,6 +92,12 @@ def write_bombs(folder: Path) -> list[Path]:
     large = pa.table({"text": dictionary(size=50 * MEGABYTE)})
     pq.write_table(large, folder / "large.parquet", compression="zstd", store_schema=False)
     arrow_file(folder / "text.feather", text, COUNT, "zstd")
+    prefixed(folder / "prefixes.parquet", "text", [pa.array(["x" * MEGABYTE])] * COUNT)
+    prefixed(folder / "large_prefixes.parquet", "text", [pa.array(["x" * 50 * MEGABYTE])] * 200)
+    values = pa.array(["x" * MEGABYTE] * 100)
+    prefixed(
+        folder / "list_prefixes.parquet", "kept", [pa.array([values], pa.list_(pa.string()))] * 100
+    )
     for name, made in SHARED.items():
         array = made()
         table = pa.table({"text": ["a b"] * len(array), "kept": array})
@@ -89,12 +108,13 @@ def write_bombs(folder: Path) -> list[Path]:
     return sorted(folder.iterdir())
 
 
+TEXT = ("schema", "plain", "large", "text", "prefixes", "large_prefixes")
 # Files are read in a process of their own, which says how much memory it took at most.
 PROGRAM = """
 import json, resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
 from pathlib import Path
-from tests.transforms.sources.test_row_sizes import KEPT, LINES, summary
+from tests.transforms.sources.test_row_sizes import KEPT, LINES, TEXT, summary
 def peak():  # rusage has the peak of the process that started this one
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) >> 10 for line in lines if line.startswith("VmHWM"))
@@ -102,7 +122,7 @@ first, *paths = map(Path, sys.argv[1:])
 summary(first, LINES), summary(first, KEPT)
 before = peak()
 for path in paths:
-    found = summary(path, LINES if path.stem in ("schema", "plain", "large", "text") else KEPT)
+    found = summary(path, LINES if path.stem in TEXT else KEPT)
     print(json.dumps([path.name, *found, peak() - before]), flush=True)
 """
 
@@ -135,7 +155,7 @@ def test_text_that_rows_share_takes_little_memory_and_is_limited(tmp_path: Path)
         size = (tmp_path / "bombs" / name).stat().st_size
         most = max(250 * size, 64 << 20) // MEGABYTE
         assert 0 <= documents <= most, name
-        assert largest <= (50 * MEGABYTE if name == "large.parquet" else 3 << 20), name
+        assert largest <= (50 * MEGABYTE if name.startswith("large") else 3 << 20), name
         assert [reason for _, reason in rejects] == ["decompression_bomb"], name
         assert rejects[0][0] == documents, name
         assert megabytes < 700, name
@@ -201,11 +221,27 @@ def mixed(count: int) -> pa.Table:
         {"dictionary_pagesize_limit": 500},
         {"use_dictionary": False},
         {"use_dictionary": False, "column_encoding": dict.fromkeys(LEAVES, "DELTA_BYTE_ARRAY")},
+        {
+            "use_dictionary": False,
+            "column_encoding": dict.fromkeys(LEAVES, "DELTA_LENGTH_BYTE_ARRAY"),
+        },
+        {
+            "use_dictionary": list(LEAVES[2:]),
+            "column_encoding": {"text": "DELTA_LENGTH_BYTE_ARRAY", "meta.text": "DELTA_BYTE_ARRAY"},
+        },
+        {
+            "use_dictionary": list(LEAVES[1:]),
+            "column_encoding": {"text": "DELTA_LENGTH_BYTE_ARRAY"},
+        },
     ],
 )
+@pytest.mark.parametrize("is_local", [True, False])
 def test_how_parquet_is_read_does_not_matter(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_held: int, options: dict[str, Any]
-) -> None:
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_held: int, options: dict[str, Any],
+    is_local: bool,
+) -> None:  # fmt: skip
+    storage = SimpleNamespace(open_read=files.open_read, is_local=lambda path: is_local)
+    monkeypatch.setattr(parquet_rows, "files", storage)
     table = mixed(3000)
     pq.write_table(
         table, tmp_path / "a.parquet", row_group_size=2000, data_page_size=2000, **options
@@ -324,9 +360,9 @@ def swapped_pages(path: Path) -> None:
     end += column.total_compressed_size
     handle = io.BytesIO(data)
     header, middle = page_header(handle, begin)
-    middle += header[3]
+    middle += header.numbers[3]
     last, after = page_header(handle, middle)
-    assert after + last[3] == end
+    assert after + last.numbers[3] == end
     path.write_bytes(data[:begin] + data[middle:end] + data[begin:middle] + data[end:])
 
 

@@ -1,0 +1,202 @@
+"""Texts of Parquet that are coded by what differs from the text before, as pages say it."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from recordmill.transforms.sources import parquet_rows
+from recordmill.transforms.sources.blocks import BrokenFileError, CompressionBombError
+from recordmill.transforms.sources.column_format import Damage
+from recordmill.transforms.sources.document_spec import DocumentSpec
+from recordmill.transforms.sources.open_columns import open_columns
+from recordmill.transforms.sources.parquet_deltas import SharedTexts, shared_texts
+from recordmill.transforms.sources.parquet_pages import pages
+from recordmill.transforms.sources.row_sizes import LimitedRows
+from recordmill.transforms.sources.work_items import list_sources
+
+from .column_files import read
+
+PREFIXES, LENGTHS = "DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"
+LINES = DocumentSpec(sentence_splitter="none")
+
+
+def write(path: Path, texts: Any, coding: str, **options: Any) -> None:
+    table = pa.table({"text": texts})
+    leaf = "text.list.element" if pa.types.is_list(table.schema.field("text").type) else "text"
+    settings = {"use_dictionary": False, "write_statistics": False, **options}
+    pq.write_table(table, path, column_encoding={leaf: coding}, **settings)
+
+
+def found_in(path: Path, *, ratio: int = 10**9) -> SharedTexts:
+    """Returns what the pages of the first column of a file say."""
+    metadata = pq.read_metadata(path)
+    column, kind = metadata.row_group(0).column(0), metadata.schema.column(0)
+    levels = (kind.max_repetition_level > 0, kind.max_definition_level > 0)
+    begin = column.dictionary_page_offset or column.data_page_offset
+    with path.open("rb") as handle:
+        chunk = list(pages(handle, begin, column.total_compressed_size, column.num_values))
+        assert sum(page.values for page in chunk) == column.num_values
+        return shared_texts(chunk, handle, column, levels, LimitedRows(1, ratio))
+
+
+def drawn(seed: int, count: int) -> list[str | None]:
+    """Returns texts of all lengths, many of which begin as the one before; some are none."""
+    draw = np.random.default_rng(seed)
+    texts: list[str | None] = []
+    before = ""
+    for _ in range(count):
+        keep = int(draw.integers(0, len(before) + 1))
+        before = before[:keep] + "".join(draw.choice(["a", "é", "日"], int(draw.integers(0, 30))))
+        texts.append(None if draw.random() < 0.1 else before)
+    return texts
+
+
+@pytest.mark.parametrize("codec", ["none", "snappy", "gzip", "brotli", "zstd", "lz4"])
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("nullable", [True, False])
+@pytest.mark.parametrize("in_lists", [True, False])
+def test_lengths_are_those_of_the_texts(
+    tmp_path: Path, codec: str, version: str, nullable: bool, in_lists: bool
+) -> None:
+    for seed in range(3):
+        values = [text if nullable else text or "" for text in drawn(seed, 700)]
+        texts: Any = [values[i : i + i // 5 % 5] for i in range(0, 700, 5)] if in_lists else values
+        kind = pa.list_(pa.string()) if in_lists else pa.string()
+        held = [t for t in (itertools.chain(*texts) if in_lists else texts) if t is not None]
+        sizes = [len(text.encode()) for text in held]
+        path = tmp_path / f"{seed}.parquet"
+        write(
+            path, pa.array(texts, kind), PREFIXES, compression=codec, data_page_size=500,
+            write_batch_size=37, data_page_version=version,
+        )  # fmt: skip
+        found = found_in(path)
+        assert (found.total, found.has_deltas) == (sum(sizes), True)
+        assert max(sizes) <= found.longest <= 2 * max(sizes)
+        write(path, pa.array(texts, kind), LENGTHS, compression=codec, data_page_version=version)
+        assert found_in(path) == SharedTexts(0, 0, has_deltas=True)
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd", "lz4"])
+def test_a_dictionary_s_longest_text_counts_for_each_row(tmp_path: Path, codec: str) -> None:
+    texts = ["x" * 300, None, "y", "x" * 300] * 20
+    pq.write_table(pa.table({"text": texts}), tmp_path / "a.parquet", compression=codec)
+    assert found_in(tmp_path / "a.parquet") == SharedTexts(300, 24_000, has_deltas=False)
+
+
+def test_columns_of_nulls_have_no_texts(tmp_path: Path) -> None:
+    for coding in (PREFIXES, LENGTHS):
+        write(tmp_path / "a.parquet", pa.array([None] * 50, pa.string()), coding)
+        assert found_in(tmp_path / "a.parquet").total == 0
+        assert read(tmp_path / "a.parquet", LINES)[0] == []
+
+
+def patched(path: Path, old: bytes, new: bytes) -> None:
+    data = path.read_bytes()
+    assert data.count(old) == 1
+    assert len(old) == len(new)
+    path.write_bytes(data.replace(old, new))
+
+
+MANY = bytes([0x80, 0x01, 0x04, 0x80, 0x80, 0x80, 0x01])  # blocks of 128 in 4 parts, 2**21 lengths
+
+
+@pytest.mark.parametrize("coding", [PREFIXES, LENGTHS])
+def test_more_lengths_than_values_are_damage(tmp_path: Path, coding: str) -> None:
+    """pyarrow makes room for all of them: for 8 GB, where a page says so."""
+    path = tmp_path / "a.parquet"
+    texts = pa.array(["b"] + [""] * ((1 << 21) - 1))
+    options = {"max_rows_per_page": 1 << 30, "data_page_size": 1 << 30}
+    write(path, texts, coding, compression="none", row_group_size=1 << 22, **options)
+    more = bytes([*MANY[:3], 0xFF, 0xFF, 0xFF, 0x7F])
+    data = path.read_bytes()
+    path.write_bytes(data.replace(MANY, more, 1))
+    assert path.read_bytes() != data
+    (source,) = list_sources([str(path)])
+    with open_columns(source) as opened:
+        (damage,) = opened.rows(["text"], 1 << 20)
+    assert isinstance(damage, Damage)
+    assert damage.reason == "broken_file"
+    assert damage.detail == "row group 0: a page whose lengths of texts are damaged"
+
+
+@pytest.mark.parametrize("codec", ["none", "snappy"])
+def test_damaged_lengths_are_one_reject_or_are_read(tmp_path: Path, codec: str) -> None:
+    """Of any flipped bit: no other error, and each row is read or rejected."""
+    path = tmp_path / "a.parquet"
+    texts = [text or "" for text in drawn(7, 150)]
+    write(path, texts, PREFIXES, compression=codec)
+    data = path.read_bytes()
+    begin = pq.read_metadata(path).row_group(0).column(0).data_page_offset
+    for bit in np.random.default_rng(1).integers(begin * 8, (begin + 400) * 8, 150):
+        flipped = bytearray(data)
+        flipped[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(flipped)
+        documents, _, _, rejects = read(path, LINES)
+        reasons = [each.reason for each in rejects]
+        assert {*reasons} <= {"broken_file", "decompression_bomb", "undecodable", "empty"}
+        assert "broken_file" in reasons or len(documents) + len(rejects) == len(texts), bit
+
+
+def test_a_page_of_more_values_than_its_column_is_damage(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    write(path, ["a"] * 9, PREFIXES)
+    metadata = pq.read_metadata(path)
+    column = metadata.row_group(0).column(0)
+    with path.open("rb") as handle:
+        chunk = list(pages(handle, column.data_page_offset, column.total_compressed_size, 9))
+        with pytest.raises(BrokenFileError, match="more values than its column"):
+            shared_texts(chunk * 2, handle, column, (False, True), LimitedRows(1, 250))
+        limit = LimitedRows(1, 250)
+        limit.most_bytes = 8
+        with pytest.raises(CompressionBombError, match="see --max_compression_ratio"):
+            shared_texts(chunk, handle, column, (False, True), limit)
+
+
+def test_a_footer_that_hides_the_coding_is_not_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.parquet"
+    texts = [f"{'x' * 50_000}{i}" for i in range(1000)]
+    write(path, texts, PREFIXES, data_page_size=1 << 30)
+    patched(path, b"\x19\x25\x06\x0e", b"\x19\x25\x06\x00")  # RLE, DELTA_BYTE_ARRAY to PLAIN
+    assert {*pq.read_metadata(path).row_group(0).column(0).encodings} == {"PLAIN", "RLE"}
+    largest, plain_read = [0], parquet_rows._read
+
+    def observed(*arguments: Any) -> Any:
+        for batch in plain_read(*arguments):
+            largest[0] = max(largest[0], batch.nbytes)
+            yield batch
+
+    monkeypatch.setattr(parquet_rows, "_read", observed)
+    monkeypatch.setattr(parquet_rows, "_MOST_HELD_BYTES", 1 << 20)
+    documents, _, _, rejects = read(path, LINES)
+    assert (len(documents), rejects) == (1000, [])
+    assert largest[0] < 3 << 20
+
+
+def test_headers_of_pages_may_have_fields_that_are_not_known(tmp_path: Path) -> None:
+    """pyarrow passes them over, so behind them a page must not be hidden from us."""
+    fields = {
+        "list": b"\x59\x35\x02\x04\x06", "many": b"\x59\xf5\x10" + b"\x02" * 16,
+        "double": b"\x57" + bytes(8), "bytes": b"\x58\x03abc", "byte": b"\x53\x09",
+        "map": b"\x5b\x01\x55\x02\x04", "no_map": b"\x5b\x00", "struct": b"\x5c\x15\x02\x00",
+        "structs": b"\x59\x2c\x15\x02\x00\x00", "bools": b"\x5a\x21\x01\x02",
+        "uuid": b"\x5d" + bytes(16),
+        "number": b"\x05\x14\x02",
+    }  # fmt: skip
+    path = tmp_path / "header"
+    for name, field in fields.items():
+        # Type 0, 8 bytes of 8, then data: 5 values, DELTA_BYTE_ARRAY, levels RLE; then the field.
+        head = b"\x15\x00\x15\x10\x15\x10\x2c\x15\x0a\x15\x0e\x15\x06\x15\x06\x00"
+        path.write_bytes(head + field + b"\x00" + bytes(8))
+        with path.open("rb") as handle:
+            (page,) = pages(handle, 0, 100, 5)
+        assert (page.values, page.coding, page.unpacked_bytes) == (5, 7, 8), name
+        assert page.position == len(head + field) + 1, name
