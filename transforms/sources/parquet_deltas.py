@@ -15,19 +15,17 @@ from typing import IO
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from recordmill.records.arrays import Bytes
 from recordmill.records.codec.jit import kernel
 from recordmill.transforms.sources.blocks import BrokenFileError, CompressionBombError
+from recordmill.transforms.sources.parquet_footer import ColumnChunk
 from recordmill.transforms.sources.parquet_pages import Page
 from recordmill.transforms.sources.row_sizes import LimitedRows
 
-_CODINGS = ("DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY")
 _DELTA_BYTE_ARRAY = 7
 _DELTAS = frozenset({6, _DELTA_BYTE_ARRAY})
 _RLE = 3
-_CODECS = {"LZ4": "lz4_raw"}  # as pyarrow takes it, unless its frames are Hadoop's
 
 
 @dataclass(frozen=True)
@@ -45,20 +43,18 @@ class SharedTexts:
     has_deltas: bool
 
 
-def says_shared(column: pq.ColumnChunkMetaData) -> bool:
+def says_shared(column: ColumnChunk) -> bool:
     """Returns whether, by the footer, texts of a column chunk may be shared."""
-    codings = column.encodings
-    plain = [coding for coding in codings if "DICTIONARY" not in coding]
-    return column.has_dictionary_page or len(plain) < max(1, len(codings)) or says_deltas(column)
+    return column.has_dictionary or says_deltas(column)
 
 
-def says_deltas(column: pq.ColumnChunkMetaData) -> bool:
+def says_deltas(column: ColumnChunk) -> bool:
     """Returns whether, by the footer, a column chunk has pages that this module looks through."""
-    return any(coding in _CODINGS for coding in column.encodings)
+    return bool(column.codings & _DELTAS)
 
 
 def shared_texts(
-    chunk: Iterable[Page], handle: IO[bytes], column: pq.ColumnChunkMetaData,
+    chunk: Iterable[Page], handle: IO[bytes], column: ColumnChunk,
     levels: tuple[bool, bool], limit: LimitedRows,
 ) -> SharedTexts:  # fmt: skip
     """Looks through the pages of a column chunk of texts.
@@ -86,19 +82,19 @@ def shared_texts(
             continue
         if page.is_dictionary:
             try:
-                data = _values(handle, page, column.compression, levels)
+                data = _values(handle, page, column.codec, levels)
             except BrokenFileError:  # for pyarrow too, unless it knows a codec that we do not
                 is_known = False
                 continue
             longest = max(longest, _longest_of_dictionary(np.frombuffer(data, np.uint8)))
-            total += longest * column.num_values
+            total += longest * column.values
         else:
             has_deltas = True
-            if values > column.num_values:
+            if values > column.values:
                 raise BrokenFileError("a page that has more values than its column")
-            if detail := limit.too_many(column.num_values):
+            if detail := limit.too_many(column.values):
                 raise CompressionBombError(detail)
-            most, added = _lengths(_values(handle, page, column.compression, levels), page)
+            most, added = _lengths(_values(handle, page, column.codec, levels), page)
             if page.coding == _DELTA_BYTE_ARRAY:
                 longest, total = max(longest, most), total + added
     return SharedTexts(longest, total, has_deltas) if is_known else SharedTexts(-1, -1, has_deltas)
@@ -127,12 +123,11 @@ def _values(handle: IO[bytes], page: Page, codec: str, levels: tuple[bool, bool]
     stored = memoryview(handle.read(page.stored_bytes))
     begin = max(0, page.level_bytes)
     data, size = stored[begin:], page.unpacked_bytes - begin
-    if codec != "UNCOMPRESSED" and page.is_packed and size > 0:
+    if codec and page.is_packed and size > 0:
         try:
-            name = _CODECS.get(codec, codec.lower())
-            data = memoryview(pa.decompress(data, size, name))
-        except (pa.ArrowException, OSError) as error:
-            raise BrokenFileError(f"a page that {codec} cannot unpack") from error
+            data = memoryview(pa.decompress(data, size, codec))
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise BrokenFileError("a page that cannot be unpacked") from error
     if page.level_bytes < 0:
         for coding, is_there in zip(page.level_codings, levels, strict=True):
             if is_there and coding != _RLE:

@@ -10,6 +10,7 @@ import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import IO, Any
 
 import pyarrow as pa
@@ -32,6 +33,7 @@ from recordmill.transforms.sources.parquet_deltas import (
     says_shared,
     shared_texts,
 )
+from recordmill.transforms.sources.parquet_footer import read_row_groups
 from recordmill.transforms.sources.parquet_pages import pages, up_to_dictionary
 from recordmill.transforms.sources.row_sizes import LimitedRows
 from recordmill.transforms.sources.work_items import SourceRange
@@ -52,57 +54,82 @@ class EncryptedFileError(BrokenFileError):
     reason = "unreadable_file"
 
 
+@dataclass(frozen=True)
+class _Leaf:
+    """A column of values: one of the schema, or what is in such a one.
+
+    Attributes:
+      path: its name, with those of what it is in.
+      is_text: its values are texts.
+      levels: whether it has levels of repetition, as in lists, and of definition.
+    """
+
+    path: str
+    is_text: bool
+    levels: tuple[bool, bool]
+
+    @property
+    def is_in_lists(self) -> bool:
+        return self.levels[0]
+
+
 class ParquetRows:
     """See `column_format.ColumnFormat`.
 
     Args:
       source: the range.
       handle: the file, open.
+      file: the same.
       ratio: to how many times its bytes a row group may unpack, beyond 64 MiB.
     """
 
-    def __init__(self, source: SourceRange, handle: IO[bytes], ratio: int) -> None:
+    def __init__(
+        self, source: SourceRange, handle: IO[bytes], file: pq.ParquetFile, ratio: int
+    ) -> None:
         self._source = source
         self._ratio = ratio
         self._handle = handle
-        self._file = file = _open(handle)
-        self.metadata: pq.FileMetaData = file.metadata
+        self._file = file
+        self.groups = read_row_groups(handle, file.metadata.num_columns)
         self.schema: pa.Schema = file.schema_arrow
+        kinds = (file.metadata.schema.column(i) for i in range(file.metadata.num_columns))
+        self._leaves = [
+            _Leaf(
+                kind.path, kind.physical_type == "BYTE_ARRAY",
+                (kind.max_repetition_level > 0, kind.max_definition_level > 0),
+            )
+            for kind in kinds
+        ]  # fmt: skip
 
     @property
     def num_rows(self) -> int:
         """The number of rows in the file."""
-        return int(self.metadata.num_rows)
+        return int(self._file.metadata.num_rows)
 
     def rows(self, names: Sequence[str], batch_bytes: int) -> Iterator[Rows | Damage]:
         """Yields the rows of the range; a damaged row group ends with a damage, others follow."""
-        metadata = self.metadata
         first = 0
-        for number, begin in enumerate(row_group_begins(metadata)):
-            count = metadata.row_group(number).num_rows
-            if self._source.start <= begin and not 0 <= self._source.end <= begin:
-                limit = LimitedRows(self._stored_bytes(number), self._ratio)
+        for number, group in enumerate(self.groups):
+            if self._source.start <= group.begin and not 0 <= self._source.end <= group.begin:
+                stored = sum(column.stored_bytes for column in group.columns)
+                limit = LimitedRows(max(0, min(stored, self._source.size)), self._ratio)
                 yield from self._row_group(number, first, names, batch_bytes, limit)
-            first += count
-
-    def _stored_bytes(self, number: int) -> int:
-        group = self.metadata.row_group(number)
-        sizes = (group.column(i).total_compressed_size for i in range(group.num_columns))
-        return max(0, min(sum(sizes), self._source.size))
+            first += group.rows
 
     def _row_group(
         self, number: int, first: int, names: Sequence[str], batch_bytes: int, limit: LimitedRows
     ) -> Iterator[Rows | Damage]:
-        count = self.metadata.row_group(number).num_rows
-        at, end = first, first + count
+        group = self.groups[number]
+        at, end = first, first + group.rows
         if not names:
             for rows in rows_without_columns(first, end):
                 yield from limit.parts(rows, batch_bytes)
                 if limit.is_exceeded:
                     return
             return
-        lists = [leaf for leaf in self._leaves(number, names) if self._is_in_lists(leaf)]
-        if detail := limit.too_many(self._most_values(number, lists)):
+        leaves = self._leaves_of(names)
+        in_lists = (group.columns[i].values for i in leaves if self._leaves[i].is_in_lists)
+        if detail := limit.too_many(max(in_lists, default=0)):
             yield Damage(first, "decompression_bomb", detail)
             return
         kinds = {name: column_type(self.schema, name) for name in names}
@@ -123,7 +150,9 @@ class ParquetRows:
             yield Damage(at, error.reason, f"row group {number}: {error}")
             return
         if at != end:
-            yield Damage(at, "broken_file", f"row group {number} has {at - first} rows of {count}")
+            yield Damage(
+                at, "broken_file", f"row group {number} has {at - first} rows of {group.rows}"
+            )
 
     def _batches(
         self, number: int, names: Sequence[str], batch_bytes: int, limit: LimitedRows
@@ -134,7 +163,7 @@ class ParquetRows:
         is_known = all(column.total >= 0 for column in texts.values())
         shared = [leaf for leaf, column in texts.items() if column.longest]
         has_deltas = any(texts[leaf].has_deltas for leaf in shared)
-        flat = [column for leaf, column in texts.items() if not self._is_in_lists(leaf)]
+        flat = [column for leaf, column in texts.items() if not self._leaves[leaf].is_in_lists]
         longest, total = sum(each.longest for each in flat), sum(each.total for each in flat)
         in_lists = sum(column.total for column in texts.values()) - total  # maybe all of one row
         if is_known and min(longest * step, total) + in_lists <= _MOST_HELD_BYTES:
@@ -151,11 +180,10 @@ class ParquetRows:
         else:
             raise BrokenFileError("a dictionary that cannot be unpacked")
 
-    def _leaves(self, number: int, names: Sequence[str]) -> list[int]:
-        """Returns the numbers of the columns that are read."""
-        group = self.metadata.row_group(number)
-        paths = (self.metadata.schema.column(i).path for i in range(group.num_columns))
-        return [i for i, path in enumerate(paths) if any(_is_of(path, name) for name in names)]
+    def _leaves_of(self, names: Sequence[str]) -> list[int]:
+        """Returns the numbers of the leaves of columns."""
+        paths = enumerate(leaf.path for leaf in self._leaves)
+        return [i for i, path in paths if any(_is_of(path, name) for name in names)]
 
     def _shared_texts(
         self, number: int, names: Sequence[str], limit: LimitedRows
@@ -164,39 +192,26 @@ class ParquetRows:
 
         On remote storage each page would be a request, so there the footer is believed.
         """
-        schema, group = self.metadata.schema, self.metadata.row_group(number)
         is_local = files.is_local(self._source.path)
         texts = {}
-        for leaf in self._leaves(number, names):
-            kind, column = schema.column(leaf), group.column(leaf)
-            if kind.physical_type != "BYTE_ARRAY" or not (is_local or says_shared(column)):
-                continue
-            begin, stored = _column_begin(column), column.total_compressed_size
-            chunk = pages(self._handle, begin, stored, column.num_values)
-            if not is_local and not says_deltas(column):
-                chunk = up_to_dictionary(chunk)
-            levels = (kind.max_repetition_level > 0, kind.max_definition_level > 0)
-            texts[leaf] = shared_texts(chunk, self._handle, column, levels, limit)
+        for i in self._leaves_of(names):
+            leaf, column = self._leaves[i], self.groups[number].columns[i]
+            if leaf.is_text and (is_local or says_shared(column)):
+                chunk = pages(self._handle, column)
+                if not is_local and not says_deltas(column):
+                    chunk = up_to_dictionary(chunk)
+                texts[i] = shared_texts(chunk, self._handle, column, leaf.levels, limit)
         return texts
-
-    def _is_in_lists(self, leaf: int) -> bool:
-        return bool(self.metadata.schema.column(leaf).max_repetition_level)
-
-    def _most_values(self, number: int, leaves: Sequence[int]) -> int:
-        """Returns how many values a row may have, of the column with most."""
-        group = self.metadata.row_group(number)
-        return max((group.column(leaf).num_values for leaf in leaves), default=0)
 
     def _with_dictionaries(self, leaves: Sequence[int]) -> pq.ParquetFile:
         """Returns the file as one whose text is indices of dictionaries."""
-        paths = [self.metadata.schema.column(i).path for i in leaves]
-        return _open(self._handle, read_dictionary=paths, metadata=self.metadata)
+        paths = [self._leaves[i].path for i in leaves]
+        return _open(self._handle, read_dictionary=paths, metadata=self._file.metadata)
 
     def _batch_rows(self, number: int, names: Sequence[str], batch_bytes: int) -> int:
-        group = self.metadata.row_group(number)
-        leaves = self._leaves(number, names)
-        size = sum(group.column(i).total_uncompressed_size for i in leaves)
-        return max(1, min(batch_bytes * group.num_rows // max(size, 1), MOST_ROWS))
+        group = self.groups[number]
+        size = sum(group.columns[i].unpacked_bytes for i in self._leaves_of(names))
+        return max(1, min(batch_bytes * group.rows // max(size, 1), MOST_ROWS))
 
 
 @contextmanager
@@ -216,16 +231,18 @@ def open_parquet(
             raise EncryptedFileError("an encrypted Parquet file; decrypt it first")
         handle.seek(0)
         try:
-            opened = ParquetRows(source, handle, ratio)
+            file = _open(handle)
+            opened = ParquetRows(source, handle, file, ratio)
         except (pa.ArrowException, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
             raise BrokenFileError(f"not a whole Parquet file: {_one_line(error)}") from error
+        except UnicodeDecodeError as error:
+            raise BrokenFileError("a Parquet file with a name that is not UTF-8") from error
         handle.seek(-8, os.SEEK_END)
         footer_bytes = int.from_bytes(handle.read(4), "little")
-        # A signature of 28 bytes behind the footer means that columns are encrypted. Arrow ends the
-        # process where it is asked for the place of such a column.
-        if footer_bytes - opened.metadata.serialized_size == _SIGNATURE_BYTES:
+        # A signature of 28 bytes behind the footer means that columns are encrypted.
+        if footer_bytes - file.metadata.serialized_size == _SIGNATURE_BYTES:
             raise EncryptedFileError("columns of the Parquet file are encrypted; decrypt it first")
         yield opened
 
@@ -267,25 +284,6 @@ def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return joined
 
 
-def row_group_begins(metadata: pq.FileMetaData) -> list[int]:
-    """Returns where the first column of each row group begins, in bytes from the file's start."""
-    begins = []
-    for number in range(metadata.num_row_groups):
-        group = metadata.row_group(number)
-        begin = 0
-        if group.num_columns:
-            begin = _column_begin(group.column(0))
-        begins.append(begin)
-    return begins
-
-
-def _column_begin(column: pq.ColumnChunkMetaData) -> int:
-    begin = int(column.data_page_offset)
-    if column.has_dictionary_page and column.dictionary_page_offset:
-        begin = min(begin, column.dictionary_page_offset)
-    return begin
-
-
 def cut_parquet(source: SourceRange, target_bytes: int) -> list[int]:
     """Returns where to cut a file into ranges of about that many stored bytes, from 0 on.
 
@@ -293,7 +291,7 @@ def cut_parquet(source: SourceRange, target_bytes: int) -> list[int]:
     """
     try:
         with open_parquet(source) as opened:
-            begins = sorted(row_group_begins(opened.metadata))
+            begins = sorted(group.begin for group in opened.groups)
     except BrokenFileError:
         return [0]
     starts = [0]

@@ -17,6 +17,7 @@ from recordmill.transforms.sources.column_format import Damage
 from recordmill.transforms.sources.document_spec import DocumentSpec
 from recordmill.transforms.sources.open_columns import open_columns
 from recordmill.transforms.sources.parquet_deltas import SharedTexts, shared_texts
+from recordmill.transforms.sources.parquet_footer import ColumnChunk, read_row_groups
 from recordmill.transforms.sources.parquet_pages import pages
 from recordmill.transforms.sources.row_sizes import LimitedRows
 from recordmill.transforms.sources.work_items import list_sources
@@ -37,12 +38,12 @@ def write(path: Path, texts: Any, coding: str, **options: Any) -> None:
 def found_in(path: Path, *, ratio: int = 10**9) -> SharedTexts:
     """Returns what the pages of the first column of a file say."""
     metadata = pq.read_metadata(path)
-    column, kind = metadata.row_group(0).column(0), metadata.schema.column(0)
+    kind = metadata.schema.column(0)
     levels = (kind.max_repetition_level > 0, kind.max_definition_level > 0)
-    begin = column.dictionary_page_offset or column.data_page_offset
     with path.open("rb") as handle:
-        chunk = list(pages(handle, begin, column.total_compressed_size, column.num_values))
-        assert sum(page.values for page in chunk) == column.num_values
+        column = read_row_groups(handle, metadata.num_columns)[0].columns[0]
+        chunk = list(pages(handle, column))
+        assert sum(page.values for page in chunk) == column.values
         return shared_texts(chunk, handle, column, levels, LimitedRows(1, ratio))
 
 
@@ -147,10 +148,9 @@ def test_damaged_lengths_are_one_reject_or_are_read(tmp_path: Path, codec: str) 
 def test_a_page_of_more_values_than_its_column_is_damage(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     write(path, ["a"] * 9, PREFIXES)
-    metadata = pq.read_metadata(path)
-    column = metadata.row_group(0).column(0)
     with path.open("rb") as handle:
-        chunk = list(pages(handle, column.data_page_offset, column.total_compressed_size, 9))
+        column = read_row_groups(handle, 1)[0].columns[0]
+        chunk = list(pages(handle, column))
         with pytest.raises(BrokenFileError, match="more values than its column"):
             shared_texts(chunk * 2, handle, column, (False, True), LimitedRows(1, 250))
         limit = LimitedRows(1, 250)
@@ -192,11 +192,59 @@ def test_headers_of_pages_may_have_fields_that_are_not_known(tmp_path: Path) -> 
         "number": b"\x05\x14\x02",
     }  # fmt: skip
     path = tmp_path / "header"
+    chunk = ColumnChunk(frozenset(), "", 5, 100, 100, begin=0, has_dictionary=False)
     for name, field in fields.items():
         # Type 0, 8 bytes of 8, then data: 5 values, DELTA_BYTE_ARRAY, levels RLE; then the field.
         head = b"\x15\x00\x15\x10\x15\x10\x2c\x15\x0a\x15\x0e\x15\x06\x15\x06\x00"
         path.write_bytes(head + field + b"\x00" + bytes(8))
         with path.open("rb") as handle:
-            (page,) = pages(handle, 0, 100, 5)
+            (page,) = pages(handle, chunk)
         assert (page.values, page.coding, page.unpacked_bytes) == (5, 7, 8), name
         assert page.position == len(head + field) + 1, name
+
+
+def test_the_footer_says_what_pyarrow_says(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    table = pa.table({
+        "a": [f"{i}" for i in range(900)], "b": [[i, None] for i in range(900)],
+        "c": [{"x": "y" * i, "z": None} for i in range(900)],
+    })  # fmt: skip
+    codecs = {"a": "none", "b.list.element": "snappy", "c.x": "zstd", "c.z": "lz4"}
+    pq.write_table(table, path, row_group_size=130, compression=codecs, use_dictionary=["a"])
+    metadata = pq.read_metadata(path)
+    with path.open("rb") as handle:
+        groups = read_row_groups(handle, metadata.num_columns)
+    assert len(groups) == metadata.num_row_groups == 7
+    for number, group in enumerate(groups):
+        wanted = metadata.row_group(number)
+        assert group.rows == wanted.num_rows
+        assert [column.codec for column in group.columns] == ["", "snappy", "zstd", "lz4_raw"]
+        for i, column in enumerate(group.columns):
+            known = wanted.column(i)
+            assert column.values == known.num_values
+            assert column.unpacked_bytes == known.total_uncompressed_size
+            assert column.stored_bytes == known.total_compressed_size
+            assert column.begin == (known.dictionary_page_offset or known.data_page_offset)
+            assert column.has_dictionary == known.has_dictionary_page == (i == 0)
+            assert len(column.codings) == len(known.encodings)
+
+
+def test_damaged_footers_are_rejects(tmp_path: Path) -> None:
+    """pyarrow ends the process where it is asked for a column with wrong histograms."""
+    table = pa.table({"text": [["a. b"], ["c"], None] * 9, "kept": ["x"] * 27})
+    pq.write_table(table, tmp_path / "whole.parquet", compression="none")
+    data = (tmp_path / "whole.parquet").read_bytes()
+    begin = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    draw = np.random.default_rng(5)
+    path = tmp_path / "a.parquet"
+    for _ in range(400):
+        flipped = bytearray(data)
+        flipped[draw.integers(begin, len(data) - 8)] = draw.integers(256)
+        path.write_bytes(flipped)
+        read(path, LINES)
+    for position in range(begin, len(data) - 8):  # sizes of lists, of histograms among them
+        if data[position] >> 4 in (2, 3, 4) and data[position] & 15 in (5, 6):
+            flipped = bytearray(data)
+            flipped[position] -= 16
+            path.write_bytes(flipped)
+            read(path, LINES)

@@ -360,9 +360,9 @@ def swapped_pages(path: Path) -> None:
     end += column.total_compressed_size
     handle = io.BytesIO(data)
     header, middle = page_header(handle, begin)
-    middle += header.numbers[3]
+    middle += header[3]
     last, after = page_header(handle, middle)
-    assert after + last.numbers[3] == end
+    assert after + last[3] == end
     path.write_bytes(data[:begin] + data[middle:end] + data[begin:middle] + data[end:])
 
 
