@@ -9,7 +9,7 @@ Source: Encodings.md of the Parquet format, "Delta Encoding" and the two that fo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import IO
 
@@ -53,6 +53,26 @@ def says_deltas(column: ColumnChunk) -> bool:
     return bool(column.codings & _DELTAS)
 
 
+def checked(chunk: Iterable[Page], file_bytes: int, limit: LimitedRows) -> Iterator[Page]:
+    """Yields pages; pyarrow makes room for as many bytes as each says that it has.
+
+    Args:
+      chunk: of a column.
+      file_bytes: of the file.
+      limit: of the row group.
+
+    Raises:
+      BrokenFileError: one has more bytes than the file.
+      CompressionBombError: one unpacks to too many.
+    """
+    for page in chunk:
+        if page.position + page.stored_bytes > file_bytes:
+            raise BrokenFileError("a page that ends behind the file")
+        if detail := limit.too_many(page.unpacked_bytes):
+            raise CompressionBombError(detail)
+        yield page
+
+
 def shared_texts(
     chunk: Iterable[Page], handle: IO[bytes], column: ColumnChunk,
     levels: tuple[bool, bool], limit: LimitedRows,
@@ -68,7 +88,7 @@ def shared_texts(
 
     Raises:
       BrokenFileError: lengths of texts are damaged.
-      CompressionBombError: there are too many of them, or a page unpacks to too many bytes.
+      CompressionBombError: there are too many of them.
     """
     longest = total = values = unpacked = 0
     is_known, has_deltas = True, False
@@ -76,7 +96,7 @@ def shared_texts(
         values += page.values
         looked_through = page.is_dictionary or page.coding in _DELTAS
         unpacked += page.unpacked_bytes if looked_through else 0
-        if detail := limit.too_many(max(unpacked, page.unpacked_bytes)):
+        if detail := limit.too_many(unpacked):
             raise CompressionBombError(detail)
         if not looked_through:
             continue

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from recordmill.transforms.sources.column_format import (
 from recordmill.transforms.sources.document_spec import USUAL_COMPRESSION_RATIO
 from recordmill.transforms.sources.parquet_deltas import (
     SharedTexts,
+    checked,
     says_deltas,
     says_shared,
     shared_texts,
@@ -188,7 +190,7 @@ class ParquetRows:
     def _shared_texts(
         self, number: int, names: Sequence[str], limit: LimitedRows
     ) -> dict[int, SharedTexts]:
-        """Returns what rows share of each column of texts that is read.
+        """Checks the pages that are read; returns what rows share of each column of texts.
 
         On remote storage each page would be a request, so there the footer is believed.
         """
@@ -196,11 +198,15 @@ class ParquetRows:
         texts = {}
         for i in self._leaves_of(names):
             leaf, column = self._leaves[i], self.groups[number].columns[i]
-            if leaf.is_text and (is_local or says_shared(column)):
-                chunk = pages(self._handle, column)
-                if not is_local and not says_deltas(column):
-                    chunk = up_to_dictionary(chunk)
-                texts[i] = shared_texts(chunk, self._handle, column, leaf.levels, limit)
+            if not is_local and not (leaf.is_text and says_shared(column)):
+                continue
+            chunk = checked(pages(self._handle, column), self._source.size, limit)
+            if not leaf.is_text:
+                deque(chunk, maxlen=0)
+                continue
+            if not is_local and not says_deltas(column):
+                chunk = up_to_dictionary(chunk)
+            texts[i] = shared_texts(chunk, self._handle, column, leaf.levels, limit)
         return texts
 
     def _with_dictionaries(self, leaves: Sequence[int]) -> pq.ParquetFile:

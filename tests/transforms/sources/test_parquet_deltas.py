@@ -248,3 +248,28 @@ def test_damaged_footers_are_rejects(tmp_path: Path) -> None:
             flipped[position] -= 16
             path.write_bytes(flipped)
             read(path, LINES)
+
+
+@pytest.mark.parametrize(("begin", "reason"), [(7, "decompression_bomb"), (12, "broken_file")])
+@pytest.mark.parametrize("name", ["text", "id"])
+def test_pages_that_say_that_they_are_huge_are_rejects(
+    tmp_path: Path, begin: int, reason: str, name: str
+) -> None:
+    """pyarrow makes room for the bytes, up to 2 GB, that such a page says that it has."""
+    path = tmp_path / "a.parquet"
+    size = 1 << 21  # a page of as many bytes has numbers of four bytes in its header, twice
+    texts = {"text": pa.array(["x" * size]), "id": pa.array(np.arange(size >> 3))}
+    pq.write_table(
+        pa.table({name: texts[name]}), path, use_dictionary=False, compression="none",
+        write_statistics=False, data_page_size=1 << 30, max_rows_per_page=1 << 30,
+    )  # fmt: skip
+    data = bytearray(path.read_bytes())
+    assert data[4:7] == b"\x15\x00\x15"
+    assert data[11:12] == b"\x15"
+    data[begin : begin + 4] = b"\xfe\xff\xff\x7f"
+    path.write_bytes(data)
+    (source,) = list_sources([str(path)])
+    with open_columns(source, ratio=1) as opened:
+        (damage,) = opened.rows([name], 1 << 20)
+    assert isinstance(damage, Damage)
+    assert damage.reason == reason
