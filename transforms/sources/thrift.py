@@ -40,8 +40,8 @@ def read_struct(
     if not levels:
         raise ValueError("structs in structs without end")
     number = 0
-    while data[at]:
-        delta, kind = divmod(data[at], 16)
+    while kind := data[at] & 15:
+        delta = data[at] >> 4
         at += 1
         if delta:
             number += delta

@@ -193,10 +193,10 @@ def test_headers_of_pages_may_have_fields_that_are_not_known(tmp_path: Path) -> 
     }  # fmt: skip
     path = tmp_path / "header"
     chunk = ColumnChunk(frozenset(), "", 5, 100, 100, begin=0, has_dictionary=False)
-    for name, field in fields.items():
+    for (name, field), end in itertools.product(fields.items(), [b"\x00", b"\x20"]):
         # Type 0, 8 bytes of 8, then data: 5 values, DELTA_BYTE_ARRAY, levels RLE; then the field.
         head = b"\x15\x00\x15\x10\x15\x10\x2c\x15\x0a\x15\x0e\x15\x06\x15\x06\x00"
-        path.write_bytes(head + field + b"\x00" + bytes(8))
+        path.write_bytes(head + field + end + bytes(8))
         with path.open("rb") as handle:
             (page,) = pages(handle, chunk)
         assert (page.values, page.coding, page.unpacked_bytes) == (5, 7, 8), name
