@@ -181,7 +181,10 @@ class AvroRows:
         try:
             data = self._unpacked(block)
             if not names:
-                yield from rows_without_columns(first, end)
+                limit = LimitedRows(block.end - block.position, self._ratio)
+                for each in rows_without_columns(first, end):
+                    if not limit.is_exceeded:
+                        yield from limit.parts(each, most)
                 return
             records = self._records(block.rows, data, outer)
             while rows := list(islice(records, step)):

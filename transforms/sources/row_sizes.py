@@ -17,6 +17,8 @@ from recordmill.transforms.sources.column_format import MOST_ROWS, Damage, Rows
 from recordmill.transforms.sources.document_spec import READ_LIMITS
 
 _COUNTED_ROWS = 1 << 16
+# A row of which no column is read becomes a reject. A few bytes can say that there are very many.
+_REJECT_BYTES = 64
 _TEXTS = ("string", "large_string", "binary", "large_binary")
 _LISTS = ("list", "large_list", "map")
 _LIST_VIEWS = ("list_view", "large_list_view")
@@ -175,7 +177,7 @@ class LimitedRows:
         shared = any(is_shared(array.type) for array in rows.columns.values())
         for begin in range(0, rows.count, _COUNTED_ROWS):
             part = _slice(rows, begin, min(begin + _COUNTED_ROWS, rows.count))
-            sizes = np.ones(part.count, np.int64)  # a row without columns is one, too
+            sizes = np.full(part.count, 1 if part.columns else _REJECT_BYTES)
             for array in part.columns.values():
                 sizes += row_sizes(array)
             ends = np.cumsum(sizes)

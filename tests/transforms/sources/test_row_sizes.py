@@ -30,7 +30,7 @@ from recordmill.transforms.sources.row_sizes import LimitedRows, is_shared, row_
 from recordmill.transforms.sources.work_items import SourceRange, list_sources
 from recordmill.transforms.storage import files
 
-from .column_files import TEXTS, Read, arrow_file, read
+from .column_files import TEXTS, Read, arrow_file, avro, read
 
 MEGABYTE = 1_000_000
 COUNT = 10_000  # rows, so 10 GB
@@ -186,6 +186,27 @@ def test_the_limit_depends_on_the_file_alone(
     more = read(path, replace(LINES, max_compression_ratio=10_000_000))
     assert len(more[0]) == 300
     assert not more[3]
+
+
+@pytest.mark.parametrize("form", ["parquet", "feather", "avro"])
+def test_a_file_without_the_column_is_not_millions_of_rejects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    """5 kB that say that they have 67 million rows took two minutes and a list of gigabytes."""
+    limits = replace(READ_LIMITS, unpacked_bytes=64_000)
+    monkeypatch.setattr("recordmill.transforms.sources.row_sizes.READ_LIMITS", limits)
+    path = tmp_path / f"a.{form}"
+    table = pa.table({"id": pa.array(np.zeros(200_000, np.int64))})
+    if form == "parquet":
+        pq.write_table(table, path)
+    elif form == "feather":
+        arrow_file(path, table, 200_000, "zstd")
+    else:
+        avro(path, table, 200_000, "deflate")
+    rejects = read(path, LINES)[3]
+    assert {each.reason for each in rejects} == {"field_missing", "decompression_bomb"}
+    assert 1000 < len(rejects) < 30_000  # blocks of Avro have a limit each
+    assert rejects[-1].reason == "decompression_bomb"
 
 
 def test_a_batch_of_shared_text_has_few_bytes(tmp_path: Path) -> None:
