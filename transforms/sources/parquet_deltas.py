@@ -16,10 +16,10 @@ from typing import IO
 import numpy as np
 import pyarrow as pa
 
-from recordmill.records.arrays import Bytes
+from recordmill.records.arrays import Bytes, Int64s
 from recordmill.records.codec.jit import kernel
 from recordmill.transforms.sources.blocks import BrokenFileError, CompressionBombError
-from recordmill.transforms.sources.parquet_footer import ColumnChunk
+from recordmill.transforms.sources.parquet_footer import ColumnChunk, Leaf
 from recordmill.transforms.sources.parquet_pages import Page
 from recordmill.transforms.sources.row_sizes import LimitedRows
 
@@ -34,8 +34,8 @@ class SharedTexts:
 
     Attributes:
       longest: one has at most so many bytes; -1 where that cannot be known.
-      total: in all rows they have at most so many bytes; -1 as above.
-      has_deltas: pages are coded so that pyarrow makes no indices of a dictionary of them.
+      total: in all rows they have so many bytes; -1 as above. Of a dictionary alone, at most.
+      has_deltas: pyarrow makes no indices of a dictionary of them.
     """
 
     longest: int
@@ -53,71 +53,79 @@ def says_deltas(column: ColumnChunk) -> bool:
     return bool(column.codings & _DELTAS)
 
 
-def checked(chunk: Iterable[Page], file_bytes: int, limit: LimitedRows) -> Iterator[Page]:
+def checked(chunk: Iterable[Page], limit: LimitedRows) -> Iterator[Page]:
     """Yields pages; pyarrow makes room for as many bytes as each says that it has.
 
-    Args:
-      chunk: of a column.
-      file_bytes: of the file.
-      limit: of the row group.
-
     Raises:
-      BrokenFileError: one has more bytes than the file.
       CompressionBombError: one unpacks to too many.
     """
     for page in chunk:
-        if page.position + page.stored_bytes > file_bytes:
-            raise BrokenFileError("a page that ends behind the file")
         if detail := limit.too_many(page.unpacked_bytes):
             raise CompressionBombError(detail)
         yield page
 
 
 def shared_texts(
-    chunk: Iterable[Page], handle: IO[bytes], column: ColumnChunk,
-    levels: tuple[bool, bool], limit: LimitedRows,
-) -> SharedTexts:  # fmt: skip
+    chunk: Iterable[Page], handle: IO[bytes], column: ColumnChunk, leaf: Leaf, limit: LimitedRows
+) -> SharedTexts:
     """Looks through the pages of a column chunk of texts.
 
     Args:
       chunk: its pages.
       handle: the file.
       column: its part of the footer.
-      levels: whether the column has levels of repetition, and of definition.
+      leaf: the column.
       limit: of the row group.
 
     Raises:
       BrokenFileError: lengths of texts are damaged.
       CompressionBombError: there are too many of them.
     """
-    longest = total = values = unpacked = 0
-    is_known, has_deltas = True, False
+    longest = total = unpacked = 0
+    is_known, has_deltas = True, leaf.width > 0
+    lengths = np.zeros(0, np.int64)
+    indexed = []
     for page in chunk:
-        values += page.values
-        looked_through = page.is_dictionary or page.coding in _DELTAS
-        unpacked += page.unpacked_bytes if looked_through else 0
-        if detail := limit.too_many(unpacked):
-            raise CompressionBombError(detail)
-        if not looked_through:
-            continue
+        if page.has_indices:
+            indexed.append(page)
+        elif page.is_dictionary or page.coding in _DELTAS:
+            unpacked += page.unpacked_bytes
+            if detail := limit.too_many(unpacked):
+                raise CompressionBombError(detail)
         if page.is_dictionary:
             try:
-                data = _values(handle, page, column.codec, levels)
+                lengths = _lengths_of_dictionary(_values(handle, page, column.codec, leaf), leaf)
             except BrokenFileError:  # for pyarrow too, unless it knows a codec that we do not
                 is_known = False
-                continue
-            longest = max(longest, _longest_of_dictionary(np.frombuffer(data, np.uint8)))
-            total += longest * column.values
-        else:
+            longest = max(longest, int(lengths.max(initial=0)))
+        elif page.coding in _DELTAS:
             has_deltas = True
-            if values > column.values:
-                raise BrokenFileError("a page that has more values than its column")
             if detail := limit.too_many(column.values):
                 raise CompressionBombError(detail)
-            most, added = _lengths(_values(handle, page, column.codec, levels), page)
+            most, added = _lengths(_values(handle, page, column.codec, leaf), page)
             if page.coding == _DELTA_BYTE_ARRAY:
                 longest, total = max(longest, most), total + added
-    return SharedTexts(longest, total, has_deltas) if is_known else SharedTexts(-1, -1, has_deltas)
+    if not is_known:
+        return SharedTexts(-1, -1, has_deltas)
+    if not has_deltas or leaf.width or not leaf.is_in_lists:
+        total += int(lengths.max(initial=0)) * column.values
+    else:  # it must be known whether there are too many
+        for page in indexed:
+            unpacked += page.unpacked_bytes
+            if detail := limit.too_many(unpacked):
+                raise CompressionBombError(detail)
+            values = np.frombuffer(_values(handle, page, column.codec, leaf), np.uint8)
+            total += _sum_of_indices(values, lengths, page.values)
+    return SharedTexts(longest, total, has_deltas)
+
+
+def _lengths_of_dictionary(values: memoryview, leaf: Leaf) -> Int64s:
+    """Returns `[texts] int64`: the bytes of each, up to where the dictionary is damaged."""
+    data = np.frombuffer(values, np.uint8)
+    if leaf.width:
+        return np.full(min(1, len(data)), leaf.width, np.int64)
+    lengths = np.zeros(len(data) // 4, np.int64)
+    return lengths[: _dictionary(data, lengths)]
 
 
 def _lengths(values: memoryview, page: Page) -> tuple[int, int]:
@@ -138,18 +146,23 @@ def _lengths(values: memoryview, page: Page) -> tuple[int, int]:
     return longest, total
 
 
-def _values(handle: IO[bytes], page: Page, codec: str, levels: tuple[bool, bool]) -> memoryview:
+def _values(handle: IO[bytes], page: Page, codec: str, leaf: Leaf) -> memoryview:
+    """Returns the values of a page, unpacked, behind its levels.
+
+    Raises:
+      BrokenFileError: the page is damaged.
+    """
     handle.seek(page.position)
     stored = memoryview(handle.read(page.stored_bytes))
     begin = max(0, page.level_bytes)
     data, size = stored[begin:], page.unpacked_bytes - begin
     if codec and page.is_packed and size > 0:
         try:
-            data = memoryview(pa.decompress(data, size, codec))
+            data = memoryview(_unpacked(data, size, codec))
         except (pa.ArrowException, OSError, ValueError) as error:
             raise BrokenFileError("a page that cannot be unpacked") from error
     if page.level_bytes < 0:
-        for coding, is_there in zip(page.level_codings, levels, strict=True):
+        for coding, is_there in zip(page.level_codings, leaf.levels, strict=True):
             if is_there and coding != _RLE:
                 raise BrokenFileError("a page whose levels are coded as no writer does any more")
             if is_there:
@@ -157,18 +170,81 @@ def _values(handle: IO[bytes], page: Page, codec: str, levels: tuple[bool, bool]
     return data
 
 
+def _unpacked(data: memoryview, size: int, codec: str) -> pa.Buffer | bytes:
+    if codec != "lz4_hadoop":
+        return pa.decompress(data, size, codec)
+    parts, at = [], 0  # frames of Hadoop; where it is none, a block of LZ4
+    try:
+        while at < len(data):
+            part, packed = (int.from_bytes(data[at + i : at + i + 4], "big") for i in (0, 4))
+            block = data[at + 8 : at + 8 + packed]
+            if len(block) < packed or part > size:
+                raise ValueError("no frame")
+            parts.append(pa.decompress(block, part, "lz4_raw", asbytes=True))
+            at += 8 + packed
+    except (pa.ArrowException, OSError, ValueError):
+        return pa.decompress(data, size, "lz4_raw")
+    return b"".join(parts)
+
+
 @kernel
-def _longest_of_dictionary(data: Bytes) -> int:
-    """Returns the bytes of the longest text of a dictionary, up to where it is damaged."""
-    at = longest = 0
-    while at + 4 <= len(data):
+def _dictionary(data: Bytes, lengths: Int64s) -> int:
+    """Fills in the lengths of texts, up to where a dictionary is damaged; returns how many."""
+    at = count = 0
+    while at + 4 <= len(data) and count < len(lengths):
         size = 0
         for i in range(4):
             size |= int(data[at + i]) << 8 * i
         at += 4 + size
-        if at <= len(data):
-            longest = max(longest, size)
-    return longest
+        if at > len(data):
+            break
+        lengths[count] = size
+        count += 1
+    return count
+
+
+@kernel
+def _sum_of_indices(data: Bytes, lengths: Int64s, values: int) -> int:
+    """Returns the sum of the lengths at indices, as they are coded, up to where they are damaged.
+
+    Source: Encodings.md of the Parquet format, "Run Length Encoding / Bit-Packing Hybrid".
+    """
+    if len(data) == 0 or data[0] > 32:
+        return 0
+    width = int(data[0])
+    total, at, left = 0, 1, values
+    while left > 0:
+        header, at = _number(data, at)
+        if at < 0 or header < 2:
+            break
+        count = header >> 1
+        if header & 1:
+            groups = min(count, left // 8 + 1)
+            bit = at * 8
+            for _ in range(min(groups * 8, left)):
+                index = 0
+                if bit + width > len(data) * 8:
+                    return total
+                for i in range(width):
+                    index |= (int(data[bit >> 3]) >> (bit & 7) & 1) << i
+                    bit += 1
+                if index >= len(lengths):
+                    return total
+                total += lengths[index]
+            left -= groups * 8
+            at += groups * width
+        else:
+            index, size = 0, (width + 7) // 8
+            if at + size > len(data):
+                return total
+            for i in range(size):
+                index |= int(data[at + i]) << 8 * i
+            if index >= len(lengths):
+                return total
+            total += lengths[index] * min(count, left)
+            left -= count
+            at += size
+    return total
 
 
 @kernel

@@ -10,14 +10,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO, Any
 
+from recordmill.transforms.sources.blocks import BrokenFileError
 from recordmill.transforms.sources.parquet_footer import ColumnChunk
 from recordmill.transforms.sources.thrift import BOOLEAN, INT32, Wanted, read_struct
 
 # A header has fewer bytes, but for least and greatest texts; pyarrow reads no larger one.
-_HEADER_BYTES = (1 << 9, 1 << 16, 1 << 24)
+_HEADER_BYTES = (1 << 9, 1 << 12, 1 << 16, 1 << 24)
 _DATA_PAGE, _DICTIONARY_PAGE, _DATA_PAGE_V2 = 0, 2, 3
 _RLE = 3
-_MOST_POSITION = 1 << 62
+_DICTIONARY_CODINGS = (2, 8)  # PLAIN_DICTIONARY, RLE_DICTIONARY
+_MOST_EMPTY_PAGES = 100
+_PADDING_BYTES = 100  # that the footers of old writers leave out
 _WANTED: Wanted = {
     1: INT32, 2: INT32, 3: INT32,
     5: {1: INT32, 2: INT32, 3: INT32, 4: INT32},
@@ -52,17 +55,44 @@ class Page:
     level_codings: tuple[int, int]
     is_packed: bool
 
+    @property
+    def has_indices(self) -> bool:
+        """Whether its values are indices of a dictionary."""
+        return self.coding in _DICTIONARY_CODINGS
 
-def pages(handle: IO[bytes], chunk: ColumnChunk) -> Iterator[Page]:
-    """Yields the pages of a column chunk, up to its last or one whose header is damaged."""
-    at, values = chunk.begin, chunk.values
-    while values > 0 and 0 <= at < min(chunk.begin + chunk.stored_bytes, _MOST_POSITION):
+
+def pages(handle: IO[bytes], chunk: ColumnChunk, file_bytes: int) -> Iterator[Page]:
+    """Yields the pages of a column chunk.
+
+    Args:
+      handle: the file.
+      chunk: as the footer has it.
+      file_bytes: of the file.
+
+    Raises:
+      BrokenFileError: a page is damaged, or not one where the footer says. No page is passed over
+        that pyarrow might read.
+    """
+    at, values, empty = chunk.begin, chunk.values, 0
+    if not 0 <= at <= file_bytes or not 0 <= chunk.stored_bytes <= file_bytes:
+        raise BrokenFileError("a column that is not in the file")
+    while values > 0:
+        if at >= chunk.begin + chunk.stored_bytes + _PADDING_BYTES:
+            raise BrokenFileError("a column that ends before its values do")
         header, position = page_header(handle, at)
         kind, unpacked, stored = (header.get(i, -1) for i in (1, 2, 3))
         if position < 0 or unpacked < 0 or stored < 0:
-            return
-        yield (page := _page(header, kind, position, stored, unpacked))
+            raise BrokenFileError("a page whose header is damaged")
+        if position + stored > file_bytes:
+            raise BrokenFileError("a page that ends behind the file")
+        page = _page(header, kind, position, stored, unpacked, is_packed=chunk.is_packed)
+        yield page
         values -= page.values
+        empty += not page.values
+        if values < 0:
+            raise BrokenFileError("a page that has more values than its column")
+        if empty > _MOST_EMPTY_PAGES:
+            raise BrokenFileError("pages without values")
         at = position + stored
 
 
@@ -74,8 +104,11 @@ def up_to_dictionary(chunk: Iterator[Page]) -> Iterator[Page]:
             return
 
 
-def _page(header: dict[int, Any], kind: int, position: int, stored: int, unpacked: int) -> Page:
-    values, coding, level_bytes, level_codings, is_packed = 0, -1, 0, (_RLE, _RLE), True
+def _page(
+    header: dict[int, Any], kind: int, position: int, stored: int, unpacked: int, *, is_packed: bool
+) -> Page:
+    values, coding, level_bytes, level_codings = 0, -1, 0, (_RLE, _RLE)
+    unpacks = True
     if kind == _DATA_PAGE:
         data = header.get(5, {})
         values, coding, level_bytes = data.get(1, 0), data.get(2, -1), -1
@@ -84,10 +117,10 @@ def _page(header: dict[int, Any], kind: int, position: int, stored: int, unpacke
         data = header.get(8, {})
         values, coding = data.get(1, 0), data.get(4, -1)
         level_bytes = max(0, data.get(5, 0)) + max(0, data.get(6, 0))
-        is_packed = data.get(7, True)
+        unpacks = is_packed or data.get(7, True)
     return Page(
         position, stored, unpacked, kind == _DICTIONARY_PAGE, max(0, values), coding, level_bytes,
-        level_codings, is_packed,
+        level_codings, unpacks,
     )  # fmt: skip
 
 

@@ -11,7 +11,6 @@ import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import IO, Any
 
 import pyarrow as pa
@@ -35,7 +34,7 @@ from recordmill.transforms.sources.parquet_deltas import (
     says_shared,
     shared_texts,
 )
-from recordmill.transforms.sources.parquet_footer import read_row_groups
+from recordmill.transforms.sources.parquet_footer import Leaf, read_row_groups
 from recordmill.transforms.sources.parquet_pages import pages, up_to_dictionary
 from recordmill.transforms.sources.row_sizes import LimitedRows
 from recordmill.transforms.sources.work_items import SourceRange
@@ -56,25 +55,6 @@ class EncryptedFileError(BrokenFileError):
     reason = "unreadable_file"
 
 
-@dataclass(frozen=True)
-class _Leaf:
-    """A column of values: one of the schema, or what is in such a one.
-
-    Attributes:
-      path: its name, with those of what it is in.
-      is_text: its values are texts.
-      levels: whether it has levels of repetition, as in lists, and of definition.
-    """
-
-    path: str
-    is_text: bool
-    levels: tuple[bool, bool]
-
-    @property
-    def is_in_lists(self) -> bool:
-        return self.levels[0]
-
-
 class ParquetRows:
     """See `column_format.ColumnFormat`.
 
@@ -92,16 +72,10 @@ class ParquetRows:
         self._ratio = ratio
         self._handle = handle
         self._file = file
-        self.groups = read_row_groups(handle, file.metadata.num_columns)
+        metadata = file.metadata
+        self.groups = read_row_groups(handle, metadata.num_columns, metadata.created_by or "")
         self.schema: pa.Schema = file.schema_arrow
-        kinds = (file.metadata.schema.column(i) for i in range(file.metadata.num_columns))
-        self._leaves = [
-            _Leaf(
-                kind.path, kind.physical_type == "BYTE_ARRAY",
-                (kind.max_repetition_level > 0, kind.max_definition_level > 0),
-            )
-            for kind in kinds
-        ]  # fmt: skip
+        self._leaves = [_leaf(metadata.schema.column(i)) for i in range(metadata.num_columns)]
 
     @property
     def num_rows(self) -> int:
@@ -162,25 +136,36 @@ class ParquetRows:
         """Yields a row group in batches whose memory is bounded, whatever texts rows share."""
         step = self._batch_rows(number, names, batch_bytes)
         texts = self._shared_texts(number, names, limit)
-        is_known = all(column.total >= 0 for column in texts.values())
-        shared = [leaf for leaf, column in texts.items() if column.longest]
-        has_deltas = any(texts[leaf].has_deltas for leaf in shared)
-        flat = [column for leaf, column in texts.items() if not self._leaves[leaf].is_in_lists]
+        shared = {leaf: column for leaf, column in texts.items() if column.longest}
+        flat = [column for i, column in shared.items() if not self._leaves[i].is_in_lists]
+        is_known = all(column.total >= 0 for column in shared.values())
         longest, total = sum(each.longest for each in flat), sum(each.total for each in flat)
-        in_lists = sum(column.total for column in texts.values()) - total  # maybe all of one row
+        in_lists = sum(column.total for column in shared.values()) - total  # maybe all of one row
         if is_known and min(longest * step, total) + in_lists <= _MOST_HELD_BYTES:
             yield from _read(self._file, number, names, step)
-        elif not has_deltas and (
-            in_lists or longest > _MOST_HELD_BYTES // _FEW_ROWS or not is_known
-        ):
-            yield from _read(self._with_dictionaries(shared), number, names, step)
-        elif is_known:
-            if detail := limit.too_many(in_lists):
-                raise CompressionBombError(detail)
-            few = max(1, (_MOST_HELD_BYTES - in_lists) // max(longest, 1))
+        elif is_known and len(flat) == len(shared) and longest <= _MOST_HELD_BYTES // _FEW_ROWS:
+            few = _MOST_HELD_BYTES // longest
             yield from _merged(_read(self._file, number, names, min(few, step)), step)
         else:
+            yield from self._indexed(number, names, step, shared, limit)
+
+    def _indexed(
+        self, number: int, names: Sequence[str], step: int, shared: dict[int, SharedTexts],
+        limit: LimitedRows,
+    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
+        """Yields a row group with indices of dictionaries, and few rows of texts without these."""
+        indexed = [leaf for leaf, column in shared.items() if not column.has_deltas]
+        others = {leaf: column for leaf, column in shared.items() if column.has_deltas}
+        if any(column.total < 0 for column in others.values()):
             raise BrokenFileError("a dictionary that cannot be unpacked")
+        lists = [column.total for i, column in others.items() if self._leaves[i].is_in_lists]
+        if detail := limit.too_many(sum(lists)):
+            raise CompressionBombError(detail)
+        flat = [column.longest for i, column in others.items() if not self._leaves[i].is_in_lists]
+        few = max(1, (_MOST_HELD_BYTES - sum(lists)) // max(sum(flat), 1))
+        file = self._with_dictionaries(indexed) if indexed else self._file
+        batches = _read(file, number, names, min(few, step))
+        yield from batches if indexed else _merged(batches, step)
 
     def _leaves_of(self, names: Sequence[str]) -> list[int]:
         """Returns the numbers of the leaves of columns."""
@@ -200,13 +185,13 @@ class ParquetRows:
             leaf, column = self._leaves[i], self.groups[number].columns[i]
             if not is_local and not (leaf.is_text and says_shared(column)):
                 continue
-            chunk = checked(pages(self._handle, column), self._source.size, limit)
+            chunk = checked(pages(self._handle, column, self._source.size), limit)
             if not leaf.is_text:
                 deque(chunk, maxlen=0)
                 continue
             if not is_local and not says_deltas(column):
                 chunk = up_to_dictionary(chunk)
-            texts[i] = shared_texts(chunk, self._handle, column, leaf.levels, limit)
+            texts[i] = shared_texts(chunk, self._handle, column, leaf, limit)
         return texts
 
     def _with_dictionaries(self, leaves: Sequence[int]) -> pq.ParquetFile:
@@ -251,6 +236,13 @@ def open_parquet(
         if footer_bytes - file.metadata.serialized_size == _SIGNATURE_BYTES:
             raise EncryptedFileError("columns of the Parquet file are encrypted; decrypt it first")
         yield opened
+
+
+def _leaf(column: pq.ColumnSchema) -> Leaf:
+    kind = column.physical_type
+    width = column.length if kind == "FIXED_LEN_BYTE_ARRAY" else 0
+    levels = (column.max_repetition_level > 0, column.max_definition_level > 0)
+    return Leaf(column.path, kind == "BYTE_ARRAY" or width > 0, width, levels)
 
 
 def _open(handle: IO[bytes], **options: Any) -> pq.ParquetFile:

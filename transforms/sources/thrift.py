@@ -44,10 +44,10 @@ def read_struct(
         delta = data[at] >> 4
         at += 1
         if delta:
-            number += delta
+            number = _wrapped(number + delta, 16)
         else:
             value, at = _varint(data, at)
-            number = _signed(value, 16)
+            number = _wrapped(_signed(value, 32), 16)
         want = wanted.get(number)
         if kind in _BOOLEANS:
             if want == BOOLEAN:
@@ -82,7 +82,7 @@ def _list_header(data: bytes, at: int) -> tuple[int, int, int]:
     size, kind = divmod(data[at], 16)
     at += 1
     if size == 15:
-        size, at = _varint(data, at)
+        size, at = _size(data, at)
     return size, kind, at
 
 
@@ -95,13 +95,13 @@ def _skip(data: bytes, at: int, kind: int, levels: int) -> int:
     if kind in (_DOUBLE, _UUID):
         return at + (8 if kind == _DOUBLE else 16)
     if kind == _BINARY:
-        size, at = _varint(data, at)
+        size, at = _size(data, at)
         return at + size
     if kind == _STRUCT:
         return read_struct(data, at, {}, {}, levels - 1)
     kinds: tuple[int, ...] = ()
     if kind == _MAP:
-        size, at = _varint(data, at)
+        size, at = _size(data, at)
         if size:
             kinds, at = divmod(data[at], 16), at + 1
     elif kind in (_LIST, _SET):
@@ -128,11 +128,25 @@ def _signed(value: int, bits: int) -> int:
     return value >> 1 ^ -(value & 1)
 
 
+def _wrapped(value: int, bits: int) -> int:
+    """Returns what so many bits hold of a number."""
+    half = 1 << bits - 1
+    return (value + half & (1 << bits) - 1) - half
+
+
+def _size(data: bytes, at: int) -> tuple[int, int]:
+    value, at = _varint(data, at)
+    size = _wrapped(value, 32)
+    if size < 0:
+        raise ValueError("a negative size")
+    return size, at
+
+
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
+    value = 0
+    for shift in range(0, 70, 7):
         value |= (data[at] & 127) << shift
-        shift += 7
         at += 1
         if data[at - 1] < 128:
             return value, at
+    raise ValueError("a number of more than 64 bits")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from recordmill.transforms.sources import parquet_rows
+from recordmill.transforms.sources import parquet_deltas, parquet_footer, parquet_rows
 from recordmill.transforms.sources.blocks import BrokenFileError, CompressionBombError
-from recordmill.transforms.sources.column_format import Damage
+from recordmill.transforms.sources.column_format import Damage, Rows
 from recordmill.transforms.sources.document_spec import DocumentSpec
 from recordmill.transforms.sources.open_columns import open_columns
 from recordmill.transforms.sources.parquet_deltas import SharedTexts, shared_texts
-from recordmill.transforms.sources.parquet_footer import ColumnChunk, read_row_groups
+from recordmill.transforms.sources.parquet_footer import ColumnChunk, Leaf, read_row_groups
 from recordmill.transforms.sources.parquet_pages import pages
 from recordmill.transforms.sources.row_sizes import LimitedRows
+from recordmill.transforms.sources.thrift import INT32, read_struct
 from recordmill.transforms.sources.work_items import list_sources
 
 from .column_files import read
@@ -38,13 +40,12 @@ def write(path: Path, texts: Any, coding: str, **options: Any) -> None:
 def found_in(path: Path, *, ratio: int = 10**9) -> SharedTexts:
     """Returns what the pages of the first column of a file say."""
     metadata = pq.read_metadata(path)
-    kind = metadata.schema.column(0)
-    levels = (kind.max_repetition_level > 0, kind.max_definition_level > 0)
+    leaf = parquet_rows._leaf(metadata.schema.column(0))
     with path.open("rb") as handle:
         column = read_row_groups(handle, metadata.num_columns)[0].columns[0]
-        chunk = list(pages(handle, column))
+        chunk = list(pages(handle, column, path.stat().st_size))
         assert sum(page.values for page in chunk) == column.values
-        return shared_texts(chunk, handle, column, levels, LimitedRows(1, ratio))
+        return shared_texts(chunk, handle, column, leaf, LimitedRows(1, ratio))
 
 
 def drawn(seed: int, count: int) -> list[str | None]:
@@ -145,18 +146,168 @@ def test_damaged_lengths_are_one_reject_or_are_read(tmp_path: Path, codec: str) 
         assert "broken_file" in reasons or len(documents) + len(rejects) == len(texts), bit
 
 
-def test_a_page_of_more_values_than_its_column_is_damage(tmp_path: Path) -> None:
+def rows_of(path: Path, names: list[str], *, ratio: int = 250) -> tuple[int, list[str]]:
+    """Reads columns; returns the number of rows and the reasons of damages."""
+    (source,) = list_sources([str(path)])
+    count, reasons = 0, []
+    with open_columns(source, ratio=ratio) as opened:
+        for rows in opened.rows(names, 1 << 20):
+            if isinstance(rows, Damage):
+                reasons.append(rows.reason)
+            else:
+                count += rows.count
+    return count, reasons
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"values": 8}, {"values": 30}, {"begin": -1}, {"begin": 1 << 44}, {"stored_bytes": -1},
+        {"stored_bytes": 1 << 44}, {"begin": 5},
+    ],
+)  # fmt: skip
+def test_pages_that_are_not_as_the_footer_says_are_damage(
+    tmp_path: Path, change: dict[str, int]
+) -> None:
+    """pyarrow hands out whole pages, however few values the footer gives their column."""
+    path = tmp_path / "a.parquet"
+    for coding in (PREFIXES, "PLAIN"):
+        write(path, ["a"] * 9, coding)
+        size = path.stat().st_size
+        with path.open("rb") as handle:
+            column = read_row_groups(handle, 1)[0].columns[0]
+            assert sum(page.values for page in pages(handle, column, size)) == 9
+            with pytest.raises(BrokenFileError):
+                list(pages(handle, replace(column, **change), size))
+
+
+def test_more_lengths_than_are_allowed_are_a_bomb(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     write(path, ["a"] * 9, PREFIXES)
+    limit = LimitedRows(1, 250)
+    limit.most_bytes = 8
+    leaf = Leaf("text", True, 0, (False, True))
     with path.open("rb") as handle:
         column = read_row_groups(handle, 1)[0].columns[0]
-        chunk = list(pages(handle, column))
-        with pytest.raises(BrokenFileError, match="more values than its column"):
-            shared_texts(chunk * 2, handle, column, (False, True), LimitedRows(1, 250))
-        limit = LimitedRows(1, 250)
-        limit.most_bytes = 8
+        chunk = list(pages(handle, column, path.stat().st_size))
         with pytest.raises(CompressionBombError, match="see --max_compression_ratio"):
-            shared_texts(chunk, handle, column, (False, True), limit)
+            shared_texts(chunk, handle, column, leaf, limit)
+
+
+def test_pages_without_values_are_not_followed_without_end(tmp_path: Path) -> None:
+    head = b"\x15\x00\x15\x00\x15\x00\x2c\x15\x00\x15\x00\x15\x06\x15\x06\x00\x00"
+    (tmp_path / "a").write_bytes(head * 1000)
+    chunk = ColumnChunk(frozenset(), "", False, 5, 0, 17_000, begin=0, has_dictionary=False)
+    with (tmp_path / "a").open("rb") as handle:
+        found = []
+        with pytest.raises(BrokenFileError, match="pages without values"):
+            found.extend(pages(handle, chunk, 17_000))
+
+
+def test_row_groups_that_lie_over_each_other_are_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.parquet"
+    write(path, ["a" * 5000] * 9, "PLAIN", row_group_size=3, compression="none")
+    with path.open("rb") as handle:
+        assert [group.rows for group in read_row_groups(handle, 1)] == [3, 3, 3]
+        monkeypatch.setattr(parquet_footer, "_MOST_OVERLAP", 0.9)
+        with pytest.raises(BrokenFileError, match="lie over each other"):
+            read_row_groups(handle, 1)
+
+
+def test_of_a_list_s_dictionary_only_what_is_sure_is_refused(tmp_path: Path) -> None:
+    """A bound of what lists may hold is no reason to refuse them, nor another column's coding."""
+    draw = np.random.default_rng(3)
+    count = 20_000
+    tags = [[f"t{draw.integers(9)}" for _ in range(6)] for _ in range(count)]
+    tags[5] = ["x" * 20_000] * 3
+    text = ["".join(map(str, draw.integers(0, 9, 30))) for _ in range(count)]
+    table = pa.table({"text": text, "tags": tags})
+    pq.write_table(
+        table, tmp_path / "a.parquet", compression="zstd", use_dictionary=["tags.list.element"],
+        column_encoding={"text": PREFIXES},
+    )  # fmt: skip
+    for names in (["text"], ["tags"], ["text", "tags"]):
+        assert rows_of(tmp_path / "a.parquet", names) == (count, [])
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_indices_are_summed_as_they_are_coded(tmp_path: Path, version: str) -> None:
+    draw = np.random.default_rng(4)
+    words = ["x" * int(n) for n in draw.integers(0, 50, 300)]
+    for size in (1, 2, 5, 300):
+        of_row = np.where(np.arange(4000) % 1000 < 500, draw.integers(0, size, 4000), 0)
+        texts = [words[i] for i in of_row]
+        path = tmp_path / "a.parquet"
+        pq.write_table(pa.table({"text": texts}), path, data_page_version=version)
+        metadata = pq.read_metadata(path)
+        leaf = parquet_rows._leaf(metadata.schema.column(0))
+        with path.open("rb") as handle:
+            column = read_row_groups(handle, 1)[0].columns[0]
+            dictionary, *chunk = pages(handle, column, path.stat().st_size)
+            values = parquet_deltas._values(handle, dictionary, column.codec, leaf)
+            lengths = parquet_deltas._lengths_of_dictionary(values, leaf)
+            total = 0
+            for page in chunk:
+                values = parquet_deltas._values(handle, page, column.codec, leaf)
+                data = np.frombuffer(values, np.uint8)
+                total += parquet_deltas._sum_of_indices(data, lengths, page.values)
+        assert sorted(lengths) == sorted({t: len(t) for t in texts}.values())
+        assert total == sum(map(len, texts))
+
+
+def test_blocks_of_hadoop_s_lz4_are_unpacked() -> None:
+    text = b"abc" * 1000
+    parts = [text[:1000], text[1000:]]
+    framed = b""
+    for part in parts:
+        packed = pa.compress(part, "lz4_raw", asbytes=True)
+        framed += len(part).to_bytes(4, "big") + len(packed).to_bytes(4, "big") + packed
+    plain = pa.compress(text, "lz4_raw", asbytes=True)
+    for data in (framed, plain):
+        assert bytes(parquet_deltas._unpacked(memoryview(data), 3000, "lz4_hadoop")) == text
+
+
+def test_values_of_a_fixed_size_are_looked_through(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    kind = pa.binary(1_000_000)
+    parts = [pa.array([b"x" * 1_000_000] * 4, kind)] * 500
+    pq.write_table(pa.table({"kept": pa.chunked_array(parts)}), path, compression="zstd")
+    (source,) = list_sources([str(path)])
+    with open_columns(source, ratio=10**9) as opened:
+        for _, rows in zip(range(3), opened.rows(["kept"], 1 << 20), strict=False):
+            assert isinstance(rows, Rows)
+            assert rows.columns["kept"].nbytes < 140 << 20
+
+
+# Sizes of a binary, a list and a map that are 3, 3 and 1 where only 32 bits count.
+@pytest.mark.parametrize(
+    "field",
+    [
+        b"\x58\x83\x80\x80\x80\x10abc", b"\x59\xf5\x83\x80\x80\x80\x10\x02\x02\x02",
+        b"\x5b\x81\x80\x80\x80\x10\x55\x02\x04",
+    ],
+)  # fmt: skip
+def test_sizes_are_cut_to_32_bits(field: bytes) -> None:
+    fields: dict[int, Any] = {}
+    data = b"\x15\x02" + field + b"\x15\x08\x00"
+    assert read_struct(data, 0, {1: INT32, 7: INT32}, fields) == len(data)
+    assert fields == {1: 1, 7: 4}
+
+
+def test_numbers_of_fields_are_cut_to_16_bits() -> None:
+    fields: dict[int, Any] = {}
+    # Zigzag of -65531, which is 5; of 32767; and one more.
+    data = b"\x05\xf5\xff\x07\x08\x05\xfe\xff\x03\x02\x15\x04\x00"
+    assert read_struct(data, 0, dict.fromkeys((5, 32767, -32768), INT32), fields) == len(data)
+    assert fields == {5: 4, 32767: 1, -32768: 2}
+
+
+def test_numbers_without_end_are_none() -> None:
+    for data in (b"\x15" + b"\xff" * 1_000_000, b"\x58\xff\xff\xff\xff\x0f\x00"):
+        with pytest.raises(ValueError, match=r"more than 64 bits|negative size"):
+            read_struct(data, 0, {1: INT32}, {})
 
 
 def test_a_footer_that_hides_the_coding_is_not_believed(
@@ -192,13 +343,13 @@ def test_headers_of_pages_may_have_fields_that_are_not_known(tmp_path: Path) -> 
         "number": b"\x05\x14\x02",
     }  # fmt: skip
     path = tmp_path / "header"
-    chunk = ColumnChunk(frozenset(), "", 5, 100, 100, begin=0, has_dictionary=False)
+    chunk = ColumnChunk(frozenset(), "", False, 5, 100, 100, begin=0, has_dictionary=False)
     for (name, field), end in itertools.product(fields.items(), [b"\x00", b"\x20"]):
         # Type 0, 8 bytes of 8, then data: 5 values, DELTA_BYTE_ARRAY, levels RLE; then the field.
         head = b"\x15\x00\x15\x10\x15\x10\x2c\x15\x0a\x15\x0e\x15\x06\x15\x06\x00"
         path.write_bytes(head + field + end + bytes(8))
         with path.open("rb") as handle:
-            (page,) = pages(handle, chunk)
+            (page,) = pages(handle, chunk, 1000)
         assert (page.values, page.coding, page.unpacked_bytes) == (5, 7, 8), name
         assert page.position == len(head + field) + 1, name
 
