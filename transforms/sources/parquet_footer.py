@@ -19,6 +19,7 @@ _CODECS = {
     0: "", 1: "snappy", 2: "gzip", 4: "brotli", 5: "lz4_hadoop", 6: "zstd", 7: "lz4_raw",
 }  # fmt: skip
 _MOST_OVERLAP = 2
+_MOST_ROWS = 1 << 62
 _DICTIONARY_CODINGS = frozenset({2, 8})
 
 
@@ -112,6 +113,8 @@ def read_row_groups(handle: IO[bytes], columns: int, created_by: str = "") -> li
             raise BrokenFileError(f"row group {number} has {group[3]} rows")
         groups.append(RowGroup(group.get(3, 0), chunks))
         stored += sum(max(0, chunk.stored_bytes) for chunk in chunks)
+    if sum(group.rows for group in groups) > _MOST_ROWS:
+        raise BrokenFileError("more rows than there are numbers for")
     if stored > _MOST_OVERLAP * end:
         raise BrokenFileError("row groups that lie over each other")
     return groups
