@@ -116,14 +116,12 @@ class ParquetRows:
                 if limit.is_exceeded:
                     return
                 at += batch.num_rows
-        except (pa.ArrowException, OSError, EOFError) as error:
+        except (pa.ArrowException, OSError, EOFError, BrokenFileError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise  # of the disk or a connection: the work item must be repeated
+            reason = error.reason if isinstance(error, BrokenFileError) else "broken_file"
             detail = f"rows {at} to {end - 1} of row group {number}: {_one_line(error)}"
-            yield Damage(at, "broken_file", detail)
-            return
-        except BrokenFileError as error:
-            yield Damage(at, error.reason, f"row group {number}: {error}")
+            yield Damage(at, reason, detail)
             return
         if at != end:
             yield Damage(
