@@ -42,8 +42,10 @@ def test_what_does_not_hold_is_reported(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_process_that_has_the_number_of_a_dead_task_manager_is_none(tmp_path: Path) -> None:
-    line = [sys.executable, "-c", "input()", str(tmp_path)]
-    with subprocess.Popen(line, stdin=subprocess.PIPE) as process:
+    line = [sys.executable, "-c", "input(1)", str(tmp_path)]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        process.stdout.read(1)  # while a program is being started, its command line is empty
         pids = {"task-manager-0": process.pid, "task-manager-1": os.getpid(), "other": process.pid}
         (tmp_path / "cluster.json").write_text(json.dumps({"pids": pids, "ports": {}}))
         assert Flink(tmp_path).task_managers() == [process.pid]
