@@ -20,12 +20,11 @@ from recordmill.records.arrays import Bytes, Int64s
 from recordmill.records.codec.jit import kernel
 from recordmill.transforms.sources.blocks import BrokenFileError, CompressionBombError
 from recordmill.transforms.sources.parquet_footer import ColumnChunk, Leaf
-from recordmill.transforms.sources.parquet_pages import Page
+from recordmill.transforms.sources.parquet_pages import RLE, Page
 from recordmill.transforms.sources.row_sizes import LimitedRows
 
 _DELTA_BYTE_ARRAY = 7
 _DELTAS = frozenset({6, _DELTA_BYTE_ARRAY})
-_RLE = 3
 
 
 @dataclass(frozen=True)
@@ -163,7 +162,7 @@ def _values(handle: IO[bytes], page: Page, codec: str, leaf: Leaf) -> memoryview
             raise BrokenFileError("a page that cannot be unpacked") from error
     if page.level_bytes < 0:
         for coding, is_there in zip(page.level_codings, leaf.levels, strict=True):
-            if is_there and coding != _RLE:
+            if is_there and coding != RLE:
                 raise BrokenFileError("a page whose levels are coded as no writer does any more")
             if is_there:
                 data = data[4 + int.from_bytes(data[:4], "little") :]

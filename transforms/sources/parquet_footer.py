@@ -20,7 +20,7 @@ _CODECS = {
 }  # fmt: skip
 _MOST_OVERLAP = 2
 _MOST_ROWS = 1 << 62
-_DICTIONARY_CODINGS = frozenset({2, 8})
+DICTIONARY_CODINGS = frozenset({2, 8})  # PLAIN_DICTIONARY, RLE_DICTIONARY
 
 
 @dataclass(frozen=True)
@@ -131,5 +131,5 @@ def _column_chunk(fields: dict[int, Any], is_packed: bool) -> ColumnChunk:
         fields.get(6, 0),
         fields.get(7, 0),
         min(begin, dictionary) if dictionary > 0 else begin,
-        dictionary > 0 or not codings or bool(codings & _DICTIONARY_CODINGS),
+        dictionary > 0 or not codings or bool(codings & DICTIONARY_CODINGS),
     )

@@ -1,7 +1,7 @@
 """Pages of Parquet, of which pyarrow tells nothing: where each lies, how it is coded, what it has.
 
-Their headers say how a page is coded; the footer has
-the codings of all pages of a column, in no order, and may lie.
+Their headers say how a page is coded; the footer has the codings of all pages of a column, in no
+order, and may lie.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from recordmill.transforms.sources.blocks import BrokenFileError
-from recordmill.transforms.sources.parquet_footer import ColumnChunk
+from recordmill.transforms.sources.parquet_footer import DICTIONARY_CODINGS, ColumnChunk
 from recordmill.transforms.sources.thrift import BOOLEAN, INT32, Wanted, read_struct
+
+RLE = 3  # the coding of levels
 
 # A header has fewer bytes, but for least and greatest texts; pyarrow reads no larger one.
 _HEADER_BYTES = (1 << 9, 1 << 12, 1 << 16, 1 << 24)
 _DATA_PAGE, _DICTIONARY_PAGE, _DATA_PAGE_V2 = 0, 2, 3
-_RLE = 3
-_DICTIONARY_CODINGS = (2, 8)  # PLAIN_DICTIONARY, RLE_DICTIONARY
 _MOST_EMPTY_PAGES = 100
 _PADDING_BYTES = 100  # that the footers of old writers leave out
 _WANTED: Wanted = {
@@ -58,7 +58,7 @@ class Page:
     @property
     def has_indices(self) -> bool:
         """Whether its values are indices of a dictionary."""
-        return self.coding in _DICTIONARY_CODINGS
+        return self.coding in DICTIONARY_CODINGS
 
 
 def pages(handle: IO[bytes], chunk: ColumnChunk, file_bytes: int) -> Iterator[Page]:
@@ -107,7 +107,7 @@ def up_to_dictionary(chunk: Iterator[Page]) -> Iterator[Page]:
 def _page(
     header: dict[int, Any], kind: int, position: int, stored: int, unpacked: int, *, is_packed: bool
 ) -> Page:
-    values, coding, level_bytes, level_codings = 0, -1, 0, (_RLE, _RLE)
+    values, coding, level_bytes, level_codings = 0, -1, 0, (RLE, RLE)
     unpacks = True
     if kind == _DATA_PAGE:
         data = header.get(5, {})
