@@ -48,6 +48,11 @@ _SIZE_REASONS = {
     ),
     "zero_size": ("without width or height", "them: remove them from --input"),
 }
+_BOMBS_WITHOUT_IMAGES = (
+    "that unpack to far too much",
+    "what they hold: if they are to be trusted, raise --max_compression_ratio (of text), or write "
+    "them with less compression",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +92,10 @@ def find_warnings(
         warnings += _of_images(split, sums)
     if not of_sample:
         warnings += _of_classes(splits)
-        warnings += _of_inputs(statistics.get("inputs", {}))
+        inputs = statistics.get("inputs", {})
+        warnings += _of_inputs(inputs)
+        has_images = any("images" in sums for sums in splits.values())
+        warnings += _of_rejected(inputs.get("rejected", {}), has_images=has_images)
     return warnings
 
 
@@ -230,22 +238,25 @@ def _of_inputs(inputs: Mapping[str, Any]) -> Iterator[StatisticsWarning]:
             "feature `record`. Give the feature one type in all records where they are made (1.0 "
             "instead of 1 where others are 1.5)",
         )  # fmt: skip
-    rejected = inputs.get("rejected", {})
+
+
+def _of_rejected(rejected: Mapping[str, Any], *, has_images: bool) -> Iterator[StatisticsWarning]:
     for reason, (which, lack) in _SIZE_REASONS.items():
-        if reason in rejected:
-            count, first = rejected[reason]["inputs"], rejected[reason]["first"]
-            images = f"all {count} images" if count > 1 else "the one image"
-            were = "were" if count > 1 else "was"
-            which = (
-                which
-                if count > 1
-                else which.replace("that are", "that is").replace("that unpack", "that unpacks")
-            )
-            yield StatisticsWarning(
-                f"rejected_{reason}", "", count,
-                f"{images} {which} {were} rejected ({reason}, such as {first}), so the "
-                f"dataset lacks {lack}",
-            )  # fmt: skip
+        if reason not in rejected:
+            continue
+        count, first = rejected[reason]["inputs"], rejected[reason]["first"]
+        things = "image" if has_images else "input"
+        if not has_images:
+            which, lack = _BOMBS_WITHOUT_IMAGES
+        found, were = f"all {count} {things}s", "were"
+        if count == 1:
+            found, were = f"the one {things}", "was"
+            which = which.replace("that are", "that is").replace("that unpack", "that unpacks")
+        yield StatisticsWarning(
+            f"rejected_{reason}", "", count,
+            f"{found} {which} {were} rejected ({reason}, such as {first}), so the dataset lacks "
+            f"{lack}",
+        )  # fmt: skip
 
 
 def _some(names: Sequence[str]) -> str:

@@ -159,6 +159,16 @@ def test_one_rejected_image_is_told_as_one() -> None:
     )
 
 
+def test_rejected_files_of_text_are_no_images() -> None:
+    rejected = {"decompression_bomb": {"inputs": 1, "first": "a.parquet"}}
+    (warning,) = find_warnings({"train": TEXT, "inputs": {"rejected": rejected}})
+    assert warning.text == (
+        "the one input that unpacks to far too much was rejected (decompression_bomb, such as "
+        "a.parquet), so the dataset lacks what they hold: if they are to be trusted, raise "
+        "--max_compression_ratio (of text), or write them with less compression"
+    )
+
+
 def test_numbers_of_examples_in_a_sample_say_nothing() -> None:
     statistics = {"the sample": IMAGES | {"classes": {"cat": 2, "dog": 4}}}
     assert find_warnings(statistics)
