@@ -19,9 +19,15 @@ from recordmill.pipelines.engines.flink_cluster import (
     FlinkCluster,
     cancel_job,
     find_job,
+    how_job_ended,
     read_cluster,
 )
-from recordmill.pipelines.engines.remote import RemoteEngine, SubmittedJob, given_options
+from recordmill.pipelines.engines.remote import (
+    UNTOLD_SECONDS,
+    RemoteEngine,
+    SubmittedJob,
+    given_options,
+)
 from recordmill.records.errors import RunError, UsageError
 
 BOOT = "recordmill-worker-boot"
@@ -121,11 +127,15 @@ def _finder(cluster: FlinkCluster) -> Callable[[Any, str], SubmittedJob]:
             job = find_job(cluster.url, name)
             ended = not job and PipelineState.is_terminal(result.state)
             if ended:
-                result.wait_until_finish()  # raises the error of the job server
+                result.wait_until_finish(UNTOLD_SECONDS * 1000)  # raises the job server's error
                 job = find_job(cluster.url, name)
             if job:
                 where = f"{cluster.url}/#/job/running/{job}"
-                return SubmittedJob(where, partial(cancel_job, cluster.url, job))
+                return SubmittedJob(
+                    where,
+                    partial(cancel_job, cluster.url, job),
+                    how_ended=partial(how_job_ended, cluster.url, job),
+                )
             if ended:  # clusters forget jobs that have ended
                 return SubmittedJob(f"{cluster.url} (the job has ended)", lambda: None)
             time.sleep(0.5)

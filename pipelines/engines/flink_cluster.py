@@ -11,12 +11,20 @@ import socket
 import urllib.error
 import urllib.parse
 import urllib.request
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
+
+from apache_beam.runners.runner import PipelineState
 
 from recordmill.records.errors import UsageError
 
 _TIMEOUT_SECONDS = 20
+_ENDS = {
+    "FINISHED": PipelineState.DONE,
+    "CANCELED": PipelineState.CANCELLED,
+    "FAILED": PipelineState.FAILED,
+}
 _NO_RESTARTS = ("", "none", "off", "disable")
 # Clusters that start task managers when a job asks for them: their slots are no limit.
 _ELASTIC = ("kubernetes.cluster-id", "yarn.application.id")
@@ -114,6 +122,13 @@ def find_job(url: str, name: str) -> str | None:
     """Returns the id of the newest job of a name, None while there is none."""
     jobs = [job for job in _get(f"{url}/jobs/overview")["jobs"] if job["name"] == name]
     return str(max(jobs, key=lambda job: job["start-time"])["jid"]) if jobs else None
+
+
+def how_job_ended(url: str, job: str) -> str:
+    """Returns Beam's name of a job's end, "" while it runs or the cluster does not tell."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        return str(_ENDS.get(_get(f"{url}/jobs/{job}")["state"], ""))
+    return ""
 
 
 def cancel_job(url: str, job: str) -> None:

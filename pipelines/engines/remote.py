@@ -27,6 +27,7 @@ from recordmill.records.errors import RunError, UsageError
 from recordmill.transforms.storage import files
 
 REMOTE_POLL_SECONDS = 10.0  # asking object storage costs requests
+UNTOLD_SECONDS = 30  # in which Beam's job server must tell what the engine tells
 _NETWORK = ("nfs", "cifs", "smb", "ceph", "lustre", "gpfs", "beegfs", "gluster", "fuse", "9p")
 
 
@@ -98,11 +99,14 @@ class SubmittedJob:
       where: the link to the job, or its name.
       cancel: cancels the job.
       why: returns the engine's reason for a failure, "" where it has none.
+      how_ended: returns how the job ended by the engine itself, as one of Beam's `PipelineState`,
+        "" before its end, and where only Beam knows.
     """
 
     where: str
     cancel: Callable[[], object]
     why: Callable[[], str] = str
+    how_ended: Callable[[], str] = str
 
 
 def find_by_name(result: Any, name: str) -> SubmittedJob:
@@ -235,6 +239,7 @@ class RemoteEngine:
 
     def _await(self, result: Any, job: SubmittedJob, failure_path: str) -> None:
         every = 1.0 if files.is_local(failure_path) else REMOTE_POLL_SECONDS
+        ended_at = 0.0  # of the clock, when the engine first said so
         while not PipelineState.is_terminal(result.state):
             time.sleep(every)
             # Engines repeat failed tasks; a task that wrote a reason would fail again.
@@ -242,9 +247,18 @@ class RemoteEngine:
             if reason:
                 job.cancel()
                 raise RunError(reason)
-        why = "" if result.state == PipelineState.DONE else job.why()
+            ended = job.how_ended()
+            if ended:
+                ended_at = ended_at or time.monotonic()
+            if ended and time.monotonic() - ended_at > UNTOLD_SECONDS:
+                # Beam's job server can fail while it handles the end of a job: it never tells then.
+                if ended == PipelineState.DONE:
+                    return
+                raise RunError(f"the job ended as {ended}: {job.where}")
+        if result.state == PipelineState.DONE:
+            return
+        why = job.why()
         if why:
             raise RuntimeError(why)
-        result.wait_until_finish()
-        if result.state != PipelineState.DONE:
-            raise RunError(f"the job ended as {result.state}: {job.where}")
+        result.wait_until_finish(UNTOLD_SECONDS * 1000)  # raises the reason that Beam has
+        raise RunError(f"the job ended as {result.state}: {job.where}")

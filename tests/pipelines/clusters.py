@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -25,6 +27,9 @@ ROOT = Path(__file__).parents[2]
 _CLUSTER = [sys.executable, str(ROOT / "examples/flink/cluster.py")]
 ENDED = {"FINISHED", "CANCELED", "FAILED"}  # the states of a job of Flink's that is over
 _OWN_END = re.compile("did not exit gracefully|[Ff]atal error occurred|OutOfMemoryError")
+AFTER_JOB_SECONDS = 120.0  # in which a program must end whose job has
+_JOB_THREADS = ('"flink-runner-job', '"Flink-Rest', '"flink-rest', '"grpc-default-executor')
+_JOB_ERROR = re.compile(r"\] (WARN|ERROR) |^(SEVERE|WARNING)|Exception")
 _PRISM = "github.com/apache/beam/sdks/v2/go/cmd/prism@v2.77.0"
 
 
@@ -83,15 +88,29 @@ class Flink:
           needed: the task managers without which its job cannot go on.
 
         Raises:
-          subprocess.TimeoutExpired: the program has not ended.
+          subprocess.TimeoutExpired: the program has not ended, not even a while behind its job. It
+            is ended then, and Python writes to its stderr where it stood.
         """
-        until = time.monotonic() + seconds
-        while (left := until - time.monotonic()) > 0:
+        start = time.monotonic()
+        launched = psutil.Process(process.pid).create_time() * 1000
+        until = start + seconds
+        while (now := time.monotonic()) < until:
             with suppress(subprocess.TimeoutExpired):
-                return process.wait(min(left, 1.0))
+                return process.wait(min(until - now, 1.0))
             if len(self.task_managers()) < needed:
                 self.revive()
-        raise subprocess.TimeoutExpired(process.args, seconds)
+            job = self.newest_job()
+            ended = job.get("state") in ENDED and job["start-time"] > launched
+            until = min(until, now + AFTER_JOB_SECONDS) if ended else start + seconds
+        process.send_signal(signal.SIGABRT)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(10.0)
+        raise subprocess.TimeoutExpired(process.args, round(time.monotonic() - start))
+
+    def newest_job(self) -> dict[str, Any]:
+        """Returns what Flink tells of the job that began last, {} where there is none."""
+        jobs = self.get("/jobs/overview")["jobs"]
+        return dict(max(jobs, key=lambda job: job["start-time"], default={}))
 
     def cancel_jobs(self, seconds: float) -> None:
         """Ends all jobs, of which a launcher that was killed leaves its own; waits for their end.
@@ -111,6 +130,18 @@ class Flink:
                     urllib.request.urlopen(line, timeout=30).close()
             time.sleep(1.0)
         raise TimeoutError("a job that is cancelled does not end")
+
+    def tell_job_server(self) -> str:
+        """Returns where the threads of Beam's job server stand that run jobs, and its errors."""
+        log = self.folder / "job-server.log"
+        with suppress(KeyError, OSError):
+            os.kill(self._state()["pids"]["job-server"], signal.SIGQUIT)  # Java writes its threads
+            time.sleep(2.0)
+            before, _, dump = log.read_text(errors="replace").rpartition("Full thread dump")
+            threads = [part[:3000] for part in dump.split("\n\n") if part.startswith(_JOB_THREADS)]
+            errors = [line[:300] for line in before.splitlines() if _JOB_ERROR.search(line)]
+            return "\n".join(["job server:", *errors[-20:], *threads])
+        return "no job server"
 
     def own_ends(self) -> list[str]:
         """Returns the lines in which task managers say why they end themselves."""

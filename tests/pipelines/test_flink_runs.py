@@ -75,6 +75,7 @@ def test_a_program_that_does_not_end_is_told_of_and_its_job_cancelled(waiting: F
         "Command '['program']' timed out after 400 seconds",
         "b is RUNNING after 400 s; 0 of 1 slots are free; 2 failures, the last one:",
         *_STACK.splitlines(),
+        "no job server",
         "stderr:",
         "what the launcher wrote",
     ]

@@ -131,7 +131,7 @@ class _Result:
 
     state: str
 
-    def wait_until_finish(self) -> None:
+    def wait_until_finish(self, duration: int) -> None:
         if self.state != PipelineState.DONE:
             raise RuntimeError("the job server's reason")
 

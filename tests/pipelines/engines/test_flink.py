@@ -5,23 +5,28 @@ from __future__ import annotations
 import base64
 import json
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import apache_beam as beam
 import pytest
 from apache_beam.coders import VarIntCoder
 
 from recordmill.pipelines.arguments import Parser
+from recordmill.pipelines.engines import remote
 from recordmill.pipelines.engines.choice import choose_engine, parse_arguments
 from recordmill.pipelines.engines.flink_cluster import read_cluster
+from recordmill.pipelines.engines.local import JobSize
 from recordmill.records.errors import UsageError
 from recordmill.transforms.dataset.workspace import read_manifest
 
+from .. import clusters
 from ..clusters import ROOT
 from ..conftest import Written
-from ..flink_runs import run_with_a_kill, running, wait_for
+from ..flink_runs import program_flags, run_with_a_kill, running, wait_for, waits_in_beam
 from ..jobs import shard_bytes
 
 pytestmark = [pytest.mark.flink, pytest.mark.slow, pytest.mark.timeout(1200)]
@@ -121,3 +126,36 @@ def test_a_killed_task_manager_changes_nothing(
     line = job.case.line(job.source, tmp_path / "ds", *job.flags, *flink.flags, workers=1)
     run_with_a_kill(flink, line, tmp_path / "ds/_tmp/done")
     assert shard_bytes(tmp_path / "ds") == job.shards
+
+
+def test_a_job_whose_end_the_job_server_never_tells(
+    flink: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beam's job server fails at the end of a job without metrics: it stays a running one."""
+    monkeypatch.setattr(remote, "UNTOLD_SECONDS", 3)
+    engine = choose_engine(parse_arguments(Parser(), flink.flags)[1])
+    counters = engine.run(
+        lambda pipeline: pipeline | beam.Impulse(),
+        folder=str(tmp_path),
+        failure_path=str(tmp_path / "failure"),
+        size=JobSize(work_items=1, input_bytes=0, processes=1),
+    )
+    assert counters == {}
+
+
+def test_a_users_own_program_waits_in_beam_for_an_end_that_nobody_tells(
+    flink: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clusters, "AFTER_JOB_SECONDS", 5.0)
+    program = (
+        "import sys, apache_beam as beam\n"
+        "from apache_beam.options.pipeline_options import PipelineOptions\n"
+        "with beam.Pipeline(options=PipelineOptions(sys.argv[1:])) as pipeline:\n"
+        "    pipeline | beam.Impulse()\n"
+    )
+    line = [sys.executable, "-c", program, *program_flags(flink)]
+    with (tmp_path / "shown").open("w+") as shown:
+        with running(line, shown) as process, pytest.raises(subprocess.TimeoutExpired):
+            flink.await_end(process, 120.0, needed=2)
+        assert waits_in_beam(flink, shown)
+    assert "NullPointerException" in flink.tell_job_server()
