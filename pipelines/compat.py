@@ -134,6 +134,22 @@ def add_beam_arguments(parser: argparse.ArgumentParser) -> None:
         options._add_argparse_args(parser)
 
 
+def job_state(result: Any, seconds: float) -> str:
+    """Returns a job's state as Beam tells it, "" where the job server does not for so long."""
+    import grpc
+    from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
+
+    server = getattr(result, "_job_service", None)
+    if not isinstance(server, beam_job_api_pb2_grpc.JobServiceStub):
+        return str(result.state)
+    try:  # Beam itself asks without a limit of time
+        job = beam_job_api_pb2.GetJobStateRequest(job_id=result._job_id)
+        answer = server.GetState(job, timeout=seconds)
+    except grpc.RpcError:
+        return ""
+    return str(result.runner_api_state_to_pipeline_state(answer.state))
+
+
 def dataflow_errors(result: Any) -> list[str]:
     """Returns the error messages that Dataflow has of a job, in order of time."""
     job, client = result.job_id(), result._runner.dataflow_client

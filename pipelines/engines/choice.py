@@ -20,7 +20,12 @@ from recordmill.pipelines.cores import usable_cores
 from recordmill.pipelines.engines.dataflow import dataflow_engine
 from recordmill.pipelines.engines.flink import JOB_SERVER_FLAGS, flink_engine
 from recordmill.pipelines.engines.local import LocalEngine
-from recordmill.pipelines.engines.remote import RemoteEngine, find_by_name, given_options
+from recordmill.pipelines.engines.remote import (
+    RemoteEngine,
+    check_job_server,
+    find_by_name,
+    given_options,
+)
 from recordmill.pipelines.progress_displays import PROGRESS_CHOICES
 from recordmill.records.errors import UsageError
 
@@ -185,10 +190,13 @@ def _engine_of_beam(runner: str, flags: list[str], *, wait: bool) -> RemoteEngin
     except (ValueError, ImportError, AttributeError) as error:
         names = ", ".join(["direct", *_REMOTE])
         raise UsageError(f"--runner must be one of {names}, or one of Beam's: {error}") from error
+    given = given_options(flags)
+    if given.get("job_endpoint", "embed") != "embed":
+        check_job_server(given)
     return RemoteEngine(
         name=runner,
         runner=runner,
-        workers=int(given_options(flags).get("parallelism", 0)) or usable_cores(),
+        workers=int(given.get("parallelism", 0)) or usable_cores(),
         flags=tuple(flags),
         find=find_by_name,
         is_here=True,

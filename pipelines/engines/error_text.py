@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 
+import grpc
+
 from recordmill.pipelines.compat import without_stage_names
 
 
 def one_line(error: BaseException) -> str:
     """Returns what went wrong, from an engine's error with all its tracebacks."""
     text = without_stage_names(str(error))
+    if isinstance(error, grpc.Call):  # whose text is a record of many lines
+        text = f"{error.code().name}: {error.details()}"
     if "No space left on device" in text:
         return "no space left on the device; free some, or choose another --temp_dir"
     # REST services quote the line ends of a trace.

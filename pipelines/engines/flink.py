@@ -15,17 +15,19 @@ from typing import Any
 from apache_beam.options.pipeline_options import FlinkRunnerOptions
 from apache_beam.runners.runner import PipelineState
 
+from recordmill.pipelines import compat
 from recordmill.pipelines.engines.flink_cluster import (
     FlinkCluster,
     cancel_job,
     find_job,
-    how_job_ended,
+    job_state,
     read_cluster,
 )
 from recordmill.pipelines.engines.remote import (
     UNTOLD_SECONDS,
     RemoteEngine,
     SubmittedJob,
+    check_job_server,
     given_options,
 )
 from recordmill.records.errors import RunError, UsageError
@@ -72,6 +74,7 @@ def _parallelism(given: dict[str, Any], cluster: FlinkCluster) -> int:
 def _job_server(given: dict[str, Any], cluster: FlinkCluster) -> list[str]:
     """Returns the flags for the job server: a running one, a jar from disk, or Beam's download."""
     if "job_endpoint" in given:
+        check_job_server(given)
         return []
     jar = given.get("flink_job_server_jar", "")
     if jar and not urllib.parse.urlsplit(jar).scheme and not os.path.exists(jar):
@@ -125,7 +128,13 @@ def _finder(cluster: FlinkCluster) -> Callable[[Any, str], SubmittedJob]:
         end = time.monotonic() + _SUBMISSION_SECONDS
         while time.monotonic() < end:
             job = find_job(cluster.url, name)
-            ended = not job and PipelineState.is_terminal(result.state)
+            told = "" if job else compat.job_state(result, UNTOLD_SECONDS)
+            if not job and not told:
+                raise RunError(
+                    f"Beam's job server does not answer any more, and {cluster.url} has no job "
+                    f"{name}; start the job server again"
+                )
+            ended = PipelineState.is_terminal(told)
             if ended:
                 result.wait_until_finish(UNTOLD_SECONDS * 1000)  # raises the job server's error
                 job = find_job(cluster.url, name)
@@ -134,7 +143,7 @@ def _finder(cluster: FlinkCluster) -> Callable[[Any, str], SubmittedJob]:
                 return SubmittedJob(
                     where,
                     partial(cancel_job, cluster.url, job),
-                    how_ended=partial(how_job_ended, cluster.url, job),
+                    state=partial(job_state, cluster.url, job),
                 )
             if ended:  # clusters forget jobs that have ended
                 return SubmittedJob(f"{cluster.url} (the job has ended)", lambda: None)

@@ -20,7 +20,7 @@ from apache_beam.runners.runner import PipelineState
 from recordmill.records.errors import UsageError
 
 _TIMEOUT_SECONDS = 20
-_ENDS = {
+_ENDS: dict[str, str] = {
     "FINISHED": PipelineState.DONE,
     "CANCELED": PipelineState.CANCELLED,
     "FAILED": PipelineState.FAILED,
@@ -124,10 +124,10 @@ def find_job(url: str, name: str) -> str | None:
     return str(max(jobs, key=lambda job: job["start-time"])["jid"]) if jobs else None
 
 
-def how_job_ended(url: str, job: str) -> str:
-    """Returns Beam's name of a job's end, "" while it runs or the cluster does not tell."""
+def job_state(url: str, job: str) -> str:
+    """Returns Beam's name of a job's state, "" where the cluster does not tell it."""
     with suppress(OSError, ValueError, KeyError, TypeError):
-        return str(_ENDS.get(_get(f"{url}/jobs/{job}")["state"], ""))
+        return _ENDS.get(_get(f"{url}/jobs/{job}")["state"], PipelineState.RUNNING)
     return ""
 
 

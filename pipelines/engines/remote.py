@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import apache_beam as beam
+import grpc
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineState
 
-from recordmill.pipelines.compat import BEAM_SERVER_LOGGER
+from recordmill.pipelines.compat import BEAM_SERVER_LOGGER, job_state
 from recordmill.pipelines.engines.counters import read_counters
 from recordmill.pipelines.engines.local import JobSize
 from recordmill.records.errors import RunError, UsageError
@@ -28,6 +29,7 @@ from recordmill.transforms.storage import files
 
 REMOTE_POLL_SECONDS = 10.0  # asking object storage costs requests
 UNTOLD_SECONDS = 30  # in which Beam's job server must tell what the engine tells
+_CONNECT_SECONDS = 20
 _NETWORK = ("nfs", "cifs", "smb", "ceph", "lustre", "gpfs", "beegfs", "gluster", "fuse", "9p")
 
 
@@ -70,6 +72,27 @@ def check_shared(engine: str, paths: Mapping[str, str]) -> None:
             )
 
 
+def check_job_server(given: Mapping[str, Any]) -> None:
+    """Checks that the job server of --job_endpoint answers: Beam waits for it for five minutes.
+
+    Args:
+      given: Beam's options.
+
+    Raises:
+      UsageError: it does not.
+    """
+    where = given["job_endpoint"]
+    seconds = min(_CONNECT_SECONDS, given.get("job_server_timeout", _CONNECT_SECONDS))
+    with grpc.insecure_channel(where) as channel:
+        try:
+            grpc.channel_ready_future(channel).result(timeout=seconds)
+        except grpc.FutureTimeoutError:
+            raise UsageError(
+                f"--job_endpoint must be HOST:PORT of a job server of Beam that runs; {where} does "
+                f"not answer as one within {seconds} s"
+            ) from None
+
+
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Keeps an engine from logging pages about an error that we report in one line."""
@@ -99,14 +122,14 @@ class SubmittedJob:
       where: the link to the job, or its name.
       cancel: cancels the job.
       why: returns the engine's reason for a failure, "" where it has none.
-      how_ended: returns how the job ended by the engine itself, as one of Beam's `PipelineState`,
-        "" before its end, and where only Beam knows.
+      state: returns the engine's own word of the job as one of Beam's `PipelineState`, "" where it
+        does not answer, or only Beam knows.
     """
 
     where: str
     cancel: Callable[[], object]
     why: Callable[[], str] = str
-    how_ended: Callable[[], str] = str
+    state: Callable[[], str] = str
 
 
 def find_by_name(result: Any, name: str) -> SubmittedJob:
@@ -228,8 +251,7 @@ class RemoteEngine:
                 print(f"{self.name}: {job.where}", file=sys.stderr, flush=True)
                 if not self.wait:
                     return {}
-                self._await(result, job, failure_path)
-                return read_counters(result)
+                return self._await(result, job, failure_path)
             except KeyboardInterrupt:
                 if not self.outlives:
                     raise
@@ -237,28 +259,33 @@ class RemoteEngine:
                     f"no longer waiting; the job goes on and can be cancelled there: {job.where}"
                 ) from None
 
-    def _await(self, result: Any, job: SubmittedJob, failure_path: str) -> None:
+    def _await(self, result: Any, job: SubmittedJob, failure_path: str) -> dict[str, int]:
         every = 1.0 if files.is_local(failure_path) else REMOTE_POLL_SECONDS
-        ended_at = 0.0  # of the clock, when the engine first said so
-        while not PipelineState.is_terminal(result.state):
+        known_at = time.monotonic()  # when it was last clear that the job goes on
+        while not PipelineState.is_terminal(told := job_state(result, UNTOLD_SECONDS)):
             time.sleep(every)
             # Engines repeat failed tasks; a task that wrote a reason would fail again.
             reason = _read_failure(failure_path)
             if reason:
                 job.cancel()
                 raise RunError(reason)
-            ended = job.how_ended()
-            if ended:
-                ended_at = ended_at or time.monotonic()
-            if ended and time.monotonic() - ended_at > UNTOLD_SECONDS:
-                # Beam's job server can fail while it handles the end of a job: it never tells then.
-                if ended == PipelineState.DONE:
-                    return
-                raise RunError(f"the job ended as {ended}: {job.where}")
-        if result.state == PipelineState.DONE:
-            return
+            # Beam's job server can end, or fail while it handles the end of a job: it never tells
+            # that end then, and what the engine itself says counts.
+            own = job.state()
+            if PipelineState.is_terminal(own):
+                if time.monotonic() - known_at < UNTOLD_SECONDS:
+                    continue
+                if own == PipelineState.DONE:
+                    return {}
+                raise RunError(f"the job ended as {own}: {job.where}")
+            if own or told:
+                known_at = time.monotonic()
+            elif time.monotonic() - known_at > UNTOLD_SECONDS:
+                raise RunError(f"{self.name} does not answer any more; see {job.where}")
+        if told == PipelineState.DONE:
+            return read_counters(result)
         why = job.why()
         if why:
             raise RuntimeError(why)
         result.wait_until_finish(UNTOLD_SECONDS * 1000)  # raises the reason that Beam has
-        raise RunError(f"the job ended as {result.state}: {job.where}")
+        raise RunError(f"the job ended as {told}: {job.where}")

@@ -5,21 +5,29 @@ from __future__ import annotations
 import socket
 import subprocess
 import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
+from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
+from apache_beam.runners.portability.portable_runner import PipelineResult
 from apache_beam.runners.runner import PipelineState
 
+from recordmill.pipelines import compat
 from recordmill.pipelines.arguments import Parser
 from recordmill.pipelines.cores import usable_cores
-from recordmill.pipelines.engines import flink
+from recordmill.pipelines.engines import flink, remote
 from recordmill.pipelines.engines.choice import choose_engine, parse_arguments
 from recordmill.pipelines.engines.error_text import one_line
 from recordmill.pipelines.engines.flink_cluster import FlinkCluster, read_cluster
-from recordmill.pipelines.engines.remote import check_shared
-from recordmill.records.errors import UsageError
+from recordmill.pipelines.engines.remote import RemoteEngine, SubmittedJob, check_shared
+from recordmill.records.errors import RunError, UsageError
 
 from ..conftest import Written
 from ..jobs import shard_bytes
@@ -147,4 +155,102 @@ def test_a_job_that_ended_before_it_was_listed_is_not_waited_for() -> None:
         assert job.cancel() is None
         with pytest.raises(RuntimeError, match="the job server's reason"):
             find(_Result(PipelineState.FAILED), "recordmill-1")
+        with pytest.raises(RunError, match="job server does not answer any more"):
+            find(_Result(""), "recordmill-1")
         server.shutdown()
+
+
+class _Told:
+    """What Beam and an engine tell of a job, one after the other; the last ones again and again."""
+
+    def __init__(self, beam: list[str], own: list[str]) -> None:
+        self._beam, self._own = beam, own
+        self.job = SubmittedJob("http://cluster/#/job", lambda: None, state=lambda: self._next(own))
+
+    @staticmethod
+    def _next(states: list[str]) -> str:
+        return states.pop(0) if len(states) > 1 else states[0]
+
+    @property
+    def state(self) -> str:
+        return self._next(self._beam)
+
+    def metrics(self) -> None:
+        raise NotImplementedError
+
+
+_RUNS, _DONE, _FAILED = PipelineState.RUNNING, PipelineState.DONE, PipelineState.FAILED
+
+
+@pytest.mark.parametrize(
+    ("beam", "own", "error"),
+    [
+        ([_RUNS, _RUNS, _DONE], [""], ""),
+        ([_RUNS, ""], [_RUNS, _RUNS, "", _RUNS, _RUNS, _RUNS, _DONE], ""),  # the server has gone
+        ([_RUNS], [_DONE], ""),  # it failed at the end
+        ([_RUNS], [_FAILED], "the job ended as FAILED: http://cluster/#/job"),
+        ([_RUNS, ""], [_RUNS, ""], "flink does not answer any more; see http://cluster/#/job"),
+        ([_RUNS, ""], [""], "flink does not answer any more; see http://cluster/#/job"),
+    ],
+)
+@pytest.mark.timeout(60)
+def test_the_end_of_a_job_is_told_by_its_engine_where_beam_does_not(
+    beam: list[str], own: list[str], error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "UNTOLD_SECONDS", 2)
+    engine = RemoteEngine(
+        name="flink", runner="FlinkRunner", workers=1, flags=(), is_here=True, outlives=True,
+        find=remote.find_by_name,
+    )  # fmt: skip
+    told = _Told(beam, own)
+    with pytest.raises(RunError) if error else nullcontext() as raised:
+        assert engine._await(told, told.job, str(tmp_path / "failure")) == {}
+    assert error == (str(raised.value) if raised else "")
+
+
+@pytest.fixture
+def job_server() -> Iterator[tuple[str, threading.Event]]:
+    """The address of a job server that knows one job, and an event without which it is silent."""
+    answers = threading.Event()
+
+    class Service(beam_job_api_pb2_grpc.JobServiceServicer):
+        def GetState(self, request: Any, context: Any) -> Any:
+            answers.wait(30)
+            return beam_job_api_pb2.JobStateEvent(state=beam_job_api_pb2.JobState.DONE)
+
+    server = grpc.server(ThreadPoolExecutor(4))
+    beam_job_api_pb2_grpc.add_JobServiceServicer_to_server(Service(), server)
+    port = server.add_insecure_port("localhost:0")
+    server.start()
+    yield f"localhost:{port}", answers
+    answers.set()
+    server.stop(None).wait()
+
+
+@pytest.mark.timeout(60)
+def test_a_silent_job_server_is_not_waited_for(job_server: tuple[str, threading.Event]) -> None:
+    where, answers = job_server
+    with grpc.insecure_channel(where) as channel:
+        result = PipelineResult(beam_job_api_pb2_grpc.JobServiceStub(channel), "job", (), ())
+        assert compat.job_state(result, 0.5) == ""
+        answers.set()
+        assert compat.job_state(result, 30) == PipelineState.DONE
+
+
+def test_a_job_server_is_asked_before_anything_is_planned(
+    job_server: tuple[str, threading.Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "_CONNECT_SECONDS", 2)
+    where, _ = job_server
+    flags = ["--runner=PortableRunner", f"--job_endpoint={where}"]
+    assert choose_engine(parse_arguments(Parser(), flags)[1]).workers >= 1
+    with pytest.raises(UsageError, match=r"localhost:1 does not answer as one within 2 s"):
+        choose_engine(parse_arguments(Parser(), [flags[0], "--job_endpoint=localhost:1"])[1])
+
+
+def test_an_error_of_grpc_is_one_line(job_server: tuple[str, threading.Event]) -> None:
+    with grpc.insecure_channel(job_server[0]) as channel:
+        server = beam_job_api_pb2_grpc.JobServiceStub(channel)
+        with pytest.raises(grpc.RpcError) as error:
+            server.Cancel(beam_job_api_pb2.CancelJobRequest(job_id="job"))
+    assert one_line(error.value) == "UNIMPLEMENTED: Method not implemented!"
