@@ -10,7 +10,7 @@ import argparse
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any
 
@@ -148,6 +148,31 @@ def job_state(result: Any, seconds: float) -> str:
     except grpc.RpcError:
         return ""
     return str(result.runner_api_state_to_pipeline_state(answer.state))
+
+
+def job_metrics(result: Any, seconds: float) -> Any:
+    """Returns a job's metrics, as `result.metrics()` does, which waits without a limit of time.
+
+    Raises:
+      grpc.RpcError: the job server does not answer in time.
+    """
+    from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
+    from apache_beam.runners.portability.portable_runner import PortableMetrics
+
+    server = getattr(result, "_job_service", None)
+    if not isinstance(server, beam_job_api_pb2_grpc.JobServiceStub):
+        return result.metrics()
+    job = beam_job_api_pb2.GetJobMetricsRequest(job_id=result._job_id)
+    return PortableMetrics(server.GetJobMetrics(job, timeout=seconds))
+
+
+def release_job(result: Any) -> None:
+    """Stops what Beam started in this process for a job, such as the server of LOOPBACK workers.
+
+    Beam itself does so only behind an endless wait for the job's end.
+    """
+    with suppress(Exception):
+        getattr(result, "_cleanup", lambda: None)()
 
 
 def dataflow_errors(result: Any) -> list[str]:

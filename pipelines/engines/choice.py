@@ -168,7 +168,9 @@ def _flink(flags: list[str], *, wait: bool) -> RemoteEngine:
 
 
 def _prism(flags: list[str], *, wait: bool) -> RemoteEngine:
-    location = given_options(flags).get("prism_location")
+    given = given_options(flags)
+    check_job_server(given)
+    location = given.get("prism_location")
     if location and "://" not in location and not shutil.which(location):
         raise UsageError(f"--prism_location must be the program itself or a URL, got {location}")
     return RemoteEngine(
@@ -191,8 +193,7 @@ def _engine_of_beam(runner: str, flags: list[str], *, wait: bool) -> RemoteEngin
         names = ", ".join(["direct", *_REMOTE])
         raise UsageError(f"--runner must be one of {names}, or one of Beam's: {error}") from error
     given = given_options(flags)
-    if given.get("job_endpoint", "embed") != "embed":
-        check_job_server(given)
+    check_job_server(given)
     return RemoteEngine(
         name=runner,
         runner=runner,

@@ -7,7 +7,10 @@ from typing import Any
 
 from apache_beam.metrics.metric import MetricsFilter
 
+from recordmill.pipelines.compat import job_metrics
 from recordmill.transforms.dataset.counters import NAMESPACE
+
+_SECONDS = 30.0  # the dataset is complete: counters are worth no longer wait
 
 
 def read_counters(result: Any) -> dict[str, int]:
@@ -17,7 +20,7 @@ def read_counters(result: Any) -> dict[str, int]:
     """
     sums: Counter[str] = Counter()
     try:
-        found = result.metrics().query(MetricsFilter().with_namespace(NAMESPACE))
+        found = job_metrics(result, _SECONDS).query(MetricsFilter().with_namespace(NAMESPACE))
         for each in found["counters"]:
             value = each.committed if each.attempted is None else each.attempted
             sums[each.key.metric.name] += int(value or 0)

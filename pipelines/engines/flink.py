@@ -9,6 +9,7 @@ import sys
 import time
 import urllib.parse
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -20,6 +21,7 @@ from recordmill.pipelines.engines.flink_cluster import (
     FlinkCluster,
     cancel_job,
     find_job,
+    job_ids,
     job_state,
     read_cluster,
 )
@@ -73,7 +75,7 @@ def _parallelism(given: dict[str, Any], cluster: FlinkCluster) -> int:
 
 def _job_server(given: dict[str, Any], cluster: FlinkCluster) -> list[str]:
     """Returns the flags for the job server: a running one, a jar from disk, or Beam's download."""
-    if "job_endpoint" in given:
+    if given.get("job_endpoint"):
         check_job_server(given)
         return []
     jar = given.get("flink_job_server_jar", "")
@@ -124,11 +126,17 @@ def _environment(given: dict[str, Any], cluster: FlinkCluster) -> list[str]:
 
 
 def _finder(cluster: FlinkCluster) -> Callable[[Any, str], SubmittedJob]:
+    known: set[str] = set()  # jobs of before, which may have the same name
+    with suppress(OSError):
+        known.update(job_ids(cluster.url))
+
     def find(result: Any, name: str) -> SubmittedJob:
         end = time.monotonic() + _SUBMISSION_SECONDS
         while time.monotonic() < end:
-            job = find_job(cluster.url, name)
+            job = find_job(cluster.url, name, known)
             told = "" if job else compat.job_state(result, UNTOLD_SECONDS)
+            if not job and not told:
+                job = find_job(cluster.url, name, known)  # it may have come meanwhile
             if not job and not told:
                 raise RunError(
                     f"Beam's job server does not answer any more, and {cluster.url} has no job "
@@ -137,8 +145,9 @@ def _finder(cluster: FlinkCluster) -> Callable[[Any, str], SubmittedJob]:
             ended = PipelineState.is_terminal(told)
             if ended:
                 result.wait_until_finish(UNTOLD_SECONDS * 1000)  # raises the job server's error
-                job = find_job(cluster.url, name)
+                job = find_job(cluster.url, name, known)
             if job:
+                known.add(job)
                 where = f"{cluster.url}/#/job/running/{job}"
                 return SubmittedJob(
                     where,

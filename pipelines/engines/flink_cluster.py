@@ -11,6 +11,7 @@ import socket
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Container
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -118,9 +119,18 @@ def read_cluster(master: str) -> FlinkCluster:
     )
 
 
-def find_job(url: str, name: str) -> str | None:
-    """Returns the id of the newest job of a name, None while there is none."""
-    jobs = [job for job in _get(f"{url}/jobs/overview")["jobs"] if job["name"] == name]
+def job_ids(url: str) -> list[str]:
+    """Returns the ids of all jobs that a cluster lists, also of those that have ended."""
+    return [str(job["jid"]) for job in _get(f"{url}/jobs/overview")["jobs"]]
+
+
+def find_job(url: str, name: str, known: Container[str]) -> str | None:
+    """Returns the id of the newest job of a name, None while there is none but known ones."""
+    jobs = [
+        job
+        for job in _get(f"{url}/jobs/overview")["jobs"]
+        if job["name"] == name and job["jid"] not in known
+    ]
     return str(max(jobs, key=lambda job: job["start-time"])["jid"]) if jobs else None
 
 

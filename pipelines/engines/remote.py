@@ -21,7 +21,7 @@ import grpc
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineState
 
-from recordmill.pipelines.compat import BEAM_SERVER_LOGGER, job_state
+from recordmill.pipelines.compat import BEAM_SERVER_LOGGER, job_state, release_job
 from recordmill.pipelines.engines.counters import read_counters
 from recordmill.pipelines.engines.local import JobSize
 from recordmill.records.errors import RunError, UsageError
@@ -73,7 +73,7 @@ def check_shared(engine: str, paths: Mapping[str, str]) -> None:
 
 
 def check_job_server(given: Mapping[str, Any]) -> None:
-    """Checks that the job server of --job_endpoint answers: Beam waits for it for five minutes.
+    """Checks that the job server of --job_endpoint, if any, answers: Beam waits for five minutes.
 
     Args:
       given: Beam's options.
@@ -81,16 +81,18 @@ def check_job_server(given: Mapping[str, Any]) -> None:
     Raises:
       UsageError: it does not.
     """
-    where = given["job_endpoint"]
-    seconds = min(_CONNECT_SECONDS, given.get("job_server_timeout", _CONNECT_SECONDS))
-    with grpc.insecure_channel(where) as channel:
-        try:
+    where = given.get("job_endpoint", "")
+    if where in ("", "embed"):
+        return
+    seconds = max(1, given.get("job_server_timeout", _CONNECT_SECONDS))
+    try:
+        with grpc.insecure_channel(where) as channel:
             grpc.channel_ready_future(channel).result(timeout=seconds)
-        except grpc.FutureTimeoutError:
-            raise UsageError(
-                f"--job_endpoint must be HOST:PORT of a job server of Beam that runs; {where} does "
-                f"not answer as one within {seconds} s"
-            ) from None
+    except (grpc.FutureTimeoutError, ValueError):
+        raise UsageError(
+            f"--job_endpoint must be HOST:PORT of a job server of Beam that runs; {where!a} does "
+            f"not answer as one within {seconds} s"
+        ) from None
 
 
 @contextmanager
@@ -112,6 +114,11 @@ def _read_failure(path: str) -> str:
         if files.exists(path):
             return files.read_bytes(path).decode()
     return ""
+
+
+def _failure(path: str, text: str) -> RunError:
+    """Returns the error of a job, by the reason that a task wrote, else by a text."""
+    return RunError(_read_failure(path) or text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,34 +265,42 @@ class RemoteEngine:
                 raise KeyboardInterrupt(
                     f"no longer waiting; the job goes on and can be cancelled there: {job.where}"
                 ) from None
+            finally:
+                if self.wait:
+                    release_job(result)
 
     def _await(self, result: Any, job: SubmittedJob, failure_path: str) -> dict[str, int]:
         every = 1.0 if files.is_local(failure_path) else REMOTE_POLL_SECONDS
         known_at = time.monotonic()  # when it was last clear that the job goes on
+        ended = ""  # the engine's own word of the job's end
         while not PipelineState.is_terminal(told := job_state(result, UNTOLD_SECONDS)):
             time.sleep(every)
             # Engines repeat failed tasks; a task that wrote a reason would fail again.
             reason = _read_failure(failure_path)
             if reason:
-                job.cancel()
+                with suppress(Exception):  # it has ended meanwhile
+                    job.cancel()
                 raise RunError(reason)
             # Beam's job server can end, or fail while it handles the end of a job: it never tells
             # that end then, and what the engine itself says counts.
             own = job.state()
             if PipelineState.is_terminal(own):
-                if time.monotonic() - known_at < UNTOLD_SECONDS:
-                    continue
-                if own == PipelineState.DONE:
-                    return {}
-                raise RunError(f"the job ended as {own}: {job.where}")
-            if own or told:
+                ended = own
+            if (own or told) and not ended:
                 known_at = time.monotonic()
-            elif time.monotonic() - known_at > UNTOLD_SECONDS:
-                raise RunError(f"{self.name} does not answer any more; see {job.where}")
+            if time.monotonic() - known_at <= UNTOLD_SECONDS:
+                continue
+            if ended == PipelineState.DONE:
+                return {}
+            lost = f"the job ended as {ended}: {job.where}"
+            raise _failure(
+                failure_path,
+                lost if ended else f"{self.name} does not answer any more; see {job.where}",
+            )
         if told == PipelineState.DONE:
             return read_counters(result)
         why = job.why()
         if why:
             raise RuntimeError(why)
         result.wait_until_finish(UNTOLD_SECONDS * 1000)  # raises the reason that Beam has
-        raise RunError(f"the job ended as {told}: {job.where}")
+        raise _failure(failure_path, f"the job ended as {told}: {job.where}")

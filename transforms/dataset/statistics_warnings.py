@@ -246,7 +246,7 @@ def _of_rejected(rejected: Mapping[str, Any], *, has_images: bool) -> Iterator[S
             continue
         count, first = rejected[reason]["inputs"], rejected[reason]["first"]
         things = "image" if has_images else "input"
-        if not has_images:
+        if not has_images and reason == "decompression_bomb":
             which, lack = _BOMBS_WITHOUT_IMAGES
         found, were = f"all {count} {things}s", "were"
         if count == 1:

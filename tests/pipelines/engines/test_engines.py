@@ -13,7 +13,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
+import apache_beam as beam
 import grpc
+import psutil
 import pytest
 from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 from apache_beam.runners.portability.portable_runner import PipelineResult
@@ -22,10 +24,11 @@ from apache_beam.runners.runner import PipelineState
 from recordmill.pipelines import compat
 from recordmill.pipelines.arguments import Parser
 from recordmill.pipelines.cores import usable_cores
-from recordmill.pipelines.engines import flink, remote
+from recordmill.pipelines.engines import flink, flink_cluster, remote
 from recordmill.pipelines.engines.choice import choose_engine, parse_arguments
 from recordmill.pipelines.engines.error_text import one_line
 from recordmill.pipelines.engines.flink_cluster import FlinkCluster, read_cluster
+from recordmill.pipelines.engines.local import JobSize
 from recordmill.pipelines.engines.remote import RemoteEngine, SubmittedJob, check_shared
 from recordmill.records.errors import RunError, UsageError
 
@@ -133,6 +136,19 @@ class _Jobs(BaseHTTPRequestHandler):
         pass
 
 
+@pytest.mark.timeout(60)
+def test_an_older_job_of_the_same_name_is_not_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = [{"jid": "old", "name": "nightly", "start-time": 1}]
+    monkeypatch.setattr(flink_cluster, "_get", lambda _: {"jobs": list(jobs)})
+    cluster = FlinkCluster("http://cluster", "1.19", 1, 1, 1, "", elastic=False, is_here=True)
+    find = flink._finder(cluster)
+    listed = threading.Timer(1.0, jobs.append, [{"jid": "new", "name": "nightly", "start-time": 2}])
+    listed.start()
+    assert find(_Result(PipelineState.RUNNING), "nightly").where.endswith("/new")
+    jobs.append({"jid": "newer", "name": "nightly", "start-time": 2})
+    assert find(_Result(PipelineState.RUNNING), "nightly").where.endswith("/newer")
+
+
 @dataclass
 class _Result:
     """What Beam knows of a job that the cluster does not list."""
@@ -188,6 +204,7 @@ _RUNS, _DONE, _FAILED = PipelineState.RUNNING, PipelineState.DONE, PipelineState
         ([_RUNS, _RUNS, _DONE], [""], ""),
         ([_RUNS, ""], [_RUNS, _RUNS, "", _RUNS, _RUNS, _RUNS, _DONE], ""),  # the server has gone
         ([_RUNS], [_DONE], ""),  # it failed at the end
+        ([_RUNS], [_DONE, ""], ""),  # and then Flink forgets the job
         ([_RUNS], [_FAILED], "the job ended as FAILED: http://cluster/#/job"),
         ([_RUNS, ""], [_RUNS, ""], "flink does not answer any more; see http://cluster/#/job"),
         ([_RUNS, ""], [""], "flink does not answer any more; see http://cluster/#/job"),
@@ -208,6 +225,22 @@ def test_the_end_of_a_job_is_told_by_its_engine_where_beam_does_not(
     assert error == (str(raised.value) if raised else "")
 
 
+def test_what_beam_started_for_a_job_ends_with_it(tmp_path: Path) -> None:
+    flags = ("--job_endpoint=embed", "--environment_type=LOOPBACK")
+    engine = RemoteEngine(
+        name="portable", runner="PortableRunner", workers=1, flags=flags, is_here=True,
+        outlives=True, find=remote.find_by_name,
+    )  # fmt: skip
+    engine.run(
+        lambda pipeline: pipeline | beam.Create([1]),
+        folder=str(tmp_path),
+        failure_path=str(tmp_path / "failure"),
+        size=JobSize(work_items=1, input_bytes=0, processes=1),
+    )
+    kinds = psutil.CONN_LISTEN
+    assert [c for c in psutil.Process().net_connections() if c.status == kinds] == []
+
+
 @pytest.fixture
 def job_server() -> Iterator[tuple[str, threading.Event]]:
     """The address of a job server that knows one job, and an event without which it is silent."""
@@ -217,6 +250,10 @@ def job_server() -> Iterator[tuple[str, threading.Event]]:
         def GetState(self, request: Any, context: Any) -> Any:
             answers.wait(30)
             return beam_job_api_pb2.JobStateEvent(state=beam_job_api_pb2.JobState.DONE)
+
+        def GetJobMetrics(self, request: Any, context: Any) -> Any:
+            answers.wait(30)
+            return beam_job_api_pb2.GetJobMetricsResponse()
 
     server = grpc.server(ThreadPoolExecutor(4))
     beam_job_api_pb2_grpc.add_JobServiceServicer_to_server(Service(), server)
@@ -233,8 +270,11 @@ def test_a_silent_job_server_is_not_waited_for(job_server: tuple[str, threading.
     with grpc.insecure_channel(where) as channel:
         result = PipelineResult(beam_job_api_pb2_grpc.JobServiceStub(channel), "job", (), ())
         assert compat.job_state(result, 0.5) == ""
+        with pytest.raises(grpc.RpcError):
+            compat.job_metrics(result, 0.5)
         answers.set()
         assert compat.job_state(result, 30) == PipelineState.DONE
+        assert compat.job_metrics(result, 30).query()["counters"] == []
 
 
 def test_a_job_server_is_asked_before_anything_is_planned(
@@ -242,10 +282,14 @@ def test_a_job_server_is_asked_before_anything_is_planned(
 ) -> None:
     monkeypatch.setattr(remote, "_CONNECT_SECONDS", 2)
     where, _ = job_server
-    flags = ["--runner=PortableRunner", f"--job_endpoint={where}"]
-    assert choose_engine(parse_arguments(Parser(), flags)[1]).workers >= 1
-    with pytest.raises(UsageError, match=r"localhost:1 does not answer as one within 2 s"):
-        choose_engine(parse_arguments(Parser(), [flags[0], "--job_endpoint=localhost:1"])[1])
+    for runner in ("PortableRunner", "prism"):
+        for endpoint in (where, ""):
+            flags = [f"--runner={runner}", f"--job_endpoint={endpoint}"]
+            assert choose_engine(parse_arguments(Parser(), flags)[1]).workers >= 1
+        for bad in ("localhost:1", "\udcff:1"):
+            flags = [f"--runner={runner}", f"--job_endpoint={bad}"]
+            with pytest.raises(UsageError, match=r"' does not answer as one within 2 s"):
+                choose_engine(parse_arguments(Parser(), flags)[1])
 
 
 def test_an_error_of_grpc_is_one_line(job_server: tuple[str, threading.Event]) -> None:
