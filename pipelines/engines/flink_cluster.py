@@ -137,7 +137,7 @@ def find_job(url: str, name: str, known: Container[str]) -> str | None:
 def job_state(url: str, job: str) -> str:
     """Returns Beam's name of a job's state, "" where the cluster does not tell it."""
     with suppress(OSError, ValueError, KeyError, TypeError):
-        return _ENDS.get(_get(f"{url}/jobs/{job}")["state"], PipelineState.RUNNING)
+        return _ENDS.get(_get(f"{url}/jobs/{job}/status")["status"], PipelineState.RUNNING)
     return ""
 
 
