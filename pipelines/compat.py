@@ -134,13 +134,21 @@ def add_beam_arguments(parser: argparse.ArgumentParser) -> None:
         options._add_argparse_args(parser)
 
 
+def _job_server(result: Any) -> Any:
+    """Returns the stub of the job server that a job was given to, None where there is none."""
+    from apache_beam.portability.api import beam_job_api_pb2_grpc
+
+    server = getattr(result, "_job_service", None)
+    return server if isinstance(server, beam_job_api_pb2_grpc.JobServiceStub) else None
+
+
 def job_state(result: Any, seconds: float) -> str:
     """Returns a job's state as Beam tells it, "" where the job server does not for so long."""
     import grpc
-    from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
+    from apache_beam.portability.api import beam_job_api_pb2
 
-    server = getattr(result, "_job_service", None)
-    if not isinstance(server, beam_job_api_pb2_grpc.JobServiceStub):
+    server = _job_server(result)
+    if server is None:
         return str(result.state)
     try:  # Beam itself asks without a limit of time
         job = beam_job_api_pb2.GetJobStateRequest(job_id=result._job_id)
@@ -156,11 +164,11 @@ def job_metrics(result: Any, seconds: float) -> Any:
     Raises:
       grpc.RpcError: the job server does not answer in time.
     """
-    from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
+    from apache_beam.portability.api import beam_job_api_pb2
     from apache_beam.runners.portability.portable_runner import PortableMetrics
 
-    server = getattr(result, "_job_service", None)
-    if not isinstance(server, beam_job_api_pb2_grpc.JobServiceStub):
+    server = _job_server(result)
+    if server is None:
         return result.metrics()
     job = beam_job_api_pb2.GetJobMetricsRequest(job_id=result._job_id)
     return PortableMetrics(server.GetJobMetrics(job, timeout=seconds))

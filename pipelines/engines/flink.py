@@ -134,18 +134,14 @@ def _finder(cluster: FlinkCluster) -> Callable[[Any, str], SubmittedJob]:
         end = time.monotonic() + _SUBMISSION_SECONDS
         while time.monotonic() < end:
             job = find_job(cluster.url, name, known)
-            told = "" if job else compat.job_state(result, UNTOLD_SECONDS)
-            if not job and not told:
-                job = find_job(cluster.url, name, known)  # it may have come meanwhile
-            if not job and not told:
-                raise RunError(
-                    f"Beam's job server does not answer any more, and {cluster.url} has no job "
-                    f"{name}; start the job server again"
-                )
-            ended = PipelineState.is_terminal(told)
-            if ended:
-                result.wait_until_finish(UNTOLD_SECONDS * 1000)  # raises the job server's error
-                job = find_job(cluster.url, name, known)
+            told, ended = "", False
+            if not job:
+                told = compat.job_state(result, UNTOLD_SECONDS)
+                ended = PipelineState.is_terminal(told)
+                if ended:
+                    result.wait_until_finish(UNTOLD_SECONDS * 1000)  # raises the server's error
+                if ended or not told:
+                    job = find_job(cluster.url, name, known)  # it may have come meanwhile
             if job:
                 known.add(job)
                 where = f"{cluster.url}/#/job/running/{job}"
@@ -153,6 +149,11 @@ def _finder(cluster: FlinkCluster) -> Callable[[Any, str], SubmittedJob]:
                     where,
                     partial(cancel_job, cluster.url, job),
                     state=partial(job_state, cluster.url, job),
+                )
+            if not told:
+                raise RunError(
+                    f"Beam's job server does not answer any more, and {cluster.url} has no job "
+                    f"{name}; start the job server again"
                 )
             if ended:  # clusters forget jobs that have ended
                 return SubmittedJob(f"{cluster.url} (the job has ended)", lambda: None)

@@ -99,18 +99,18 @@ class Flink:
                 return process.wait(min(until - now, 1.0))
             if len(self.task_managers()) < needed:
                 self.revive()
-            job = self.newest_job()
-            ended = job.get("state") in ENDED and job["start-time"] > launched
+            ours = [job for job in self.jobs() if job["start-time"] > launched]
+            ended = bool(ours) and ours[0]["state"] in ENDED
             until = min(until, now + AFTER_JOB_SECONDS) if ended else start + seconds
         process.send_signal(signal.SIGABRT)
         with suppress(subprocess.TimeoutExpired):
             process.wait(10.0)
         raise subprocess.TimeoutExpired(process.args, round(time.monotonic() - start))
 
-    def newest_job(self) -> dict[str, Any]:
-        """Returns what Flink tells of the job that began last, {} where there is none."""
+    def jobs(self) -> list[dict[str, Any]]:
+        """Returns what Flink tells of its jobs, the newest first."""
         jobs = self.get("/jobs/overview")["jobs"]
-        return dict(max(jobs, key=lambda job: job["start-time"], default={}))
+        return sorted(jobs, key=lambda job: -job["start-time"])
 
     def cancel_jobs(self, seconds: float) -> None:
         """Ends all jobs, of which a launcher that was killed leaves its own; waits for their end.
@@ -120,8 +120,7 @@ class Flink:
         """
         until = time.monotonic() + seconds
         while time.monotonic() < until:
-            jobs = self.get("/jobs/overview")["jobs"]
-            left = [job["jid"] for job in jobs if job["state"] not in ENDED]
+            left = [job["jid"] for job in self.jobs() if job["state"] not in ENDED]
             if not left:
                 return
             for number in left:

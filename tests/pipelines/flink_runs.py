@@ -87,7 +87,7 @@ def run_with_a_kill(cluster: Flink, line: list[str], begun: Path) -> None:
                     raise
                 status = 0
         assert status == 0
-        job = _jobs(cluster)[0]
+        job = cluster.jobs()[0]
         assert _exceptions(cluster, job), "the job had ended before its task manager did"
     cluster.revive()
 
@@ -104,7 +104,7 @@ def waits_in_beam(cluster: Flink, shown: IO[str]) -> bool:
     """
     shown.seek(0)
     waits = "portable_runner.py" in (stacks := shown.read()) and "in _observe_state" in stacks
-    if waits and cluster.newest_job()["state"] == "FINISHED":
+    if waits and cluster.jobs()[0]["state"] == "FINISHED":
         print(stacks[-3000:], cluster.tell_job_server())
         return True
     return False
@@ -122,7 +122,7 @@ def explained(cluster: Flink, shown: IO[str]) -> Iterator[None]:
         told = [str(error)]
         try:
             told += [_tell(cluster), cluster.tell_job_server()]
-            for job in _jobs(cluster):
+            for job in cluster.jobs():
                 if job["state"] not in ENDED:
                     cancel_job(cluster.url, job["jid"])
             cluster.revive()
@@ -137,19 +137,13 @@ def _tell(cluster: Flink) -> str:
     """Returns the state of the newest job, and the newest of its failures."""
     slots = cluster.get("/overview")
     free = f"{slots['slots-available']} of {slots['slots-total']} slots are free"
-    jobs = _jobs(cluster)
+    jobs = cluster.jobs()
     if not jobs:
         return f"Flink has no job; {free}"
     failures = _exceptions(cluster, jobs[0])
     last = failures[0]["stacktrace"][:3000] if failures else "none"
     state = f"{jobs[0]['name']} is {jobs[0]['state']} after {jobs[0]['duration'] / 1000:.0f} s"
     return f"{state}; {free}; {len(failures)} failures, the last one:\n{last}"
-
-
-def _jobs(cluster: Flink) -> list[dict[str, Any]]:
-    """Returns the jobs, the newest first."""
-    jobs = cluster.get("/jobs/overview")["jobs"]
-    return sorted(jobs, key=lambda job: -job["start-time"])
 
 
 def _exceptions(cluster: Flink, job: dict[str, Any]) -> list[dict[str, Any]]:
