@@ -34,6 +34,18 @@ def without_stage_names(text: str) -> str:
     return _STAGE_NAME.sub("", text)
 
 
+def is_lost_worker(error: BaseException) -> bool:
+    """Returns whether an error of FnApiRunner's is all that it knows of a worker's death.
+
+    That is so where it waits for the output of a stage, and sees the end of the connection.
+    """
+    import grpc
+
+    if type(error) is RuntimeError:
+        return str(error) == "Channel closed prematurely."
+    return type(error) is grpc.RpcError  # of a server; those of clients are of other types
+
+
 def worker_environment(command: str) -> Any:
     """Returns the environment in which FnApiRunner starts workers by a shell command."""
     from apache_beam.transforms.environments import SubprocessSDKEnvironment

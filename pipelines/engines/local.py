@@ -41,6 +41,7 @@ from recordmill.pipelines import temporary_folders
 from recordmill.pipelines.compat import (
     BEAM_WORKER_MODULE,
     BEAM_WORKER_THREAD,
+    is_lost_worker,
     move_pipeline_folder,
     servers_on_sockets,
     without_stage_names,
@@ -157,9 +158,17 @@ class _BeamJob:
         self.errors.append(error)
         self._ended.set()
 
-    def describe_death(self, error: BaseException | None) -> str:
-        """Returns one line for the death of a worker, which Beam has noticed by an error."""
-        why = f"a worker died: {error}"
+    def fail_by_death(self, reason: object) -> None:
+        """Ends the wait for the job, one of whose workers has died."""
+        self.fail(WorkerDiedError(self._describe_death(reason)))
+
+    def close(self) -> None:
+        """Removes what Beam leaves of a job that failed."""
+        if self._folder:
+            temporary_folders.remove_folder(self._folder)
+
+    def _describe_death(self, reason: object) -> str:
+        why = f"a worker died: {reason}"
         if self._fork_server:
             until = time.monotonic() + _DEATH_SECONDS
             # The end of a worker's connection is seen before the end of the process behind it.
@@ -168,11 +177,6 @@ class _BeamJob:
             if reason:
                 why = f"the process that workers are forked from died: {reason}"
         return f"{why}; finished work is kept, run the same command again to go on"
-
-    def close(self) -> None:
-        """Removes what Beam leaves of a job that failed."""
-        if self._folder:
-            temporary_folders.remove_folder(self._folder)
 
     def _run(self) -> None:
         try:
@@ -187,7 +191,11 @@ class _BeamJob:
             result.wait_until_finish()
             self.counters = read_counters(result)
         except BaseException as error:
-            self.errors.append(error)
+            if not is_lost_worker(error):
+                self.fail(error)
+            # Beam's thread for that worker, which knows how it died, may be about to tell it.
+            elif not self._ended.wait(_DEATH_SECONDS):
+                self.fail_by_death("its connection was closed")
         self._ended.set()
 
 
@@ -198,7 +206,7 @@ def _worker_failures_end(job: _BeamJob) -> Iterator[None]:
 
     def on_thread_error(args: threading.ExceptHookArgs) -> None:
         if args.thread is not None and args.thread.name == BEAM_WORKER_THREAD:
-            job.fail(WorkerDiedError(job.describe_death(args.exc_value)))
+            job.fail_by_death(args.exc_value)
         elif not isinstance(args.exc_value, grpc.RpcError):
             previous(args)
 

@@ -53,6 +53,22 @@ def test_beam_starts_workers_by_a_command() -> None:
     assert environment.command_string == b"exec true" or environment.command_string == "exec true"
 
 
+def test_beam_tells_the_end_of_a_workers_connection_so() -> None:
+    import grpc
+    from apache_beam.runners.worker import data_plane
+
+    channel = data_plane._GrpcDataChannel()
+    channel.set_inputs(iter(()))
+    with pytest.raises(RuntimeError) as error:
+        list(channel.input_elements("1", ["transform"]))
+    assert compat.is_lost_worker(error.value)
+    assert compat.is_lost_worker(grpc.RpcError())
+    assert not compat.is_lost_worker(RuntimeError("[while running 'DoIt']"))
+    with grpc.insecure_channel("unix:/nobody") as nobody, pytest.raises(grpc.RpcError) as refused:
+        nobody.unary_unary("/service/method")(b"", timeout=5)
+    assert not compat.is_lost_worker(refused.value)
+
+
 def test_beam_takes_grpc_from_its_own_modules_and_numbers_its_ports() -> None:
     from apache_beam.runners.portability import local_job_service
     from apache_beam.runners.portability.fn_api_runner import worker_handlers

@@ -192,6 +192,45 @@ print("done")
 """
 
 
+# What Beam started for the worker is stopped: Beam hears of the death by the connection alone, as
+# where a busy machine does not let that program run.
+_WORKER_DIES = """
+import os, signal, sys
+import apache_beam as beam
+from recordmill.pipelines.engines.local import WorkerDiedError, run_local, start_fork_server
+
+def die(number, driver):
+    import os, signal, time
+    import psutil
+    time.sleep(1)  # both workers are there
+    for child in psutil.Process(driver).children(recursive=True):
+        is_client = any(part.endswith("worker_client.py") for part in child.cmdline())
+        if is_client and child.environ()["WORKER_ID"] == os.environ["WORKER_ID"]:
+            child.suspend()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+server = start_fork_server()
+try:
+    # Beam waits for the output of this stage, on that connection.
+    build = lambda p: p | beam.Create([0]) | beam.ParDo(die, os.getpid()) | beam.GroupByKey()
+    run_local(build, [], workers=2, log=sys.argv[1], fork_server=server)
+except WorkerDiedError as error:
+    print(error, flush=True)
+os.killpg(0, signal.SIGKILL)  # what is stopped, too
+"""
+
+
+def test_the_death_of_a_worker_is_told_where_only_its_connection_tells_it(tmp_path: Path) -> None:
+    program = [sys.executable, "-c", _WORKER_DIES, str(tmp_path / "log")]
+    shown = subprocess.run(
+        program, timeout=120, capture_output=True, text=True, start_new_session=True
+    )
+    assert shown.stdout == (
+        "a worker died: its connection was closed; finished work is kept, run the same command "
+        "again to go on\n"
+    ), shown.stderr
+
+
 _WARMS_UP = """
 import os, sys, threading, time
 import apache_beam as beam
