@@ -174,9 +174,11 @@ def _killed_at_random(workshop: Workshop, job: str, seed: int) -> Callable[[Path
             victim = rng.choice([psutil.Process(process.pid), *others])
             victim.kill()
         process.wait()
-        text = (folder / "shown").read_text()
-        if process.returncode != -signal.SIGKILL:
-            is_clean(Shown(process.returncode, text))
+        shown = Shown(process.returncode, (folder / "shown").read_text())
+        if shown.status != -signal.SIGKILL:
+            is_clean(shown)
+            told = "run the same command again" in shown.last_line
+            hold(told or not shown.status, f"not a word of what to do: {shown.last_line}")
         workshop.finishes(job, folder, output)
 
     return check
