@@ -170,6 +170,21 @@ def job_state(result: Any, seconds: float) -> str:
     return str(result.runner_api_state_to_pipeline_state(answer.state))
 
 
+def cancel_job(result: Any, seconds: float) -> None:
+    """Cancels a job, as `result.cancel()` does, which waits without a limit of time.
+
+    Raises:
+      grpc.RpcError: the job server does not answer in time.
+    """
+    from apache_beam.portability.api import beam_job_api_pb2
+
+    server = _job_server(result)
+    if server is None:
+        result.cancel()
+    else:
+        server.Cancel(beam_job_api_pb2.CancelJobRequest(job_id=result._job_id), timeout=seconds)
+
+
 def job_metrics(result: Any, seconds: float) -> Any:
     """Returns a job's metrics, as `result.metrics()` does, which waits without a limit of time.
 

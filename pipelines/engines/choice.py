@@ -169,7 +169,7 @@ def _flink(flags: list[str], *, wait: bool) -> RemoteEngine:
 
 def _prism(flags: list[str], *, wait: bool) -> RemoteEngine:
     given = given_options(flags)
-    check_job_server(given)
+    check_job_server(given, "prism")
     location = given.get("prism_location")
     if location and "://" not in location and not shutil.which(location):
         raise UsageError(f"--prism_location must be the program itself or a URL, got {location}")

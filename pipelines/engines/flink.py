@@ -76,7 +76,7 @@ def _parallelism(given: dict[str, Any], cluster: FlinkCluster) -> int:
 def _job_server(given: dict[str, Any], cluster: FlinkCluster) -> list[str]:
     """Returns the flags for the job server: a running one, a jar from disk, or Beam's download."""
     if given.get("job_endpoint"):
-        check_job_server(given)
+        check_job_server(given, "flink")
         return []
     jar = given.get("flink_job_server_jar", "")
     if jar and not urllib.parse.urlsplit(jar).scheme and not os.path.exists(jar):

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import apache_beam as beam
@@ -21,7 +22,7 @@ import grpc
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineState
 
-from recordmill.pipelines.compat import BEAM_SERVER_LOGGER, job_state, release_job
+from recordmill.pipelines.compat import BEAM_SERVER_LOGGER, cancel_job, job_state, release_job
 from recordmill.pipelines.engines.counters import read_counters
 from recordmill.pipelines.engines.local import JobSize
 from recordmill.records.errors import RunError, UsageError
@@ -72,16 +73,22 @@ def check_shared(engine: str, paths: Mapping[str, str]) -> None:
             )
 
 
-def check_job_server(given: Mapping[str, Any]) -> None:
+def check_job_server(given: Mapping[str, Any], engine: str = "") -> None:
     """Checks that the job server of --job_endpoint, if any, answers: Beam waits for five minutes.
 
     Args:
       given: Beam's options.
+      engine: what the job must run on, "" for any.
 
     Raises:
-      UsageError: it does not.
+      UsageError: it does not, or the job would run on another engine.
     """
     where = given.get("job_endpoint", "")
+    if where == "embed" and engine:
+        raise UsageError(
+            f"--job_endpoint=embed runs the job in this process, not on --runner={engine}; leave "
+            "it out, or give HOST:PORT of a job server"
+        )
     if where in ("", "embed"):
         return
     seconds = max(1, given.get("job_server_timeout", _CONNECT_SECONDS))
@@ -141,7 +148,7 @@ class SubmittedJob:
 
 def find_by_name(result: Any, name: str) -> SubmittedJob:
     """Returns a job by its name alone, as Beam can for all engines."""
-    return SubmittedJob(f"job {name}", result.cancel)
+    return SubmittedJob(f"job {name}", partial(cancel_job, result, UNTOLD_SECONDS))
 
 
 def _no_flags(size: JobSize) -> list[str]:

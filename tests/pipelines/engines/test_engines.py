@@ -251,6 +251,10 @@ def job_server() -> Iterator[tuple[str, threading.Event]]:
             answers.wait(30)
             return beam_job_api_pb2.JobStateEvent(state=beam_job_api_pb2.JobState.DONE)
 
+        def Cancel(self, request: Any, context: Any) -> Any:
+            answers.wait(30)
+            return beam_job_api_pb2.CancelJobResponse()
+
         def GetJobMetrics(self, request: Any, context: Any) -> Any:
             answers.wait(30)
             return beam_job_api_pb2.GetJobMetricsResponse()
@@ -272,7 +276,10 @@ def test_a_silent_job_server_is_not_waited_for(job_server: tuple[str, threading.
         assert compat.job_state(result, 0.5) == ""
         with pytest.raises(grpc.RpcError):
             compat.job_metrics(result, 0.5)
+        with pytest.raises(grpc.RpcError):
+            compat.cancel_job(result, 0.5)
         answers.set()
+        compat.cancel_job(result, 30)
         assert compat.job_state(result, 30) == PipelineState.DONE
         assert compat.job_metrics(result, 30).query()["counters"] == []
 
@@ -292,9 +299,20 @@ def test_a_job_server_is_asked_before_anything_is_planned(
                 choose_engine(parse_arguments(Parser(), flags)[1])
 
 
+@pytest.mark.parametrize("runner", ["flink", "prism"])
+def test_a_job_server_in_this_process_is_another_engine(
+    runner: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = FlinkCluster("http://flink", "1.19", 1, 1, 1, "", elastic=False, is_here=True)
+    monkeypatch.setattr(flink, "read_cluster", lambda url: cluster)
+    flags = [f"--runner={runner}", "--flink_master=flink:8081", "--job_endpoint=embed"]
+    with pytest.raises(UsageError, match=f"in this process, not on --runner={runner}; leave"):
+        choose_engine(parse_arguments(Parser(), flags)[1])
+
+
 def test_an_error_of_grpc_is_one_line(job_server: tuple[str, threading.Event]) -> None:
     with grpc.insecure_channel(job_server[0]) as channel:
         server = beam_job_api_pb2_grpc.JobServiceStub(channel)
         with pytest.raises(grpc.RpcError) as error:
-            server.Cancel(beam_job_api_pb2.CancelJobRequest(job_id="job"))
+            server.GetPipeline(beam_job_api_pb2.GetJobPipelineRequest(job_id="job"))
     assert one_line(error.value) == "UNIMPLEMENTED: Method not implemented!"
