@@ -7,14 +7,15 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import apache_beam as beam
 import pytest
 
-from recordmill.pipelines.compat import servers_on_sockets
-from recordmill.pipelines.engines.local import run_local
+from recordmill.pipelines.compat import BEAM_WORKER_THREAD, servers_on_sockets
+from recordmill.pipelines.engines.local import WorkerDiedError, run_local
 from recordmill.records.errors import RunError
 from recordmill.transforms.dataset.error_budget import OverBudgetError
 
@@ -192,21 +193,22 @@ print("done")
 """
 
 
-# What Beam started for the worker is stopped: Beam hears of the death by the connection alone, as
-# where a busy machine does not let that program run.
+# What Beam started for the worker is stopped: Beam hears of the death by the connection first, as
+# where a busy machine does not let that program run. It may wait for that program's end as well.
 _WORKER_DIES = """
 import os, signal, sys
 import apache_beam as beam
 from recordmill.pipelines.engines.local import WorkerDiedError, run_local, start_fork_server
 
 def die(number, driver):
-    import os, signal, time
+    import os, signal, subprocess, time
     import psutil
     time.sleep(1)  # both workers are there
     for child in psutil.Process(driver).children(recursive=True):
         is_client = any(part.endswith("worker_client.py") for part in child.cmdline())
         if is_client and child.environ()["WORKER_ID"] == os.environ["WORKER_ID"]:
             child.suspend()
+            subprocess.Popen(["sh", "-c", f"sleep 30; kill -CONT {child.pid}"])
     os.kill(os.getpid(), signal.SIGKILL)
 
 server = start_fork_server()
@@ -225,10 +227,33 @@ def test_the_death_of_a_worker_is_told_where_only_its_connection_tells_it(tmp_pa
     shown = subprocess.run(
         program, timeout=120, capture_output=True, text=True, start_new_session=True
     )
-    assert shown.stdout == (
-        "a worker died: its connection was closed; finished work is kept, run the same command "
-        "again to go on\n"
-    ), shown.stderr
+    assert shown.stdout.startswith("a worker died: "), shown.stderr
+    assert shown.stdout.endswith("run the same command again to go on\n")
+
+
+@pytest.mark.parametrize(
+    ("told", "line"),
+    [
+        ("", "a worker died: its connection was closed"),
+        ("return code 1", "a worker died: return code 1"),
+    ],
+)
+def test_the_end_of_a_connection_is_the_death_of_a_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str, line: str
+) -> None:
+    def tell() -> None:
+        time.sleep(0.05)
+        raise RuntimeError(told)
+
+    def build(_: beam.Pipeline) -> None:
+        if told:
+            threading.Thread(target=tell, name=BEAM_WORKER_THREAD).start()
+        raise RuntimeError("Channel closed prematurely.")
+
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)  # put back at the end
+    with pytest.raises(WorkerDiedError) as error:
+        run_local(build, [], workers=1, log=str(tmp_path / "log"))
+    assert str(error.value) == f"{line}; finished work is kept, run the same command again to go on"
 
 
 _WARMS_UP = """
