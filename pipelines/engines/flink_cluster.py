@@ -119,18 +119,19 @@ def read_cluster(master: str) -> FlinkCluster:
     )
 
 
+def _jobs(url: str) -> list[dict[str, Any]]:
+    """Returns all jobs that a cluster lists, also those that have ended."""
+    return list(_get(f"{url}/jobs/overview")["jobs"])
+
+
 def job_ids(url: str) -> list[str]:
     """Returns the ids of all jobs that a cluster lists, also of those that have ended."""
-    return [str(job["jid"]) for job in _get(f"{url}/jobs/overview")["jobs"]]
+    return [str(job["jid"]) for job in _jobs(url)]
 
 
 def find_job(url: str, name: str, known: Container[str]) -> str | None:
     """Returns the id of the newest job of a name, None while there is none but known ones."""
-    jobs = [
-        job
-        for job in _get(f"{url}/jobs/overview")["jobs"]
-        if job["name"] == name and job["jid"] not in known
-    ]
+    jobs = [job for job in _jobs(url) if job["name"] == name and job["jid"] not in known]
     return str(max(jobs, key=lambda job: job["start-time"])["jid"]) if jobs else None
 
 

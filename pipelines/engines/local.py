@@ -7,7 +7,7 @@ of Beam, and why:
 * `_BeamJob` runs the pipeline in a thread: the runner waits without looking at signals, and Ctrl-C
   would be seen only after the job.
 * `_worker_failures_end` ends the job when a worker dies: Beam raises that error in a thread of its
-  own only, and the job would wait for ever.
+  own, while the job mostly waits for ever; where the job fails by itself, `_BeamJob` says why.
 * `standard_error_to` collects in a file what workers and Beam's threads print: when a run is cut
   short, each of them prints a page about its lost connection.
 * `_worker_environment` gives each worker one thread, and no module of the current folder.
