@@ -24,7 +24,7 @@ from corpus import pydoc_text
 from recordmill.records.arrays import Int64s
 from recordmill.records.hashing import mix64
 from recordmill.transforms.sources.lines import Lines
-from recordmill.transforms.text.build import block_tokens
+from recordmill.transforms.text.build_text_shards import block_tokens
 from recordmill.transforms.text.packing import PACKINGS, Parts, pack
 from recordmill.transforms.text.tokenizer_files import read_tokenizer
 

@@ -19,9 +19,9 @@ from recordmill.pipelines.text_options import add_text_arguments, text_request
 from recordmill.records.errors import RunError, UsageError
 from recordmill.transforms.dataset.commit import CommitDataset
 from recordmill.transforms.shuffle.regroup import RegroupRuns
-from recordmill.transforms.text.build import BuildShards
+from recordmill.transforms.text.build_text_shards import BuildShards
 from recordmill.transforms.text.scatter import ScatterDocuments
-from recordmill.transforms.text.shard_plan import PlanShards
+from recordmill.transforms.text.text_shard_plan import PlanShards
 
 
 class CountWorkItems(beam.DoFn):

@@ -4,8 +4,8 @@ from .image_options import image_request as image_request
 from .launch import plan_and_run as plan_and_run
 from .planning.image_planner import ImagePlanner as ImagePlanner
 from .planning.plan_job import plan_job as plan_job
+from .planning.planner import Planner as Planner
 from .planning.text_planner import TextPlanner as TextPlanner
-from .planning.work_plan import Planner as Planner
 from .programs import JobError as JobError
 from .programs import WrittenDataset as WrittenDataset
 from .programs import learn_vocabulary as learn_vocabulary

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recordmill.pipelines.compat import FlagGroup
+from recordmill.pipelines.beam_internals import FlagGroup
 from recordmill.pipelines.flags import ImageFlags
 from recordmill.records.errors import UsageError
 from recordmill.transforms.dataset.argument_names import naming_flags

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from recordmill.pipelines.compat import OpenHelpFormatter, OpenParser, option_actions
+from recordmill.pipelines.beam_internals import OpenHelpFormatter, OpenParser, option_actions
 from recordmill.records.errors import UsageError, one_of
 
 # What absl takes for true and false, and what people write besides.

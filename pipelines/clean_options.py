@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Set
 
 from recordmill.pipelines.arguments import BooleanFlag
-from recordmill.pipelines.compat import FlagGroup
+from recordmill.pipelines.beam_internals import FlagGroup
 from recordmill.pipelines.flags import TextFlags
 from recordmill.records.errors import UsageError
 from recordmill.transforms.text.cleaning.clean_spec import (

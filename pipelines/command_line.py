@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.metadata import version
 
-from recordmill.pipelines.compat import BEAM_WORKER_THREAD
+from recordmill.pipelines.beam_internals import BEAM_WORKER_THREAD
 from recordmill.pipelines.help_pages import COMMANDS, PAGES, main_help, page_help
 from recordmill.records.errors import RunError, UsageError, hide_passwords, one_of
 

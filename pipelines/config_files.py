@@ -16,7 +16,7 @@ import yaml
 from apache_beam.io.filesystem import BeamIOError
 
 from recordmill.pipelines.arguments import OneLineParser, is_boolean
-from recordmill.pipelines.compat import grouped_actions, is_repeated, option_actions
+from recordmill.pipelines.beam_internals import grouped_actions, is_repeated, option_actions
 from recordmill.records.errors import UsageError
 from recordmill.transforms.dataset.argument_types import plain_value
 from recordmill.transforms.dataset.user_functions import UserFunction

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from apache_beam.io.filesystem import BeamIOError
 
 from recordmill.pipelines.arguments import BooleanFlag
-from recordmill.pipelines.compat import FlagGroup
+from recordmill.pipelines.beam_internals import FlagGroup
 from recordmill.pipelines.flags import ExamplesFlags
 from recordmill.pipelines.in_place_options import InPlaceRequest, in_place_request
 from recordmill.pipelines.map_options import add_map_arguments, map_spec
@@ -31,7 +31,7 @@ from recordmill.records.schema import Feature
 from recordmill.records.schema_files import read_schema
 from recordmill.records.tfds_metadata import labels_file
 from recordmill.transforms.dataset.writable import reason
-from recordmill.transforms.examples.job import ORDERS, ExamplesJob
+from recordmill.transforms.examples.examples_job import ORDERS, ExamplesJob
 from recordmill.transforms.examples.table_spec import RECORD_FORMATS, TableSpec
 from recordmill.transforms.storage import files
 

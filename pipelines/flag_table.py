@@ -31,7 +31,7 @@ Table = dict[str, dict[str, dict[str, Any]]]
 def make_table() -> Table:
     """Returns command -> flag -> what it is, from the parsers; arguments without a name are ""."""
     from recordmill.pipelines.arguments import default_text, is_boolean
-    from recordmill.pipelines.compat import grouped_actions
+    from recordmill.pipelines.beam_internals import grouped_actions
     from recordmill.pipelines.engines.choice import add_engine_arguments
 
     table: Table = {}

@@ -14,7 +14,7 @@ from recordmill.pipelines.annotation_options import (
     mask_spec,
     record_form,
 )
-from recordmill.pipelines.compat import FlagGroup
+from recordmill.pipelines.beam_internals import FlagGroup
 from recordmill.pipelines.flags import ImageFlags
 from recordmill.pipelines.image_flags import check_flags
 from recordmill.pipelines.map_options import add_map_arguments, map_spec
@@ -30,17 +30,17 @@ from recordmill.records.errors import UsageError, one_of
 from recordmill.transforms.dataset.argument_names import naming_flags
 from recordmill.transforms.dataset.labels import read_labels
 from recordmill.transforms.images.augmentation import OPERATIONS, AugmentationSpec
-from recordmill.transforms.images.compat import MAX_PIXELS
 from recordmill.transforms.images.decoding import USUAL_SCANS, DecodeSpec
 from recordmill.transforms.images.encoding import ENCODINGS, EncodeSpec
 from recordmill.transforms.images.examples import FORMATS, TASKS, ImageSpec
 from recordmill.transforms.images.geometry import MODES, RESAMPLING, TransformSpec, parse_size
-from recordmill.transforms.images.job import SAMPLE_IMAGES, ImageJob, images_of_statistics
+from recordmill.transforms.images.image_job import SAMPLE_IMAGES, ImageJob, images_of_statistics
 from recordmill.transforms.images.label_numbers import LabelNumbering
 from recordmill.transforms.images.listing.list_images import SourceSpec
 from recordmill.transforms.images.listing.source_spec import LAYOUTS
 from recordmill.transforms.images.masks import USUAL_DRAWN_PIXELS
 from recordmill.transforms.images.metadata import USUAL_METADATA_BYTES
+from recordmill.transforms.images.pillow_internals import MAX_PIXELS
 from recordmill.transforms.sources.kept_fields import parse_fields
 
 _LABELS_FROM = {

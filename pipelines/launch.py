@@ -27,7 +27,7 @@ from recordmill.pipelines.engines.choice import (
 from recordmill.pipelines.engines.error_text import one_line
 from recordmill.pipelines.engines.local import JobSize, processes_for
 from recordmill.pipelines.planning.plan_job import plan_job
-from recordmill.pipelines.planning.work_plan import (
+from recordmill.pipelines.planning.planner import (
     InventoryT,
     JobT,
     Planner,

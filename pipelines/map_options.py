@@ -16,8 +16,8 @@ from typing import Any
 
 from apache_beam.io.filesystem import BeamIOError
 
+from recordmill.pipelines.beam_internals import FlagGroup
 from recordmill.pipelines.code_digest import digest_of_function
-from recordmill.pipelines.compat import FlagGroup
 from recordmill.pipelines.flags import MapFlags
 from recordmill.records.errors import UsageError
 from recordmill.transforms.dataset.user_functions import (
@@ -29,7 +29,7 @@ from recordmill.transforms.dataset.user_functions import (
 )
 from recordmill.transforms.dataset.writable import reason
 from recordmill.transforms.storage import files
-from recordmill.transforms.storage.compat import pickle_function
+from recordmill.transforms.storage.beam_storage_internals import pickle_function
 
 _MOST_BYTES = 1 << 20  # of source that travels with each stage of a job
 _FORMS = "FILE.py:FUNCTION or package.module:function"

@@ -12,7 +12,7 @@ import hashlib
 import os
 from typing import TypedDict
 
-from recordmill.pipelines.compat import FlagGroup
+from recordmill.pipelines.beam_internals import FlagGroup
 from recordmill.pipelines.flags import InputFlags, JobFlags
 from recordmill.records.errors import UsageError, at_least, one_of
 from recordmill.records.shards import EXTENSIONS, NAMINGS, shard_template

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
-from recordmill.pipelines.compat import FlagGroup
+from recordmill.pipelines.beam_internals import FlagGroup
 from recordmill.pipelines.flags import TextFlags
 from recordmill.records.errors import UsageError
 from recordmill.records.shards import NAMINGS

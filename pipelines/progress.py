@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import psutil
 
-from recordmill.pipelines.planning.work_plan import Phase
+from recordmill.pipelines.planning.planner import Phase
 from recordmill.pipelines.progress_displays import Display, Standing, choose_display
 from recordmill.records.errors import RunError
 from recordmill.transforms.storage import files

@@ -11,7 +11,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from recordmill.pipelines.planning.work_plan import Phase
+from recordmill.pipelines.planning.planner import Phase
 
 PROGRESS_CHOICES = ("auto", "bar", "log", "json", "none")
 _LINES_EVERY_SECONDS = 30.0

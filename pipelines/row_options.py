@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recordmill.pipelines.compat import FlagGroup
+from recordmill.pipelines.beam_internals import FlagGroup
 from recordmill.pipelines.flags import TextFlags
 from recordmill.records.errors import UsageError
 from recordmill.transforms.sources.kept_fields import parse_fields

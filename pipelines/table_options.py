@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recordmill.pipelines.compat import FlagGroup
+from recordmill.pipelines.beam_internals import FlagGroup
 from recordmill.transforms.sources.document_spec import HEADERS, QUOTINGS
 
 

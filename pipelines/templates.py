@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from recordmill.pipelines.arguments import Parser, default_text, is_boolean
-from recordmill.pipelines.compat import grouped_actions
+from recordmill.pipelines.beam_internals import grouped_actions
 from recordmill.pipelines.flag_table import TABLE_PATH, make_table, table_bytes
 from recordmill.pipelines.image_options import add_image_arguments
 from recordmill.pipelines.options import required

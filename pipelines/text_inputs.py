@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 from itertools import chain
 
-from recordmill.pipelines.compat import FlagGroup
+from recordmill.pipelines.beam_internals import FlagGroup
 from recordmill.pipelines.flags import InputFlags, TextFlags, TextInputFlags
 from recordmill.pipelines.options import input_patterns
 from recordmill.records.errors import UsageError

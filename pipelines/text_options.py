@@ -6,8 +6,8 @@ import argparse
 from dataclasses import dataclass, fields, replace
 
 from recordmill.pipelines.arguments import BooleanFlag
+from recordmill.pipelines.beam_internals import FlagGroup
 from recordmill.pipelines.clean_options import add_clean_arguments, clean_spec
-from recordmill.pipelines.compat import FlagGroup
 from recordmill.pipelines.flags import TextFlags, TextInputFlags
 from recordmill.pipelines.language_options import (
     add_language_arguments,
@@ -48,9 +48,9 @@ from recordmill.transforms.sources.document_spec import (
 from recordmill.transforms.sources.kept_fields import parse_fields
 from recordmill.transforms.sources.work_items import INPUT_FORMATS
 from recordmill.transforms.text.bert_tasks import REPLACEMENTS
-from recordmill.transforms.text.job import TextJob
 from recordmill.transforms.text.task import TextTask, check_kept_fields
 from recordmill.transforms.text.tasks import TASKS
+from recordmill.transforms.text.text_job import TextJob
 
 
 def add_input_arguments(parser: argparse.ArgumentParser) -> None:

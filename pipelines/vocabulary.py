@@ -30,7 +30,7 @@ from recordmill.transforms.dataset.run_state import read_json
 from recordmill.transforms.sources.document_spec import DocumentSpec
 from recordmill.transforms.sources.item_cutting import cut_work_items
 from recordmill.transforms.sources.source_list import SourceList
-from recordmill.transforms.sources.work_plan import write_work_items
+from recordmill.transforms.sources.work_item_files import write_work_items
 from recordmill.transforms.storage import files
 from recordmill.transforms.vocabulary.analyze_words import (
     CountWords,

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from recordmill.reader.compat import DatasetOfVariant
+from recordmill.reader.tensorflow_internals import DatasetOfVariant
 
 LARGE_BUFFER_BYTES = 1 << 20
 

@@ -13,7 +13,11 @@ from typing import Any, TypeAlias
 
 import tensorflow as tf
 
-from recordmill.reader.compat import DatasetOfVariant, OwnedIterator, assertion_message
+from recordmill.reader.tensorflow_internals import (
+    DatasetOfVariant,
+    OwnedIterator,
+    assertion_message,
+)
 from recordmill.records.errors import RunError
 
 Describe: TypeAlias = "Callable[[tf.errors.OpError], str | None]"

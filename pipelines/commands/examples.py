@@ -10,7 +10,7 @@ from recordmill.pipelines.in_place_options import InPlaceRequest
 from recordmill.pipelines.launch import JobCommand
 from recordmill.pipelines.planning.examples_planner import ExamplesPlanner
 from recordmill.pipelines.planning.in_place_planner import InPlacePlanner
-from recordmill.pipelines.planning.work_plan import Planner
+from recordmill.pipelines.planning.planner import Planner
 
 
 def _planner(namespace: argparse.Namespace) -> Planner[Any, Any, Any]:

@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from recordmill.pipelines.arguments import BooleanFlag, Parser
-from recordmill.pipelines.compat import option_actions
+from recordmill.pipelines.beam_internals import option_actions
 from recordmill.pipelines.engines.choice import choose_engine, parse_arguments
 from recordmill.pipelines.flags import TextInputFlags
 from recordmill.pipelines.options import required

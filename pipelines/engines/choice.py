@@ -14,7 +14,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import create_runner
 
 from recordmill.pipelines.arguments import BooleanFlag, OneLineParser, Parser
-from recordmill.pipelines.compat import add_beam_arguments, option_actions
+from recordmill.pipelines.beam_internals import add_beam_arguments, option_actions
 from recordmill.pipelines.config_files import with_config
 from recordmill.pipelines.cores import usable_cores
 from recordmill.pipelines.engines.dataflow import dataflow_engine

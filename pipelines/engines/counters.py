@@ -7,7 +7,7 @@ from typing import Any
 
 from apache_beam.metrics.metric import MetricsFilter
 
-from recordmill.pipelines.compat import job_metrics
+from recordmill.pipelines.beam_internals import job_metrics
 from recordmill.transforms.dataset.counters import NAMESPACE
 
 _SECONDS = 30.0  # the dataset is complete: counters are worth no longer wait

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from recordmill.pipelines.compat import dataflow_errors
+from recordmill.pipelines.beam_internals import dataflow_errors
 from recordmill.pipelines.engines.local import JobSize
 from recordmill.pipelines.engines.remote import RemoteEngine, SubmittedJob, given_options
 from recordmill.records.errors import UsageError

@@ -6,7 +6,7 @@ import re
 
 import grpc
 
-from recordmill.pipelines.compat import without_stage_names
+from recordmill.pipelines.beam_internals import without_stage_names
 
 
 def one_line(error: BaseException) -> str:

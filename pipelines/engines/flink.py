@@ -16,7 +16,7 @@ from typing import Any
 from apache_beam.options.pipeline_options import FlinkRunnerOptions
 from apache_beam.runners.runner import PipelineState
 
-from recordmill.pipelines import compat
+from recordmill.pipelines import beam_internals as compat
 from recordmill.pipelines.engines.flink_cluster import (
     FlinkCluster,
     cancel_job,

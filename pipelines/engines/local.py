@@ -38,7 +38,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from recordmill.pipelines import temporary_folders
-from recordmill.pipelines.compat import (
+from recordmill.pipelines.beam_internals import (
     BEAM_WORKER_MODULE,
     BEAM_WORKER_THREAD,
     is_lost_worker,

@@ -22,7 +22,12 @@ import grpc
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineState
 
-from recordmill.pipelines.compat import BEAM_SERVER_LOGGER, cancel_job, job_state, release_job
+from recordmill.pipelines.beam_internals import (
+    BEAM_SERVER_LOGGER,
+    cancel_job,
+    job_state,
+    release_job,
+)
 from recordmill.pipelines.engines.counters import read_counters
 from recordmill.pipelines.engines.local import JobSize
 from recordmill.records.errors import RunError, UsageError

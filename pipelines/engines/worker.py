@@ -26,7 +26,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 
 from recordmill.pipelines import temporary_folders
-from recordmill.pipelines.compat import connect_by_sockets
+from recordmill.pipelines.beam_internals import connect_by_sockets
 from recordmill.pipelines.engines import worker_client
 from recordmill.pipelines.engines.call_stacks import answer_with_calls
 from recordmill.pipelines.engines.standard_streams import unfailing

@@ -23,15 +23,15 @@ from recordmill.transforms.dataset.job import ShardSpec, SplitSpec
 from recordmill.transforms.dataset.shard_counts import count_shards
 from recordmill.transforms.dataset.user_functions import MapSpec
 from recordmill.transforms.dataset.workspace import Workspace
-from recordmill.transforms.examples.build import RecordShardBuilder
-from recordmill.transforms.examples.job import ExamplesJob
+from recordmill.transforms.examples.build_examples import RecordShardBuilder
+from recordmill.transforms.examples.examples_job import ExamplesJob
+from recordmill.transforms.examples.examples_shard_plan import plan_record_shards
 from recordmill.transforms.examples.record_source import RecordFileRange
 from recordmill.transforms.examples.scatter import RECORD_LIMITS, RecordScatterer
-from recordmill.transforms.examples.shard_plan import plan_record_shards
 from recordmill.transforms.examples.table_records import read_batches
 from recordmill.transforms.examples.table_spec import TableSpec
 from recordmill.transforms.shuffle.merge_tree import MergeTree
-from recordmill.transforms.sources.work_plan import write_work_items
+from recordmill.transforms.sources.work_item_files import write_work_items
 from recordmill.transforms.storage import files
 
 _SAMPLES = 16

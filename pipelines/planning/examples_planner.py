@@ -16,32 +16,32 @@ from recordmill.pipelines.planning.item_sizes import (
     work_item_bytes,
 )
 from recordmill.pipelines.planning.key_sample import sample_keys
-from recordmill.pipelines.planning.table_checks import check_tables
-from recordmill.pipelines.planning.work_plan import (
+from recordmill.pipelines.planning.planner import (
     Inventory,
     Phase,
     Planner,
     WorkPlan,
     shuffle_phases,
 )
+from recordmill.pipelines.planning.table_checks import check_tables
 from recordmill.records.codec.feature_values import ABSENT, find_feature
 from recordmill.records.codec.framing import HEADER_BYTES
 from recordmill.records.conditions import parse_comparisons
 from recordmill.records.errors import UsageError
 from recordmill.transforms.dataset.shard_counts import count_shards
-from recordmill.transforms.examples.descriptions import RecordPlan
-from recordmill.transforms.examples.job import ExamplesJob
+from recordmill.transforms.examples.examples_job import ExamplesJob
+from recordmill.transforms.examples.examples_stages import build_examples
+from recordmill.transforms.examples.examples_state import RecordPlan
 from recordmill.transforms.examples.record_filter import fulfilling
 from recordmill.transforms.examples.record_items import cut_record_items, record_files
 from recordmill.transforms.examples.record_source import RecordFileRange, compression_of
 from recordmill.transforms.examples.sort_keys import KeySplits
-from recordmill.transforms.examples.stages import build_examples
 from recordmill.transforms.examples.table_records import read_batches
 from recordmill.transforms.examples.table_spec import ROW_FORMATS
 from recordmill.transforms.shuffle.merge_tree import MergeTree, choose_merge_tree
 from recordmill.transforms.sources.source_list import SourceList
+from recordmill.transforms.sources.work_item_files import write_work_items
 from recordmill.transforms.sources.work_items import SourceRange, list_sources
-from recordmill.transforms.sources.work_plan import write_work_items
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.globs import matches_output
 
@@ -79,7 +79,7 @@ class ExamplesPlanner(Planner[ExamplesJob, MergeTree, ExamplesInventory]):
     kind = "examples"
     stages_type = MergeTree
     worker_modules = (
-        "recordmill.transforms.examples.stages",
+        "recordmill.transforms.examples.examples_stages",
         "recordmill.transforms.examples.kernels",
     )
     packages: tuple[str, ...] = ()

@@ -23,18 +23,18 @@ from recordmill.records.manifest import ShardInfo
 from recordmill.transforms.dataset.job import SplitSpec
 from recordmill.transforms.dataset.shard_writer import ShardDescription
 from recordmill.transforms.dataset.workspace import Workspace
-from recordmill.transforms.images.build import ImageShardBuilder
-from recordmill.transforms.images.job import ImageJob, passed_over_json
+from recordmill.transforms.images.build_image_shards import ImageShardBuilder
+from recordmill.transforms.images.image_job import ImageJob, passed_over_json
+from recordmill.transforms.images.image_shard_plan import ImageShardPlan, ImageSplit
 from recordmill.transforms.images.listing.byte_rows import pack_name
 from recordmill.transforms.images.listing.source_spec import SourceSpec
 from recordmill.transforms.images.listing.unpacking import unpack
 from recordmill.transforms.images.reference_files import write_references
 from recordmill.transforms.images.references import ImageReference
 from recordmill.transforms.images.shard_cutting import cut_shards
-from recordmill.transforms.images.shard_plan import ImageShardPlan, ImageSplit
 from recordmill.transforms.images.statistics import ImageStatistics
+from recordmill.transforms.sources.work_item_files import write_work_items
 from recordmill.transforms.sources.work_items import SourceRange
-from recordmill.transforms.sources.work_plan import write_work_items
 from recordmill.transforms.storage import files
 
 _SAMPLE_RECORDS = 512

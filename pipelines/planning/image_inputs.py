@@ -12,7 +12,7 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from recordmill.pipelines.planning.work_plan import Inventory
+from recordmill.pipelines.planning.planner import Inventory
 from recordmill.records.hashing import fingerprint64, mix64
 from recordmill.transforms.dataset.rejects import Reject
 from recordmill.transforms.images.extensions import has_image_extension

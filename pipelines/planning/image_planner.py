@@ -34,7 +34,7 @@ from recordmill.pipelines.planning.image_shards import (
     input_splits,
 )
 from recordmill.pipelines.planning.mask_checks import segmentation_masks
-from recordmill.pipelines.planning.work_plan import Phase, Planner, WorkPlan
+from recordmill.pipelines.planning.planner import Phase, Planner, WorkPlan
 from recordmill.pipelines.tensorflow_loading import load_tensorflow
 from recordmill.records.errors import UsageError
 from recordmill.records.hashing import seed_for
@@ -45,7 +45,9 @@ from recordmill.transforms.dataset.labels import LABELS_PATH, first_fraction
 from recordmill.transforms.dataset.rejects import write_rejects
 from recordmill.transforms.dataset.splits import choose_splits
 from recordmill.transforms.images.channel_statistics import statistics_work_items
-from recordmill.transforms.images.job import ImageJob
+from recordmill.transforms.images.image_job import ImageJob
+from recordmill.transforms.images.image_shard_plan import ImageShardPlan
+from recordmill.transforms.images.image_stages import build_images
 from recordmill.transforms.images.label_map import LABEL_MAP_PATH
 from recordmill.transforms.images.listing.list_images import (
     Listing,
@@ -64,9 +66,7 @@ from recordmill.transforms.images.shard_cutting import (
     cut_shards,
     expected_record_bytes,
 )
-from recordmill.transforms.images.shard_plan import ImageShardPlan
-from recordmill.transforms.images.stages import build_images
-from recordmill.transforms.sources.work_plan import write_work_items
+from recordmill.transforms.sources.work_item_files import write_work_items
 from recordmill.transforms.storage import files
 
 _LAYOUTS_WITHOUT_ANNOTATIONS = ("fixed", "flat", "folders", "idx")
@@ -112,7 +112,7 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
 
     kind = "images"
     stages_type = ImageStages
-    worker_modules = ("recordmill.transforms.images.stages",)
+    worker_modules = ("recordmill.transforms.images.image_stages",)
     packages = ("pillow",)
     bytes_version = 2
     metadata = (LABELS_PATH, LABEL_MAP_PATH)
@@ -298,7 +298,7 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
         return f"{images.task} images in {images.format} form, written by recordmill"
 
     def build(self, pipeline: beam.Pipeline, plan: WorkPlan[ImageJob, ImageStages]) -> object:
-        """Applies the stages of `transforms/images/stages.py`."""
+        """Applies the stages of `image_stages.py`."""
         job, stages = plan.job, plan.stages
         known = stages.statistics_work_items and job.read_figures() is not None
         waiting = 0 if known else stages.statistics_work_items

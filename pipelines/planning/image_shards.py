@@ -8,9 +8,9 @@ import numpy as np
 
 from recordmill.pipelines.options import parse_num_shards
 from recordmill.transforms.dataset.job import SplitSpec
-from recordmill.transforms.images.job import ImageJob
+from recordmill.transforms.images.image_job import ImageJob
+from recordmill.transforms.images.image_shard_plan import ImageSplit
 from recordmill.transforms.images.shard_cutting import USUAL_SPLITS
-from recordmill.transforms.images.shard_plan import ImageSplit
 
 _WORK_ITEMS_PER_WORKER = 4
 _MOST_WAITING = 1.15  # of the time of workers that all end at once

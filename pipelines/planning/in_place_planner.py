@@ -12,7 +12,7 @@ import apache_beam as beam
 
 from recordmill.pipelines.in_place_options import InPlaceRequest
 from recordmill.pipelines.planning.item_sizes import report_passed_over, work_item_bytes
-from recordmill.pipelines.planning.work_plan import Inventory, Phase, Planner, WorkPlan
+from recordmill.pipelines.planning.planner import Inventory, Phase, Planner, WorkPlan
 from recordmill.records import manifest as m
 from recordmill.records.codec.framing import HEADER_BYTES
 from recordmill.records.errors import UsageError
@@ -27,8 +27,8 @@ from recordmill.transforms.examples.shard_files import ShardFile, place_shards
 from recordmill.transforms.examples.table_spec import ROW_FORMATS
 from recordmill.transforms.sources.item_cutting import gather
 from recordmill.transforms.sources.source_list import SourceList
+from recordmill.transforms.sources.work_item_files import write_work_items
 from recordmill.transforms.sources.work_items import SourceRange, list_sources
-from recordmill.transforms.sources.work_plan import write_work_items
 from recordmill.transforms.storage import files
 
 _OF_TFDS = ("dataset_info.json", "features.json")

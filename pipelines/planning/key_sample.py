@@ -12,7 +12,7 @@ from recordmill.records.arrays import Bytes, Int64s
 from recordmill.records.codec.framing import HEADER_BYTES
 from recordmill.records.errors import UsageError
 from recordmill.records.example_values import parse_any
-from recordmill.transforms.examples.job import ExamplesJob
+from recordmill.transforms.examples.examples_job import ExamplesJob
 from recordmill.transforms.examples.record_changes import RecordChanges
 from recordmill.transforms.examples.record_source import RecordFileRange, is_record_length
 from recordmill.transforms.examples.sort_keys import KeySplits, sample_values

@@ -15,7 +15,7 @@ from importlib.metadata import version
 from typing import Any
 
 from recordmill.pipelines.planning.existing_output import check_whole, describe_difference
-from recordmill.pipelines.planning.work_plan import (
+from recordmill.pipelines.planning.planner import (
     Inventory,
     InventoryT,
     JobT,

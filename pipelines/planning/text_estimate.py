@@ -32,16 +32,16 @@ from recordmill.transforms.shuffle.regroup import regroup
 from recordmill.transforms.sources.blocks import BROKEN_STREAM
 from recordmill.transforms.sources.item_cutting import cut_work_items
 from recordmill.transforms.sources.source_list import SourceList
+from recordmill.transforms.sources.work_item_files import write_work_items
 from recordmill.transforms.sources.work_items import COLUMN_FORMATS, SourceRange
-from recordmill.transforms.sources.work_plan import write_work_items
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.unpacking import open_decompressed
-from recordmill.transforms.text.build import TextShardBuilder
+from recordmill.transforms.text.build_text_shards import TextShardBuilder
 from recordmill.transforms.text.cleaning.duplicates import PART_BYTES
 from recordmill.transforms.text.cleaning.find_duplicates import SearchCost, find_duplicates
-from recordmill.transforms.text.job import TextJob, summarize_examples
 from recordmill.transforms.text.scatter import Scatterer
-from recordmill.transforms.text.shard_plan import plan_shards
+from recordmill.transforms.text.text_job import TextJob, summarize_examples
+from recordmill.transforms.text.text_shard_plan import plan_shards
 
 _SAMPLES = 32
 _SAMPLE_BYTES = 1 << 24

@@ -20,15 +20,15 @@ from recordmill.pipelines.planning.item_sizes import (
     report_passed_over,
     work_item_bytes,
 )
-from recordmill.pipelines.planning.text_warm_up import warm_up
-from recordmill.pipelines.planning.tokenizer_kernels import compile_kernels
-from recordmill.pipelines.planning.work_plan import (
+from recordmill.pipelines.planning.planner import (
     Inventory,
     Phase,
     Planner,
     WorkPlan,
     shuffle_phases,
 )
+from recordmill.pipelines.planning.text_warm_up import warm_up
+from recordmill.pipelines.planning.tokenizer_kernels import compile_kernels
 from recordmill.pipelines.text_checks import (
     check_formats,
     check_order,
@@ -50,17 +50,17 @@ from recordmill.transforms.sources.item_cutting import cut_work_items
 from recordmill.transforms.sources.query_rows import list_query
 from recordmill.transforms.sources.source_checks import check_contents
 from recordmill.transforms.sources.source_list import SourceList
+from recordmill.transforms.sources.work_item_files import write_work_items
 from recordmill.transforms.sources.work_items import SourceRange, list_sources
-from recordmill.transforms.sources.work_plan import write_work_items
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.globs import matches_output
 from recordmill.transforms.subwords.sentence_pieces import PieceTokenizer
 from recordmill.transforms.subwords.tokenizer import Tokenizer
 from recordmill.transforms.text.cleaning.duplicates import DuplicateFiles
 from recordmill.transforms.text.cleaning.unicode_forms import ftfy_version
-from recordmill.transforms.text.descriptions import ShardPlan
-from recordmill.transforms.text.job import TextJob
-from recordmill.transforms.text.stages import build_text
+from recordmill.transforms.text.text_job import TextJob
+from recordmill.transforms.text.text_stages import build_text
+from recordmill.transforms.text.text_state import ShardPlan
 from recordmill.transforms.text.tokenizer_checks import (
     check_case,
     check_own_normalization,
@@ -208,7 +208,7 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
 
     kind = "text"
     stages_type = MergeTree
-    worker_modules = ("recordmill.transforms.text.stages",)
+    worker_modules = ("recordmill.transforms.text.text_stages",)
     packages: tuple[str, ...] = ("tokenizers",)
     bytes_version = 2
 

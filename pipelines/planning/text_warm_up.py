@@ -27,8 +27,8 @@ from recordmill.transforms.text.chunk_records import (
     id_words,
 )
 from recordmill.transforms.text.chunks import ChunkCutter, Chunks
-from recordmill.transforms.text.examples import Objective
-from recordmill.transforms.text.job import LOADED_FROM, TextJob
+from recordmill.transforms.text.objective import Objective
+from recordmill.transforms.text.text_job import LOADED_FROM, TextJob
 from recordmill.transforms.text.tokenizer_files import load_tokenizer
 
 _LINE = b'{"text": "Some words of a line, and of another one."}\n'

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recordmill.records.codec.compat import word_at
 from recordmill.records.codec.framing import FOOTER_BYTES, HEADER_BYTES, Bytes, Offsets
 from recordmill.records.codec.jit import kernel
+from recordmill.records.codec.numba_internals import word_at
 from recordmill.records.schema import Schema
 
 _OK, _MALFORMED, _UNKNOWN, _TWICE, _MISSING, _TYPE, _COUNT = range(7)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from recordmill.records.arrays import Bytes, Int64s
-from recordmill.records.codec.compat import word_at
 from recordmill.records.codec.jit import kernel
+from recordmill.records.codec.numba_internals import word_at
 from recordmill.records.codec.randomness import mix_one
 from recordmill.records.hashing import GOLDEN, U64
 

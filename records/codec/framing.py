@@ -13,8 +13,8 @@ from enum import Enum
 import numpy as np
 import numpy.typing as npt
 
-from recordmill.records.codec.compat import crc32c_of_word, has_crc32c_instruction
 from recordmill.records.codec.jit import kernel
+from recordmill.records.codec.numba_internals import crc32c_of_word, has_crc32c_instruction
 
 Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import numba
 
-from recordmill.records.codec import compat
+from recordmill.records.codec import numba_internals as compat
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from recordmill.records.codec.compat import put_word_at
 from recordmill.records.codec.framing import Bytes, Offsets
 from recordmill.records.codec.jit import kernel
+from recordmill.records.codec.numba_internals import put_word_at
 from recordmill.records.codec.wire import message_size, put_varint, varint_size
 
 

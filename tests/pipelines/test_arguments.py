@@ -10,6 +10,7 @@ import pytest
 
 from recordmill.pipelines import templates
 from recordmill.pipelines.arguments import BooleanFlag, Parser, default_text, is_boolean
+from recordmill.pipelines.beam_internals import option_actions
 from recordmill.pipelines.commands import (
     bench,
     doctor,
@@ -20,7 +21,6 @@ from recordmill.pipelines.commands import (
     verify,
     vocab,
 )
-from recordmill.pipelines.compat import option_actions
 from recordmill.pipelines.engines.choice import add_engine_arguments
 from recordmill.pipelines.engines.worker_boot import make_parser as worker_boot_parser
 from recordmill.records.errors import UsageError

@@ -1,4 +1,4 @@
-"""Canaries: what `pipelines/compat.py` uses and nobody promises is still there, and still so."""
+"""Canaries: what `pipelines/beam_internals.py` uses and nobody promises is still as it was."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from recordmill.pipelines import command_line, compat
+from recordmill.pipelines import beam_internals as compat
+from recordmill.pipelines import command_line
 from recordmill.pipelines.arguments import OneLineParser
 from recordmill.pipelines.engines import local
 from recordmill.records.errors import RunError

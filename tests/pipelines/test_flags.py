@@ -12,6 +12,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import pytest
 
 from recordmill.pipelines.arguments import Parser, is_boolean
+from recordmill.pipelines.beam_internals import option_actions
 from recordmill.pipelines.commands import (
     bench,
     diff,
@@ -32,7 +33,6 @@ from recordmill.pipelines.commands.plan import PlanFlags
 from recordmill.pipelines.commands.report import ReportFlags
 from recordmill.pipelines.commands.verify import VerifyFlags
 from recordmill.pipelines.commands.vocab import VocabFlags
-from recordmill.pipelines.compat import option_actions
 from recordmill.pipelines.engines.choice import EngineFlags, add_engine_arguments
 from recordmill.pipelines.flags import ExamplesFlags, ImageFlags, TextFlags
 from recordmill.pipelines.image_options import add_image_arguments

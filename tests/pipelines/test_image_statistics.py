@@ -15,7 +15,7 @@ from PIL import Image
 
 import recordmill.reader as reader
 from recordmill.pipelines.command_line import main
-from recordmill.transforms.images import stages
+from recordmill.transforms.images import image_stages as stages
 
 from ..pictures import jpeg
 from .jobs import shard_bytes, twice, unpublished

@@ -14,7 +14,7 @@ from recordmill.pipelines.command_line import main
 from recordmill.pipelines.planning import text_planner as text_planning
 from recordmill.records.text_formats import CAUSAL_FORMATS
 from recordmill.transforms.shuffle.merge_tree import MergeTree
-from recordmill.transforms.text import build
+from recordmill.transforms.text import build_text_shards as build
 from recordmill.transforms.text.packing import PACKINGS
 from recordmill.transforms.text.tokenizer_files import load_tokenizer
 

@@ -13,7 +13,7 @@ from google.protobuf import json_format
 
 from recordmill.pipelines import templates
 from recordmill.pipelines.arguments import Parser
-from recordmill.pipelines.compat import option_actions
+from recordmill.pipelines.beam_internals import option_actions
 from recordmill.pipelines.engines.choice import parse_arguments
 from recordmill.pipelines.image_options import image_request
 from recordmill.pipelines.templates import TEMPLATES, launch, metadata, spec, template_arguments

@@ -23,7 +23,7 @@ from recordmill.pipelines.text_options import add_text_arguments, text_request
 from recordmill.transforms.shuffle.merge_tree import MergeTree
 from recordmill.transforms.sources.document_spec import DocumentLimits
 from recordmill.transforms.text.scatter import Scatterer, ScatterLimits
-from recordmill.transforms.text.stages import build_text
+from recordmill.transforms.text.text_stages import build_text
 
 from ..conftest import bert_text, make_documents
 from .jobs import (

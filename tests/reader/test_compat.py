@@ -1,6 +1,6 @@
 """What the reader uses of TensorFlow beyond its documented interface is still as it was.
 
-One that fails names what a release has changed: adapt `reader/compat.py`, where all uses are.
+One that fails names what a release has changed: adapt `reader/tensorflow_internals.py`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,11 @@ import pytest
 import tensorflow as tf
 
 from recordmill.reader.byte_offset_dataset import open_records
-from recordmill.reader.compat import DatasetOfVariant, OwnedIterator, assertion_message
+from recordmill.reader.tensorflow_internals import (
+    DatasetOfVariant,
+    OwnedIterator,
+    assertion_message,
+)
 
 
 def test_a_dataset_can_be_made_of_a_variant_and_keeps_the_options_of_its_inputs() -> None:

@@ -11,7 +11,7 @@ from apache_beam.io.filesystem import FileSystem
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from recordmill.transforms.storage import compat
+from recordmill.transforms.storage import beam_storage_internals as compat
 
 
 def test_beam_keeps_the_options_of_its_file_systems(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,17 +17,17 @@ from recordmill.records.typed_json import FormatError, decode
 from recordmill.transforms.dataset.content_sample import ContentSample
 from recordmill.transforms.dataset.run_state import parse_state
 from recordmill.transforms.dataset.shard_writer import ShardDescription
-from recordmill.transforms.examples.descriptions import PlannedRecords, ReadResult, RecordPlan
+from recordmill.transforms.examples.examples_state import PlannedRecords, ReadResult, RecordPlan
 from recordmill.transforms.examples.schema_survey import FeatureFacts, SchemaSurvey
+from recordmill.transforms.images.image_shard_plan import ImageShardPlan, ImageSplit
 from recordmill.transforms.images.reference_files import ReferenceFiles, write_references
 from recordmill.transforms.images.references import ImageReference, StoredBytes
-from recordmill.transforms.images.shard_plan import ImageShardPlan, ImageSplit
 from recordmill.transforms.images.statistics import ImageStatistics
-from recordmill.transforms.shuffle.descriptions import run_files_from_json
 from recordmill.transforms.shuffle.run_files import RunFileInfo
+from recordmill.transforms.shuffle.shuffle_state import run_files_from_json
+from recordmill.transforms.sources.work_item_files import read_work_item, write_work_items
 from recordmill.transforms.sources.work_items import SourceRange
-from recordmill.transforms.sources.work_plan import read_work_item, write_work_items
-from recordmill.transforms.text.descriptions import (
+from recordmill.transforms.text.text_state import (
     PlannedSplit,
     ScatterResult,
     ShardPlan,

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from recordmill.records.errors import RunError, UsageError, one_of
-from recordmill.transforms.storage.compat import unpickle_function
+from recordmill.transforms.storage.beam_storage_internals import unpickle_function
 
 ERRORS = ("reject", "fail")
 _LOCK = threading.RLock()

@@ -19,7 +19,7 @@ from recordmill.transforms.examples.schema_survey import SchemaSurvey
 from recordmill.transforms.examples.shard_files import ShardFile
 from recordmill.transforms.examples.shard_scan import ShardDamage
 from recordmill.transforms.sources.changes import check_unchanged
-from recordmill.transforms.sources.work_plan import read_ranges
+from recordmill.transforms.sources.work_item_files import read_ranges
 
 _MOST_NAMED = 3
 

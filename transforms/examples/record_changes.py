@@ -24,8 +24,12 @@ from recordmill.records.example_values import parse_example
 from recordmill.records.schema import Schema
 from recordmill.transforms.dataset.rejects import Reject
 from recordmill.transforms.dataset.user_functions import ElementError, FunctionChain
-from recordmill.transforms.examples.elements import checked_element, encode_in_order, size_of
-from recordmill.transforms.examples.job import ExamplesJob
+from recordmill.transforms.examples.example_elements import (
+    checked_element,
+    encode_in_order,
+    size_of,
+)
+from recordmill.transforms.examples.examples_job import ExamplesJob
 from recordmill.transforms.examples.record_filter import fulfilling
 from recordmill.transforms.examples.record_source import RecordBatch, RecordFileRange
 from recordmill.transforms.examples.sort_keys import KeyMaker

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from recordmill.records.arrays import Bools, Bytes, Int64s
-from recordmill.records.codec.compat import word_at
 from recordmill.records.codec.framing import OVERHEAD_BYTES
 from recordmill.records.codec.jit import kernel
+from recordmill.records.codec.numba_internals import word_at
 from recordmill.records.hashing import U64
 from recordmill.transforms.shuffle.run_files import SortedRecords
 from recordmill.transforms.storage.buffers import Arena

@@ -25,8 +25,8 @@ from recordmill.transforms.dataset.content_sample import ContentSample
 from recordmill.transforms.dataset.rejects import write_rejects
 from recordmill.transforms.dataset.run_task import RunTask
 from recordmill.transforms.dataset.splits import choose_splits
-from recordmill.transforms.examples.descriptions import ReadResult
-from recordmill.transforms.examples.job import ExamplesJob
+from recordmill.transforms.examples.examples_job import ExamplesJob
+from recordmill.transforms.examples.examples_state import ReadResult
 from recordmill.transforms.examples.record_changes import CHANGES, RecordChanges
 from recordmill.transforms.examples.record_source import (
     BLOCK_BYTES,
@@ -38,7 +38,7 @@ from recordmill.transforms.examples.run_records import KeyedRecords
 from recordmill.transforms.examples.schema_survey import SchemaSurvey
 from recordmill.transforms.examples.table_records import read_batches
 from recordmill.transforms.sources.changes import reading
-from recordmill.transforms.sources.work_plan import read_ranges
+from recordmill.transforms.sources.work_item_files import read_ranges
 from recordmill.transforms.storage.buffers import Arena, BlockPool
 
 ORDER_PURPOSE, WEIGHT_PURPOSE = "records", "weights"

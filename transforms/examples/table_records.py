@@ -17,7 +17,7 @@ from recordmill.records.codec.encoding import encode_batch
 from recordmill.records.schema import Feature, Schema
 from recordmill.transforms.dataset.rejects import Reject
 from recordmill.transforms.examples.delimited_rows import DelimitedRows, ParsedRows
-from recordmill.transforms.examples.elements import frame_records
+from recordmill.transforms.examples.example_elements import frame_records
 from recordmill.transforms.examples.record_source import RecordBatch, RecordFileRange, read_records
 from recordmill.transforms.examples.table_columns import (
     RecordColumn,

@@ -30,15 +30,21 @@ from recordmill.transforms.dataset.commit import CommitSpec
 from recordmill.transforms.dataset.job import Compression
 from recordmill.transforms.dataset.pipeline_run import commit_spec, pipeline_job
 from recordmill.transforms.dataset.splits import choose_splits
-from recordmill.transforms.examples.build import RecordShardBuilder
-from recordmill.transforms.examples.descriptions import ReadResult
-from recordmill.transforms.examples.elements import Key, Record, encode_elements, hash_keys, size_of
-from recordmill.transforms.examples.job import ExamplesJob
+from recordmill.transforms.examples.build_examples import RecordShardBuilder
+from recordmill.transforms.examples.example_elements import (
+    Key,
+    Record,
+    encode_elements,
+    hash_keys,
+    size_of,
+)
+from recordmill.transforms.examples.examples_job import ExamplesJob
+from recordmill.transforms.examples.examples_shard_plan import RecordTotals, plan_record_shards
+from recordmill.transforms.examples.examples_state import ReadResult
 from recordmill.transforms.examples.record_writer import RunWriter
 from recordmill.transforms.examples.run_records import KeyedRecords
 from recordmill.transforms.examples.scatter import ORDER_PURPOSE
 from recordmill.transforms.examples.schema_survey import SchemaSurvey
-from recordmill.transforms.examples.shard_plan import RecordTotals, plan_record_shards
 from recordmill.transforms.shuffle.gathered_runs import RunFileSink
 from recordmill.transforms.shuffle.merge_tree import MergeTree
 from recordmill.transforms.shuffle.regroup import merge_run_files

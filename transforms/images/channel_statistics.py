@@ -23,7 +23,7 @@ from recordmill.records.arrays import Int64s
 from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.run_task import RunTask, is_over
 from recordmill.transforms.images.decoding import ImageRejectedError
-from recordmill.transforms.images.job import ImageJob
+from recordmill.transforms.images.image_job import ImageJob
 from recordmill.transforms.images.mapped_images import ImageMapper
 from recordmill.transforms.images.preparing import untouched
 from recordmill.transforms.images.reference_files import ReferenceFiles

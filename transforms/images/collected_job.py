@@ -30,13 +30,13 @@ from recordmill.transforms.images.collecting import (
     read_rows,
 )
 from recordmill.transforms.images.examples import ImageSpec
-from recordmill.transforms.images.job import ImageJob
+from recordmill.transforms.images.image_job import ImageJob
+from recordmill.transforms.images.image_shard_plan import ImageShardPlan, ImageSplit
 from recordmill.transforms.images.label_numbers import LabelNumbering
 from recordmill.transforms.images.mask_classes import NO_CLASS
 from recordmill.transforms.images.mask_samples import check_values, mask_labels, sample_masks
 from recordmill.transforms.images.reference_files import ReferenceWriter
 from recordmill.transforms.images.shard_cutting import cut_shards
-from recordmill.transforms.images.shard_plan import ImageShardPlan, ImageSplit
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.external_sort import Row, sort_rows
 

@@ -31,7 +31,7 @@ from recordmill.transforms.dataset.bundles import (
 from recordmill.transforms.elements import Image
 from recordmill.transforms.images.examples import ImageSpec
 from recordmill.transforms.images.image_elements import read_label, read_object, store_data
-from recordmill.transforms.images.job import ImageJob
+from recordmill.transforms.images.image_job import ImageJob
 from recordmill.transforms.images.references import (
     ImageObject,
     ImageReference,

@@ -33,20 +33,20 @@ from PIL import Image, UnidentifiedImageError
 from recordmill.records.errors import UsageError, at_least, one_of
 from recordmill.transforms.dataset.argument_names import IMAGE_ARGUMENTS
 from recordmill.transforms.dataset.argument_types import checked_fields
-from recordmill.transforms.images.compat import (
-    MAX_PIXELS,
-    classify_pillow_error,
-    exif_orientation,
-    silence_pillow,
-    stored_exif,
-    stored_size,
-)
 from recordmill.transforms.images.extensions import format_of_name
 from recordmill.transforms.images.metadata import (
     USUAL_METADATA_BYTES,
     count_frames,
     excess_metadata,
     exif_bytes,
+)
+from recordmill.transforms.images.pillow_internals import (
+    MAX_PIXELS,
+    classify_pillow_error,
+    exif_orientation,
+    silence_pillow,
+    stored_exif,
+    stored_size,
 )
 from recordmill.transforms.images.stored_forms import count_scans, is_portable
 

@@ -10,9 +10,9 @@ import numpy as np
 from recordmill.records.errors import UsageError
 from recordmill.transforms.dataset.shard_counts import count_shards
 from recordmill.transforms.images.examples import ImageSpec
-from recordmill.transforms.images.job import ImageJob
+from recordmill.transforms.images.image_job import ImageJob
+from recordmill.transforms.images.image_shard_plan import ImageSplit, choose_bounds
 from recordmill.transforms.images.references import ImageReference
-from recordmill.transforms.images.shard_plan import ImageSplit, choose_bounds
 
 UNKNOWN_BYTES = 100_000  # of an image on an object store whose size was not asked for
 USUAL_SPLITS = ("train", "validation", "test")

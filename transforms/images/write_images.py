@@ -24,7 +24,7 @@ from recordmill.transforms.dataset.removal import remove_empty
 from recordmill.transforms.dataset.run_state import is_token
 from recordmill.transforms.dataset.run_task import RunTask
 from recordmill.transforms.elements import Image
-from recordmill.transforms.images.build import BuildImageShards
+from recordmill.transforms.images.build_image_shards import BuildImageShards
 from recordmill.transforms.images.channel_statistics import AnalyzeImages, statistics_work_items
 from recordmill.transforms.images.collected_job import (
     CollectedImageJob,
@@ -33,7 +33,7 @@ from recordmill.transforms.images.collected_job import (
 )
 from recordmill.transforms.images.collecting import PACK_BYTES, ImageCollector, merge_rows
 from recordmill.transforms.images.examples import ImageSpec
-from recordmill.transforms.images.job import SAMPLE_IMAGES, images_of_statistics
+from recordmill.transforms.images.image_job import SAMPLE_IMAGES, images_of_statistics
 from recordmill.transforms.images.label_numbers import LabelNumbering
 from recordmill.transforms.images.shard_cutting import augmented_splits
 from recordmill.transforms.storage import files

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from recordmill.records.errors import RunError
-from recordmill.transforms.shuffle.job import ShuffleJob
 from recordmill.transforms.shuffle.run_files import DamagedRunFileError, RunFile, read_run_file
+from recordmill.transforms.shuffle.shuffle_job import ShuffleJob
 from recordmill.transforms.storage import files
 
 

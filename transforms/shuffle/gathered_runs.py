@@ -13,12 +13,12 @@ from typing import Any, Protocol, TypedDict
 
 from recordmill.records.typed_json import Count, convert
 from recordmill.transforms.dataset.bundles import ElementSink
-from recordmill.transforms.shuffle.job import ShuffleJob
 from recordmill.transforms.shuffle.merge_tree import MAX_FAN_IN, ONE_ITEM, MergeTree
 from recordmill.transforms.shuffle.regroup import drop_runs, regroup
 from recordmill.transforms.shuffle.run_files import RunFileInfo
 from recordmill.transforms.shuffle.shard_ranges import SplitShards
 from recordmill.transforms.shuffle.shard_stages import BuildShardsBy, BuildsShards, ShuffleJobT
+from recordmill.transforms.shuffle.shuffle_job import ShuffleJob
 from recordmill.transforms.storage import files
 
 

@@ -12,9 +12,7 @@ from recordmill.records.arrays import Bytes, Int64s
 from recordmill.records.errors import RunError
 from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.run_task import RunTask
-from recordmill.transforms.shuffle.descriptions import run_files_to_json
 from recordmill.transforms.shuffle.finished_runs import made_anew, read_run_files
-from recordmill.transforms.shuffle.job import ShuffleJob
 from recordmill.transforms.shuffle.merge_tree import MergeTree
 from recordmill.transforms.shuffle.run_files import (
     CELL_BITS,
@@ -26,6 +24,8 @@ from recordmill.transforms.shuffle.run_files import (
     read_run_file,
     write_run_file,
 )
+from recordmill.transforms.shuffle.shuffle_job import ShuffleJob
+from recordmill.transforms.shuffle.shuffle_state import run_files_to_json
 from recordmill.transforms.storage import files
 
 

@@ -19,9 +19,9 @@ import numpy as np
 from recordmill.records.arrays import Int64s
 from recordmill.transforms.dataset.run_state import DamagedStateError
 from recordmill.transforms.shuffle.finished_runs import read_run_files
-from recordmill.transforms.shuffle.job import ShuffleJob
 from recordmill.transforms.shuffle.merge_tree import MergeTree
 from recordmill.transforms.shuffle.run_files import CELL_BITS, RunFile
+from recordmill.transforms.shuffle.shuffle_job import ShuffleJob
 from recordmill.transforms.storage import files
 
 

@@ -16,7 +16,6 @@ from recordmill.records.errors import RunError
 from recordmill.records.manifest import ShardInfo
 from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.run_task import RunTask
-from recordmill.transforms.shuffle.job import ShuffleJob
 from recordmill.transforms.shuffle.merge_tree import MergeTree
 from recordmill.transforms.shuffle.regroup import drop_runs
 from recordmill.transforms.shuffle.shard_ranges import (
@@ -25,6 +24,7 @@ from recordmill.transforms.shuffle.shard_ranges import (
     sum_histograms,
     write_sums,
 )
+from recordmill.transforms.shuffle.shuffle_job import ShuffleJob
 
 ShuffleJobT = TypeVar("ShuffleJobT", bound=ShuffleJob)
 

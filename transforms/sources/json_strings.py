@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from recordmill.records.arrays import Bytes
-from recordmill.records.codec.compat import put_word_at, word_at
 from recordmill.records.codec.jit import kernel
+from recordmill.records.codec.numba_internals import put_word_at, word_at
 
 _QUOTE, _BACKSLASH = 34, 92
 _ONES = np.uint64(0x0101010101010101)

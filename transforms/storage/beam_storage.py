@@ -11,7 +11,7 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from recordmill.records.errors import UsageError
-from recordmill.transforms.storage import compat
+from recordmill.transforms.storage import beam_storage_internals as compat
 
 _PLAIN = CompressionTypes.UNCOMPRESSED
 _MIME = "application/octet-stream"

@@ -23,7 +23,7 @@ from typing import IO, Any, TypeVar
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from recordmill.records.errors import UsageError
-from recordmill.transforms.storage import compat
+from recordmill.transforms.storage import beam_storage_internals as compat
 from recordmill.transforms.storage.storage_errors import reporting, why
 
 WRITE_BYTES = 1 << 23  # the buffer of a writer, which is sent as one request

@@ -13,7 +13,7 @@ import tarfile
 from collections.abc import Iterator
 from typing import IO
 
-from recordmill.transforms.storage.compat import next_tar_member
+from recordmill.transforms.storage.beam_storage_internals import next_tar_member
 
 _BLOCK = tarfile.BLOCKSIZE
 _ZEROS = bytes(_BLOCK)

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from recordmill.records.arrays import Bools, Bytes, Int32s, Int64s
-from recordmill.records.codec.compat import word_at
 from recordmill.records.codec.jit import kernel
+from recordmill.records.codec.numba_internals import word_at
 from recordmill.records.hashing import FNV_OFFSET, GOLDEN, U64
 from recordmill.transforms.sources.lines import Lines
 from recordmill.transforms.subwords.best_path import Float64s, Path

@@ -22,9 +22,9 @@ from recordmill.transforms.storage import files
 from recordmill.transforms.storage.external_sort import Row, sort_rows
 from recordmill.transforms.text.cleaning.drop_lists import DropLists, LinesFile
 from recordmill.transforms.text.cleaning.element_hashes import RunHashes
-from recordmill.transforms.text.descriptions import ScatterResult
-from recordmill.transforms.text.job import TextJob
-from recordmill.transforms.text.shard_plan import ScatterTotals
+from recordmill.transforms.text.text_job import TextJob
+from recordmill.transforms.text.text_shard_plan import ScatterTotals
+from recordmill.transforms.text.text_state import ScatterResult
 
 _SPOOL_BYTES = 1 << 22
 

@@ -17,13 +17,13 @@ from recordmill.records.codec.varints import pack_rows
 from recordmill.records.errors import UsageError, one_of
 from recordmill.records.schema import Schema
 from recordmill.transforms.text.chunks import Chunks
-from recordmill.transforms.text.examples import (
+from recordmill.transforms.text.fill_in_middle import FIM_TOKENS, FimIds, FimSpec
+from recordmill.transforms.text.objective import (
     ExampleBatch,
     OutputBytes,
     SpecialIds,
     with_kept_fields,
 )
-from recordmill.transforms.text.fill_in_middle import FIM_TOKENS, FimIds, FimSpec
 from recordmill.transforms.text.packed_rows import RowObjective
 from recordmill.transforms.text.packing import FilledRows
 from recordmill.transforms.text.pairing import check_max_seq_length

@@ -13,8 +13,8 @@ from recordmill.transforms.dataset.labels import check_class_count
 from recordmill.transforms.shuffle.run_files import RunFileInfo, histogram, write_run_file
 from recordmill.transforms.text.chunk_records import id_type, id_words, sorted_records
 from recordmill.transforms.text.chunks import Chunks, concatenate, select
-from recordmill.transforms.text.examples import Objective
-from recordmill.transforms.text.job import TextJob
+from recordmill.transforms.text.objective import Objective
+from recordmill.transforms.text.text_job import TextJob
 
 
 class TextTools:

@@ -22,7 +22,7 @@ from recordmill.records.schema import Schema
 from recordmill.transforms.sources.row_fields import LabelSpec, RowSpec
 from recordmill.transforms.subwords.tokenizer import Ids, Tokenizer
 from recordmill.transforms.text.chunks import ChunkColumns, Chunks, CutSpec
-from recordmill.transforms.text.examples import (
+from recordmill.transforms.text.objective import (
     ExampleBatch,
     OutputBytes,
     SpecialIds,

@@ -35,8 +35,8 @@ from recordmill.transforms.text.cleaning.drop_lists import (
 )
 from recordmill.transforms.text.cleaning.element_duplicates import ElementDuplicates
 from recordmill.transforms.text.cleaning.element_hashes import KEPT, REASONS, names_path
-from recordmill.transforms.text.descriptions import ScatterResult
-from recordmill.transforms.text.job import TextJob
+from recordmill.transforms.text.text_job import TextJob
+from recordmill.transforms.text.text_state import ScatterResult
 
 
 class DuplicateDropper:

@@ -22,7 +22,7 @@ from recordmill.transforms.text.corruption import (
     corrupt_rows,
     draw_rows,
 )
-from recordmill.transforms.text.examples import (
+from recordmill.transforms.text.objective import (
     ExampleBatch,
     OutputBytes,
     SpecialIds,

@@ -40,9 +40,9 @@ from recordmill.transforms.text.cleaning.element_hashes import (
     RunHashes,
 )
 from recordmill.transforms.text.cleaning.unicode_forms import LineNormalizer
-from recordmill.transforms.text.descriptions import ScatterResult
-from recordmill.transforms.text.elements import DocumentMaker, ElementBatch
-from recordmill.transforms.text.job import TextJob
+from recordmill.transforms.text.text_elements import DocumentMaker, ElementBatch
+from recordmill.transforms.text.text_job import TextJob
+from recordmill.transforms.text.text_state import ScatterResult
 
 # The hashes of a document count as so many tokens, so that a run file has not too many, and its
 # name as a token for each of these bytes.

@@ -13,7 +13,7 @@ import numpy as np
 
 from recordmill.records.arrays import Int32s, Int64s
 from recordmill.records.codec.encoding import Column, Ragged
-from recordmill.transforms.text.examples import Objective
+from recordmill.transforms.text.objective import Objective
 from recordmill.transforms.text.packed_rows import RowObjective
 
 _FEATURES = ("inputs", "targets")

@@ -14,8 +14,8 @@ from recordmill.transforms.subwords.tokenizer import Tokenizer
 from recordmill.transforms.text.causal import CausalObjective, CausalSpec
 from recordmill.transforms.text.corruption import CorruptionSpec
 from recordmill.transforms.text.denoising import CorruptionObjective, CorruptionTokensObjective
-from recordmill.transforms.text.examples import Objective, special_id
 from recordmill.transforms.text.fill_in_middle import FimIds
+from recordmill.transforms.text.objective import Objective, special_id
 
 # Prefix, suffix and middle, as code models spell them.
 _FIM_SPELLINGS = (

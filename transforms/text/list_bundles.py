@@ -11,7 +11,7 @@ from recordmill.transforms.dataset.bundles import Written, runs_folder
 from recordmill.transforms.dataset.run_task import RunTask
 from recordmill.transforms.text.bundle_results import BundleResult
 from recordmill.transforms.text.cleaning.drop_lists import DropLists
-from recordmill.transforms.text.job import TextJob
+from recordmill.transforms.text.text_job import TextJob
 
 
 class _PlanListsDoFn(RunTask[TextJob]):

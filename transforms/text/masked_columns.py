@@ -9,8 +9,8 @@ import numpy as np
 from recordmill.records.codec.encoding import Column
 from recordmill.records.errors import UsageError
 from recordmill.transforms.subwords.tokenizer import Ids
-from recordmill.transforms.text.examples import OutputBytes
 from recordmill.transforms.text.masking import MaskSpec, Predictions
+from recordmill.transforms.text.objective import OutputBytes
 
 
 def check_predictions(spec: MaskSpec, max_seq_length: int) -> None:

@@ -9,9 +9,9 @@ from recordmill.records.text_formats import RECORD_TYPES
 from recordmill.transforms.sources.row_fields import RowSpec
 from recordmill.transforms.subwords.tokenizer import Tokenizer
 from recordmill.transforms.text.classification import ClassifyObjective, ClassifySpec
-from recordmill.transforms.text.examples import Objective, check_special_tokens
 from recordmill.transforms.text.language_spec import LanguageSpec, bind_language
 from recordmill.transforms.text.masking import MaskSpec
+from recordmill.transforms.text.objective import Objective, check_special_tokens
 from recordmill.transforms.text.objectives import BertObjective, MlmObjective, MlmTokensObjective
 from recordmill.transforms.text.packed_mlm import PackedMlmObjective
 from recordmill.transforms.text.packing import PACKINGS

@@ -21,7 +21,14 @@ from recordmill.records.schema import Schema
 from recordmill.transforms.sources.kept_fields import KeptField
 from recordmill.transforms.subwords.tokenizer import Ids, Tokenizer
 from recordmill.transforms.text.chunks import Chunks, CutSpec
-from recordmill.transforms.text.examples import (
+from recordmill.transforms.text.masked_columns import (
+    check_predictions,
+    mask_columns,
+    mask_counts,
+    masked_example_bytes,
+)
+from recordmill.transforms.text.masking import MaskSpec, mask_tokens
+from recordmill.transforms.text.objective import (
     ExampleBatch,
     OutputBytes,
     SpecialIds,
@@ -30,13 +37,6 @@ from recordmill.transforms.text.examples import (
     v2_named,
     with_kept_fields,
 )
-from recordmill.transforms.text.masked_columns import (
-    check_predictions,
-    mask_columns,
-    mask_counts,
-    masked_example_bytes,
-)
-from recordmill.transforms.text.masking import MaskSpec, mask_tokens
 from recordmill.transforms.text.pairing import PairSpec, count_pairs, fill_pairs, plan_pairs
 from recordmill.transforms.text.windows import (
     WindowSpec,

@@ -11,12 +11,6 @@ from recordmill.records.arrays import Int64s
 from recordmill.records.hashing import seed_for
 from recordmill.records.schema import Schema
 from recordmill.transforms.text.chunks import Chunks
-from recordmill.transforms.text.examples import (
-    ExampleBatch,
-    OutputBytes,
-    SpecialIds,
-    v2_named,
-)
 from recordmill.transforms.text.masked_columns import (
     check_predictions,
     mask_columns,
@@ -24,6 +18,12 @@ from recordmill.transforms.text.masked_columns import (
     masked_example_bytes,
 )
 from recordmill.transforms.text.masking import MaskSpec, mask_tokens
+from recordmill.transforms.text.objective import (
+    ExampleBatch,
+    OutputBytes,
+    SpecialIds,
+    v2_named,
+)
 from recordmill.transforms.text.packed_rows import RowObjective
 
 

@@ -15,7 +15,6 @@ from recordmill.records.hashing import U64, seed_for
 from recordmill.transforms.sources.row_fields import RowSpec
 from recordmill.transforms.subwords.tokenizer import Tokenizer
 from recordmill.transforms.text.chunks import CHUNK_PURPOSE, Chunks, CutSpec
-from recordmill.transforms.text.examples import OutputBytes, in_order_of_keys, kept_columns
 from recordmill.transforms.text.fill_in_middle import (
     FIM_TOKENS,
     FimIds,
@@ -23,6 +22,7 @@ from recordmill.transforms.text.fill_in_middle import (
     draw_documents,
     move_middles,
 )
+from recordmill.transforms.text.objective import OutputBytes, in_order_of_keys, kept_columns
 from recordmill.transforms.text.packing import (
     FilledRows,
     PackedRows,

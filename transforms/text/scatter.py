@@ -33,8 +33,8 @@ from recordmill.transforms.sources.mapped_documents import (
     DropDocument,
     MapSums,
 )
+from recordmill.transforms.sources.work_item_files import read_work_item
 from recordmill.transforms.sources.work_items import SourceRange
-from recordmill.transforms.sources.work_plan import read_work_item
 from recordmill.transforms.text.chunk_fields import ChunkFields
 from recordmill.transforms.text.chunk_runs import ChunkRuns, TextTools
 from recordmill.transforms.text.chunks import (
@@ -46,8 +46,8 @@ from recordmill.transforms.text.cleaning.cleaner import DocumentCleaner
 from recordmill.transforms.text.cleaning.dropped import DropList, holds_dropped
 from recordmill.transforms.text.cleaning.fingerprinting import load_duplicates
 from recordmill.transforms.text.cleaning.unicode_forms import LineNormalizer
-from recordmill.transforms.text.descriptions import ScatterResult
-from recordmill.transforms.text.job import TextJob
+from recordmill.transforms.text.text_job import TextJob
+from recordmill.transforms.text.text_state import ScatterResult
 
 _SPOOL_BYTES = 1 << 22
 

@@ -8,7 +8,7 @@ from recordmill.records.errors import UsageError
 from recordmill.transforms.dataset.writable import reason
 from recordmill.transforms.storage import files
 from recordmill.transforms.subwords.tokenizer import Tokenizer
-from recordmill.transforms.text.job import TextJob
+from recordmill.transforms.text.text_job import TextJob
 from recordmill.transforms.text.tokenizer_files import read_tokenizer
 
 _CASED_SHARE = 0.05  # uncased vocabularies have a few tokens that lower-casing does not reach

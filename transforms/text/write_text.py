@@ -35,7 +35,7 @@ from recordmill.transforms.shuffle.shard_ranges import SplitShards
 from recordmill.transforms.sources.document_spec import DocumentSpec
 from recordmill.transforms.storage import files
 from recordmill.transforms.subwords.tokenizer import Tokenizer
-from recordmill.transforms.text.build import TextShardBuilder
+from recordmill.transforms.text.build_text_shards import TextShardBuilder
 from recordmill.transforms.text.bundle_results import (
     BundleResult,
     add_up,
@@ -51,13 +51,13 @@ from recordmill.transforms.text.cleaning.clean_spec import (
 )
 from recordmill.transforms.text.cleaning.unicode_forms import ftfy_version
 from recordmill.transforms.text.deduplicate_bundles import DeduplicateBundles
-from recordmill.transforms.text.descriptions import ScatterResult
 from recordmill.transforms.text.document_bundles import DocumentBundles
-from recordmill.transforms.text.elements import text_bytes
-from recordmill.transforms.text.job import TextJob
 from recordmill.transforms.text.list_bundles import ListDropped
-from recordmill.transforms.text.shard_plan import plan_shards
 from recordmill.transforms.text.task import TextTask
+from recordmill.transforms.text.text_elements import text_bytes
+from recordmill.transforms.text.text_job import TextJob
+from recordmill.transforms.text.text_shard_plan import plan_shards
+from recordmill.transforms.text.text_state import ScatterResult
 from recordmill.transforms.text.tokenizer_checks import (
     check_case,
     check_own_normalization,

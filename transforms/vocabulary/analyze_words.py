@@ -25,7 +25,7 @@ from recordmill.transforms.dataset.rejects import Reject
 from recordmill.transforms.dataset.run_state import write_json
 from recordmill.transforms.sources.document_spec import DocumentSpec
 from recordmill.transforms.sources.documents import read_documents
-from recordmill.transforms.sources.work_plan import read_work_item
+from recordmill.transforms.sources.work_item_files import read_work_item
 from recordmill.transforms.storage import files
 from recordmill.transforms.vocabulary.word_counts import (
     SketchSpec,

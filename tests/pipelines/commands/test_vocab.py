@@ -19,8 +19,8 @@ from recordmill.pipelines.engines.local import LocalEngine
 from recordmill.pipelines.tensorflow_loading import load_tensorflow
 from recordmill.transforms.sources.document_spec import DocumentSpec
 from recordmill.transforms.sources.item_cutting import cut_work_items
+from recordmill.transforms.sources.work_item_files import write_work_items
 from recordmill.transforms.sources.work_items import list_sources
-from recordmill.transforms.sources.work_plan import write_work_items
 from recordmill.transforms.text.normalization import normalize
 from recordmill.transforms.text.tokenization import SPECIAL_TOKENS, Vocabulary
 from recordmill.transforms.text.tokenizer_files import load_tokenizer

@@ -21,7 +21,7 @@ from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 from apache_beam.runners.portability.portable_runner import PipelineResult
 from apache_beam.runners.runner import PipelineState
 
-from recordmill.pipelines import compat
+from recordmill.pipelines import beam_internals as compat
 from recordmill.pipelines.arguments import Parser
 from recordmill.pipelines.cores import usable_cores
 from recordmill.pipelines.engines import flink, flink_cluster, remote

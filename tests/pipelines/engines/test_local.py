@@ -14,7 +14,7 @@ from pathlib import Path
 import apache_beam as beam
 import pytest
 
-from recordmill.pipelines.compat import BEAM_WORKER_THREAD, servers_on_sockets
+from recordmill.pipelines.beam_internals import BEAM_WORKER_THREAD, servers_on_sockets
 from recordmill.pipelines.engines.local import WorkerDiedError, run_local
 from recordmill.records.errors import RunError
 from recordmill.transforms.dataset.error_budget import OverBudgetError

@@ -9,7 +9,7 @@ import numba
 import numpy as np
 import pytest
 
-from recordmill.records.codec import compat
+from recordmill.records.codec import numba_internals as compat
 
 
 def add_one(value: int) -> int:

@@ -27,8 +27,8 @@ from recordmill.records.manifest import Manifest
 from recordmill.transforms import WriteExamples
 from recordmill.transforms.dataset import bundles as dataset_bundles
 from recordmill.transforms.dataset.pipeline_run import begin_run
-from recordmill.transforms.examples.elements import encode_elements
-from recordmill.transforms.examples.job import ExamplesJob
+from recordmill.transforms.examples.example_elements import encode_elements
+from recordmill.transforms.examples.examples_job import ExamplesJob
 from recordmill.transforms.examples.schema_survey import parse_features
 from recordmill.transforms.shuffle import gathered_runs
 from recordmill.transforms.shuffle.merge_tree import MergeTree

@@ -1,4 +1,4 @@
-"""Canaries: they fail when a release of Pillow or zipfile changes what `compat.py` relies on."""
+"""Canaries: they fail when a release changes what `pillow_internals.py` relies on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from PIL import Image, ImageFile
 
-from recordmill.transforms.images import compat
+from recordmill.transforms.images import pillow_internals as compat
 
 from ...pictures import BROKEN, chunk, drawn, encoded, jpeg, png, text_bomb, turned_jpeg
 

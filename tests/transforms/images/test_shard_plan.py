@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recordmill.transforms.dataset.rejects import RejectFile
+from recordmill.transforms.images.image_shard_plan import ImageShardPlan, ImageSplit, choose_bounds
 from recordmill.transforms.images.reference_files import (
     ROWS_PER_FILE,
     ReferenceFiles,
     ReferenceWriter,
 )
 from recordmill.transforms.images.references import ImageReference, StoredBytes
-from recordmill.transforms.images.shard_plan import ImageShardPlan, ImageSplit, choose_bounds
 
 
 @settings(deadline=None)

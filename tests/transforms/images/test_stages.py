@@ -19,14 +19,14 @@ from recordmill.records.shards import ShardName
 from recordmill.transforms.dataset.job import SplitSpec
 from recordmill.transforms.dataset.run_state import read_json
 from recordmill.transforms.dataset.workspace import Workspace
-from recordmill.transforms.images.build import BuildImageShards
+from recordmill.transforms.images.build_image_shards import BuildImageShards
 from recordmill.transforms.images.channel_statistics import AnalyzeImages
 from recordmill.transforms.images.encoding import EncodeSpec
 from recordmill.transforms.images.examples import ImageSpec
-from recordmill.transforms.images.job import ImageJob
+from recordmill.transforms.images.image_job import ImageJob
+from recordmill.transforms.images.image_shard_plan import ImageShardPlan, ImageSplit
 from recordmill.transforms.images.reference_files import ReferenceWriter
 from recordmill.transforms.images.references import ImageReference, StoredBytes
-from recordmill.transforms.images.shard_plan import ImageShardPlan, ImageSplit
 
 from ...pictures import encoded
 

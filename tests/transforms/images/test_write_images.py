@@ -25,7 +25,7 @@ from recordmill.transforms import (
     WriteImages,
 )
 from recordmill.transforms.dataset.pipeline_run import begin_run
-from recordmill.transforms.images.build import ImageShardBuilder
+from recordmill.transforms.images.build_image_shards import ImageShardBuilder
 
 from ...pictures import encoded
 from ...pipelines.jobs import shard_bytes

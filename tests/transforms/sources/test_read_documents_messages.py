@@ -22,7 +22,7 @@ from recordmill.transforms.dataset.rejects import TEXT_REASONS
 from .test_read_documents import read
 
 SOURCES = Path(__file__).parents[3] / "transforms/sources"
-NOT_USED = ("mapped_documents.py", "table_rows.py", "work_plan.py")  # by ReadDocuments
+NOT_USED = ("mapped_documents.py", "table_rows.py", "work_item_files.py")  # by ReadDocuments
 NOT_GIVEN = ("unknown_label", "no_split", "--sentence_splitter")  # as it has no such option
 LINES = 70  # of a MiB
 

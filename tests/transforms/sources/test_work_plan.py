@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from recordmill.transforms.shuffle.merge_tree import MergeTree, choose_merge_tree
+from recordmill.transforms.sources.work_item_files import read_work_item, write_work_items
 from recordmill.transforms.sources.work_items import SourceRange
-from recordmill.transforms.sources.work_plan import read_work_item, write_work_items
 
 ALL = (1 << 64) - 1
 PROBES = [0, 1, (1 << 62) - 1, 1 << 62, (1 << 63) - 1, 1 << 63, 0xDEADBEEF << 32, ALL - 1, ALL]

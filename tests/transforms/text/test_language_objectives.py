@@ -20,11 +20,11 @@ from recordmill.transforms.subwords.tokenizer import Tokens
 from recordmill.transforms.text.causal import CausalSpec, causal_columns, packed_columns
 from recordmill.transforms.text.chunks import CHUNK_PURPOSE, ChunkCutter, Chunks
 from recordmill.transforms.text.corruption import CorruptionSpec, Denoiser
-from recordmill.transforms.text.examples import ExampleBatch, Objective
 from recordmill.transforms.text.fill_in_middle import FimSpec
 from recordmill.transforms.text.language_spec import LanguageSpec
 from recordmill.transforms.text.language_tasks import Ul2
 from recordmill.transforms.text.masking import MaskSpec
+from recordmill.transforms.text.objective import ExampleBatch, Objective
 from recordmill.transforms.text.objective_spec import ObjectiveSpec
 from recordmill.transforms.text.packing import PACKINGS, FilledRows
 from recordmill.transforms.text.pairing import PairSpec

@@ -23,17 +23,17 @@ from recordmill.transforms.shuffle.merge_tree import MergeTree
 from recordmill.transforms.shuffle.regroup import RegroupRuns
 from recordmill.transforms.shuffle.run_files import MAX_HASH, RunFileReader
 from recordmill.transforms.sources.documents import DocumentSpec
+from recordmill.transforms.sources.work_item_files import write_work_items
 from recordmill.transforms.sources.work_items import SourceRange
-from recordmill.transforms.sources.work_plan import write_work_items
-from recordmill.transforms.text.build import BuildShards
+from recordmill.transforms.text.build_text_shards import BuildShards
 from recordmill.transforms.text.chunk_records import decode_chunks
 from recordmill.transforms.text.chunk_runs import TextTools
 from recordmill.transforms.text.chunks import concatenate
-from recordmill.transforms.text.descriptions import ShardPlan
-from recordmill.transforms.text.job import TextJob
 from recordmill.transforms.text.objective_spec import ObjectiveSpec
 from recordmill.transforms.text.scatter import ScatterDocuments
-from recordmill.transforms.text.shard_plan import PlanShards
+from recordmill.transforms.text.text_job import TextJob
+from recordmill.transforms.text.text_shard_plan import PlanShards
+from recordmill.transforms.text.text_state import ShardPlan
 from recordmill.transforms.text.tokenization import SPECIAL_TOKENS
 from recordmill.transforms.text.windows import WindowSpec
 

@@ -27,7 +27,7 @@ from recordmill.transforms import (
     WriteText,
 )
 from recordmill.transforms.sources.document_spec import DocumentSpec
-from recordmill.transforms.text.elements import DocumentMaker
+from recordmill.transforms.text.text_elements import DocumentMaker
 
 from ...conftest import make_documents
 from ...pipelines.jobs import shard_bytes

@@ -18,7 +18,7 @@ from recordmill.transforms.sources.document_spec import DocumentSpec
 from recordmill.transforms.sources.kept_fields import KeptField
 from recordmill.transforms.sources.row_fields import RowSpec
 from recordmill.transforms.text.cleaning.element_duplicates import ElementDuplicates
-from recordmill.transforms.text.elements import DocumentMaker, ElementBatch
+from recordmill.transforms.text.text_elements import DocumentMaker, ElementBatch
 
 from ...pipelines.jobs import shard_bytes
 from ..examples.record_files import unframed

@@ -11,8 +11,8 @@ import pytest
 
 from recordmill.pipelines.tensorflow_loading import load_tensorflow
 from recordmill.transforms.sources.document_spec import DocumentSpec
+from recordmill.transforms.sources.work_item_files import write_work_items
 from recordmill.transforms.sources.work_items import list_sources
-from recordmill.transforms.sources.work_plan import write_work_items
 from recordmill.transforms.vocabulary.analyze_words import (
     CountWords,
     SketchWords,

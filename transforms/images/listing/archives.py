@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from recordmill.records.errors import UsageError
-from recordmill.transforms.images.compat import stated_zip_members
 from recordmill.transforms.images.extensions import has_image_extension
 from recordmill.transforms.images.listing.entries import (
     Entry,
@@ -16,6 +15,7 @@ from recordmill.transforms.images.listing.entries import (
     is_encodable,
     printable,
 )
+from recordmill.transforms.images.pillow_internals import stated_zip_members
 from recordmill.transforms.images.references import ListedReject, Storage
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.external_sort import Row, cogroup

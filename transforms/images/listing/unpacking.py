@@ -9,7 +9,7 @@ import apache_beam as beam
 from recordmill.records.errors import RunError
 from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.run_task import RunTask
-from recordmill.transforms.images.job import ImageJob
+from recordmill.transforms.images.image_job import ImageJob
 from recordmill.transforms.images.listing.byte_rows import (
     find_byte_columns,
     pack_name,
@@ -17,7 +17,7 @@ from recordmill.transforms.images.listing.byte_rows import (
 )
 from recordmill.transforms.images.listing.source_spec import SourceSpec
 from recordmill.transforms.images.references import ListedReject
-from recordmill.transforms.sources.work_plan import read_work_item
+from recordmill.transforms.sources.work_item_files import read_work_item
 from recordmill.transforms.storage import files
 
 

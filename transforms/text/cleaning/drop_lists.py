@@ -23,7 +23,7 @@ from recordmill.transforms.storage.external_sort import Row, sort_rows
 from recordmill.transforms.text.cleaning.dropped import DropList
 from recordmill.transforms.text.cleaning.duplicates import PART_BYTES, part_count_for
 from recordmill.transforms.text.cleaning.sorted_rows import read_rows, write_rows
-from recordmill.transforms.text.job import TextJob
+from recordmill.transforms.text.text_job import TextJob
 
 _DIGITS = 32  # of an identity
 _REPEATED, _DROPPED = "0", "1"  # what a line tells of; in this order

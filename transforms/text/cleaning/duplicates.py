@@ -26,7 +26,7 @@ from recordmill.transforms.text.cleaning.comparison import (
 )
 from recordmill.transforms.text.cleaning.minhash import SKETCH_WORDS, most_differing
 from recordmill.transforms.text.cleaning.sorted_rows import file_bytes, read_rows, write_rows
-from recordmill.transforms.text.job import TextJob
+from recordmill.transforms.text.text_job import TextJob
 
 PART_BYTES = 1 << 24  # of rows that a worker compares at a time, at least
 _MOST_PART_BYTES = 1 << 28

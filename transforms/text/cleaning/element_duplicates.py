@@ -46,7 +46,7 @@ from recordmill.transforms.text.cleaning.element_hashes import (
 from recordmill.transforms.text.cleaning.identities import positions_of, ranks_of
 from recordmill.transforms.text.cleaning.minhash import most_differing
 from recordmill.transforms.text.cleaning.sorted_rows import read_rows, write_rows
-from recordmill.transforms.text.job import TextJob
+from recordmill.transforms.text.text_job import TextJob
 
 _PAIR = 4
 _LISTED = 4

@@ -26,7 +26,7 @@ from recordmill.transforms.storage.array_files import write_array
 from recordmill.transforms.text.cleaning.exact_hashes import ExactHasher
 from recordmill.transforms.text.cleaning.minhash import MinHasher
 from recordmill.transforms.text.cleaning.sorted_rows import write_rows
-from recordmill.transforms.text.job import TextJob
+from recordmill.transforms.text.text_job import TextJob
 
 KEPT, TOO_SHORT, TOO_LONG, WITHOUT_TOKENS = range(4)  # the fates of documents
 REASONS = {TOO_SHORT: "too_short", TOO_LONG: "too_long"}  # of those that are dropped

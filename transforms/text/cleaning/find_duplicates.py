@@ -19,7 +19,7 @@ from recordmill.transforms.text.cleaning.duplicates import (
     count_parts,
 )
 from recordmill.transforms.text.cleaning.fingerprinting import Fingerprinter
-from recordmill.transforms.text.job import TextJob
+from recordmill.transforms.text.text_job import TextJob
 
 
 class SearchCost(NamedTuple):

@@ -16,8 +16,8 @@ from recordmill.transforms.sources.document_batch import DocumentBatch
 from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentLimits
 from recordmill.transforms.sources.documents import read_documents
 from recordmill.transforms.sources.mapped_documents import DocumentMapper, MapSums
+from recordmill.transforms.sources.work_item_files import read_work_item
 from recordmill.transforms.sources.work_items import SourceRange
-from recordmill.transforms.sources.work_plan import read_work_item
 from recordmill.transforms.storage import files
 from recordmill.transforms.text.cleaning.comparison import first_document, work_item_of
 from recordmill.transforms.text.cleaning.duplicates import (
@@ -29,7 +29,7 @@ from recordmill.transforms.text.cleaning.exact_hashes import ExactHasher
 from recordmill.transforms.text.cleaning.minhash import MinHasher
 from recordmill.transforms.text.cleaning.sorted_rows import file_bytes, write_rows
 from recordmill.transforms.text.cleaning.unicode_forms import LineNormalizer
-from recordmill.transforms.text.job import TextJob
+from recordmill.transforms.text.text_job import TextJob
 
 HELD_BYTES = 1 << 25  # of rows, before they go to a file
 _SPOOL_BYTES = 1 << 22

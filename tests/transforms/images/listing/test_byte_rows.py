@@ -15,7 +15,7 @@ from apache_beam.testing.util import assert_that, equal_to
 from recordmill.pipelines.command_line import main
 from recordmill.records.errors import UsageError
 from recordmill.transforms import Box, Image, ReadImages
-from recordmill.transforms.images import build
+from recordmill.transforms.images import build_image_shards as build
 from recordmill.transforms.images.listing import byte_rows
 from recordmill.transforms.images.listing.byte_rows import find_byte_columns, read_byte_rows
 from recordmill.transforms.images.listing.list_images import SourceSpec, list_images

@@ -7,9 +7,9 @@ from typing import Any
 import apache_beam as beam
 
 from recordmill.transforms.dataset.commit import CommitDataset, CommitSpec
-from recordmill.transforms.images.build import BuildImageShards
+from recordmill.transforms.images.build_image_shards import BuildImageShards
 from recordmill.transforms.images.channel_statistics import AnalyzeImages
-from recordmill.transforms.images.job import ImageJob
+from recordmill.transforms.images.image_job import ImageJob
 
 
 def _numbers(

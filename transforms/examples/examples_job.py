@@ -10,11 +10,11 @@ from recordmill.records.schema import Feature, Schema
 from recordmill.records.typed_json import Count
 from recordmill.transforms.dataset.job import Job, JobStatistics, JobSummary
 from recordmill.transforms.dataset.run_state import typed_statistics
-from recordmill.transforms.examples.descriptions import ReadResult, RecordPlan
+from recordmill.transforms.examples.examples_state import ReadResult, RecordPlan
 from recordmill.transforms.examples.run_records import merge_parts
 from recordmill.transforms.examples.sort_keys import KeySplits
 from recordmill.transforms.examples.table_spec import TableSpec
-from recordmill.transforms.shuffle.job import MergeRecords, ShuffleJob
+from recordmill.transforms.shuffle.shuffle_job import MergeRecords, ShuffleJob
 from recordmill.transforms.storage import files
 
 ORDERS = ("shuffle", "key", "input")

@@ -8,12 +8,12 @@ from typing import Any, TypedDict
 
 from recordmill.records.typed_json import Count, Uint32, convert
 from recordmill.transforms.dataset.content_sample import ContentSample
-from recordmill.transforms.shuffle.descriptions import (
+from recordmill.transforms.shuffle.run_files import RunFileInfo
+from recordmill.transforms.shuffle.shuffle_state import (
     RunFilesDescription,
     run_files_from_json,
     run_files_to_json,
 )
-from recordmill.transforms.shuffle.run_files import RunFileInfo
 
 
 class _OlderScatterDescription(RunFilesDescription):

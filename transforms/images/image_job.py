@@ -16,11 +16,11 @@ from recordmill.transforms.dataset.job import Job, JobStatistics, JobSummary
 from recordmill.transforms.dataset.labels import LABELS_PATH, labels_file
 from recordmill.transforms.images.decoding import USUAL_SCANS
 from recordmill.transforms.images.examples import ImageSpec
+from recordmill.transforms.images.image_shard_plan import ImageShardPlan
 from recordmill.transforms.images.label_map import LABEL_MAP_PATH, label_map
 from recordmill.transforms.images.mask_classes import class_name
 from recordmill.transforms.images.masks import USUAL_DRAWN_PIXELS
 from recordmill.transforms.images.metadata import USUAL_METADATA_BYTES
-from recordmill.transforms.images.shard_plan import ImageShardPlan
 from recordmill.transforms.images.statistics import ImageStatistics
 from recordmill.transforms.storage import files
 

@@ -7,10 +7,10 @@ from typing import Any
 import apache_beam as beam
 
 from recordmill.transforms.dataset.commit import CommitDataset, CommitSpec
-from recordmill.transforms.examples.build import BuildRecordShards
-from recordmill.transforms.examples.job import ExamplesJob
+from recordmill.transforms.examples.build_examples import BuildRecordShards
+from recordmill.transforms.examples.examples_job import ExamplesJob
+from recordmill.transforms.examples.examples_shard_plan import PlanRecordShards
 from recordmill.transforms.examples.scatter import RECORD_LIMITS, RecordLimits, ScatterRecords
-from recordmill.transforms.examples.shard_plan import PlanRecordShards
 from recordmill.transforms.shuffle.merge_tree import MergeTree
 from recordmill.transforms.shuffle.regroup import RegroupRuns
 

@@ -33,7 +33,7 @@ from recordmill.transforms.dataset.shard_writer import (
 )
 from recordmill.transforms.images.columns import Prepared
 from recordmill.transforms.images.decoding import ImageRejectedError
-from recordmill.transforms.images.job import ImageJob
+from recordmill.transforms.images.image_job import ImageJob
 from recordmill.transforms.images.mapped_images import ImageMapper, MappedImage
 from recordmill.transforms.images.preparing import prepare
 from recordmill.transforms.images.reference_files import ReferenceFiles

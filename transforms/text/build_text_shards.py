@@ -31,10 +31,10 @@ from recordmill.transforms.storage.buffers import Arena
 from recordmill.transforms.text.chunk_order import sort_chunks
 from recordmill.transforms.text.chunk_records import decode_chunks, id_words
 from recordmill.transforms.text.chunks import Chunks
-from recordmill.transforms.text.examples import ExampleBatch, Objective
 from recordmill.transforms.text.feature_tokens import FeatureTokens
-from recordmill.transforms.text.job import TextJob, add_counts
-from recordmill.transforms.text.shard_plan import read_shard_plan
+from recordmill.transforms.text.objective import ExampleBatch, Objective
+from recordmill.transforms.text.text_job import TextJob, add_counts
+from recordmill.transforms.text.text_shard_plan import read_shard_plan
 
 BLOCK_TOKENS = 1 << 21
 # Best fit leaves less room, the more documents it chooses from: 99.7 % of rows of 2,048 tokens are

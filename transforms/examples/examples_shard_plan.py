@@ -9,8 +9,8 @@ from recordmill.records.errors import RunError
 from recordmill.transforms.dataset.content_sample import ContentSample, shared_contents
 from recordmill.transforms.dataset.error_budget import check_budget
 from recordmill.transforms.dataset.shard_counts import count_shards
-from recordmill.transforms.examples.descriptions import PlannedRecords, ReadResult, RecordPlan
-from recordmill.transforms.examples.job import ExamplesJob
+from recordmill.transforms.examples.examples_job import ExamplesJob
+from recordmill.transforms.examples.examples_state import PlannedRecords, ReadResult, RecordPlan
 from recordmill.transforms.examples.schema_survey import SchemaSurvey
 from recordmill.transforms.shuffle.merge_tree import MergeTree
 from recordmill.transforms.shuffle.shard_ranges import SplitShards, read_sums

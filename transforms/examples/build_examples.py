@@ -14,14 +14,14 @@ import numpy as np
 from recordmill.records.codec.framing import OVERHEAD_BYTES
 from recordmill.records.manifest import ShardInfo
 from recordmill.transforms.dataset.shard_writer import ShardWriter, finished_shard, write_shard
-from recordmill.transforms.examples.job import ExamplesJob, ShardRecords
+from recordmill.transforms.examples.examples_job import ExamplesJob, ShardRecords
+from recordmill.transforms.examples.examples_shard_plan import read_record_plan
 from recordmill.transforms.examples.run_records import (
     KeyedRecords,
     OrderedRecords,
     find_in_range,
     order_records,
 )
-from recordmill.transforms.examples.shard_plan import read_record_plan
 from recordmill.transforms.examples.sort_keys import settle
 from recordmill.transforms.shuffle.finished_runs import made_anew, read_run_files
 from recordmill.transforms.shuffle.merge_tree import MergeTree

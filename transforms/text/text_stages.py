@@ -9,11 +9,11 @@ import apache_beam as beam
 from recordmill.transforms.dataset.commit import CommitDataset, CommitSpec
 from recordmill.transforms.shuffle.merge_tree import MergeTree
 from recordmill.transforms.shuffle.regroup import RegroupRuns
-from recordmill.transforms.text.build import BuildShards
+from recordmill.transforms.text.build_text_shards import BuildShards
 from recordmill.transforms.text.cleaning.find_duplicates import FindDuplicates
-from recordmill.transforms.text.job import TextJob
 from recordmill.transforms.text.scatter import SCATTER_LIMITS, ScatterDocuments, ScatterLimits
-from recordmill.transforms.text.shard_plan import PlanShards
+from recordmill.transforms.text.text_job import TextJob
+from recordmill.transforms.text.text_shard_plan import PlanShards
 
 
 def build_text(

@@ -18,18 +18,18 @@ from recordmill.transforms.dataset.argument_names import TEXT_ARGUMENTS
 from recordmill.transforms.dataset.job import Job, JobStatistics, JobSummary
 from recordmill.transforms.dataset.labels import LABELS_PATH, labels_file
 from recordmill.transforms.dataset.run_state import DamagedStateError, typed_statistics
-from recordmill.transforms.shuffle.job import MergeRecords, ShuffleJob
 from recordmill.transforms.shuffle.run_files import SortedRecords
+from recordmill.transforms.shuffle.shuffle_job import MergeRecords, ShuffleJob
 from recordmill.transforms.sources.document_spec import USUAL_COMPRESSION_RATIO, DocumentSpec
 from recordmill.transforms.sources.row_fields import RowSpec
 from recordmill.transforms.storage import files
 from recordmill.transforms.subwords.tokenizer import Tokenizer
 from recordmill.transforms.text.chunk_records import decode_chunks, id_words, sorted_records
 from recordmill.transforms.text.cleaning.clean_spec import CleanSpec
-from recordmill.transforms.text.descriptions import ScatterResult, ShardPlan
-from recordmill.transforms.text.examples import Objective
 from recordmill.transforms.text.feature_tokens import larger
+from recordmill.transforms.text.objective import Objective
 from recordmill.transforms.text.objective_spec import LANGUAGE_OBJECTIVES, ObjectiveSpec
+from recordmill.transforms.text.text_state import ScatterResult, ShardPlan
 from recordmill.transforms.text.tokenizer_files import load_tokenizer
 
 LOADED_FROM = "vocab.txt"  # the source of a job's tokenizer, which equals others of that source

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from recordmill.records.arrays import Bytes
 from recordmill.transforms.dataset.job import Job
-from recordmill.transforms.shuffle.descriptions import run_files_from_json
 from recordmill.transforms.shuffle.run_files import RunFileInfo, SortedRecords
+from recordmill.transforms.shuffle.shuffle_state import run_files_from_json
 from recordmill.transforms.storage import files
 
 # (parts of run files, first hash, last hash) -> their records in that range, in order.

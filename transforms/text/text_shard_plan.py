@@ -16,12 +16,12 @@ from recordmill.transforms.shuffle.shard_stages import (
     decide_once,
     finished_results,
 )
-from recordmill.transforms.text.descriptions import (
+from recordmill.transforms.text.text_job import TextJob
+from recordmill.transforms.text.text_state import (
     PlannedSplit,
     ScatterResult,
     ShardPlan,
 )
-from recordmill.transforms.text.job import TextJob
 
 
 def plan_shards(job: TextJob, tree: MergeTree) -> list[SplitShards]:
