@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Mapping, Set
-from dataclasses import dataclass, field, replace
-from typing import Any, NoReturn
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
-from recordmill.pipelines.beam_internals import FlagGroup
-from recordmill.pipelines.flags import TextFlags
-from recordmill.records.errors import UsageError
+from recordmill.records.errors import UsageError, one_of
 from recordmill.records.shards import NAMINGS
+from recordmill.records.spec import parse_boolean
 
 Value = str | int | bool
 _Needs = dict[str, tuple[Value, ...]]
@@ -82,27 +80,6 @@ PRESETS = {
 }  # fmt: skip
 
 
-class _ShowPresets(argparse.Action):
-    """Prints all presets, and ends the program."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
-        print(presets_help())
-        parser.exit()
-
-
-def add_preset_arguments(group: FlagGroup) -> None:
-    """Adds the flags."""
-    group.add_argument(
-        "--preset", choices=tuple(PRESETS),
-        help="Set the flags that a reader wants, such as cerebras-gpt or seqio-t5; flags that are "
-        "given win. --help-presets shows them.",
-    )  # fmt: skip
-    group.add_argument(
-        "--help-presets", action=_ShowPresets, nargs=0, dest="help", default=argparse.SUPPRESS,
-        help="Show all presets with their flags.",
-    )  # fmt: skip
-
-
 def presets_help() -> str:
     """Returns each preset with its reader and the flags that it sets."""
     lines = ["Presets: flags that are given win over those of a preset.", ""]
@@ -123,28 +100,29 @@ def _written(name: str, value: Value) -> str:
     return f"--{name}={value}"
 
 
-def with_preset(options: TextFlags, given: Set[str]) -> TextFlags:
-    """Returns the flags with those of the preset.
+def with_preset(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns options with those of their preset; what is given wins.
 
     Args:
-      options: of the text job.
-      given: the names of the flags on the command line, also of those with their default value.
+      values: flag -> value, of those that are given, also with their default value.
 
     Raises:
-      UsageError: a given flag asks for what the preset's reader cannot read.
+      UsageError: a value asks for what the preset's reader cannot read, or there is no such preset.
     """
-    if options.preset is None:
-        return options
-    preset = PRESETS[options.preset]
-    for name, readable in preset.needs.items():
-        value = getattr(options, name)
-        if name in given and value not in readable:
-            wrong = _written(name, value)
-            possible = " or ".join(_written(name, each) for each in readable)
+    name = values.get("preset")
+    if not name:
+        return dict(values)
+    preset = PRESETS[one_of("--preset", str(name), PRESETS)]
+    for flag, readable in preset.needs.items():
+        value = values.get(flag, readable[0])
+        if isinstance(readable[0], bool) and isinstance(value, str):
+            value = parse_boolean(f"--{flag}", value)
+        if value not in readable:
+            wrong = _written(flag, value)
+            possible = " or ".join(_written(flag, each) for each in readable)
             advice = f"leave out {wrong}" if readable == (False,) else f"give {possible}"
             raise UsageError(
-                f"--preset={options.preset} is for {preset.reader}, which cannot read {wrong}; "
+                f"--preset={name} is for {preset.reader}, which cannot read {wrong}; "
                 f"{advice}, or leave out --preset"
             )
-    changes: dict[str, Any] = {n: v for n, v in preset.flags.items() if n not in given}
-    return replace(options, **changes)
+    return preset.flags | dict(values)

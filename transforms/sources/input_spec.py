@@ -1,0 +1,250 @@
+"""The options of input: where text is, and how it lies in files."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from recordmill.records.errors import UsageError
+from recordmill.records.spec import Spec, option
+
+# No choices of people. Objectives that are not of sentences ask for the first one, and functions of
+# users' own for the second, which has the blank lines within documents too.
+WHOLE_TEXT, RAW_TEXT = "whole", "raw"
+# Text shrinks to a third or a tenth, logs and tables to a fiftieth.
+USUAL_COMPRESSION_RATIO = 250
+InputFormat = Literal[
+    "auto", "text", "jsonl", "json", "csv", "tsv", "arrow", "avro", "parquet", "webdataset"
+]
+
+# Options that jobs of text and of existing records have.
+AllowOutside = Annotated[
+    tuple[str, ...],
+    option(
+        "A folder outside of the input that links and annotations may name too; may be given "
+        "several times. Unset: what leads outside is rejected.",
+        group="input",
+        value="PATH",
+        split="repeat",
+        path="folder",
+        example="/data/blobs",
+    ),
+]
+MaxRejected = Annotated[
+    float,
+    option(
+        "The share of inputs that may be rejected; the run fails above it.",
+        ge=0,
+        le=1,
+        group="input",
+        short="of inputs; the run fails above it",
+        value="SHARE",
+        fingerprint=False,
+        example="0.001",
+    ),
+]
+Header = Annotated[
+    Literal["first_row", "none"],
+    option(
+        "The first row of CSV and TSV has the names of the columns, or there are none.",
+        group="input",
+        example="none",
+    ),
+]
+Delimiter = Annotated[
+    str,
+    option(
+        "Between the fields of CSV and TSV, such as ';' or 'tab'. Unset: the usual one.",
+        group="input",
+        value="CHARACTER",
+        parse=lambda text: "\t" if text in ("tab", "\\t") else text,
+        example="';'",
+    ),
+]
+Quoting = Annotated[
+    Literal["csv", "none"],
+    option(
+        "csv: quotes enclose fields of CSV and TSV. none: they are characters, as in the TSV "
+        "files of GLUE.",
+        group="input",
+        example="none",
+    ),
+]
+_LOWER_CASE = "Lower-case and strip accents; it must match the vocabulary."
+LowerCase = Annotated[
+    bool,
+    option(
+        _LOWER_CASE,
+        group="input",
+        short="and strip accents; must fit the vocabulary",
+        python="do_lower_case=True",
+        example="--no-do_lower_case",
+    ),
+]
+
+
+def check_delimited(header: str, columns: tuple[str, ...], delimiter: str) -> None:
+    """Checks options of CSV and TSV against each other.
+
+    Raises:
+      UsageError: there must be names of columns, or must not; or the delimiter cannot be one.
+    """
+    if (header == "none") != bool(columns):
+        raise UsageError(
+            "--header=none and --columns belong together: give both, or leave both out; got "
+            f"--header={header} and {len(columns)} columns"
+        )
+    check_delimiter(delimiter)
+
+
+def check_delimiter(delimiter: str) -> None:
+    """Checks a delimiter.
+
+    Raises:
+      UsageError: fields cannot be told apart by it.
+    """
+    if delimiter and (len(delimiter) > 1 or not delimiter.isascii() or delimiter in '"\r\n'):
+        raise UsageError(
+            "--delimiter must be one ASCII character other than a quote and a line end, got "
+            f"{delimiter!r}"
+        )
+
+
+class InputSpec(Spec, frozen=True, kw_only=True):
+    """Where text is."""
+
+    group: ClassVar[str] = "input"
+
+    input: Annotated[
+        tuple[str, ...],
+        option(
+            "Files to read, local or gs://…: globs, or comma lists of them; the flag may be "
+            "repeated. train=GLOB and validation=GLOB name the splits that files are for.",
+            aliases=("input_file",),
+            short="files, local or gs://…; train=GLOB names a split",
+            value="GLOB",
+            split="words",
+            path="file",
+            picker="GCS_READ_FILE",
+            python="the input",
+            default="required",
+            example="'corpus/*.txt'",
+        ),
+    ] = ()
+    input_format: Annotated[
+        InputFormat,
+        option(
+            "auto goes by the extension, as .parquet; in .json, objects may be one a line, in "
+            "an array, or one alone; .gz, .bz2, .xz and .zst are decompressed in any case.",
+            short="or jsonl, csv, parquet, arrow, sql…",
+            value="FORMAT",
+            example="parquet",
+        ),
+    ] = "auto"
+    query: Annotated[
+        str,
+        option(
+            "What is read where --input is a database, sqlite:///FILE or postgresql://…, or "
+            "bigquery://PROJECT: an answer whose rows are documents.",
+            value="SELECT",
+            example="'SELECT id, text FROM docs'",
+        ),
+    ] = ""
+    partition_column: Annotated[
+        str,
+        option(
+            "The column of integers of the answer to --query by which workers share its rows, "
+            "such as the primary key. Not of BigQuery.",
+            value="NAME",
+            example="id",
+        ),
+    ] = ""
+    allow_outside: AllowOutside = ()
+    max_rejected: MaxRejected = 0.0
+
+
+class SourceOptions(Spec, frozen=True, kw_only=True):
+    """How text lies in files.
+
+    Attributes:
+      encoding: of the files; a BOM is dropped.
+      encoding_errors: "strict" rejects a line with invalid bytes, "replace" puts U+FFFD there.
+      text_field: of all formats but plain text.
+      header: "first_row" of CSV and TSV has the names of the columns, or there are "none".
+      columns: the names of the columns where the files have none.
+      delimiter: the character between the fields of CSV and TSV; "" is the usual one of the format.
+      quoting: "csv": quotes enclose fields of CSV and TSV, with "none" they are characters.
+      max_compression_ratio: a compressed file, a row group of Parquet or a batch of Arrow that
+        unpacks to more than so many times its size, and to more than 64 MiB, is read up to there,
+        and rejected.
+      max_document_bytes: a document with more bytes of text is rejected; 0 for no limit.
+    """
+
+    group: ClassVar[str] = "input"
+
+    text_field: Annotated[
+        str,
+        option(
+            "The field or column of the text, in all formats but plain text.",
+            short="the field or column of the text",
+            value="NAME",
+            python="Document.text",
+            example="content",
+        ),
+    ] = "text"
+    header: Header = "first_row"
+    columns: Annotated[
+        tuple[str, ...],
+        option(
+            "The names of the columns, with --header=none.",
+            value="NAME,…",
+            split="comma",
+            example="label,text",
+        ),
+    ] = ()
+    delimiter: Delimiter = ""
+    quoting: Quoting = "csv"
+    encoding: Annotated[
+        str,
+        option(
+            "The encoding of the input files.",
+            python="how the texts were decoded",
+            example="latin-1",
+        ),
+    ] = "utf-8"
+    encoding_errors: Annotated[
+        Literal["strict", "replace"],
+        option(
+            "strict rejects lines with invalid bytes, replace puts U+FFFD instead of the bytes.",
+            example="replace",
+        ),
+    ] = "strict"
+    max_compression_ratio: Annotated[
+        int,
+        option(
+            "A compressed file, a row group of Parquet or a batch of Arrow that unpacks to more "
+            "than 64 MiB and more than N times its size is read up to there, and rejected.",
+            ge=1,
+            value="N",
+            example="1000",
+        ),
+    ] = USUAL_COMPRESSION_RATIO
+    max_document_bytes: Annotated[
+        int,
+        option(
+            "A document with more than N bytes of text is rejected; 0 for no limit.",
+            ge=0,
+            value="N",
+            example="10000000",
+        ),
+    ] = 0
+
+    def check(self) -> None:
+        """Checks options of tables, and that there is such an encoding."""
+        check_delimited(self.header, self.columns, self.delimiter)
+        try:
+            "".encode(self.encoding)
+        except (LookupError, ValueError) as error:
+            raise UsageError(
+                f"--encoding must be one that Python knows (utf-8, latin-1, utf-16, …), got "
+                f"{self.encoding!r}"
+            ) from error
