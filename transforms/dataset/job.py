@@ -172,6 +172,4 @@ class Job(ABC):
         if self.shard_template == DEFAULT_TEMPLATE:
             del options["shard_template"]  # datasets of earlier releases have no such option
         options["map"] = self.map.fingerprint_options()
-        if not self.map:
-            del options["map"]
-        return options
+        return {name: value for name, value in options.items() if value not in ([], {})}

@@ -46,7 +46,7 @@ class RecordShardBuilder:
         self._splits = read_record_plan(job)
         self._runs: dict[int, list[RunFile]] = {}
         self._arena = Arena()  # a block and its copy
-        self._key_splits = job.read_key_splits() if job.key else None
+        self._key_splits = job.read_key_splits() if job.records.key else None
 
     def build(self, split: int, shard: int) -> ShardInfo:
         """Writes a shard, its index and its description, unless they exist already."""
@@ -83,7 +83,7 @@ class RecordShardBuilder:
                 self._arena.reset()
                 ordered = order_records(
                     self._load(split, low, end - 1, readers), with_header=False,
-                    without_repeats=self._job.deduplicate, arena=self._arena,
+                    without_repeats=self._job.records.deduplicate, arena=self._arena,
                 )  # fmt: skip
                 yield settle(ordered, self._key_splits) if self._key_splits else ordered
 

@@ -5,19 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
-from recordmill.records.errors import RunError, UsageError, one_of
+from recordmill.records.errors import RunError
 from recordmill.records.schema import Feature, Schema
 from recordmill.records.typed_json import Count
-from recordmill.transforms.dataset.job import Job, JobStatistics, JobSummary
+from recordmill.transforms.dataset.job import JobStatistics, JobSummary
 from recordmill.transforms.dataset.run_state import typed_statistics
+from recordmill.transforms.examples.examples_spec import RecordOptions, TableSpec
 from recordmill.transforms.examples.examples_state import ReadResult, RecordPlan
 from recordmill.transforms.examples.run_records import merge_parts
 from recordmill.transforms.examples.sort_keys import KeySplits
-from recordmill.transforms.examples.table_spec import TableSpec
 from recordmill.transforms.shuffle.shuffle_job import MergeRecords, ShuffleJob
 from recordmill.transforms.storage import files
-
-ORDERS = ("shuffle", "key", "input")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,31 +23,21 @@ class ExamplesJob(ShuffleJob):
     """A job that writes existing records anew.
 
     Attributes:
-      order: "shuffle", "key" for the order of the values of a feature, or "input" for the order
-        in which they are read.
-      key: the feature whose values decide, "" where none does.
-      deduplicate: a record whose bytes are those of another is left out.
+      records: which records are written, and in which order.
       weights: of each glob of the input, () where all are 1.
-      where: a condition on the records as they are read; "" for all of them.
       given_schema: the features that all records must have; () where they are inferred.
       tables: how rows of tables in the input become records.
-
-    Raises:
-      UsageError: options do not go together.
     """
 
-    order: str = "shuffle"
-    key: str = ""
-    deduplicate: bool = False
+    records: RecordOptions = field(default_factory=RecordOptions)
     weights: tuple[float, ...] = ()
-    where: str = ""
     given_schema: tuple[Feature, ...] = ()
     tables: TableSpec = field(default_factory=TableSpec)
 
     @property
     def changes_records(self) -> bool:
         """Whether records are left out or changed between reading and ordering them."""
-        return bool(self.where or self.map or self.given_schema or self.key)
+        return bool(self.records.where or self.map or self.given_schema or self.records.key)
 
     @property
     def key_splits_path(self) -> str:
@@ -59,32 +47,6 @@ class ExamplesJob(ShuffleJob):
     def read_key_splits(self) -> KeySplits:
         """Reads the sample of values by which records are ordered."""
         return self.workspace.need_state(self.key_splits_path, KeySplits.from_json)
-
-    def __post_init__(self) -> None:
-        # Not super(): a dataclass with slots is made anew, and super() knows only the first.
-        Job.__post_init__(self)
-        one_of("--order", self.order, ORDERS)
-        if (self.order == "key") != bool(self.key):
-            raise UsageError("--order=key and --key=FEATURE belong together; give both, or neither")
-        if self.deduplicate and self.order != "shuffle":
-            raise UsageError(
-                "--deduplicate needs --order=shuffle, in which equal records meet; leave out one"
-            )
-        if self.deduplicate and self.weights:
-            raise UsageError(
-                "--deduplicate would undo what --weights repeats; deduplicate first, into a "
-                "dataset of its own"
-            )
-
-    def fingerprint_options(self) -> dict[str, Any]:
-        """Returns the options that decide the bytes of shards."""
-        options = Job.fingerprint_options(self)
-        for name in ("weights", "where", "given_schema", "key"):
-            if not options[name]:  # datasets of earlier releases have no such option
-                del options[name]
-        if self.tables == TableSpec():
-            del options["tables"]
-        return options
 
     def record_merger(self) -> MergeRecords:
         """Returns what merges the records of run files."""
@@ -162,11 +124,11 @@ class _RecordStatistics(JobStatistics):
         if self._job.map:
             counts["records_added"] = plan.counts.get("records_added", 0)
         dropped = {}
-        if self._job.where:
+        if self._job.records.where:
             dropped["where"] = plan.counts.get("dropped_where", 0)
         if self._job.map:
             dropped["map"] = plan.counts.get("dropped_map", 0)
-        if self._job.deduplicate:
+        if self._job.records.deduplicate:
             dropped["duplicate"] = plan.counts["duplicates"] + late
         if self._job.weights:
             dropped["weight"] = plan.counts["sampled_out"]

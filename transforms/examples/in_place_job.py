@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, TypedDict
 
 from recordmill.records import manifest as m
@@ -11,6 +11,7 @@ from recordmill.records.errors import RunError
 from recordmill.records.manifest import Manifest
 from recordmill.records.schema import Feature, Schema
 from recordmill.records.shards import ShardName
+from recordmill.records.spec import plain
 from recordmill.records.typed_json import Count
 from recordmill.transforms.dataset.in_place import OPTION, note_text
 from recordmill.transforms.dataset.job import Job, JobStatistics, JobSummary
@@ -46,7 +47,7 @@ class InPlaceJob(Job):
             "compression": self.compression,
         }
         if self.given_schema:
-            options["given_schema"] = [asdict(feature) for feature in self.given_schema]
+            options["given_schema"] = plain(self.given_schema)
         return options
 
     def shards_of(self, number: int) -> list[ShardFile]:

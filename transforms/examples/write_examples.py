@@ -16,8 +16,8 @@ from recordmill.records.codec.content_hash import hash_contents
 from recordmill.records.codec.framing import FOOTER_BYTES, HEADER_BYTES
 from recordmill.records.errors import UsageError, at_least
 from recordmill.records.hashing import U64, mix64, seed_for
+from recordmill.records.spec import python_names
 from recordmill.transforms.dataset import counters
-from recordmill.transforms.dataset.argument_names import ARGUMENTS
 from recordmill.transforms.dataset.argument_types import ShardCounts, Shares, checked_arguments
 from recordmill.transforms.dataset.bundles import (
     BundleWriter,
@@ -40,6 +40,7 @@ from recordmill.transforms.examples.example_elements import (
 )
 from recordmill.transforms.examples.examples_job import ExamplesJob
 from recordmill.transforms.examples.examples_shard_plan import RecordTotals, plan_record_shards
+from recordmill.transforms.examples.examples_spec import ExamplesSpec, RecordOptions
 from recordmill.transforms.examples.examples_state import ReadResult
 from recordmill.transforms.examples.record_writer import RunWriter
 from recordmill.transforms.examples.run_records import KeyedRecords
@@ -103,7 +104,7 @@ class _RecordBundles(BundleWriter):
 def _new_writer(job: ExamplesJob, run_bytes: int) -> RunWriter:
     return RunWriter(
         partial(_run_path, bundle_path(job)), len(job.splits), job.workspace.token, run_bytes,
-        job.deduplicate,
+        job.records.deduplicate,
     )  # fmt: skip
 
 
@@ -184,7 +185,7 @@ class WriteExamples(WriteElements):
     bundle, however large the bundle. Repeated bundles change nothing.
     """
 
-    @checked_arguments(ARGUMENTS)
+    @checked_arguments(python_names(ExamplesSpec))
     def __init__(
         self,
         output: str | os.PathLike[str],
@@ -223,6 +224,6 @@ class WriteExamples(WriteElements):
             compression=compression,
             seed=seed,
             overwrite=overwrite,
-            deduplicate=deduplicate,
+            records=RecordOptions(deduplicate=deduplicate),
         )
         super().__init__(_RecordSink(job, at_least("run_bytes", run_bytes, 1), key))
