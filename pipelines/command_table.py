@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from recordmill.pipelines.faces import Page, merged
+from recordmill.pipelines.faces import Given, Page, merged
 from recordmill.records.errors import one_of
-from recordmill.records.spec import Option, Spec
+from recordmill.records.spec import Option, Spec, SpecT
+from recordmill.transforms.text.presets import with_preset
+
+if TYPE_CHECKING:
+    from recordmill.transforms.dataset.user_functions import UserFunction
 
 _SPECS = "recordmill.pipelines.command_specs"
 _COMMANDS = "recordmill.pipelines.commands"
@@ -24,7 +28,8 @@ class Command:
       name: one word, or two of `plan`.
       summary: what it does, for the list of commands.
       specs: MODULE:CLASS of its specs; the first is its own.
-      function: MODULE:FUNCTION that runs it: of jobs what gives the planner, else `run`.
+      function: MODULE:FUNCTION: of jobs what gives the planner; of others what runs it, with the
+        `Call` where an engine does the work, else with its spec.
       example: lines of a command line.
       usage: behind the name; "[flags]" where it is not given.
       description: sentences of `--help-all`.
@@ -74,6 +79,55 @@ def load(name: str) -> Any:
     """Returns what MODULE:NAME names."""
     module, _, attribute = name.partition(":")
     return getattr(import_module(module), attribute)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """A command with what its user gave.
+
+    Attributes:
+      command: which one.
+      given: for its options.
+      functions: what a program gives instead of --map.
+    """
+
+    command: Command
+    given: Given
+    functions: tuple[UserFunction, ...] = ()
+
+    def make(self, kind: type[SpecT]) -> SpecT:
+        """Returns one of the command's specs, with the options of a preset.
+
+        Raises:
+          UsageError: an option is wrong.
+        """
+        values = self.given.values
+        return self.given.make(kind, with_preset(values) if "preset" in values else values)
+
+    def check(self) -> None:
+        """Makes all specs, which check themselves, before anything heavy is loaded.
+
+        Raises:
+          UsageError: an option is wrong.
+        """
+        for kind in self.command.kinds():
+            self.make(kind)
+
+    def run(self) -> int:
+        """Runs the command; returns the exit status.
+
+        Raises:
+          UsageError, RunError: one line: what is wrong, and what to do.
+        """
+        if self.command.is_job:
+            load("recordmill.pipelines.launch:run_job")(self)
+            return 0
+        run = load(self.command.function)
+        if self.command.has_engine:
+            status: int = run(self)
+        else:
+            status = run(self.make(self.command.kinds()[0]))
+        return status
 
 
 _TEXT = "recordmill.transforms.text.text_spec:TextSpec"
@@ -196,8 +250,8 @@ _SET_UP = (
     Command(
         name="completion",
         summary="print what completes commands and flags in bash, zsh or fish",
-        specs=(f"{_SPECS}:CompletionSpec",),
-        function=f"{_COMMANDS}.completion:run",
+        specs=("recordmill.pipelines.completion:CompletionSpec",),
+        function="recordmill.pipelines.completion:run",
         usage="SHELL",
         description="Prints a script that completes commands, flags and their values: in bash "
         'eval "$(recordmill completion bash)", in zsh the same behind compinit; for fish a file '
@@ -207,7 +261,7 @@ _SET_UP = (
 )
 COMMANDS: dict[str, Command] = {
     command.name: command
-    for command in (*_MAKE, *(_plan(job) for job in _MAKE[:3]), *_LOOK, *_SET_UP)
+    for command in (*_MAKE, *(_plan(job) for job in _MAKE if job.name in JOBS), *_LOOK, *_SET_UP)
 }
 _GROUPS = {"Make a dataset": _MAKE, "Look into one": _LOOK, "Set up": _SET_UP}
 # The first words of commands -> what each does, as help lists them.
@@ -260,4 +314,3 @@ PLAN_HELP = """\
 usage: recordmill plan text | images | examples [flags]   (recordmill plan text --help)
 
 Estimates what the job does, takes and costs with the same flags; writes nothing."""
-

@@ -23,9 +23,7 @@ _MOST_BYTES = 1 << 20
 _OF_PROGRAM = "functions_of_program"  # no option: only the program has them
 
 
-def add_config(
-    given: Given, options: Mapping[str, Option], *, has_functions: bool = False
-) -> None:
+def add_config(given: Given, options: Mapping[str, Option], *, has_functions: bool = False) -> None:
     """Adds the options of the file that `config` names, if any; what is given already wins.
 
     Args:

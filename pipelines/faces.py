@@ -105,8 +105,7 @@ class Parser(argparse.ArgumentParser):
     """The parser of a command: its errors are one line, and flags are never abbreviated."""
 
     def __init__(self, **more: Any) -> None:
-        more.setdefault("allow_abbrev", False)
-        super().__init__(**more)
+        super().__init__(**{"allow_abbrev": False, "add_help": False, **more})
         self.known: dict[str, Option] = {}  # every name of every flag
 
     def error(self, message: str) -> NoReturn:
@@ -339,6 +338,22 @@ def _short_lines(option: Option) -> list[str]:
     return lines + [f"  {'':<{_FLAG_WIDTH}} {line}" for line in rest]
 
 
+def full_help(page: Page, description: str, options: Mapping[str, Option], *, engine: bool) -> str:
+    """Returns the help of all flags of a command.
+
+    Args:
+      page: its short help.
+      description: sentences in the place of the page's own, if any.
+      options: of the command.
+      engine: Beam's own flags pass through.
+    """
+    text = (description or page.sentence) + (" Beam's own flags pass through." if engine else "")
+    parser = Parser(prog=f"recordmill {page.usage.split(' ')[0]}", description=text)
+    parser.usage = f"recordmill {page.usage}"
+    parser.add_options(options)
+    return parser.format_help().rstrip("\n")
+
+
 # Completion, documentation, templates, schemas and signatures
 
 
@@ -474,7 +489,7 @@ def parse(kind: type[SpecT], arguments: Sequence[str] | None = None, *, program:
     Raises:
       UsageError: a flag is unknown, or its value is wrong.
     """
-    parser = Parser(prog=program or None)
+    parser = Parser(prog=program or None, add_help=True)
     parser.add_options(options_of(kind))
     values, rest = parser.parse_values(sys.argv[1:] if arguments is None else list(arguments))
     refuse_unknown(rest, parser.known)

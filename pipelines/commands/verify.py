@@ -26,7 +26,7 @@ from recordmill.pipelines.commands.shard_checks import (
 )
 from recordmill.pipelines.cores import usable_cores
 from recordmill.pipelines.flags import Flags
-from recordmill.pipelines.options import TEMPORARY
+from recordmill.pipelines.job_request import TEMPORARY
 from recordmill.records import manifest as m
 from recordmill.records.errors import RunError, UsageError
 from recordmill.records.inside import check_inside
