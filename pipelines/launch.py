@@ -11,8 +11,6 @@ from datetime import datetime, timezone
 from functools import partial
 
 from apache_beam.io.filesystem import BeamIOError
-from apache_beam.io.filesystems import FileSystems
-from apache_beam.options.pipeline_options import PipelineOptions
 
 from recordmill.pipelines.command_table import Call, load
 from recordmill.pipelines.config_files import settings_text
@@ -21,7 +19,7 @@ from recordmill.pipelines.engines.choice import Engine, check_beam_flags, choose
 from recordmill.pipelines.engines.engine_spec import EngineSpec
 from recordmill.pipelines.engines.error_text import one_line
 from recordmill.pipelines.engines.local import JobSize, processes_for
-from recordmill.pipelines.faces import flag_names
+from recordmill.pipelines.faces import aliases_of
 from recordmill.pipelines.planning.plan_job import plan_job
 from recordmill.pipelines.planning.planner import (
     InventoryT,
@@ -44,13 +42,13 @@ from recordmill.transforms.storage import files
 
 
 def plan_and_run(
-    planner: Planner[JobT, StagesT, InventoryT], flags: EngineSpec, beam: list[str]
+    planner: Planner[JobT, StagesT, InventoryT], spec: EngineSpec, beam: list[str]
 ) -> None:
     """Plans a job, runs it and prints its summary, alone on its output.
 
     Args:
       planner: of the job.
-      flags: where it runs.
+      spec: where it runs.
       beam: flags that are Beam's.
 
     Raises:
@@ -58,7 +56,7 @@ def plan_and_run(
       RunError: one line: why the run failed.
     """
     started = _Start(time.monotonic(), datetime.now(timezone.utc))
-    engine = choose_engine(flags, beam)
+    engine = choose_engine(spec, beam)
     remove_leftovers()
     engine.check(planner.paths())
     workspace = planner.job.workspace
@@ -75,10 +73,10 @@ def plan_and_run(
             workspace.remove_revived(claimed=False)
             print(f"{workspace.output} is complete: nothing to do")
             report = files.join(workspace.output, m.REPORT_PATH)
-            if flags.report and not files.exists(report):
+            if spec.report and not files.exists(report):
                 _report(planner, workspace)
             return
-        _run_job(planner, plan, engine, flags, started)
+        _run_job(planner, plan, engine, spec, started)
 
 
 def engine_of(call: Call) -> EngineSpec:
@@ -87,9 +85,7 @@ def engine_of(call: Call) -> EngineSpec:
     Raises:
       UsageError: an option is wrong, or a flag is neither ours nor Beam's.
     """
-    options = call.command.options().values()
-    check_beam_flags(call.given.beam, [flag for each in options for flag in flag_names(each)])
-    FileSystems.set_options(PipelineOptions(call.given.beam))
+    check_beam_flags(call.given.beam, aliases_of(call.command.options()))
     return call.make(EngineSpec)
 
 
@@ -121,14 +117,14 @@ def _run_job(
     planner: Planner[JobT, StagesT, InventoryT],
     plan: WorkPlan[JobT, StagesT],
     engine: Engine,
-    flags: EngineSpec,
+    spec: EngineSpec,
     started: _Start,
 ) -> None:
     began = time.monotonic()
     workspace = plan.job.workspace
     if plan.resumed:
         print(f"resuming the run that was begun in {workspace.output}", file=sys.stderr)
-    progress = Progress(workspace.work, lambda: planner.phases(plan), flags.progress)
+    progress = Progress(workspace.work, lambda: planner.phases(plan), spec.progress)
     processes = processes_for(plan.input_bytes)
     if plan.job.map:  # how long the user's functions take is not known
         processes = max(processes, min(usable_cores(), plan.stages.work_items))
@@ -164,7 +160,7 @@ def _run_job(
     )
     write_run(workspace, facts.to_json(progress, manifest))
     _summary(planner, plan, manifest, ended - began, progress.peak_bytes)
-    if flags.report:
+    if spec.report:
         _report(planner, workspace)
     workspace.remove_revived()  # where the commit has removed the folder, its worker or ours
 

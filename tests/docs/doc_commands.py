@@ -21,7 +21,7 @@ from recordmill.pipelines.command_table import Call, find_command
 from recordmill.pipelines.config_files import add_config
 from recordmill.pipelines.engines.choice import check_beam_flags
 from recordmill.pipelines.examples_request import any_request
-from recordmill.pipelines.faces import Given, Parser, flag_names
+from recordmill.pipelines.faces import Given, Parser
 from recordmill.pipelines.image_request import image_request
 from recordmill.pipelines.text_request import text_request
 
@@ -75,7 +75,7 @@ def _recordmill(words: list[str]) -> None:
     values, rest = parser.parse_values([word for word in own if word not in ("--help-all",)])
     given = Given(values, beam=rest)
     add_config(given, options)
-    check_beam_flags(rest, [flag for each in options.values() for flag in flag_names(each)])
+    check_beam_flags(rest, options)
     requests: dict[str, Callable[[Any], Any]] = {
         "text": text_request, "images": image_request, "examples": any_request,
     }  # fmt: skip
