@@ -70,7 +70,8 @@ def value_name(option: Option) -> str:
     if option.field.is_boolean:
         return ""
     choices = ",".join(str(choice) for choice in option.choices if choice != "")
-    return option.declared.value or (f"{{{choices}}}" if choices else option.name.upper())
+    usual = {int: "N", float: "X"}.get(option.field.kind, option.name.upper())
+    return option.declared.value or (f"{{{choices}}}" if choices else usual)
 
 
 def flag_names(option: Option) -> list[str]:
@@ -328,7 +329,7 @@ def _short_lines(option: Option) -> list[str]:
     value = declared.value or "" if option.field.is_boolean else value_name(option)
     if value.startswith("{"):
         value = option.name.upper()
-    shown = f"--{(*declared.aliases, option.name)[0]}" + (f"={value}" if value else "")
+    shown = f"--{declared.shown or option.name}" + (f"={value}" if value else "")
     text = declared.short or ", ".join(str(choice) for choice in option.choices if choice != "")
     default = default_text(option)
     if default != "false" and 0 < len(default) <= _MOST_DEFAULT:
@@ -376,7 +377,7 @@ def example_of(option: Option) -> str:
     declared = option.declared
     if declared.positional or declared.example.startswith("--"):
         return declared.example or "ds"
-    name = f"--{(*declared.aliases, option.name)[0]}"
+    name = f"--{declared.shown or option.name}"
     if option.field.is_boolean:
         return (
             name if option.default is not True else f"--{declared.negative or f'no-{option.name}'}"

@@ -63,6 +63,7 @@ class Declared:
     Attributes:
       flag: its name on the command line and in configuration files; "" is the field's.
       aliases: other names of the flag, which mean the same.
+      shown: the one of its names that short help and examples use; "" is its own.
       group: the title under which help shows it; "" is that of its struct.
       short: its meaning in `--help`, in a few words; "" where its choices say it, None where only
         `--help-all` shows it.
@@ -88,6 +89,7 @@ class Declared:
 
     flag: str = ""
     aliases: tuple[str, ...] = ()
+    shown: str = ""
     group: str = ""
     short: str | None = None
     value: str = ""
