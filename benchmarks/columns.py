@@ -25,7 +25,7 @@ from corpus import make_corpus, pydoc_text
 from databases import postgresql_server, sqlite_database
 from timing import best_seconds
 
-from recordmill.pipelines.options import parse_bytes
+from recordmill.pipelines.job_request import parse_bytes
 from recordmill.transforms.sources.document_spec import WHOLE_TEXT, DocumentSpec
 from recordmill.transforms.sources.documents import read_documents
 from recordmill.transforms.sources.query_rows import list_query

@@ -33,7 +33,7 @@ from text import show
 from timing import best_seconds
 
 from recordmill.pipelines.cores import usable_cores
-from recordmill.pipelines.options import parse_bytes
+from recordmill.pipelines.job_request import parse_bytes
 from recordmill.pipelines.progress import resident_bytes
 from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.sources.document_batch import BatchMaker, DocumentBatch

@@ -28,7 +28,7 @@ from corpus import pydoc_text
 from duplicates import similarity
 from text import show
 
-from recordmill.pipelines.options import parse_bytes
+from recordmill.pipelines.job_request import parse_bytes
 from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.sources.document_spec import DocumentSpec
 from recordmill.transforms.sources.item_cutting import cut_work_items

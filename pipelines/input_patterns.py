@@ -1,4 +1,4 @@
-"""The globs of --input, as people write them: comma lists, with names of splits, folders."""
+"""The globs of `--input`, as people write them: comma lists, and splits before an `=`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def text_patterns(patterns: Sequence[str]) -> list[str]:
     return [path for part in parts for _, path in expand_folder(part)]
 
 
-def split_patterns(patterns: Sequence[str]) -> tuple[list[str], list[str]]:
+def split_patterns(given_patterns: Sequence[str]) -> tuple[list[str], list[str]]:
     """Returns the globs of --input, and for each its split, "" for none.
 
     The split stands before its `=`, or a folder of Hugging Face's datasets has it.
@@ -31,23 +31,23 @@ def split_patterns(patterns: Sequence[str]) -> tuple[list[str], list[str]]:
     Raises:
       UsageError: some globs have a split and others have not.
     """
-    found: list[str] = []
+    patterns: list[str] = []
     splits: list[str] = []
-    for given in patterns:
+    for given in given_patterns:
         named = _NAMED.fullmatch(given)
         if named and files.is_local(given) and os.path.exists(glob_root(given) or given):
             named = None  # a folder such as year=2024
         split, pattern = (named[1], named[2]) if named else ("", given)
         for own_split, path in chain.from_iterable(map(expand_folder, _parts(pattern))):
-            found.append(path)
+            patterns.append(path)
             splits.append(split or own_split)
     if len(set(splits)) > 1 and "" in splits:
-        other = found[splits.index("")]
+        other = patterns[splits.index("")]
         raise UsageError(
             f"--input must name a split for every glob or for none, and {other} has none; write "
             f"--input=NAME={other}"
         )
-    return found, splits
+    return patterns, splits
 
 
 def _parts(pattern: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What all jobs make of their options: the folders, splits and shards of a dataset."""
+"""From the options that all jobs share to the arguments of a `Job`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.storage import files
 
 TEMPORARY = "_tmp"
+DEFAULT_SPLITS = "train:1"  # where neither --splits nor the input names splits
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 1 << 10, "MI": 1 << 20, "GI": 1 << 30}
 
@@ -75,14 +76,14 @@ def parse_num_shards(text: str | None, splits: list[str]) -> dict[str, int]:
     return counts
 
 
-def required(options: object, *names: str) -> None:
-    """Checks that flags were given.
+def required(spec: object, *names: str) -> None:
+    """Checks that options were given.
 
     Raises:
       UsageError: names the first that was not.
     """
     for name in names:
-        if not getattr(options, name):
+        if not getattr(spec, name):
             raise UsageError(f"--{name} is required")
 
 
@@ -103,11 +104,11 @@ class JobOptions(TypedDict):
 def job_options(
     output: OutputSpec, *, max_rejected: float, splits: str, num_shards: str | None
 ) -> JobOptions:
-    """Returns the arguments of `Job` that the options of its output give.
+    """Returns the arguments of `Job` that all jobs share.
 
     Args:
-      output: the options of the dataset.
-      max_rejected: the share of inputs that may be rejected.
+      output: of a job.
+      max_rejected: as in the option.
       splits, num_shards: the options of these names, as they apply.
 
     Raises:

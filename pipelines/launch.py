@@ -12,11 +12,14 @@ from functools import partial
 
 from apache_beam.io.filesystem import BeamIOError
 
+from recordmill.pipelines.command_table import Call, load
+from recordmill.pipelines.config_files import settings_text
 from recordmill.pipelines.cores import usable_cores
-from recordmill.pipelines.engines.choice import Engine, choose_engine
+from recordmill.pipelines.engines.choice import Engine, check_beam_flags, choose_engine
 from recordmill.pipelines.engines.engine_spec import EngineSpec
 from recordmill.pipelines.engines.error_text import one_line
 from recordmill.pipelines.engines.local import JobSize, processes_for
+from recordmill.pipelines.faces import aliases_of
 from recordmill.pipelines.planning.plan_job import plan_job
 from recordmill.pipelines.planning.planner import (
     InventoryT,
@@ -31,6 +34,7 @@ from recordmill.pipelines.run_lock import only_run
 from recordmill.pipelines.temporary_folders import remove_leftovers
 from recordmill.records import manifest as m
 from recordmill.records.errors import RunError, UsageError
+from recordmill.records.spec import options_of
 from recordmill.transforms.dataset.run_state import LostFoldersError
 from recordmill.transforms.dataset.statistics_report import describe_statistics
 from recordmill.transforms.dataset.workspace import Workspace, read_manifest
@@ -44,8 +48,8 @@ def plan_and_run(
 
     Args:
       planner: of the job.
-      spec: the options of the engine.
-      beam: flags of Beam.
+      spec: where it runs.
+      beam: flags that are Beam's.
 
     Raises:
       UsageError: the job cannot be run as it was asked for.
@@ -73,6 +77,32 @@ def plan_and_run(
                 _report(planner, workspace)
             return
         _run_job(planner, plan, engine, spec, started)
+
+
+def engine_of(call: Call) -> EngineSpec:
+    """Returns where a command runs, and gives Beam the flags of its storage.
+
+    Raises:
+      UsageError: an option is wrong, or a flag is neither ours nor Beam's.
+    """
+    check_beam_flags(call.given.beam, aliases_of(call.command.options()))
+    return call.make(EngineSpec)
+
+
+def run_job(call: Call) -> str:
+    """Runs a job; returns the folder of the dataset.
+
+    Raises:
+      UsageError: wrong options, or an input or output that cannot be used.
+      RunError: the run failed, or went over the error budget.
+    """
+    command, engine = call.command, engine_of(call)
+    kind = command.kinds()[0]
+    planner = load(command.function)(call.make(kind), call.functions)
+    planner.settings = settings_text(command.name, call.given, options_of(kind), call.functions)
+    plan_and_run(planner, engine, call.given.beam)
+    output: str = planner.job.workspace.output
+    return output
 
 
 @dataclass(frozen=True, slots=True)

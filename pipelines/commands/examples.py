@@ -13,18 +13,8 @@ from recordmill.transforms.dataset.user_functions import UserFunction
 from recordmill.transforms.examples.examples_spec import ExamplesSpec
 
 
-def examples_planner(
-    spec: ExamplesSpec, functions: Sequence[UserFunction] = ()
-) -> Planner[Any, Any, Any]:
-    """Returns the planner of the job that the options ask for.
-
-    Args:
-      spec: the options.
-      functions: that a program gives instead of --map.
-
-    Raises:
-      UsageError: one line: the rule, what was found, what to do.
-    """
+def planner(spec: ExamplesSpec, functions: Sequence[UserFunction] = ()) -> Planner[Any, Any, Any]:
+    """Returns what plans the job of some options, as that of `text`."""
     request = any_request(spec, functions)
     if isinstance(request, InPlaceRequest):
         return InPlacePlanner(request)

@@ -3,41 +3,57 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from typing import Any
 
 from apache_beam.io.filesystem import BeamIOError
 
 from recordmill.pipelines.command_specs import PlanSpec
+from recordmill.pipelines.command_table import Call
 from recordmill.pipelines.cores import usable_cores
 from recordmill.pipelines.engines.error_text import one_line
+from recordmill.pipelines.examples_request import examples_request
+from recordmill.pipelines.image_request import image_request
+from recordmill.pipelines.launch import engine_of
 from recordmill.pipelines.planning.estimate import Estimate
+from recordmill.pipelines.planning.examples_estimate import estimate_examples
+from recordmill.pipelines.planning.image_estimate import estimate_images
+from recordmill.pipelines.planning.text_estimate import estimate_text
+from recordmill.pipelines.text_request import text_request
 from recordmill.records.errors import RunError, UsageError
 
 
-def run(spec: PlanSpec, estimate: Callable[[int], Estimate], *, warnings: str) -> int:
+def _estimate(kind: str, spec: Any, workers: int) -> Estimate:
+    if kind == "examples":
+        return estimate_examples(examples_request(spec), workers=workers)
+    if kind == "text":
+        return estimate_text(text_request(spec), workers=workers)
+    return estimate_images(image_request(spec), workers=workers)
+
+
+def run(call: Call) -> int:
     """Runs `recordmill plan`; returns the exit status.
 
-    Args:
-      spec: what the estimate is for.
-      estimate: (number of workers) -> the estimate of the job.
-      warnings: as in --warnings of the job.
-
     Raises:
-      UsageError: an input that cannot be used.
+      UsageError: wrong flags, or an input that cannot be used.
       RunError: the sample cannot be processed.
     """
-    workers = spec.plan_workers or usable_cores()
+    kind = call.command.name.removeprefix("plan ")
+    options = call.make(PlanSpec)
+    engine_of(call)  # refuses flags that are not Beam's; those of a storage have an effect
+    spec = call.make(call.command.kinds()[1])
+    workers = options.plan_workers or usable_cores()
     try:
-        found = estimate(workers)
+        estimate = _estimate(kind, spec, workers)
     except (UsageError, RunError):
         raise
     except (OSError, ValueError, BeamIOError) as error:
         raise UsageError(f"the job cannot be planned: {one_line(error)}") from error
-    lines = list(found.lines(workers, spec.price_per_worker_hour))
+    lines = list(estimate.lines(workers, options.price_per_worker_hour))
     width = max(len(name) for name, _ in lines)
     for name, value in lines:
         print(f"{name:<{width}}  {value}")
-    given = found.warnings() if warnings != "none" else []
-    for warning in given:
+    what = spec.output.warnings
+    warnings = estimate.warnings() if what != "none" else []
+    for warning in warnings:
         print(f"recordmill: warning: {warning.text}", file=sys.stderr)
-    return 1 if given and warnings == "error" else 0
+    return 1 if warnings and what == "error" else 0

@@ -10,7 +10,6 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import create_runner
 
-from recordmill.pipelines.arguments import OneLineParser
 from recordmill.pipelines.beam_internals import add_beam_arguments, option_actions
 from recordmill.pipelines.cores import usable_cores
 from recordmill.pipelines.engines.dataflow import dataflow_engine
@@ -23,6 +22,7 @@ from recordmill.pipelines.engines.remote import (
     find_by_name,
     given_options,
 )
+from recordmill.pipelines.faces import Parser
 from recordmill.records.errors import UsageError
 
 Engine = LocalEngine | RemoteEngine
@@ -41,7 +41,7 @@ def check_beam_flags(flags: list[str], ours: Iterable[str]) -> None:
     Raises:
       UsageError: names the first unknown flag, and the nearest known one.
     """
-    beam_parser = OneLineParser(add_help=False, allow_abbrev=False, conflict_handler="resolve")
+    beam_parser = Parser(conflict_handler="resolve")
     add_beam_arguments(beam_parser)
     for name in JOB_SERVER_FLAGS:
         beam_parser.add_argument(f"--{name}", nargs="?")

@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import cache
 
 from recordmill.pipelines.inspection.record_files import RecordFile, RecordFiles, unreadable
-from recordmill.pipelines.options import TEMPORARY
+from recordmill.pipelines.job_request import TEMPORARY
 from recordmill.reader.framing import record_length
 from recordmill.records.errors import RunError, UsageError
 from recordmill.records.manifest import MANIFEST_PATH, SUCCESS_PATH, Manifest

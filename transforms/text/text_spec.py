@@ -942,6 +942,7 @@ class TokenizerSpec(Spec, frozen=True, kw_only=True):
             "BERT's vocab.txt, a Hugging Face tokenizer.json, GPT-2's encoder.json beside its "
             "vocab.bpe, or a SentencePiece .model.",
             aliases=("tokenizer",),
+            shown="tokenizer",
             short="or --vocab_file: vocab.txt, tokenizer.json, .model",
             value="FILE",
             path="file",
