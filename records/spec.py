@@ -901,18 +901,25 @@ def _by_field(
     kind: type[Spec], called: str, given: Mapping[str, Any], own: set[str]
 ) -> dict[str, Any]:
     """Returns what a function is given, by the names of fields."""
-    fields_by_name = {name: each.name for each in declared_fields(kind) for name in names_of(each)}
+    names = {name: each for each in declared_fields(kind) for name in names_of(each)}
     values: dict[str, Any] = {}
+    used: dict[str, str] = {}  # field -> the name that gives it
     for name, value in given.items():
-        field_name = name if name in own else fields_by_name.get(name)
-        if field_name is None:
-            near = difflib.get_close_matches(name, [*own, *fields_by_name], n=1)
+        if name in own:
+            values[name] = value
+            continue
+        if name not in names:
+            near = difflib.get_close_matches(name, [*own, *names], n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise TypeError(f"{called}() has no argument named {name}{hint}")
-        if field_name in values:
-            first = next(other for other in given if fields_by_name.get(other) == field_name)
-            raise UsageError(f"{first} and {name} are the same: give one of them")
-        values[field_name] = value
+        each = names[name]
+        if value is each.default and each.name in values:
+            continue
+        if each.name in used:
+            raise UsageError(f"{used[each.name]} and {name} are the same: give one of them")
+        values[each.name] = value
+        if value is not each.default:
+            used[each.name] = name
     for each in declared_fields(kind):
         if each.default is msgspec.NODEFAULT and each.name not in values:
             raise TypeError(f"{called}() needs the argument {each.name}")
@@ -920,11 +927,12 @@ def _by_field(
 
 
 def _parameters(kind: type[Spec]) -> Iterator[inspect.Parameter]:
+    hints = get_type_hints(kind)  # without words for messages
     for each in declared_fields(kind):
         default = inspect.Parameter.empty if each.default is msgspec.NODEFAULT else each.default
         for name in names_of(each):
             yield inspect.Parameter(
-                name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=each.hint
+                name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[each.name]
             )
 
 
