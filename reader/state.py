@@ -11,7 +11,7 @@ from recordmill.reader.options import ReaderOptions
 from recordmill.reader.order import ORDER_VERSION
 from recordmill.records.errors import UsageError
 from recordmill.records.hashing import fingerprint64
-from recordmill.records.typed_json import Count, FormatError, convert, decode
+from recordmill.records.state import Count, FormatError, convert, decode
 
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 100  # a state may hold anything

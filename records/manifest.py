@@ -16,7 +16,7 @@ import msgspec
 
 from recordmill.records.inside import is_inside
 from recordmill.records.shards import DEFAULT_TEMPLATE, ShardName
-from recordmill.records.typed_json import Count, FormatError, Uint32, convert, decode
+from recordmill.records.state import Count, FormatError, Uint32, convert, decode
 
 MANIFEST_PATH = "_meta/manifest.json"
 STATISTICS_PATH = "_meta/statistics.json"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from recordmill.records.errors import UsageError
 from recordmill.records.manifest import STATISTICS_PATH
-from recordmill.records.typed_json import Count, FormatError, convert, decode
+from recordmill.records.state import Count, FormatError, convert, decode
 
 
 @dataclass(frozen=True)

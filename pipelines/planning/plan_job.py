@@ -28,7 +28,7 @@ from recordmill.records.errors import RunError, UsageError
 from recordmill.records.seqio_metadata import is_seqio_cache, seqio_names
 from recordmill.records.shards import shard_folder
 from recordmill.records.tfds_metadata import name_and_version
-from recordmill.records.typed_json import FormatError, convert, decode
+from recordmill.records.state import FormatError, convert, decode
 from recordmill.transforms.dataset.commit import CommitSpec, old_manifest
 from recordmill.transforms.dataset.in_place import check_place
 from recordmill.transforms.dataset.job import Job

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from recordmill.records.errors import RunError
 from recordmill.records.manifest import ShardInfo
-from recordmill.records.typed_json import FormatError, decode
+from recordmill.records.state import FormatError, decode
 from recordmill.transforms.dataset.content_sample import ContentSample
 from recordmill.transforms.dataset.run_state import parse_state
 from recordmill.transforms.dataset.shard_writer import ShardDescription

@@ -18,7 +18,7 @@ import numpy as np
 
 from recordmill.records.arrays import Int64s
 from recordmill.records.hashing import U64
-from recordmill.records.typed_json import Count, convert
+from recordmill.records.state import Count, convert
 
 _Written: TypeAlias = tuple[Count, str, str, dict[str, tuple[Count, str]], str]
 _SAMPLED_IMAGES = 20_000  # of a dataset, about

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from recordmill.records.errors import RunError, UsageError
-from recordmill.records.typed_json import FormatError, convert
+from recordmill.records.state import FormatError, convert
 from recordmill.transforms.dataset.writable import PROBE
 from recordmill.transforms.storage import files
 

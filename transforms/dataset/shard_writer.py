@@ -21,7 +21,7 @@ from recordmill.records.codec.framing import Bytes, index_lines
 from recordmill.records.errors import RunError
 from recordmill.records.manifest import ShardInfo
 from recordmill.records.shards import ShardName
-from recordmill.records.typed_json import Count, Uint32, convert
+from recordmill.records.state import Count, Uint32, convert
 from recordmill.transforms.dataset.job import Job
 from recordmill.transforms.dataset.rejects import RejectFile
 from recordmill.transforms.dataset.run_state import DamagedStateError

@@ -7,7 +7,7 @@ from typing import Any, TypedDict
 
 from recordmill.records.errors import RunError, UsageError, one_of
 from recordmill.records.schema import Feature, Schema
-from recordmill.records.typed_json import Count
+from recordmill.records.state import Count
 from recordmill.transforms.dataset.job import Job, JobStatistics, JobSummary
 from recordmill.transforms.dataset.run_state import typed_statistics
 from recordmill.transforms.examples.examples_state import ReadResult, RecordPlan

@@ -11,7 +11,7 @@ from recordmill.records.errors import RunError
 from recordmill.records.manifest import Manifest
 from recordmill.records.schema import Feature, Schema
 from recordmill.records.shards import ShardName
-from recordmill.records.typed_json import Count
+from recordmill.records.state import Count
 from recordmill.transforms.dataset.in_place import OPTION, note_text
 from recordmill.transforms.dataset.job import Job, JobStatistics, JobSummary
 from recordmill.transforms.dataset.run_state import typed_statistics

@@ -18,7 +18,7 @@ from recordmill.records.arrays import Bytes, Int64s
 from recordmill.records.codec.checking import SchemaChecker
 from recordmill.records.codec.framing import FOOTER_BYTES, HEADER_BYTES
 from recordmill.records.schema import DType, Feature, Schema
-from recordmill.records.typed_json import Count, convert
+from recordmill.records.state import Count, convert
 from recordmill.transforms.dataset.statistics_warnings import MIXED_TYPES
 
 EXAMPLE, BYTES = "example", "bytes"

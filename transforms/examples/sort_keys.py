@@ -21,7 +21,7 @@ from recordmill.records.arrays import Bools, Bytes, Int64s
 from recordmill.records.codec.feature_values import BYTES, FLOATS, INTS, find_feature
 from recordmill.records.codec.framing import FOOTER_BYTES, HEADER_BYTES
 from recordmill.records.hashing import U64
-from recordmill.records.typed_json import Count, convert
+from recordmill.records.state import Count, convert
 from recordmill.transforms.examples.run_records import OrderedRecords
 
 SAMPLED = 4096  # values

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from recordmill.records.arrays import Int64s
-from recordmill.records.typed_json import MAX_INT64, Count, Uint32, convert
+from recordmill.records.state import MAX_INT64, Count, Uint32, convert
 from recordmill.transforms.dataset.rejects import RejectFile
 from recordmill.transforms.images.reference_files import ReferenceFiles
 from recordmill.transforms.images.references import ImageReference

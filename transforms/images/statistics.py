@@ -13,7 +13,7 @@ from typing import Any, TypedDict
 import numpy as np
 from PIL import Image
 
-from recordmill.records.typed_json import Count, FormatError, Uint32
+from recordmill.records.state import Count, FormatError, Uint32
 from recordmill.transforms.dataset.content_sample import ContentSample
 from recordmill.transforms.dataset.rejects import RejectFile
 from recordmill.transforms.dataset.run_state import typed_statistics, wrong_statistics

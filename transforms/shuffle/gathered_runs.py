@@ -11,7 +11,7 @@ from abc import abstractmethod
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypedDict
 
-from recordmill.records.typed_json import Count, convert
+from recordmill.records.state import Count, convert
 from recordmill.transforms.dataset.bundles import ElementSink
 from recordmill.transforms.shuffle.merge_tree import MAX_FAN_IN, ONE_ITEM, MergeTree
 from recordmill.transforms.shuffle.regroup import drop_runs, regroup

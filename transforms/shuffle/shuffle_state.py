@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from recordmill.records.typed_json import Count, convert
+from recordmill.records.state import Count, convert
 from recordmill.transforms.shuffle.run_files import RunFileInfo
 
 

@@ -12,7 +12,7 @@ import apache_beam as beam
 import orjson
 
 from recordmill.records.errors import RunError, UsageError, at_least, one_of
-from recordmill.records.typed_json import convert
+from recordmill.records.state import convert
 from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.argument_names import (
     SOURCE_ARGUMENTS,

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import orjson
 
-from recordmill.records.typed_json import Count, convert, decode
+from recordmill.records.state import Count, convert, decode
 from recordmill.transforms.dataset.run_state import DamagedStateError
 from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.storage import files

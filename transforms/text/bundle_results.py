@@ -14,7 +14,7 @@ from typing import Any, TypedDict
 
 from recordmill.records.errors import RunError
 from recordmill.records.inside import check_inside
-from recordmill.records.typed_json import convert
+from recordmill.records.state import convert
 from recordmill.transforms.dataset.bundles import Written, runs_folder
 from recordmill.transforms.dataset.content_sample import ContentSample
 from recordmill.transforms.dataset.rejects import write_rejects

@@ -13,7 +13,7 @@ from recordmill.records.arrays import Bytes, Int64s
 from recordmill.records.errors import UsageError, one_of
 from recordmill.records.schema import Schema
 from recordmill.records.seqio_metadata import token_statistics
-from recordmill.records.typed_json import Count
+from recordmill.records.state import Count
 from recordmill.transforms.dataset.argument_names import TEXT_ARGUMENTS
 from recordmill.transforms.dataset.job import Job, JobStatistics, JobSummary
 from recordmill.transforms.dataset.labels import LABELS_PATH, labels_file

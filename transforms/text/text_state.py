@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypedDict
 
-from recordmill.records.typed_json import Count, Uint32, convert
+from recordmill.records.state import Count, Uint32, convert
 from recordmill.transforms.dataset.content_sample import ContentSample
 from recordmill.transforms.shuffle.run_files import RunFileInfo
 from recordmill.transforms.shuffle.shuffle_state import (

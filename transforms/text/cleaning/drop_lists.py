@@ -16,7 +16,7 @@ import numpy as np
 
 from recordmill.records.errors import RunError
 from recordmill.records.hashing import U64
-from recordmill.records.typed_json import Count, Uint32, convert
+from recordmill.records.state import Count, Uint32, convert
 from recordmill.transforms.dataset.bundles import runs_folder
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.external_sort import Row, sort_rows

@@ -21,7 +21,7 @@ import numpy as np
 
 from recordmill.records.errors import RunError
 from recordmill.records.hashing import U64
-from recordmill.records.typed_json import Count, convert
+from recordmill.records.state import Count, convert
 from recordmill.transforms.dataset.bundles import runs_folder
 from recordmill.transforms.storage import files
 from recordmill.transforms.text.cleaning.comparison import (

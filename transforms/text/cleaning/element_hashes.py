@@ -19,7 +19,7 @@ import numpy as np
 
 from recordmill.records.arrays import Int64s
 from recordmill.records.hashing import U64
-from recordmill.records.typed_json import Count
+from recordmill.records.state import Count
 from recordmill.transforms.sources.document_batch import DocumentBatch
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.array_files import write_array

@@ -7,14 +7,14 @@ import sys
 
 import pytest
 
-from recordmill.records.typed_json import FormatError, convert, decode
+from recordmill.records.state import FormatError, convert, decode
 
 # Each round has new classes: what is known of a class is found out at its first use.
 _RACE = """
 import sys
 import threading
 from dataclasses import make_dataclass
-from recordmill.records.typed_json import Count, convert
+from recordmill.records.state import Count, convert
 
 sys.setswitchinterval(1e-6)
 content = {"x": {"a": 1, "b": ["c"]}, "y": [{"a": 1, "b": []}]}
