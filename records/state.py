@@ -46,8 +46,16 @@ def encode(value: Any, *, indent: int | None = 1) -> bytes:
       indent: of nested values, for files that people read; None puts all in one line.
     """
     # Not msgspec's own encoder, which writes some floats as other text, and NaN as null.
-    content = msgspec.to_builtins(value)
-    return (json.dumps(content, indent=indent, sort_keys=True, ensure_ascii=False) + "\n").encode()
+    text = json.dumps(
+        value, indent=indent, sort_keys=True, ensure_ascii=False, default=_json_of
+    )  # fmt: skip
+    return f"{text}\n".encode()
+
+
+def _json_of(value: Any) -> Any:
+    if isinstance(value, msgspec.Struct):
+        return msgspec.structs.asdict(value)
+    return msgspec.to_builtins(value)  # such as a dataclass
 
 
 def decode(data: bytes | str, kind: type[T]) -> T:
@@ -57,7 +65,7 @@ def decode(data: bytes | str, kind: type[T]) -> T:
       FormatError: it is no JSON, or not of this kind.
     """
     try:
-        return _decoder(kind).decode(data)  # type: ignore[no-any-return]
+        return _decoder(kind).decode(data)
     except (ValueError, TypeError, RecursionError):
         return convert(_parsed(data), kind)  # which takes NaN, or says what is wrong
 
@@ -104,9 +112,11 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
 
 
 def _counter(kind: Any, content: Any) -> Any:
-    """Returns a Counter, the only type in structs that msgspec does not know: of counts."""
+    """Returns a Counter, which msgspec does not know, of counts that are 0 or more."""
+    if kind is object:
+        return content
     if get_origin(kind) is not Counter:
-        raise NotImplementedError(f"{kind} cannot be read")
+        raise TypeError(f"{kind} cannot be read")
     try:
         return Counter(convert(content, dict[str, Count]))
     except FormatError as error:  # msgspec adds the field

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, TypedDict
+from typing import Any, ClassVar
 
 from recordmill.records.errors import RunError, UsageError, one_of
 from recordmill.records.schema import Feature, Schema
-from recordmill.records.state import Count
 from recordmill.transforms.dataset.job import Job, JobStatistics, JobSummary
-from recordmill.transforms.dataset.run_state import typed_statistics
-from recordmill.transforms.examples.examples_state import ReadResult, RecordPlan
+from recordmill.transforms.examples.examples_state import ReadResult, RecordPlan, ShardRecords
 from recordmill.transforms.examples.run_records import merge_parts
 from recordmill.transforms.examples.sort_keys import KeySplits
 from recordmill.transforms.examples.table_spec import TableSpec
@@ -38,6 +36,8 @@ class ExamplesJob(ShuffleJob):
       UsageError: options do not go together.
     """
 
+    shard_statistics: ClassVar[Any] = ShardRecords
+
     order: str = "shuffle"
     key: str = ""
     deduplicate: bool = False
@@ -58,7 +58,7 @@ class ExamplesJob(ShuffleJob):
 
     def read_key_splits(self) -> KeySplits:
         """Reads the sample of values by which records are ordered."""
-        return self.workspace.need_state(self.key_splits_path, KeySplits.from_json)
+        return self.workspace.need_state(self.key_splits_path, KeySplits)
 
     def __post_init__(self) -> None:
         # Not super(): a dataclass with slots is made anew, and super() knows only the first.
@@ -92,13 +92,11 @@ class ExamplesJob(ShuffleJob):
 
     def read_result(self, number: int) -> ReadResult | None:
         """Returns what a work item of scatter did, None where it is not done."""
-        path = self.description_path(0, number)
-        folder = path.rpartition("/")[0]
-        return self.workspace.read_state(path, lambda c: ReadResult.from_json(c, folder))
+        return self.workspace.read_state(self.description_path(0, number), ReadResult)
 
     def read_shard_plan(self) -> RecordPlan:
         """Reads what `plan_record_shards` decided."""
-        return self.workspace.need_state(self.shard_plan_path, RecordPlan.from_json)
+        return self.workspace.need_state(self.shard_plan_path, RecordPlan)
 
     def schema(self) -> Schema:
         """Returns the schema of the records, without features where they have none in common."""
@@ -116,32 +114,22 @@ class ExamplesJob(ShuffleJob):
         return _RecordStatistics(self, self.read_shard_plan())
 
 
-class ShardRecords(TypedDict):
-    """The statistics of a shard, on disk: of records without their frames."""
-
-    duplicates: Count
-    bytes: Count
-    least_bytes: Count
-    most_bytes: Count
-
-
 class _RecordStatistics(JobStatistics):
     def __init__(self, job: ExamplesJob, plan: RecordPlan) -> None:
         self._job = job
         self._plan = plan
         self._splits: dict[str, dict[str, int]] = {}
 
-    def add(self, split: str, records: int, statistics: dict[str, Any]) -> None:
-        found = typed_statistics(statistics, ShardRecords)
+    def add(self, split: str, records: int, statistics: ShardRecords) -> None:
         known = self._splits.setdefault(
             split, {"examples": 0, "duplicates": 0, "bytes": 0, "least": 1 << 62, "most": 0}
         )
         known["examples"] += records
-        known["duplicates"] += found["duplicates"]
-        known["bytes"] += found["bytes"]
+        known["duplicates"] += statistics.duplicates
+        known["bytes"] += statistics.bytes
         if records:
-            known["least"] = min(known["least"], found["least_bytes"])
-            known["most"] = max(known["most"], found["most_bytes"])
+            known["least"] = min(known["least"], statistics.least_bytes)
+            known["most"] = max(known["most"], statistics.most_bytes)
 
     def summarize(self) -> JobSummary:
         plan = self._plan
