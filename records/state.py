@@ -141,6 +141,8 @@ def explain(error: Exception) -> str:
         message = message[0].lower() + message[1:]
     if len(message) > _MOST_CHARACTERS:
         message = f"{message[:_MOST_CHARACTERS]}…"
+    if not field and not message.startswith(("must be", "expected")):
+        return message  # a check of the struct itself, which names its fields
     return f"{field or 'the whole'} {message}"
 
 

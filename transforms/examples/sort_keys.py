@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -29,6 +29,7 @@ SAMPLED = 4096  # values
 _SHOWN_BYTES = 64  # of a text in the sample
 _KINDS: dict[DType, int] = {"int64": INTS, "float32": FLOATS, "bytes": BYTES}
 _NAMES = {number: name for name, number in _KINDS.items()}
+_NUMBERS = range(1 << 64)
 _TO_UNIT = 1.0 / (1 << 53)
 Values = U64 | list[bytes]
 
@@ -45,13 +46,15 @@ class KeySplits(msgspec.Struct, frozen=True):
 
     feature: str
     dtype: DType
-    values: tuple[Annotated[int, msgspec.Meta(ge=0)] | bytes, ...]
+    values: tuple[int | bytes, ...]
     counts: tuple[Count, ...]
 
     def __post_init__(self) -> None:
-        kind = bytes if self.dtype == "bytes" else int
-        if not all(isinstance(value, kind) for value in self.values):
-            raise ValueError(f"values must be of type {self.dtype}")
+        is_text = self.dtype == "bytes"
+        for value in self.values:
+            fits = isinstance(value, bytes) if is_text else value in _NUMBERS
+            if not fits:
+                raise ValueError(f"values of {self.dtype} cannot be {value!r:.40}")
 
 
 def sample_values(found: Sequence[tuple[Bytes, Int64s, Int64s]], feature: str) -> KeySplits | None:
