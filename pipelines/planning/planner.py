@@ -93,7 +93,7 @@ class Planner(ABC, Generic[JobT, StagesT, InventoryT]):
 
     Attributes:
       kind: its command, such as "text".
-      stages_type: the dataclass of its stage plan.
+      stages_type: the struct of its stage plan.
       worker_modules: what a worker loads: the modules of the stages.
       packages: whose versions the manifest names.
       bytes_version: a change of what the bytes are made of, so that no run is finished by a release
