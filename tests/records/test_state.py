@@ -1,13 +1,19 @@
-"""JSON as typed values."""
+"""Structs as JSON: stable bytes, and one line that names what is wrong."""
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
 
+import msgspec
+import numpy as np
 import pytest
 
-from recordmill.records.state import FormatError, convert, decode
+from recordmill.records.state import Count, FileSum, FormatError, Uint32, convert, decode, encode
 
 # Each round has new classes: what is known of a class is found out at its first use.
 _RACE = """
@@ -48,3 +54,107 @@ def test_half_of_a_surrogate_pair_is_no_text() -> None:
     with pytest.raises(FormatError, match="it has half of a surrogate pair, which no text has"):
         decode(b'{"a": ["\\uD800"]}', dict[str, list[str]])
     assert decode(b'{"a": "\\ud83d\\ude00 \\u00e9"}', dict[str, str]) == {"a": "\U0001f600 \xe9"}
+
+
+class Inner(msgspec.Struct, frozen=True):
+    size: Count
+    crc32c: Uint32 = 0
+
+
+class Whole(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    inner: tuple[Inner, ...] = ()
+    sums: dict[Count, FileSum] = msgspec.field(default_factory=dict)
+    counts: Counter[str] = msgspec.field(default_factory=Counter)
+    share: float = 0.0
+    anything: Any = None
+
+    def __post_init__(self) -> None:
+        if self.name == "x":
+            raise ValueError("name must not be x")
+
+
+@dataclass
+class Old:
+    part: Inner
+
+
+WHOLE = Whole(
+    name="é", inner=(Inner(5, 7),), sums={10: (1, 2), 9: (3, 4)}, counts=Counter(b=2, a=1),
+    share=1e-05, anything={"f": np.float64(0.5)},
+)  # fmt: skip
+
+
+def test_equal_values_have_equal_bytes() -> None:
+    assert (
+        encode({"b": 1, "a": ["é", Old(Inner(1))]})
+        == (
+            '{\n "a": [\n  "é",\n  {\n   "part": {\n    "crc32c": 0,\n    "size": 1\n   }\n  }\n ],\n'
+            ' "b": 1\n}\n'
+        ).encode()
+    )
+    assert (
+        encode(WHOLE, indent=None)
+        == (
+            '{"anything": {"f": 0.5}, "counts": {"a": 1, "b": 2}, "inner": [{"crc32c": 7, "size": 5}], '
+            '"name": "é", "share": 1e-05, "sums": {"9": [3, 4], "10": [1, 2]}}\n'
+        ).encode()
+    )
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_what_was_encoded_is_decoded(indent: int | None) -> None:
+    assert decode(encode(WHOLE, indent=indent), Whole) == WHOLE
+    assert decode(encode(Old(Inner(1))), Old) == Old(Inner(1))
+
+
+def test_nan_is_read_as_python_writes_it() -> None:
+    found = decode(encode(Whole(name="a", share=math.nan, counts=Counter(a=1))), Whole)
+    assert math.isnan(found.share)
+    assert found.counts == Counter(a=1)
+
+
+def test_releases_read_each_other() -> None:
+    assert decode(b'{"name": "a", "later": [1]}', Whole) == Whole(name="a")
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ("{}", "name is missing"),
+        ('{"name": 1}', "name must be text, and is an integer"),
+        ('{"name": "x"}', "name must not be x"),
+        ('{"name": "a", "inner": [{}]}', "inner[0].size is missing"),
+        (
+            '{"name": "a", "inner": [{"size": 1.0}]}',
+            "inner[0].size must be an integer, ",
+        ),
+        ('{"name": "a", "inner": [{"size": -1}]}', "inner[0].size expected `int` >= 0"),
+        (
+            '{"name": "a", "inner": [{"size": 9223372036854775808}]}',
+            "inner[0].size expected `int`",
+        ),
+        ('{"name": "a", "inner": [{"size": 1, "crc32c": 4294967296}]}', "inner[0].crc32c expected"),
+        ('{"name": "a", "sums": {"x": [1, 2]}}', "a key of sums must be an integer, and is text"),
+        ('{"name": "a", "sums": {"1": [1]}}', "sums[...] expected `array` of length 2"),
+        ('{"name": "a", "counts": [1]}', "counts must be an object, and is a list"),
+        ('{"name": "a", "counts": {"b": -1}}', "counts [...] expected `int` >= 0"),
+        ('{"name": "a", "share": "NaN"}', "share must be a number, and is text"),
+        ("[]", "the whole must be an object, and is a list"),
+        ('{"name": "a"', "it is cut or no JSON: "),
+        ('{"name": "a"} x', "it is cut or no JSON: "),
+        ("", "it is cut or no JSON: "),
+        ("[" * 100_000, "it is nested too deeply"),
+    ],
+)
+def test_what_is_wrong_is_one_line(data: str, message: str) -> None:
+    for content in (data, data.encode()):
+        with pytest.raises(FormatError) as raised:
+            decode(content, Whole)
+        assert str(raised.value).startswith(message)
+        assert "\n" not in str(raised.value)
+
+
+def test_bytes_that_are_no_text() -> None:
+    with pytest.raises(FormatError, match="it is cut or no JSON"):
+        decode(b'{"name": "\xff"}', Whole)
