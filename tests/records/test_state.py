@@ -87,7 +87,7 @@ WHOLE = Whole(
 
 def test_equal_values_have_equal_bytes() -> None:
     assert encode({"b": 1, "a": ["é", Old(Inner(5))]}).decode().split("\n") == [
-        "{", ' "a": [', '  "é",', "  {", '   "part": {', '    "crc32c": 0,', '    "size": 5', "   }",
+    assert line.startswith('{"anything": {"f": 0.5}, "counts": {"a": 1, "b": 2}, "inner": [{"')
         "  }", " ],", ' "b": 1', "}", "",
     ]  # fmt: skip
     line = encode(WHOLE, indent=None).decode()
