@@ -46,9 +46,7 @@ def encode(value: Any, *, indent: int | None = 1) -> bytes:
       indent: of nested values, for files that people read; None puts all in one line.
     """
     # Not msgspec's own encoder, which writes some floats as other text, and NaN as null.
-    text = json.dumps(
-        value, indent=indent, sort_keys=True, ensure_ascii=False, default=_json_of
-    )  # fmt: skip
+    text = json.dumps(value, indent=indent, sort_keys=True, ensure_ascii=False, default=_json_of)
     return f"{text}\n".encode()
 
 

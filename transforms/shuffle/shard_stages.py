@@ -28,8 +28,6 @@ from recordmill.transforms.shuffle.shard_ranges import (
 from recordmill.transforms.shuffle.shuffle_job import ShuffleJob
 
 ShuffleJobT = TypeVar("ShuffleJobT", bound=ShuffleJob)
-
-
 DecisionT = TypeVar("DecisionT", bound=PlannedShards)
 ResultT = TypeVar("ResultT")
 TotalsT = TypeVar("TotalsT")
