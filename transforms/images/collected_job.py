@@ -5,15 +5,17 @@ from __future__ import annotations
 import tempfile
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from typing import IO
 
+import msgspec
 import numpy as np
 
 from recordmill.records.errors import RunError, UsageError
 from recordmill.records.hashing import fingerprint64
+from recordmill.records.state import Count
 from recordmill.transforms.dataset.error_budget import check_budget
 from recordmill.transforms.dataset.labels import (
     MAX_CLASSES,
@@ -46,6 +48,12 @@ _WORK_ITEMS = 32  # that a dataset of few shards is cut into: how many workers t
 _PART_RECORDS = 64  # of a part at least
 
 
+class _LabelNumbers(msgspec.Struct, frozen=True):
+    """The number of each label."""
+
+    labels: Mapping[str, Count]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectedImageJob(ImageJob):
     """An image job whose input is a PCollection.
@@ -76,7 +84,7 @@ class CollectedImageJob(ImageJob):
 
     def completed(self) -> CollectedImageJob:
         """Returns the job with its labels, which are known once all images are written."""
-        labels = self.workspace.need_state(self.labels_path, lambda c: dict(c["labels"]))
+        labels = self.workspace.need_state(self.labels_path, _LabelNumbers).labels
         return replace(self, images=replace(self.images, labels=labels))
 
     @property
@@ -145,7 +153,7 @@ def plan_collected(
         sample = list(islice(images, _BATCH_ROWS - 1))
         try:
             labels = _labels(job, sums, [first, *sample])
-            job.workspace.write_state(job.labels_path, {"labels": labels})
+            job.workspace.write_state(job.labels_path, _LabelNumbers(labels))
             sizes = _write_references(job, chain([first], sample, images))
             splits = cut_shards(job.completed(), sizes, named=named)
         except UsageError as error:

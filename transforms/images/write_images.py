@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import apache_beam as beam
+from msgspec import structs
 
 from recordmill.records.errors import UsageError, at_least
 from recordmill.transforms.dataset.argument_names import IMAGE_ARGUMENTS
@@ -90,7 +91,7 @@ class _ImageSink(ElementSink[CollectedImageJob]):
         images = self.job.images
         description = f"{images.task} images in {images.format} form, written by recordmill"
         spec = commit_spec(self.job, self.transform, ("pillow",))
-        return replace(spec, description=description)
+        return structs.replace(spec, description=description)
 
 
 class _CutDoFn(RunTask[CollectedImageJob]):
