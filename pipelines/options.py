@@ -17,7 +17,8 @@ from recordmill.pipelines.flags import InputFlags, JobFlags
 from recordmill.records.errors import UsageError, at_least, one_of
 from recordmill.records.shards import EXTENSIONS, NAMINGS, shard_template
 from recordmill.records.tfds_metadata import name_and_version
-from recordmill.transforms.dataset.job import WARNINGS, ShardSpec, SplitSpec
+from recordmill.transforms.dataset.job import WARNINGS
+from recordmill.transforms.dataset.output_spec import ShardSpec, SplitSpec
 from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.storage import files
 

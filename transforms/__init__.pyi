@@ -1,7 +1,7 @@
 from .dataset.commit import CommitDataset as CommitDataset
 from .dataset.commit import CommitSpec as CommitSpec
-from .dataset.job import ShardSpec as ShardSpec
-from .dataset.job import SplitSpec as SplitSpec
+from .dataset.output_spec import ShardSpec as ShardSpec
+from .dataset.output_spec import SplitSpec as SplitSpec
 from .dataset.workspace import Workspace as Workspace
 from .elements import Box as Box
 from .elements import Document as Document

@@ -19,7 +19,7 @@ from recordmill.pipelines.planning.examples_planner import (
 from recordmill.pipelines.progress import resident_bytes
 from recordmill.pipelines.temporary_folders import prefix
 from recordmill.records.errors import UsageError
-from recordmill.transforms.dataset.job import ShardSpec, SplitSpec
+from recordmill.transforms.dataset.output_spec import ShardSpec, SplitSpec
 from recordmill.transforms.dataset.shard_counts import count_shards
 from recordmill.transforms.dataset.user_functions import MapSpec
 from recordmill.transforms.dataset.workspace import Workspace

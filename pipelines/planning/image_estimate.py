@@ -20,7 +20,7 @@ from recordmill.pipelines.progress import resident_bytes
 from recordmill.pipelines.temporary_folders import prefix
 from recordmill.records.errors import UsageError
 from recordmill.records.manifest import ShardInfo
-from recordmill.transforms.dataset.job import SplitSpec
+from recordmill.transforms.dataset.output_spec import SplitSpec
 from recordmill.transforms.dataset.shard_writer import ShardDescription
 from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.images.build_image_shards import ImageShardBuilder

@@ -40,8 +40,8 @@ from recordmill.records.errors import UsageError
 from recordmill.records.hashing import seed_for
 from recordmill.transforms.dataset.argument_names import naming_flags
 from recordmill.transforms.dataset.error_budget import check_budget
-from recordmill.transforms.dataset.job import SplitSpec
 from recordmill.transforms.dataset.labels import LABELS_PATH, first_fraction
+from recordmill.transforms.dataset.output_spec import SplitSpec
 from recordmill.transforms.dataset.rejects import write_rejects
 from recordmill.transforms.dataset.splits import choose_splits
 from recordmill.transforms.images.channel_statistics import statistics_work_items

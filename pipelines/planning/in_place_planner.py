@@ -18,7 +18,7 @@ from recordmill.records.codec.framing import HEADER_BYTES
 from recordmill.records.errors import UsageError
 from recordmill.records.tfds_metadata import labels_file, template_of_names
 from recordmill.transforms.dataset.in_place import is_foreign, noted_names
-from recordmill.transforms.dataset.job import SplitSpec
+from recordmill.transforms.dataset.output_spec import SplitSpec
 from recordmill.transforms.dataset.writable import check_writable
 from recordmill.transforms.examples.in_place_job import InPlaceJob
 from recordmill.transforms.examples.in_place_stages import build_metadata

@@ -23,7 +23,7 @@ from recordmill.pipelines.temporary_folders import prefix
 from recordmill.pipelines.text_options import TextRequest
 from recordmill.records.errors import UsageError
 from recordmill.records.shards import ShardName
-from recordmill.transforms.dataset.job import ShardSpec, SplitSpec
+from recordmill.transforms.dataset.output_spec import ShardSpec, SplitSpec
 from recordmill.transforms.dataset.shard_counts import count_shards
 from recordmill.transforms.dataset.shard_writer import ShardDescription
 from recordmill.transforms.dataset.workspace import Workspace

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, get_args
 
-from recordmill.records.errors import UsageError, at_least, one_of
-from recordmill.records.manifest import STATISTICS_OF_ALL, STATISTICS_PATH, Manifest
+from recordmill.records.errors import UsageError, one_of
+from recordmill.records.manifest import Manifest
 from recordmill.records.schema import Schema
 from recordmill.records.seqio_metadata import seqio_files
 from recordmill.records.shards import DEFAULT_TEMPLATE, ShardName
+from recordmill.records.spec import plain
 from recordmill.records.tfds_metadata import tfds_files
 from recordmill.transforms.dataset.argument_names import ARGUMENTS, name_arguments
+from recordmill.transforms.dataset.output_spec import ShardSpec, SplitSpec
 from recordmill.transforms.dataset.user_functions import MapSpec
 from recordmill.transforms.dataset.workspace import Workspace
 
@@ -25,56 +27,6 @@ Compression = Literal["", "GZIP", "ZLIB"]
 Warnings = Literal["print", "error", "none"]
 COMPRESSIONS: tuple[str, ...] = get_args(Compression)
 WARNINGS: tuple[str, ...] = get_args(Warnings)
-
-
-@dataclass(frozen=True, slots=True)
-class SplitSpec:
-    """A split: its name, its share of the input, and its number of shards if that is given.
-
-    Raises:
-      UsageError: the name has another use, the share is not in (0, 1], or there is to be no shard.
-    """
-
-    name: str
-    share: float
-    num_shards: int | None = None
-
-    def __post_init__(self) -> None:
-        ShardName(self.name, 0, 1)
-        if self.name in STATISTICS_OF_ALL:
-            raise UsageError(
-                f"--splits: {self.name} cannot be the name of a split, because "
-                f"{STATISTICS_PATH} has another use for it"
-            )
-        if not 0 < self.share <= 1:
-            raise UsageError(
-                f"--splits: the share of {self.name} must be in (0, 1], got {self.share}"
-            )
-        if self.num_shards is not None:
-            at_least("--num_shards", self.num_shards, 1)
-
-
-@dataclass(frozen=True, slots=True)
-class ShardSpec:
-    """How many shards a split gets, if `SplitSpec.num_shards` does not say it.
-
-    Attributes:
-      shard_bytes: the size of a shard in bytes, before compression.
-      num_readers: the number of workers that will read: 10 shards for each, unless shards would be
-        smaller than 10 MB.
-
-    Raises:
-      UsageError: a value is below 1.
-    """
-
-    shard_bytes: int = 200_000_000
-    num_readers: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.shard_bytes < 1:
-            raise UsageError(f"--shard_size must be at least 1 byte, got {self.shard_bytes}")
-        if self.num_readers is not None:
-            at_least("--num_readers", self.num_readers, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +166,7 @@ class Job(ABC):
 
     def fingerprint_options(self) -> dict[str, Any]:
         """Returns the options that decide the bytes of shards."""
-        options = asdict(self)
+        options = plain(self, fingerprint=True)
         for name in ("workspace", "max_rejected", "overwrite", "warnings"):
             del options[name]
         if self.shard_template == DEFAULT_TEMPLATE:

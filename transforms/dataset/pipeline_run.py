@@ -18,7 +18,8 @@ from recordmill.records.errors import RunError, UsageError, one_of
 from recordmill.records.tfds_metadata import name_and_version
 from recordmill.transforms.dataset.commit import CommitSpec, old_manifest
 from recordmill.transforms.dataset.in_place import check_place
-from recordmill.transforms.dataset.job import Job, ShardSpec, SplitSpec
+from recordmill.transforms.dataset.job import Job
+from recordmill.transforms.dataset.output_spec import ShardSpec, SplitSpec
 from recordmill.transforms.dataset.removal import (
     damaged_paths,
     delete_inside,

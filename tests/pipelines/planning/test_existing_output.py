@@ -42,7 +42,7 @@ SPLITS = [
         ),
         (
             {"config": CONFIG | {"objective": CONFIG["objective"] | {"mask": {}}}},
-            "--mask was unset, is {}; --masked_lm_prob was 0.15, is unset",
+            "--masked_lm_prob was 0.15, is unset",
         ),
         (
             {"config": CONFIG | {"splits": SPLITS}},

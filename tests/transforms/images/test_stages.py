@@ -16,7 +16,7 @@ from PIL import Image
 
 from recordmill.records.codec.framing import scan_records
 from recordmill.records.shards import ShardName
-from recordmill.transforms.dataset.job import SplitSpec
+from recordmill.transforms.dataset.output_spec import SplitSpec
 from recordmill.transforms.dataset.run_state import read_json
 from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.images.build_image_shards import BuildImageShards

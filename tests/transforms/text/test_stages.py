@@ -16,7 +16,7 @@ from apache_beam.testing.util import assert_that, equal_to
 
 from recordmill.records.codec.framing import scan_records
 from recordmill.records.errors import RunError
-from recordmill.transforms.dataset.job import SplitSpec
+from recordmill.transforms.dataset.output_spec import SplitSpec
 from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.shuffle.finished_runs import read_run_files
 from recordmill.transforms.shuffle.merge_tree import MergeTree
