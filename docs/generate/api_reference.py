@@ -60,7 +60,6 @@ NAMES: dict[str, dict[str, list[str]]] = {
             "BuildShards",
             "build_text",
             "TextJob",
-            "ObjectiveSpec",
             "MergeTree",
         ],
         "Existing records": ["ReadExamples", "WriteExamples"],

@@ -76,16 +76,6 @@ class ExamplesJob(ShuffleJob):
                 "dataset of its own"
             )
 
-    def fingerprint_options(self) -> dict[str, Any]:
-        """Returns the options that decide the bytes of shards."""
-        options = Job.fingerprint_options(self)
-        for name in ("weights", "where", "given_schema", "key"):
-            if not options[name]:  # datasets of earlier releases have no such option
-                del options[name]
-        if self.tables == TableSpec():
-            del options["tables"]
-        return options
-
     def record_merger(self) -> MergeRecords:
         """Returns what merges the records of run files."""
         return merge_parts
