@@ -268,7 +268,7 @@ def _commit_spec(
     planner: Planner[JobT, StagesT, InventoryT], inventory: Inventory, *, replaces: bool
 ) -> CommitSpec:
     job = planner.job
-    config = {"pipeline": planner.kind, **job.fingerprint_options(), **planner.config()}
+    config = {"pipeline": planner.kind, **job.resolved(), **planner.config()}
     name, dataset_version = name_and_version(job.workspace.absolute_output)
     packages = ("recordmill", "apache-beam", "numpy", "numba", *planner.packages)
     versions = {package: version(package) for package in packages}

@@ -177,7 +177,7 @@ def _completed(job: Job, spec: CommitSpec) -> tuple[Job, CommitSpec]:
     whole = job.completed()
     if whole is job:
         return job, spec
-    options = json.loads(json.dumps(whole.fingerprint_options()))
+    options = json.loads(json.dumps(whole.resolved()))
     return whole, replace(spec, config={**spec.config, **options})
 
 

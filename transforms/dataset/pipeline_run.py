@@ -162,15 +162,15 @@ def commit_spec(
       config: what decides the bytes, beside the options of the job.
     """
     name, dataset_version = name_and_version(job.workspace.absolute_output)
-    whole = {"pipeline": transform, **job.fingerprint_options(), **(config or {})}
-    content = json.dumps(whole, sort_keys=True).encode()
+    of_all = {"pipeline": transform, **(config or {})}
+    content = json.dumps(of_all | job.fingerprint_options(), sort_keys=True).encode()
     names = ("recordmill", "apache-beam", "numpy", "numba", *packages)
     return CommitSpec(
         name=name,
         description="records of a Beam pipeline, written by recordmill",
         fingerprint=hashlib.blake2b(content, digest_size=16).hexdigest(),
         replaces=files.exists(files.join(job.workspace.output, m.MANIFEST_PATH)),
-        config=json.loads(content),
+        config=json.loads(json.dumps(of_all | job.resolved())),
         versions={name: version(name) for name in names} | {"python": platform.python_version()},
         sources={"pipeline": "elements of a PCollection"},
         version=dataset_version,

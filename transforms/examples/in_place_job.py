@@ -39,6 +39,10 @@ class InPlaceJob(Job):
     given_schema: tuple[Feature, ...] = ()
     kept: tuple[str, ...] = ()
 
+    def resolved(self) -> dict[str, Any]:
+        """Returns the same: nothing else of a job has a meaning for shards of others."""
+        return self.fingerprint_options()
+
     def fingerprint_options(self) -> dict[str, Any]:
         """Returns the options that decide the bytes of the metadata."""
         options: dict[str, Any] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypedDict
 
 import numpy as np
@@ -13,22 +13,21 @@ from recordmill.records.arrays import Bytes, Int64s
 from recordmill.records.errors import UsageError, one_of
 from recordmill.records.schema import Schema
 from recordmill.records.seqio_metadata import token_statistics
+from recordmill.records.spec import python_names
 from recordmill.records.typed_json import Count
-from recordmill.transforms.dataset.argument_names import TEXT_ARGUMENTS
 from recordmill.transforms.dataset.job import Job, JobStatistics, JobSummary
 from recordmill.transforms.dataset.labels import LABELS_PATH, labels_file
 from recordmill.transforms.dataset.run_state import DamagedStateError, typed_statistics
 from recordmill.transforms.shuffle.run_files import SortedRecords
 from recordmill.transforms.shuffle.shuffle_job import MergeRecords, ShuffleJob
-from recordmill.transforms.sources.document_spec import USUAL_COMPRESSION_RATIO, DocumentSpec
-from recordmill.transforms.sources.row_fields import RowSpec
+from recordmill.transforms.sources.document_spec import DocumentSpec
 from recordmill.transforms.storage import files
 from recordmill.transforms.subwords.tokenizer import Tokenizer
+from recordmill.transforms.text.bind_objective import bind
 from recordmill.transforms.text.chunk_records import decode_chunks, id_words, sorted_records
-from recordmill.transforms.text.cleaning.clean_spec import CleanSpec
 from recordmill.transforms.text.feature_tokens import larger
 from recordmill.transforms.text.objective import Objective
-from recordmill.transforms.text.objective_spec import LANGUAGE_OBJECTIVES, ObjectiveSpec
+from recordmill.transforms.text.text_spec import AnyObjective, CleanSpec, TextSpec
 from recordmill.transforms.text.text_state import ScatterResult, ShardPlan
 from recordmill.transforms.text.tokenizer_files import load_tokenizer
 
@@ -49,13 +48,13 @@ class TextJob(ShuffleJob):
       allow_special_tokens: the spelling of a special token in text becomes its id.
     """
 
-    argument_names: ClassVar[Mapping[str, str]] = TEXT_ARGUMENTS
+    argument_names: ClassVar[Mapping[str, str]] = python_names(TextSpec)
 
-    objective: ObjectiveSpec
-    documents: DocumentSpec = field(default_factory=DocumentSpec)
+    objective: AnyObjective
+    documents: DocumentSpec = DocumentSpec()  # noqa: RUF009 - it is frozen
     lower_case: bool = True
     dupe_splits: tuple[str, ...] | None = None
-    clean: CleanSpec = field(default_factory=CleanSpec)
+    clean: CleanSpec = CleanSpec()  # noqa: RUF009 - it is frozen
     allow_special_tokens: bool = False
 
     def __post_init__(self) -> None:
@@ -71,7 +70,7 @@ class TextJob(ShuffleJob):
         copied = self.dupe_splits
         if copied is None:
             copied = ("train" if "train" in names else names[0],)
-        return tuple(self.objective.copies if name in copied else 1 for name in names)
+        return tuple(self.objective.dupe_factor if name in copied else 1 for name in names)
 
     @property
     def drops(self) -> bool:
@@ -87,46 +86,10 @@ class TextJob(ShuffleJob):
         loaded = self.load_objective(classes)
         return [replace(loaded, copies=copies) for copies in self.copies]  # type: ignore[type-var]
 
-    def fingerprint_options(self) -> dict[str, Any]:
-        """Returns the options that decide the bytes of shards."""
-        options = Job.fingerprint_options(self)
-        # Datasets of earlier releases do not have these.
-        options["clean"] = self.clean.fingerprint_options()
-        if not options["clean"]:
-            del options["clean"]
-        if self.documents.max_compression_ratio == USUAL_COMPRESSION_RATIO:
-            del options["documents"]["max_compression_ratio"]
-        if not self.documents.max_document_bytes:
-            del options["documents"]["max_document_bytes"]
-        if self.objective.record_type == "sequence_example":
-            del options["objective"]["record_type"]
-        if self.objective.name != "classify":
-            del options["objective"]["classify"]
-        if self.objective.name not in LANGUAGE_OBJECTIVES:
-            del options["objective"]["language"]
-        else:
-            language = options["objective"]["language"]
-            if language["decoder_start_id"] is None:
-                del language["decoder_start_id"]
-            if not language["corruption"]["mode_tokens"]:
-                del language["corruption"]["mode_tokens"]
-        if self.objective.packing == "none":
-            del options["objective"]["packing"]
-        if self.objective.pair.second_segment == "next":
-            del options["objective"]["pair"]["second_segment"]
-        if self.documents.row == RowSpec():
-            del options["documents"]["row"]
-        elif not self.documents.row.prompt_field:
-            del options["documents"]["row"]["prompt_field"]
-        if self.documents.quotes:
-            del options["documents"]["quoting"]
-        if not self.allow_special_tokens:
-            del options["allow_special_tokens"]
-        return options
-
     def load_objective(self, classes: tuple[str, ...] = ()) -> Objective:
         """Reads the vocabulary that the planner wrote beside the run files."""
-        return self.objective.bind(self.load_vocabulary(), self.seed, self.documents.row, classes)
+        vocabulary = self.load_vocabulary()
+        return bind(self.objective, vocabulary, self.seed, self.documents.row, classes)
 
     def planned_classes(self) -> tuple[str, ...]:
         """Returns the names of class 0, 1, …; known when shards are planned, () for no classes."""
@@ -298,7 +261,7 @@ def summarize_examples(
       examples: the number of examples.
       sums: `counts`, name -> number, `classes`, class -> examples, and `lengths`, the examples of
         each length from 0.
-      padded_length, packed_tokens: see `ObjectiveSpec`.
+      padded_length, packed_tokens: of the objective.
     """
     lengths, counts = np.asarray(sums["lengths"], np.int64), Counter(sums["counts"])
     tokens = int((lengths * np.arange(len(lengths))).sum())
