@@ -24,7 +24,7 @@ from recordmill.pipelines.engines.local import JobSize
 from recordmill.pipelines.planning.item_sizes import work_item_bytes
 from recordmill.pipelines.temporary_folders import make_folder_beside, remove_folder
 from recordmill.pipelines.tensorflow_loading import load_tensorflow
-from recordmill.records.errors import RunError, UsageError
+from recordmill.records.errors import RunError
 from recordmill.records.state import decode
 from recordmill.transforms.sources.document_spec import DocumentSpec
 from recordmill.transforms.sources.item_cutting import cut_work_items
@@ -39,14 +39,9 @@ from recordmill.transforms.vocabulary.analyze_words import (
     read_counts,
     read_sketch,
 )
-from recordmill.transforms.vocabulary.tokenizer_learning import (
-    BytePairSpec,
-    UnigramSpec,
-    learn_tokenizer,
-)
+from recordmill.transforms.vocabulary.tokenizer_learning import learn_tokenizer
+from recordmill.transforms.vocabulary.vocab_spec import VocabSpec
 from recordmill.transforms.vocabulary.word_counts import SketchSpec, choose_threshold, passing
-from recordmill.transforms.vocabulary.word_cutting import Kind
-from recordmill.transforms.vocabulary.wordpiece_learning import LearnSpec
 
 # So much text has two million distinct words at worst, which memory holds; the size alone decides,
 # and never the number of workers, so that both ways of counting never compete for one input.
@@ -60,36 +55,14 @@ class VocabRequest:
     """The checked request for a vocabulary.
 
     Attributes:
+      spec: the options.
       patterns: globs of the input.
-      input_format: as in --input_format.
-      output: the vocabulary file.
       documents: how documents lie in the input.
-      lower_case: words are lower-cased.
-      max_rejected: the share of inputs that may be rejected, in [0, 1].
-      learn: the vocabulary wanted.
-      kind: its kind.
-      allow_outside: folders beyond those of the globs that links may lead to.
-      query, partition_column: as in the flags, where the input is a database.
-
-    Raises:
-      UsageError: a value is not valid.
     """
 
+    spec: VocabSpec
     patterns: list[str]
-    input_format: str
-    output: str
     documents: DocumentSpec
-    lower_case: bool
-    max_rejected: float
-    learn: LearnSpec | BytePairSpec | UnigramSpec
-    kind: Kind = "wordpiece"
-    allow_outside: tuple[str, ...] = ()
-    query: str = ""
-    partition_column: str = ""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.max_rejected <= 1:
-            raise UsageError(f"--max_rejected must be in [0, 1], got {self.max_rejected}")
 
 
 @contextmanager
@@ -241,15 +214,15 @@ def write_vocabulary(
         quotes=request.documents.quotes,
     )
     load_tensorflow("tensorflow_text")
-    learn = request.learn
-    sketch = None if input_bytes <= ONE_PASS_BYTES else SketchSpec.for_words(learn.most_words)
-    with _work_folder(request.output) as work:
+    spec, kind = request.spec, request.spec.kind
+    sketch = None if input_bytes <= ONE_PASS_BYTES else SketchSpec.for_words(kind.most_words)
+    with _work_folder(spec.output) as work:
         count = write_work_items(work, work_items)
-        spec = WordCountSpec(work, request.documents, request.lower_case, kind=request.kind)
+        counted = WordCountSpec(work, request.documents, kind.do_lower_case, kind=kind.name)
         run = CountingRun(engine, count, input_bytes)
-        words, characters = count_words(run, spec, sketch)
-        totals = decode(files.read_bytes(spec.totals_path), Totals)
-        _check_totals(totals, request.max_rejected)
-        made = learn_tokenizer(words, characters, learn)
-        files.write_bytes(request.output, made.data, partial_folder=work)
+        words, characters = count_words(run, counted, sketch)
+        totals = decode(files.read_bytes(counted.totals_path), Totals)
+        _check_totals(totals, spec.input.max_rejected)
+        made = learn_tokenizer(words, characters, kind)
+        files.write_bytes(spec.output, made.data, partial_folder=work)
     return VocabularySummary(made.tokens, made.chosen_words, len(words), totals.words)

@@ -34,6 +34,7 @@ Splitter = Literal["auto", "none", "punctuation"]
 Normalization = Literal["none", "nfc", "nfkc", "ftfy"]
 Deduplication = Literal["none", "exact", "near"]
 MAX_NGRAM_SIZE = 16
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")  # of BERT
 _MAX_SEQ_LENGTH = 1 << 20
 # R, S and X denoisers: short spans, the end of a row, long or many spans.
 UL2_DENOISERS = "0.15:3:1,0.15:8:1,0.25:1000000:1,0.5:3:1,0.5:8:1,0.15:64:1,0.5:64:1"

@@ -27,13 +27,14 @@ from recordmill.transforms.sources.document_spec import DocumentSpec
 from recordmill.transforms.sources.documents import read_documents
 from recordmill.transforms.sources.work_item_files import read_work_item
 from recordmill.transforms.storage import files
+from recordmill.transforms.vocabulary.vocab_spec import Kind
 from recordmill.transforms.vocabulary.word_counts import (
     SketchSpec,
     WordTable,
     add_to_sketch,
     may_reach,
 )
-from recordmill.transforms.vocabulary.word_cutting import Kind, key_of, word_counter
+from recordmill.transforms.vocabulary.word_cutting import key_of, word_counter
 
 _BATCH_WORDS = 1 << 16
 _CHARACTER = b" "  # the first byte of a character's key; the key of a word has no space
