@@ -151,6 +151,7 @@ class Spec(msgspec.Struct, frozen=True):
 
     group: ClassVar[str] = ""  # of its options in help, where they name no other
     qualified: ClassVar[bool] = False  # messages call an argument CLASS.FIELD
+    words: ClassVar[Mapping[str, str]] = {}  # option of another spec -> what messages call it
 
     def __post_init__(self) -> None:
         with naming_arguments(python_names(type(self))):
@@ -792,7 +793,7 @@ def python_names(kind: type[Spec]) -> Mapping[str, str]:
         if len(place.field.specs) > 1:
             for spec in place.field.specs:
                 names[f"{option.name}={tag_of(spec)}"] = f"{names[option.name]}={spec.__name__}()"
-    return names
+    return names | kind.words
 
 
 def name_arguments(message: str, names: Mapping[str, str]) -> str:

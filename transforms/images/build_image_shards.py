@@ -32,7 +32,7 @@ from recordmill.transforms.dataset.shard_writer import (
     read_description,
     write_shard,
 )
-from recordmill.transforms.images.columns import Prepared
+from recordmill.transforms.images.columns import Prepared, record_columns
 from recordmill.transforms.images.decoding import ImageRejectedError
 from recordmill.transforms.images.image_job import ImageJob
 from recordmill.transforms.images.mapped_images import ImageMapper, MappedImage
@@ -235,7 +235,7 @@ class ImageShardBuilder:
     def _encode(self, batch: list[Prepared], add: AddRecords) -> None:
         if batch:
             spec = self._job.images
-            encoded = encode_batch(spec.schema, spec.columns(batch))
+            encoded = encode_batch(spec.schema, record_columns(spec, batch))
             add(encoded.buffer, encoded.offsets)
 
     def join(self, split: int, shard: int) -> ShardInfo:

@@ -12,6 +12,7 @@ from typing import IO
 
 import msgspec
 import numpy as np
+from msgspec import structs
 
 from recordmill.records.errors import RunError, UsageError
 from recordmill.records.hashing import fingerprint64
@@ -31,11 +32,9 @@ from recordmill.transforms.images.collecting import (
     parse_row,
     read_rows,
 )
-from recordmill.transforms.images.examples import ImageSpec
 from recordmill.transforms.images.image_job import ImageJob
 from recordmill.transforms.images.image_shard_plan import ImageShardPlan, ImageSplit
-from recordmill.transforms.images.label_numbers import LabelNumbering
-from recordmill.transforms.images.mask_classes import NO_CLASS
+from recordmill.transforms.images.image_spec import NO_CLASS, ImageSpec, LabelNumbering
 from recordmill.transforms.images.mask_samples import check_values, mask_labels, sample_masks
 from recordmill.transforms.images.reference_files import ReferenceWriter
 from recordmill.transforms.images.shard_cutting import cut_shards
@@ -85,7 +84,7 @@ class CollectedImageJob(ImageJob):
     def completed(self) -> CollectedImageJob:
         """Returns the job with its labels, which are known once all images are written."""
         labels = self.workspace.need_state(self.labels_path, _LabelNumbers).labels
-        return replace(self, images=replace(self.images, labels=labels))
+        return replace(self, images=structs.replace(self.images, labels=labels))
 
     @property
     def labels_path(self) -> str:
@@ -254,4 +253,5 @@ def spec_of_elements(images: ImageSpec) -> ImageSpec:
     """
     if images.keep_fields:
         raise UsageError("keep_fields are columns of a table, which an Image has not; give none")
-    return replace(images, decode=replace(images.decode, wrong_extension="accept"))
+    decode = structs.replace(images.decode, wrong_extension="accept")
+    return structs.replace(images, decode=decode)

@@ -30,9 +30,9 @@ from recordmill.transforms.dataset.bundles import (
     runs_folder,
 )
 from recordmill.transforms.elements import Image
-from recordmill.transforms.images.examples import ImageSpec
 from recordmill.transforms.images.image_elements import read_label, read_object, store_data
 from recordmill.transforms.images.image_job import ImageJob
+from recordmill.transforms.images.image_spec import ImageSpec
 from recordmill.transforms.images.references import (
     ImageObject,
     ImageReference,

@@ -9,21 +9,18 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from recordmill.records.errors import RunError, UsageError, at_least, one_of
+from recordmill.records.errors import RunError, UsageError, at_least
 from recordmill.records.schema import Schema
+from recordmill.records.spec import python_names
 from recordmill.records.state import Count
-from recordmill.transforms.dataset.argument_names import IMAGE_ARGUMENTS
 from recordmill.transforms.dataset.content_sample import shared_contents
 from recordmill.transforms.dataset.error_budget import check_budget
 from recordmill.transforms.dataset.job import Job, JobStatistics, JobSummary
 from recordmill.transforms.dataset.labels import LABELS_PATH, labels_file
-from recordmill.transforms.images.decoding import USUAL_SCANS
-from recordmill.transforms.images.examples import ImageSpec
 from recordmill.transforms.images.image_shard_plan import ImageShardPlan
+from recordmill.transforms.images.image_spec import ImageSpec, ImagesSpec
 from recordmill.transforms.images.label_map import LABEL_MAP_PATH, label_map
 from recordmill.transforms.images.mask_classes import class_name
-from recordmill.transforms.images.masks import USUAL_DRAWN_PIXELS
-from recordmill.transforms.images.metadata import USUAL_METADATA_BYTES
 from recordmill.transforms.images.statistics import ImageStatistics
 from recordmill.transforms.storage import files
 
@@ -56,7 +53,7 @@ class ImageJob(Job):
       UsageError: --copies is below 1, or several copies of an image would be equal.
     """
 
-    argument_names: ClassVar[Mapping[str, str]] = IMAGE_ARGUMENTS
+    argument_names: ClassVar[Mapping[str, str]] = python_names(ImagesSpec)
     shard_statistics: ClassVar[Any] = ImageStatistics
 
     images: ImageSpec
@@ -80,18 +77,6 @@ class ImageJob(Job):
     def completed(self) -> ImageJob:
         """Returns the job with its labels."""
         return self
-
-    def fingerprint_options(self) -> dict[str, Any]:
-        """Returns the options that decide the bytes of shards."""
-        options = Job.fingerprint_options(self)
-        decode = options["images"]["decode"]  # datasets of earlier releases have not all limits
-        if decode["max_scans"] == USUAL_SCANS:
-            del decode["max_scans"]
-        if decode["max_metadata_bytes"] == USUAL_METADATA_BYTES:
-            del decode["max_metadata_bytes"]
-        if options["images"]["max_drawn_pixels"] == USUAL_DRAWN_PIXELS:
-            del options["images"]["max_drawn_pixels"]
-        return options
 
     def variants(self, split: str) -> tuple[int | None, ...]:
         """Returns the copies of each image of a split; None is the untouched one."""
@@ -168,21 +153,6 @@ class ImageJob(Job):
         return files.join(self.workspace.work, "transform")
 
 
-def images_of_statistics(statistics: str, sample: int) -> int | None:
-    """Returns of how many images there are channel statistics; None for all, 0 for none.
-
-    Args:
-      statistics: "none", "sample" or "full".
-      sample: images of a sample.
-
-    Raises:
-      UsageError: a value is not valid.
-    """
-    one_of("--statistics", statistics, ("none", "sample", "full"))
-    at_least("--statistics_sample", sample, 1)
-    return {"none": 0, "full": None, "sample": sample}[statistics]
-
-
 class _ImageJobStatistics(JobStatistics):
     """Adds up the statistics of shards, by split."""
 
@@ -204,7 +174,7 @@ class _ImageJobStatistics(JobStatistics):
         Raises:
           RunError: an image was rejected in some copies only.
         """
-        if not self._job.images.decode.check:
+        if not self._job.images.decode.verifies:
             return  # the untouched copy of a broken image is not decoded, so it is not rejected
         for split, sums in self._splits.items():
             others = len(self._job.variants(split)) - 1

@@ -17,7 +17,8 @@ from recordmill.records.state import Count
 from recordmill.transforms.dataset.content_sample import ContentSample
 from recordmill.transforms.dataset.rejects import RejectFile
 from recordmill.transforms.images.columns import Prepared
-from recordmill.transforms.images.mask_classes import NO_CLASS, class_name
+from recordmill.transforms.images.image_spec import NO_CLASS
+from recordmill.transforms.images.mask_classes import class_name
 from recordmill.transforms.images.masks import Mask
 
 

@@ -21,10 +21,9 @@ from recordmill.transforms.dataset.shard_writer import read_description
 from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.images.build_image_shards import BuildImageShards
 from recordmill.transforms.images.channel_statistics import AnalyzeImages
-from recordmill.transforms.images.encoding import EncodeSpec
-from recordmill.transforms.images.examples import ImageSpec
 from recordmill.transforms.images.image_job import ImageJob
 from recordmill.transforms.images.image_shard_plan import ImageShardPlan, ImageSplit
+from recordmill.transforms.images.image_spec import EncodeSpec, ImageSpec
 from recordmill.transforms.images.reference_files import ReferenceWriter
 from recordmill.transforms.images.references import ImageReference, StoredBytes
 
