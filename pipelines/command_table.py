@@ -165,7 +165,10 @@ _MAKE = (
         specs=(_EXAMPLES, _ENGINE),
         function=f"{_COMMANDS}.examples:planner",
         usage="--input=GLOB --output=DIR [flags]",
-        example=("recordmill examples --input='old/*.tfrecord.gz' --output=new --num_shards=256",),
+        example=(
+            "recordmill examples --input='old/*.tfrecord.gz' --output=new \\",
+            "  --num_shards=256",
+        ),
         more="recordmill plan examples: an estimate",
     ),
     Command(

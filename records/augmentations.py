@@ -182,7 +182,7 @@ def make_augmentation(name: str, strengths: tuple[float, ...] | None) -> AnyAugm
     return _make(kind, strengths, f"--augmentations={name}")
 
 
-def _make(kind: type[Augmentation], strengths: tuple[float, ...], named: str) -> Augmentation:
+def _make(kind: type[AnyAugmentation], strengths: tuple[float, ...], named: str) -> AnyAugmentation:
     fields = declared_fields(kind)
     values = []
     for each, value in zip(fields, strengths, strict=True):
@@ -195,7 +195,7 @@ def _make(kind: type[Augmentation], strengths: tuple[float, ...], named: str) ->
     return kind(*values)
 
 
-def argument_type(kind: type[Augmentation]) -> Any:
+def argument_type(kind: type[AnyAugmentation]) -> Any:
     """Returns the type of what `augmentation_of` takes."""
     fields = declared_fields(kind)
     words = f"({', '.join(each.name for each in fields)})"
@@ -204,7 +204,7 @@ def argument_type(kind: type[Augmentation]) -> Any:
     return Union[bool, numbers, None] if has_usual else Union[numbers, None]  # noqa: UP007
 
 
-def augmentation_of(kind: type[Augmentation], value: Any) -> Augmentation | None:
+def augmentation_of(kind: type[AnyAugmentation], value: Any) -> AnyAugmentation | None:
     """Returns what an argument of the reader asks for: its name is that of the augmentation.
 
     Args:

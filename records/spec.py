@@ -793,7 +793,7 @@ def python_names(kind: type[Spec]) -> Mapping[str, str]:
         if len(place.field.specs) > 1:
             for spec in place.field.specs:
                 names[f"{option.name}={tag_of(spec)}"] = f"{names[option.name]}={spec.__name__}()"
-    return names | kind.words
+    return {**names, **kind.words}
 
 
 def name_arguments(message: str, names: Mapping[str, str]) -> str:

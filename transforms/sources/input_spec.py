@@ -43,7 +43,6 @@ MaxRejected = Annotated[
         ge=0,
         le=1,
         group="input",
-        short="of inputs; the run fails above it",
         value="SHARE",
         fingerprint=False,
         example="0.001",
