@@ -919,6 +919,11 @@ class ImagesSpec(Spec, frozen=True, kw_only=True):
                 f"--labels=from_{labels} has no effect with --task=segmentation, whose classes are "
                 "those of the masks; leave it out"
             )
+        if source.split_by and source.split_from not in ("", "none"):
+            raise UsageError(
+                f"--split_by={source.split_by} has no effect where --split_from names the split of "
+                "each image; leave one of them out"
+            )
         given = self.given_options()
         for names, has_effect, needs in self._effects():
             for name in names.split():

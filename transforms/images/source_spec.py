@@ -48,7 +48,8 @@ _OF_LAYOUTS = {
     **dict.fromkeys(("gif", "max_scans", "max_metadata_bytes", "max_pixels", "no_check"), _ENCODED),
 }
 _NEEDED = {
-    "coco": "annotations", "pairs": "masks", "severstal": "annotations", "voc": "annotations",
+    "coco": "annotations", "fixed": "record_shape", "pairs": "masks", "severstal": "annotations",
+    "voc": "annotations",
 }  # fmt: skip
 # Where labels can come from, except "auto" and "none".
 _LABELS_OF_LAYOUTS = {
@@ -160,6 +161,7 @@ class SourceSpec(Spec, frozen=True, dict=True):
     """
 
     group: ClassVar[str] = "input"
+    words: ClassVar[Mapping[str, str]] = {"overwrite": "another run of the pipeline"}
 
     patterns: Annotated[
         tuple[str, ...],
@@ -369,9 +371,10 @@ class SourceSpec(Spec, frozen=True, dict=True):
                 "--annotations may be given several times for COCO's JSON, one file for each "
                 f"split; --layout={self.layout} takes one, got {', '.join(self.annotations)}"
             )
-        if self.record_shape and self.layout != "fixed":
-            raise UsageError(f"--record_shape={self.record_shape} needs --layout=fixed")
-        _ = self.records
+        if self.record_shape:
+            if self.layout != "fixed":  # which auto does not find
+                raise UsageError(f"--record_shape={self.record_shape} needs --layout=fixed")
+            _ = self.records
         self._check_labels()
         self._check_pattern()
         self._check_splits()
@@ -435,11 +438,6 @@ class SourceSpec(Spec, frozen=True, dict=True):
                 f"--split_from=none has no effect with --layout={self.layout}, which names no "
                 "splits; leave it out"
             )
-        if self.split_by and self.split_from not in ("", "none"):
-            raise UsageError(
-                f"--split_by={self.split_by} has no effect where --split_from names the split of "
-                "each image; leave one of them out"
-            )
 
     @property
     def annotation(self) -> str:
@@ -447,10 +445,8 @@ class SourceSpec(Spec, frozen=True, dict=True):
         return self.annotations[0] if self.annotations else ""
 
     @property
-    def records(self) -> RecordForm | None:
+    def records(self) -> RecordForm:
         """What a record of a fixed length is."""
-        if not self.record_shape:
-            return None
         return RecordForm.parse(self.record_shape, self.record_bytes, self.label_offset)
 
     @cached_property

@@ -15,7 +15,7 @@ from recordmill.records.codec.encoding import encode_batch
 from recordmill.records.errors import UsageError
 from recordmill.records.manifest import Manifest, ShardInfo
 from recordmill.records.tfds_metadata import tfds_files
-from recordmill.transforms.images.columns import Prepared
+from recordmill.transforms.images.columns import Prepared, record_columns
 from recordmill.transforms.images.decoding import decode
 from recordmill.transforms.images.encoding import encode_mask
 from recordmill.transforms.images.image_spec import (

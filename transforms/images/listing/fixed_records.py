@@ -30,8 +30,6 @@ def fixed_images(spec: SourceSpec, listing: Listing) -> Iterator[ImageReference 
       UsageError: a file holds no whole number of records.
     """
     form = spec.records
-    if form is None:
-        raise UsageError("--layout=fixed needs --record_shape, such as 3x32x32 for CIFAR")
     record_bytes = form.record_bytes or form.pixel_bytes + (spec.labels_from != "none")
     for name, file in find_files(spec.patterns, listing):
         if not name.lower().endswith(".bin"):
@@ -73,7 +71,7 @@ def _split(name: str) -> str:
 def _labels(path: str, record_bytes: int, spec: SourceSpec) -> Iterator[int | None]:
     """Yields the label of each record, None where labels are not asked for."""
     step = max(1, _BLOCK_BYTES // record_bytes) * record_bytes
-    at = spec.records.label_offset if spec.records else 0
+    at = spec.label_offset
     try:
         with files.open_read(path) as handle:
             while block := handle.read(step):

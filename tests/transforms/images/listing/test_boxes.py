@@ -97,10 +97,12 @@ def test_fractions_in_coco_and_voc(tmp_path: Path):
     )
     for notes in ("c.json", "xml"):
         with pytest.raises(UsageError, match="give --box_units=fraction"):
-            listed(f"{tmp_path}/in", annotations=f"{tmp_path}/{notes}")
+            listed(f"{tmp_path}/in", annotations=(f"{tmp_path}/{notes}",))
         images, _ = listed(
-            f"{tmp_path}/in", annotations=f"{tmp_path}/{notes}", box_units="fraction"
+            f"{tmp_path}/in", annotations=(f"{tmp_path}/{notes}",), box_units="fraction"
         )
         assert images["a.jpg"].objects[0].is_fraction
-    with pytest.raises(UsageError, match="--box_format=xywh needs a table"):
-        listed(f"{tmp_path}/in", annotations=f"{tmp_path}/xml", box_format="xywh")
+    with pytest.raises(
+        UsageError, match="box_format has no effect with layout='voc'; it is for table"
+    ):
+        listed(f"{tmp_path}/in", annotations=(f"{tmp_path}/xml",), box_format="xywh")

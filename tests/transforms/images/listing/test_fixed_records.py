@@ -26,8 +26,7 @@ def write(folder: Path, name: str, before: list[bytes], *, planar: bool = True) 
 
 
 def listed(folder: Path, shape: str = "3x4x5", **options: Any) -> list[Any]:
-    form = RecordForm.parse(shape, options.pop("record_bytes", 0), options.pop("label_offset", 0))
-    return list(list_images(SourceSpec((str(folder),), "fixed", records=form, **options)))
+    return list(list_images(SourceSpec((str(folder),), "fixed", record_shape=shape, **options)))
 
 
 def pixels(items: list[ImageReference]) -> np.ndarray[Any, Any]:
@@ -100,8 +99,7 @@ def test_forms_without_sense(
 
 
 def test_the_layout_needs_a_form(tmp_path: Path) -> None:
-    write(tmp_path / "in", "a.bin", [b"\0"] * 6)
-    with pytest.raises(UsageError, match="--layout=fixed needs --record_shape, such as 3x32x32"):
-        list(list_images(SourceSpec((str(tmp_path / "in"),), "fixed")))
-    with pytest.raises(UsageError, match="--record_shape=3x4x5 needs --layout=fixed, got"):
-        SourceSpec((str(tmp_path),), records=RecordForm.parse("3x4x5", 0, 0))
+    with pytest.raises(UsageError, match="^layout='fixed' needs record_shape"):
+        SourceSpec((str(tmp_path),), "fixed")
+    with pytest.raises(UsageError, match="^record_shape='3x4x5' needs layout='fixed'"):
+        SourceSpec((str(tmp_path),), record_shape="3x4x5")

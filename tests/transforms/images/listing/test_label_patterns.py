@@ -35,12 +35,13 @@ class TestLabelPattern:
     @pytest.mark.parametrize(
         ("flags", "message"),
         [
-            ({"label_pattern": "("}, r"--label_pattern must be a regular expression, got '\('"),
+            ({"label_pattern": "("}, r"label_pattern must be a regular expression, got '\('"),
             ({"label_pattern": "a"}, "must have one group, which is the label, got 0 in 'a'"),
             ({"label_pattern": "(a)(b)"}, "got 2"),
-            ({"label_pattern": "(a)", "layout": "voc", "annotations": "x"}, "has no meaning where"),
-            ({"label_pattern": "(a)", "labels_from": "folder"}, "remove --labels"),
-            ({"label_pattern": "(a)", "label_folder": 1}, "--label_folder has no meaning with"),
+            ({"label_pattern": "(a)", "annotations": ("x",)}, "has no effect with annotations"),
+            ({"label_pattern": "(a)", "layout": "idx"}, "has no effect with layout='idx'"),
+            ({"label_pattern": "(a)", "labels_from": "folder"}, "leave labels_from out"),
+            ({"label_pattern": "(a)", "label_folder": 1}, "label_folder has no effect with"),
         ],
     )
     def test_what_is_refused(self, flags, message: str):
@@ -57,7 +58,7 @@ class TestIds:
     def test_with_a_folder_of_images(self, tmp_path: Path):
         fill(tmp_path, "train/0001.jpg", "train/0002.png", "train/3.v2.jpg")
         table = self.table(tmp_path, "0001", "0002", "3.v2", "0009")
-        images, rejects = listed(f"{tmp_path}/train", annotations=table)
+        images, rejects = listed(f"{tmp_path}/train", annotations=(table,))
         assert {n: i.labels for n, i in images.items()} == {
             "0001.jpg": ("l0001",), "0002.png": ("l0002",), "3.v2.jpg": ("l3.v2",),
         }  # fmt: skip
@@ -72,7 +73,7 @@ class TestIds:
     def test_an_id_of_two_images_names_none(self, tmp_path: Path):
         fill(tmp_path, "train/0001.jpg", "train/0001.png", "train/0002.png")
         images, rejects = listed(
-            f"{tmp_path}/train", annotations=self.table(tmp_path, "0001", "0002")
+            f"{tmp_path}/train", annotations=(self.table(tmp_path, "0001", "0002"),)
         )
         assert list(images) == ["0002.png"]
         assert rejects == [("0001.jpg", "duplicate"), ("0001.png", "duplicate")]

@@ -121,7 +121,9 @@ class TestSeverstal:
 
     def test_rows_that_do_not_fit(self, tmp_path: Path):
         self.write(tmp_path, "z.jpg,1,1 1", "a.jpg,1", ",1,1 1", "a.jpg,,1 1")
-        images, rejects = listed(f"{tmp_path}/train_images/*", annotations=f"{tmp_path}/train.csv")
+        images, rejects = listed(
+            f"{tmp_path}/train_images/*", annotations=(f"{tmp_path}/train.csv",)
+        )
         assert list(images) == ["b.jpg", "c.jpg"]
         assert sorted(rejects) == [
             ("a.jpg", "bad_row"), ("train.csv#1", "no_image"), ("train.csv#2", "bad_row"),
@@ -132,7 +134,7 @@ class TestSeverstal:
         self.write(tmp_path, "a.jpg,1,1 1", "b.jpg,1,1 1", "z.jpg,1,1 1")
         listing = Listing()
         images, rejects = listed(
-            f"{tmp_path}/train_images/a*", annotations=f"{tmp_path}/train.csv", listing=listing
+            f"{tmp_path}/train_images/a*", annotations=(f"{tmp_path}/train.csv",), listing=listing
         )
         assert list(images) == ["a.jpg"]
         assert rejects == [("train.csv#3", "no_image")]
@@ -141,7 +143,7 @@ class TestSeverstal:
     def test_another_table(self, tmp_path: Path):
         self.write(tmp_path, header="a,b")
         with pytest.raises(UsageError, match=r"must have the columns ImageId, .* got a, b$"):
-            listed(str(tmp_path), layout="severstal", annotations=f"{tmp_path}/train.csv")
+            listed(str(tmp_path), layout="severstal", annotations=(f"{tmp_path}/train.csv",))
 
 
 def voc_xml(*objects: tuple[str, tuple[object, ...]]) -> str:
@@ -200,7 +202,7 @@ class TestVoc:
         self.write(tmp_path, a=voc_xml(), b=voc_xml(), z=voc_xml())
         listing = Listing()
         images, rejects = listed(
-            f"{tmp_path}/JPEGImages/a*", annotations=f"{tmp_path}/Annotations", listing=listing
+            f"{tmp_path}/JPEGImages/a*", annotations=(f"{tmp_path}/Annotations",), listing=listing
         )
         assert list(images) == ["a.jpg"]
         assert rejects == [("z.xml", "no_image")]
@@ -210,7 +212,7 @@ class TestVoc:
         names = [f"{i:03}" for i in range(100)]
         xml = {f"shelf://v/xml/{n}.xml": voc_xml(("dog", (0, 0, 1, n))).encode() for n in names}
         monkeypatch.setattr(Shelf, "objects", xml | {f"shelf://v/in/{n}.jpg": b"" for n in names})
-        images, rejects = listed("shelf://v/in/*", annotations="shelf://v/xml")
+        images, rejects = listed("shelf://v/in/*", annotations=("shelf://v/xml",))
         assert not rejects
         boxes = {name: image.objects[0].box for name, image in images.items()}
         assert boxes == {f"{n}.jpg": (0, 0, 1, int(n)) for n in names}
@@ -233,7 +235,7 @@ class TestVoc:
             ("c.jpg", "no_label"), ("z.xml", "no_image"),
         ]  # fmt: skip
         with pytest.raises(UsageError, match="must hold XML files, and has none"):
-            listed(f"{tmp_path}/JPEGImages", annotations=f"{tmp_path}/JPEGImages")
+            listed(f"{tmp_path}/JPEGImages", annotations=(f"{tmp_path}/JPEGImages",))
 
     @pytest.mark.parametrize(
         ("xml", "message"),
@@ -285,7 +287,7 @@ class TestCoco:
 
     def test_objects_and_categories(self, tmp_path: Path):
         path = self.write(tmp_path)
-        images, rejects = listed(f"{tmp_path}/in", annotations=path)
+        images, rejects = listed(f"{tmp_path}/in", annotations=(path,))
         assert not rejects
         square = Region("polygons", polygons=(tuple(map(float, self.SQUARE)),))
         crowd = Region("coco", runs=(1, 2, 21), size=(4, 6))
@@ -296,7 +298,7 @@ class TestCoco:
         )
         assert images["a.jpg"].labels == ("dog", "zebra")
         assert images["x/b.jpg"].objects == ()
-        spec = SourceSpec((f"{tmp_path}/in",), annotations=path)
+        spec = SourceSpec((f"{tmp_path}/in",), annotations=(path,))
         assert label_names(spec, {"dog"}) == ["zebra", "dog"]
 
     def test_what_does_not_fit(self, tmp_path: Path):
@@ -307,7 +309,7 @@ class TestCoco:
             {"image_id": 1, "category_id": 2, "bbox": [0, 0, 1]},
         ]
         path = self.write(tmp_path, images=images, annotations=notes)
-        found, rejects = listed(f"{tmp_path}/in", annotations=path)
+        found, rejects = listed(f"{tmp_path}/in", annotations=(path,))
         assert not found
         assert sorted(rejects) == [
             ("a.jpg", "bad_row"), ("instances.json#0", "bad_row"), ("instances.json#1", "bad_row"),
@@ -317,7 +319,7 @@ class TestCoco:
     def test_what_a_glob_leaves_out_is_counted(self, tmp_path: Path):
         path = self.write(tmp_path)
         listing = Listing()
-        images, rejects = listed(f"{tmp_path}/in/*", annotations=path, listing=listing)
+        images, rejects = listed(f"{tmp_path}/in/*", annotations=(path,), listing=listing)
         assert list(images) == ["a.jpg"]
         assert not rejects
         assert listing.filtered == {"not_in_input": 1}
@@ -329,7 +331,7 @@ class TestCoco:
     def test_bad_regions(self, tmp_path: Path, segmentation):
         note = {"image_id": 7, "category_id": 2, "segmentation": segmentation}
         path = self.write(tmp_path, annotations=[note])
-        _, rejects = listed(f"{tmp_path}/in", annotations=path)
+        _, rejects = listed(f"{tmp_path}/in", annotations=(path,))
         assert rejects == [("a.jpg", "bad_row")]
 
     def test_files_that_cannot_be_used(self, tmp_path: Path):
@@ -342,10 +344,10 @@ class TestCoco:
         ):
             path = self.write(tmp_path, **changes)
             with pytest.raises(UsageError, match=message):
-                listed(f"{tmp_path}/in", annotations=path)
+                listed(f"{tmp_path}/in", annotations=(path,))
         Path(path).write_text("{")
         with pytest.raises(UsageError, match="must be JSON; "):
-            listed(f"{tmp_path}/in", annotations=path)
+            listed(f"{tmp_path}/in", annotations=(path,))
 
 
 class TestMasks:

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from recordmill.records.errors import UsageError
+from recordmill.transforms.images.listing.entries import split_name
 from recordmill.transforms.images.listing.list_images import (
     SourceSpec,
     detect_layout,
     label_names,
     list_images,
 )
-from recordmill.transforms.images.source_spec import split_name
 
 from ..image_trees import fill, listed
 
@@ -112,23 +112,24 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            ({"patterns": ()}, "--input must be a glob or folder"),
-            ({"layout": "folder"}, "--layout must be one of .*did you mean 'folders'"),
-            ({"labels_from": "x"}, "--labels_from must be one of"),
-            ({"label_folder": 0}, "--label_folder must be 1 or more, or -1 or less, got 0"),
-            ({"labels": ("a", "b", "a")}, "--labels must name each label once, got 'a' twice"),
-            ({"layout": "coco"}, "--layout=coco needs --annotations"),
-            ({"layout": "flat", "annotations": "x"}, "--annotations has no meaning for"),
-            ({"layout": "flat", "labels_from": "folder"}, "--labels=from_folder has no meaning"),
-            ({"layout": "folders", "labels_from": "field"}, "--labels=from_field has no meaning"),
-            ({"layout": "pairs"}, "--layout=pairs needs --masks"),
-            ({"mask_suffix": "_m"}, "--mask_suffix has no meaning without --masks"),
-            ({"layout": "dagm", "masks": "x"}, "--masks has no meaning for --layout=dagm"),
-            ({"layout": "folders", "label_field": "x"}, "--label_field=x needs a table"),
-            (
-                {"layout": "voc", "annotations": "x", "split_from": "c"},
-                "--split_from=c needs",
-            ),
+            ({"patterns": ("",)}, "patterns must be a glob or folder"),
+            ({"layout": "folder"}, "layout must be one of .*did you mean 'folders'"),
+            ({"label_folder": 0}, "label_folder must be 1 or more, or -1 or less, got 0"),
+            ({"label_folder": 1, "layout": "dagm"}, "label_folder has no effect with layout="),
+            ({"label_folder": 1, "layout": "table"}, "label_folder=1 has no effect on a table's"),
+            ({"labels": ("a", "b", "a")}, "labels_from must name each label once, got 'a' twice"),
+            ({"layout": "coco"}, "layout='coco' needs annotations"),
+            ({"layout": "flat", "annotations": ("x",)}, "annotations has no effect with"),
+            ({"layout": "flat", "labels_from": "folder"}, "labels_from='folder' has no effect"),
+            ({"layout": "folders", "labels_from": "field"}, "labels_from='field' has no effect"),
+            ({"layout": "pairs"}, "layout='pairs' needs masks"),
+            ({"mask_suffix": "_m"}, "mask_suffix has no effect without masks"),
+            ({"layout": "dagm", "masks": "x"}, "masks has no effect with layout='dagm'"),
+            ({"layout": "folders", "label_field": "x"}, "label_field has no effect with"),
+            ({"layout": "flat", "split_from": "none"}, "split_from='none' has no effect with"),
+            ({"layout": "voc", "annotations": ("x",), "split_from": "c"}, "split_from='c' needs"),
+            ({"record_shape": "3x4x5"}, "record_shape='3x4x5' needs layout='fixed'"),
+            ({"record_bytes": 9}, "record_bytes has no effect without record_shape"),
         ],
     )
     def test_of_flags(self, options, message):
@@ -176,7 +177,7 @@ class TestDetection:
         assert self.layout(tmp_path / "steel") == "severstal"
         assert self.layout(tmp_path / "t.csv") == "table"
         for layout, path in annotations.items():
-            assert self.layout(tmp_path / "flat", annotations=f"{tmp_path}/{path}") == layout
+            assert self.layout(tmp_path / "flat", annotations=(f"{tmp_path}/{path}",)) == layout
         assert self.layout(tmp_path / "tree", masks=f"{tmp_path}/flat") == "pairs"
 
     def test_folders_of_splits_are_no_labels(self, tmp_path: Path):
@@ -206,7 +207,7 @@ class TestDetection:
 
     def test_unknown_annotations(self):
         with pytest.raises(UsageError, match=r"--annotations must be a table .* got x\.yaml"):
-            self.layout("y", annotations="x.yaml")
+            self.layout("y", annotations=("x.yaml",))
 
 
 def test_split_names():
@@ -220,7 +221,9 @@ class TestRealData:
     def test_raccoon_boxes_are_those_of_its_table(self, real_data: Path):
         folder = real_data / "images" / "raccoon"
         images, rejects = listed(str(folder))
-        table, _ = listed(f"{folder}/images/*.jpg", annotations=f"{folder}/data/raccoon_labels.csv")
+        table, _ = listed(
+            f"{folder}/images/*.jpg", annotations=(f"{folder}/data/raccoon_labels.csv",)
+        )
         assert len(images) == 200
         assert not rejects
         assert sum(len(image.objects) for image in images.values()) == 217

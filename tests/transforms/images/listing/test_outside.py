@@ -90,7 +90,7 @@ def test_rows_of_a_table_beside_globs_are_not_even_looked_for(tmp_path: Path, se
     )
     listing = Listing()
     images, rejects = listed(
-        f"{tmp_path}/in/*/*.jpg", annotations=f"{tmp_path}/t/t.csv", listing=listing
+        f"{tmp_path}/in/*/*.jpg", annotations=(f"{tmp_path}/t/t.csv",), listing=listing
     )
     assert len(images) == 2
     assert sorted(rejects) == [
@@ -107,7 +107,7 @@ def test_file_names_of_coco(tmp_path: Path, secret: Path):
         "annotations": [], "categories": [{"id": 1, "name": "cat"}],
     }  # fmt: skip
     (tmp_path / "in/n.json").write_text(json.dumps(content))
-    images, rejects = listed(f"{tmp_path}/in/a", annotations=f"{tmp_path}/in/n.json")
+    images, rejects = listed(f"{tmp_path}/in/a", annotations=(f"{tmp_path}/in/n.json",))
     assert not images or list(images) == ["x.jpg"]
     assert {r for r in rejects if r[1] == OUTSIDE} == {(n, OUTSIDE) for n in names[1:3]}
 
@@ -182,7 +182,7 @@ class TestOddFiles:
         fill(tmp_path, "in/x.jpg")
         os.mkfifo(tmp_path / name)
         with pytest.raises(UsageError, match="a fifo, and only regular files are read"):
-            listed(f"{tmp_path}/in", annotations=f"{tmp_path}/{name}")
+            listed(f"{tmp_path}/in", annotations=(f"{tmp_path}/{name}",))
 
     def test_one_that_is_the_file_of_labels_is_refused(self, tmp_path: Path):
         from recordmill.transforms.dataset.labels import read_labels

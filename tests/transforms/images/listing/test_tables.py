@@ -9,7 +9,6 @@ import pytest
 from recordmill.records.errors import UsageError
 from recordmill.transforms.images.listing.entries import Listing
 from recordmill.transforms.images.references import ImageObject
-from recordmill.transforms.sources.kept_fields import parse_fields
 from recordmill.transforms.sources.table_rows import read_rows
 
 from ...sources.column_files import write as write_columns
@@ -83,7 +82,7 @@ class TestTablesAlone:
         table = write_columns(form, tmp_path, rows, 2)
         images, rejects = listed(
             str(table), path_field="image.path", split_from="fold",
-            keep_fields=parse_fields("year:int"),
+            keep_fields="year:int",
         )  # fmt: skip
         assert {name: (i.labels, i.split, i.fields) for name, i in images.items()} == {
             "a.jpg": (("cat",), "train", ("2000",)), "b.jpg": (("dog",), "validation", ("2001",)),
@@ -192,14 +191,14 @@ class TestTablesOfListedImages:
             "images": "", "table": "../" * place.count("/") + "images/", "": f"{tmp_path}/images/",
         }[base]  # fmt: skip
         table = write(tmp_path / place, f"path,label\n{folder}a.jpg,cat\n{folder}x/b.jpg,dog\n")
-        images, rejects = listed(f"{tmp_path}/images/**", annotations=table)
+        images, rejects = listed(f"{tmp_path}/images/**", annotations=(table,))
         assert {n: i.labels for n, i in images.items()} == {"a.jpg": ("cat",), "x/b.jpg": ("dog",)}
         assert not rejects
 
     def test_what_only_one_side_has_is_rejected(self, tmp_path: Path):
         fill(tmp_path, "in/a.jpg", "in/b.jpg")
         table = write(tmp_path / "t.csv", "path,label\nb.jpg,dog\nc.jpg,cat\n")
-        images, rejects = listed(f"{tmp_path}/in", annotations=table)
+        images, rejects = listed(f"{tmp_path}/in", annotations=(table,))
         assert list(images) == ["b.jpg"]
         assert rejects == [("a.jpg", "no_label"), ("t.csv#2", "no_image")]
 
@@ -207,7 +206,7 @@ class TestTablesOfListedImages:
         fill(tmp_path, "in/a.jpg", "in/b.jpg")
         table = write(tmp_path / "t.csv", "path,label\na.jpg,dog\nb.jpg,cat\nc.jpg,cat\n")
         listing = Listing()
-        images, rejects = listed(f"{tmp_path}/in/a*", annotations=table, listing=listing)
+        images, rejects = listed(f"{tmp_path}/in/a*", annotations=(table,), listing=listing)
         assert list(images) == ["a.jpg"]
         assert rejects == [("t.csv#3", "no_image")]
         assert listing.filtered == {"not_in_input": 1}
@@ -234,7 +233,7 @@ def test_errors(tmp_path: Path):
     with pytest.raises(UsageError, match="has no rows that can be read"):
         listed(write(tmp_path / "v.jsonl", "x\n"))
     with pytest.raises(UsageError, match=r"--annotations .*/no\.csv cannot be read: No such file"):
-        listed(str(tmp_path), annotations=f"{tmp_path}/no.csv")
+        listed(str(tmp_path), annotations=(f"{tmp_path}/no.csv",))
     (tmp_path / "w.csv.gz").write_bytes(gzip.compress(b"path,label\n" * 99)[:-9])
     with pytest.raises(UsageError, match="cannot be read: Compressed file ended"):
         list(read_rows(f"{tmp_path}/w.csv.gz"))

@@ -74,7 +74,7 @@ class TestCoco:
 
     def test_annotations_given_several_times(self, coco: Path):
         notes = [f"{coco}/annotations/instances_{split}2017.json" for split in ("train", "val")]
-        flags = {"annotations": notes[0], "more_annotations": (notes[1],)}
+        flags = {"annotations": tuple(notes)}
         images, rejects = listed(f"{coco}/train2017", f"{coco}/val2017", **flags)
         assert not rejects
         assert splits(images) == self.WANTED
@@ -88,25 +88,25 @@ class TestCoco:
 
     def test_one_file_of_annotations_names_no_split(self, coco: Path):
         path = f"{coco}/annotations/instances_val2017.json"
-        assert splits(listed(f"{coco}/val2017", annotations=path)[0]) == {"3.jpg": ("", "103")}
+        assert splits(listed(f"{coco}/val2017", annotations=(path,))[0]) == {"3.jpg": ("", "103")}
 
     def test_files_that_do_not_go_together(self, coco: Path):
         first = f"{coco}/annotations/instances_train2017.json"
         other = instances(coco / "annotations/val.json", {"3.jpg": 3}, [{"id": 18, "name": "cat"}])
         with pytest.raises(UsageError, match=r"agree on the categories; .* has 'cat' with id 18"):
-            listed(str(coco), annotations=first, more_annotations=(other,))
+            listed(str(coco), annotations=(first, other))
         unnamed = instances(coco / "annotations/more.json", {"3.jpg": 3})
         with pytest.raises(UsageError, match="must say the split of each file by its name"):
-            listed(str(coco), annotations=first, more_annotations=(unnamed,))
+            listed(str(coco), annotations=(first, unnamed))
         twice = instances(coco / "annotations/val.json", {"1.jpg": 3, "3.jpg": 4})
-        _, rejects = listed(str(coco), annotations=first, more_annotations=(twice,))
+        _, rejects = listed(str(coco), annotations=(first, twice))
         assert ("1.jpg", "no_image") in rejects  # 1.jpg is not in val2017, nor below the root
 
     def test_tables_take_one_file(self, tmp_path: Path):
         table = tmp_path / "t.csv"
         table.write_text("path,label\n1.jpg,cat\n")
-        with pytest.raises(UsageError, match="for COCO's JSON, one file for each split; --lay"):
-            listed(str(tmp_path), annotations=str(table), more_annotations=(str(table),))
+        with pytest.raises(UsageError, match="for COCO's JSON, one file for each split; lay"):
+            listed(str(tmp_path), annotations=(str(table), str(table)))
 
 
 def voc(base: Path, name: str = "a") -> None:

@@ -60,7 +60,7 @@ def images(tmp_path: Path) -> Path:
 def listed_coco(images: Path, data: bytes) -> tuple[dict[str, Any], list[tuple[str, str]]]:
     path = images.parent / "instances.json"
     path.write_bytes(data)
-    return listed(str(images), layout="coco", annotations=str(path))
+    return listed(str(images), layout="coco", annotations=(str(path),))
 
 
 def number_of(value: Any) -> bool:
@@ -221,7 +221,7 @@ def listed_table(base: Path, name: str, data: bytes) -> None:
     images = fill(base / "images", "a.jpg", "b.jpg")
     (base / name).write_bytes(data)
     try:
-        found, rejects = listed(str(images), layout="table", annotations=str(base / name))
+        found, rejects = listed(str(images), layout="table", annotations=(str(base / name),))
         assert {"a.jpg", "b.jpg"} <= {*found, *(source for source, _ in rejects)}
     except (UsageError, RunError) as error:
         one_line(error)
@@ -237,7 +237,7 @@ def test_a_damaged_table_is_refused(tmp_path: Path, extension: str) -> None:
     for data in (whole[: len(whole) - 9], damaged + whole[middle + 8 :], b"x" * 40):
         table.write_bytes(data)
         with pytest.raises(UsageError, match=rf"{table.name} cannot be read: .") as info:
-            listed(str(images), layout="table", annotations=str(table))
+            listed(str(images), layout="table", annotations=(str(table),))
         one_line(info.value)
 
 
@@ -263,7 +263,7 @@ def test_a_row_of_severstal_without_fields(tmp_path: Path, row: dict[str, Any]) 
     table = tmp_path / "train.jsonl"
     first = {"ImageId": "a.jpg", "ClassId": 1, "EncodedPixels": f"{2**70} 5"}
     table.write_text("".join(json.dumps(line) + "\n" for line in (first, row)))
-    found, rejects = listed(str(images), layout="severstal", annotations=str(table))
+    found, rejects = listed(str(images), layout="severstal", annotations=(str(table),))
     assert not found
     assert ("a.jpg", "bad_row") in rejects
 
@@ -279,12 +279,12 @@ def test_a_label_of_two_lines_is_refused(tmp_path: Path, way: str, character: st
     flags: dict[str, Any] = {"layout": way}
     patterns = (str(images),)
     if way == "coco":
-        flags["annotations"] = str(tmp_path / "c.json")
+        flags["annotations"] = (str(tmp_path / "c.json"),)
         content = json.loads(json.dumps(COCO))
         content["categories"][0]["name"] = label
         (tmp_path / "c.json").write_text(json.dumps(content))
     elif way == "voc":
-        flags["annotations"] = str(tmp_path / "xml")
+        flags["annotations"] = (str(tmp_path / "xml"),)
         (tmp_path / "xml").mkdir()
         entity = label if character in "\n\u2028\u2029\x85" else "do&#10;g"  # XML has no others
         (tmp_path / "xml/a.xml").write_text(VOC.decode().replace("dog", entity), newline="")
@@ -292,7 +292,7 @@ def test_a_label_of_two_lines_is_refused(tmp_path: Path, way: str, character: st
         patterns = (str(fill(tmp_path / "tree", f"{label}/a.jpg")),)
         flags = {"layout": "folders"}
     elif way == "table":
-        flags["annotations"] = str(tmp_path / "t.jsonl")
+        flags["annotations"] = (str(tmp_path / "t.jsonl"),)
         (tmp_path / "t.jsonl").write_text(json.dumps({"path": "a.jpg", "label": label}))
     elif way == "yolo":
         if character in "\n":

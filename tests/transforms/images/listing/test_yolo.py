@@ -119,5 +119,5 @@ def test_an_image_of_too_many_objects_is_a_reject(tmp_path: Path) -> None:
     found, rejects = listed(str(tmp_path), layout="yolo", max_objects=3)
     assert list(found) == ["images/0.png"]
     assert rejects == [("images/1.png", "too_many_objects")]
-    with pytest.raises(UsageError, match="--max_objects must be at least 1, got 0"):
+    with pytest.raises(UsageError, match="max_objects must be at least 1, got 0"):
         SourceSpec((str(tmp_path),), max_objects=0)
