@@ -198,9 +198,9 @@ def argument_type(kind: type[Augmentation]) -> Any:
     """Returns the type of what `augmentation_of` takes."""
     fields = declared_fields(kind)
     words = f"({', '.join(each.name for each in fields)})"
-    numbers = {0: None, 1: float}.get(len(fields), Annotated[tuple[float, float], words])
+    numbers: Any = {0: None, 1: float}.get(len(fields), Annotated[tuple[float, float], words])
     has_usual = all(each.default is not msgspec.NODEFAULT for each in fields)
-    return Union[bool, numbers, None] if has_usual else Union[numbers, None]  # noqa: UP007
+    return bool | numbers | None if has_usual else numbers | None
 
 
 def augmentation_of(kind: type[Augmentation], value: Any) -> Augmentation | None:

@@ -101,6 +101,16 @@ def test_api_pages_have_every_public_name(package: str) -> None:
     assert sorted(names) == sorted(module.__all__)
 
 
+def test_api_pages_have_the_arguments_that_a_struct_declares() -> None:
+    page = api_reference.page("recordmill.reader")
+    for row in (
+        "| `batch_size` | `int` | required | The records in a batch of this worker. |",
+        "| `epochs` | `int \\| None` | `1` | The passes over the split; None goes on",
+        "| `flip`, `flip_left_right` | `bool \\| float \\| None` | `None` | Left and right are ",
+    ):
+        assert row in page
+
+
 @pytest.mark.parametrize("command", flag_reference.COMMANDS)
 def test_every_flag_has_a_meaning_and_an_example(command: str) -> None:
     page = flag_reference.page(command.split()[0])
