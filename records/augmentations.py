@@ -9,7 +9,7 @@ the reader (`reader/transforms/image_augmentation.py`), whose arguments are made
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Union, get_args
+from typing import Annotated, Any, TypeVar, Union, get_args
 
 import msgspec
 
@@ -18,6 +18,7 @@ from recordmill.records.spec import Spec, check_type, declared_fields, option, t
 
 # Boxes of which augmentations leave less than this share of the area are dropped.
 MIN_VISIBLE = 0.1
+AugmentationT = TypeVar("AugmentationT", bound="Augmentation")
 _ITEM = re.compile(r"\s*([a-z_0-9]+)\s*(?:\(([^()]*)\))?\s*")
 _Share = Annotated[float, option("a share, or a probability", ge=0, le=1)]
 
@@ -181,7 +182,7 @@ def make_augmentation(name: str, strengths: tuple[float, ...] | None) -> Augment
     return _make(kind, strengths, f"--augmentations={name}")
 
 
-def _make(kind: type[Augmentation], strengths: tuple[float, ...], named: str) -> Augmentation:
+def _make(kind: type[AugmentationT], strengths: tuple[float, ...], named: str) -> AugmentationT:
     fields = declared_fields(kind)
     values = []
     for each, value in zip(fields, strengths, strict=True):
@@ -203,7 +204,7 @@ def argument_type(kind: type[Augmentation]) -> Any:
     return bool | numbers | None if has_usual else numbers | None
 
 
-def augmentation_of(kind: type[Augmentation], value: Any) -> Augmentation | None:
+def augmentation_of(kind: type[AugmentationT], value: Any) -> AugmentationT | None:
     """Returns what an argument of the reader asks for: its name is that of the augmentation.
 
     Args:
