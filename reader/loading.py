@@ -137,7 +137,7 @@ def load(path: str | os.PathLike[str], split: str, **options: Any) -> tf.data.Da
     Args:
       path: the folder that holds `_SUCCESS`; local, or `gs://…` by TensorFlow's own file systems.
       split: "train", "train[:10%]", "train[100:200]", "train+validation".
-      options: how to read it.
+      options: the keyword arguments listed below.
 
     Returns:
       feature -> `[batch_size, *shape]` int32, int64, float32 or string; ragged where lengths vary.

@@ -28,8 +28,7 @@ def torch_dataset(path: str | os.PathLike[str], split: str, **options: Any) -> A
     workers times n.
 
     Args:
-      path, split: as `load` takes them.
-      options: the arguments of `load`.
+      path, split, options: as `load` takes them.
 
     Raises:
       UsageError: PyTorch is not installed; as `load` does.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Annotated, Any, Union, get_args
+from typing import Annotated, Any, TypeVar, Union, get_args
 
 import msgspec
 
@@ -19,6 +19,7 @@ from recordmill.records.spec import Spec, check_type, declared_fields, option, t
 
 # Boxes of which augmentations leave less than this share of the area are dropped.
 MIN_VISIBLE = 0.1
+AugmentationT = TypeVar("AugmentationT", bound="Augmentation")
 _ITEM = re.compile(r"\s*([a-z_0-9]+)\s*(?:\(([^()]*)\))?\s*")
 _Share = Annotated[float, option("a share, or a probability", ge=0, le=1)]
 
@@ -182,7 +183,7 @@ def make_augmentation(name: str, strengths: tuple[float, ...] | None) -> AnyAugm
     return _make(kind, strengths, f"--augmentations={name}")
 
 
-def _make(kind: type[AnyAugmentation], strengths: tuple[float, ...], named: str) -> AnyAugmentation:
+def _make(kind: type[AugmentationT], strengths: tuple[float, ...], named: str) -> AugmentationT:
     fields = declared_fields(kind)
     values = []
     for each, value in zip(fields, strengths, strict=True):
@@ -199,12 +200,12 @@ def argument_type(kind: type[AnyAugmentation]) -> Any:
     """Returns the type of what `augmentation_of` takes."""
     fields = declared_fields(kind)
     words = f"({', '.join(each.name for each in fields)})"
-    numbers = {0: None, 1: float}.get(len(fields), Annotated[tuple[float, float], words])
+    numbers: Any = {0: None, 1: float}.get(len(fields), Annotated[tuple[float, float], words])
     has_usual = all(each.default is not msgspec.NODEFAULT for each in fields)
-    return Union[bool, numbers, None] if has_usual else Union[numbers, None]  # noqa: UP007
+    return bool | numbers | None if has_usual else numbers | None
 
 
-def augmentation_of(kind: type[AnyAugmentation], value: Any) -> AnyAugmentation | None:
+def augmentation_of(kind: type[AugmentationT], value: Any) -> AugmentationT | None:
     """Returns what an argument of the reader asks for: its name is that of the augmentation.
 
     Args:

@@ -907,7 +907,14 @@ def takes(kind: type[Spec]) -> Callable[[_Function], _Function]:
 
         @functools.wraps(function)
         def call(*args: Any, **given: Any) -> Any:
-            return function(*args, **_by_field(kind, called, given, {p.name for p in own}))
+            values, used = _by_field(kind, called, given, {p.name for p in own})
+            try:
+                return function(*args, **values)
+            except UsageError as error:  # its message names the argument that was given
+                message = str(error)
+                name = message.partition(" ")[0]
+                error.args = (used.get(name, name) + message[len(name) :], *error.args[1:])
+                raise
 
         decorated: Any = call
         parameters = [*own, *_parameters(kind)]
@@ -927,8 +934,8 @@ def names_of(each: Field) -> tuple[str, ...]:
 
 def _by_field(
     kind: type[Spec], called: str, given: Mapping[str, Any], own: set[str]
-) -> dict[str, Any]:
-    """Returns what a function is given, by the names of fields."""
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Returns what a function is given by the names of fields, and the names that gave it."""
     names = {name: each for each in declared_fields(kind) for name in names_of(each)}
     values: dict[str, Any] = {}
     used: dict[str, str] = {}  # field -> the name that gives it
@@ -951,7 +958,7 @@ def _by_field(
     for each in declared_fields(kind):
         if each.default is msgspec.NODEFAULT and each.name not in values:
             raise TypeError(f"{called}() needs the argument {each.name}")
-    return values
+    return values, used
 
 
 def _parameters(kind: type[Spec]) -> Iterator[inspect.Parameter]:

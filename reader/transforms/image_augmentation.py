@@ -136,7 +136,7 @@ def augment_images(augmentations: str = "", **options: Any) -> Transform:
       augmentations: such as "flip,rotate(10),color", instead of the arguments below; what it does
         not name is not done. `crop` is `decode_images(crop=…)`. Geometry comes first, then the rest
         in the order of the text. Without it, and without `flip`, flip is 0.5.
-      options: what is done, and how strongly.
+      options: the keyword arguments listed below: what is done, and how strongly.
 
     Raises:
       UsageError: a wrong value, or two names for one thing.

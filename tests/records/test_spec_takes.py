@@ -58,6 +58,7 @@ def test_the_signature_and_the_docstring_name_all() -> None:
         ({"xyz": 1}, TypeError, r"^brew\(\) has no argument named xyz$"),
         ({"sugar": 1}, TypeError, r"^brew\(\) needs the argument leaves$"),
         ({"tea": 1, "leaves": 2}, UsageError, "^tea and leaves are the same: give one of them$"),
+        ({"tea": "green"}, UsageError, "^tea must be a number, got 'green'$"),
         ({"tea": 1, "sugar": -1}, UsageError, "^sugar must be at least 0, got -1$"),
     ],
 )

@@ -156,7 +156,7 @@ class TestNormalise:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"flip_left_right": 1.5}, r"flip must be in \[0, 1\], got 1.5"),
+        ({"flip_left_right": 1.5}, r"^flip_left_right must be in \[0, 1\], got 1.5"),
         ({"hue": 0.6}, r"hue must be in \[0, 0.5\], got 0.6"),
         ({"zoom": (0.0, 1.0)}, "zoom must be 0 < least <= most"),
     ],
