@@ -196,7 +196,7 @@ def _make(kind: type[AugmentationT], strengths: tuple[float, ...], named: str) -
     return kind(*values)
 
 
-def argument_type(kind: type[AnyAugmentation]) -> Any:
+def argument_type(kind: type[Augmentation]) -> Any:
     """Returns the type of what `augmentation_of` takes."""
     fields = declared_fields(kind)
     words = f"({', '.join(each.name for each in fields)})"

@@ -159,9 +159,9 @@ def augment_images(augmentations: str = "", **options: Any) -> Transform:
     return in_graph(_Augment(_effects(chosen, bool(text)), float(least or 0), spec.seed))
 
 
-def _parse(text: str) -> Mapping[str, Augmentation]:
+def _parse(text: str) -> dict[str, Augmentation]:
     with naming_arguments({}):
-        found = {each.name: each for each in parse_augmentations(text)}
+        found: dict[str, Augmentation] = {e.name: e for e in parse_augmentations(text)}
     if "crop" in found:
         raise UsageError(
             "crop belongs to decoding, where less is decoded then: give decode_images(crop=True), "
