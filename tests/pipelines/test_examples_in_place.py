@@ -694,7 +694,8 @@ def test_a_folder_that_cannot_be_written(
 
 FLAGS = (
     "--num_shards=2", "--shard_size=1MB", "--num_readers=2", "--order=input",
-    "--key=id --order=key", "--map=a.py:b", "--map_errors=fail", "--where=id>1", "--deduplicate", "--weights=1",
+    "--key=id --order=key", "--map=a.py:b", "--map_errors=fail", "--where=id>1",
+    "--deduplicate", "--weights=1",
     "--splits=train:0.5,test:0.5", "--naming=flat", "--extension=tfrecord", "--compression=GZIP",
     "--columns=a", "--header=none --columns=a", "--delimiter=;", "--quoting=none",
     "--random_seed=1", "--max_rejected=0.5", "--input_format=parquet", "--allow_outside=/x",
