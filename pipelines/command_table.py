@@ -233,7 +233,7 @@ _LOOK = (
     Command(
         name="bench",
         summary="measure the reading speed of a dataset, and where the time goes",
-        specs=("recordmill.reader.bench_spec:BenchSpec",),
+        specs=("recordmill.reader.options:BenchSpec",),
         function=f"{_COMMANDS}.bench:run",
         usage=_DATASET,
         description="Measures how fast a dataset is read and where the time goes; says what to "

@@ -7,7 +7,6 @@ large corpus is read twice, so that the memory does not grow with it
 
 from __future__ import annotations
 
-import json
 import sys
 import uuid
 from collections.abc import Iterator
@@ -26,7 +25,7 @@ from recordmill.pipelines.planning.item_sizes import work_item_bytes
 from recordmill.pipelines.temporary_folders import make_folder_beside, remove_folder
 from recordmill.pipelines.tensorflow_loading import load_tensorflow
 from recordmill.records.errors import RunError
-from recordmill.transforms.dataset.run_state import read_json
+from recordmill.records.state import decode
 from recordmill.transforms.sources.document_spec import DocumentSpec
 from recordmill.transforms.sources.item_cutting import cut_work_items
 from recordmill.transforms.sources.source_list import SourceList
@@ -35,6 +34,7 @@ from recordmill.transforms.storage import files
 from recordmill.transforms.vocabulary.analyze_words import (
     CountWords,
     SketchWords,
+    Totals,
     WordCountSpec,
     read_counts,
     read_sketch,
@@ -158,18 +158,20 @@ def count_words(
     return {word: count for word, count in words.items() if count >= threshold}, characters
 
 
-def _check_totals(totals: dict[str, Any], max_rejected: float) -> None:
-    rejected = sum(totals["rejected"].values())
-    inputs = totals["documents"] + rejected
-    if rejected > max_rejected * inputs:
-        reasons = ", ".join(f"{reason} {count}" for reason, count in totals["rejected"].items())
-        first = json.loads(totals["first_reject"])
+def _check_totals(totals: Totals, max_rejected: float) -> None:
+    rejected = totals.rejected.total()
+    inputs = totals.documents + rejected
+    first = totals.first_reject
+    if first and rejected > max_rejected * inputs:
+        reasons = ", ".join(
+            f"{reason} {count}" for reason, count in sorted(totals.rejected.items())
+        )
         raise RunError(
             f"{rejected} of {inputs} inputs rejected ({reasons}), which is {rejected / inputs:.3%} "
-            f"where --max_rejected allows {max_rejected:.3%}; the first is in {first['source']} at "
-            f"position {first['position']}; fix them, or raise --max_rejected"
+            f"where --max_rejected allows {max_rejected:.3%}; the first is in {first.source} at "
+            f"position {first.position}; fix them, or raise --max_rejected"
         )
-    if not totals["words"]:
+    if not totals.words:
         raise RunError("the input has no words; see --input, --documents and --text_field")
 
 
@@ -219,8 +221,8 @@ def write_vocabulary(
         counted = WordCountSpec(work, request.documents, kind.do_lower_case, kind=kind.name)
         run = CountingRun(engine, count, input_bytes)
         words, characters = count_words(run, counted, sketch)
-        totals = read_json(counted.totals_path)
+        totals = decode(files.read_bytes(counted.totals_path), Totals)
         _check_totals(totals, spec.input.max_rejected)
         made = learn_tokenizer(words, characters, kind)
         files.write_bytes(spec.output, made.data, partial_folder=work)
-    return VocabularySummary(made.tokens, made.chosen_words, len(words), totals["words"])
+    return VocabularySummary(made.tokens, made.chosen_words, len(words), totals.words)

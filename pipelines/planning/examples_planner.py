@@ -33,7 +33,6 @@ from recordmill.transforms.dataset.shard_counts import count_shards
 from recordmill.transforms.examples.examples_job import ExamplesJob
 from recordmill.transforms.examples.examples_spec import ROW_FORMATS
 from recordmill.transforms.examples.examples_stages import build_examples
-from recordmill.transforms.examples.examples_state import RecordPlan
 from recordmill.transforms.examples.record_filter import fulfilling
 from recordmill.transforms.examples.record_items import cut_record_items, record_files
 from recordmill.transforms.examples.record_source import RecordFileRange, compression_of
@@ -188,7 +187,7 @@ class ExamplesPlanner(Planner[ExamplesJob, MergeTree, ExamplesInventory]):
         job = self.job
         count = write_work_items(job.workspace.inputs_folder, items)
         if self._key_splits:
-            job.workspace.write_state(job.key_splits_path, self._key_splits.to_json())
+            job.workspace.write_state(job.key_splits_path, self._key_splits)
         return tree_of_records(self.job, count, inventory.input_bytes)
 
     def config(self) -> dict[str, list[str]]:
@@ -205,7 +204,7 @@ class ExamplesPlanner(Planner[ExamplesJob, MergeTree, ExamplesInventory]):
 
     def phases(self, plan: WorkPlan[ExamplesJob, MergeTree]) -> Iterator[Phase]:
         """Yields read, regroup and write."""
-        yield from shuffle_phases(plan, RecordPlan.from_json)
+        yield from shuffle_phases(plan)
 
     def summary(self, counts: dict[str, Any]) -> str:
         """Returns one line of what became of the records."""

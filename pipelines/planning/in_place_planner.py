@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import apache_beam as beam
+import msgspec
 
 from recordmill.pipelines.examples_request import InPlaceRequest
 from recordmill.pipelines.planning.item_sizes import report_passed_over, work_item_bytes
@@ -16,6 +17,7 @@ from recordmill.pipelines.planning.planner import Inventory, Phase, Planner, Wor
 from recordmill.records import manifest as m
 from recordmill.records.codec.framing import HEADER_BYTES
 from recordmill.records.errors import UsageError
+from recordmill.records.state import Count
 from recordmill.records.tfds_metadata import labels_file, template_of_names
 from recordmill.transforms.dataset.in_place import is_foreign, noted_names
 from recordmill.transforms.dataset.output_spec import SplitSpec
@@ -37,8 +39,7 @@ _COMPRESSIONS = {"": "", "gz": "GZIP", "zlib": "ZLIB"}
 _COPIES = "write copies by --output=DIR without --in_place_metadata"
 
 
-@dataclass(frozen=True, slots=True)
-class InPlaceStages:
+class InPlaceStages(msgspec.Struct, frozen=True):
     """What the stages know beside the job.
 
     Attributes:
@@ -46,7 +47,7 @@ class InPlaceStages:
       kept: see `InPlaceJob`.
     """
 
-    work_items: int
+    work_items: Count
     kept: tuple[str, ...] = ()
 
 

@@ -44,6 +44,7 @@ from recordmill.transforms.text.cleaning.find_duplicates import SearchCost, find
 from recordmill.transforms.text.scatter import Scatterer
 from recordmill.transforms.text.text_job import TextJob, summarize_examples
 from recordmill.transforms.text.text_shard_plan import plan_shards
+from recordmill.transforms.text.text_state import TextShardStatistics
 
 _SAMPLES = 32
 _SAMPLE_BYTES = 1 << 24
@@ -166,7 +167,7 @@ def _measure(job: TextJob, vocabulary: bytes, parts: list[SourceRange], folder: 
         shard.records,
         summarize_examples(
             shard.records,
-            job.workspace.need_state(done, ShardDescription.from_json).statistics,
+            job.workspace.need_state(done, ShardDescription[TextShardStatistics]).statistics,
             padded_length=job.objective.padded_length,
             packed_tokens=job.objective.packed_tokens,
         ),

@@ -63,7 +63,6 @@ from recordmill.transforms.text.cleaning.duplicates import DuplicateFiles
 from recordmill.transforms.text.cleaning.unicode_forms import ftfy_version
 from recordmill.transforms.text.text_job import TextJob
 from recordmill.transforms.text.text_stages import build_text
-from recordmill.transforms.text.text_state import ShardPlan
 from recordmill.transforms.text.tokenizer_checks import (
     check_case,
     check_own_normalization,
@@ -330,7 +329,7 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
             yield Phase("fingerprint", done, tree.work_items, plan.input_bytes)
             done = files.count(held.parts_folder, ".json")
             yield Phase("compare", done, held.part_count() or 1)
-        yield from shuffle_phases(plan, ShardPlan.from_json)
+        yield from shuffle_phases(plan)
 
     def summary(self, counts: dict[str, Any]) -> str:
         """Returns one line of what became of the documents."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from recordmill.reader import draws
 from recordmill.reader.features import Features, Transform, in_graph
 from recordmill.reader.transforms import boxes as box_ops
-from recordmill.reader.transforms.augmentation_names import CROP, Strength, strength_of
+from recordmill.records.augmentations import Crop, augmentation_of
 from recordmill.records.errors import UsageError, one_of
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def decode_images(
     antialias: bool = False,
     min_visibility: float = 0.0,
     seed: int = 0,
-    crop: Strength | None = None,
+    crop: bool | float | None = None,
 ) -> Transform:
     """Returns a transform that decodes images, for `load(…, transform=…)`.
 
@@ -89,10 +89,11 @@ def decode_images(
     Raises:
       UsageError: a wrong value.
     """
-    if crop is not None and crop is not False:
+    by_name = augmentation_of(Crop, crop)
+    if isinstance(by_name, Crop):
         if random_crop is not None:
             raise UsageError("crop and random_crop are the same: give one of them")
-        random_crop = RandomCrop(area=(strength_of("crop", crop, CROP), 1.0))
+        random_crop = RandomCrop(area=(by_name.area, 1.0))
     return in_graph(
         _ImageDecoding(tuple(size), channels, fit, random_crop, antialias, min_visibility, seed)
     )

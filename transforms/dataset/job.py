@@ -57,8 +57,8 @@ class JobStatistics(ABC):
     """Adds up the statistics of shards; its memory does not grow with their number."""
 
     @abstractmethod
-    def add(self, split: str, records: int, statistics: dict[str, Any]) -> None:
-        """Adds a shard: its split, its number of records, and its statistics."""
+    def add(self, split: str, records: int, statistics: Any) -> None:
+        """Adds a shard: its split, its number of records, and its `Job.shard_statistics`."""
 
     @abstractmethod
     def summarize(self) -> JobSummary:
@@ -86,12 +86,14 @@ class Job(ABC):
       map: the user's functions, which see each element of the input first.
 
       argument_names: of users' pipelines, see `argument_names.py`.
+      shard_statistics: the type of the statistics in the description of a shard.
 
     Raises:
       UsageError: a value is not valid, or the shares of the splits do not add up to 1.
     """
 
     argument_names: ClassVar[Mapping[str, str]] = ARGUMENTS
+    shard_statistics: ClassVar[Any] = dict[str, Any]
 
     workspace: Workspace
     splits: tuple[SplitSpec, ...] = (SplitSpec("train", 1.0),)

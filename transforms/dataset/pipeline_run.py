@@ -25,7 +25,7 @@ from recordmill.transforms.dataset.removal import (
     delete_inside,
     remove_dataset,
 )
-from recordmill.transforms.dataset.run_state import is_own, new_token, pipeline_name
+from recordmill.transforms.dataset.run_state import PipelinePlan, is_own, new_token, pipeline_name
 from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.dataset.writable import check_writable
 from recordmill.transforms.storage import files
@@ -71,7 +71,7 @@ def begin_run(job: Job, transform: str) -> None:
 
 def _write_plan(workspace: Workspace, transform: str) -> None:
     # Until it is gone a commit takes the success mark at the output for that of an older dataset.
-    workspace.write_state(workspace.plan_path, {"pipeline": transform})
+    workspace.write_state(workspace.plan_path, PipelinePlan(transform))
 
 
 def check_output(job: Job) -> None:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, TypedDict
+from typing import Any, ClassVar
 
 from recordmill.records.errors import RunError
 from recordmill.records.schema import Feature, Schema
-from recordmill.records.typed_json import Count
 from recordmill.transforms.dataset.job import JobStatistics, JobSummary
-from recordmill.transforms.dataset.run_state import typed_statistics
 from recordmill.transforms.examples.examples_spec import RecordOptions, TableSpec
-from recordmill.transforms.examples.examples_state import ReadResult, RecordPlan
+from recordmill.transforms.examples.examples_state import ReadResult, RecordPlan, ShardRecords
 from recordmill.transforms.examples.run_records import merge_parts
 from recordmill.transforms.examples.sort_keys import KeySplits
 from recordmill.transforms.shuffle.shuffle_job import MergeRecords, ShuffleJob
@@ -28,6 +26,8 @@ class ExamplesJob(ShuffleJob):
       given_schema: the features that all records must have; () where they are inferred.
       tables: how rows of tables in the input become records.
     """
+
+    shard_statistics: ClassVar[Any] = ShardRecords
 
     records: RecordOptions = field(default_factory=RecordOptions)
     weights: tuple[float, ...] = ()
@@ -46,7 +46,7 @@ class ExamplesJob(ShuffleJob):
 
     def read_key_splits(self) -> KeySplits:
         """Reads the sample of values by which records are ordered."""
-        return self.workspace.need_state(self.key_splits_path, KeySplits.from_json)
+        return self.workspace.need_state(self.key_splits_path, KeySplits)
 
     def record_merger(self) -> MergeRecords:
         """Returns what merges the records of run files."""
@@ -54,13 +54,11 @@ class ExamplesJob(ShuffleJob):
 
     def read_result(self, number: int) -> ReadResult | None:
         """Returns what a work item of scatter did, None where it is not done."""
-        path = self.description_path(0, number)
-        folder = path.rpartition("/")[0]
-        return self.workspace.read_state(path, lambda c: ReadResult.from_json(c, folder))
+        return self.workspace.read_state(self.description_path(0, number), ReadResult)
 
     def read_shard_plan(self) -> RecordPlan:
         """Reads what `plan_record_shards` decided."""
-        return self.workspace.need_state(self.shard_plan_path, RecordPlan.from_json)
+        return self.workspace.need_state(self.shard_plan_path, RecordPlan)
 
     def schema(self) -> Schema:
         """Returns the schema of the records, without features where they have none in common."""
@@ -78,32 +76,22 @@ class ExamplesJob(ShuffleJob):
         return _RecordStatistics(self, self.read_shard_plan())
 
 
-class ShardRecords(TypedDict):
-    """The statistics of a shard, on disk: of records without their frames."""
-
-    duplicates: Count
-    bytes: Count
-    least_bytes: Count
-    most_bytes: Count
-
-
 class _RecordStatistics(JobStatistics):
     def __init__(self, job: ExamplesJob, plan: RecordPlan) -> None:
         self._job = job
         self._plan = plan
         self._splits: dict[str, dict[str, int]] = {}
 
-    def add(self, split: str, records: int, statistics: dict[str, Any]) -> None:
-        found = typed_statistics(statistics, ShardRecords)
+    def add(self, split: str, records: int, statistics: ShardRecords) -> None:
         known = self._splits.setdefault(
             split, {"examples": 0, "duplicates": 0, "bytes": 0, "least": 1 << 62, "most": 0}
         )
         known["examples"] += records
-        known["duplicates"] += found["duplicates"]
-        known["bytes"] += found["bytes"]
+        known["duplicates"] += statistics.duplicates
+        known["bytes"] += statistics.bytes
         if records:
-            known["least"] = min(known["least"], found["least_bytes"])
-            known["most"] = max(known["most"], found["most_bytes"])
+            known["least"] = min(known["least"], statistics.least_bytes)
+            known["most"] = max(known["most"], statistics.most_bytes)
 
     def summarize(self) -> JobSummary:
         plan = self._plan

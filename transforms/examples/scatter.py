@@ -132,7 +132,7 @@ class RecordScatterer:
             survey=progress.survey,
             contents=dict(sorted(progress.contents.items())),
         )
-        workspace.write_state(job.description_path(0, number), result.to_json())
+        workspace.write_state(job.description_path(0, number), result)
         return result
 
     def _is_whole(self, number: int, result: ReadResult) -> bool:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
+from msgspec import structs
 
 from recordmill.records.codec.content_hash import hash_contents
 from recordmill.records.codec.framing import FOOTER_BYTES, HEADER_BYTES
 from recordmill.records.errors import UsageError, at_least
 from recordmill.records.hashing import U64, mix64, seed_for
 from recordmill.records.spec import python_names
+from recordmill.records.state import decode, encode
 from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.argument_types import ShardCounts, Shares, checked_arguments
 from recordmill.transforms.dataset.bundles import (
@@ -24,7 +25,6 @@ from recordmill.transforms.dataset.bundles import (
     WriteElements,
     Written,
     bundle_path,
-    runs_folder,
 )
 from recordmill.transforms.dataset.commit import CommitSpec
 from recordmill.transforms.dataset.job import Compression
@@ -122,7 +122,7 @@ def _result(runs: Iterable[RunFileInfo], totals: RecordTotals) -> ReadResult:
 
 
 def _describe(result: ReadResult) -> Written:
-    return Written(sum(result.sizes), json.dumps(result.to_json(), sort_keys=True))
+    return Written(sum(result.sizes), encode(result, indent=None).decode())
 
 
 @dataclass(frozen=True)
@@ -147,14 +147,14 @@ class _RecordSink(RunFileSink[ExamplesJob]):
         """Merges run files into one."""
         whole = self.gather(texts)
         run = merge_run_files(self.job, _run_path(bundle_path(self.job), 0), whole.runs)
-        return _describe(replace(whole, runs=(run,)))
+        return _describe(structs.replace(whole, runs=(run,)))
 
     def gather(self, texts: list[str]) -> ReadResult:
         """Adds up descriptions."""
         totals = RecordTotals(len(self.job.splits))
         runs: list[RunFileInfo] = []
         for text in texts:
-            result = ReadResult.from_json(json.loads(text), runs_folder(self.job))
+            result = decode(text, ReadResult)
             totals.add(0, result)
             runs += result.runs
         return _result(runs, totals)

@@ -14,7 +14,7 @@ import orjson
 
 from recordmill.records.errors import RunError, UsageError, at_least, one_of
 from recordmill.records.spec import naming_flags
-from recordmill.records.typed_json import convert
+from recordmill.records.state import decode
 from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.argument_names import (
     SOURCE_ARGUMENTS,
@@ -235,7 +235,7 @@ class _ReadDocumentsDoFn(beam.DoFn):
             yield from self._read(item)
 
     def _read(self, item: bytes) -> Iterator[Any]:
-        for source in convert(orjson.loads(item), list[SourceRange]):
+        for source in decode(item, list[SourceRange]):
             count = 0
             for found in self._reader.read(source):
                 if isinstance(found, Document):

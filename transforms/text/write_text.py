@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import apache_beam as beam
+from msgspec import structs
 
 from recordmill.records.errors import UsageError, at_least
 from recordmill.records.spec import python_names
@@ -125,7 +126,7 @@ class _TextSink(RunFileSink[TextJob]):
             path = f"{base}.samples"
             write_samples(path, read_samples(job, samples))
             samples = (path.rpartition("/")[2],)
-        return BundleResult(replace(scatter, runs=(run,)), whole.rejects, samples).written()
+        return BundleResult(structs.replace(scatter, runs=(run,)), whole.rejects, samples).written()
 
     def plan_shards(self, tree: MergeTree) -> list[SplitShards]:
         """Plans the shards by the expected bytes of chunks."""
