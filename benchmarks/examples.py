@@ -32,7 +32,7 @@ import google_crc32c
 import numpy as np
 from memory import memory_of_all
 
-from recordmill.pipelines.options import parse_bytes
+from recordmill.pipelines.job_request import parse_bytes
 from recordmill.records.codec.encoding import Strings, encode_batch
 from recordmill.records.codec.framing import scan_records
 from recordmill.records.schema import Feature, Schema

@@ -23,8 +23,8 @@ from typing import Any
 import apache_beam as beam
 from images import make_images
 
-from recordmill.pipelines.arguments import Parser
-from recordmill.pipelines.engines.choice import choose_engine, parse_arguments
+from recordmill.pipelines.engines.choice import choose_engine
+from recordmill.pipelines.engines.engine_spec import EngineSpec
 from recordmill.pipelines.engines.local import JobSize
 
 
@@ -50,11 +50,11 @@ def sleep_one_second(task: int, folder: str) -> int:
     return 1
 
 
-def run_sleeping(flags: list[str], tasks: int, folder: Path) -> str:
+def run_sleeping(beam_flags: list[str], tasks: int, folder: Path) -> str:
     """Returns what is printed, and the seconds from the first task's begin to the last one's end:
     starting workers is left out."""
     folder.mkdir()
-    engine = choose_engine(parse_arguments(Parser(), flags)[1])
+    engine = choose_engine(EngineSpec(runner="flink"), beam_flags)
 
     def build(pipeline: beam.Pipeline) -> object:
         return (
@@ -86,15 +86,16 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         make_images(Path(folder, "photos"), [], options.images)
         for slots in options.slots.split(","):
-            flags = ["--runner=flink", *where, f"--parallelism={slots}"]
-            printed = run_sleeping(flags, options.tasks, Path(folder, f"sleep-{slots}"))
+            beam_flags = [*where, f"--parallelism={slots}"]
+            printed = run_sleeping(beam_flags, options.tasks, Path(folder, f"sleep-{slots}"))
             took, summary = printed.rpartition("\n")[2], describe(master, printed, "Sleep")
             print(f"{slots} slots: {took}; {summary}", flush=True)
             command = [
                 sys.executable, "-m", "recordmill.pipelines.images", f"--input={folder}/photos",
                 "--image_size=224x224", "--augmentations=flip,randaugment(2,9)",
                 f"--copies={options.copies}", "--num_shards=16", f"--output={folder}/ds-{slots}",
-                *flags,
+                "--runner=flink",
+                *beam_flags,
             ]  # fmt: skip
             run = subprocess.run(command, stderr=subprocess.PIPE, text=True)
             if run.returncode:

@@ -33,7 +33,7 @@ import orjson
 import psutil
 from timing import best_seconds
 
-from recordmill.pipelines.options import parse_bytes
+from recordmill.pipelines.job_request import parse_bytes
 from recordmill.transforms.sources.lines import Lines
 from recordmill.transforms.text.tokenizer_files import load_tokenizer, read_tokenizer
 

@@ -35,7 +35,7 @@ import numpy as np
 from corpus import make_corpus, pydoc_text
 
 from recordmill.pipelines.cores import usable_cores
-from recordmill.pipelines.options import parse_bytes
+from recordmill.pipelines.job_request import parse_bytes
 from recordmill.pipelines.progress import resident_bytes
 from recordmill.records.codec.encoding import encode_batch
 from recordmill.records.hashing import seed_for

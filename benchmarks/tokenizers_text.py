@@ -38,7 +38,7 @@ from tokenizers import (
     trainers,
 )
 
-from recordmill.pipelines.options import parse_bytes
+from recordmill.pipelines.job_request import parse_bytes
 from recordmill.transforms.sources.lines import split_lines
 from recordmill.transforms.text.tokenizer_files import load_tokenizer, read_tokenizer
 

@@ -33,7 +33,7 @@ from corpus import make_corpus, pydoc_text
 from memory import peak_of_all
 
 from recordmill.pipelines.command_line import main as command
-from recordmill.pipelines.options import parse_bytes
+from recordmill.pipelines.job_request import parse_bytes
 from recordmill.transforms import Bert, Document, Gpt, WriteText
 
 TASKS = {"bert": Bert(dupe_factor=1), "gpt": Gpt()}

@@ -12,16 +12,17 @@ from collections.abc import Iterator
 
 import apache_beam as beam
 
-from recordmill.pipelines.arguments import Parser
+from recordmill.pipelines.faces import parse
 from recordmill.pipelines.planning.plan_job import plan_job
 from recordmill.pipelines.planning.text_planner import TextPlanner
-from recordmill.pipelines.text_options import add_text_arguments, text_request
+from recordmill.pipelines.text_request import text_request
 from recordmill.records.errors import RunError, UsageError
 from recordmill.transforms.dataset.commit import CommitDataset
 from recordmill.transforms.shuffle.regroup import RegroupRuns
 from recordmill.transforms.text.build_text_shards import BuildShards
 from recordmill.transforms.text.scatter import ScatterDocuments
 from recordmill.transforms.text.text_shard_plan import PlanShards
+from recordmill.transforms.text.text_spec import TextSpec
 
 
 class CountWorkItems(beam.DoFn):
@@ -35,9 +36,8 @@ class CountWorkItems(beam.DoFn):
 
 def main(arguments: list[str]) -> None:
     """Plans the job and runs the stages one after the other."""
-    parser = Parser(description=__doc__.split("\n")[0])
-    add_text_arguments(parser)
-    plan = plan_job(TextPlanner(text_request(parser.parse_args(arguments))), workers=1)
+    spec = parse(TextSpec, arguments, program="own_pipeline.py")
+    plan = plan_job(TextPlanner(text_request(spec)), workers=1)
     if plan is None:
         print("the dataset is complete: nothing to do")
         return

@@ -1,6 +1,5 @@
-from .arguments import Parser as Parser
-from .image_options import add_image_arguments as add_image_arguments
-from .image_options import image_request as image_request
+from .faces import parse as parse
+from .image_request import image_request as image_request
 from .launch import plan_and_run as plan_and_run
 from .planning.image_planner import ImagePlanner as ImagePlanner
 from .planning.plan_job import plan_job as plan_job
@@ -12,5 +11,4 @@ from .programs import learn_vocabulary as learn_vocabulary
 from .programs import write_examples_dataset as write_examples_dataset
 from .programs import write_image_dataset as write_image_dataset
 from .programs import write_text_dataset as write_text_dataset
-from .text_options import add_text_arguments as add_text_arguments
-from .text_options import text_request as text_request
+from .text_request import text_request as text_request

@@ -1,4 +1,4 @@
-"""Every use of private parts of Beam and argparse.
+"""Every use of private parts of Beam, and how argparse names the flags of its options.
 
 `tests/pipelines/test_compat.py` has a canary for each of them, which fails when a release changes
 it. Beam is imported late: some commands do without it.
@@ -20,9 +20,6 @@ BEAM_WORKER_THREAD = "run_worker"
 BEAM_WORKER_MODULE = "apache_beam.runners.worker.sdk_worker_main"
 # Beam's logger of the job servers that it starts.
 BEAM_SERVER_LOGGER = "apache_beam.utils.subprocess_server"
-# A titled group of flags, as `ArgumentParser.add_argument_group` returns it.
-FlagGroup = argparse._ArgumentGroup
-
 # The end of the name of Beam's service that hands files to workers.
 ARTIFACT_SERVICE = ".ArtifactRetrievalService"
 
@@ -227,38 +224,3 @@ def dataflow_errors(result: Any) -> list[str]:
 def option_actions(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:
     """Returns flag -> action of a parser, for every spelling of every flag."""
     return parser._option_string_actions
-
-
-def is_repeated(action: argparse.Action) -> bool:
-    """Returns whether a flag may be given several times, each time with another value."""
-    return isinstance(action, argparse._AppendAction)
-
-
-def grouped_actions(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.Action]]:
-    """Yields the title of a group and an action of it, in the order in which help shows them."""
-    for group in parser._action_groups:
-        for action in group._group_actions:
-            yield str(group.title), action
-
-
-class OpenParser(argparse.ArgumentParser):
-    """An argument parser with a method for the check of choices."""
-
-    def check_choice(self, action: argparse.Action, value: Any) -> None:
-        """Checks a value against the choices of its flag, of which there are some."""
-        super()._check_value(action, value)
-
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
-        if action.choices is not None:
-            self.check_choice(action, value)
-
-
-class OpenHelpFormatter(argparse.HelpFormatter):
-    """A formatter of help with a method for the text of one flag."""
-
-    def help_text(self, action: argparse.Action) -> str:
-        """Returns the help of a flag, in which argparse replaces `%(name)s`."""
-        return action.help or ""
-
-    def _get_help_string(self, action: argparse.Action) -> str:
-        return self.help_text(action)

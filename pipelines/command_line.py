@@ -14,14 +14,23 @@ import signal
 import sys
 import threading
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from importlib import import_module
 from importlib.metadata import version
 
 from recordmill.pipelines.beam_internals import BEAM_WORKER_THREAD
-from recordmill.pipelines.help_pages import COMMANDS, PAGES, main_help, page_help
-from recordmill.records.errors import RunError, UsageError, hide_passwords, one_of
+from recordmill.pipelines.command_table import (
+    PLAN_HELP,
+    Call,
+    Command,
+    find_command,
+    load,
+    main_help,
+)
+from recordmill.pipelines.faces import Given, Parser, full_help, page_help, refuse_unknown
+from recordmill.records.errors import RunError, UsageError, hide_passwords
+from recordmill.records.spec import Option
+from recordmill.transforms.text.presets import presets_help
 
 
 @contextmanager
@@ -38,13 +47,6 @@ def _loading() -> Iterator[None]:
             gc.enable()
 
 
-def _command(name: str) -> Callable[[list[str]], int]:
-    """Returns the `main` of `commands/NAME.py`, whose imports are loaded only now."""
-    module = import_module(f"recordmill.pipelines.commands.{name}")
-    main: Callable[[list[str]], int] = module.main
-    return main
-
-
 _MOST_CHARACTERS = 3000  # of an error
 _BROKEN_PIPE_STATUS = 128 + 13  # as a shell reports a process that SIGPIPE has killed
 _ENGINE_THREADS = (BEAM_WORKER_THREAD, "pipeline")  # the second one is that of `engines/local.py`
@@ -57,14 +59,6 @@ _NO_MEMORY = (
 )
 
 
-def _page_asked_for(arguments: list[str]) -> str:
-    """Returns the command whose short help a command line asks for, "" if it asks for none."""
-    own = arguments[1 : arguments.index("--") if "--" in arguments else None]
-    if not {"-h", "--help"} & set(own):
-        return ""
-    return next((name for name in (" ".join(arguments[:2]), arguments[0]) if name in PAGES), "")
-
-
 def _run(arguments: list[str]) -> int:
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:], "--help"]
@@ -74,13 +68,43 @@ def _run(arguments: list[str]) -> int:
     if arguments[0] == "--version":
         print(f"recordmill {version('recordmill')}")
         return 0
-    one_of("the command", arguments[0], COMMANDS)
-    if page := _page_asked_for(arguments):
-        print(page_help(page))
+    if arguments[0] == "plan" and arguments[1:2] in (["-h"], ["--help"]):
+        print(PLAN_HELP)
         return 0
-    with _loading():
-        command = _command(arguments[0])
-    return command(arguments[1:])
+    command, own = find_command(arguments)
+    options = command.options()
+    if shown := _help_asked_for(command, options, own):
+        print(shown)
+        return 0
+    parser = Parser(prog=f"recordmill {command.name}")
+    parser.add_options(options)
+    values, rest = parser.parse_values(own)
+    if not command.has_engine:
+        refuse_unknown(rest, parser.known)
+    given = Given(values, beam=rest)
+    try:
+        if given.values.get("config"):
+            with _loading():
+                load("recordmill.pipelines.config_files:add_config")(given, options)
+        call = Call(command=command, given=given)
+        call.check()
+        with _loading():
+            load(command.function)
+        return call.run()
+    except (UsageError, RunError) as error:
+        error.args = (given.worded(str(error)), *error.args[1:])
+        raise
+
+
+def _help_asked_for(command: Command, options: Mapping[str, Option], own: list[str]) -> str:
+    """Returns the help that a command line asks for, "" if it asks for none."""
+    asked = set(own[: own.index("--") if "--" in own else None])
+    if "preset" in options and "--help-presets" in asked:
+        return presets_help()
+    has_page = any(option.declared.short is not None for option in options.values())
+    if "--help-all" in asked or ({"-h", "--help"} & asked and not has_page):
+        return full_help(command.page, command.description, options, engine=command.has_engine)
+    return page_help(command.page, options) if {"-h", "--help"} & asked else ""
 
 
 class _TerminatedError(KeyboardInterrupt):

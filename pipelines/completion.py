@@ -6,13 +6,69 @@ The scripts hold all flags, so a key starts no process. Both forms of a value ar
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from recordmill.pipelines.flag_table import Table
-from recordmill.pipelines.help_pages import COMMANDS
+from recordmill.pipelines.command_table import COMMANDS, JOBS, SUMMARIES
+from recordmill.pipelines.faces import (
+    completed_values,
+    config_schema,
+    first_sentence,
+    flag_names,
+)
+from recordmill.records.spec import Spec, option
 
-_JOBS_OF_PLAN = ("text", "images", "examples")
+Table = dict[str, dict[str, dict[str, Any]]]
+_SUGGESTED = {"runner": ["direct", "flink", "dataflow", "prism"]}
+
+
+class CompletionSpec(Spec, frozen=True, kw_only=True):
+    """`recordmill completion`.
+
+    Attributes:
+      shell: whose script, or the schema of a configuration file.
+      command: the job whose file it is.
+    """
+
+    shell: Annotated[
+        Literal["bash", "zsh", "fish", "schema"],
+        option("The shell, or schema.", positional=True, value="SHELL", example="bash"),
+    ]
+    command: Annotated[
+        Literal["text", "images", "examples", "vocab"],
+        option("The job whose configuration file the schema is of.", example="images"),
+    ] = "text"
+
+
+def run(spec: CompletionSpec) -> int:
+    """Prints what completes commands; returns 0."""
+    if spec.shell == "schema":
+        schema = config_schema(spec.command, COMMANDS[spec.command].options())
+        print(json.dumps(schema, indent=1, ensure_ascii=False))
+    else:
+        print(completion_script(spec.shell, make_table()), end="")
+    return 0
+
+
+def make_table() -> Table:
+    """Returns command -> flag -> what it is; an argument without a name is ""."""
+    table: Table = {}
+    for name, command in COMMANDS.items():
+        if name == "completion":
+            continue
+        flags = table[name] = {}
+        if command.is_job or name.startswith("plan "):
+            flags["--help-all"] = {"values": "none", "help": "Show all flags"}
+        if "preset" in command.options():
+            flags["--help-presets"] = {"values": "none", "help": "Show all presets"}
+        for each in command.options().values():
+            values = _SUGGESTED.get(each.name) or completed_values(each)
+            if each.declared.positional:
+                values = "folder"
+            for flag in flag_names(each) or [""]:
+                flags[flag] = {"values": values, "help": first_sentence(each)}
+    return table
 
 
 def _flags(table: Table, command: str) -> dict[str, dict[str, Any]]:
@@ -51,9 +107,9 @@ def _bash(table: Table) -> str:
                 kind = "-d" if takes == "folder" else "-f"
                 values.append(f"    '{command} {flag}') _recordmill_paths {kind} \"$word\" ;;")
     return _BASH.format(
-        commands=" ".join(COMMANDS), cases="\n".join(cases), values="\n".join(values),
+        commands=" ".join(SUMMARIES), cases="\n".join(cases), values="\n".join(values),
         folders="|".join(f"'{c}'" for c in _contexts(table) if _takes_folder(table, c)),
-        jobs=" ".join(_JOBS_OF_PLAN), shells=" ".join(SHELLS),
+        jobs=" ".join(JOBS), shells=" ".join((*SHELLS, 'schema')),
     )  # fmt: skip
 
 
@@ -147,12 +203,12 @@ def _zsh(table: Table) -> str:
         if _takes_folder(table, command):
             specs.append("'*:path:_files'")
         if command == "completion":
-            specs.append(f"'1:shell:({' '.join(SHELLS)})'")
+            specs.append(f"'1:shell:({' '.join((*SHELLS, 'schema'))})'")
         lines = " \\\n            ".join(specs)
         cases.append(f"        {_quoted(command)})\n        _arguments {lines} ;;")
-    commands = "\n".join(f"        {_quoted(f'{name}:{what}')}" for name, what in COMMANDS.items())
+    commands = "\n".join(f"        {_quoted(f'{name}:{what}')}" for name, what in SUMMARIES.items())
     return _ZSH.format(
-        commands=commands, cases="\n".join(cases), jobs=" ".join(_JOBS_OF_PLAN)
+        commands=commands, cases="\n".join(cases), jobs=" ".join(JOBS)
     )  # fmt: skip
 
 
@@ -208,16 +264,16 @@ def _fish(table: Table) -> str:
         "complete -c recordmill -n __fish_use_subcommand -l version -d 'Show the version'",
         "complete -c recordmill -l help -d 'Show help'",
     ]
-    for name, what in COMMANDS.items():
+    for name, what in SUMMARIES.items():
         lines.append(f"complete -c recordmill -n __fish_use_subcommand -a {name} -d {quoted(what)}")
-    jobs = " ".join(_JOBS_OF_PLAN)
+    jobs = " ".join(JOBS)
     at_job = f"__fish_seen_subcommand_from plan; and not __fish_seen_subcommand_from {jobs}"
     lines.append(f"complete -c recordmill -n {quoted(at_job)} -a '{jobs}'")
     at_shell = quoted("__fish_seen_subcommand_from completion")
-    lines.append(f"complete -c recordmill -n {at_shell} -a '{' '.join(SHELLS)}'")
+    lines.append(f"complete -c recordmill -n {at_shell} -a '{' '.join((*SHELLS, 'schema'))}'")
     for command in table:
         seen = " and ".join(f"__fish_seen_subcommand_from {word};" for word in command.split())
-        if command in _JOBS_OF_PLAN:
+        if command in JOBS:
             seen = f"not __fish_seen_subcommand_from plan; and {seen}"
         where = quoted(seen.rstrip(";"))
         for flag, known in _flags(table, command).items():

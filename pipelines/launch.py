@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
-from typing import Generic
 
 from apache_beam.io.filesystem import BeamIOError
 
-from recordmill.pipelines.arguments import Parser
+from recordmill.pipelines.command_table import Call, load
 from recordmill.pipelines.config_files import settings_text
 from recordmill.pipelines.cores import usable_cores
-from recordmill.pipelines.engines.choice import (
-    Engine,
-    EngineFlags,
-    choose_engine,
-    parse_arguments,
-)
+from recordmill.pipelines.engines.choice import Engine, check_beam_flags, choose_engine
+from recordmill.pipelines.engines.engine_spec import EngineSpec
 from recordmill.pipelines.engines.error_text import one_line
 from recordmill.pipelines.engines.local import JobSize, processes_for
+from recordmill.pipelines.faces import aliases_of
 from recordmill.pipelines.planning.plan_job import plan_job
 from recordmill.pipelines.planning.planner import (
     InventoryT,
@@ -40,22 +34,29 @@ from recordmill.pipelines.run_lock import only_run
 from recordmill.pipelines.temporary_folders import remove_leftovers
 from recordmill.records import manifest as m
 from recordmill.records.errors import RunError, UsageError
+from recordmill.records.spec import options_of
 from recordmill.transforms.dataset.run_state import LostFoldersError
 from recordmill.transforms.dataset.statistics_report import describe_statistics
-from recordmill.transforms.dataset.user_functions import UserFunction
 from recordmill.transforms.dataset.workspace import Workspace, read_manifest
 from recordmill.transforms.storage import files
 
 
-def plan_and_run(planner: Planner[JobT, StagesT, InventoryT], flags: EngineFlags) -> None:
+def plan_and_run(
+    planner: Planner[JobT, StagesT, InventoryT], spec: EngineSpec, beam: list[str]
+) -> None:
     """Plans a job, runs it and prints its summary, alone on its output.
+
+    Args:
+      planner: of the job.
+      spec: where it runs.
+      beam: flags that are Beam's.
 
     Raises:
       UsageError: the job cannot be run as it was asked for.
       RunError: one line: why the run failed.
     """
     started = _Start(time.monotonic(), datetime.now(timezone.utc))
-    engine = choose_engine(flags)
+    engine = choose_engine(spec, beam)
     remove_leftovers()
     engine.check(planner.paths())
     workspace = planner.job.workspace
@@ -72,63 +73,36 @@ def plan_and_run(planner: Planner[JobT, StagesT, InventoryT], flags: EngineFlags
             workspace.remove_revived(claimed=False)
             print(f"{workspace.output} is complete: nothing to do")
             report = files.join(workspace.output, m.REPORT_PATH)
-            if flags.report and not files.exists(report):
+            if spec.report and not files.exists(report):
                 _report(planner, workspace)
             return
-        _run_job(planner, plan, engine, flags, started)
+        _run_job(planner, plan, engine, spec, started)
 
 
-@dataclass(frozen=True)
-class JobCommand(Generic[JobT, StagesT, InventoryT]):
-    """A command of `recordmill` that runs a job.
+def engine_of(call: Call) -> EngineSpec:
+    """Returns where a command runs, and gives Beam the flags of its storage.
 
-    Attributes:
-      name: of the command.
-      description: for its help.
-      add_arguments: adds the job's own flags to a parser.
-      planner: (parsed flags) -> the planner of the job that they ask for.
+    Raises:
+      UsageError: an option is wrong, or a flag is neither ours nor Beam's.
     """
+    check_beam_flags(call.given.beam, aliases_of(call.command.options()))
+    return call.make(EngineSpec)
 
-    name: str
-    description: str
-    add_arguments: Callable[[argparse.ArgumentParser], None]
-    planner: Callable[[argparse.Namespace], Planner[JobT, StagesT, InventoryT]]
 
-    def make_parser(self) -> Parser:
-        """Returns the parser of the job's own flags."""
-        description = f"{self.description} Beam's own flags pass through."
-        parser = Parser(prog=f"recordmill {self.name}", description=description)
-        parser.add_full_help()
-        self.add_arguments(parser)
-        return parser
+def run_job(call: Call) -> str:
+    """Runs a job; returns the folder of the dataset.
 
-    def main(self, arguments: list[str]) -> int:
-        """Runs the command; returns 0; the command line turns errors into a status.
-
-        Raises:
-          UsageError: wrong flags, or an input or output that cannot be used.
-          RunError: the run failed, or went over the error budget.
-        """
-        self.run(arguments)
-        return 0
-
-    def run(self, arguments: list[str], functions: Sequence[UserFunction] = ()) -> str:
-        """Runs the job of some arguments; returns the folder of the dataset.
-
-        Args:
-          arguments: as of a command line.
-          functions: what a program gives instead of --map.
-
-        Raises:
-          UsageError, RunError: as `main`.
-        """
-        parser = self.make_parser()
-        options, engine = parse_arguments(parser, arguments, has_functions=bool(functions))
-        options.map_functions = functions
-        planner = self.planner(options)
-        planner.settings = settings_text(self.name, parser, options, functions)
-        plan_and_run(planner, engine)
-        return planner.job.workspace.output
+    Raises:
+      UsageError: wrong options, or an input or output that cannot be used.
+      RunError: the run failed, or went over the error budget.
+    """
+    command, engine = call.command, engine_of(call)
+    kind = command.kinds()[0]
+    planner = load(command.function)(call.make(kind), call.functions)
+    planner.settings = settings_text(command.name, call.given, options_of(kind), call.functions)
+    plan_and_run(planner, engine, call.given.beam)
+    output: str = planner.job.workspace.output
+    return output
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,14 +117,14 @@ def _run_job(
     planner: Planner[JobT, StagesT, InventoryT],
     plan: WorkPlan[JobT, StagesT],
     engine: Engine,
-    flags: EngineFlags,
+    spec: EngineSpec,
     started: _Start,
 ) -> None:
     began = time.monotonic()
     workspace = plan.job.workspace
     if plan.resumed:
         print(f"resuming the run that was begun in {workspace.output}", file=sys.stderr)
-    progress = Progress(workspace.work, lambda: planner.phases(plan), flags.progress)
+    progress = Progress(workspace.work, lambda: planner.phases(plan), spec.progress)
     processes = processes_for(plan.input_bytes)
     if plan.job.map:  # how long the user's functions take is not known
         processes = max(processes, min(usable_cores(), plan.stages.work_items))
@@ -186,7 +160,7 @@ def _run_job(
     )
     write_run(workspace, facts.to_json(progress, manifest))
     _summary(planner, plan, manifest, ended - began, progress.peak_bytes)
-    if flags.report:
+    if spec.report:
         _report(planner, workspace)
     workspace.remove_revived()  # where the commit has removed the folder, its worker or ours
 

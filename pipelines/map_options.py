@@ -1,4 +1,4 @@
-"""`--map`: the flags for functions of users' own, found and read before anything starts."""
+"""`--map`: functions of users' own, found and read before anything starts."""
 
 from __future__ import annotations
 
@@ -16,12 +16,10 @@ from typing import Any
 
 from apache_beam.io.filesystem import BeamIOError
 
-from recordmill.pipelines.beam_internals import FlagGroup
 from recordmill.pipelines.code_digest import digest_of_function
-from recordmill.pipelines.flags import MapFlags
 from recordmill.records.errors import UsageError
+from recordmill.transforms.dataset.output_spec import MapOptions
 from recordmill.transforms.dataset.user_functions import (
-    ERRORS,
     MapSpec,
     ShippedModule,
     UserFunction,
@@ -35,29 +33,7 @@ _MOST_BYTES = 1 << 20  # of source that travels with each stage of a job
 _FORMS = "FILE.py:FUNCTION or package.module:function"
 
 
-def add_map_arguments(group: FlagGroup, element: str, kind: str = "") -> None:
-    """Adds the flags.
-
-    Args:
-      group: of the parser.
-      element: what functions take, such as "Document".
-      kind: how they get it, where that is no type of the same name.
-    """
-    given = f"{element} ({kind})" if kind else element
-    group.add_argument(
-        "--map", action="append", metavar="FILE.py:FUNCTION",
-        help=f"A function of your own that takes a {given} and returns a {element}, None to drop "
-        "it, or a list of several; or package.module:function; may be given several times. Its "
-        "source travels to the workers.",
-    )  # fmt: skip
-    group.add_argument(
-        "--map_errors", default="reject", choices=ERRORS,
-        help=f"What happens where a function of --map raises an error: the {element} is a reject, "
-        "or the run stops (fail).",
-    )  # fmt: skip
-
-
-def map_spec(options: MapFlags, given: Sequence[UserFunction] = ()) -> MapSpec:
+def map_spec(options: MapOptions, given: Sequence[UserFunction] = ()) -> MapSpec:
     """Finds the functions, reads their source and checks that they can be called.
 
     Args:
@@ -68,7 +44,7 @@ def map_spec(options: MapFlags, given: Sequence[UserFunction] = ()) -> MapSpec:
       UsageError: one line: a function is not there, or cannot be used; or --map_errors has no
         effect.
     """
-    functions = tuple(given) or tuple(map(user_function, options.map or ()))
+    functions = tuple(given) or tuple(map(user_function, options.map))
     if options.map_errors != "reject" and not functions:
         raise UsageError(
             f"--map_errors={options.map_errors} has no effect without --map; add it, or leave this "

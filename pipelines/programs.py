@@ -9,22 +9,15 @@ import inspect
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from recordmill.pipelines.arguments import Parser
-from recordmill.pipelines.commands import examples, images, text, vocab
-from recordmill.pipelines.config_files import setting_arguments
-from recordmill.pipelines.engines.choice import add_engine_arguments
-from recordmill.pipelines.launch import JobCommand
+from recordmill.pipelines.command_table import COMMANDS, Call
+from recordmill.pipelines.config_files import add_config
+from recordmill.pipelines.faces import Given, checked_values, signature_of
+from recordmill.pipelines.launch import run_job
 from recordmill.pipelines.map_options import function_from_object, user_function
-from recordmill.pipelines.settings import (
-    EngineSettings,
-    ExamplesSettings,
-    ImageSettings,
-    TextSettings,
-    VocabularySettings,
-)
 from recordmill.records import manifest as m
 from recordmill.records.errors import RunError, UsageError
 from recordmill.transforms.dataset.user_functions import UserFunction
@@ -33,7 +26,6 @@ from recordmill.transforms.storage import files
 
 if TYPE_CHECKING:
     import tensorflow as tf
-    from typing_extensions import Unpack
 
 
 class JobError(Exception):
@@ -97,41 +89,41 @@ class WrittenDataset:
         return load(self.path, split, **options)
 
 
-def write_text_dataset(**settings: Unpack[TextSettings]) -> WrittenDataset:
+def write_text_dataset(**options: Any) -> WrittenDataset:
     """Writes a dataset of text, as `recordmill text`; its flags are the arguments.
 
     Where the dataset is there already, written so, nothing is done; a run that was cut short is
     finished.
 
     Args:
-      settings: `input`, `output`, `vocab_file` and any other flag without its dashes; `map` may be
-        a function, or a list of functions and names.
+      options: `input`, `output`, `vocab_file` and any other flag without its dashes; `map` may be
+        a function, or a list of functions and names; `beam_flags` are a list of Beam's own.
 
     Raises:
       JobError: one line: what is wrong, and what to do.
     """
-    return _write(text.COMMAND, settings)
+    return _write("text", options)
 
 
-def write_image_dataset(**settings: Unpack[ImageSettings]) -> WrittenDataset:
+def write_image_dataset(**options: Any) -> WrittenDataset:
     """Writes a dataset of images, as `recordmill images`; see `write_text_dataset`.
 
     Raises:
       JobError: one line: what is wrong, and what to do.
     """
-    return _write(images.COMMAND, settings)
+    return _write("images", options)
 
 
-def write_examples_dataset(**settings: Unpack[ExamplesSettings]) -> WrittenDataset:
+def write_examples_dataset(**options: Any) -> WrittenDataset:
     """Writes a dataset of existing records, as `recordmill examples`; see `write_text_dataset`.
 
     Raises:
       JobError: one line: what is wrong, and what to do.
     """
-    return _write(examples.COMMAND, settings)
+    return _write("examples", options)
 
 
-def learn_vocabulary(**settings: Unpack[VocabularySettings]) -> str:
+def learn_vocabulary(**options: Any) -> str:
     """Learns a vocabulary, as `recordmill vocab`; its flags are the arguments.
 
     Returns:
@@ -140,22 +132,37 @@ def learn_vocabulary(**settings: Unpack[VocabularySettings]) -> str:
     Raises:
       JobError: one line: what is wrong, and what to do.
     """
-    try:
-        arguments = _arguments(vocab.make_parser(), settings)
-        vocab.main(arguments)
-    except (UsageError, RunError) as error:
-        raise JobError(str(error)) from error
-    return os.fspath(settings["output"])
+    with _job_errors(given := Given({}, is_python=True)):
+        _call("vocab", options, given).run()
+    return os.fspath(given.values["output"])
 
 
-def _write(command: JobCommand[Any, Any, Any], settings: Mapping[str, Any]) -> WrittenDataset:
+def _write(name: str, options: Mapping[str, Any]) -> WrittenDataset:
+    with _job_errors(given := Given({}, is_python=True)):
+        return WrittenDataset.read(run_job(_call(name, options, given)))
+
+
+@contextmanager
+def _job_errors(given: Given) -> Iterator[None]:
+    """Turns errors into those of a program, in which options are arguments."""
     try:
-        functions = _functions(settings.get("map"))
-        others = {name: value for name, value in settings.items() if name != "map"}
-        arguments = _arguments(command.make_parser(), others)
-        return WrittenDataset.read(command.run(arguments, functions))
+        yield
     except (UsageError, RunError) as error:
-        raise JobError(str(error)) from error
+        raise JobError(given.worded(str(error))) from error
+
+
+def _call(name: str, options: Mapping[str, Any], given: Given) -> Call:
+    """Returns a command with what a program gave, among it options of the file `config`."""
+    command = COMMANDS[name]
+    known = command.options()
+    functions = _functions(options.get("map"))
+    own = {n: v for n, v in options.items() if n not in ("map", "beam_flags")}
+    given.values |= checked_values(own, known, "arguments:")
+    given.beam += options.get("beam_flags") or ()
+    add_config(given, known, has_functions=bool(functions))
+    call = Call(command=command, given=given, functions=functions)
+    call.check()
+    return call
 
 
 def _functions(given: Any) -> tuple[UserFunction, ...]:
@@ -167,36 +174,24 @@ def _functions(given: Any) -> tuple[UserFunction, ...]:
     )
 
 
-def _arguments(parser: Parser, settings: Mapping[str, Any]) -> list[str]:
-    """Returns settings as the arguments of a command."""
-    add_engine_arguments(parser)
-    beam: Sequence[str] = settings.get("beam_flags") or ()
-    own = {name: value for name, value in settings.items() if name != "beam_flags"}
-    return [*setting_arguments(parser, own, "settings:"), *beam]
+def _describe(function: Callable[..., Any], name: str) -> None:
+    """Gives a function the signature that notebooks show and complete.
 
-
-def _describe(function: Callable[..., Any], settings: type, parser: Parser) -> None:
-    """Gives a function the signature that notebooks show and complete: its flags, with defaults."""
-    add_engine_arguments(parser)
-    kinds: dict[str, Any] = {}
-    for kind in (EngineSettings, settings):
-        kinds |= kind.__annotations__
-    parameters = [
-        inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=None if name in ("input", "beam_flags") else parser.get_default(name),
-            annotation=getattr(kind, "__forward_arg__", kind),
-        )
-        for name, kind in kinds.items()
-    ]
-    result = inspect.signature(function).return_annotation
-    function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        parameters, return_annotation=result
+    It has not `wait`, because the dataset is what is returned.
+    """
+    beam = inspect.Parameter(
+        "beam_flags", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Sequence[str]
+    )
+    found = signature_of(function, COMMANDS[name].options(), leave_out=["wait"])
+    function.__signature__ = found.replace(  # type: ignore[attr-defined]
+        parameters=[*found.parameters.values(), beam]
     )
 
 
-_describe(write_text_dataset, TextSettings, text.make_parser())
-_describe(write_image_dataset, ImageSettings, images.make_parser())
-_describe(write_examples_dataset, ExamplesSettings, examples.make_parser())
-_describe(learn_vocabulary, VocabularySettings, vocab.make_parser())
+for _function, _name in (
+    (write_text_dataset, "text"),
+    (write_image_dataset, "images"),
+    (write_examples_dataset, "examples"),
+    (learn_vocabulary, "vocab"),
+):
+    _describe(_function, _name)

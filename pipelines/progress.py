@@ -61,7 +61,7 @@ class Progress:
     Attributes:
       work: the folder of the job's temporary files.
       phases: returns the phases of the job and how far each is.
-      display: what is shown, one of `PROGRESS_CHOICES`.
+      display: what is shown, see `EngineSpec.progress`.
       peak_bytes: the most memory that all processes held together; None while it is unknown.
       clock: seconds, for the speed and the time between lines.
       is_done: the run has done its work; set before the end.

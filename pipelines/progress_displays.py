@@ -13,7 +13,6 @@ from tqdm import tqdm
 
 from recordmill.pipelines.planning.planner import Phase
 
-PROGRESS_CHOICES = ("auto", "bar", "log", "json", "none")
 _LINES_EVERY_SECONDS = 30.0
 _OBJECTS_EVERY_SECONDS = 1.0
 _BAR = "{desc} {percentage:3.0f}%|{bar}| {rate_noinv_fmt} [{elapsed}, {remaining} left]"

@@ -7,43 +7,23 @@ that metadata. (gcloud's own command drops fields of the metadata that it does n
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from recordmill.pipelines.arguments import Parser, default_text, is_boolean
-from recordmill.pipelines.beam_internals import grouped_actions
-from recordmill.pipelines.flag_table import TABLE_PATH, make_table, table_bytes
-from recordmill.pipelines.image_options import add_image_arguments
-from recordmill.pipelines.options import required
-from recordmill.pipelines.text_options import add_text_arguments
+from recordmill.pipelines.command_table import COMMANDS
+from recordmill.pipelines.faces import default_text, parse
 from recordmill.records.errors import UsageError
+from recordmill.records.spec import Option, Spec, option, options_of
 from recordmill.transforms.storage import files
 
 _OBJECT = r"^gs://[^/]+/.+$"
 _WHOLE = r"^-?[0-9]+$"
 _REAL = r"^[0-9]*\.?[0-9]+(e-?[0-9]+)?$"
-_COUNTS = r"^([A-Za-z][A-Za-z0-9_]*:)?[0-9]+(,[A-Za-z][A-Za-z0-9_]*:[0-9]+)*$"
-
-# flag -> its picker in the console, and what its value must match; others are known by their type.
-_FORMS = {
-    "input": ("GCS_READ_FILE", _OBJECT),
-    "vocab_file": ("GCS_READ_FILE", _OBJECT),
-    "annotations": ("GCS_READ_FILE", _OBJECT),
-    "masks": ("GCS_READ_FILE", _OBJECT),
-    "output": ("GCS_WRITE_FOLDER", _OBJECT),
-    "temp_dir": ("GCS_WRITE_FOLDER", _OBJECT),
-    "splits": ("TEXT", r"^[A-Za-z][A-Za-z0-9_]*(:[0-9.]+)?(,[A-Za-z][A-Za-z0-9_]*(:[0-9.]+)?)*$"),
-    "num_shards": ("TEXT", _COUNTS),
-    "shard_size": ("TEXT", r"^[0-9.]+([KMGkmg][Ii]?)?[Bb]?$"),
-    "image_size": ("TEXT", r"^[0-9]+(x[0-9]+)?$"),
-    "fill": ("TEXT", r"^[0-9]+(,[0-9]+,[0-9]+)?$"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,67 +32,62 @@ class Template:
 
     Attributes:
       description: for the list of templates.
-      add_arguments: adds its flags, not those of engines: Dataflow gives these itself.
-      required: flags without which it does not start.
+      required: options without which it does not start.
     """
 
     description: str
-    add_arguments: Callable[[argparse.ArgumentParser], None]
     required: tuple[str, ...]
-
-    def options(self) -> Iterator[tuple[str, argparse.Action]]:
-        """Yields the flags, each with its group."""
-        parser = Parser(add_help=False)
-        self.add_arguments(parser)
-        yield from ((group, a) for group, a in grouped_actions(parser) if a.dest != "help")
 
 
 TEMPLATES = {
     "text": Template(
-        "Raw text to tokenized, masked, sharded TFRecords.",
-        add_text_arguments,
-        ("input", "output", "vocab_file"),
+        "Raw text to tokenized, masked, sharded TFRecords.", ("input", "output", "vocab_file")
     ),
     "images": Template(
-        "Images, with labels, boxes or masks, to sharded TFRecords.",
-        add_image_arguments,
-        ("input", "output"),
+        "Images, with labels, boxes or masks, to sharded TFRecords.", ("input", "output")
     ),
 }
 
 
-def _form(action: argparse.Action) -> dict[str, Any]:
+def template_options(name: str) -> Mapping[str, Option]:
+    """Returns the options of a template, without those of engines: Dataflow gives these itself."""
+    return options_of(COMMANDS[name].kinds()[0])
+
+
+def _form(option: Option) -> dict[str, Any]:
     """Returns type, regexes and options of a parameter."""
-    if action.dest in _FORMS:
-        kind, regex = _FORMS[action.dest]
-        return {"paramType": kind, "regexes": [regex]}
-    if is_boolean(action):
+    declared = option.declared
+    if declared.picker or declared.pattern:
+        pattern = declared.pattern or _OBJECT
+        return {"paramType": declared.picker or "TEXT", "regexes": [pattern]}
+    if option.field.is_boolean:
         return {"paramType": "BOOLEAN", "regexes": ["^(true|false)$"]}
-    if action.choices:
-        values = [str(choice) for choice in action.choices]
+    if option.choices:
+        values = [str(choice) for choice in option.choices]
         regex = "^(" + "|".join(map(re.escape, values)) + ")$"
         options = [{"value": value, "label": value} for value in values]
         return {"paramType": "ENUM", "regexes": [regex], "enumOptions": options}
-    if action.type in (int, float):
-        return {"paramType": "NUMBER", "regexes": [_WHOLE if action.type is int else _REAL]}
+    if option.field.kind in (int, float) and not declared.parse:
+        return {
+            "paramType": "NUMBER",
+            "regexes": [_WHOLE if option.field.kind is int else _REAL],
+        }
     return {"paramType": "TEXT"}
 
 
-def _parameter(group: str, action: argparse.Action, is_required: bool) -> dict[str, Any]:
-    name = action.dest
-    default = str(action.default).lower() if is_boolean(action) else str(action.default)
-    has_default = action.default not in (None, "")
-    text = action.help or f"--{name} of the pipeline."
-    if action.nargs == "+":
+def _parameter(option: Option, is_required: bool) -> dict[str, Any]:
+    default = default_text(option)
+    text = option.help
+    if option.declared.split == "words":
         text += " Here several are separated by spaces."
     return {
-        "name": name,
-        "label": name.replace("_", " ").capitalize(),
-        "helpText": text.replace("%%", "%"),
+        "name": option.name,
+        "label": option.name.replace("_", " ").capitalize(),
+        "helpText": text,
         "isOptional": not is_required,
-        "groupName": group.capitalize(),
-        **({"defaultValue": default} if has_default else {}),
-        **_form(action),
+        "groupName": option.group.capitalize(),
+        **({"defaultValue": default} if default else {}),
+        **_form(option),
     }
 
 
@@ -133,7 +108,10 @@ def metadata(name: str) -> dict[str, Any]:
         "streaming": False,
         "supportsAtLeastOnce": False,
         "parameters": [
-            *(_parameter(g, a, a.dest in template.required) for g, a in template.options()),
+            *(
+                _parameter(option, option.name in template.required)
+                for option in template_options(name).values()
+            ),
             image,
         ],
     }
@@ -156,19 +134,17 @@ def template_arguments(name: str, arguments: list[str]) -> list[str]:
     which is a flag of the image pipeline; Beam's other name of it is --label. Beside a preset,
     values that are defaults count as not given.
     """
-    actions = {action.dest: action for _, action in TEMPLATES[name].options()}
+    options = template_options(name)
     has_preset = any(argument.startswith("--preset=") for argument in arguments)
     result = []
     for argument in arguments:
         flag, equals, value = argument.partition("=")
-        action = actions.get(flag.removeprefix("--"))
-        if has_preset and action is not None and value and value == default_text(action):
+        option = options.get(flag.removeprefix("--"))
+        if has_preset and option is not None and value and value == default_text(option):
             continue
         if flag == "--labels" and value.startswith("{"):
             result.append(f"--label={value}")
-        elif action is None or not equals:
-            result.append(argument)
-        elif action.nargs == "+":
+        elif option is not None and equals and option.declared.split == "words":
             result += [f"{flag}={one}" for one in re.split(r"[ ,]+(?=gs://)", value)]
         else:
             result.append(argument)
@@ -183,24 +159,22 @@ def launch(name: str, arguments: list[str] | None = None) -> int:
     return command_line([name, *template_arguments(name, given)])
 
 
-def make_parser() -> Parser:
-    """Returns the parser of `python -m recordmill.pipelines.templates`."""
-    parser = Parser(prog="recordmill.pipelines.templates")
-    parser.add_argument(
-        "--folder", default="templates", help="The folder to write to; specs may go to gs://…."
-    )
-    parser.add_argument(
-        "--image",
-        help="Writes specs, for the image of launcher and workers; -text and -images are appended.",
-    )
-    return parser
+class TemplatesSpec(Spec, frozen=True, kw_only=True):
+    """The options of `python -m recordmill.pipelines.templates`."""
+
+    folder: Annotated[str, option("The folder to write to; specs may go to gs://….")] = "templates"
+    image: Annotated[
+        str | None,
+        option(
+            "Writes specs, for the image of launcher and workers; -text and -images are appended."
+        ),
+    ] = None
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Writes the metadata of all templates, or their specs for an image."""
     try:
-        options = make_parser().parse_args(arguments)
-        required(options, "folder")
+        options = parse(TemplatesSpec, arguments, program="recordmill.pipelines.templates")
         for name in TEMPLATES:
             if options.image:
                 path = files.join(options.folder, f"recordmill-{name}.json")
@@ -209,8 +183,6 @@ def main(arguments: list[str] | None = None) -> int:
                 path = str(Path(options.folder) / name / "metadata.json")
                 files.write_bytes(path, to_json(metadata(name)))
             print(path)
-        if not options.image:
-            TABLE_PATH.write_bytes(table_bytes(make_table()))
     except UsageError as error:
         print(f"recordmill: {error}", file=sys.stderr)
         return 2

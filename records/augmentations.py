@@ -9,6 +9,7 @@ the reader (`reader/transforms/image_augmentation.py`), whose arguments are made
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Annotated, Any, TypeVar, Union, get_args
 
 import msgspec
@@ -137,18 +138,18 @@ AnyAugmentation = Union[  # noqa: UP007 - its members are listed at run time
     Saturation, Blur, Noise, Cutout, RandAugment,
 ]  # fmt: skip
 # Name -> its struct: the augmentations that there are.
-AUGMENTATIONS: dict[str, type[Augmentation]] = {
+AUGMENTATIONS: dict[str, type[AnyAugmentation]] = {
     tag_of(kind): kind for kind in get_args(AnyAugmentation)
 }
 
 
-def parse_augmentations(text: str) -> tuple[Augmentation, ...]:
+def parse_augmentations(text: str) -> tuple[AnyAugmentation, ...]:
     """Reads "flip,rotate(15),randaugment(2,9)"; "" is none.
 
     Raises:
       UsageError: an unknown name, one that is there twice, or strengths beyond their limits.
     """
-    found: list[Augmentation] = []
+    found: list[AnyAugmentation] = []
     at = 0
     while at < len(text):
         item = _ITEM.match(text, at)
@@ -164,7 +165,7 @@ def parse_augmentations(text: str) -> tuple[Augmentation, ...]:
     return tuple(found)
 
 
-def make_augmentation(name: str, strengths: tuple[float, ...] | None) -> Augmentation:
+def make_augmentation(name: str, strengths: tuple[float, ...] | None) -> AnyAugmentation:
     """Returns an augmentation of so many strengths; None for the usual ones.
 
     Raises:
@@ -223,7 +224,7 @@ def augmentation_of(kind: type[AugmentationT], value: Any) -> AugmentationT | No
     return _make(kind, value if isinstance(value, tuple) else (value,), tag_of(kind))
 
 
-def check_once(augmentations: list[Augmentation]) -> None:
+def check_once(augmentations: Sequence[Augmentation]) -> None:
     """Checks that each augmentation is named once.
 
     Raises:

@@ -67,6 +67,7 @@ class Declared:
     Attributes:
       flag: its name on the command line and in configuration files; "" is the field's.
       aliases: other names of the flag, which mean the same.
+      shown: the one of its names that short help and examples use; "" is its own.
       group: the title under which help shows it; "" is that of its struct.
       short: its meaning in `--help`, in a few words; "" where its choices say it, None where only
         `--help-all` shows it.
@@ -92,6 +93,7 @@ class Declared:
 
     flag: str = ""
     aliases: tuple[str, ...] = ()
+    shown: str = ""
     group: str = ""
     short: str | None = None
     value: str = ""
@@ -149,6 +151,7 @@ class Spec(msgspec.Struct, frozen=True):
 
     group: ClassVar[str] = ""  # of its options in help, where they name no other
     qualified: ClassVar[bool] = False  # messages call an argument CLASS.FIELD
+    words: ClassVar[Mapping[str, str]] = {}  # option of another spec -> what messages call it
 
     def __post_init__(self) -> None:
         with naming_arguments(python_names(type(self))):
@@ -458,11 +461,36 @@ def build(kind: type[SpecT], values: Mapping[str, Any]) -> SpecT:
         if name not in known:
             raise UsageError(unknown_option(name, known))
     used: set[str] = set()
+    _check_choices(values, known)
     made = _build(kind, values, used)
     for name in values:
         if name not in used and not _is_default(known[name], values[name]):
             raise UsageError(_without_effect(known[name], values, known))
     return made
+
+
+def _check_choices(values: Mapping[str, Any], known: Mapping[str, Option]) -> None:
+    """Refuses a value that only structs have which are not chosen.
+
+    Raises:
+      UsageError: says which value another option must have for it.
+    """
+    for name, value in values.items():
+        for place in known[name].places if len(known[name].places) > 1 else ():
+            is_chosen = all(_chosen(values, known, n) == tag for n, tag in place.chosen)
+            if not is_chosen or not place.field.choices or value in place.field.choices:
+                continue
+            others = [p for p in known[name].places if value in p.field.choices]
+            for (chooser, _), *_ in (other.chosen for other in others[:1]):
+                tags = " or ".join(dict(other.chosen)[chooser] for other in others)
+                own = " or ".join(map(str, place.field.choices))
+                raise UsageError(
+                    f"--{name}={value} is for --{chooser}={tags}; give {own}, or leave it out"
+                )
+
+
+def _chosen(values: Mapping[str, Any], known: Mapping[str, Option], chooser: str) -> Any:
+    return values.get(chooser, known[chooser].default)
 
 
 def _build(kind: type[SpecT], values: Mapping[str, Any], used: set[str]) -> SpecT:
@@ -500,7 +528,7 @@ def _without_effect(option: Option, values: Mapping[str, Any], known: Mapping[st
     """Returns why an option has no effect: another one chooses a struct that has it not."""
     for chooser, _ in option.places[0].chosen:
         fitting = {tag for place in option.places for name, tag in place.chosen if name == chooser}
-        chosen = values.get(chooser, known[chooser].default)
+        chosen = _chosen(values, known, chooser)
         if chosen not in fitting:
             return f"--{option.name} has no effect with --{chooser}={chosen}; leave it out"
     return f"--{option.name} has no effect here; leave it out"
@@ -765,7 +793,7 @@ def python_names(kind: type[Spec]) -> Mapping[str, str]:
         if len(place.field.specs) > 1:
             for spec in place.field.specs:
                 names[f"{option.name}={tag_of(spec)}"] = f"{names[option.name]}={spec.__name__}()"
-    return names
+    return names | kind.words
 
 
 def name_arguments(message: str, names: Mapping[str, str]) -> str:

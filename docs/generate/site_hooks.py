@@ -12,8 +12,9 @@ import flag_reference
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
+from recordmill.pipelines.command_table import COMMANDS
 from recordmill.transforms.dataset.rejects import REASONS
-from recordmill.transforms.text.cleaning.clean_spec import DROP_REASONS
+from recordmill.transforms.text.cleaning.dropped import DROP_REASONS
 
 ROOT = api_reference.ROOT
 PACKAGES = ("records", "reader", "transforms", "pipelines")
@@ -66,9 +67,7 @@ def _glossary_page() -> str:
 
 def generated_pages() -> dict[str, str]:
     """Returns path in the site -> Markdown of the pages that are made from code."""
-    if unused := flag_reference.unused_examples():
-        raise PluginError(f"flag_examples.py has examples of flags that are gone: {unused}")
-    commands = dict.fromkeys(command.split()[0] for command in flag_reference.COMMANDS)
+    commands = dict.fromkeys(command.split()[0] for command in COMMANDS)
     try:
         pages = {f"reference/flags-{name}.md": flag_reference.page(name) for name in commands}
     except ValueError as error:

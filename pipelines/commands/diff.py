@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from recordmill.pipelines.arguments import Parser
-from recordmill.pipelines.flags import Flags
+from recordmill.pipelines.command_specs import DiffSpec
 from recordmill.pipelines.inspection.example_lines import describe, example_lines
 from recordmill.pipelines.inspection.found_files import check_whole, open_records
 from recordmill.pipelines.inspection.json_text import json_text
@@ -44,44 +43,6 @@ _IN_WORDS = {"config": "configuration", "sources": "inputs"}
 _LENGTHS = "tokens_per_example"
 
 Values = list[tuple[str, Any, Any]]
-
-
-@dataclass(frozen=True)
-class DiffFlags(Flags):
-    """Of `recordmill diff`."""
-
-    first: str
-    second: str
-    key: str
-    examples: int
-    records: bool
-    read_all: bool
-    vocab_file: str
-    json: bool
-
-
-def make_parser() -> Parser:
-    """Returns the parser of `recordmill diff`."""
-    parser = Parser(
-        prog="recordmill diff",
-        description="Shows what two datasets differ in. Exit status 1 where they differ.",
-    )
-    add = parser.add_argument
-    add("first", metavar="A", help="A dataset's folder, local or gs://…, or TFRecords.")
-    add("second", metavar="B", help="The other one.")
-    add("--key", default="", metavar="FEATURE", help="The feature by which records are the same, "
-        "such as image/filename: those with other contents have changed. Without it, a record is "
-        "its bytes.")  # fmt: skip
-    add("--examples", type=int, default=3, metavar="N", help="The number of records to name of "
-        "those that only one has, and of the changed ones.")  # fmt: skip
-    add("--records", action="store_true", default=True, help="Reads all records; --no-records "
-        "compares manifests and statistics alone.")  # fmt: skip
-    add("--read_all", action="store_true", help="Reads also shards whose checksums are equal in "
-        "both manifests.")  # fmt: skip
-    add("--vocab_file", "--tokenizer", default="", metavar="FILE", help="The vocabulary of the "
-        "datasets; without it, the one that a dataset holds, or token ids are shown.")  # fmt: skip
-    add("--json", action="store_true", help="Prints JSON.")
-    return parser
 
 
 def _described(records: RecordFiles) -> dict[str, Any]:
@@ -165,7 +126,7 @@ class _Side:
         return describe(values[name], features.get(name))
 
 
-def _sides(options: DiffFlags, datasets: Sequence[RecordFiles]) -> tuple[_Side, ...]:
+def _sides(options: DiffSpec, datasets: Sequence[RecordFiles]) -> tuple[_Side, ...]:
     """Returns the datasets with their vocabularies: --vocab_file may be that of one of them.
 
     Raises:
@@ -293,13 +254,8 @@ def _print_json(
     print(json_text({"values": named, "records": found, "unfinished": unfinished}))
 
 
-def main(arguments: list[str]) -> int:
+def run(options: DiffSpec) -> int:
     """Runs `recordmill diff`; returns the exit status."""
-    options = DiffFlags.read(make_parser().parse_args(arguments))
-    if options.examples < 0:
-        raise UsageError(f"--examples must be 0 or more, got {options.examples}")
-    if options.read_all and not options.records:
-        raise UsageError("--read_all reads records, and --no-records none; give one of them")
     datasets = open_records(options.first), open_records(options.second)
     for dataset in datasets:
         check_whole(dataset)

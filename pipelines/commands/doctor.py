@@ -17,9 +17,8 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
-from recordmill.pipelines.arguments import BooleanFlag, Parser
+from recordmill.pipelines.command_specs import DoctorSpec
 from recordmill.pipelines.cores import usable_cores
-from recordmill.pipelines.flags import Flags
 from recordmill.records.errors import UsageError
 
 # Extra -> its purpose.
@@ -191,31 +190,8 @@ def versions() -> dict[str, str]:
     }
 
 
-def make_parser() -> Parser:
-    """Returns the parser of `recordmill doctor`."""
-    parser = Parser(
-        prog="recordmill doctor",
-        description="Reports what is installed here, on a cluster and in an image, and what will "
-        "not work.",
-    )
-    parser.add_argument("--flink_master", help="HOST:PORT of the dashboard of a Flink cluster.")
-    parser.add_argument("--image", help="A worker image, which docker can run.")
-    parser.add_argument("--json", action=BooleanFlag, help="Print JSON, for programs.")
-    return parser
-
-
-@dataclass(frozen=True)
-class DoctorFlags(Flags):
-    """Of `recordmill doctor`."""
-
-    flink_master: str | None
-    image: str | None
-    json: bool
-
-
-def main(arguments: list[str] | None = None) -> int:
+def run(options: DoctorSpec) -> int:
     """Runs `recordmill doctor`; returns 0, or 1 where what was asked about will not work."""
-    options = DoctorFlags.read(make_parser().parse_args(arguments))
     required = check_packages()
     asked = []
     if options.flink_master:

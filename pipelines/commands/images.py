@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from recordmill.pipelines.image_options import add_image_arguments, image_request
-from recordmill.pipelines.launch import JobCommand
-from recordmill.pipelines.planning.image_planner import ImagePlanner
+from collections.abc import Sequence
 
-COMMAND = JobCommand(
-    "images",
-    "Images to sharded TFRecords.",
-    add_image_arguments,
-    lambda options: ImagePlanner(image_request(options)),
-)
-make_parser, main = COMMAND.make_parser, COMMAND.main
+from recordmill.pipelines.image_request import image_request
+from recordmill.pipelines.planning.image_planner import ImagePlanner
+from recordmill.transforms.dataset.user_functions import UserFunction
+from recordmill.transforms.images.image_spec import ImagesSpec
+
+
+def planner(spec: ImagesSpec, functions: Sequence[UserFunction] = ()) -> ImagePlanner:
+    """Returns what plans the job of some options, as that of `text`."""
+    return ImagePlanner(image_request(spec, functions))

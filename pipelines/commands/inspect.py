@@ -10,12 +10,10 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from recordmill.pipelines.arguments import Parser
-from recordmill.pipelines.flags import Flags
+from recordmill.pipelines.command_specs import InspectSpec
 from recordmill.pipelines.inspection.contents import LABELS
 from recordmill.pipelines.inspection.example_lines import (
     MASKS,
@@ -29,7 +27,7 @@ from recordmill.pipelines.inspection.json_text import json_text
 from recordmill.pipelines.inspection.overview import inferred_schema, overview, overview_lines
 from recordmill.pipelines.inspection.record_files import Record, RecordFiles
 from recordmill.pipelines.inspection.record_values import record_values
-from recordmill.pipelines.inspection.styles import COLOR_CHOICES, style_for
+from recordmill.pipelines.inspection.styles import style_for
 from recordmill.pipelines.inspection.token_form import form_of
 from recordmill.pipelines.inspection.token_lines import legend_lines
 from recordmill.pipelines.inspection.vocabularies import read_vocabulary
@@ -41,70 +39,12 @@ _FILE_NAMES = ("image/filename", "filename", "file_name", "image/source_id")
 Shown = Sequence[tuple[Record, Mapping[str, Any]]]
 
 
-@dataclass(frozen=True)
-class InspectFlags(Flags):
-    """Of `recordmill inspect`."""
+def _check_picture(path: str) -> None:
+    from PIL import Image
 
-    dataset: str
-    split: str
-    examples: int
-    record: list[str]
-    key: str
-    where: str
-    images: str
-    vocab_file: str
-    json: bool
-    color: str
-
-
-def make_parser() -> Parser:
-    """Returns the parser of `recordmill inspect`."""
-    parser = Parser(
-        prog="recordmill inspect",
-        description="Shows what a dataset is, and some of its records; also TFRecords that other "
-        "tools wrote.",
-    )
-    add = parser.add_argument
-    add("dataset", metavar="DIR", help="A dataset's folder, local or gs://…, or a folder, file or "
-        "glob of TFRecords.")  # fmt: skip
-    add("--split", default="", help="The split of the records; without it, the first one, or all "
-        "of them with --key and --where.")  # fmt: skip
-    add("--examples", type=int, default=3, metavar="N", help="The number of records, from all "
-        "over the split; with --key or --where the most.")  # fmt: skip
-    add("--record", action="append", default=[], metavar="[SPLIT:]NUMBER", help="A record by its "
-        "number in its split, as written; may be given several times.")  # fmt: skip
-    add("--key", default="", help="The records that have this text in a feature, such as a file "
-        "name or an id.")  # fmt: skip
-    add("--where", default="", metavar="CONDITION", help="The records that fulfil a condition, "
-        "such as 'label==3', 'label==cat and image/width>=640', 'len(objects/label)>5'; ~ is a "
-        "regular expression.")  # fmt: skip
-    add("--images", default="", metavar="FILE", help="Draws the images, with masks and boxes, "
-        "into this picture file.")  # fmt: skip
-    add("--vocab_file", "--tokenizer", default="", metavar="FILE", help="The vocabulary of the "
-        "dataset; without it the tokenizer that the dataset holds, and where it holds none, as "
-        "with vocab.txt, token ids.")  # fmt: skip
-    add("--json", action="store_true", help="Prints JSON.")
-    add("--color", choices=COLOR_CHOICES, default="auto", help="Colours; auto is on a terminal, "
-        "unless NO_COLOR is set.")  # fmt: skip
-    return parser
-
-
-def _check(options: InspectFlags, given: frozenset[str]) -> None:
-    for name in ("where", "key"):
-        if name in given and not getattr(options, name):
-            raise UsageError(f"--{name} must not be empty; remove it to see any records")
-    if options.examples < 0:
-        raise UsageError(f"--examples must be 0 or more, got {options.examples}")
-    if sum(map(bool, (options.record, options.key, options.where))) > 1:
-        raise UsageError("--record, --key and --where choose records in three ways; give one")
-    if options.images:
-        from PIL import Image
-
-        ending = "." + options.images.rpartition(".")[2].lower()
-        if ending not in Image.registered_extensions():
-            raise UsageError(
-                f"--images must be a picture file, such as sheet.png, got {options.images}"
-            )
+    extension = "." + path.rpartition(".")[2].lower()
+    if extension not in Image.registered_extensions():
+        raise UsageError(f"--images must be a picture file, such as sheet.png, got {path}")
 
 
 def _numbered(records: RecordFiles, text: str, split: str) -> Record:
@@ -115,10 +55,10 @@ def _numbered(records: RecordFiles, text: str, split: str) -> Record:
 
 
 def _matching(
-    records: RecordFiles, options: InspectFlags, schema: Schema | None, read: Counter[str]
+    records: RecordFiles, options: InspectSpec, schema: Schema | None, read: Counter[str]
 ) -> Iterator[Record]:
     """Yields the records that --key or --where chooses; counts those that it reads, by split."""
-    key = options.key.encode()
+    key = (options.key or "").encode()
     condition = parse_condition(options.where, schema) if options.where else None
     for split in [options.split] if options.split else records.splits:
         for record in records.all_records(split):
@@ -132,7 +72,7 @@ def _matching(
 
 
 def _chosen(
-    records: RecordFiles, options: InspectFlags, schema: Schema | None, read: Counter[str]
+    records: RecordFiles, options: InspectSpec, schema: Schema | None, read: Counter[str]
 ) -> Iterator[Record]:
     filled = (name for name in records.splits if any(f.file_bytes for f in records.split(name)))
     split = options.split or next(filled, "")
@@ -179,11 +119,10 @@ def _draw(found: Sequence[Any], path: str) -> int:
     return len(drawings)
 
 
-def main(arguments: list[str]) -> int:
+def run(options: InspectSpec) -> int:
     """Runs `recordmill inspect`; returns the exit status."""
-    parsed = make_parser().parse_args(arguments)
-    options = InspectFlags.read(parsed)
-    _check(options, parsed.given_flags)
+    if options.images:
+        _check_picture(options.images)
     records = open_records(options.dataset)
     if options.split:
         records.split(options.split)
@@ -226,7 +165,7 @@ def main(arguments: list[str]) -> int:
     return status
 
 
-def _no_match(options: InspectFlags, read: Counter[str]) -> str:
+def _no_match(options: InspectSpec, read: Counter[str]) -> str:
     asked = f"--key={options.key}" if options.key else f"--where={options.where!r}"
     return (
         f"no record matches {asked}; {read.total():,} were read, and values are compared as they "

@@ -2,102 +2,58 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
-from dataclasses import dataclass
+from typing import Any
 
 from apache_beam.io.filesystem import BeamIOError
 
-from recordmill.pipelines.arguments import Parser
+from recordmill.pipelines.command_specs import PlanSpec
+from recordmill.pipelines.command_table import Call
 from recordmill.pipelines.cores import usable_cores
-from recordmill.pipelines.engines.choice import parse_arguments
 from recordmill.pipelines.engines.error_text import one_line
-from recordmill.pipelines.examples_options import add_examples_arguments, examples_request
-from recordmill.pipelines.flags import Flags
-from recordmill.pipelines.image_options import add_image_arguments, image_request
-from recordmill.pipelines.planning.estimate import JOBS, Estimate
+from recordmill.pipelines.examples_request import examples_request
+from recordmill.pipelines.image_request import image_request
+from recordmill.pipelines.launch import engine_of
+from recordmill.pipelines.planning.estimate import Estimate
 from recordmill.pipelines.planning.examples_estimate import estimate_examples
 from recordmill.pipelines.planning.image_estimate import estimate_images
 from recordmill.pipelines.planning.text_estimate import estimate_text
-from recordmill.pipelines.text_options import add_text_arguments, text_request
-from recordmill.records.errors import RunError, UsageError, at_least, one_of
-
-_USAGE = """\
-usage: recordmill plan text | images | examples [flags]   (recordmill plan text --help)
-
-Estimates what the job does, takes and costs with the same flags; writes nothing."""
+from recordmill.pipelines.text_request import text_request
+from recordmill.records.errors import RunError, UsageError
 
 
-@dataclass(frozen=True)
-class PlanFlags(Flags):
-    """Of `recordmill plan`, beside most of those of the job."""
-
-    plan_workers: int
-    price_per_worker_hour: float | None
-    warnings: str
-
-
-def _estimate(kind: str, namespace: argparse.Namespace, workers: int) -> Estimate:
+def _estimate(kind: str, spec: Any, workers: int) -> Estimate:
     if kind == "examples":
-        return estimate_examples(examples_request(namespace), workers=workers)
+        return estimate_examples(examples_request(spec), workers=workers)
     if kind == "text":
-        return estimate_text(text_request(namespace), workers=workers)
-    return estimate_images(image_request(namespace), workers=workers)
+        return estimate_text(text_request(spec), workers=workers)
+    return estimate_images(image_request(spec), workers=workers)
 
 
-def make_parser(kind: str) -> Parser:
-    """Returns the parser of `recordmill plan KIND`."""
-    parser = Parser(
-        prog=f"recordmill plan {kind}",
-        description=f"Estimates what `recordmill {kind}` does, takes and costs with these flags; "
-        "writes nothing.",
-    )
-    group = parser.add_argument_group("plan")
-    group.add_argument(
-        "--plan_workers", type=int, default=usable_cores(),
-        help="The number of workers that the estimate is for; the cores of this machine are usual.",
-    )  # fmt: skip
-    group.add_argument(
-        "--price_per_worker_hour", type=float,
-        help="The price of a worker for an hour, in any currency; without it no cost is estimated.",
-    )  # fmt: skip
-    add_arguments = {
-        "text": add_text_arguments, "images": add_image_arguments,
-        "examples": add_examples_arguments,
-    }  # fmt: skip
-    add_arguments[kind](parser)
-    parser.add_full_help()
-    return parser
-
-
-def main(arguments: list[str]) -> int:
+def run(call: Call) -> int:
     """Runs `recordmill plan`; returns the exit status.
 
     Raises:
       UsageError: wrong flags, or an input that cannot be used.
       RunError: the sample cannot be processed.
     """
-    if arguments[:1] in (["-h"], ["--help"]):
-        print(_USAGE)
-        return 0
-    kind = one_of("recordmill plan: the job", (arguments or [""])[0], JOBS)
-    namespace, _ = parse_arguments(make_parser(kind), arguments[1:])
-    options = PlanFlags.read(namespace)
-    at_least("--plan_workers", options.plan_workers, 1)
-    price = options.price_per_worker_hour
-    if price is not None and not 0 <= price < float("inf"):
-        raise UsageError(f"--price_per_worker_hour must be a price, got {price}")
+    kind = call.command.name.removeprefix("plan ")
+    options = call.make(PlanSpec)
+    engine_of(call)  # refuses flags that are not Beam's; those of a storage have an effect
+    spec = call.make(call.command.kinds()[1])
+    workers = options.plan_workers or usable_cores()
     try:
-        estimate = _estimate(kind, namespace, options.plan_workers)
+        estimate = _estimate(kind, spec, workers)
     except (UsageError, RunError):
         raise
     except (OSError, ValueError, BeamIOError) as error:
         raise UsageError(f"the job cannot be planned: {one_line(error)}") from error
-    lines = list(estimate.lines(options.plan_workers, price))
+    lines = list(estimate.lines(workers, options.price_per_worker_hour))
     width = max(len(name) for name, _ in lines)
     for name, value in lines:
         print(f"{name:<{width}}  {value}")
-    warnings = estimate.warnings() if options.warnings != "none" else []
+    what = spec.output.warnings
+    warnings = estimate.warnings() if what != "none" else []
     for warning in warnings:
         print(f"recordmill: warning: {warning.text}", file=sys.stderr)
-    return 1 if warnings and options.warnings == "error" else 0
+    return 1 if warnings and what == "error" else 0

@@ -6,10 +6,8 @@ Exit status 0: written; 1: a file or record is broken or missing; 2: wrong usage
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 
-from recordmill.pipelines.arguments import Parser
-from recordmill.pipelines.flags import Flags
+from recordmill.pipelines.command_specs import ReportSpec
 from recordmill.pipelines.inspection.contents import read_contents
 from recordmill.pipelines.inspection.found_files import open_records
 from recordmill.pipelines.inspection.overview import inferred_schema
@@ -20,35 +18,6 @@ from recordmill.transforms.storage import files
 
 # Whose contents are compared, for each record that is decoded.
 _COMPARED_BYTES, _COMPARED_RECORDS = 1 << 16, 100
-
-
-@dataclass(frozen=True)
-class ReportFlags(Flags):
-    """Of `recordmill report`."""
-
-    dataset: str
-    html: str
-    sample: int
-    vocab_file: str
-
-
-def make_parser() -> Parser:
-    """Returns the parser of `recordmill report`."""
-    parser = Parser(
-        prog="recordmill report",
-        description="Writes a page about a dataset: sizes, classes, masks, boxes, examples.",
-    )
-    add = parser.add_argument
-    add("dataset", metavar="DIR", help="A dataset's folder, local or gs://…, or a folder, file or "
-        "glob of TFRecords.")  # fmt: skip
-    add("--html", default="report.html", metavar="FILE", help="The page, local or gs://….")
-    add("--sample", type=int, default=1000, metavar="N", help="The number of records that are "
-        "read for what the statistics do not hold; at least the 24 that are shown. 100 more for "
-        "each, of 64 kB at most, are compared with each other; 0 compares nothing.")  # fmt: skip
-    add("--vocab_file", "--tokenizer", default="", metavar="FILE", help="The vocabulary of the "
-        "dataset; without it the tokenizer that the dataset holds, and where it holds none, as "
-        "with vocab.txt, token ids.")  # fmt: skip
-    return parser
 
 
 def make_report(dataset: str, *, sample: int = 1000, vocab_file: str = "") -> bytes:
@@ -94,11 +63,8 @@ def write_report(dataset: str, html: str, *, sample: int = 1000, vocab_file: str
     return len(content)
 
 
-def main(arguments: list[str]) -> int:
+def run(options: ReportSpec) -> int:
     """Runs `recordmill report`; returns the exit status."""
-    options = ReportFlags.read(make_parser().parse_args(arguments))
-    if options.sample < 0:
-        raise UsageError(f"--sample must be 0 or more, got {options.sample}")
     size = write_report(
         options.dataset, options.html, sample=options.sample, vocab_file=options.vocab_file
     )

@@ -16,7 +16,7 @@ from typing import Any
 
 import google_crc32c
 
-from recordmill.pipelines.arguments import Parser
+from recordmill.pipelines.command_specs import VerifySpec
 from recordmill.pipelines.commands.shard_checks import (
     BLOCK_BYTES,
     FileDefects,
@@ -25,8 +25,7 @@ from recordmill.pipelines.commands.shard_checks import (
     check_shards,
 )
 from recordmill.pipelines.cores import usable_cores
-from recordmill.pipelines.flags import Flags
-from recordmill.pipelines.options import TEMPORARY
+from recordmill.pipelines.job_request import TEMPORARY
 from recordmill.records import manifest as m
 from recordmill.records.errors import RunError, UsageError
 from recordmill.records.inside import check_inside
@@ -34,8 +33,8 @@ from recordmill.records.manifest import Manifest, ShardInfo
 from recordmill.records.manifest_checks import count_defects, shard_defects
 from recordmill.records.schema import Schema
 from recordmill.records.seqio_metadata import COMPLETED_PATH, seqio_files
+from recordmill.records.state import FormatError, decode
 from recordmill.records.tfds_metadata import tfds_files
-from recordmill.records.typed_json import FormatError, decode
 from recordmill.transforms.dataset.run_state import MARKER
 from recordmill.transforms.storage import files
 
@@ -357,33 +356,8 @@ def verify(
     return report
 
 
-def make_parser() -> Parser:
-    """Returns the parser of `recordmill verify`."""
-    parser = Parser(
-        prog="recordmill verify",
-        description="Checks every record, count and checksum of a dataset; names all defects.",
-    )
-    parser.add_argument("dataset", metavar="DIR", help="The folder with _SUCCESS, local or gs://….")
-    parser.add_argument(
-        "--workers", type=int,
-        help="The number of processes; by default one for a small dataset, else one per core.",
-    )  # fmt: skip
-    return parser
-
-
-@dataclass(frozen=True)
-class VerifyFlags(Flags):
-    """Of `recordmill verify`."""
-
-    dataset: str
-    workers: int | None
-
-
-def main(arguments: list[str]) -> int:
+def run(options: VerifySpec) -> int:
     """Runs `recordmill verify`; returns the exit status."""
-    options = VerifyFlags.read(make_parser().parse_args(arguments))
-    if options.workers is not None and options.workers < 1:
-        raise UsageError(f"--workers must be 1 or more, got {options.workers}")
     report = verify(options.dataset, workers=options.workers)
     for line in report.lines():
         print(line)

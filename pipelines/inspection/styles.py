@@ -6,7 +6,6 @@ import os
 from dataclasses import dataclass
 from typing import IO
 
-COLOR_CHOICES = ("auto", "always", "never")
 _CODES = {"title": "1", "name": "2", "hidden": "1;33", "replaced": "1;31", "kept": "1;32"}
 
 
@@ -29,7 +28,7 @@ def style_for(color: str, output: IO[str]) -> Style:
     """Returns the style of an output.
 
     Args:
-      color: one of COLOR_CHOICES; "auto" is colours on a terminal, unless NO_COLOR is set or the
+      color: as in --color: "auto" is colours on a terminal, unless NO_COLOR is set or the
         terminal is dumb (https://no-color.org).
       output: where the text goes.
     """

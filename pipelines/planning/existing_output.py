@@ -70,7 +70,7 @@ def describe_difference(old: Manifest | CommitSpec, new: CommitSpec) -> str:
 
 def _flat(value: object, path: str = "") -> Iterator[tuple[str, object]]:
     """Yields the settings of nested ones: `("objective.mask.masked_lm_prob", 0.15)`."""
-    if not isinstance(value, dict) or not value:
+    if not isinstance(value, dict):  # one that is empty has defaults alone
         yield path, value
         return
     for key, inner in value.items():

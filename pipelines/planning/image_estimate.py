@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from recordmill.pipelines.image_options import ImageRequest
+from recordmill.pipelines.image_request import ImageRequest
 from recordmill.pipelines.planning.estimate import Estimate, Step, show_bytes
 from recordmill.pipelines.planning.image_planner import ImagePlanner
 from recordmill.pipelines.planning.image_shards import count_work_items
@@ -20,18 +20,18 @@ from recordmill.pipelines.progress import resident_bytes
 from recordmill.pipelines.temporary_folders import prefix
 from recordmill.records.errors import UsageError
 from recordmill.records.manifest import ShardInfo
-from recordmill.transforms.dataset.job import SplitSpec
+from recordmill.transforms.dataset.output_spec import SplitSpec
 from recordmill.transforms.dataset.shard_writer import ShardDescription
 from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.images.build_image_shards import ImageShardBuilder
 from recordmill.transforms.images.image_job import ImageJob, passed_over_json
 from recordmill.transforms.images.image_shard_plan import ImageShardPlan, ImageSplit
 from recordmill.transforms.images.listing.byte_rows import pack_name
-from recordmill.transforms.images.listing.source_spec import SourceSpec
 from recordmill.transforms.images.listing.unpacking import unpack
 from recordmill.transforms.images.reference_files import write_references
 from recordmill.transforms.images.references import ImageReference
 from recordmill.transforms.images.shard_cutting import cut_shards
+from recordmill.transforms.images.source_spec import SourceSpec
 from recordmill.transforms.images.statistics import ImageStatistics
 from recordmill.transforms.sources.work_item_files import write_work_items
 from recordmill.transforms.sources.work_items import SourceRange
@@ -117,9 +117,8 @@ def _measure(job: ImageJob, lines: list[str], folder: str, packs: _Packs) -> _Im
         builder.close()
     seconds = clock() - began
     path = job.workspace.done_path(job.shard_name("train", 0, 1))
-    done = job.workspace.need_state(path, ShardDescription.from_json)
-    statistics = ImageStatistics.from_json(done.statistics)
-    return _ImageSample(done.info, statistics, seconds, len(lines) * copies)
+    done = job.workspace.need_state(path, ShardDescription[ImageStatistics])
+    return _ImageSample(done.shard, done.statistics, seconds, len(lines) * copies)
 
 
 def _measure_sample(

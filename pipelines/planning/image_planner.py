@@ -6,21 +6,22 @@ import sys
 from array import array
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.metadata import version
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import apache_beam as beam
+import msgspec
 import numpy as np
+from msgspec import structs
 
-from recordmill.pipelines.image_flags import (
+from recordmill.pipelines.image_request import (
+    ImageRequest,
     check_first_label,
-    check_layout_flags,
-    check_split_flags,
+    check_split_by,
 )
-from recordmill.pipelines.image_options import DEFAULT_SPLITS, ImageRequest
-from recordmill.pipelines.options import parse_splits
+from recordmill.pipelines.job_request import DEFAULT_SPLITS, parse_splits
 from recordmill.pipelines.planning.image_inputs import (
     BATCH_ROWS,
     ImageInventory,
@@ -38,10 +39,11 @@ from recordmill.pipelines.planning.planner import Phase, Planner, WorkPlan
 from recordmill.pipelines.tensorflow_loading import load_tensorflow
 from recordmill.records.errors import UsageError
 from recordmill.records.hashing import seed_for
-from recordmill.transforms.dataset.argument_names import naming_flags
+from recordmill.records.spec import naming_flags
+from recordmill.records.state import Count
 from recordmill.transforms.dataset.error_budget import check_budget
-from recordmill.transforms.dataset.job import SplitSpec
 from recordmill.transforms.dataset.labels import LABELS_PATH, first_fraction
+from recordmill.transforms.dataset.output_spec import SplitSpec
 from recordmill.transforms.dataset.rejects import write_rejects
 from recordmill.transforms.dataset.splits import choose_splits
 from recordmill.transforms.images.channel_statistics import statistics_work_items
@@ -51,7 +53,6 @@ from recordmill.transforms.images.image_stages import build_images
 from recordmill.transforms.images.label_map import LABEL_MAP_PATH
 from recordmill.transforms.images.listing.list_images import (
     Listing,
-    SourceSpec,
     category_ids,
     detect_layout,
     label_names,
@@ -66,6 +67,7 @@ from recordmill.transforms.images.shard_cutting import (
     cut_shards,
     expected_record_bytes,
 )
+from recordmill.transforms.images.source_spec import SourceSpec, check_layout
 from recordmill.transforms.sources.work_item_files import write_work_items
 from recordmill.transforms.storage import files
 
@@ -86,8 +88,7 @@ class AssignedImage(NamedTuple):
     line: str
 
 
-@dataclass(frozen=True, slots=True)
-class ImageStages:
+class ImageStages(msgspec.Struct, frozen=True):
     """The stage plan of an image job.
 
     Attributes:
@@ -97,10 +98,10 @@ class ImageStages:
       packs: that images in columns are unpacked to before.
     """
 
-    work_items: int
-    parts: int
-    statistics_work_items: int
-    packs: int = 0
+    work_items: Count
+    parts: Count
+    statistics_work_items: Count
+    packs: Count = 0
 
 
 class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
@@ -125,12 +126,13 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
     @contextmanager
     def inspect(self) -> Iterator[ImageInventory]:
         """Lists the input, and completes the job with its labels and splits."""
-        self.source = spec = detect_layout(self._request.source)
+        with naming_flags():
+            self.source = spec = detect_layout(self._request.source)
         images = self.job.images
         annotated = bool(self.job.map and spec.labels)  # functions may give what is not there
         if not annotated:
             _check_annotations(images.task, spec)
-        check_layout_flags(self._request.given, spec)
+        check_layout(spec.layout, self._request.given)
         summary = InputSummary(images.task)
         listing = Listing(on_file=summary.add_file)
         with RejectLog() as rejects:
@@ -150,14 +152,14 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
                 lines = (image.line for image in first)
                 known = self._request.numbering.number(spec.labels, {}, images.task, images.format)
                 with naming_flags():
-                    with_labels = replace(images, labels=known)
+                    with_labels = structs.replace(images, labels=known)
                 if summary.segmented or not annotated:
                     images = segmentation_masks(with_labels, summary, lines, spec.layout)
                 self.job = replace(self.job, images=images)
             labels = self._labels(names, category_ids(spec), summary)
             splits = self._splits(summary)
             with naming_flags():
-                images = replace(images, labels=labels)
+                images = structs.replace(images, labels=labels)
             self.job = replace(self.job, images=images, splits=splits)
             self.job = replace(self.job, augment_splits=augmented_splits(self.job))
             if self.job.images.augmentation:
@@ -177,7 +179,7 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
 
     def _listed(self, spec: SourceSpec) -> SourceSpec:
         """Returns what is listed: labels are known once the user's functions have seen images."""
-        return replace(spec, labels=()) if self.job.map else spec
+        return structs.replace(spec, labels=()) if self.job.map else spec
 
     def _labels(
         self, names: list[str], categories: Mapping[str, object], summary: InputSummary
@@ -228,7 +230,7 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
         request = self._request
         counts = {name: count for name, count in summary.splits.items() if name}
         drawn = len(self.job.splits) if request.splits_given else 1
-        check_split_flags(request.source.split_by, named=bool(counts), splits=drawn)
+        check_split_by(request.source.split_by, named=bool(counts), splits=drawn)
         if counts and request.splits_given:
             raise UsageError(
                 f"--splits has no meaning where the input names the splits "

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from recordmill.pipelines.options import parse_num_shards
-from recordmill.transforms.dataset.job import SplitSpec
+from recordmill.pipelines.job_request import parse_num_shards
+from recordmill.transforms.dataset.output_spec import SplitSpec
 from recordmill.transforms.images.image_job import ImageJob
 from recordmill.transforms.images.image_shard_plan import ImageSplit
 from recordmill.transforms.images.shard_cutting import USUAL_SPLITS

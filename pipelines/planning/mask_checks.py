@@ -7,16 +7,13 @@ that is silently wrong, or a run whose images are all rejected at its end.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from recordmill.pipelines.planning.image_inputs import InputSummary
 from recordmill.records.errors import UsageError
-from recordmill.transforms.images.examples import ImageSpec
-from recordmill.transforms.images.mask_classes import (
-    NO_CLASS,
-    TWO_CLASSES,
-    MaskClassSpec,
-)
+from recordmill.transforms.images.image_spec import NO_CLASS, ImageSpec, MaskClassSpec
+from recordmill.transforms.images.mask_classes import TWO_CLASSES
 from recordmill.transforms.images.mask_samples import check_values, sample_masks
 
 _DEFECTS = ("dagm", "severstal")  # layouts that say of each image where it has defects
@@ -44,7 +41,7 @@ def segmentation_masks(
             "mask images by --masks=GLOB"
         )
     spec = images.mask_classes
-    if layout == "dagm" and not spec.given:
+    if layout == "dagm" and not spec.flags:
         images = replace(images, mask_classes=MaskClassSpec(values=TWO_CLASSES))
     _check_source(spec, summary, layout)
     if summary.mask_images:
@@ -70,6 +67,6 @@ def _check_source(spec: MaskClassSpec, summary: InputSummary, layout: str) -> No
     images_only = spec.values or spec.keep or spec.threshold is not None
     if images_only and not summary.mask_images:
         raise UsageError(
-            f"{spec.given[0]} is for mask images, and this input of --layout={layout} has none; "
+            f"{spec.flags[0]} is for mask images, and this input of --layout={layout} has none; "
             "remove it"
         )

@@ -161,7 +161,7 @@ def augment_images(augmentations: str = "", **options: Any) -> Transform:
 
 def _parse(text: str) -> dict[str, Augmentation]:
     with naming_arguments({}):
-        found = {each.name: each for each in parse_augmentations(text)}
+        found: dict[str, Augmentation] = {each.name: each for each in parse_augmentations(text)}
     if "crop" in found:
         raise UsageError(
             "crop belongs to decoding, where less is decoded then: give decode_images(crop=True), "

@@ -14,15 +14,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import flag_reference
 import pytest
 
 from recordmill.pipelines.command_line import main
-from recordmill.pipelines.config_files import with_config
+from recordmill.pipelines.command_table import Call, find_command
+from recordmill.pipelines.config_files import add_config
 from recordmill.pipelines.engines.choice import check_beam_flags
-from recordmill.pipelines.examples_options import any_request
-from recordmill.pipelines.image_options import image_request
-from recordmill.pipelines.text_options import text_request
+from recordmill.pipelines.examples_request import any_request
+from recordmill.pipelines.faces import Given, Parser
+from recordmill.pipelines.image_request import image_request
+from recordmill.pipelines.text_request import text_request
 
 ROOT = Path(__file__).parents[2]
 JOBS = ("text", "images", "examples", "vocab")
@@ -67,16 +68,21 @@ def check(words: list[str]) -> None:
 
 
 def _recordmill(words: list[str]) -> None:
-    command = " ".join(words[: 2 if words[0] == "plan" else 1])
-    parser = flag_reference.parser_of(command)
-    given = with_config(parser, words[len(command.split()) :])
-    options, flags = parser.parse_known_args(given)
-    check_beam_flags(flags, parser)
+    command, own = find_command(words)
+    options = command.options()
+    parser = Parser()
+    parser.add_options(options)
+    values, rest = parser.parse_values([word for word in own if word not in ("--help-all",)])
+    given = Given(values, beam=rest)
+    add_config(given, options)
+    check_beam_flags(rest, options)
     requests: dict[str, Callable[[Any], Any]] = {
         "text": text_request, "images": image_request, "examples": any_request,
     }  # fmt: skip
-    if command in requests:
-        requests[command](options)
+    call = Call(command=command, given=given)
+    call.check()
+    if command.name in requests:
+        requests[command.name](call.make(command.kinds()[0]))
 
 
 def _make(words: list[str]) -> None:
@@ -105,7 +111,7 @@ def _python(words: list[str]) -> None:
     source = (ROOT / words[0]).read_text(encoding="utf-8")
     for word in words[1:]:
         flag = word.partition("=")[0]
-        known = f'"{flag}"' in source or "add_text_arguments" in source
+        known = f'"{flag}"' in source or "parse(TextSpec" in source
         assert not flag.startswith("-") or known, f"{words[0]} has no {flag}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import inspect
 import re
@@ -16,8 +17,9 @@ import flag_reference
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from recordmill.pipelines.arguments import Parser
+from recordmill.pipelines.command_table import COMMANDS
 from recordmill.pipelines.engines.flink import JOB_SERVER_FLAGS
+from recordmill.pipelines.faces import default_text, flag_names
 
 ROOT = doc_blocks.ROOT
 _LINK = re.compile(r"\[[^\]]+\]\((?![a-z]+:)([^)#\s]*)(?:#[^)\s]*)?\)")
@@ -48,11 +50,13 @@ def test_links_lead_to_files(page: Path) -> None:
 
 def known_flags() -> set[str]:
     """Names every flag of recordmill, of Beam and of the examples."""
-    parser = Parser(add_help=False, allow_abbrev=False, conflict_handler="resolve")
-    for options in PipelineOptions.__subclasses__():
-        options._add_argparse_args(parser)
-    parsers = [parser, *map(flag_reference.parser_of, flag_reference.COMMANDS)]
-    flags = {name for p in parsers for action in p._actions for name in action.option_strings}
+    parser = argparse.ArgumentParser(allow_abbrev=False, conflict_handler="resolve")
+    for kind in PipelineOptions.__subclasses__():
+        kind._add_argparse_args(parser)
+    flags = {name for action in parser._actions for name in action.option_strings}
+    for command in COMMANDS.values():
+        flags |= {flag for option in command.options().values() for flag in flag_names(option)}
+    flags |= {"--help-all", "--help-presets"}
     for path in _EXAMPLES:
         flags |= set(re.findall(r'"(--\w+)"', (ROOT / path).read_text(encoding="utf-8")))
     return flags | _FOREIGN | {"--version"} | {f"--{name}" for name in JOB_SERVER_FLAGS}
@@ -111,35 +115,16 @@ def test_api_pages_have_the_arguments_that_a_struct_declares() -> None:
         assert row in page
 
 
-@pytest.mark.parametrize("command", flag_reference.COMMANDS)
-def test_every_flag_has_a_meaning_and_an_example(command: str) -> None:
-    page = flag_reference.page(command.split()[0])
-    assert page.count("\n| `") >= 1
-
-
-def test_defaults_are_those_of_the_parser() -> None:
-    page = flag_reference.page("text")
-    for row in (
-        "| `--do_lower_case`<br>`--no-do_lower_case` | on |",
-        "| `--do_whole_word_mask`<br>`--no-do_whole_word_mask` | off |",
-        "| `--wait`<br>`--no_wait`<br>`--no-wait` | on |",
-        "| `--overwrite`<br>`--no-overwrite` | off |",
-        "| `--max_seq_length` | `128` |", "| `--input` | required |",
-    ):  # fmt: skip
-        assert row in page
-
-
-def test_examples_are_of_flags_that_exist() -> None:
-    assert flag_reference.unused_examples() == []
-    for table in (flag_reference.DEFAULTS, flag_reference.MEANINGS):
-        known = {name.lstrip("-") for name in known_flags()}
-        assert table.keys() <= known
-
-
-def test_a_flag_without_example_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(flag_reference.EXAMPLES["verify"], "workers")
-    with pytest.raises(ValueError, match="recordmill verify --workers has no example"):
-        flag_reference.page("verify")
+@pytest.mark.parametrize("command", dict.fromkeys(name.split()[0] for name in COMMANDS))
+def test_a_page_has_every_flag_with_its_default_and_an_example(command: str) -> None:
+    page = flag_reference.page(command)
+    options = COMMANDS.get(command, COMMANDS["plan text"]).options()
+    for name, option in options.items():
+        if command != "plan" or option.group == "plan":
+            (line,) = [row for row in page.splitlines() if row.startswith(f"| `--{name}`")] or [""]
+            assert line or option.declared.positional, name
+            default = default_text(option)
+            assert not default or option.field.is_boolean or f"| `{default}` |" in line, name
 
 
 def test_decisions_are_listed() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from recordmill.pipelines.command_line import main
 from recordmill.records.errors import UsageError
-from recordmill.transforms.images.label_numbers import LabelNumbering
+from recordmill.transforms.images.image_spec import LabelNumbering
 
 from ..pictures import jpeg
 from .test_image_job import read, run

@@ -12,12 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from recordmill.pipelines import command_line, commands
+from recordmill.pipelines import command_line
 from recordmill.pipelines.command_line import main
-from recordmill.pipelines.flag_table import read_table
-from recordmill.pipelines.help_pages import COMMANDS, PAGES
+from recordmill.pipelines.command_table import COMMANDS
+from recordmill.pipelines.completion import make_table
 
 from ..pictures import jpeg
+
+PAGES = ["text", "images", "examples", "vocab", "plan text", "plan images", "plan examples"]
 
 
 @pytest.mark.parametrize("arguments", [["help"], ["--help"], ["-h"]])
@@ -89,9 +91,7 @@ def test_plan_of_what(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("name", ["bench", "verify", "doctor", "inspect", "completion"])
 def test_help_of_a_command(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["help", name])
-    assert ended.value.code == 0
+    assert main(["help", name]) == 0
     assert capsys.readouterr().out.startswith(f"usage: recordmill {name} ")
 
 
@@ -104,9 +104,7 @@ def test_help_of_a_job_fits_a_screen(name: str, capsys: pytest.CaptureFixture[st
         assert lines[0].startswith(f"usage: recordmill {name} --input=")
         assert 24 <= len(lines) <= 40
         assert not [line for line in lines if len(line) > 80]
-    with pytest.raises(SystemExit) as ended:
-        main([*command, "--help-all"])
-    assert ended.value.code == 0
+    assert main([*command, "--help-all"]) == 0
     everything = capsys.readouterr().out
     assert "--random_seed" in everything or name == "vocab"
     assert all(flag in everything for flag in re.findall(r"^  (--[a-z_]+)", "\n".join(lines), re.M))
@@ -115,14 +113,14 @@ def test_help_of_a_job_fits_a_screen(name: str, capsys: pytest.CaptureFixture[st
 
 @pytest.mark.parametrize("name", PAGES)
 def test_the_example_of_a_help_page_parses(name: str) -> None:
-    lines = " ".join(PAGES[name].example).replace("\\", "").split("recordmill ")
+    lines = " ".join(COMMANDS[name].example).replace("\\", "").split("recordmill ")
     assert lines[0] == ""
     assert len(lines) > 1
     for line in lines[1:]:
         words = shlex.split(line)
         count = len(name.split())
         assert " ".join(words[:count]) == name
-        assert {word.partition("=")[0] for word in words[count:]} <= read_table()[name].keys()
+        assert {word.partition("=")[0] for word in words[count:]} <= make_table()[name].keys()
 
 
 def test_help_fits_a_screen(capsys: pytest.CaptureFixture[str]) -> None:
@@ -130,8 +128,6 @@ def test_help_fits_a_screen(capsys: pytest.CaptureFixture[str]) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) <= 30
     assert not [line for line in lines if len(line) > 80]
-    modules = {path.stem for path in Path(commands.__path__[0]).glob("*.py")}
-    assert COMMANDS.keys() <= modules
 
 
 def test_the_package_is_the_command() -> None:
@@ -146,7 +142,7 @@ def test_the_package_is_the_command() -> None:
         (["--help"], 141),
         (["--version"], 141),
         (["text", "--help"], 141),
-        (["text", "--help-all"], 0),
+        (["text", "--help-all"], 141),
     ],
 )
 def test_a_reader_that_closes_the_output(arguments: list[str], status: int) -> None:
@@ -179,8 +175,6 @@ def test_a_full_standard_output_is_one_line(unbuffered: str, arguments: list[str
             text=True,
             env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
         )
-    if unbuffered and "--help" in arguments and not ended.stderr:
-        return  # argparse itself ignores that its help cannot be written
     assert ended.returncode == 1
     assert ended.stderr.splitlines()[-1].startswith(
         "recordmill: standard output cannot be written: No space left on device; "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -10,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from recordmill.pipelines.command_line import main
-from recordmill.pipelines.completion import completion_script
-from recordmill.pipelines.flag_table import TABLE_PATH, make_table, read_table, table_bytes
+from recordmill.pipelines.completion import completion_script, make_table
 
 # A line that is typed, and all that a key may put in its place.
 CASES = {
@@ -61,7 +61,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "vocab.txt").write_text("")
     (folder / "some").mkdir()
     for shell in ("bash", "zsh", "fish"):
-        (folder / f".{shell}").write_text(completion_script(shell, read_table()))
+        (folder / f".{shell}").write_text(completion_script(shell, make_table()))
     return folder
 
 
@@ -108,14 +108,23 @@ def test_zsh(folder: Path, typed: str, shown: str) -> None:
     assert shown in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen)  # without colours
 
 
-def test_the_table_of_flags_is_current() -> None:
-    made = table_bytes(make_table())
-    assert made == TABLE_PATH.read_bytes(), "run `python -m recordmill.pipelines.templates`"
-
-
 def test_the_command_prints_a_script(capsys: pytest.CaptureFixture[str]) -> None:
     for shell in ("bash", "zsh", "fish"):
         assert main(["completion", shell]) == 0
-        assert capsys.readouterr().out == completion_script(shell, read_table())
+        assert capsys.readouterr().out == completion_script(shell, make_table())
     assert main(["completion", "tcsh"]) == 2
-    assert "must be one of bash, fish, zsh" in capsys.readouterr().err
+    assert "must be one of bash, fish, schema, zsh" in capsys.readouterr().err
+
+
+def test_the_schema_of_a_configuration_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", "schema", "--command=text"]) == 0
+    schema = json.loads(capsys.readouterr().out)
+    known = schema["properties"]
+    assert schema["additionalProperties"] is False
+    assert known["masked_lm_prob"] == {
+        "description": "The share of tokens that are masked.", "type": "number",
+        "exclusiveMinimum": 0, "exclusiveMaximum": 1, "default": 0.15,
+    }  # fmt: skip
+    assert known["task"]["enum"][:2] == ["bert", "mlm"]
+    assert known["tokenizer"] == known["vocab_file"]
+    assert known["do_lower_case"]["type"] == "boolean"

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from recordmill.pipelines.arguments import Parser
 from recordmill.pipelines.command_line import main
-from recordmill.pipelines.commands.images import make_parser as images_parser
-from recordmill.pipelines.commands.text import make_parser as text_parser
-from recordmill.pipelines.config_files import settings_text, with_config
-from recordmill.records.errors import UsageError
+from recordmill.pipelines.command_table import COMMANDS
+from recordmill.pipelines.config_files import add_config, settings_text
+from recordmill.pipelines.faces import Given, Parser
+from recordmill.transforms.text.text_spec import Bert, Mlm, TextSpec
 
 from ..conftest import bert_text, make_documents, make_vocabulary
 from ..pictures import jpeg
@@ -26,50 +25,65 @@ def write(folder: Path, text: str) -> str:
     return str(path)
 
 
+def given_of(command: str, *arguments: str) -> Given:
+    """What a command line and its configuration file give."""
+    options = COMMANDS[command].options()
+    parser = Parser()
+    parser.add_options(options)
+    given = Given(parser.parse_values(arguments)[0])
+    add_config(given, options)
+    return given
+
+
 class TestReading:
-    def test_values_become_flags(self, tmp_path: Path) -> None:
+    def test_values_become_options(self, tmp_path: Path) -> None:
         path = write(
             tmp_path,
             "input: [a/*.txt, 'b/*.txt']\nsplits: {train: 0.9, validation: 0.1}\n"
             "masked_lm_prob: 0.2\nno_nsp: true\ndo_lower_case: false\ncolumns: [id, text]\n"
-            "vocab_size: null\n".replace("vocab_size: null\n", "num_shards:\n"),
+            "num_shards:\nheader: none\n",
         )
-        assert with_config(text_parser(), ["--config", path]) == [
-            "--input=a/*.txt", "--input=b/*.txt", "--splits=train:0.9,validation:0.1",
-            "--masked_lm_prob=0.2", "--no_nsp=true", "--do_lower_case=false",
-            "--columns=id,text", "--config", path,
-        ]  # fmt: skip
+        spec = given_of("text", "--config", path).make(TextSpec)
+        assert spec.input.input == ("a/*.txt", "b/*.txt")
+        assert spec.output.splits == "train:0.9,validation:0.1"
+        assert spec.objective == Bert(masked_lm_prob=0.2, no_nsp=True)
+        assert spec.tokenizer.do_lower_case is False
+        assert spec.source.columns == ("id", "text")
+        assert spec.output.num_shards is None
 
     def test_flags_of_the_command_line_win(self, tmp_path: Path) -> None:
         path = write(tmp_path, "input: a.txt\ntask: mlm\ntokenizer: v.txt\n")
-        given = [f"--config={path}", "--input", "b.txt", "--vocab_file=w.txt"]
-        parser = text_parser()
-        parser.add_argument("--config")
-        options = parser.parse_args(with_config(parser, given))
-        assert options.input == [["b.txt"]]
-        assert (options.task, options.vocab_file) == ("mlm", "w.txt")
+        flags = [f"--config={path}", "--input", "b.txt", "--vocab_file=w.txt"]
+        spec = given_of("text", *flags).make(TextSpec)
+        assert spec.input.input == ("b.txt",)
+        assert (spec.objective, spec.tokenizer.vocab_file) == (Mlm(), "w.txt")
 
     @pytest.mark.parametrize(
         ("text", "message"),
         [
-            ("taks: mlm\n", "there is no flag named taks; did you mean task?"),
-            ("help: true\n", "there is no flag named help; "),
-            ("3: 4\n", "there is no flag named 3; --help-all lists all flags"),
-            ("task: [1, [2]]\n", "task must be a list of words or numbers"),
-            ("task: true\n", "task must be a word or number, got true"),
-            ("no_nsp: 1\n", "no_nsp must be true or false, got 1"),
-            ("a: [b\n", "is no YAML: line 2: "),
-            ("a: !!python/object:os.system {}\n", "is no YAML: line 1: could not determine"),
-            ("- a\n", "must have a line `name: value` for each flag, and is a list"),
+            ("taks: mlm\n", ": there is no flag named taks; did you mean task?"),
+            ("help: true\n", ": there is no flag named help; "),
+            ("3: 4\n", ": there is no flag named 3; --help-all lists all flags"),
+            ("task: [1, [2]]\n", ": task must be a list of words or numbers"),
+            ("task: true\n", ": task must be a word or number, got true"),
+            ("no_nsp: 1\n", ": no_nsp must be true or false, got 1"),
+            ("a: [b\n", " is no YAML: line 2: "),
+            ("a: !!python/object:os.system {}\n", " is no YAML: line 1: could not determine"),
+            ("- a\n", " must have a line `name: value` for each flag, and is a list"),
+            ("task: mlm\nmasked_lm_prob: 1.5\n", ", line 2: masked_lm_prob must be in (0, 1), got"),
+            ("dupe_factor: 1e3\n", ", line 1: dupe_factor must be a whole number, got '1e3'"),
+            ("\nfim_rate: 0.5\n", ", line 2: fim_rate has no effect with --task=bert; leave it"),
+            ("task: mlm\nfim_rate: 0.5\n", ", line 2: fim_rate has no effect with task=mlm; leave"),
         ],
     )
-    def test_what_is_wrong(self, tmp_path: Path, text: str, message: str) -> None:
+    def test_what_is_wrong(
+        self, tmp_path: Path, text: str, message: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         path = write(tmp_path, text)
-        with pytest.raises(UsageError) as error:
-            with_config(text_parser(), [f"--config={path}"])
-        assert str(error.value).startswith(f"--config {path}")
-        assert message in str(error.value)
-        assert "\n" not in str(error.value)
+        assert main(["text", f"--config={path}"]) == 2
+        error = capsys.readouterr().err
+        assert error.startswith(f"recordmill: --config {path}{message}")
+        assert error.count("\n") == 1
 
     def test_a_file_that_is_not_there(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["text", "--config=/no/such.yaml"]) == 2
@@ -78,14 +92,15 @@ class TestReading:
         )
 
 
-def settings_of(parser: Parser, *arguments: str) -> str:
-    return settings_text("text", parser, parser.parse_args(arguments))
+def settings_of(command: str, *arguments: str) -> str:
+    options = COMMANDS[command].options()
+    return settings_text(command, given_of(command, *arguments), options)
 
 
 class TestWriting:
     def test_what_is_given_is_written_and_nothing_of_the_run(self) -> None:
         text = settings_of(
-            text_parser(), "--input", "a.txt", "b.txt", "--input=c.txt", "--output=ds",
+            "text", "--input", "a.txt", "b.txt", "--input=c.txt", "--output=ds",
             "--overwrite", "--temp_dir=/tmp/x", "--dupe_factor=3", "--no-do_lower_case",
             "--max_seq_length=128", "--map=my/clean.py:f",
         )  # fmt: skip
@@ -96,7 +111,7 @@ class TestWriting:
 
     def test_no_credentials(self) -> None:
         text = settings_of(
-            text_parser(), "--input=postgresql://me:hunter2@host/db?sslmode=require",
+            "text", "--input=postgresql://me:hunter2@host/db?sslmode=require",
             "--input=https://host/a.txt?sig=hunter2&x=1", "--input=db://h?PASSWORD=hunter2",
         )  # fmt: skip
         assert "hunter2" not in text
@@ -106,7 +121,7 @@ class TestWriting:
         ]  # fmt: skip
 
     def test_nothing_given(self) -> None:
-        assert yaml.safe_load(settings_of(images_parser())) == {}
+        assert yaml.safe_load(settings_of("images")) == {}
 
 
 def finished(output: Path) -> dict[str, object]:

@@ -7,18 +7,24 @@ from pathlib import Path
 import pytest
 
 from recordmill.pipelines.command_line import main
-from recordmill.pipelines.commands.text import make_parser
-from recordmill.pipelines.presets import PRESETS, preset_line
+from recordmill.pipelines.command_table import COMMANDS, Call
+from recordmill.pipelines.faces import Given, Parser
 from recordmill.pipelines.templates import template_arguments
-from recordmill.pipelines.text_options import TextRequest, text_request
+from recordmill.pipelines.text_request import TextRequest, text_request
 from recordmill.records.errors import UsageError
+from recordmill.records.spec import options_of
+from recordmill.transforms.text.presets import PRESETS, preset_line
+from recordmill.transforms.text.text_spec import TextSpec
 
 GUIDE = Path(__file__).parents[2] / "docs/guides/foreign-readers.md"
 
 
 def request(*flags: str) -> TextRequest:
     line = ["--input=in.txt", "--output=ds", "--tokenizer=v.txt", *flags]
-    return text_request(make_parser().parse_args(line))
+    parser = Parser()
+    parser.add_options(options_of(TextSpec))
+    values, _ = parser.parse_values(line)
+    return text_request(Call(command=COMMANDS["text"], given=Given(values)).make(TextSpec))
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -30,13 +36,11 @@ def test_a_preset_is_its_flags_written_out(name: str) -> None:
 
 
 def test_given_flags_win_also_with_their_default_value() -> None:
-    assert request("--preset=model-garden-v2").job.objective.pair.max_seq_length == 512
+    assert request("--preset=model-garden-v2").job.objective.max_seq_length == 512
     ours = request("--preset=model-garden-v2", "--max_seq_length=128")
-    assert ours.job.objective.pair.max_seq_length == 128
+    assert ours.job.objective.max_seq_length == 128
     assert ours.job.objective.use_v2_feature_names
-    assert (
-        request("--max_seq_length", "64", "--preset=bert").job.objective.pair.max_seq_length == 64
-    )
+    assert request("--max_seq_length", "64", "--preset=bert").job.objective.max_seq_length == 64
     assert request("--preset=seqio-t5", "--task=ul2").job.objective.name == "ul2"
     gzip = request("--preset=model-garden-v2", "--compression=GZIP").job
     assert gzip.compression == "GZIP"
@@ -66,9 +70,7 @@ def test_what_the_reader_could_not_read_is_refused(flags: tuple[str, str], messa
 
 
 def test_help_shows_each_with_its_flags(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["text", "--help-presets"])
-    assert ended.value.code == 0
+    assert main(["text", "--help-presets"]) == 0
     lines = capsys.readouterr().out.splitlines()
     for name, preset in PRESETS.items():
         start = lines.index(f"--preset={name}")

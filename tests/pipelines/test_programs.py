@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -17,49 +16,19 @@ from recordmill.pipelines import (
     write_text_dataset,
 )
 from recordmill.pipelines.command_line import main
-from recordmill.pipelines.commands.vocab import VocabFlags
-from recordmill.pipelines.engines.choice import EngineFlags
-from recordmill.pipelines.flags import ExamplesFlags, ImageFlags, TextFlags
-from recordmill.pipelines.settings import (
-    EngineSettings,
-    ExamplesSettings,
-    ImageSettings,
-    TextSettings,
-    VocabularySettings,
-)
 from recordmill.transforms import Document
 
 from ..conftest import bert_text, make_documents, make_vocabulary
 from ..pictures import jpeg
 from .jobs import shard_bytes
 
-OF_ENGINES = set(EngineSettings.__annotations__)
-
-
-@pytest.mark.parametrize(
-    ("settings", "flags"),
-    [
-        (TextSettings, TextFlags),
-        (ImageSettings, ImageFlags),
-        (ExamplesSettings, ExamplesFlags),
-        (VocabularySettings, VocabFlags),
-    ],
-)
-def test_settings_are_the_flags(settings: type, flags: type) -> None:
-    names = {field.name for field in fields(flags)}
-    assert set(settings.__annotations__) | {"input", "output"} == names | OF_ENGINES
-
-
-def test_settings_of_engines_are_their_flags() -> None:
-    """But --no_wait, because the dataset is what is returned."""
-    flags = {field.name for field in fields(EngineFlags)} - {"wait", "beam"}
-    assert flags | {"input", "output", "beam_flags"} == OF_ENGINES
-
 
 def test_notebooks_see_names_and_defaults() -> None:
     parameters = inspect.signature(write_text_dataset).parameters
     assert parameters["masked_lm_prob"].default == 0.15
-    assert parameters["masked_lm_prob"].annotation == "float"
+    assert parameters["masked_lm_prob"].annotation is float
+    assert not {"wait", "config", "beam_flags"} - {"wait"} - parameters.keys()
+    assert "wait" not in parameters, "the dataset is what is returned"
     assert parameters["output"].kind is inspect.Parameter.KEYWORD_ONLY
 
 
@@ -135,7 +104,7 @@ def test_images_and_existing_records(tmp_path: Path) -> None:
     )  # fmt: skip
     assert again.splits == {"train": 8}
     assert len(shard_bytes(Path(again.path))) == 3
-    with pytest.raises(JobError, match="--weights must be above 0"):
+    with pytest.raises(JobError, match="weights must be above 0"):
         write_examples_dataset(input=str(tmp_path / "images"), output="x", weights=[0])
 
 
@@ -151,12 +120,18 @@ def test_a_vocabulary(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"taks": "mlm"}, "settings: there is no flag named taks; did you mean task?"),
-        ({"task": "mln"}, "--task must be one of "),
-        ({"dupe_factor": [1, [2]]}, "settings: dupe_factor must be a list of words or numbers"),
+        ({"taks": "mlm"}, "arguments: there is no flag named taks; did you mean task?"),
+        ({"task": "mln"}, "task must be one of bert, classify, "),
+        ({"masked_lm_prob": 1.5}, "masked_lm_prob must be in (0, 1), got 1.5"),
+        ({"fim_rate": 1.5}, "fim_rate has no effect with task='mlm'; leave it out"),
+        ({"task": "gpt", "fim_rate": 1.5}, "fim_rate must be in [0, 1], got 1.5"),
+        ({"dupe_factor": "1e3"}, "dupe_factor must be a whole number, got '1e3'"),
+        ({"dupe_factor": True}, "dupe_factor must be a word or number, got true"),
+        ({"do_whole_word_mask": 1}, "do_whole_word_mask must be true or false, got 1"),
+        ({"dupe_factor": [1, [2]]}, "arguments: dupe_factor must be a list of words or numbers"),
         ({"map": 3}, "map must be a function, its name as FILE.py:FUNCTION"),
         ({"map": lambda: None}, "must take one argument"),
-        ({"vocab_file": "/no/such"}, "--vocab_file /no/such cannot be read"),
+        ({"vocab_file": "/no/such"}, "vocab_file /no/such cannot be read"),
     ],
 )
 def test_errors_are_exceptions_of_one_line(

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, ClassVar, Literal, get_args
 
-from recordmill.records.errors import UsageError, at_least, one_of
-from recordmill.records.manifest import STATISTICS_OF_ALL, STATISTICS_PATH, Manifest
+from recordmill.records.errors import UsageError, one_of
+from recordmill.records.manifest import Manifest
 from recordmill.records.schema import Schema
 from recordmill.records.seqio_metadata import seqio_files
 from recordmill.records.shards import DEFAULT_TEMPLATE, ShardName
+from recordmill.records.spec import plain
 from recordmill.records.tfds_metadata import tfds_files
 from recordmill.transforms.dataset.argument_names import ARGUMENTS, name_arguments
+from recordmill.transforms.dataset.output_spec import ShardSpec, SplitSpec
 from recordmill.transforms.dataset.user_functions import MapSpec
 from recordmill.transforms.dataset.workspace import Workspace
 
@@ -25,56 +27,7 @@ Compression = Literal["", "GZIP", "ZLIB"]
 Warnings = Literal["print", "error", "none"]
 COMPRESSIONS: tuple[str, ...] = get_args(Compression)
 WARNINGS: tuple[str, ...] = get_args(Warnings)
-
-
-@dataclass(frozen=True, slots=True)
-class SplitSpec:
-    """A split: its name, its share of the input, and its number of shards if that is given.
-
-    Raises:
-      UsageError: the name has another use, the share is not in (0, 1], or there is to be no shard.
-    """
-
-    name: str
-    share: float
-    num_shards: int | None = None
-
-    def __post_init__(self) -> None:
-        ShardName(self.name, 0, 1)
-        if self.name in STATISTICS_OF_ALL:
-            raise UsageError(
-                f"--splits: {self.name} cannot be the name of a split, because "
-                f"{STATISTICS_PATH} has another use for it"
-            )
-        if not 0 < self.share <= 1:
-            raise UsageError(
-                f"--splits: the share of {self.name} must be in (0, 1], got {self.share}"
-            )
-        if self.num_shards is not None:
-            at_least("--num_shards", self.num_shards, 1)
-
-
-@dataclass(frozen=True, slots=True)
-class ShardSpec:
-    """How many shards a split gets, if `SplitSpec.num_shards` does not say it.
-
-    Attributes:
-      shard_bytes: the size of a shard in bytes, before compression.
-      num_readers: the number of workers that will read: 10 shards for each, unless shards would be
-        smaller than 10 MB.
-
-    Raises:
-      UsageError: a value is below 1.
-    """
-
-    shard_bytes: int = 200_000_000
-    num_readers: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.shard_bytes < 1:
-            raise UsageError(f"--shard_size must be at least 1 byte, got {self.shard_bytes}")
-        if self.num_readers is not None:
-            at_least("--num_readers", self.num_readers, 1)
+_OF_RUN = ("workspace", "max_rejected", "overwrite", "warnings")  # they decide no byte of shards
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +57,8 @@ class JobStatistics(ABC):
     """Adds up the statistics of shards; its memory does not grow with their number."""
 
     @abstractmethod
-    def add(self, split: str, records: int, statistics: dict[str, Any]) -> None:
-        """Adds a shard: its split, its number of records, and its statistics."""
+    def add(self, split: str, records: int, statistics: Any) -> None:
+        """Adds a shard: its split, its number of records, and its `Job.shard_statistics`."""
 
     @abstractmethod
     def summarize(self) -> JobSummary:
@@ -133,12 +86,14 @@ class Job(ABC):
       map: the user's functions, which see each element of the input first.
 
       argument_names: of users' pipelines, see `argument_names.py`.
+      shard_statistics: the type of the statistics in the description of a shard.
 
     Raises:
       UsageError: a value is not valid, or the shares of the splits do not add up to 1.
     """
 
     argument_names: ClassVar[Mapping[str, str]] = ARGUMENTS
+    shard_statistics: ClassVar[Any] = dict[str, Any]
 
     workspace: Workspace
     splits: tuple[SplitSpec, ...] = (SplitSpec("train", 1.0),)
@@ -212,14 +167,29 @@ class Job(ABC):
     def statistics(self) -> JobStatistics:
         """Returns the object that adds up the statistics of the shards."""
 
+    def resolved(self) -> dict[str, Any]:
+        """Returns all options of the dataset, for its manifest."""
+        return self._options(fingerprint=False)
+
     def fingerprint_options(self) -> dict[str, Any]:
-        """Returns the options that decide the bytes of shards."""
-        options = asdict(self)
-        for name in ("workspace", "max_rejected", "overwrite", "warnings"):
-            del options[name]
-        if self.shard_template == DEFAULT_TEMPLATE:
-            del options["shard_template"]  # datasets of earlier releases have no such option
-        options["map"] = self.map.fingerprint_options()
-        if not self.map:
-            del options["map"]
+        """Returns the options that decide the bytes of shards, but for those with their defaults.
+
+        So an option that a release adds changes no fingerprint of a dataset that does not use it.
+        """
+        return self._options(fingerprint=True)
+
+    def _options(self, *, fingerprint: bool) -> dict[str, Any]:
+        options = {}
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.name in _OF_RUN or (fingerprint and value == _default(each)):
+                continue
+            options[each.name] = plain(value, fingerprint=fingerprint)
+        options.pop("map", None)
+        if self.map:
+            options["map"] = self.map.fingerprint_options()
         return options
+
+
+def _default(each: Field[Any]) -> Any:
+    return each.default if each.default_factory is MISSING else each.default_factory()

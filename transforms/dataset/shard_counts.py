@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recordmill.transforms.dataset.job import (
+from recordmill.transforms.dataset.output_spec import (
     ShardSpec,
     SplitSpec,
 )

@@ -14,22 +14,17 @@ arXiv:1409.4842, with sides from 3:4 to 4:3.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from recordmill.records.augmentations import Crop, RandAugment
 from recordmill.records.codec import randomness
-from recordmill.records.errors import UsageError, one_of
 from recordmill.records.hashing import seed_for
-from recordmill.transforms.dataset.argument_names import IMAGE_ARGUMENTS
-from recordmill.transforms.dataset.argument_types import checked_arguments, checked_fields
 from recordmill.transforms.images.geometry import (
     Matrix,
     Size,
-    TransformSpec,
     quarter_turns,
     resizing,
     rotation,
@@ -37,11 +32,11 @@ from recordmill.transforms.images.geometry import (
     shearing,
     shift,
 )
+from recordmill.transforms.images.image_spec import AugmentationSpec, TransformSpec
 
 Parameters = Mapping[str, Any]
 
 _MOST_MAGNITUDE = 10
-_ITEM = re.compile(r"\s*([a-z_0-9]+)\s*(?:\(([^()]*)\))?\s*")
 
 
 class Draws:
@@ -65,22 +60,17 @@ class Draws:
         return float(randomness.next_unit(self._state)) < probability
 
 
-def _crop(draws: Draws, strength: tuple[float, ...], size: Size) -> list[float]:
+def _crop(draws: Draws, crop: Crop, size: Size) -> list[float]:
     """A window `[x, y, width, height]` of the upright image; the whole after ten bad tries."""
     width, height = size
     for _ in range(10):
-        area = draws.between(strength[0], 1) * width * height
+        area = draws.between(crop.area, 1) * width * height
         sides = 2 ** draws.between(math.log2(3 / 4), math.log2(4 / 3))
         crop_width, crop_height = round(math.sqrt(area * sides)), round(math.sqrt(area / sides))
         if 1 <= crop_width <= width and 1 <= crop_height <= height:
             x, y = draws.below(width - crop_width + 1), draws.below(height - crop_height + 1)
             return [x, y, crop_width, crop_height]
     return [0, 0, width, height]
-
-
-def _cutout(draws: Draws, strength: tuple[float, ...], size: Size) -> list[float]:
-    """Centre and side of a square, in shares of width, height, and the shorter side."""
-    return [draws.between(0, 1), draws.between(0, 1), strength[0]]
 
 
 _RANDAUGMENT: dict[str, Callable[[Draws, float], float]] = {
@@ -101,120 +91,43 @@ _RANDAUGMENT: dict[str, Callable[[Draws, float], float]] = {
 }
 
 
-def _randaugment(draws: Draws, strength: tuple[float, ...], size: Size) -> list[list[Any]]:
+def _randaugment(draws: Draws, chosen: RandAugment, size: Size) -> list[list[Any]]:
     names = list(_RANDAUGMENT)
-    chosen = [names[draws.below(len(names))] for _ in range(int(strength[0]))]
-    return [[name, _RANDAUGMENT[name](draws, strength[1] / _MOST_MAGNITUDE)] for name in chosen]
+    drawn = [names[draws.below(len(names))] for _ in range(chosen.operations)]
+    level = chosen.magnitude / _MOST_MAGNITUDE
+    return [[name, _RANDAUGMENT[name](draws, level)] for name in drawn]
 
 
-def _around_one(draws: Draws, strength: tuple[float, ...], size: Size) -> float:
-    return draws.between(1 - strength[0], 1 + strength[0])
+def _around_one(draws: Draws, chosen: Any, size: Size) -> float:
+    return draws.between(1 - chosen.most, 1 + chosen.most)
 
 
-def _around_zero(draws: Draws, strength: tuple[float, ...], size: Size) -> float:
-    return draws.between(-strength[0], strength[0])
+def _around_zero(draws: Draws, most: float) -> float:
+    return draws.between(-most, most)
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """An operation: how it draws, its strengths where none are given, and their limits."""
-
-    draw: Callable[[Draws, tuple[float, ...], Size], Any]
-    defaults: tuple[float, ...] = ()
-    limits: tuple[tuple[float, float], ...] = ()
-
-
-_SHARE = ((0.0, 1.0),)
-OPERATIONS = {
-    "flip": _Kind(lambda d, s, _: d.chance(s[0]), (0.5,), _SHARE),
-    "vertical_flip": _Kind(lambda d, s, _: d.chance(s[0]), (0.5,), _SHARE),
-    "rot90": _Kind(lambda d, s, _: d.below(4)),
-    "crop": _Kind(_crop, (0.25,), ((0.01, 1.0),)),
-    "scale": _Kind(_around_one, (0.2,), ((0.0, 0.9),)),
-    "shear": _Kind(lambda d, s, size: [_around_zero(d, s, size), 0.0], (0.1,), _SHARE),
-    "rotate": _Kind(_around_zero, (15.0,), ((0.0, 180.0),)),
-    "translate": _Kind(
-        lambda d, s, size: [_around_zero(d, s, size) for _ in range(2)], (0.1,), _SHARE
-    ),
-    "color": _Kind(lambda d, s, size: [_around_one(d, s, size) for _ in range(3)], (0.2,), _SHARE),
-    "brightness": _Kind(_around_one, (0.2,), _SHARE),
-    "contrast": _Kind(_around_one, (0.2,), _SHARE),
-    "saturation": _Kind(_around_one, (0.2,), _SHARE),
-    "blur": _Kind(lambda d, s, _: d.between(0, s[0]), (1.0,), ((0.0, 50.0),)),
-    "noise": _Kind(lambda d, s, _: [d.between(0, s[0]), d.below(1 << 31)], (0.05,), _SHARE),
-    "cutout": _Kind(_cutout, (0.25,), _SHARE),
-    "randaugment": _Kind(_randaugment, (2.0, 9.0), ((1.0, 14.0), (0.0, _MOST_MAGNITUDE))),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class AugmentationSpec:
-    """The operations on augmented copies.
-
-    Attributes:
-      operations: name and strengths of each, as `parse` reads them.
-
-    Raises:
-      UsageError: an operation is named twice, or a strength is beyond its limits.
-    """
-
-    operations: tuple[tuple[str, tuple[float, ...]], ...] = ()
-
-    @checked_fields(IMAGE_ARGUMENTS)
-    def __post_init__(self) -> None:
-        names = [name for name, _ in self.operations]
-        if len(set(names)) != len(names):
-            raise UsageError(f"--augmentations must name each once, got {','.join(names)}")
-        for name, strengths in self.operations:
-            kind = OPERATIONS[one_of("--augmentations", name, OPERATIONS)]
-            if len(strengths) != len(kind.limits):
-                raise UsageError(
-                    f"--augmentations={name} must have {len(kind.limits)} numbers in its "
-                    f"parentheses, got {len(strengths)}"
-                )
-            for value, (low, high) in zip(strengths, kind.limits, strict=True):
-                if not low <= value <= high:
-                    raise UsageError(
-                        f"--augmentations={name} must be from {low:g} to {high:g}, got {value:g}"
-                    )
-            if name == "randaugment" and strengths[0] % 1:
-                raise UsageError(
-                    f"--augmentations=randaugment must do a whole number of operations, got "
-                    f"{strengths[0]:g}"
-                )
-
-    def __bool__(self) -> bool:
-        return bool(self.operations)
-
-    @classmethod
-    @checked_arguments(IMAGE_ARGUMENTS)
-    def parse(cls, text: str) -> AugmentationSpec:
-        """Reads "flip,rotate(15),randaugment(2,9)"; "" is none.
-
-        Raises:
-          UsageError: an unknown name, or strengths beyond their limits.
-        """
-        operations, at = [], 0
-        while at < len(text):
-            item = _ITEM.match(text, at)
-            if not item or text[item.end() : item.end() + 1] not in ("", ","):
-                raise UsageError(
-                    "--augmentations must be names with commas between, strengths in parentheses, "
-                    f"such as flip,rotate(15), got {text!r}"
-                )
-            name = one_of("--augmentations", item[1], OPERATIONS)
-            operations.append((name, _numbers(name, item[2])))
-            at = item.end() + 1
-        return cls(tuple(operations))
-
-
-def _numbers(name: str, text: str | None) -> tuple[float, ...]:
-    if not text:
-        return OPERATIONS[name].defaults
-    try:
-        return tuple(float(part) for part in text.split(","))
-    except ValueError as error:
-        raise UsageError(f"--augmentations={name} must have numbers, got {text!r}") from error
+# Name -> what is drawn of a struct of `records/augmentations.py`, for an image of a size.
+_DRAWN: dict[str, Callable[[Draws, Any, Size], Any]] = {
+    "flip": lambda draws, flip, size: draws.chance(flip.probability),
+    "vertical_flip": lambda draws, flip, size: draws.chance(flip.probability),
+    "rot90": lambda draws, rot90, size: draws.below(4),
+    "crop": _crop,
+    "scale": _around_one,
+    "shear": lambda draws, shear, size: [_around_zero(draws, shear.most), 0.0],
+    "rotate": lambda draws, rotate, size: _around_zero(draws, rotate.degrees),
+    "translate": lambda draws, to, size: [_around_zero(draws, to.most) for _ in range(2)],
+    "color": lambda draws, color, size: [_around_one(draws, color, size) for _ in range(3)],
+    "brightness": _around_one,
+    "contrast": _around_one,
+    "saturation": _around_one,
+    "blur": lambda draws, blur, size: draws.between(0, blur.pixels),
+    "noise": lambda draws, noise, size: [draws.between(0, noise.most), draws.below(1 << 31)],
+    # Centre and side of a square, in shares of width, height, and the shorter side.
+    "cutout": lambda draws, cutout, size: [
+        draws.between(0, 1), draws.between(0, 1), cutout.side,
+    ],
+    "randaugment": _randaugment,
+}  # fmt: skip
 
 
 def draw(spec: AugmentationSpec, size: Size, *, seed: int, key: int, copy: int) -> dict[str, Any]:
@@ -231,8 +144,8 @@ def draw(spec: AugmentationSpec, size: Size, *, seed: int, key: int, copy: int) 
       operation -> what was drawn, numbers and lists of them, in the order of `spec`.
     """
     return {
-        name: OPERATIONS[name].draw(Draws(seed, name, key, copy), strengths, size)
-        for name, strengths in spec.operations
+        each.name: _DRAWN[each.name](Draws(seed, each.name, key, copy), each, size)
+        for each in spec.operations
     }
 
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import tempfile
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from typing import IO
 
+import msgspec
 import numpy as np
+from msgspec import structs
 
 from recordmill.records.errors import RunError, UsageError
 from recordmill.records.hashing import fingerprint64
+from recordmill.records.state import Count
 from recordmill.transforms.dataset.error_budget import check_budget
 from recordmill.transforms.dataset.labels import (
     MAX_CLASSES,
@@ -29,11 +32,9 @@ from recordmill.transforms.images.collecting import (
     parse_row,
     read_rows,
 )
-from recordmill.transforms.images.examples import ImageSpec
 from recordmill.transforms.images.image_job import ImageJob
 from recordmill.transforms.images.image_shard_plan import ImageShardPlan, ImageSplit
-from recordmill.transforms.images.label_numbers import LabelNumbering
-from recordmill.transforms.images.mask_classes import NO_CLASS
+from recordmill.transforms.images.image_spec import NO_CLASS, ImageSpec, LabelNumbering
 from recordmill.transforms.images.mask_samples import check_values, mask_labels, sample_masks
 from recordmill.transforms.images.reference_files import ReferenceWriter
 from recordmill.transforms.images.shard_cutting import cut_shards
@@ -44,6 +45,12 @@ _BATCH_ROWS = 1024
 _SPOOL_BYTES = 1 << 22
 _WORK_ITEMS = 32  # that a dataset of few shards is cut into: how many workers there are is unknown
 _PART_RECORDS = 64  # of a part at least
+
+
+class _LabelNumbers(msgspec.Struct, frozen=True):
+    """The number of each label."""
+
+    labels: Mapping[str, Count]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +83,8 @@ class CollectedImageJob(ImageJob):
 
     def completed(self) -> CollectedImageJob:
         """Returns the job with its labels, which are known once all images are written."""
-        labels = self.workspace.need_state(self.labels_path, lambda c: dict(c["labels"]))
-        return replace(self, images=replace(self.images, labels=labels))
+        labels = self.workspace.need_state(self.labels_path, _LabelNumbers).labels
+        return replace(self, images=structs.replace(self.images, labels=labels))
 
     @property
     def labels_path(self) -> str:
@@ -145,7 +152,7 @@ def plan_collected(
         sample = list(islice(images, _BATCH_ROWS - 1))
         try:
             labels = _labels(job, sums, [first, *sample])
-            job.workspace.write_state(job.labels_path, {"labels": labels})
+            job.workspace.write_state(job.labels_path, _LabelNumbers(labels))
             sizes = _write_references(job, chain([first], sample, images))
             splits = cut_shards(job.completed(), sizes, named=named)
         except UsageError as error:
@@ -246,4 +253,5 @@ def spec_of_elements(images: ImageSpec) -> ImageSpec:
     """
     if images.keep_fields:
         raise UsageError("keep_fields are columns of a table, which an Image has not; give none")
-    return replace(images, decode=replace(images.decode, wrong_extension="accept"))
+    decode = structs.replace(images.decode, wrong_extension="accept")
+    return structs.replace(images, decode=decode)

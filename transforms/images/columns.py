@@ -14,6 +14,7 @@ import numpy.typing as npt
 from recordmill.records.codec.encoding import Column, Ragged, Strings
 from recordmill.records.image_formats import ImageContent
 from recordmill.transforms.images.encoding import encode_mask
+from recordmill.transforms.images.image_spec import ImageSpec
 from recordmill.transforms.images.masks import Mask
 from recordmill.transforms.images.objects import TransformedObject
 
@@ -235,3 +236,18 @@ def unet(batch: Sequence[Prepared], content: ImageContent) -> dict[str, Column]:
         "image": np.stack([np.asarray(image.data) for image in batch]),
         "mask": np.repeat(masks, content.image_shape[2] or 1, axis=-1),
     }
+
+
+_FORMATS = {
+    each.__name__: each for each in (tfds, imagenet, object_detection, model_garden, raw, unet)
+}
+
+
+def record_columns(spec: ImageSpec, batch: Sequence[Prepared]) -> dict[str, Column]:
+    """Returns feature -> values of prepared images, for `encode_batch`."""
+    columns: dict[str, Column] = _FORMATS[spec.format](batch, spec.content)
+    if spec.write_augmentations:
+        columns["image/augmentation"] = augmentations(batch)
+    for position, kept in enumerate(spec.kept_fields):
+        columns[kept.name] = kept.column([image.fields[position] for image in batch])
+    return columns

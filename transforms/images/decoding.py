@@ -30,18 +30,14 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, UnidentifiedImageError
 
-from recordmill.records.errors import UsageError, at_least, one_of
-from recordmill.transforms.dataset.argument_names import IMAGE_ARGUMENTS
-from recordmill.transforms.dataset.argument_types import checked_fields
 from recordmill.transforms.images.extensions import format_of_name
+from recordmill.transforms.images.image_spec import DecodeSpec
 from recordmill.transforms.images.metadata import (
-    USUAL_METADATA_BYTES,
     count_frames,
     excess_metadata,
     exif_bytes,
 )
 from recordmill.transforms.images.pillow_internals import (
-    MAX_PIXELS,
     classify_pillow_error,
     exif_orientation,
     silence_pillow,
@@ -65,7 +61,6 @@ _SIGNATURES = (
     (b"MM\x00*", "TIFF"),
 )
 _SIZE_FIELDS = {"PNG": (16, ">II"), "GIF": (6, "<HH"), "BMP": (18, "<ii")}
-USUAL_SCANS = 100
 _GREY = ("1", "L", "LA", "La", "I;16", "I;16L", "I;16B", "I;16N")
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -90,42 +85,6 @@ class ImageRejectedError(Exception):
         super().__init__(reason, detail)
         self.reason = reason
         self.detail = " ".join(detail.split())
-
-
-@dataclass(frozen=True, slots=True)
-class DecodeSpec:
-    """How images are decoded.
-
-    Attributes:
-      gif: of an image of several frames "first" takes the first, "reject" none.
-      check: whether images that are passed through are decoded all the same, to find broken ones.
-      max_pixels: more are refused before any is decoded.
-      max_scans: of a progressive JPEG; usual ones have ten, and time grows with them.
-      max_metadata_bytes: that reading tags, EXIF and comments may copy, see `metadata.py`.
-      wrong_extension: whether images whose names say another format than their bytes are used.
-
-    Raises:
-      UsageError: a value is not valid.
-    """
-
-    gif: Literal["first", "reject"] = "first"
-    check: bool = True
-    max_pixels: int = MAX_PIXELS
-    max_scans: int = USUAL_SCANS
-    max_metadata_bytes: int = USUAL_METADATA_BYTES
-    wrong_extension: Literal["accept", "reject"] = "reject"
-
-    @checked_fields(IMAGE_ARGUMENTS)
-    def __post_init__(self) -> None:
-        one_of("--gif", self.gif, ("first", "reject"))
-        one_of("--wrong_extension", self.wrong_extension, ("accept", "reject"))
-        for name in ("max_scans", "max_metadata_bytes"):
-            at_least(f"--{name}", getattr(self, name), 1)
-        if not 1 <= self.max_pixels <= MAX_PIXELS:
-            raise UsageError(
-                f"--max_pixels must be from 1 to {MAX_PIXELS}, Pillow's own limit, got "
-                f"{self.max_pixels}"
-            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,58 +3,18 @@
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from recordmill.records.errors import UsageError, one_of
-from recordmill.transforms.dataset.argument_names import IMAGE_ARGUMENTS
-from recordmill.transforms.dataset.argument_types import checked_fields
 from recordmill.transforms.images.decoding import Header, ImageRejectedError, to_pixels
+from recordmill.transforms.images.image_spec import EncodeSpec
 from recordmill.transforms.images.masks import Mask
 
-Encoding = Literal["keep", "JPEG", "PNG", "WEBP", "raw", "float"]
-ENCODINGS = ("keep", "JPEG", "PNG", "WEBP", "raw", "float")
 # Readers take a GIF for a film and know no TIFF, so what is kept of these is kept as PNG, lossless.
 _PASSED = ("JPEG", "PNG", "WEBP", "BMP")
 _MOST_SIDE = {"JPEG": 65500, "WEBP": 16383}
-
-
-@dataclass(frozen=True, slots=True)
-class EncodeSpec:
-    """How images are written.
-
-    Attributes:
-      format: "keep" writes the bytes of the source where nothing is done to the image and
-        TensorFlow's decoders show what Pillow does; else its format; GIF, BMP and TIFF become PNG,
-        and so do all GIF and TIFF, which readers of images do not take. "raw" is uint8, "float"
-        float32.
-      quality: of JPEG and WebP, 1 to 100.
-      float_range: "zero_one" is x / 255, "zero_centered" x / 127.5 - 1.
-
-    Raises:
-      UsageError: a value is not valid.
-    """
-
-    format: Encoding = "keep"
-    quality: int = 95
-    float_range: Literal["zero_one", "zero_centered"] = "zero_one"
-
-    @checked_fields(IMAGE_ARGUMENTS)
-    def __post_init__(self) -> None:
-        one_of("--encoding", self.format, ENCODINGS)
-        one_of("--float_range", self.float_range, ("zero_one", "zero_centered"))
-        if not 1 <= self.quality <= 100:
-            raise UsageError(f"--quality must be from 1 to 100, got {self.quality}")
-
-    def written_format(self, source: str) -> str:
-        """Returns the format that a changed image of this source format is written in."""
-        if self.format != "keep":
-            return self.format
-        return source if source in ("JPEG", "PNG", "WEBP") else "PNG"
 
 
 def passes_through(header: Header, spec: EncodeSpec, *, changed: bool) -> bool:

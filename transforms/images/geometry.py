@@ -10,16 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from recordmill.records.errors import UsageError, one_of
-from recordmill.transforms.dataset.argument_names import IMAGE_ARGUMENTS
-from recordmill.transforms.dataset.argument_types import checked_fields
+from recordmill.transforms.images.image_spec import TransformSpec
 
 Box = tuple[float, float, float, float]
 Size = tuple[int, int]
@@ -31,69 +28,6 @@ RESAMPLING = {
     "bicubic": Image.Resampling.BICUBIC,
     "lanczos": Image.Resampling.LANCZOS,
 }
-MODES = ("stretch", "fit", "crop", "longest", "shortest")
-
-
-@dataclass(frozen=True, slots=True)
-class TransformSpec:
-    """How images are resized.
-
-    Attributes:
-      size: `(height, width)`; None keeps each image's own.
-      mode: "stretch" to the size; "fit" into it and pad with `fill`; "crop" the middle that covers
-        it; "longest" or "shortest" gives that side the length of `size`, and keeps proportions.
-      fill: grey or red, green, blue, 0 to 255, of pixels that no pixel of the image falls on.
-      resample: the filter; with all but "nearest", shrinking averages all pixels.
-      reducing_gap: an image is first made smaller by a whole number, while it is decoded or by
-        averaging, as long as that leaves so many times the size; Pillow's parameter of this name.
-        1 is fastest, 3 hardly differs from the filter alone.
-
-    Raises:
-      UsageError: a value is not valid, or the mode does not fit the size.
-    """
-
-    size: tuple[int, int] | None = None
-    mode: Literal["stretch", "fit", "crop", "longest", "shortest"] = "stretch"
-    fill: tuple[int, int, int] = (0, 0, 0)
-    resample: Literal["nearest", "bilinear", "bicubic", "lanczos"] = "bilinear"
-    reducing_gap: float = 2.0
-
-    @checked_fields(IMAGE_ARGUMENTS)
-    def __post_init__(self) -> None:
-        one_of("--resize", self.mode, MODES)
-        one_of("--resample", self.resample, RESAMPLING)
-        if self.size is not None and not all(1 <= side <= 65535 for side in self.size):
-            raise UsageError(f"--image_size must be sides from 1 to 65535, got {_shown(self.size)}")
-        if self.mode in ("longest", "shortest") and self.size and self.size[0] != self.size[1]:
-            raise UsageError(
-                f"--resize={self.mode} must have one side in --image_size, such as 512, got "
-                f"{_shown(self.size)}"
-            )
-        if not 1 <= self.reducing_gap <= 1000:
-            raise UsageError(f"--reducing_gap must be from 1 to 1000, got {self.reducing_gap}")
-        if len(self.fill) != 3 or not all(0 <= value <= 255 for value in self.fill):
-            raise UsageError(f"--fill must be three numbers from 0 to 255, got {self.fill}")
-
-    @property
-    def fixed_size(self) -> tuple[int, int] | None:
-        """`(height, width)` where all images get the same."""
-        return self.size if self.mode in ("stretch", "fit", "crop") else None
-
-
-def parse_size(text: str) -> tuple[int, int]:
-    """Reads "224x160", height first, or "224" for a square.
-
-    Raises:
-      UsageError: it is neither.
-    """
-    parts = text.lower().split("x")
-    if len(parts) > 2 or not all(part.isascii() and part.isdigit() for part in parts):
-        raise UsageError(f"--image_size must be HEIGHTxWIDTH or one number, got {text!r}")
-    return int(parts[0]), int(parts[-1])
-
-
-def _shown(size: tuple[int, int]) -> str:
-    return f"{size[0]}x{size[1]}"
 
 
 class Matrix(NamedTuple):

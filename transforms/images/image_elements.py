@@ -6,7 +6,8 @@ import numpy as np
 
 from recordmill.records.arrays import Bytes
 from recordmill.transforms.elements import Box
-from recordmill.transforms.images.decoding import DecodeSpec, ImageRejectedError, probe
+from recordmill.transforms.images.decoding import ImageRejectedError, probe
+from recordmill.transforms.images.image_spec import DecodeSpec
 from recordmill.transforms.images.objects import region_box
 from recordmill.transforms.images.references import (
     ImageObject,

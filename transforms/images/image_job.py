@@ -7,26 +7,33 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from recordmill.records.errors import RunError, UsageError, at_least, one_of
+import msgspec
+
+from recordmill.records.errors import RunError, UsageError, at_least
 from recordmill.records.schema import Schema
-from recordmill.transforms.dataset.argument_names import IMAGE_ARGUMENTS
+from recordmill.records.spec import python_names
+from recordmill.records.state import Count
 from recordmill.transforms.dataset.content_sample import shared_contents
 from recordmill.transforms.dataset.error_budget import check_budget
 from recordmill.transforms.dataset.job import Job, JobStatistics, JobSummary
 from recordmill.transforms.dataset.labels import LABELS_PATH, labels_file
-from recordmill.transforms.images.decoding import USUAL_SCANS
-from recordmill.transforms.images.examples import ImageSpec
 from recordmill.transforms.images.image_shard_plan import ImageShardPlan
+from recordmill.transforms.images.image_spec import ImageSpec, ImagesSpec
 from recordmill.transforms.images.label_map import LABEL_MAP_PATH, label_map
 from recordmill.transforms.images.mask_classes import class_name
-from recordmill.transforms.images.masks import USUAL_DRAWN_PIXELS
-from recordmill.transforms.images.metadata import USUAL_METADATA_BYTES
 from recordmill.transforms.images.statistics import ImageStatistics
 from recordmill.transforms.storage import files
 
 TRANSFORM_PATH = "_meta/transform"
 SAMPLE_IMAGES = 1000  # of channel statistics
 _LABEL_MAP_FORMATS = ("object_detection", "model_garden")
+
+
+class _ChannelFigures(msgspec.Struct, frozen=True):
+    """Mean and deviation of channels, and the files of the transform graph, with their bytes."""
+
+    figures: dict[str, Any]
+    graph: dict[str, Count]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +53,8 @@ class ImageJob(Job):
       UsageError: --copies is below 1, or several copies of an image would be equal.
     """
 
-    argument_names: ClassVar[Mapping[str, str]] = IMAGE_ARGUMENTS
+    argument_names: ClassVar[Mapping[str, str]] = python_names(ImagesSpec)
+    shard_statistics: ClassVar[Any] = ImageStatistics
 
     images: ImageSpec
     copies: int = 1
@@ -70,18 +78,6 @@ class ImageJob(Job):
         """Returns the job with its labels."""
         return self
 
-    def fingerprint_options(self) -> dict[str, Any]:
-        """Returns the options that decide the bytes of shards."""
-        options = Job.fingerprint_options(self)
-        decode = options["images"]["decode"]  # datasets of earlier releases have not all limits
-        if decode["max_scans"] == USUAL_SCANS:
-            del decode["max_scans"]
-        if decode["max_metadata_bytes"] == USUAL_METADATA_BYTES:
-            del decode["max_metadata_bytes"]
-        if options["images"]["max_drawn_pixels"] == USUAL_DRAWN_PIXELS:
-            del options["images"]["max_drawn_pixels"]
-        return options
-
     def variants(self, split: str) -> tuple[int | None, ...]:
         """Returns the copies of each image of a split; None is the untouched one."""
         if not self.images.augmentation or split not in self.augment_splits:
@@ -98,28 +94,26 @@ class ImageJob(Job):
 
     def read_shard_plan(self) -> ImageShardPlan:
         """Reads the shard plan that planning wrote."""
-        return self.workspace.need_state(self.shard_plan_path, ImageShardPlan.from_json)
+        return self.workspace.need_state(self.shard_plan_path, ImageShardPlan)
 
     def write_shard_plan(self, plan: ImageShardPlan) -> None:
         """Writes the shard plan."""
-        self.workspace.write_state(self.shard_plan_path, plan.to_json())
+        self.workspace.write_state(self.shard_plan_path, plan)
 
     def write_figures(self, figures: dict[str, Any]) -> None:
         """Writes mean and deviation of channels, and of which files the transform graph is."""
         sizes = files.list_files(self.transform_folder)
         graph = {path[len(self.transform_folder) :]: size for path, size in sizes.items()}
-        self.workspace.write_state(self.statistics_path, {"figures": figures, "graph": graph})
+        self.workspace.write_state(self.statistics_path, _ChannelFigures(figures, graph))
 
     def read_figures(self) -> dict[str, Any] | None:
         """Returns mean and deviation of channels, None where the statistics are not complete."""
-        found = self.workspace.read_state(
-            self.statistics_path, lambda c: (dict(c["figures"]), dict(c["graph"]))
-        )
+        found = self.workspace.read_state(self.statistics_path, _ChannelFigures)
         if found is None:
             return None
         sizes = files.list_files(self.transform_folder)
         graph = {path[len(self.transform_folder) :]: size for path, size in sizes.items()}
-        return found[0] if graph == found[1] else None
+        return found.figures if graph == found.graph else None
 
     def statistics(self) -> JobStatistics:
         """Returns the object that adds up the statistics of the shards."""
@@ -159,21 +153,6 @@ class ImageJob(Job):
         return files.join(self.workspace.work, "transform")
 
 
-def images_of_statistics(statistics: str, sample: int) -> int | None:
-    """Returns of how many images there are channel statistics; None for all, 0 for none.
-
-    Args:
-      statistics: "none", "sample" or "full".
-      sample: images of a sample.
-
-    Raises:
-      UsageError: a value is not valid.
-    """
-    one_of("--statistics", statistics, ("none", "sample", "full"))
-    at_least("--statistics_sample", sample, 1)
-    return {"none": 0, "full": None, "sample": sample}[statistics]
-
-
 class _ImageJobStatistics(JobStatistics):
     """Adds up the statistics of shards, by split."""
 
@@ -183,10 +162,9 @@ class _ImageJobStatistics(JobStatistics):
         self._splits: dict[str, ImageStatistics] = {}
         self._examples: Counter[str] = Counter()
 
-    def add(self, split: str, records: int, statistics: dict[str, Any]) -> None:
+    def add(self, split: str, records: int, statistics: ImageStatistics) -> None:
         self._examples[split] += records
-        of_shard = ImageStatistics.from_json(statistics)
-        self._splits.setdefault(split, ImageStatistics()).merge(of_shard)
+        self._splits.setdefault(split, ImageStatistics()).merge(statistics)
 
     def _check_copies(self) -> None:
         """Checks that each image was rejected in all of its copies or in none.
@@ -196,7 +174,7 @@ class _ImageJobStatistics(JobStatistics):
         Raises:
           RunError: an image was rejected in some copies only.
         """
-        if not self._job.images.decode.check:
+        if not self._job.images.decode.verifies:
             return  # the untouched copy of a broken image is not decoded, so it is not rejected
         for split, sums in self._splits.items():
             others = len(self._job.variants(split)) - 1

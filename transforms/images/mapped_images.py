@@ -8,7 +8,6 @@ from typing import NamedTuple
 from recordmill.transforms.dataset.user_functions import ElementError, FunctionChain, MapSpec
 from recordmill.transforms.elements import Box, Image
 from recordmill.transforms.images.decoding import ImageRejectedError
-from recordmill.transforms.images.examples import ImageSpec
 from recordmill.transforms.images.image_elements import (
     read_boxes,
     read_data,
@@ -16,6 +15,7 @@ from recordmill.transforms.images.image_elements import (
     read_object,
     store_data,
 )
+from recordmill.transforms.images.image_spec import ImageSpec
 from recordmill.transforms.images.references import (
     ImageObject,
     ImageReference,

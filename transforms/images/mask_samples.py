@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from recordmill.records.errors import UsageError
-from recordmill.transforms.images.decoding import DecodeSpec, ImageRejectedError, decode_mask
-from recordmill.transforms.images.mask_classes import FOREGROUND, KEEP, NO_CLASS, MaskClassSpec
+from recordmill.transforms.images.decoding import ImageRejectedError, decode_mask
+from recordmill.transforms.images.image_spec import KEEP, NO_CLASS, DecodeSpec, MaskClassSpec
+from recordmill.transforms.images.mask_classes import FOREGROUND
 from recordmill.transforms.images.masks import Mask
 from recordmill.transforms.images.references import ImageReference
 from recordmill.transforms.images.stored_bytes import ImageReader, UnreadableBytesError
@@ -100,13 +101,14 @@ def check_values(sample: MaskSample, spec: MaskClassSpec, *, last: int, implied:
     if spec.cut is not None:
         if max(present) <= spec.cut:
             raise UsageError(
-                f"{spec.given[0]} makes values above {spec.cut} class 1, and {held}: all would be "
+                f"{spec.flags[0]} makes values above {spec.cut} class 1, and {held}: all would be "
                 "class 0; remove it, or give --mask_threshold=0"
             )
         return
-    bad = [values for values in sample.values if spec.unknown_values(values, last)]
+    unknown_values = [spec.unknown_values(values.tolist(), last) for values in sample.values]
+    bad = [values for values in unknown_values if values]
     if len(bad) * 2 > len(sample.values) or (bad and sample.jpeg):
-        unknown = sorted({value for values in bad for value in spec.unknown_values(values, last)})
+        unknown = sorted({value for values in bad for value in values})
         raise UsageError(_unknown_message(unknown, held, spec, last=last, implied=implied))
     if spec.values or spec.keep:
         return

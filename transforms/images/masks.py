@@ -9,12 +9,12 @@ import numpy.typing as npt
 
 from recordmill.records.arrays import Int64s
 from recordmill.transforms.images.decoding import ImageRejectedError
+from recordmill.transforms.images.image_spec import USUAL_DRAWN_PIXELS
 from recordmill.transforms.images.references import Region
 
 Mask = npt.NDArray[np.uint8]
 
 _FAR = 16  # times the image's size: no annotation is out there, and rasterizing it costs gigabytes
-USUAL_DRAWN_PIXELS = 4_000_000_000  # half a minute, where each object has a mask of its own
 _OUTLINE = 400  # pixels' worth: COCO's tools sort five points of an outline for each of its pixels
 _RUN = 100  # pixels' worth: a number of a list
 _FEW_RUNS = 50_000  # that are painted one by one

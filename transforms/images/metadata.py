@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-USUAL_METADATA_BYTES = 1 << 26  # cameras' and phones' have some 100 KB, and depth maps some MB
 MOST_PAGES = (
     1000  # of a TIFF that are looked at: Pillow's own search takes the square of their number
 )

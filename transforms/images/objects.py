@@ -19,8 +19,8 @@ from recordmill.transforms.images.geometry import (
     keeps_all,
     render,
 )
+from recordmill.transforms.images.image_spec import USUAL_DRAWN_PIXELS
 from recordmill.transforms.images.masks import (
-    USUAL_DRAWN_PIXELS,
     DrawingLimit,
     Mask,
     bounds,

@@ -19,7 +19,6 @@ TEXT_BOMB_MESSAGE = "Decompressed data too large"
 _ENTRIES_TOTAL = 4  # of zipfile's record of a zip's end
 _PNG_EXIF_KEYS = ("exif", "Raw profile type exif")
 
-MAX_PIXELS = 178_956_970  # Pillow itself refuses more as a decompression bomb
 
 DecodeFailure = Literal["decompression_bomb", "truncated_image", "broken_image"]
 

@@ -26,7 +26,6 @@ from recordmill.transforms.images.decoding import (
     to_pixels,
 )
 from recordmill.transforms.images.encoding import encode_image, passes_through, to_floats
-from recordmill.transforms.images.examples import ImageSpec
 from recordmill.transforms.images.geometry import (
     Matrix,
     render,
@@ -34,7 +33,8 @@ from recordmill.transforms.images.geometry import (
     shrink_for,
     upright_matrix,
 )
-from recordmill.transforms.images.mask_classes import NO_CLASS, chosen_regions, classes_of_image
+from recordmill.transforms.images.image_spec import NO_CLASS, ImageSpec
+from recordmill.transforms.images.mask_classes import chosen_regions, classes_of_image
 from recordmill.transforms.images.masks import Mask, class_mask
 from recordmill.transforms.images.objects import (
     PixelTransform,
@@ -126,7 +126,7 @@ def prepare(
 def _pass_through(opened: OpenImage, image_bytes: bytes, spec: ImageSpec) -> _WrittenImage:
     """Returns the bytes of the source, after a check that they can be decoded."""
     header = opened.header
-    if spec.decode.check:
+    if spec.decode.verifies:
         # All of the file is read, but only an eighth of its frequencies become pixels.
         decode_opened(opened, channels=spec.channels, shrink=8)
     size = header.width, header.height

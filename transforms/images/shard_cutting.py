@@ -9,9 +9,9 @@ import numpy as np
 
 from recordmill.records.errors import UsageError
 from recordmill.transforms.dataset.shard_counts import count_shards
-from recordmill.transforms.images.examples import ImageSpec
 from recordmill.transforms.images.image_job import ImageJob
 from recordmill.transforms.images.image_shard_plan import ImageSplit, choose_bounds
+from recordmill.transforms.images.image_spec import ImageSpec
 from recordmill.transforms.images.references import ImageReference
 
 UNKNOWN_BYTES = 100_000  # of an image on an object store whose size was not asked for

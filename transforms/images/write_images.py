@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import apache_beam as beam
+from msgspec import structs
 
 from recordmill.records.errors import UsageError, at_least
-from recordmill.transforms.dataset.argument_names import IMAGE_ARGUMENTS
+from recordmill.records.spec import python_names
 from recordmill.transforms.dataset.argument_types import (
     ShardCounts,
     SharesOrNames,
@@ -32,9 +33,12 @@ from recordmill.transforms.images.collected_job import (
     spec_of_elements,
 )
 from recordmill.transforms.images.collecting import PACK_BYTES, ImageCollector, merge_rows
-from recordmill.transforms.images.examples import ImageSpec
-from recordmill.transforms.images.image_job import SAMPLE_IMAGES, images_of_statistics
-from recordmill.transforms.images.label_numbers import LabelNumbering
+from recordmill.transforms.images.image_spec import (
+    SAMPLE_IMAGES,
+    ImageSpec,
+    ImagesSpec,
+    LabelNumbering,
+)
 from recordmill.transforms.images.shard_cutting import augmented_splits
 from recordmill.transforms.storage import files
 
@@ -90,7 +94,7 @@ class _ImageSink(ElementSink[CollectedImageJob]):
         images = self.job.images
         description = f"{images.task} images in {images.format} form, written by recordmill"
         spec = commit_spec(self.job, self.transform, ("pillow",))
-        return replace(spec, description=description)
+        return structs.replace(spec, description=description)
 
 
 class _CutDoFn(RunTask[CollectedImageJob]):
@@ -181,13 +185,13 @@ class WriteImages(WriteElements):
       pack_bytes: of a file in which images wait.
     """
 
-    @checked_arguments(IMAGE_ARGUMENTS)
+    @checked_arguments(python_names(ImagesSpec))
     def __init__(
         self,
         output: str | os.PathLike[str],
         images: ImageSpec | None = None,
         *,
-        first_label: int | None = None,
+        first_label: Literal[0, 1] | None = None,
         splits: SharesOrNames | None = None,
         num_shards: ShardCounts | None = None,
         shard_bytes: int = 200_000_000,
@@ -208,24 +212,31 @@ class WriteImages(WriteElements):
         Raises:
           UsageError: a value is not valid, or a dataset is there.
         """
-        spec = spec_of_elements(images or ImageSpec(task="classification", format="tfds"))
+        spec = spec_of_elements(images or ImageSpec())
         if spec.labels and first_label is not None:
             raise UsageError("first_label has no meaning where labels have numbers; remove it")
+        made = ImagesSpec(
+            numbering=LabelNumbering(first_label),
+            copies=copies,
+            augment_splits=tuple(augment_splits),
+            statistics=statistics,
+            statistics_sample=statistics_sample if statistics == "sample" else None,
+        )
         job = CollectedImageJob(
             **pipeline_job(
                 output, splits=_shares(splits), num_shards=num_shards, shard_bytes=shard_bytes
             ),
-            statistics_images=images_of_statistics(statistics, statistics_sample),
+            statistics_images=made.statistics_images,
             warnings=warnings,
-            images=replace(spec, seed=seed),
-            copies=copies,
+            images=structs.replace(spec, seed=seed),
+            copies=made.copies,
             keep_original=keep_original,
-            augment_splits=tuple(augment_splits),
+            augment_splits=made.augment_splits,
             max_rejected=max_rejected,
             compression=compression,
             seed=seed,
             overwrite=overwrite,
-            numbering=LabelNumbering(first_label),
+            numbering=made.numbering,
         )
         job = replace(job, augment_splits=augmented_splits(job))
         need_splits = splits is not None and not isinstance(splits, Mapping)

@@ -129,7 +129,7 @@ def test_wrong_usage(
         capsys, bert_dataset, "--exmples=3"
     )
     assert "unexpected argument 'b'; write quotes around a glob" in error(capsys, bert_dataset, "b")
-    assert "--examples must be 0 or more" in error(capsys, bert_dataset, "--examples=-1")
+    assert "--examples must be at least 0" in error(capsys, bert_dataset, "--examples=-1")
     assert "did you mean 'train'" in error(capsys, bert_dataset, "--split=trian")
     assert "needs records with images" in error(
         capsys, bert_dataset, f"--images={tmp_path}/sheet.png"

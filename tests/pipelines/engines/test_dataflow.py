@@ -10,10 +10,8 @@ import pytest
 from google.cloud.dataflow_v1beta3 import JobState, WorkerIPAddressConfiguration
 
 from recordmill.pipelines import templates
-from recordmill.pipelines.arguments import Parser
 from recordmill.pipelines.command_line import main
 from recordmill.pipelines.engines import remote
-from recordmill.pipelines.engines.choice import choose_engine, parse_arguments
 from recordmill.pipelines.engines.dataflow import Machines, choose_machines
 from recordmill.pipelines.engines.local import JobSize
 from recordmill.records.errors import UsageError
@@ -23,6 +21,7 @@ from ...cloud_storage import cloud  # noqa: F401
 from ..conftest import Written
 from ..jobs import CASES, JobCase
 from .dataflow_service import JOB_ID, DataflowService, dataflow_service, read_graph
+from .engine_flags import engine_of
 
 pytestmark = pytest.mark.usefixtures("cloud")
 
@@ -223,13 +222,13 @@ def test_mistakes_are_one_line(change: dict[str, str | None], message: str) -> N
     flags = dict(flag.removeprefix("--").split("=", 1) for flag in FLAGS) | change
     given = [f"--{name}={value}" for name, value in flags.items() if value is not None]
     with pytest.raises(UsageError) as error:
-        choose_engine(parse_arguments(Parser(), given)[1])
+        engine_of(given)
     assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 
 def test_workers_see_no_local_file() -> None:
-    engine = choose_engine(parse_arguments(Parser(), list(FLAGS))[1])
+    engine = engine_of(FLAGS)
     engine.check({"--input": "gs://bucket/in", "--output": "gs://bucket/ds"})
     for flag in ("--input", "--output"):
         with pytest.raises(UsageError, match=f"{flag} must be object storage, such as gs://"):

@@ -22,10 +22,8 @@ from apache_beam.runners.portability.portable_runner import PipelineResult
 from apache_beam.runners.runner import PipelineState
 
 from recordmill.pipelines import beam_internals as compat
-from recordmill.pipelines.arguments import Parser
 from recordmill.pipelines.cores import usable_cores
 from recordmill.pipelines.engines import flink, flink_cluster, remote
-from recordmill.pipelines.engines.choice import choose_engine, parse_arguments
 from recordmill.pipelines.engines.error_text import one_line
 from recordmill.pipelines.engines.flink_cluster import FlinkCluster, read_cluster
 from recordmill.pipelines.engines.local import JobSize
@@ -34,6 +32,7 @@ from recordmill.records.errors import RunError, UsageError
 
 from ..conftest import Written
 from ..jobs import shard_bytes
+from .engine_flags import engine_of
 
 
 @pytest.mark.slow
@@ -71,6 +70,7 @@ def test_same_bytes(
         (["--direct_running_mode=multi_processing"], "--direct_running_mode has no meaning here"),
         (["--direct_num_workers=-1"], "--direct_num_workers must be at least 0, got -1"),
         (["--stall_timeout=-1"], "--stall_timeout must be at least 0, got -1"),
+        (["--report", "--runner=flink", "--no_wait"], "--report is written by the process that"),
         (["--stall_timeout=nan"], "--stall_timeout must be at least 0, got nan"),
         (["--runner=prism", "--stall_timeout=9"], "--stall_timeout has no meaning for --runner=pr"),
         (["--flink_mastr=x"], "unknown flag --flink_mastr=x; did you mean --flink_master?"),
@@ -79,7 +79,7 @@ def test_same_bytes(
 )
 def test_mistakes_are_one_line(flags: list[str], message: str) -> None:
     with pytest.raises(UsageError) as error:
-        choose_engine(parse_arguments(Parser(), flags)[1])
+        engine_of(flags)
     assert message in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -100,9 +100,9 @@ def test_a_port_that_speaks_no_http_is_one_line() -> None:
 
 
 def test_engines_by_beams_names() -> None:
-    engine = choose_engine(parse_arguments(Parser(), ["--runner=PrismRunner"])[1])
+    engine = engine_of(["--runner=PrismRunner"])
     assert engine.workers == usable_cores()
-    other = choose_engine(parse_arguments(Parser(), ["--runner=SparkRunner", "--parallelism=7"])[1])
+    other = engine_of(["--runner=SparkRunner", "--parallelism=7"])
     assert other.workers == 7
 
 
@@ -292,11 +292,11 @@ def test_a_job_server_is_asked_before_anything_is_planned(
     for runner in ("PortableRunner", "prism"):
         for endpoint in (where, ""):
             flags = [f"--runner={runner}", f"--job_endpoint={endpoint}"]
-            assert choose_engine(parse_arguments(Parser(), flags)[1]).workers >= 1
+            assert engine_of(flags).workers >= 1
         for bad in ("localhost:1", "\udcff:1"):
             flags = [f"--runner={runner}", f"--job_endpoint={bad}"]
             with pytest.raises(UsageError, match=r"' does not answer as one within 2 s"):
-                choose_engine(parse_arguments(Parser(), flags)[1])
+                engine_of(flags)
 
 
 @pytest.mark.parametrize("runner", ["flink", "prism"])
@@ -307,7 +307,7 @@ def test_a_job_server_in_this_process_is_another_engine(
     monkeypatch.setattr(flink, "read_cluster", lambda url: cluster)
     flags = [f"--runner={runner}", "--flink_master=flink:8081", "--job_endpoint=embed"]
     with pytest.raises(UsageError, match=f"in this process, not on --runner={runner}; leave"):
-        choose_engine(parse_arguments(Parser(), flags)[1])
+        engine_of(flags)
 
 
 def test_an_error_of_grpc_is_one_line(job_server: tuple[str, threading.Event]) -> None:

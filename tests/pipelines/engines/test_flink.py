@@ -15,9 +15,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.coders import VarIntCoder
 
-from recordmill.pipelines.arguments import Parser
 from recordmill.pipelines.engines import remote
-from recordmill.pipelines.engines.choice import choose_engine, parse_arguments
 from recordmill.pipelines.engines.flink_cluster import read_cluster
 from recordmill.pipelines.engines.local import JobSize
 from recordmill.records.errors import UsageError
@@ -28,6 +26,7 @@ from ..clusters import ROOT
 from ..conftest import Written
 from ..flink_runs import program_flags, run_with_a_kill, running, wait_for, waits_in_beam
 from ..jobs import shard_bytes
+from .engine_flags import engine_of
 
 pytestmark = [pytest.mark.flink, pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -56,7 +55,7 @@ def test_cluster_reports_release_and_slots(flink: Any) -> None:
 def test_mistakes_are_found_before_submission(flink: Any, flags: list[str], message: str) -> None:
     arguments = ["--runner=flink", f"--flink_master={flink.url}", *flags]
     with pytest.raises(UsageError, match=message):
-        choose_engine(parse_arguments(Parser(), arguments)[1])
+        engine_of(arguments)
 
 
 def test_rejects_over_the_budget_end_the_job_there_too(
@@ -133,7 +132,7 @@ def test_a_job_whose_end_the_job_server_never_tells(
 ) -> None:
     """Beam's job server fails at the end of a job without metrics: it stays a running one."""
     monkeypatch.setattr(remote, "UNTOLD_SECONDS", 3)
-    engine = choose_engine(parse_arguments(Parser(), flink.flags)[1])
+    engine = engine_of(flink.flags)
     counters = engine.run(
         lambda pipeline: pipeline | beam.Impulse(),
         folder=str(tmp_path),

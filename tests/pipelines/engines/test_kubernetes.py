@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from recordmill.pipelines.arguments import Parser
-from recordmill.pipelines.engines.choice import parse_arguments
-from recordmill.pipelines.text_options import add_text_arguments, text_request
+from recordmill.pipelines.engines.choice import check_beam_flags
+from recordmill.pipelines.engines.engine_spec import EngineSpec
+from recordmill.records.spec import build, options_of
+from recordmill.transforms.text.text_spec import TextSpec
 
 from ..clusters import ROOT, await_build
 
@@ -81,9 +82,11 @@ def test_cluster_fits_the_operators_schema(operator_schema: dict[str, Any]) -> N
 def test_job_has_flags_that_we_know() -> None:
     [container] = load("job.yaml")["spec"]["template"]["spec"]["containers"]
     assert container["command"] == ["recordmill", "text"]
-    parser = Parser()
-    add_text_arguments(parser)
-    options, engine = parse_arguments(parser, container["args"])
-    assert text_request(options).job.workspace.output == "gs://BUCKET/dataset"
+    given = dict(flag.removeprefix("--").split("=", 1) for flag in container["args"])
+    own = {name: given.pop(name) for name in list(given) if name in options_of(TextSpec)}
+    engine = {name: given.pop(name) for name in list(given) if name in options_of(EngineSpec)}
+    assert build(TextSpec, own).output.output == "gs://BUCKET/dataset"
+    assert build(EngineSpec, engine).runner == "flink"
     service = f"{load('cluster.yaml')['metadata']['name']}-rest"
-    assert engine.beam == [f"--flink_master={service}:8081", "--environment_type=PROCESS"]
+    assert given == {"flink_master": f"{service}:8081", "environment_type": "PROCESS"}
+    check_beam_flags([f"--{name}={value}" for name, value in given.items()], ())

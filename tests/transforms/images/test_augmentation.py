@@ -10,14 +10,10 @@ import pytest
 from PIL import Image
 
 from recordmill.records.errors import UsageError
-from recordmill.transforms.images.augmentation import (
-    OPERATIONS,
-    AugmentationSpec,
-    draw,
-    output_matrix,
-)
+from recordmill.transforms.images.augmentation import OPERATIONS, draw, output_matrix
 from recordmill.transforms.images.colors import recolour
-from recordmill.transforms.images.geometry import TransformSpec, render
+from recordmill.transforms.images.geometry import render
+from recordmill.transforms.images.image_spec import AugmentationSpec, TransformSpec
 
 from ...pictures import drawn
 

@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from recordmill.transforms.images.augmentation import AugmentationSpec
 from recordmill.transforms.images.channel_statistics import channel_histograms
 from recordmill.transforms.images.decoding import ImageRejectedError
-from recordmill.transforms.images.encoding import EncodeSpec
-from recordmill.transforms.images.examples import ImageSpec
-from recordmill.transforms.images.geometry import TransformSpec
+from recordmill.transforms.images.image_spec import (
+    AugmentationSpec,
+    EncodeSpec,
+    ImageSpec,
+    TransformSpec,
+)
 from recordmill.transforms.images.preparing import prepare, untouched
 from recordmill.transforms.images.references import ImageObject, ImageReference, StoredBytes
 

@@ -15,7 +15,6 @@ from PIL import Image
 from recordmill.records.errors import UsageError
 from recordmill.transforms.dataset.rejects import REASONS
 from recordmill.transforms.images.decoding import (
-    DecodeSpec,
     ImageRejectedError,
     check_extension,
     decode,
@@ -23,6 +22,7 @@ from recordmill.transforms.images.decoding import (
     from_pixels,
     probe,
 )
+from recordmill.transforms.images.image_spec import DecodeSpec
 
 from ...pictures import (
     BROKEN,

@@ -9,8 +9,8 @@ import pytest
 
 from recordmill.records.errors import UsageError
 from recordmill.transforms.images.decoding import ImageRejectedError
-from recordmill.transforms.images.examples import ImageSpec
 from recordmill.transforms.images.geometry import Matrix
+from recordmill.transforms.images.image_spec import ImageSpec
 from recordmill.transforms.images.masks import (
     DrawingLimit,
     bounds,

@@ -7,14 +7,14 @@ import pytest
 from PIL import Image
 
 from recordmill.records.errors import UsageError
-from recordmill.transforms.images.decoding import DecodeSpec, Header, ImageRejectedError, probe
+from recordmill.transforms.images.decoding import Header, ImageRejectedError, probe
 from recordmill.transforms.images.encoding import (
-    EncodeSpec,
     encode_image,
     encode_mask,
     passes_through,
     to_floats,
 )
+from recordmill.transforms.images.image_spec import DecodeSpec, EncodeSpec
 
 from ...pictures import WHOLE, drawn
 

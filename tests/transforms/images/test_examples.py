@@ -15,12 +15,19 @@ from recordmill.records.codec.encoding import encode_batch
 from recordmill.records.errors import UsageError
 from recordmill.records.manifest import Manifest, ShardInfo
 from recordmill.records.tfds_metadata import tfds_files
-from recordmill.transforms.images.augmentation import AugmentationSpec
 from recordmill.transforms.images.columns import Prepared
-from recordmill.transforms.images.decoding import DecodeSpec, decode
-from recordmill.transforms.images.encoding import EncodeSpec, encode_mask
-from recordmill.transforms.images.examples import FORMATS, TASKS, ImageSpec, check_combination
-from recordmill.transforms.images.geometry import TransformSpec
+from recordmill.transforms.images.decoding import decode
+from recordmill.transforms.images.encoding import encode_mask
+from recordmill.transforms.images.image_spec import (
+    FORMATS,
+    TASKS,
+    AugmentationSpec,
+    DecodeSpec,
+    EncodeSpec,
+    ImageSpec,
+    TransformSpec,
+    check_combination,
+)
 from recordmill.transforms.images.preparing import prepare
 from recordmill.transforms.images.references import ImageObject, ImageReference, Region, StoredBytes
 
@@ -60,7 +67,7 @@ def prepared(using: ImageSpec) -> list[Prepared]:
 
 
 def records(using: ImageSpec) -> list[bytes]:
-    batch = encode_batch(using.schema, using.columns(prepared(using)))
+    batch = encode_batch(using.schema, record_columns(using, prepared(using)))
     return [
         batch.buffer[begin + 12 : end - 4].tobytes()
         for begin, end in zip(batch.offsets[:-1], batch.offsets[1:], strict=True)
@@ -177,7 +184,7 @@ class TestRecords:
             )
             for copy in (None, 2)
         ]  # fmt: skip
-        column = using.columns(images)["image/augmentation"]
+        column = record_columns(using, images)["image/augmentation"]
         pool = column.pool.tobytes()
         texts = [pool[s : s + n] for s, n in zip(column.starts, column.lengths, strict=True)]
         assert json.loads(texts[0]) == {}
@@ -243,7 +250,7 @@ def read_by_tfds(folder: Path, using: ImageSpec) -> tuple[Any, list[dict[str, An
     """Writes the records as a dataset, and returns what TFDS makes of it."""
     import tensorflow_datasets as tfds
 
-    batch = encode_batch(using.schema, using.columns(prepared(using)))
+    batch = encode_batch(using.schema, record_columns(using, prepared(using)))
     size = batch.buffer.nbytes
     shard = ShardInfo("train", 0, 1, 2, size, size, 0)
     manifest = Manifest(

@@ -9,15 +9,13 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from recordmill.records.errors import UsageError
-from recordmill.transforms.images.augmentation import AugmentationSpec, draw, output_matrix
-from recordmill.transforms.images.decoding import DecodeSpec, decode
+from recordmill.transforms.images.augmentation import draw, output_matrix
+from recordmill.transforms.images.decoding import decode
 from recordmill.transforms.images.geometry import (
     Matrix,
-    TransformSpec,
     box_around,
     clip,
     keeps_all,
-    parse_size,
     quarter_turns,
     render,
     resizing,
@@ -27,6 +25,12 @@ from recordmill.transforms.images.geometry import (
     shift,
     shrink_for,
     upright_matrix,
+)
+from recordmill.transforms.images.image_spec import (
+    AugmentationSpec,
+    DecodeSpec,
+    TransformSpec,
+    parse_size,
 )
 
 from ...pictures import drawn, turned_jpeg

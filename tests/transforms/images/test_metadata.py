@@ -13,7 +13,8 @@ import pytest
 from PIL import Image
 
 from recordmill.records.errors import UsageError
-from recordmill.transforms.images.decoding import DecodeSpec, ImageRejectedError, decode, probe
+from recordmill.transforms.images.decoding import ImageRejectedError, decode, probe
+from recordmill.transforms.images.image_spec import DecodeSpec
 from recordmill.transforms.images.metadata import MOST_PAGES, exif_bytes, read_pages
 
 from ...pictures import drawn, encoded, jpeg

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recordmill.transforms.images.augmentation import AugmentationSpec, draw, output_matrix
-from recordmill.transforms.images.decoding import DecodeSpec, ImageRejectedError, decode_mask
-from recordmill.transforms.images.geometry import Matrix, TransformSpec, scaling, shift
+from recordmill.transforms.images.augmentation import draw, output_matrix
+from recordmill.transforms.images.decoding import ImageRejectedError, decode_mask
+from recordmill.transforms.images.geometry import Matrix, scaling, shift
+from recordmill.transforms.images.image_spec import AugmentationSpec, DecodeSpec, TransformSpec
 from recordmill.transforms.images.masks import bounds, region_mask
 from recordmill.transforms.images.objects import (
     PixelTransform,

@@ -12,12 +12,16 @@ import pytest
 from PIL import Image, ImageMode
 
 from recordmill.transforms.dataset.rejects import REASONS
-from recordmill.transforms.images.augmentation import AugmentationSpec
 from recordmill.transforms.images.columns import Prepared
-from recordmill.transforms.images.decoding import DecodeSpec, ImageRejectedError, decode
-from recordmill.transforms.images.encoding import EncodeSpec, encode_image
-from recordmill.transforms.images.examples import ImageSpec
-from recordmill.transforms.images.geometry import TransformSpec
+from recordmill.transforms.images.decoding import ImageRejectedError, decode
+from recordmill.transforms.images.encoding import encode_image
+from recordmill.transforms.images.image_spec import (
+    AugmentationSpec,
+    DecodeSpec,
+    EncodeSpec,
+    ImageSpec,
+    TransformSpec,
+)
 from recordmill.transforms.images.preparing import prepare
 from recordmill.transforms.images.references import ImageReference, StoredBytes
 

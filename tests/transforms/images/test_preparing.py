@@ -12,13 +12,16 @@ import pytest
 from PIL import Image, ImageDraw
 
 from recordmill.transforms.dataset.rejects import REASONS
-from recordmill.transforms.images.augmentation import AugmentationSpec
 from recordmill.transforms.images.columns import Prepared
-from recordmill.transforms.images.decoding import DecodeSpec, ImageRejectedError
-from recordmill.transforms.images.encoding import EncodeSpec
-from recordmill.transforms.images.examples import ImageSpec
-from recordmill.transforms.images.geometry import TransformSpec
-from recordmill.transforms.images.mask_classes import MaskClassSpec
+from recordmill.transforms.images.decoding import ImageRejectedError
+from recordmill.transforms.images.image_spec import (
+    AugmentationSpec,
+    DecodeSpec,
+    EncodeSpec,
+    ImageSpec,
+    MaskClassSpec,
+    TransformSpec,
+)
 from recordmill.transforms.images.preparing import prepare
 from recordmill.transforms.images.references import ImageObject, ImageReference, Region, StoredBytes
 

@@ -9,7 +9,8 @@ import pytest
 from PIL import Image
 
 from recordmill.records.errors import UsageError
-from recordmill.transforms.images.decoding import DecodeSpec, ImageRejectedError, decode
+from recordmill.transforms.images.decoding import ImageRejectedError, decode
+from recordmill.transforms.images.image_spec import DecodeSpec
 
 from ...pictures import drawn, jpeg
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from recordmill.transforms.images.decoding import DecodeSpec, ImageRejectedError, decode
-from recordmill.transforms.images.examples import ImageSpec
+from recordmill.transforms.images.decoding import ImageRejectedError, decode
+from recordmill.transforms.images.image_spec import DecodeSpec, ImageSpec
 from recordmill.transforms.images.preparing import prepare
 from recordmill.transforms.images.references import ImageReference, StoredBytes
 

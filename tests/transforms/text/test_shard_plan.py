@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recordmill.transforms.dataset.job import ShardSpec, SplitSpec
+from recordmill.transforms.dataset.output_spec import ShardSpec, SplitSpec
 from recordmill.transforms.dataset.shard_counts import count_shards
 from recordmill.transforms.shuffle.run_files import CELL_BITS
 from recordmill.transforms.shuffle.shard_ranges import SplitShards

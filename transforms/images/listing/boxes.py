@@ -13,8 +13,6 @@ from recordmill.transforms.images.references import box_sides
 
 Box = tuple[float, float, float, float]
 
-BOX_FORMATS = ("xyxy", "xywh", "cxcywh")
-BOX_UNITS = ("pixels", "fraction")
 _USUAL_SIDES = ("xmin", "ymin", "xmax", "ymax")
 # Where --box_format is given, the first of these that the table has; a field `bbox` or `box` with
 # all four numbers comes after them.

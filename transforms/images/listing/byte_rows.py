@@ -18,16 +18,16 @@ from apache_beam.io.filesystem import BeamIOError
 
 from recordmill.records.errors import UsageError
 from recordmill.transforms.images.listing.boxes import to_corners
-from recordmill.transforms.images.listing.entries import Entry, Listing
+from recordmill.transforms.images.listing.entries import Entry, Listing, make_reference
 from recordmill.transforms.images.listing.image_files import find_files
 from recordmill.transforms.images.listing.joins import Listed
-from recordmill.transforms.images.listing.source_spec import SourceSpec
 from recordmill.transforms.images.references import (
     ImageObject,
     ImageReference,
     ListedReject,
     StoredBytes,
 )
+from recordmill.transforms.images.source_spec import SourceSpec
 from recordmill.transforms.sources.blocks import BrokenFileError
 from recordmill.transforms.sources.changes import reading
 from recordmill.transforms.sources.column_format import Damage, column_type
@@ -90,7 +90,7 @@ def find_byte_columns(path: str, spec: SourceSpec) -> ByteColumns | None:
         ("--label_field", spec.label_field),
         ("--split_from", spec.split_field),
         ("--split_by", spec.group_field),
-        *(("--keep_fields", field.name) for field in spec.keep_fields),
+        *(("--keep_fields", field.name) for field in spec.kept_fields),
     ):
         if name and column_type(schema, name) is None:
             raise UsageError(f"{flag} must be a column of {path}: {shown}; got {name!r}")
@@ -104,7 +104,7 @@ def find_byte_columns(path: str, spec: SourceSpec) -> ByteColumns | None:
             "them by --labels=none"
         )
     return ByteColumns(
-        image, label, boxes, spec.split_field, spec.group_field, spec.keep_fields,
+        image, label, boxes, spec.split_field, spec.group_field, spec.kept_fields,
         _class_names(schema, label),
     )  # fmt: skip
 
@@ -121,7 +121,7 @@ def first_byte_columns(spec: SourceSpec) -> ByteColumns | None:
     Raises:
       UsageError: a file cannot be read, or a column that a flag names is not there.
     """
-    if spec.layout != "table" or spec.annotations:
+    if spec.layout != "table" or spec.annotation:
         return None
     table = first_table(spec)
     return find_byte_columns(table, spec) if table else None
@@ -217,8 +217,8 @@ def _image_of_row(
         return ListedReject(name, "bad_row", str(error))
     if columns.label and labels is None:
         return ListedReject(name, "no_label", f"the field {columns.label} is empty")
-    listed = spec.reference(
-        Entry(name, ""), labels=labels or (), objects=objects, split=split, group=group
+    listed = make_reference(
+        spec, Entry(name, ""), labels=labels or (), objects=objects, split=split, group=group
     )
     return listed if isinstance(listed, ListedReject) else (replace(listed, fields=fields), data)
 

@@ -18,7 +18,7 @@ import msgspec
 import orjson
 
 from recordmill.records.errors import UsageError
-from recordmill.records.typed_json import explain
+from recordmill.records.state import explain
 from recordmill.transforms.images.listing.boxes import Box, UnitsCheck
 from recordmill.transforms.images.listing.coco_json import (
     ERRORS,
@@ -34,7 +34,7 @@ from recordmill.transforms.images.listing.coco_json import (
     read_kind,
     read_owner,
 )
-from recordmill.transforms.images.listing.entries import Entry, Listing
+from recordmill.transforms.images.listing.entries import Entry, Listing, make_reference
 from recordmill.transforms.images.listing.image_files import input_root
 from recordmill.transforms.images.listing.joins import (
     Listed,
@@ -44,13 +44,13 @@ from recordmill.transforms.images.listing.joins import (
     reject_row,
     without_image,
 )
-from recordmill.transforms.images.listing.source_spec import SourceSpec
 from recordmill.transforms.images.references import (
     ImageObject,
     ListedReject,
     Region,
     box_sides,
 )
+from recordmill.transforms.images.source_spec import SourceSpec
 from recordmill.transforms.storage.external_sort import Row
 
 _SAMPLES = 20
@@ -118,7 +118,8 @@ def coco_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
         labels = () if spec.labels_from == "none" else labels
         first = named[0]
         has_mask = first.has_regions and (not objects or any(item.region for item in objects))
-        yield spec.reference(
+        yield make_reference(
+            spec,
             images[0], labels=labels, objects=objects, has_mask=has_mask,
             split=first.split, source_id=first.source_id,
         )  # fmt: skip
@@ -131,7 +132,7 @@ def coco_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
 
 def annotation_files(spec: SourceSpec) -> tuple[str, ...]:
     """Returns the JSON files of all splits."""
-    return (spec.annotations, *spec.more_annotations)
+    return spec.annotations
 
 
 def merged_categories(paths: Sequence[str]) -> dict[Any, str]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from recordmill.records.errors import UsageError
-from recordmill.transforms.images.listing.entries import Listing
+from recordmill.transforms.images.listing.entries import Listing, is_split_name
 from recordmill.transforms.images.listing.image_files import find_entries, input_boundary
-from recordmill.transforms.images.listing.source_spec import SourceSpec, is_split_name
 from recordmill.transforms.images.references import ListedReject
+from recordmill.transforms.images.source_spec import SourceSpec
 
 
 class FolderPrefix:

@@ -15,11 +15,11 @@ from itertools import groupby
 from apache_beam.io.filesystem import BeamIOError
 
 from recordmill.records.errors import UsageError
-from recordmill.transforms.images.listing.entries import Entry, Listing
+from recordmill.transforms.images.listing.entries import Entry, Listing, make_reference
 from recordmill.transforms.images.listing.image_files import find_entries, input_root
 from recordmill.transforms.images.listing.joins import Listed
-from recordmill.transforms.images.listing.source_spec import SourceSpec
 from recordmill.transforms.images.references import ListedReject, StoredBytes
+from recordmill.transforms.images.source_spec import SourceSpec
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.boundary import leaves
 from recordmill.transforms.storage.globs import relative
@@ -110,7 +110,8 @@ def _reference(
         return ListedReject(item.name, "outside_input", f"its mask {mask}: {leaves(mask_path)}")
     _, label, split = _CLASS_AND_SPLIT.split(item.path)[:3]
     labels: tuple[str, ...] = {"field": (flag,), "none": ()}.get(spec.labels_from, (label,))
-    return spec.reference(
+    return make_reference(
+        spec,
         item,
         labels=labels,
         mask=None if mask == "0" else StoredBytes(mask_path),

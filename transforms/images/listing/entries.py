@@ -1,15 +1,24 @@
-"""One image file or archive member of a listing, and which names a listing passes over."""
+"""One image file or archive member of a listing, what its names say, and which are passed over."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from recordmill.records.errors import UsageError
-from recordmill.transforms.images.references import Storage, StoredBytes
+from recordmill.transforms.images.references import (
+    ImageObject,
+    ImageReference,
+    ListedReject,
+    Region,
+    Storage,
+    StoredBytes,
+)
+from recordmill.transforms.images.source_spec import SourceSpec
 from recordmill.transforms.images.stored_bytes import DEFAULT_LIMITS, ReadLimits
 from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.storage import files
@@ -28,6 +37,10 @@ FILTERS = {
     "in_no_set": "images that no list in Pascal VOC's ImageSets names",
 }
 
+_SPLIT_NAMES = {
+    "training": "train", "testing": "test", "val": "validation", "valid": "validation",
+    "dev": "validation",
+}  # fmt: skip
 _MOST_EXTENSIONS = 20  # that are counted each for itself
 
 
@@ -151,3 +164,65 @@ def is_encodable(name: str) -> bool:
 def printable(name: str) -> str:
     """Returns a name that can be written, whatever bytes are in it."""
     return name.encode("utf-8", "backslashreplace").decode()
+
+
+def make_reference(
+    spec: SourceSpec,
+    entry: Entry,
+    *,
+    labels: tuple[str, ...] = (),
+    objects: tuple[ImageObject, ...] = (),
+    mask: StoredBytes | None = None,
+    regions: tuple[tuple[str, Region], ...] = (),
+    has_mask: bool = False,
+    split: str = "",
+    group: str = "",
+    source_id: str = "",
+) -> ImageReference | ListedReject:
+    """Returns an image, with the split and group that its folders or the source give."""
+    folders = entry.folders
+    if len(objects) > spec.max_objects:
+        detail = f"{len(objects)} objects, at most {spec.max_objects}, see --max_objects"
+        return ListedReject(entry.name, "too_many_objects", detail)
+    if spec.split_from == "folder":
+        split = next(iter(folders[spec.common_folders :]), "")
+    if spec.split_from == "none":
+        split = ""
+    elif spec.split_from and not split:
+        detail = "it is in no folder" if spec.split_field == "" else "the field is empty"
+        return ListedReject(entry.name, "no_split", detail)
+    if spec.split_by == "folder":
+        group = "/".join(folders)
+    return ImageReference(
+        entry.name, entry.stored, labels, objects, mask, regions, has_mask,
+        split_name(split), group, source_id,
+    )  # fmt: skip
+
+
+def image_label(spec: SourceSpec, entry: Entry) -> tuple[str, ...]:
+    """Returns the label in an image's name, or else of its folders; () where there is none."""
+    if not spec.label_pattern:
+        return folder_label(spec, entry)
+    match = re.search(spec.label_pattern, entry.name.rpartition("/")[2])
+    return (match[1],) if match and match[1] else ()
+
+
+def folder_label(spec: SourceSpec, entry: Entry) -> tuple[str, ...]:
+    """Returns the label that the image's folders give, () where they give none."""
+    folders = entry.folders[spec.common_folders :]
+    if spec.split_from == "folder":
+        folders = folders[1:]
+    number = 1 if spec.label_folder is None else spec.label_folder
+    at = number - 1 if number > 0 else number
+    return (folders[at],) if -len(folders) <= at < len(folders) else ()
+
+
+def split_name(text: str) -> str:
+    """Returns a split's usual name: "Training" is train, "val" validation."""
+    text = text.lower()
+    return _SPLIT_NAMES.get(text, text)
+
+
+def is_split_name(text: str) -> bool:
+    """Returns whether a folder's name looks like a split's."""
+    return split_name(text) in ("train", "test", "validation")

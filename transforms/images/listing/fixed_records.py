@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from recordmill.records.errors import UsageError
-from recordmill.transforms.images.listing.entries import Entry, Listing
+from recordmill.transforms.images.listing.entries import Entry, Listing, make_reference
 from recordmill.transforms.images.listing.image_files import find_files, outside_reject
-from recordmill.transforms.images.listing.source_spec import SourceSpec
 from recordmill.transforms.images.references import ImageReference, ListedReject
+from recordmill.transforms.images.source_spec import SourceSpec
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.globs import OUTSIDE
 
@@ -59,7 +59,7 @@ def fixed_images(spec: SourceSpec, listing: Listing) -> Iterator[ImageReference 
                 yield ListedReject(entry.name, "unknown_label", detail)
                 continue
             text = () if label is None else (spec.labels[label] if spec.labels else str(label),)
-            item = spec.reference(entry, labels=text, split=split)
+            item = make_reference(spec, entry, labels=text, split=split)
             if isinstance(item, ImageReference) and form.is_planar:
                 item = replace(item, image=replace(item.image, is_planar=True))
             yield item

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from recordmill.records.errors import UsageError
-from recordmill.transforms.images.listing.entries import Entry, Listing
+from recordmill.transforms.images.listing.entries import Entry, Listing, make_reference
 from recordmill.transforms.images.listing.image_files import find_files, outside_reject
-from recordmill.transforms.images.listing.source_spec import SourceSpec
 from recordmill.transforms.images.references import ImageReference, ListedReject
+from recordmill.transforms.images.source_spec import SourceSpec
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.globs import OUTSIDE
 
@@ -97,7 +97,7 @@ def _file_images(
             shape=(height, width, channels),
         )  # fmt: skip
         labels = () if spec.labels_from == "none" else (str(label),)
-        yield spec.reference(entry, labels=labels, split=split)
+        yield make_reference(spec, entry, labels=labels, split=split)
 
 
 def _labels_path(path: str) -> str:

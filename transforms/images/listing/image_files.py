@@ -16,8 +16,8 @@ from recordmill.transforms.images.listing.entries import (
     is_encodable,
     printable,
 )
-from recordmill.transforms.images.listing.source_spec import SourceSpec
 from recordmill.transforms.images.references import ListedReject
+from recordmill.transforms.images.source_spec import SourceSpec
 from recordmill.transforms.storage.boundary import Boundary, leaves
 from recordmill.transforms.storage.globs import (
     BROKEN_LINK,
@@ -43,7 +43,7 @@ def input_boundary(spec: SourceSpec) -> Boundary:
     """Returns what links and annotations of an input may name: files in the folders of its flags,
     and those that --allow_outside adds.
     """
-    named = [*spec.patterns, *filter(None, (spec.masks, spec.annotations, *spec.more_annotations))]
+    named = [*spec.patterns, *filter(None, (spec.masks, *spec.annotations))]
     return Boundary((glob.root for glob in whole_folders(named)), spec.allow_outside)
 
 

@@ -8,19 +8,20 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from glob import escape, iglob
 from itertools import islice
+
+from msgspec.structs import replace
 
 from recordmill.records.errors import UsageError
 from recordmill.transforms.images.extensions import IMAGE_EXTENSIONS, has_image_extension
 from recordmill.transforms.images.listing.coco import image_folders
 from recordmill.transforms.images.listing.dagm import is_dagm
-from recordmill.transforms.images.listing.entries import Listing
+from recordmill.transforms.images.listing.entries import Listing, is_split_name
 from recordmill.transforms.images.listing.idx import is_idx_images
 from recordmill.transforms.images.listing.image_files import find_files, input_boundary
 from recordmill.transforms.images.listing.severstal import is_severstal
-from recordmill.transforms.images.listing.source_spec import SourceSpec, is_split_name
+from recordmill.transforms.images.source_spec import SourceSpec
 from recordmill.transforms.sources.dataset_folders import expand_folder
 from recordmill.transforms.sources.table_rows import is_table, read_columns
 from recordmill.transforms.storage import files
@@ -40,8 +41,8 @@ def detect_layout(spec: SourceSpec) -> SourceSpec:
     """
     if spec.layout != "auto":
         return spec
-    if spec.annotations:
-        return replace(spec, layout=_layout_of_annotations(spec.annotations))
+    if spec.annotation:
+        return replace(spec, layout=_layout_of_annotations(spec.annotation))
     saved = [path for pattern in spec.patterns for _, path in expand_folder(pattern)]
     if tuple(saved) != spec.patterns:  # folders of Hugging Face's datasets
         return replace(spec, layout="table", patterns=tuple(saved))
@@ -112,7 +113,7 @@ def _first_folder(base: str, names: tuple[str, ...], wanted: Callable[[str], boo
 def _as_severstal(base: str, spec: SourceSpec) -> SourceSpec | None:
     table, images = files.join(base, "train.csv"), files.join(base, "train_images")
     if os.path.isfile(table) and os.path.isdir(images) and is_severstal(read_columns(table)):
-        return replace(spec, layout="severstal", patterns=(images,), annotations=table)
+        return replace(spec, layout="severstal", patterns=(images,), annotations=(table,))
     return None
 
 
@@ -120,7 +121,7 @@ def _as_voc(base: str, spec: SourceSpec) -> SourceSpec | None:
     images = _first_folder(base, _IMAGE_FOLDERS, has_image_extension)
     notes = _first_folder(base, _XML_FOLDERS, lambda name: name.lower().endswith(".xml"))
     if images and notes:
-        return replace(spec, layout="voc", patterns=(images,), annotations=notes)
+        return replace(spec, layout="voc", patterns=(images,), annotations=(notes,))
     return None
 
 
@@ -142,11 +143,8 @@ def _as_coco(base: str, spec: SourceSpec) -> SourceSpec | None:
                         break
     if not folders:
         return None
-    first, *others = folders
-    return replace(
-        spec, layout="coco", patterns=tuple(dict.fromkeys(folders.values())), annotations=first,
-        more_annotations=tuple(others),
-    )  # fmt: skip
+    patterns = tuple(dict.fromkeys(folders.values()))
+    return replace(spec, layout="coco", patterns=patterns, annotations=tuple(folders))
 
 
 def _as_yolo(base: str, spec: SourceSpec) -> SourceSpec | None:

@@ -18,7 +18,7 @@ from recordmill.transforms.images.listing.coco import (
 )
 from recordmill.transforms.images.listing.common_folders import skip_common_folders
 from recordmill.transforms.images.listing.dagm import dagm_images
-from recordmill.transforms.images.listing.entries import Listing
+from recordmill.transforms.images.listing.entries import Listing, image_label, make_reference
 from recordmill.transforms.images.listing.fixed_records import fixed_images
 from recordmill.transforms.images.listing.idx import idx_images
 from recordmill.transforms.images.listing.image_files import find_entries, input_boundary
@@ -26,12 +26,12 @@ from recordmill.transforms.images.listing.joins import Listed
 from recordmill.transforms.images.listing.layouts import detect_layout
 from recordmill.transforms.images.listing.pairs import pair_masks
 from recordmill.transforms.images.listing.severstal import severstal_images
-from recordmill.transforms.images.listing.source_spec import SourceSpec
 from recordmill.transforms.images.listing.tables import table_images
 from recordmill.transforms.images.listing.voc import voc_images
 from recordmill.transforms.images.listing.webdataset import webdataset_images
 from recordmill.transforms.images.listing.yolo import class_names, yolo_images
 from recordmill.transforms.images.references import ImageReference, ListedReject
+from recordmill.transforms.images.source_spec import SourceSpec
 
 __all__ = [
     "Listing", "SourceSpec", "category_ids", "detect_layout", "label_names", "labels_of",
@@ -124,16 +124,16 @@ def _folder_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
         if isinstance(item, ListedReject):
             yield item
         elif spec.label_pattern or (spec.layout == "folders" and spec.labels_from != "none"):
-            labels = spec.image_label(item)
+            labels = image_label(spec, item)
             if labels:
-                yield spec.reference(item, labels=labels)
+                yield make_reference(spec, item, labels=labels)
             else:
                 detail = "it is in no folder that names one"
                 if spec.label_pattern:
                     detail = f"its name does not match --label_pattern {spec.label_pattern}"
                 yield ListedReject(item.name, "no_label", detail)
         else:
-            yield spec.reference(item)
+            yield make_reference(spec, item)
 
 
 _LISTERS: dict[str, Callable[[SourceSpec, Listing], Iterator[Listed]]] = {

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from recordmill.transforms.images.listing.entries import Entry, Listing
 from recordmill.transforms.images.listing.image_files import find_entries, input_root
 from recordmill.transforms.images.listing.joins import Listed, reject_row, stem
-from recordmill.transforms.images.listing.source_spec import SourceSpec
 from recordmill.transforms.images.references import ImageReference, ListedReject
+from recordmill.transforms.images.source_spec import SourceSpec
 from recordmill.transforms.storage.external_sort import Row, cogroup
 
 

@@ -10,15 +10,16 @@ from typing import Any, NamedTuple
 
 import apache_beam as beam
 
-from recordmill.records.errors import RunError, UsageError
-from recordmill.records.typed_json import convert
+from recordmill.records.errors import RunError, UsageError, one_of
+from recordmill.records.spec import as_strings, naming_arguments, python_names
+from recordmill.records.state import convert
 from recordmill.transforms.dataset import counters
-from recordmill.transforms.dataset.argument_names import SOURCE_ARGUMENTS, naming_arguments
-from recordmill.transforms.dataset.argument_types import as_strings, checked_arguments
+from recordmill.transforms.dataset.argument_types import checked_arguments
 from recordmill.transforms.dataset.rejects import REASONS
 from recordmill.transforms.elements import Box, Image
-from recordmill.transforms.images.decoding import DecodeSpec, ImageRejectedError
+from recordmill.transforms.images.decoding import ImageRejectedError
 from recordmill.transforms.images.image_elements import image_size, read_boxes, read_data
+from recordmill.transforms.images.image_spec import DecodeSpec
 from recordmill.transforms.images.listing.byte_rows import (
     find_byte_columns,
     first_byte_columns,
@@ -28,10 +29,16 @@ from recordmill.transforms.images.listing.byte_rows import (
 from recordmill.transforms.images.listing.entries import Listing
 from recordmill.transforms.images.listing.image_files import input_boundary
 from recordmill.transforms.images.listing.list_images import detect_layout, list_images
-from recordmill.transforms.images.listing.source_spec import RecordForm, SourceSpec
 from recordmill.transforms.images.listing.tables import has_boxes
 from recordmill.transforms.images.objects import region_box
 from recordmill.transforms.images.references import ImageReference, ListedReject
+from recordmill.transforms.images.source_spec import (
+    LABELS_FROM,
+    BoxFormat,
+    BoxUnits,
+    Layout,
+    SourceSpec,
+)
 from recordmill.transforms.images.stored_bytes import ImageReader, UnreadableBytesError
 from recordmill.transforms.sources.work_items import SourceRange
 
@@ -187,7 +194,7 @@ class _ListImagesDoFn(beam.DoFn):
 
     def process(self, impulse: bytes) -> Iterator[ListedImages]:
         del impulse
-        with naming_arguments(SOURCE_ARGUMENTS):
+        with naming_arguments(python_names(SourceSpec)):
             yield from list_references(self._source, self._split, skip_rejected=self._skip)
 
 
@@ -237,11 +244,11 @@ class ReadImages(beam.PTransform[beam.pvalue.PBegin, beam.PCollection[Image]]):
     and what listing needs.
     """
 
-    @checked_arguments(SOURCE_ARGUMENTS)
+    @checked_arguments(python_names(SourceSpec))
     def __init__(
         self,
         *patterns: str | os.PathLike[str],
-        layout: str = "auto",
+        layout: Layout = "auto",
         annotations: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
         masks: str | os.PathLike[str] = "",
         mask_suffix: str = "",
@@ -251,8 +258,8 @@ class ReadImages(beam.PTransform[beam.pvalue.PBegin, beam.PCollection[Image]]):
         path_field: str = "",
         label_field: str = "",
         label_delimiter: str = "",
-        box_format: str = "",
-        box_units: str = "",
+        box_format: BoxFormat = "",
+        box_units: BoxUnits = "",
         only_defective: bool = False,
         record_shape: str = "",
         allow_outside: Sequence[str | os.PathLike[str]] = (),
@@ -285,15 +292,15 @@ class ReadImages(beam.PTransform[beam.pvalue.PBegin, beam.PCollection[Image]]):
           UsageError: a value is not valid, or has no meaning for the layout.
         """
         super().__init__()
-        first, *more = as_strings(annotations) or ("",)
+        if not patterns:
+            raise UsageError("patterns must be globs or folders of images, or tables, got none")
+        one_of("labels_from", labels_from, LABELS_FROM)
         self._source = SourceSpec(
-            patterns=as_strings(patterns), layout=layout, annotations=first,
-            more_annotations=tuple(more), masks=os.fspath(masks), mask_suffix=mask_suffix,
-            labels_from=labels_from, label_folder=label_folder, label_pattern=label_pattern,
-            path_field=path_field, label_field=label_field, label_delimiter=label_delimiter,
-            box_format=box_format, box_units=box_units, only_defective=only_defective,
-            split_from=split_from, allow_outside=as_strings(allow_outside),
-            records=RecordForm.parse(record_shape, 0, 0) if record_shape else None,
+            as_strings(patterns), layout, as_strings(annotations), os.fspath(masks), mask_suffix,
+            labels_from, label_folder, path_field, label_field, label_delimiter, split_from,
+            only_defective=only_defective, box_format=box_format, box_units=box_units,
+            label_pattern=label_pattern, record_shape=record_shape,
+            allow_outside=as_strings(allow_outside),
         )  # fmt: skip
         self._split = split
         self._skip = skip_rejected

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from recordmill.records.errors import UsageError
-from recordmill.transforms.images.listing.entries import Entry, Listing
+from recordmill.transforms.images.listing.entries import Entry, Listing, make_reference
 from recordmill.transforms.images.listing.image_files import input_root
 from recordmill.transforms.images.listing.joins import (
     Listed,
@@ -19,8 +19,8 @@ from recordmill.transforms.images.listing.joins import (
     reject_row,
     without_image,
 )
-from recordmill.transforms.images.listing.source_spec import SourceSpec
 from recordmill.transforms.images.references import ListedReject, Region
+from recordmill.transforms.images.source_spec import SourceSpec
 from recordmill.transforms.sources.table_rows import TableRow, read_columns, read_rows
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.external_sort import Row
@@ -52,17 +52,17 @@ def severstal_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
     Raises:
       UsageError: the table cannot be read or is another, or a glob matches nothing.
     """
-    columns = read_columns(spec.annotations)
+    columns = read_columns(spec.annotation)
     if not is_severstal(columns):
         raise UsageError(
-            f"--annotations {spec.annotations} must have the columns ImageId, ClassId, "
+            f"--annotations {spec.annotation} must have the columns ImageId, ClassId, "
             f"EncodedPixels; got {', '.join(columns)}"
         )
-    listing.report_file(spec.annotations)
+    listing.report_file(spec.annotation)
 
     def rows() -> Iterator[Row]:
         yield from image_rows(spec.patterns, listing)
-        yield from _table_rows(spec.annotations)
+        yield from _table_rows(spec.annotation)
 
     root = input_root(spec.patterns) or "."
 
@@ -80,8 +80,8 @@ def severstal_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
                 yield ListedReject(images[0].name, "bad_row", f"{row.source}: {error}")
                 return
         labels = set() if spec.labels_from == "none" else {label for label, _ in regions}
-        yield spec.reference(
-            images[0], labels=tuple(sorted(labels)), regions=tuple(regions), has_mask=True
+        yield make_reference(
+            spec, images[0], labels=tuple(sorted(labels)), regions=tuple(regions), has_mask=True
         )
 
     return join(rows(), listing, make)

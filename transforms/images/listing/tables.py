@@ -18,7 +18,12 @@ from recordmill.transforms.images.listing.byte_rows import (
     first_byte_columns,
     first_table,
 )
-from recordmill.transforms.images.listing.entries import Entry, Listing
+from recordmill.transforms.images.listing.entries import (
+    Entry,
+    Listing,
+    folder_label,
+    make_reference,
+)
 from recordmill.transforms.images.listing.image_files import find_files, input_root
 from recordmill.transforms.images.listing.joins import (
     Listed,
@@ -30,8 +35,8 @@ from recordmill.transforms.images.listing.joins import (
     stem,
     without_image,
 )
-from recordmill.transforms.images.listing.source_spec import SourceSpec
 from recordmill.transforms.images.references import ImageObject, ImageReference, ListedReject
+from recordmill.transforms.images.source_spec import SourceSpec
 from recordmill.transforms.sources.kept_fields import KeptField
 from recordmill.transforms.sources.table_rows import (
     as_text,
@@ -104,7 +109,7 @@ class Columns:
             ("--label_field", spec.label_field),
             ("--split_from", spec.split_field),
             ("--split_by", spec.group_field),
-            *(("--keep_fields", field.name) for field in spec.keep_fields),
+            *(("--keep_fields", field.name) for field in spec.kept_fields),
         ):
             if name and name not in columns:
                 raise UsageError(f"{flag} must be a column of {table}: {names}; got {name!r}")
@@ -122,7 +127,7 @@ class Columns:
         return cls(
             path, label, spec.split_field, spec.group_field, spec.label_delimiter,
             _find_boxes(table, columns, spec), spec.box_format or "xyxy",
-            spec.keep_fields,
+            spec.kept_fields,
         )  # fmt: skip
 
     def read(self, values: dict[str, Any], *, source: str, path: str) -> _TableRow:
@@ -168,7 +173,7 @@ def has_boxes(spec: SourceSpec) -> bool:
     rows = first_byte_columns(spec)
     if rows:
         return bool(rows.boxes)
-    table = spec.annotations or first_table(spec)
+    table = spec.annotation or first_table(spec)
     return bool(table) and bool(Columns.find(table, spec).boxes)
 
 
@@ -181,10 +186,10 @@ def table_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
     """
     if first_byte_columns(spec):
         return byte_images(spec, listing)
-    if not spec.annotations:
+    if not spec.annotation:
         return join(_named_rows(spec, listing), listing, _maker(spec, listing))
-    listing.report_file(spec.annotations)
-    by_id = _has_ids(spec.annotations, Columns.find(spec.annotations, spec))
+    listing.report_file(spec.annotation)
+    by_id = _has_ids(spec.annotation, Columns.find(spec.annotation, spec))
     rows = _joined_rows(spec, listing, stem if by_id else str)
     return join(rows, listing, _maker(spec, listing), only_clear=by_id)
 
@@ -205,7 +210,7 @@ def _first_paths(table: str, columns: Columns) -> list[str]:
 
 def _joined_rows(spec: SourceSpec, listing: Listing, key: Callable[[str], str]) -> Iterator[Row]:
     yield from image_rows(spec.patterns, listing, key)
-    yield from _table_rows(spec.annotations, input_root(spec.patterns), spec)
+    yield from _table_rows(spec.annotation, input_root(spec.patterns), spec)
 
 
 def _named_rows(spec: SourceSpec, listing: Listing) -> Iterator[Row]:
@@ -310,7 +315,7 @@ def _maker(spec: SourceSpec, listing: Listing) -> Maker:
 def _image_of_row(spec: SourceSpec, image: Entry, row: _TableRow) -> Listed:
     labels = row.labels or ()
     if spec.labels_from == "folder":
-        labels = spec.folder_label(image)
+        labels = folder_label(spec, image)
     elif spec.labels_from == "none":
         labels = ()
     elif row.labels is None:
@@ -318,7 +323,9 @@ def _image_of_row(spec: SourceSpec, image: Entry, row: _TableRow) -> Listed:
     elif spec.labels_from == "number" and not _are_numbers(labels):
         detail = f"{row.source}: the label {', '.join(labels)} is no finite number"
         return ListedReject(image.name, "bad_row", detail)
-    return _with_fields(spec.reference(image, labels=labels, split=row.split, group=row.group), row)
+    return _with_fields(
+        make_reference(spec, image, labels=labels, split=row.split, group=row.group), row
+    )
 
 
 def _image_of_boxes(spec: SourceSpec, image: Entry, rows: list[_TableRow]) -> Listed:
@@ -332,7 +339,8 @@ def _image_of_boxes(spec: SourceSpec, image: Entry, rows: list[_TableRow]) -> Li
         if row.box
     )
     labels = set() if spec.labels_from == "none" else {item.label for item in objects} - {""}
-    reference = spec.reference(
+    reference = make_reference(
+        spec,
         image,
         labels=tuple(sorted(labels)),
         objects=objects,

@@ -15,8 +15,8 @@ from recordmill.transforms.images.listing.byte_rows import (
     pack_name,
     read_byte_rows,
 )
-from recordmill.transforms.images.listing.source_spec import SourceSpec
 from recordmill.transforms.images.references import ListedReject
+from recordmill.transforms.images.source_spec import SourceSpec
 from recordmill.transforms.sources.work_item_files import read_work_item
 from recordmill.transforms.storage import files
 

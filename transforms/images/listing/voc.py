@@ -18,16 +18,16 @@ from defusedxml.common import DefusedXmlException
 
 from recordmill.records.errors import UsageError
 from recordmill.transforms.images.listing.boxes import UnitsCheck
-from recordmill.transforms.images.listing.entries import Entry, Listing
+from recordmill.transforms.images.listing.entries import Entry, Listing, make_reference
 from recordmill.transforms.images.listing.image_files import find_files, input_root
 from recordmill.transforms.images.listing.joins import Listed, image_rows, join, stem, without_image
-from recordmill.transforms.images.listing.source_spec import SourceSpec
 from recordmill.transforms.images.references import (
     ImageObject,
     ListedReject,
     Region,
     box_sides,
 )
+from recordmill.transforms.images.source_spec import SourceSpec
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.boundary import leaves
 from recordmill.transforms.storage.external_sort import Row
@@ -67,12 +67,12 @@ def voc_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
     Raises:
       UsageError: there is no XML, or a glob matches nothing.
     """
-    sets = {} if spec.split_from else _read_sets(spec.annotations, listing)
-    units = UnitsCheck(spec.annotations, spec.box_units)
+    sets = {} if spec.split_from else _read_sets(spec.annotation, listing)
+    units = UnitsCheck(spec.annotation, spec.box_units)
     root = input_root(spec.patterns) or "."
 
     def xml_files() -> Iterator[tuple[str, FoundFile]]:
-        for name, file in find_files([spec.annotations], listing, flag="--annotations"):
+        for name, file in find_files([spec.annotation], listing, flag="--annotations"):
             if file.path.lower().endswith(".xml"):
                 listing.on_file(*file)
                 yield name, file
@@ -84,7 +84,7 @@ def voc_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
             count += 1
             yield stem(xml.name), "xml", tuple(xml)
         if not count:
-            raise UsageError(f"--annotations {spec.annotations} must hold XML files, and has none")
+            raise UsageError(f"--annotations {spec.annotation} must hold XML files, and has none")
 
     def make(images: list[Entry], contents: dict[str, list[Any]]) -> Iterator[Listed]:
         xml_files = [AnnotationFile(*content) for content in contents.get("xml", ())]
@@ -110,7 +110,8 @@ def voc_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
             for box in filter(None, (item.box for item in objects)):
                 units.add(box)
             labels = () if spec.labels_from == "none" else {item.label for item in objects}
-            yield spec.reference(
+            yield make_reference(
+            spec,
                 image, labels=tuple(sorted(labels)), objects=objects, has_mask=not objects,
                 split=sets.get(key, ""),
             )  # fmt: skip

@@ -13,11 +13,17 @@ from typing import IO, Any
 from recordmill.records.errors import UsageError
 from recordmill.transforms.images.extensions import has_image_extension
 from recordmill.transforms.images.listing.archives import Member, is_archive, tar_rows
-from recordmill.transforms.images.listing.entries import Entry, Listing, is_encodable, printable
+from recordmill.transforms.images.listing.entries import (
+    Entry,
+    Listing,
+    is_encodable,
+    make_reference,
+    printable,
+)
 from recordmill.transforms.images.listing.image_files import find_files, outside_reject
 from recordmill.transforms.images.listing.joins import Listed
-from recordmill.transforms.images.listing.source_spec import SourceSpec
 from recordmill.transforms.images.references import ImageReference, ListedReject
+from recordmill.transforms.images.source_spec import SourceSpec
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.external_sort import cogroup
 from recordmill.transforms.storage.globs import OUTSIDE
@@ -134,7 +140,7 @@ def _sample(sample: _Sample, archive: str, spec: SourceSpec) -> Listed:
     )  # fmt: skip
     labels = () if spec.labels_from == "none" else _labels(sample, spec.label_field)
     kept = []
-    for field in spec.keep_fields:
+    for field in spec.kept_fields:
         value = sample.value(field.name)
         if value is None:
             raise _SampleError("bad_row", f"it has no {field.name!r}")
@@ -142,7 +148,7 @@ def _sample(sample: _Sample, archive: str, spec: SourceSpec) -> Listed:
             kept.append(field.check(value if isinstance(value, str) else json.dumps(value)))
         except ValueError as error:
             raise _SampleError("bad_row", f"{field.name!r}: {error}") from error
-    item = spec.reference(entry, labels=labels)
+    item = make_reference(spec, entry, labels=labels)
     return replace(item, fields=tuple(kept)) if isinstance(item, ImageReference) and kept else item
 
 

@@ -14,12 +14,17 @@ import orjson
 
 from recordmill.records.errors import UsageError
 from recordmill.transforms.images.listing.boxes import to_corners
-from recordmill.transforms.images.listing.entries import Entry, Listing
+from recordmill.transforms.images.listing.entries import (
+    Entry,
+    Listing,
+    is_split_name,
+    make_reference,
+)
 from recordmill.transforms.images.listing.image_files import find_files, input_root
 from recordmill.transforms.images.listing.joins import Listed, image_rows, join, stem
-from recordmill.transforms.images.listing.source_spec import SourceSpec, is_split_name
 from recordmill.transforms.images.listing.voc import AnnotationFile, read_ahead
 from recordmill.transforms.images.references import ImageObject, ListedReject, Region
+from recordmill.transforms.images.source_spec import SourceSpec
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.external_sort import Row
 from recordmill.transforms.storage.globs import FoundFile
@@ -77,8 +82,8 @@ def yolo_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
         labels = tuple(sorted({item.label for item in objects}))
         split = next(filter(is_split_name, image.folders), "") if not spec.split_from else ""
         labels = () if spec.labels_from == "none" else labels
-        yield spec.reference(
-            image, labels=labels, objects=objects, has_mask=not objects, split=split
+        yield make_reference(
+            spec, image, labels=labels, objects=objects, has_mask=not objects, split=split
         )
 
     return join(rows(), listing, make)

@@ -10,8 +10,8 @@ import pytest
 
 from recordmill.records.errors import UsageError
 from recordmill.transforms.images.listing.list_images import SourceSpec, list_images
-from recordmill.transforms.images.listing.source_spec import RecordForm
 from recordmill.transforms.images.references import ImageReference, ListedReject
+from recordmill.transforms.images.source_spec import RecordForm
 from recordmill.transforms.images.stored_bytes import ImageReader
 
 IMAGES = np.random.default_rng(1).integers(0, 256, (6, 4, 5, 3), np.uint8)  # [n, h, w, c]

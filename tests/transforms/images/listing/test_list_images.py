@@ -13,7 +13,7 @@ from recordmill.transforms.images.listing.list_images import (
     label_names,
     list_images,
 )
-from recordmill.transforms.images.listing.source_spec import split_name
+from recordmill.transforms.images.source_spec import split_name
 
 from ..image_trees import fill, listed
 
