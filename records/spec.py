@@ -33,6 +33,7 @@ from typing import (
     Any,
     ClassVar,
     Literal,
+    ParamSpec,
     TypeVar,
     Union,
     get_args,
@@ -984,3 +985,52 @@ def _with_options(text: str, kind: type[Spec]) -> str:
         )  # fmt: skip
 
     return _OPTIONS_LINE.sub(listed, text)
+
+
+# Functions whose users are programs
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def checked_arguments(
+    names: Mapping[str, str],
+) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Decorates a function whose users are programs: it gets values of the types it asks for.
+
+    Whole numbers of numpy are given to it as int, and paths as str. Errors of users, raised within,
+    name arguments, as `naming_arguments` says.
+
+    Args:
+      names: see `python_names`.
+    """
+
+    def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
+        signature = inspect.signature(function)
+
+        @functools.wraps(function)
+        def checked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            try:
+                bound = signature.bind(*args, **kwargs)
+            except TypeError:
+                return function(*args, **kwargs)  # whose own error names it
+            hints = _hints(function)
+            with naming_arguments(names):
+                for name, value in bound.arguments.items():
+                    if name not in hints:  # self and cls
+                        continue
+                    if signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL:
+                        given = tuple(check_type(name, each, hints[name]) for each in value)
+                        bound.arguments[name] = given
+                    else:
+                        bound.arguments[name] = check_type(name, value, hints[name])
+                return function(*bound.args, **bound.kwargs)
+
+        return checked
+
+    return decorate
+
+
+@cache
+def _hints(function: Any) -> dict[str, Any]:
+    return get_type_hints(function, include_extras=True)

@@ -21,8 +21,8 @@ from apache_beam.transforms.window import GlobalWindow, GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
 from recordmill.records.errors import RunError, UsageError
+from recordmill.records.spec import naming_arguments
 from recordmill.transforms.dataset import counters
-from recordmill.transforms.dataset.argument_names import naming_arguments
 from recordmill.transforms.dataset.commit import CommitDataset, CommitSpec
 from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.dataset.job import Job

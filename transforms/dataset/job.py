@@ -16,10 +16,9 @@ from recordmill.records.manifest import Manifest
 from recordmill.records.schema import Schema
 from recordmill.records.seqio_metadata import seqio_files
 from recordmill.records.shards import DEFAULT_TEMPLATE, ShardName
-from recordmill.records.spec import plain
+from recordmill.records.spec import name_arguments, plain, python_names
 from recordmill.records.tfds_metadata import tfds_files
-from recordmill.transforms.dataset.argument_names import ARGUMENTS, name_arguments
-from recordmill.transforms.dataset.output_spec import ShardSpec, SplitSpec
+from recordmill.transforms.dataset.output_spec import OutputSpec, ShardSpec, SplitSpec
 from recordmill.transforms.dataset.user_functions import MapSpec
 from recordmill.transforms.dataset.workspace import Workspace
 
@@ -85,14 +84,14 @@ class Job(ABC):
       shard_template: the template of the paths of shards.
       map: the user's functions, which see each element of the input first.
 
-      argument_names: of users' pipelines, see `argument_names.py`.
+      argument_names: of users' pipelines, see `python_names`.
       shard_statistics: the type of the statistics in the description of a shard.
 
     Raises:
       UsageError: a value is not valid, or the shares of the splits do not add up to 1.
     """
 
-    argument_names: ClassVar[Mapping[str, str]] = ARGUMENTS
+    argument_names: ClassVar[Mapping[str, str]] = python_names(OutputSpec)
     shard_statistics: ClassVar[Any] = dict[str, Any]
 
     workspace: Workspace

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar, Literal
 
 from recordmill.records.errors import UsageError
@@ -30,6 +31,17 @@ Splits = Annotated[
         example="train:0.9,validation:0.1",
     ),
 ]
+
+# Arguments of users' own pipelines, in words where their types do not say enough.
+_SHARES = "names with shares, such as {'train': 0.9, 'validation': 0.1}"
+Shares = Annotated[Mapping[str, float], _SHARES]
+SharesOrNames = Annotated[
+    Mapping[str, float] | Sequence[str], f"{_SHARES}, or names, such as ['train', 'test']"
+]
+ShardCounts = Annotated[
+    int | Mapping[str, int], "a whole number, or one for each split, such as {'train': 80}"
+]
+KeptFields = Annotated[str, "a string such as 'caption,year:int'"]
 
 
 class OutputSpec(Spec, frozen=True, kw_only=True):

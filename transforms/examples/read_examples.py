@@ -11,13 +11,13 @@ import apache_beam as beam
 
 from recordmill.records.codec.framing import FOOTER_BYTES, HEADER_BYTES
 from recordmill.records.errors import RunError, UsageError, at_least
+from recordmill.records.spec import as_strings, checked_arguments, naming_arguments
 from recordmill.records.state import convert
 from recordmill.transforms.dataset import counters
-from recordmill.transforms.dataset.argument_names import SOURCE_ARGUMENTS, naming_arguments
-from recordmill.transforms.dataset.argument_types import as_strings, checked_arguments
 from recordmill.transforms.dataset.rejects import REASONS, Reject
 from recordmill.transforms.examples.record_items import cut_record_items, record_files
 from recordmill.transforms.examples.record_source import RecordFileRange, read_records
+from recordmill.transforms.sources.input_spec import SOURCE_ARGUMENTS
 from recordmill.transforms.sources.work_items import list_sources
 
 _RANGE_BYTES = 1 << 25

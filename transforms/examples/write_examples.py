@@ -16,10 +16,9 @@ from recordmill.records.codec.content_hash import hash_contents
 from recordmill.records.codec.framing import FOOTER_BYTES, HEADER_BYTES
 from recordmill.records.errors import UsageError, at_least
 from recordmill.records.hashing import U64, mix64, seed_for
-from recordmill.records.spec import python_names
+from recordmill.records.spec import checked_arguments, python_names
 from recordmill.records.state import decode, encode
 from recordmill.transforms.dataset import counters
-from recordmill.transforms.dataset.argument_types import ShardCounts, Shares, checked_arguments
 from recordmill.transforms.dataset.bundles import (
     BundleWriter,
     WriteElements,
@@ -28,6 +27,7 @@ from recordmill.transforms.dataset.bundles import (
 )
 from recordmill.transforms.dataset.commit import CommitSpec
 from recordmill.transforms.dataset.job import Compression
+from recordmill.transforms.dataset.output_spec import ShardCounts, Shares
 from recordmill.transforms.dataset.pipeline_run import commit_spec, pipeline_job
 from recordmill.transforms.dataset.splits import choose_splits
 from recordmill.transforms.examples.build_examples import RecordShardBuilder

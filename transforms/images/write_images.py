@@ -11,15 +11,11 @@ import apache_beam as beam
 from msgspec import structs
 
 from recordmill.records.errors import UsageError, at_least
-from recordmill.records.spec import python_names
-from recordmill.transforms.dataset.argument_types import (
-    ShardCounts,
-    SharesOrNames,
-    checked_arguments,
-)
+from recordmill.records.spec import checked_arguments, python_names
 from recordmill.transforms.dataset.bundles import BundleWriter, ElementSink, WriteElements, Written
 from recordmill.transforms.dataset.commit import CommitSpec
 from recordmill.transforms.dataset.job import Compression, Warnings
+from recordmill.transforms.dataset.output_spec import ShardCounts, SharesOrNames
 from recordmill.transforms.dataset.pipeline_run import commit_spec, pipeline_job
 from recordmill.transforms.dataset.removal import remove_empty
 from recordmill.transforms.dataset.run_state import is_token

@@ -23,6 +23,9 @@ InputFormat = Literal[
     "auto", "text", "jsonl", "json", "csv", "tsv", "arrow", "avro", "parquet", "webdataset"
 ]
 
+# What messages of `ReadDocuments` and its siblings call flags.
+SOURCE_ARGUMENTS = {"input": "patterns", "overwrite": "another run of the pipeline"}
+
 # Options that jobs of text and of existing records have.
 AllowOutside = Annotated[
     tuple[str, ...],

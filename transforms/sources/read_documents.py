@@ -13,19 +13,16 @@ import msgspec
 import orjson
 
 from recordmill.records.errors import RunError, UsageError, at_least, one_of
-from recordmill.records.spec import naming_flags
-from recordmill.records.state import decode
-from recordmill.transforms.dataset import counters
-from recordmill.transforms.dataset.argument_names import (
-    SOURCE_ARGUMENTS,
-    name_arguments,
-    naming_arguments,
-)
-from recordmill.transforms.dataset.argument_types import (
-    KeptFields,
+from recordmill.records.spec import (
     as_strings,
     checked_arguments,
+    name_arguments,
+    naming_arguments,
+    naming_flags,
 )
+from recordmill.records.state import decode
+from recordmill.transforms.dataset import counters
+from recordmill.transforms.dataset.output_spec import KeptFields
 from recordmill.transforms.dataset.rejects import TEXT_REASONS, Reject
 from recordmill.transforms.elements import Document
 from recordmill.transforms.sources.bigquery_service import is_bigquery, parse_address
@@ -37,6 +34,7 @@ from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentLim
 from recordmill.transforms.sources.documents import read_documents
 from recordmill.transforms.sources.input_spec import (
     RAW_TEXT,
+    SOURCE_ARGUMENTS,
     USUAL_COMPRESSION_RATIO,
     DecodingErrors,
     Documents,

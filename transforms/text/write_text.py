@@ -13,13 +13,7 @@ import apache_beam as beam
 from msgspec import structs
 
 from recordmill.records.errors import UsageError, at_least
-from recordmill.records.spec import python_names
-from recordmill.transforms.dataset.argument_types import (
-    KeptFields,
-    ShardCounts,
-    Shares,
-    checked_arguments,
-)
+from recordmill.records.spec import checked_arguments, python_names
 from recordmill.transforms.dataset.bundles import (
     BundleWriter,
     WriteElements,
@@ -28,6 +22,7 @@ from recordmill.transforms.dataset.bundles import (
 )
 from recordmill.transforms.dataset.commit import CommitSpec
 from recordmill.transforms.dataset.job import Compression, Warnings
+from recordmill.transforms.dataset.output_spec import KeptFields, ShardCounts, Shares
 from recordmill.transforms.dataset.pipeline_run import commit_spec, pipeline_job
 from recordmill.transforms.shuffle.gathered_runs import RunFileSink
 from recordmill.transforms.shuffle.merge_tree import MergeTree

@@ -15,9 +15,10 @@ import pytest
 from apache_beam.pvalue import TaggedOutput
 
 from recordmill.records.errors import RunError
+from recordmill.records.spec import name_arguments
 from recordmill.transforms import ReadDocuments
-from recordmill.transforms.dataset.argument_names import SOURCE_ARGUMENTS, name_arguments
 from recordmill.transforms.dataset.rejects import TEXT_REASONS
+from recordmill.transforms.sources.input_spec import SOURCE_ARGUMENTS
 
 from .test_read_documents import read
 
