@@ -99,7 +99,7 @@ def test_forms_without_sense(
 
 
 def test_the_layout_needs_a_form(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="^layout='fixed' needs record_shape"):
+    with pytest.raises(UsageError, match=r"^layout='fixed' needs record_shape"):
         SourceSpec((str(tmp_path),), "fixed")
-    with pytest.raises(UsageError, match="^record_shape='3x4x5' needs layout='fixed'"):
+    with pytest.raises(UsageError, match=r"^record_shape='3x4x5' needs layout='fixed'"):
         SourceSpec((str(tmp_path),), record_shape="3x4x5")
