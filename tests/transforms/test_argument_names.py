@@ -12,6 +12,7 @@ import apache_beam as beam
 import pytest
 
 from recordmill.records.errors import UsageError
+from recordmill.records.spec import python_names
 from recordmill.transforms import (
     T5,
     AugmentationSpec,
@@ -35,11 +36,12 @@ from recordmill.transforms import (
 )
 from recordmill.transforms.dataset.argument_names import (
     ARGUMENTS,
-    IMAGE_ARGUMENTS,
     TEXT_ARGUMENTS,
     name_arguments,
     naming_flags,
 )
+from recordmill.transforms.images.image_spec import ImagesSpec
+from recordmill.transforms.images.source_spec import SourceSpec
 
 from .user_pipelines import write_elements
 
@@ -86,9 +88,11 @@ def test_commands_name_flags() -> None:
 def test_values_of_images() -> None:
     message = "--resize=fit must have one side in --image_size, --labels=number"
     turned = "TransformSpec.mode='fit' must have one side in TransformSpec.size, "
-    assert name_arguments(message, IMAGE_ARGUMENTS) == turned + "ImageSpec.numbers=True"
-    assert name_arguments("--label_field=kind", IMAGE_ARGUMENTS) == "Image.label"
-    assert name_arguments("--labels=auto", IMAGE_ARGUMENTS) == "ImageSpec.labels='auto'"
+    names = python_names(ImagesSpec)
+    assert name_arguments(message, names) == turned + "ImageSpec.numbers=True"
+    assert name_arguments("--label_field=kind", names) == "Image.label"
+    assert name_arguments("--labels=auto", names) == "ImageSpec.labels='auto'"
+    assert name_arguments("--label_field=kind", python_names(SourceSpec)) == "label_field='kind'"
     assert name_arguments("--labels=auto", ARGUMENTS) == "labels='auto'"
 
 

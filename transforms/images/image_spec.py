@@ -25,7 +25,7 @@ from recordmill.records.augmentations import (
 from recordmill.records.errors import UsageError
 from recordmill.records.image_formats import ImageContent
 from recordmill.records.schema import Schema
-from recordmill.records.spec import Spec, naming_arguments, option, python_names
+from recordmill.records.spec import Spec, check_type, naming_arguments, option, python_names
 from recordmill.transforms.dataset.output_spec import MapOptions, OutputSpec, Splits
 from recordmill.transforms.images.source_spec import SourceSpec
 from recordmill.transforms.sources.input_spec import MaxRejected
@@ -439,7 +439,7 @@ class AugmentationSpec(Spec, frozen=True):
           UsageError: an unknown name, or strengths beyond their limits.
         """
         with naming_arguments(python_names(cls)):
-            return cls(parse_augmentations(text))
+            return cls(parse_augmentations(check_type("text", text, str)))
 
 
 _TASKS: tuple[Task, ...] = get_args(Task)

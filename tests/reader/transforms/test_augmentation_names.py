@@ -6,25 +6,21 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from recordmill.pipelines.image_options import add_image_arguments
 from recordmill.reader.transforms import augmentation_names as names
 from recordmill.reader.transforms.image_augmentation import augment_images
 from recordmill.reader.transforms.image_decoding import RandomCrop, decode_images
+from recordmill.records.augmentations import AUGMENTATIONS
 from recordmill.records.errors import UsageError
-from recordmill.transforms.images.augmentation import OPERATIONS
+from recordmill.transforms.images.image_spec import ImageSpec
 
 from .test_image_augmentation import decoded
 from .test_image_decoding import keys_of, marked, noise
 
 
 def test_names_and_strengths_are_those_of_the_writer() -> None:
-    import argparse
-
-    written = {name: kind.defaults for name, kind in OPERATIONS.items()}
+    written = {name: kind().strengths for name, kind in AUGMENTATIONS.items()}
     assert written == {**names.STRENGTHS, "crop": (names.CROP,)}
-    parser = argparse.ArgumentParser()
-    add_image_arguments(parser)
-    assert parser.get_default("min_visible") == names.MIN_VISIBLE
+    assert ImageSpec().min_visible == names.MIN_VISIBLE
 
 
 def changed(**options: Any) -> dict[str, np.ndarray]:
