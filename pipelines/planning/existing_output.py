@@ -11,21 +11,21 @@ import google_crc32c
 
 from recordmill.records.errors import RunError
 from recordmill.records.manifest import MANIFEST_PATH, SUCCESS_PATH, Manifest, check_success
+from recordmill.records.spec import options_of
 from recordmill.transforms.dataset.commit import CommitSpec
+from recordmill.transforms.images.image_spec import ImagesSpec
 from recordmill.transforms.storage import files
 
 _MOST_NAMED = 3
 _LAST_LINE_BYTES = 64  # more than two numbers of 64 bits
 _BLOCK_BYTES = 4_000_000
 _NOT_SETTINGS = ("input", "pipeline")  # globs do not decide the bytes; what they match does
-_FLAGS = {  # of options whose last name is not their flag's
+_FLAGS = {
+    ".".join((*place.path, place.field.name)): f"--{each.name}"
+    for each in options_of(ImagesSpec).values()
+    for place in each.places
+} | {  # of options whose last name is not their flag's
     "documents.kind": "--documents",
-    "images.augmentation.operations": "--augmentations",
-    "images.decode.check": "--no_check",
-    "images.encode.format": "--encoding",
-    "images.masks": "--include_masks",
-    "images.transform.mode": "--resize",
-    "images.transform.size": "--image_size",
     "lower_case": "--do_lower_case",
     "objective.copies": "--dupe_factor",
     "objective.mask.replace_words": "--replacement",

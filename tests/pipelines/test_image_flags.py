@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
 import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from recordmill.pipelines.command_line import main
-from recordmill.pipelines.image_options import add_image_arguments
+from recordmill.records.spec import options_of
+from recordmill.transforms.images.image_spec import ImagesSpec
 
 from ..pictures import animated, drawn, encoded, jpeg, png
 
@@ -220,9 +219,7 @@ def name_of(flag: str) -> str:
 
 
 def all_flags() -> set[str]:
-    parser = argparse.ArgumentParser()
-    add_image_arguments(parser)
-    return set(vars(parser.parse_args([])))
+    return set(options_of(ImagesSpec))
 
 
 def write_photos(folder: Path) -> None:
@@ -377,9 +374,7 @@ def test_a_flag_without_effect_is_refused(
 @pytest.mark.parametrize("job", JOBS)
 def test_defaults_are_never_refused(job: str, inputs: Path, tmp_path: Path) -> None:
     """A template gives every flag, those that are not asked for with their defaults."""
-    parser = argparse.ArgumentParser()
-    add_image_arguments(parser)
-    defaults: dict[str, Any] = vars(parser.parse_args([]))
+    defaults = {name: each.default for name, each in options_of(ImagesSpec).items()}
     given = [name_of(flag) for flag in JOBS[job]]
     flags = [
         f"--{name}={value}"

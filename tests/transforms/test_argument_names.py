@@ -12,6 +12,7 @@ import apache_beam as beam
 import pytest
 
 from recordmill.records.errors import UsageError
+from recordmill.records.spec import name_arguments, naming_flags, python_names
 from recordmill.transforms import (
     T5,
     AugmentationSpec,
@@ -33,16 +34,14 @@ from recordmill.transforms import (
     WriteImages,
     WriteText,
 )
-from recordmill.transforms.dataset.argument_names import (
-    ARGUMENTS,
-    IMAGE_ARGUMENTS,
-    TEXT_ARGUMENTS,
-    name_arguments,
-    naming_flags,
-)
+from recordmill.transforms.dataset.output_spec import OutputSpec
+from recordmill.transforms.images.image_spec import ImagesSpec
+from recordmill.transforms.images.source_spec import SourceSpec
+from recordmill.transforms.text.text_spec import TextSpec
 
 from .user_pipelines import write_elements
 
+TEXT_ARGUMENTS, IMAGE_ARGUMENTS = python_names(TextSpec), python_names(ImagesSpec)
 CASED = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "The", "End", "Of", "a"]
 
 
@@ -86,10 +85,12 @@ def test_commands_name_flags() -> None:
 def test_values_of_images() -> None:
     message = "--resize=fit must have one side in --image_size, --labels=number"
     turned = "TransformSpec.mode='fit' must have one side in TransformSpec.size, "
-    assert name_arguments(message, IMAGE_ARGUMENTS) == turned + "ImageSpec.numbers=True"
-    assert name_arguments("--label_field=kind", IMAGE_ARGUMENTS) == "Image.label"
-    assert name_arguments("--labels=auto", IMAGE_ARGUMENTS) == "ImageSpec.labels='auto'"
-    assert name_arguments("--labels=auto", ARGUMENTS) == "labels='auto'"
+    names = python_names(ImagesSpec)
+    assert name_arguments(message, names) == turned + "ImageSpec.numbers=True"
+    assert name_arguments("--label_field=kind", names) == "Image.label"
+    assert name_arguments("--labels=auto", names) == "ImageSpec.labels='auto'"
+    assert name_arguments("--label_field=kind", python_names(SourceSpec)) == "label_field='kind'"
+    assert name_arguments("--labels=auto", python_names(OutputSpec)) == "labels='auto'"
 
 
 @pytest.fixture

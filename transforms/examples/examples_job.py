@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from recordmill.records.errors import RunError
 from recordmill.records.schema import Feature, Schema
+from recordmill.records.spec import python_names
 from recordmill.transforms.dataset.job import JobStatistics, JobSummary
-from recordmill.transforms.examples.examples_spec import RecordOptions, TableSpec
+from recordmill.transforms.examples.examples_spec import ExamplesSpec, RecordOptions, TableSpec
 from recordmill.transforms.examples.examples_state import ReadResult, RecordPlan, ShardRecords
 from recordmill.transforms.examples.run_records import merge_parts
 from recordmill.transforms.examples.sort_keys import KeySplits
@@ -27,6 +29,7 @@ class ExamplesJob(ShuffleJob):
       tables: how rows of tables in the input become records.
     """
 
+    argument_names: ClassVar[Mapping[str, str]] = python_names(ExamplesSpec)
     shard_statistics: ClassVar[Any] = ShardRecords
 
     records: RecordOptions = field(default_factory=RecordOptions)

@@ -25,7 +25,7 @@ from recordmill.records.augmentations import (
 from recordmill.records.errors import UsageError
 from recordmill.records.image_formats import ImageContent
 from recordmill.records.schema import Schema
-from recordmill.records.spec import Spec, option
+from recordmill.records.spec import Spec, check_type, naming_arguments, option, python_names
 from recordmill.transforms.dataset.output_spec import MapOptions, OutputSpec, Splits
 from recordmill.transforms.images.source_spec import SourceSpec
 from recordmill.transforms.sources.input_spec import MaxRejected
@@ -107,18 +107,20 @@ class DecodeSpec(Spec, frozen=True):
     ] = "reject"
 
 
-def parse_size(text: str) -> tuple[int, int] | None:
-    """Reads "224x160", height first, or "224" for a square; "" is None.
+def parse_size(text: str) -> tuple[int, int]:
+    """Reads "224x160", height first, or "224" for a square.
 
     Raises:
       UsageError: it is neither.
     """
-    if not text:
-        return None
     parts = text.lower().split("x")
     if len(parts) > 2 or not all(part.isascii() and part.isdigit() for part in parts):
         raise UsageError(f"--image_size must be HEIGHTxWIDTH or one number, got {text!r}")
     return int(parts[0]), int(parts[-1])
+
+
+def _parse_size_flag(text: str) -> tuple[int, int] | None:
+    return parse_size(text) if text else None
 
 
 def _parse_fill(text: str) -> tuple[int, ...]:
@@ -158,7 +160,7 @@ class TransformSpec(Spec, frozen=True):
             flag="image_size",
             short="unset keeps all sizes",
             value="HEIGHTxWIDTH",
-            parse=parse_size,
+            parse=_parse_size_flag,
             pattern=r"^[0-9]+(x[0-9]+)?$",
             example="224x224",
         ),
@@ -436,7 +438,8 @@ class AugmentationSpec(Spec, frozen=True):
         Raises:
           UsageError: an unknown name, or strengths beyond their limits.
         """
-        return cls(parse_augmentations(text))
+        with naming_arguments(python_names(cls)):
+            return cls(parse_augmentations(check_type("text", text, str)))
 
 
 _TASKS: tuple[Task, ...] = get_args(Task)
@@ -487,7 +490,7 @@ class ImageSpec(Spec, frozen=True, dict=True):
         255 a pixel without a class.
       seed: of all draws.
       decode, transform, augmentation, encode: see there.
-      channels: 3, or 1 for grey; None is 3, for the format unet 1.
+      channels: 3, or 1 for grey.
       multilabel: images have any number of labels; else one.
       numbers: the label is a number to be predicted, and no class.
       unlabeled: images are written without labels.
@@ -538,14 +541,7 @@ class ImageSpec(Spec, frozen=True, dict=True):
     transform: TransformSpec = TransformSpec()
     augmentation: AugmentationSpec = AugmentationSpec()
     encode: EncodeSpec = EncodeSpec()
-    channels: Annotated[
-        Literal[1, 3],
-        option(
-            "1 is grey; by default 3, for --format=unet 1. With 3, unet's masks have 3 too.",
-            python="channels",
-            example="1",
-        ),
-    ] = None  # type: ignore[assignment] # found in `check`
+    channels: Literal[1, 3] = 3
     multilabel: Annotated[
         bool,
         option("Classification: any number of labels an image.", python="multilabel=True"),
@@ -594,8 +590,6 @@ class ImageSpec(Spec, frozen=True, dict=True):
         """Finds what the format decides, and holds all parts against each other."""
         if not self.format:
             force_setattr(self, "format", _USUAL_FORMATS[self.task])
-        if self.channels not in (1, 3):
-            force_setattr(self, "channels", 1 if self.format == "unet" else 3)
         usual, *_ = FORMATS[self.format].encodings
         if self.encode.format == "keep" and usual != "keep":
             force_setattr(self, "encode", replace(self.encode, format=usual))
@@ -825,6 +819,7 @@ class ImagesSpec(Spec, frozen=True, kw_only=True):
     Attributes:
       source: where images are, and how they lie there.
       numbering, images, output, map: see there.
+      channels: of images: None is 3, for the format unet 1.
       max_rejected: the share of images that may be rejected, in [0, 1].
       statistics: of channels: "none", "sample" or "full".
       statistics_sample: images of a sample; None is 1000.
@@ -852,6 +847,14 @@ class ImagesSpec(Spec, frozen=True, kw_only=True):
     output: ImageOutput = ImageOutput()
     map: ImageMapOptions = ImageMapOptions()
     images: ImageSpec = ImageSpec()
+    channels: Annotated[
+        Literal[1, 3] | None,
+        option(
+            "1 is grey; by default 3, for --format=unet 1. With 3, unet's masks have 3 too.",
+            group="task",
+            example="1",
+        ),
+    ] = None
     statistics: Annotated[
         Literal["none", "sample", "full"],
         option(
@@ -899,6 +902,8 @@ class ImagesSpec(Spec, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Refuses options that have no effect beside those of other structs."""
+        channels = self.channels or (1 if self.images.format == "unet" else 3)
+        force_setattr(self, "images", replace(self.images, channels=channels))
         images, source = self.images, self.source
         labels, task = source.labels_from, images.task
         if not self.augment_splits:

@@ -211,6 +211,7 @@ class WriteImages(WriteElements):
         spec = spec_of_elements(images or ImageSpec())
         if spec.labels and first_label is not None:
             raise UsageError("first_label has no meaning where labels have numbers; remove it")
+        at_least("statistics_sample", statistics_sample, 1)
         made = ImagesSpec(
             numbering=LabelNumbering(first_label),
             copies=copies,

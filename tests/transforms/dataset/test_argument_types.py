@@ -122,7 +122,7 @@ OF_SOME: list[tuple[str, dict[str, Any], str]] = [
         {"splits": 3},
         r"splits must be names .* or names, such as \['train', 'test'\], got 3",
     ),
-    ("images", {"first_label": -1}, "first_label must be 0 or 1, got -1"),
+    ("images", {"first_label": -1}, "first_label must be one of 0, 1, got"),
     ("images", {"copies": "2"}, "copies must be a whole number, got '2'"),
     ("images", {"augment_splits": "train"}, "augment_splits must be a list of strings"),
     ("images", {"statistics": True}, "statistics must be one of none, sample, full, got True"),
@@ -215,7 +215,7 @@ def test_paths_and_numbers_of_numpy(writers: dict[str, Make], vocab: Path, tmp_p
     assert paths.job.workspace.output == str(output)
     assert TransformSpec([np.int64(4), 5]) == TransformSpec((4, 5))
     read = ReadImages(tmp_path, annotations=tmp_path / "a.csv", allow_outside=[tmp_path])._source
-    assert (read.patterns, read.annotations) == ((str(tmp_path),), str(tmp_path / "a.csv"))
+    assert (read.patterns, read.annotations) == ((str(tmp_path),), (str(tmp_path / "a.csv"),))
     assert read.allow_outside == (str(tmp_path),)
     assert ReadDocuments(tmp_path / "*.txt")._spec.patterns == (str(tmp_path / "*.txt"),)
     assert ReadExamples(tmp_path)._patterns == (str(tmp_path),)

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from recordmill.records.augmentations import AUGMENTATIONS, Flip, RandAugment, Rot90, Rotate
 from recordmill.records.errors import UsageError
-from recordmill.transforms.images.augmentation import OPERATIONS, draw, output_matrix
+from recordmill.records.spec import plain
+from recordmill.transforms.images.augmentation import draw, output_matrix
 from recordmill.transforms.images.colors import recolour
 from recordmill.transforms.images.geometry import render
 from recordmill.transforms.images.image_spec import AugmentationSpec, TransformSpec
@@ -53,7 +55,7 @@ class TestDraws:
             "randaugment": [["equalize", 0], ["posterize", 4]],
         }
 
-    @pytest.mark.parametrize("name", OPERATIONS)
+    @pytest.mark.parametrize("name", AUGMENTATIONS)
     def test_are_json_and_decide_all(self, name):
         for key in range(20):
             parameters = drawn_for(name, key)
@@ -87,7 +89,7 @@ class TestDraws:
 
 
 class TestEffects:
-    @pytest.mark.parametrize("name", OPERATIONS)
+    @pytest.mark.parametrize("name", AUGMENTATIONS)
     def test_every_operation_does_something(self, name):
         before = np.asarray(drawn(*SIZE))
         outcomes = [augmented(name, key) for key in range(8)]
@@ -95,7 +97,7 @@ class TestEffects:
         assert all(after.dtype == np.uint8 for after in outcomes)
         assert {after.shape for after in outcomes} <= {before.shape, (60, 40, 3)}
 
-    @pytest.mark.parametrize("name", sorted(set(OPERATIONS) - GEOMETRIC - {"randaugment"}))
+    @pytest.mark.parametrize("name", sorted(set(AUGMENTATIONS) - GEOMETRIC - {"randaugment"}))
     def test_colours_move_no_pixel(self, name):
         matrix, size = output_matrix(drawn_for(name, 3), SIZE, TransformSpec())
         assert matrix == (1, 0, 0, 0, 1, 0)
@@ -103,7 +105,7 @@ class TestEffects:
 
     def test_grey_images_too(self):
         grey = drawn(*SIZE).convert("L")
-        every = ",".join(OPERATIONS)
+        every = ",".join(AUGMENTATIONS)
         for key in range(10):
             assert recolour(grey, drawn_for(every, key), (1, 2, 3)).mode == "L"
 
@@ -140,9 +142,13 @@ class TestEffects:
 class TestParsing:
     def test_defaults_and_strengths(self):
         spec = AugmentationSpec.parse("flip, rotate(30),randaugment(3, 5),rot90")
-        assert spec.operations == (
-            ("flip", (0.5,)), ("rotate", (30.0,)), ("randaugment", (3.0, 5.0)), ("rot90", ()),
-        )  # fmt: skip
+        assert spec.operations == (Flip(0.5), Rotate(30.0), RandAugment(3, 5.0), Rot90())
+        assert plain(spec) == {
+            "operations": [
+                {"name": "flip", "probability": 0.5}, {"name": "rotate", "degrees": 30.0},
+                {"name": "randaugment", "operations": 3, "magnitude": 5.0}, {"name": "rot90"},
+            ],
+        }  # fmt: skip
         assert spec
         assert not AugmentationSpec.parse("")
 
@@ -153,13 +159,13 @@ class TestParsing:
             ("flip,,crop", "ImageSpec.augmentation must be names with commas between"),
             ("flip(0.5", "ImageSpec.augmentation must be names with commas between"),
             ("flip(a)", "ImageSpec.augmentation='flip' must have numbers, got 'a'"),
-            ("flip(nan)", "ImageSpec.augmentation='flip' must be from 0 to 1, got nan"),
-            ("flip(2)", "ImageSpec.augmentation='flip' must be from 0 to 1, got 2"),
+            ("flip(nan)", "ImageSpec.augmentation='flip' must be in .0, 1., got nan"),
+            ("flip(2)", "ImageSpec.augmentation='flip' must be in .0, 1., got 2"),
             ("randaugment(2)", "='randaugment' must have 2 numbers in its parentheses, got 1"),
             ("randaugment(1.5,9)", "whole number of operations, got 1.5"),
             (
                 "randaugment(2,31)",
-                "ImageSpec.augmentation='randaugment' must be from 0 to 10, got 31",
+                "ImageSpec.augmentation='randaugment' must be in .0, 10., got 31",
             ),
             ("flip,flip", "ImageSpec.augmentation must name each once, got flip,flip"),
         ],

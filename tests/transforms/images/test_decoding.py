@@ -278,7 +278,7 @@ class TestSpec:
     def test_max_pixels(self, most):
         with pytest.raises(
             UsageError,
-            match=rf"^DecodeSpec\.max_pixels must be from 1 to 178956970, .*, got {most}$",
+            match=rf"^DecodeSpec\.max_pixels must be from 1 to 178956970, got {most}$",
         ):
             DecodeSpec(max_pixels=most)
 

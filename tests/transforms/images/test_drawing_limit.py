@@ -129,4 +129,4 @@ def test_boxes_of_regions_are_not_drawn() -> None:
 
 def test_the_limit_is_a_number_of_pixels() -> None:
     with pytest.raises(UsageError, match=r"^ImageSpec\.max_drawn_pixels must be at least 1, got 0"):
-        ImageSpec("detection", "tf_object_detection", {"a": 1}, max_drawn_pixels=0)
+        ImageSpec("detection", "object_detection", {"a": 1}, max_drawn_pixels=0)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import io
 import pickle
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from PIL import Image, ImageDraw
 
 from recordmill.transforms.dataset.rejects import REASONS
@@ -93,12 +93,12 @@ class TestPassingThrough:
         for name in ("cut.jpg", "cut.png", "flipped.png"):
             data, expected = BROKEN[name]
             assert reason(data) == expected
-            assert make(data, work(decode=DecodeSpec(check=False))).data == data
+            assert make(data, work(decode=DecodeSpec(verifies=False))).data == data
 
     @pytest.mark.parametrize("name", ["empty.jpg", "text.jpg", "zero.png", "bomb.png"])
     def test_without_a_check_the_header_still_counts(self, name):
         data, expected = BROKEN[name]
-        assert reason(data, work(decode=DecodeSpec(check=False))) == expected
+        assert reason(data, work(decode=DecodeSpec(verifies=False))) == expected
 
 
 class TestRejects:
