@@ -68,7 +68,7 @@ setup(
     packages=PACKAGES,
     package_data={
         **{f"recordmill.{folder}": ["py.typed", "*.pyi"] for folder in FOLDERS},
-        "recordmill.pipelines": ["*.pyi", "*.json", "py.typed"],
+        "recordmill.pipelines": ["*.pyi", "py.typed"],
         "recordmill.pipelines.inspection": ["*.j2"],
     },
     install_requires=[

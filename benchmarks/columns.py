@@ -26,8 +26,9 @@ from databases import postgresql_server, sqlite_database
 from timing import best_seconds
 
 from recordmill.pipelines.job_request import parse_bytes
-from recordmill.transforms.sources.document_spec import WHOLE_TEXT, DocumentSpec
+from recordmill.transforms.sources.document_spec import DocumentSpec
 from recordmill.transforms.sources.documents import read_documents
+from recordmill.transforms.sources.input_spec import WHOLE_TEXT
 from recordmill.transforms.sources.query_rows import list_query
 from recordmill.transforms.sources.work_items import list_sources
 from recordmill.transforms.text.tokenization import Vocabulary, WordPieceTokenizer

@@ -43,13 +43,13 @@ from recordmill.transforms.sources.item_cutting import cut_work_items
 from recordmill.transforms.sources.lines import Lines
 from recordmill.transforms.sources.work_item_files import write_work_items
 from recordmill.transforms.sources.work_items import SourceRange, list_sources
-from recordmill.transforms.text.cleaning.clean_spec import CleanSpec
 from recordmill.transforms.text.cleaning.comparison import similar_documents
 from recordmill.transforms.text.cleaning.duplicates import DuplicateFiles
 from recordmill.transforms.text.cleaning.exact_hashes import ExactHasher
 from recordmill.transforms.text.cleaning.find_duplicates import find_duplicates
 from recordmill.transforms.text.cleaning.minhash import MinHasher, most_differing
 from recordmill.transforms.text.text_job import ObjectiveSpec, TextJob
+from recordmill.transforms.text.text_spec import CleanSpec
 from recordmill.transforms.text.tokenization import Vocabulary, WordPieceTokenizer
 
 FILE_BYTES = 20_000_000

@@ -34,10 +34,10 @@ from recordmill.transforms.sources.document_spec import DocumentSpec
 from recordmill.transforms.sources.item_cutting import cut_work_items
 from recordmill.transforms.sources.work_item_files import write_work_items
 from recordmill.transforms.sources.work_items import list_sources
-from recordmill.transforms.text.cleaning.clean_spec import CleanSpec
 from recordmill.transforms.text.cleaning.duplicates import read_repeats
 from recordmill.transforms.text.cleaning.find_duplicates import find_duplicates
 from recordmill.transforms.text.text_job import ObjectiveSpec, TextJob
+from recordmill.transforms.text.text_spec import CleanSpec
 
 KINDS = ("own", "equal", "90 % alike", "60 % alike")
 

@@ -22,12 +22,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 from columns import write_forms
 from timing import best_seconds
 
-from recordmill.pipelines.map_options import function_from_object
 from recordmill.pipelines.job_request import parse_bytes
+from recordmill.pipelines.map_options import function_from_object
 from recordmill.transforms import Document
 from recordmill.transforms.dataset.user_functions import MapSpec
-from recordmill.transforms.sources.document_spec import READ_LIMITS, WHOLE_TEXT, DocumentSpec
+from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentSpec
 from recordmill.transforms.sources.documents import read_documents
+from recordmill.transforms.sources.input_spec import WHOLE_TEXT
 from recordmill.transforms.sources.mapped_documents import DocumentMapper, MapSums
 from recordmill.transforms.sources.work_items import list_sources
 from recordmill.transforms.text.tokenization import Vocabulary, WordPieceTokenizer

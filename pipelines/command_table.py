@@ -165,7 +165,10 @@ _MAKE = (
         specs=(_EXAMPLES, _ENGINE),
         function=f"{_COMMANDS}.examples:planner",
         usage="--input=GLOB --output=DIR [flags]",
-        example=("recordmill examples --input='old/*.tfrecord.gz' --output=new --num_shards=256",),
+        example=(
+            "recordmill examples --input='old/*.tfrecord.gz' --output=new \\",
+            "  --num_shards=256",
+        ),
         more="recordmill plan examples: an estimate",
     ),
     Command(
@@ -233,7 +236,7 @@ _LOOK = (
     Command(
         name="bench",
         summary="measure the reading speed of a dataset, and where the time goes",
-        specs=("recordmill.reader.bench_spec:BenchSpec",),
+        specs=("recordmill.reader.options:BenchSpec",),
         function=f"{_COMMANDS}.bench:run",
         usage=_DATASET,
         description="Measures how fast a dataset is read and where the time goes; says what to "

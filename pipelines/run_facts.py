@@ -18,6 +18,7 @@ from recordmill.pipelines.cores import usable_cores
 from recordmill.pipelines.progress import Progress
 from recordmill.records import manifest as m
 from recordmill.records.manifest import Manifest
+from recordmill.records.state import encode
 from recordmill.transforms.dataset.counters import FINISHED, STARTED
 from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.storage import files
@@ -103,7 +104,7 @@ def _memory_bytes() -> int | None:
 def write_run(workspace: Workspace, facts: dict[str, Any]) -> None:
     """Writes `run.json`; where that fails it says so, because the dataset is complete."""
     try:
-        _write(workspace, m.RUN_PATH, m.to_json(facts))
+        _write(workspace, m.RUN_PATH, encode(facts))
     except Exception as error:
         _warn(m.RUN_PATH, error)
 

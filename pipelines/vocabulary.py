@@ -7,7 +7,6 @@ large corpus is read twice, so that the memory does not grow with it
 
 from __future__ import annotations
 
-import json
 import sys
 import uuid
 from collections.abc import Iterator
@@ -25,8 +24,8 @@ from recordmill.pipelines.engines.local import JobSize
 from recordmill.pipelines.planning.item_sizes import work_item_bytes
 from recordmill.pipelines.temporary_folders import make_folder_beside, remove_folder
 from recordmill.pipelines.tensorflow_loading import load_tensorflow
-from recordmill.records.errors import RunError, UsageError
-from recordmill.transforms.dataset.run_state import read_json
+from recordmill.records.errors import RunError
+from recordmill.records.state import decode
 from recordmill.transforms.sources.document_spec import DocumentSpec
 from recordmill.transforms.sources.item_cutting import cut_work_items
 from recordmill.transforms.sources.source_list import SourceList
@@ -35,18 +34,14 @@ from recordmill.transforms.storage import files
 from recordmill.transforms.vocabulary.analyze_words import (
     CountWords,
     SketchWords,
+    Totals,
     WordCountSpec,
     read_counts,
     read_sketch,
 )
-from recordmill.transforms.vocabulary.tokenizer_learning import (
-    BytePairSpec,
-    UnigramSpec,
-    learn_tokenizer,
-)
+from recordmill.transforms.vocabulary.tokenizer_learning import learn_tokenizer
+from recordmill.transforms.vocabulary.vocab_spec import VocabSpec
 from recordmill.transforms.vocabulary.word_counts import SketchSpec, choose_threshold, passing
-from recordmill.transforms.vocabulary.word_cutting import Kind
-from recordmill.transforms.vocabulary.wordpiece_learning import LearnSpec
 
 # So much text has two million distinct words at worst, which memory holds; the size alone decides,
 # and never the number of workers, so that both ways of counting never compete for one input.
@@ -60,36 +55,14 @@ class VocabRequest:
     """The checked request for a vocabulary.
 
     Attributes:
+      spec: the options.
       patterns: globs of the input.
-      input_format: as in --input_format.
-      output: the vocabulary file.
       documents: how documents lie in the input.
-      lower_case: words are lower-cased.
-      max_rejected: the share of inputs that may be rejected, in [0, 1].
-      learn: the vocabulary wanted.
-      kind: its kind.
-      allow_outside: folders beyond those of the globs that links may lead to.
-      query, partition_column: as in the flags, where the input is a database.
-
-    Raises:
-      UsageError: a value is not valid.
     """
 
+    spec: VocabSpec
     patterns: list[str]
-    input_format: str
-    output: str
     documents: DocumentSpec
-    lower_case: bool
-    max_rejected: float
-    learn: LearnSpec | BytePairSpec | UnigramSpec
-    kind: Kind = "wordpiece"
-    allow_outside: tuple[str, ...] = ()
-    query: str = ""
-    partition_column: str = ""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.max_rejected <= 1:
-            raise UsageError(f"--max_rejected must be in [0, 1], got {self.max_rejected}")
 
 
 @contextmanager
@@ -185,18 +158,20 @@ def count_words(
     return {word: count for word, count in words.items() if count >= threshold}, characters
 
 
-def _check_totals(totals: dict[str, Any], max_rejected: float) -> None:
-    rejected = sum(totals["rejected"].values())
-    inputs = totals["documents"] + rejected
-    if rejected > max_rejected * inputs:
-        reasons = ", ".join(f"{reason} {count}" for reason, count in totals["rejected"].items())
-        first = json.loads(totals["first_reject"])
+def _check_totals(totals: Totals, max_rejected: float) -> None:
+    rejected = totals.rejected.total()
+    inputs = totals.documents + rejected
+    first = totals.first_reject
+    if first and rejected > max_rejected * inputs:
+        reasons = ", ".join(
+            f"{reason} {count}" for reason, count in sorted(totals.rejected.items())
+        )
         raise RunError(
             f"{rejected} of {inputs} inputs rejected ({reasons}), which is {rejected / inputs:.3%} "
-            f"where --max_rejected allows {max_rejected:.3%}; the first is in {first['source']} at "
-            f"position {first['position']}; fix them, or raise --max_rejected"
+            f"where --max_rejected allows {max_rejected:.3%}; the first is in {first.source} at "
+            f"position {first.position}; fix them, or raise --max_rejected"
         )
-    if not totals["words"]:
+    if not totals.words:
         raise RunError("the input has no words; see --input, --documents and --text_field")
 
 
@@ -239,15 +214,15 @@ def write_vocabulary(
         quotes=request.documents.quotes,
     )
     load_tensorflow("tensorflow_text")
-    learn = request.learn
-    sketch = None if input_bytes <= ONE_PASS_BYTES else SketchSpec.for_words(learn.most_words)
-    with _work_folder(request.output) as work:
+    spec, kind = request.spec, request.spec.kind
+    sketch = None if input_bytes <= ONE_PASS_BYTES else SketchSpec.for_words(kind.most_words)
+    with _work_folder(spec.output) as work:
         count = write_work_items(work, work_items)
-        spec = WordCountSpec(work, request.documents, request.lower_case, kind=request.kind)
+        counted = WordCountSpec(work, request.documents, kind.do_lower_case, kind=kind.name)
         run = CountingRun(engine, count, input_bytes)
-        words, characters = count_words(run, spec, sketch)
-        totals = read_json(spec.totals_path)
-        _check_totals(totals, request.max_rejected)
-        made = learn_tokenizer(words, characters, learn)
-        files.write_bytes(request.output, made.data, partial_folder=work)
-    return VocabularySummary(made.tokens, made.chosen_words, len(words), totals["words"])
+        words, characters = count_words(run, counted, sketch)
+        totals = decode(files.read_bytes(counted.totals_path), Totals)
+        _check_totals(totals, spec.input.max_rejected)
+        made = learn_tokenizer(words, characters, kind)
+        files.write_bytes(spec.output, made.data, partial_folder=work)
+    return VocabularySummary(made.tokens, made.chosen_words, len(words), totals.words)

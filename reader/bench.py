@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from recordmill.reader.dataset import open_dataset
 from recordmill.reader.features import Transform
 from recordmill.reader.loading import Reader
+from recordmill.reader.options import BenchSpec
 from recordmill.reader.performance import perf_input_fn
 from recordmill.records.errors import UsageError
 
@@ -20,53 +19,6 @@ if TYPE_CHECKING:
 
 _IMAGES = ("image", "image/encoded")
 _USUAL_SIDE = 224
-_STEP_MSEC = (5.0, 10.0, 20.0, 50.0, 100.0, 200.0)
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags of `recordmill bench`."""
-    parser.add_argument("path", metavar="DIR", help="a finished dataset")
-    parser.add_argument("--split", default="train", help="the split, such as train[:10%%]")
-    parser.add_argument("--batch_size", type=int, default=256, help="the records in a batch")
-    parser.add_argument("--time", type=float, default=30, help="the seconds to measure in total")
-    parser.add_argument(
-        "--shuffle", action=argparse.BooleanOptionalAction, default=True,
-        help="shuffle the records, as in training",
-    )  # fmt: skip
-    parser.add_argument("--seed", type=int, default=0, help="the seed of the order")
-    parser.add_argument(
-        "--step_msec", type=float, nargs="*", default=_STEP_MSEC,
-        help="the times of a trainer's step in milliseconds, for which stalls are computed",
-    )  # fmt: skip
-    parser.add_argument(
-        "--decode", action=argparse.BooleanOptionalAction,
-        help="decode images, as training does; by default, if the dataset has images",
-    )  # fmt: skip
-    parser.add_argument(
-        "--image_size", metavar="HEIGHTxWIDTH",
-        help="the size of images after decoding; by default their stored size, or 224x224 if sizes "
-        "differ",
-    )  # fmt: skip
-    parser.add_argument(
-        "--int64", metavar="FEATURE,FEATURE", default="",
-        help="the features that stay int64, as load(…, int64=…) reads them",
-    )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class BenchFlags:
-    """The parsed flags of `add_arguments`, by their names."""
-
-    path: str
-    split: str
-    batch_size: int
-    time: float
-    shuffle: bool
-    seed: int
-    step_msec: Sequence[float]
-    decode: bool | None
-    image_size: str | None
-    int64: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,27 +39,25 @@ class _Decoding:
         return f"images are decoded to {shape}, as part of transform; --no-decode leaves that out"
 
 
-def _decoding(arguments: BenchFlags) -> _Decoding | None:
+def _decoding(options: BenchSpec) -> _Decoding | None:
     """Returns how to decode images; None if there are none, or if they are to stay encoded.
 
     Raises:
-      UsageError: a wrong size, or a flag that has no effect.
+      UsageError: a flag that has no effect.
     """
-    features = open_dataset(arguments.path).schema.features
+    features = open_dataset(options.path).schema.features
     shapes = [f.image_shape for f in features if f.name in _IMAGES and f.image_shape]
-    size = arguments.image_size
-    if not shapes or arguments.decode is False:
-        reason = "with --no-decode" if shapes else f"on {arguments.path}, which has no images"
-        flag = "--image_size" if size else "--decode" if arguments.decode else ""
+    if not shapes:
+        flag = "--image_size" if options.size else "--decode" if options.decode else ""
         if flag:
-            raise UsageError(f"{flag} has no effect {reason}; leave it out")
+            raise UsageError(
+                f"{flag} has no effect on {options.path}, which has no images; leave it out"
+            )
+    if not shapes or options.decode is False:
         return None
     height, width, channels = shapes[0]
-    if size:
-        match = re.fullmatch(r"([1-9]\d*)(?:x([1-9]\d*))?", size)
-        if not match:
-            raise UsageError(f"--image_size must be like 224x224 or 224, got {size!r}")
-        height, width = int(match[1]), int(match[2] or match[1])
+    if options.size:
+        height, width = options.size
     return _Decoding(height or _USUAL_SIDE, width or _USUAL_SIDE, channels or 3)
 
 
@@ -176,7 +126,7 @@ def measure(path: str, split: str, *, seconds: float, transform: Any = (), **opt
     return Costs(read, max(0.0, parsed - read), max(0.0, wait - parsed), wait)
 
 
-def report(costs: Costs, batch_size: int, step_msec: list[float]) -> str:
+def report(costs: Costs, batch_size: int, step_msec: Sequence[float]) -> str:
     """Returns the lines for people."""
     lines = [
         f"{batch_size * 1000 / costs.wait:,.0f} records/s; a batch every {costs.wait:.2f} ms",
@@ -191,24 +141,19 @@ def report(costs: Costs, batch_size: int, step_msec: list[float]) -> str:
     return "\n".join(lines)
 
 
-def run(arguments: BenchFlags) -> int:
+def run(options: BenchSpec) -> int:
     """Runs `recordmill bench` and returns the exit status.
 
     Raises:
       UsageError: see `load`.
     """
-    if not arguments.time > 0:
-        raise UsageError(f"--time must be more than 0 seconds, got {arguments.time:g}")
-    if any(not step > 0 for step in arguments.step_msec):
-        raise UsageError(f"--step_msec must be more than 0, got {arguments.step_msec}")
-    decoding = _decoding(arguments)
+    decoding = _decoding(options)
     costs = measure(
-        arguments.path, arguments.split, seconds=arguments.time, batch_size=arguments.batch_size,
-        shuffle=arguments.shuffle, seed=arguments.seed,
-        int64=[name for name in arguments.int64.split(",") if name],
+        options.path, options.split, seconds=options.time, batch_size=options.batch_size,
+        shuffle=options.shuffle, seed=options.seed, int64=options.int64,
         transform=decoding.transform() if decoding else (),
     )  # fmt: skip
     if decoding:
         print(decoding.describe())
-    print(report(costs, arguments.batch_size, list(arguments.step_msec)))
+    print(report(costs, options.batch_size, options.step_msec))
     return 0

@@ -48,10 +48,8 @@ class ShardCache:
         """Opens the folder, and makes it where there is none.
 
         Raises:
-          UsageError: the limit is not positive, or the folder cannot be made.
+          UsageError: the folder cannot be made.
         """
-        if limit_bytes < 1:
-            raise UsageError(f"cache_bytes must be 1 or more, got {limit_bytes}")
         self._folder = Path(folder)
         self._limit = limit_bytes
         self._is_usable = True

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from recordmill.reader.features import Transform
-from recordmill.reader.narrowing import Int64Names
 from recordmill.reader.opening import open_split
-from recordmill.reader.options import OnError, ReaderOptions
-from recordmill.reader.order import Order, Remainder
-from recordmill.reader.pairs import Pair
+from recordmill.reader.options import ReaderOptions
 from recordmill.reader.state import format_state, identify_order, parse_state
 from recordmill.records.errors import UsageError
-from recordmill.records.schema import Schema
+from recordmill.records.spec import takes
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -32,52 +28,21 @@ class Reader:
       skipped: the records that `on_error` leaves out.
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        split: str,
-        *,
-        batch_size: int,
-        shuffle: bool = True,
-        seed: int = 0,
-        epochs: int | None = 1,
-        remainder: Remainder = "drop",
-        num_workers: int | None = None,
-        worker_index: int | None = None,
-        input_context: tf.distribute.InputContext | None = None,
-        start_step: int = 0,
-        transform: Transform | Sequence[Transform] = (),
-        schema: Schema | None = None,
-        on_error: OnError = "fail",
-        cache_dir: str | None = None,
-        cache_bytes: int = 100 << 30,
-        window_records: int | None = None,
-        parallel_calls: int | None = None,
-        reorder: Callable[[Order], Order] | None = None,
-        as_pair: Pair | None = None,
-        int64: Int64Names = (),
-    ) -> None:
+    @takes(ReaderOptions)
+    def __init__(self, path: str | os.PathLike[str], split: str, **options: Any) -> None:
         """Opens a dataset; `load` says what the arguments are.
 
         Raises:
-          UsageError: see `load`.
+          TypeError, UsageError: see `load`.
         """
-        options = ReaderOptions(
-            batch_size=batch_size, shuffle=shuffle, seed=seed, epochs=epochs,
-            remainder=remainder, num_workers=num_workers, worker_index=worker_index,
-            input_context=input_context, start_step=start_step, transform=transform, schema=schema,
-            on_error=on_error, cache_dir=cache_dir, cache_bytes=cache_bytes,
-            window_records=window_records, parallel_calls=parallel_calls, reorder=reorder,
-            as_pair=as_pair, int64=int64,
-        )  # fmt: skip
-        opened = open_split(path, split, options)
+        self._options = ReaderOptions(**options)
+        opened = open_split(path, split, self._options)
         self.skipped = opened.skipped
-        self._options = options
         self._order = opened.order
         self._source = opened.source
-        self._identity = identify_order(opened, split, options)
+        self._identity = identify_order(opened, split, self._options)
         self._step = 0
-        self._go_to(start_step)
+        self._go_to(self._options.start_step)
 
     @property
     def records(self) -> int:
@@ -160,17 +125,8 @@ class Reader:
         self._go_to(parse_state(state, self._identity))
 
 
-# The parameters share lines because each one has its line in the docstring.
-def load(
-    path: str | os.PathLike[str], split: str, *, batch_size: int, shuffle: bool = True,
-    seed: int = 0, epochs: int | None = 1, remainder: Remainder = "drop",
-    num_workers: int | None = None, worker_index: int | None = None,
-    input_context: tf.distribute.InputContext | None = None, start_step: int = 0,
-    transform: Transform | Sequence[Transform] = (), schema: Schema | None = None,
-    on_error: OnError = "fail", cache_dir: str | None = None, cache_bytes: int = 100 << 30,
-    window_records: int | None = None, parallel_calls: int | None = None, int64: Int64Names = (),
-    reorder: Callable[[Order], Order] | None = None, as_pair: Pair | None = None,
-) -> tf.data.Dataset:  # fmt: skip
+@takes(ReaderOptions)
+def load(path: str | os.PathLike[str], split: str, **options: Any) -> tf.data.Dataset:
     """Returns the batches that one worker trains on.
 
     The order is a pure function of dataset, seed, epoch and global batch (`batch_size` times the
@@ -181,30 +137,7 @@ def load(
     Args:
       path: the folder that holds `_SUCCESS`; local, or `gs://…` by TensorFlow's own file systems.
       split: "train", "train[:10%]", "train[100:200]", "train+validation".
-      batch_size: records a batch of this worker.
-      shuffle: False reads the records exactly as they were written, shard after shard.
-      seed: of the order.
-      epochs: passes over the split; None goes on for ever, for Keras' `steps_per_epoch`.
-      remainder: what becomes of the records beyond an epoch's last whole global batch; they differ
-        in each epoch. "drop" leaves them out; "repeat" fills the batch with records of the epoch;
-        "pad" with zeros, and adds the feature `row_mask [batch_size] int32`, 0 on those; "keep"
-        gives them as a smaller batch, which can be empty.
-      num_workers, worker_index: given together. Else `input_context` (of `tf.distribute`),
-        TF_CONFIG, Slurm's or torchrun's variables decide, in that order; else there is one worker.
-      start_step: batches to pass over, of all epochs; nothing that lies before is read.
-      transform: one or several of `(features, keys) -> features`, called in the graph on each
-        batch; `keys [batch, 2] int64` are epoch and number of the record in the split as written,
-        -1 on padding.
-      schema: the features that the caller was made for, where a difference should be an error.
-      on_error: "fail" names the record that cannot be read. "skip_record" and "skip_shard" read
-        all shards once at the beginning and leave out what cannot be read: equal work for all.
-      cache_dir, cache_bytes: where to keep copies of remote shards, and the most they may take.
-      window_records: records that are permuted together: 32,768, or as many as take 16 MiB.
-      parallel_calls: of each parallel stage; None lets tf.data choose. The order is the same.
-      reorder: changes which records an epoch draws on, such as `balance_by_label`.
-      as_pair: gives `(features, labels)` for Keras: `("image", "label")`, `(("a", "b"), "labels")`,
-        or "labels" for all others by name; with remainder="pad" `row_mask` is the sample weight.
-      int64: features that stay int64, such as ("id", "time"); others become int32 or an error.
+      options: the keyword arguments listed below.
 
     Returns:
       feature -> `[batch_size, *shape]` int32, int64, float32 or string; ragged where lengths vary.
@@ -212,12 +145,7 @@ def load(
     Raises:
       UsageError: no `_SUCCESS`, no such split, another schema, a file that does not belong to the
         split, a wrong combination of workers, not one batch to be had, a wrong name in `int64`.
+      TypeError: an argument that there is not, or no `batch_size`.
       RunError: while iterating, in `model.fit` an OpError: a broken record, a value beyond int32.
     """
-    return Reader(
-        path, split, batch_size=batch_size, shuffle=shuffle, seed=seed, epochs=epochs,
-        remainder=remainder, num_workers=num_workers, worker_index=worker_index,
-        input_context=input_context, start_step=start_step, transform=transform, schema=schema,
-        on_error=on_error, cache_dir=cache_dir, cache_bytes=cache_bytes, as_pair=as_pair,
-        window_records=window_records, parallel_calls=parallel_calls, reorder=reorder, int64=int64,
-    ).dataset()  # fmt: skip
+    return Reader(path, split, **options).dataset()

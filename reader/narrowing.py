@@ -10,12 +10,13 @@ import numpy as np
 
 from recordmill.reader.dataset import FinishedDataset
 from recordmill.reader.features import Features
+from recordmill.reader.options import Int64Names
 from recordmill.records.errors import RunError, UsageError, one_of
+from recordmill.records.spec import check_type
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
-Int64Names: TypeAlias = "str | Sequence[str]"
 # Feature -> the line for a value of it that does not fit, before and after that value.
 DescribeValue: TypeAlias = "Callable[[str], tuple[str, str]]"
 
@@ -30,11 +31,8 @@ def int64_names(names: Int64Names) -> tuple[str, ...]:
     Raises:
       UsageError: it is neither a name nor several.
     """
-    if isinstance(names, str):
-        return (names,)
-    if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
-        raise UsageError(f'int64 must be names of features, like ("id",), got {names!r:.200}')
-    return tuple(dict.fromkeys(names))
+    found: str | tuple[str, ...] = check_type("int64", names, Int64Names)
+    return (found,) if isinstance(found, str) else tuple(dict.fromkeys(found))
 
 
 @dataclass(frozen=True, slots=True)

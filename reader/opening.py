@@ -117,7 +117,7 @@ def _local_paths(
         return [dataset.file(shard.name.path) for shard in shards]
     from recordmill.reader.caching import ShardCache
 
-    return ShardCache(options.cache_dir, options.cache_bytes).fetch(dataset, shards)
+    return ShardCache(os.fspath(options.cache_dir), options.cache_bytes).fetch(dataset, shards)
 
 
 def _skip_unreadable(

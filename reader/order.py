@@ -16,17 +16,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from recordmill.reader.options import Remainder
 from recordmill.reader.record_ranges import Ints, RecordRange
 from recordmill.records.hashing import GOLDEN, U64, mix64, seed_for
 from recordmill.records.ranges import merge_ranges
 
-Remainder = Literal["drop", "keep", "pad", "repeat"]
-REMAINDERS = ("drop", "keep", "pad", "repeat")
 FILLER = -1
 # Raised when the arithmetic below, or one of its constants, gives another order: a reader's state
 # names it, because a step of one order means nothing in another.

@@ -3,38 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from recordmill.reader.features import Features
-from recordmill.records.errors import UsageError, one_of
+from recordmill.records.errors import one_of
 
 PADDING = "row_mask"
 # The label alone, or what the features are (one, or several as a dict) and the label.
-Pair: TypeAlias = "str | tuple[str | Sequence[str], str]"
-
-
-def check_pair(as_pair: Pair) -> None:
-    """Checks the form of `as_pair`.
-
-    Raises:
-      UsageError: it is neither a name nor a pair.
-    """
-    if isinstance(as_pair, str):
-        return
-    is_pair = isinstance(as_pair, tuple) and len(as_pair) == 2 and isinstance(as_pair[1], str)
-    if not is_pair or not (_is_name(as_pair[0]) or _are_names(as_pair[0])):
-        raise UsageError(
-            'as_pair must be like ("image", "label"), (("input_ids", "input_mask"), "labels") or '
-            f'"labels", got {as_pair!r}'
-        )
-
-
-def _is_name(value: object) -> bool:
-    return isinstance(value, str)
-
-
-def _are_names(values: object) -> bool:
-    return isinstance(values, Sequence) and all(map(_is_name, values))
+Pair: TypeAlias = (
+    str
+    | Annotated[
+        tuple[str | Sequence[str], str],
+        'like ("image", "label"), (("input_ids", "input_mask"), "labels") or "labels"',
+    ]
+)
 
 
 def pair_maker(as_pair: Pair) -> Callable[[Features], tuple[Any, ...]]:

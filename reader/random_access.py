@@ -12,7 +12,8 @@ import numpy as np
 
 from recordmill.reader.dataset import open_dataset
 from recordmill.reader.framing import FOOTER_BYTES, HEADER_BYTES, masked_crc32c, record_length
-from recordmill.reader.narrowing import Int64Names, Narrowing
+from recordmill.reader.narrowing import Narrowing
+from recordmill.reader.options import Int64Names
 from recordmill.reader.record_ranges import RecordOffsets
 from recordmill.reader.selection import parse_selection
 from recordmill.reader.shard_files import OVERHEAD_BYTES, OpenShards

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import json
 import reprlib
-from dataclasses import asdict, dataclass
+
+import msgspec
 
 from recordmill.reader.opening import OpenedSplit
 from recordmill.reader.options import ReaderOptions
 from recordmill.reader.order import ORDER_VERSION
 from recordmill.records.errors import UsageError
 from recordmill.records.hashing import fingerprint64
-from recordmill.records.typed_json import Count, FormatError, convert, decode
+from recordmill.records.state import Count, FormatError, convert, decode
 
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 100  # a state may hold anything
 
 
-@dataclass(frozen=True, slots=True)
-class OrderIdentity:
+class OrderIdentity(msgspec.Struct, frozen=True):
     """Everything that decides the order of a reader, except the number of workers.
 
     A step has no meaning in another order, so a state of another order is refused. The error names
@@ -72,7 +72,7 @@ def identify_order(opened: OpenedSplit, split: str, options: ReaderOptions) -> O
 
 def format_state(identity: OrderIdentity, step: int) -> str:
     """Returns a state: JSON of fewer than 1,024 bytes."""
-    return json.dumps({**asdict(identity), "step": step})
+    return json.dumps({**msgspec.to_builtins(identity), "step": step})
 
 
 def parse_state(state: str, identity: OrderIdentity) -> int:
@@ -90,7 +90,7 @@ def parse_state(state: str, identity: OrderIdentity) -> int:
         raise UsageError(
             f"a reader's state must be what state() returned, and is not: {error}"
         ) from error
-    for name, expected in asdict(identity).items():
+    for name, expected in msgspec.to_builtins(identity).items():
         if name not in values:
             raise UsageError(
                 f"a state must name the reader's {name}, and has none, because an earlier release "

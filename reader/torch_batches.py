@@ -14,18 +14,13 @@ from typing import Any
 
 from recordmill.reader.arrays import RaggedArray
 from recordmill.reader.loading import Reader
-from recordmill.reader.workers import find_worker
+from recordmill.reader.options import ReaderOptions
 from recordmill.records.errors import UsageError
+from recordmill.records.spec import takes
 
 
-def torch_dataset(
-    path: str | os.PathLike[str],
-    split: str,
-    *,
-    num_workers: int | None = None,
-    worker_index: int | None = None,
-    **options: Any,
-) -> Any:
+@takes(ReaderOptions)
+def torch_dataset(path: str | os.PathLike[str], split: str, **options: Any) -> Any:
     """Returns a `torch.utils.data.IterableDataset` of batches, for `DataLoader(batch_size=None)`.
 
     Numbers become tensors, strings stay arrays of `bytes`. n processes of a DataLoader count as n
@@ -33,8 +28,7 @@ def torch_dataset(
     workers times n.
 
     Args:
-      path, split, num_workers, worker_index: as `load` takes them.
-      options: the other arguments of `load`.
+      path, split, options: as `load` takes them.
 
     Raises:
       UsageError: PyTorch is not installed; as `load` does.
@@ -43,7 +37,8 @@ def torch_dataset(
         data: Any = import_module("torch.utils.data")
     except ImportError as error:
         raise UsageError("torch_dataset needs PyTorch: pip install torch") from error
-    worker = find_worker(num_workers, worker_index)
+    worker = ReaderOptions(**options).find_worker()
+    options |= {"num_workers": worker.count, "worker_index": worker.index, "input_context": None}
 
     class Batches(data.IterableDataset):
         """The batches of one worker."""
@@ -51,17 +46,16 @@ def torch_dataset(
         def __iter__(self) -> Iterator[dict[str, Any]]:
             process = data.get_worker_info()
             processes, index = (process.num_workers, process.id) if process else (1, 0)
-            reader = Reader(
-                path, split, num_workers=worker.count * processes,
-                worker_index=worker.index * processes + index, **options,
-            )  # fmt: skip
-            for batch in reader.as_numpy():
+            workers = {
+                "num_workers": worker.count * processes,
+                "worker_index": worker.index * processes + index,
+            }
+            for batch in Reader(path, split, **options | workers).as_numpy():
                 yield {name: _tensor(value) for name, value in batch.items()}
 
         def __reduce__(self) -> Any:
             """Travels to another process as the arguments that it was made of."""
-            workers = {"num_workers": worker.count, "worker_index": worker.index}
-            return functools.partial(torch_dataset, path, split, **workers, **options), ()
+            return functools.partial(torch_dataset, path, split, **options), ()
 
     return Batches()
 

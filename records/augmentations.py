@@ -3,18 +3,23 @@
 `flip,rotate(15),randaugment(2,9)` is `(Flip(), Rotate(degrees=15), RandAugment(2, 9))`: the numbers
 in parentheses are the fields in order, and without parentheses they have their defaults. A new
 augmentation is a struct here, its effect in the writer (`transforms/images/augmentation.py`) and in
-the reader (`reader/transforms/image_augmentation.py`).
+the reader (`reader/transforms/image_augmentation.py`), whose arguments are made from these structs.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Annotated, Union, get_args
+from typing import Annotated, Any, TypeVar, Union, get_args
+
+import msgspec
 
 from recordmill.records.errors import UsageError, one_of
-from recordmill.records.spec import Spec, declared_fields, option, tag_of
+from recordmill.records.spec import Spec, check_type, declared_fields, option, tag_of
 
+# Boxes of which augmentations leave less than this share of the area are dropped.
+MIN_VISIBLE = 0.1
+AugmentationT = TypeVar("AugmentationT", bound="Augmentation")
 _ITEM = re.compile(r"\s*([a-z_0-9]+)\s*(?:\(([^()]*)\))?\s*")
 _Share = Annotated[float, option("a share, or a probability", ge=0, le=1)]
 
@@ -169,22 +174,54 @@ def make_augmentation(name: str, strengths: tuple[float, ...] | None) -> AnyAugm
     kind = AUGMENTATIONS[one_of("--augmentations", name, AUGMENTATIONS)]
     if strengths is None:
         return kind()
-    fields = declared_fields(kind)
-    if len(strengths) != len(fields):
+    wanted = len(declared_fields(kind))
+    if len(strengths) != wanted:
         raise UsageError(
-            f"--augmentations={name} must have {len(fields)} numbers in its parentheses, got "
+            f"--augmentations={name} must have {wanted} numbers in its parentheses, got "
             f"{len(strengths)}"
         )
+    return _make(kind, strengths, f"--augmentations={name}")
+
+
+def _make(kind: type[AugmentationT], strengths: tuple[float, ...], named: str) -> AugmentationT:
+    fields = declared_fields(kind)
     values = []
     for each, value in zip(fields, strengths, strict=True):
         if each.hint is int:
             if value % 1:
-                raise UsageError(
-                    f"--augmentations={name} must have a whole number of {each.name}, got {value:g}"
-                )
+                raise UsageError(f"{named} must have a whole number of {each.name}, got {value:g}")
             value = int(value)
-        values.append(each.checked(value, kind, named=f"--augmentations={name}"))
+        of = f"{named}: {each.name}" if len(fields) > 1 else named
+        values.append(each.checked(value, kind, named=of))
     return kind(*values)
+
+
+def argument_type(kind: type[Augmentation]) -> Any:
+    """Returns the type of what `augmentation_of` takes."""
+    fields = declared_fields(kind)
+    words = f"({', '.join(each.name for each in fields)})"
+    numbers: Any = {0: None, 1: float}.get(len(fields), Annotated[tuple[float, float], words])
+    has_usual = all(each.default is not msgspec.NODEFAULT for each in fields)
+    return bool | numbers | None if has_usual else numbers | None
+
+
+def augmentation_of(kind: type[AugmentationT], value: Any) -> AugmentationT | None:
+    """Returns what an argument of the reader asks for: its name is that of the augmentation.
+
+    Args:
+      kind: of the augmentation.
+      value: True for the usual strength, a number, or a pair of them where it takes two; None,
+        False and 0 are for none.
+
+    Raises:
+      UsageError: another value, or one beyond its limits.
+    """
+    value = check_type(tag_of(kind), value, argument_type(kind))
+    if not value:
+        return None
+    if value is True:
+        return kind()
+    return _make(kind, value if isinstance(value, tuple) else (value,), tag_of(kind))
 
 
 def check_once(augmentations: Sequence[Augmentation]) -> None:

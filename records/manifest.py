@@ -7,16 +7,15 @@ proves that all are whole. JSON is written with sorted keys: the same dataset gi
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any
 
 import msgspec
+from msgspec.structs import asdict, replace
 
 from recordmill.records.inside import is_inside
 from recordmill.records.shards import DEFAULT_TEMPLATE, ShardName
-from recordmill.records.typed_json import Count, FormatError, Uint32, convert, decode
+from recordmill.records.state import Count, FormatError, Uint32, convert, decode, encode
 
 MANIFEST_PATH = "_meta/manifest.json"
 STATISTICS_PATH = "_meta/statistics.json"
@@ -38,13 +37,7 @@ DEFAULT_VERSION = "1.0.0"
 Compression = Annotated[str, msgspec.Meta(pattern="^(GZIP|ZLIB)?$")]
 
 
-def to_json(content: Any) -> bytes:
-    """Returns stable, readable JSON."""
-    return (json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()
-
-
-@dataclass(frozen=True, slots=True)
-class ShardInfo:
+class ShardInfo(msgspec.Struct, frozen=True):
     """One finished shard.
 
     Attributes:
@@ -72,8 +65,7 @@ class ShardInfo:
         return ShardName(self.split, self.index, self.count, self.template, self.file)
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(msgspec.Struct, frozen=True):
     """All that is needed to read, verify, overwrite or make a dataset again.
 
     Attributes:
@@ -101,7 +93,7 @@ class Manifest:
     sources: dict[str, Any]
     counts: dict[str, Any]
     files: dict[str, Uint32]
-    shards: list[ShardInfo] = field(default_factory=list)
+    shards: list[ShardInfo] = []
     format_version: int = FORMAT_VERSION
     version: str = DEFAULT_VERSION
     shard_template: str = DEFAULT_TEMPLATE
@@ -110,14 +102,14 @@ class Manifest:
         """Returns the bytes of `manifest.json`; version and template only where they are not the
         usual ones, so that earlier releases read the file."""
         content = asdict(self)
-        for shard in content["shards"]:
-            del shard["template"]
-            if not shard["file"]:
-                del shard["file"]
+        content["shards"] = [
+            {k: v for k, v in asdict(s).items() if k != "template" and (k != "file" or v)}
+            for s in self.shards
+        ]
         for name, usual in (("version", DEFAULT_VERSION), ("shard_template", DEFAULT_TEMPLATE)):
             if content[name] == usual:
                 del content[name]
-        return to_json(content)
+        return encode(content)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Manifest:
@@ -197,7 +189,7 @@ def _is_metadata(path: str) -> bool:
 
 def success_bytes(manifest: bytes) -> bytes:
     """Returns the content of `_SUCCESS` for the bytes of a manifest."""
-    return to_json({"manifest_blake2b": hashlib.blake2b(manifest, digest_size=16).hexdigest()})
+    return encode({"manifest_blake2b": hashlib.blake2b(manifest, digest_size=16).hexdigest()})
 
 
 def check_success(success: bytes, manifest: bytes) -> bool:

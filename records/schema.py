@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from recordmill.records.typed_json import FormatError, convert
+from recordmill.records.state import FormatError, convert
 
 DType = Literal["int64", "float32", "bytes"]
 Kind = Literal["values", "image", "pixels", "classes", "boxes", "text"]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from recordmill.records.schema import DType, Feature, Schema
-from recordmill.records.typed_json import decode
+from recordmill.records.state import decode
 
 MEANING = "as the given schema has it"
 _FLOATS = ("float16", "bfloat16", "float32", "float64")

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from recordmill.records.manifest import Manifest, to_json
+from recordmill.records.manifest import Manifest
 from recordmill.records.schema import Feature, Schema
 from recordmill.records.shards import NAMINGS
+from recordmill.records.state import encode
 
 COMPLETED_PATH = "COMPLETED"
 # Of the form: from 0.0.0 on, seqio casts to the types that the file names, and to no others.
@@ -46,12 +47,12 @@ def seqio_files(manifest: Manifest, statistics: Mapping[str, Any]) -> dict[str, 
     written = {COMPLETED_PATH: b""}
     for split, shards in manifest.split_shards().items():
         info = {"features": features, "num_shards": len(shards), "seqio_version": _FORM}
-        written[f"info.{split}.json"] = to_json(info)
+        written[f"info.{split}.json"] = encode(info)
         sums = statistics.get(split, {})
         names = (name for feature in features for name in token_statistics(feature))
         tokens = {name: sums[name] for name in names if name in sums}
         examples = {"examples": sum(s.records for s in shards)}
-        written[f"stats.{split}.json"] = to_json(examples | tokens)
+        written[f"stats.{split}.json"] = encode(examples | tokens)
     return written
 
 

@@ -15,9 +15,12 @@ turned into the words of the Python API: the name of the argument, or what `pyth
 from __future__ import annotations
 
 import difflib
+import functools
+import inspect
 import math
 import os
 import re
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -43,6 +46,7 @@ from msgspec.structs import asdict, force_setattr
 from recordmill.records.errors import RunError, UsageError, hide_passwords, one_of
 
 SpecT = TypeVar("SpecT", bound="Spec")
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 _MOST_SHOWN = 80  # characters of a value in a message
 _MAX_INT = (1 << 63) - 1
 _BOOLEANS = {
@@ -760,6 +764,8 @@ def _describe(hint: Any) -> str:
 
 
 def _describe_many(hint: Any) -> str:
+    if get_origin(hint) is Callable:
+        return "functions"
     return _MANY.get(hint) or _describe(hint)
 
 
@@ -787,7 +793,7 @@ def python_names(kind: type[Spec]) -> Mapping[str, str]:
         if len(place.field.specs) > 1:
             for spec in place.field.specs:
                 names[f"{option.name}={tag_of(spec)}"] = f"{names[option.name]}={spec.__name__}()"
-    return names | kind.words
+    return {**names, **kind.words}
 
 
 def name_arguments(message: str, names: Mapping[str, str]) -> str:
@@ -872,3 +878,109 @@ def plain(value: Any, *, fingerprint: bool = False) -> Any:
     if isinstance(value, list | tuple):
         return [plain(inner, fingerprint=fingerprint) for inner in value]
     return value
+
+
+# Functions that take the options of a spec
+
+_WIDTH = 100  # of a docstring
+_OPTIONS_LINE = re.compile(r"^( *)options: .*$", re.MULTILINE)
+
+
+def takes(kind: type[Spec]) -> Callable[[_Function], _Function]:
+    """Makes a function of `**options` one that takes a spec's options as keyword arguments.
+
+    Its signature names them, with types and defaults, and of its docstring's arguments the line
+    "options: …" becomes their helps. It gets them by the names of fields, also where they are given
+    by an alias; those that are not given are left out. `takes` of the function is the spec.
+
+    Raises:
+      TypeError: of the function: an unknown argument, with the nearest one, or one that is needed
+        is not given.
+      UsageError: of the function: an argument is given by two names.
+    """
+
+    def decorate(function: _Function) -> _Function:
+        *outer, name = function.__qualname__.split(".")
+        called = outer[-1] if name == "__init__" else name
+        signature = inspect.signature(function)
+        own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+
+        @functools.wraps(function)
+        def call(*args: Any, **given: Any) -> Any:
+            values, used = _by_field(kind, called, given, {p.name for p in own})
+            try:
+                return function(*args, **values)
+            except UsageError as error:  # its message names the argument that was given
+                message = str(error)
+                name = message.partition(" ")[0]
+                error.args = (used.get(name, name) + message[len(name) :], *error.args[1:])
+                raise
+
+        decorated: Any = call
+        parameters = [*own, *_parameters(kind)]
+        decorated.__signature__ = signature.replace(parameters=parameters)
+        decorated.__doc__ = _with_options(function.__doc__ or "", kind)
+        decorated.takes = kind
+        found: _Function = decorated
+        return found
+
+    return decorate
+
+
+def names_of(each: Field) -> tuple[str, ...]:
+    """Returns what an option is called as an argument: the field's name and its aliases."""
+    return (each.name, *(each.declared.aliases if each.declared else ()))
+
+
+def _by_field(
+    kind: type[Spec], called: str, given: Mapping[str, Any], own: set[str]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Returns what a function is given by the names of fields, and the names that gave it."""
+    names = {name: each for each in declared_fields(kind) for name in names_of(each)}
+    values: dict[str, Any] = {}
+    used: dict[str, str] = {}  # field -> the name that gives it
+    for name, value in given.items():
+        if name in own:
+            values[name] = value
+            continue
+        if name not in names:
+            near = difflib.get_close_matches(name, [*own, *names], n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise TypeError(f"{called}() has no argument named {name}{hint}")
+        each = names[name]
+        if value is each.default and each.name in values:
+            continue
+        if each.name in used:
+            raise UsageError(f"{used[each.name]} and {name} are the same: give one of them")
+        values[each.name] = value
+        if value is not each.default:
+            used[each.name] = name
+    for each in declared_fields(kind):
+        if each.default is msgspec.NODEFAULT and each.name not in values:
+            raise TypeError(f"{called}() needs the argument {each.name}")
+    return values, used
+
+
+def _parameters(kind: type[Spec]) -> Iterator[inspect.Parameter]:
+    hints = get_type_hints(kind)  # without words for messages
+    for each in declared_fields(kind):
+        default = inspect.Parameter.empty if each.default is msgspec.NODEFAULT else each.default
+        for name in names_of(each):
+            yield inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[each.name]
+            )
+
+
+def _with_options(text: str, kind: type[Spec]) -> str:
+    def listed(found: re.Match[str]) -> str:
+        indent = found[1]
+        return "\n".join(
+            line
+            for each in declared_fields(kind)
+            for line in textwrap.wrap(
+                f"{', '.join(names_of(each))}: {each.text}", _WIDTH,
+                initial_indent=indent, subsequent_indent=f"{indent}  ", break_long_words=False,
+            )
+        )  # fmt: skip
+
+    return _OPTIONS_LINE.sub(listed, text)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from recordmill.records.errors import UsageError
 from recordmill.records.manifest import STATISTICS_PATH
-from recordmill.records.typed_json import Count, FormatError, convert, decode
+from recordmill.records.state import Count, FormatError, convert, decode
 
 
-@dataclass(frozen=True)
-class SplitStatistics:
+class SplitStatistics(msgspec.Struct, frozen=True):
     """The statistics of a split that a reader uses; others are passed over.
 
     Attributes:
@@ -19,7 +18,7 @@ class SplitStatistics:
       channel_mean, channel_std: of images in [0, 1] or [0, 255], None where they are not counted.
     """
 
-    classes: dict[str, Count] = field(default_factory=dict)
+    classes: dict[str, Count] = {}
     tokens_per_example: list[Count] | None = None
     channel_mean: list[float] | None = None
     channel_std: list[float] | None = None

@@ -9,9 +9,6 @@ from dataclasses import replace
 
 from recordmill.records.schema import Feature, Schema
 
-RECORD_TYPES = ("sequence_example", "example")
-CAUSAL_FORMATS = ("cerebras", "maxtext", "seqio")
-CORRUPTION_FORMATS = ("seqio", "cerebras")
 V2_NAMES = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}
 _SEGMENTS = "1, 2, … by document, 0 on padding"
 _POSITIONS = "0, 1, … from the beginning of each document"
@@ -122,7 +119,7 @@ def mlm_tokens(*, record_type: str = "sequence_example") -> Schema:
     """Returns the schema of unmasked word pieces, for masking while reading.
 
     Args:
-      record_type: one of RECORD_TYPES. Cerebras reads SequenceExamples, TFDS Examples.
+      record_type: "sequence_example" or "example". Cerebras reads SequenceExamples, TFDS Examples.
     """
     meaning = "word pieces with [CLS] and [SEP], not padded"
     if record_type == "example":
@@ -142,7 +139,7 @@ def causal(
 
     Args:
       max_seq_length: of every example.
-      form: one of CAUSAL_FORMATS. "cerebras" is what GptTfRecordsProcessor reads, "maxtext" packed
+      form: "cerebras" is what GptTfRecordsProcessor reads, "maxtext" packed
         rows with segments and positions, "seqio" tokens alone, not padded.
       use_segment_ids, use_position_id: of "cerebras", with segment_ids and position_ids.
       loss_mask: prompts have no labels.
@@ -177,7 +174,7 @@ def corrupted(*, inputs_length: int, targets_length: int, form: str = "seqio") -
 
     Args:
       inputs_length, targets_length: of every example of "cerebras"; the most of "seqio".
-      form: one of CORRUPTION_FORMATS. "seqio" has inputs and targets with their ends, not padded;
+      form: "seqio" or "cerebras". "seqio" has inputs and targets with their ends, not padded;
         "cerebras" what T5DynamicDataProcessor gives to its model.
     """
     if form == "seqio":

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from recordmill.records.manifest import DEFAULT_VERSION, Manifest, ShardInfo, to_json
+from recordmill.records.manifest import DEFAULT_VERSION, Manifest, ShardInfo
 from recordmill.records.schema import OBJECTS, Schema
+from recordmill.records.state import encode
 
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
 _INPUTS = ("image", "image/encoded", "text")
@@ -100,8 +101,8 @@ def tfds_files(manifest: Manifest, *, description: str) -> dict[str, bytes]:
         if feature.classes
     }
     return {
-        "dataset_info.json": to_json(info),
-        "features.json": to_json(schema.tfds_features()),
+        "dataset_info.json": encode(info),
+        "features.json": encode(schema.tfds_features()),
         **labels,
     }
 

@@ -7,7 +7,13 @@
 from __future__ import annotations
 
 import ast
+import inspect
+import re
+from importlib import import_module
 from pathlib import Path
+from typing import Any
+
+from recordmill.records.spec import declared_fields, names_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -146,9 +152,33 @@ def _modules(folder: str) -> list[str]:
     ]
 
 
+_MODULE = re.compile(r"\b[a-z_]+(\.[a-z_]+)*\.(?=[A-Z])")  # of a name in an annotation
+
+
+def options_table(function: Any) -> list[str]:
+    """Returns the keyword arguments of a function that takes a spec's options, as a table.
+
+    The site reads docstrings without importing, so it sees `**options` in their place.
+    """
+    parameters = inspect.signature(function).parameters
+    lines = ["| argument | type | default | meaning |", "|---|---|---|---|"]
+    for each in declared_fields(function.takes):
+        parameter = parameters[each.name]
+        has_default = parameter.default is not parameter.empty
+        cells = (
+            ", ".join(f"`{name}`" for name in names_of(each)),
+            f"`{_MODULE.sub('', inspect.formatannotation(parameter.annotation))}`",
+            f"`{parameter.default!r}`" if has_default else "required",
+            each.text,
+        )
+        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+    return [*lines, ""]
+
+
 def page(package: str) -> str:
     """Returns the page of a package in Markdown, with directives of mkdocstrings."""
     lines = [f"# `{package}`", "", _INTRODUCTIONS[package], ""]
+    shown: list[Any] = []  # specs, each below the first function that takes it
     if package == "recordmill.records":
         for module in _modules("records"):
             lines += [f"## `{module}`", "", f"::: {module}", "    options:"]
@@ -157,4 +187,9 @@ def page(package: str) -> str:
         lines += [f"## {heading}", ""]
         for name in names:
             lines += [f"::: {module_of(package, name)}.{name}", ""]
+            function = getattr(import_module(package), name)
+            spec = getattr(function, "takes", None)
+            if spec and spec not in shown:
+                shown.append(spec)
+                lines += options_table(function)
     return "\n".join(lines)

@@ -14,7 +14,7 @@ from mkdocs.structure.files import File, Files
 
 from recordmill.pipelines.command_table import COMMANDS
 from recordmill.transforms.dataset.rejects import REASONS
-from recordmill.transforms.text.cleaning.clean_spec import DROP_REASONS
+from recordmill.transforms.text.cleaning.dropped import DROP_REASONS
 
 ROOT = api_reference.ROOT
 PACKAGES = ("records", "reader", "transforms", "pipelines")

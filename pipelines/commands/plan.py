@@ -40,7 +40,7 @@ def run(call: Call) -> int:
     kind = call.command.name.removeprefix("plan ")
     options = call.make(PlanSpec)
     engine_of(call)  # refuses flags that are not Beam's; those of a storage have an effect
-    spec = call.make(call.command.kinds()[1])
+    spec: Any = call.make(call.command.kinds()[1])
     workers = options.plan_workers or usable_cores()
     try:
         estimate = _estimate(kind, spec, workers)

@@ -33,8 +33,8 @@ from recordmill.records.manifest import Manifest, ShardInfo
 from recordmill.records.manifest_checks import count_defects, shard_defects
 from recordmill.records.schema import Schema
 from recordmill.records.seqio_metadata import COMPLETED_PATH, seqio_files
+from recordmill.records.state import FormatError, decode
 from recordmill.records.tfds_metadata import tfds_files
-from recordmill.records.typed_json import FormatError, decode
 from recordmill.transforms.dataset.run_state import MARKER
 from recordmill.transforms.storage import files
 

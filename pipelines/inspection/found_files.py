@@ -19,7 +19,7 @@ from recordmill.records.errors import RunError, UsageError
 from recordmill.records.manifest import MANIFEST_PATH, SUCCESS_PATH, Manifest
 from recordmill.records.manifest_checks import shard_defects
 from recordmill.records.schema import Schema
-from recordmill.records.typed_json import FormatError
+from recordmill.records.state import FormatError
 from recordmill.transforms.dataset.run_state import MARKER
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.globs import Finder

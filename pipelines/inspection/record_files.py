@@ -19,7 +19,7 @@ from recordmill.reader.record_ranges import Ints, parse_index
 from recordmill.records.errors import RunError, UsageError, one_of
 from recordmill.records.manifest import Manifest
 from recordmill.records.schema import Schema
-from recordmill.records.typed_json import FormatError, decode
+from recordmill.records.state import FormatError, decode
 from recordmill.transforms.storage import files
 
 _MAX_RECORD_BYTES = 1 << 31

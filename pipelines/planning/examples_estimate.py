@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from recordmill.pipelines.examples_options import ExamplesRequest
+import msgspec
+
+from recordmill.pipelines.examples_request import ExamplesRequest
 from recordmill.pipelines.planning.estimate import Estimate, Step, show_bytes
 from recordmill.pipelines.planning.examples_planner import (
     ExamplesInventory,
@@ -26,10 +28,10 @@ from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.examples.build_examples import RecordShardBuilder
 from recordmill.transforms.examples.examples_job import ExamplesJob
 from recordmill.transforms.examples.examples_shard_plan import plan_record_shards
+from recordmill.transforms.examples.examples_spec import TableSpec
 from recordmill.transforms.examples.record_source import RecordFileRange
 from recordmill.transforms.examples.scatter import RECORD_LIMITS, RecordScatterer
 from recordmill.transforms.examples.table_records import read_batches
-from recordmill.transforms.examples.table_spec import TableSpec
 from recordmill.transforms.shuffle.merge_tree import MergeTree
 from recordmill.transforms.sources.work_item_files import write_work_items
 from recordmill.transforms.storage import files
@@ -86,10 +88,12 @@ def _copy_sample(
 
 def _measure(job: ExamplesJob, part: RecordFileRange, folder: str, stored: float) -> _RecordSample:
     work = files.join(folder, "job")
+    order = "shuffle" if job.records.key else job.records.order
+    records = msgspec.structs.replace(job.records, order=order, key="")
     job = replace(
         job, workspace=Workspace(output=work, work=work, staging=work),
         splits=(SplitSpec("train", 1.0, 1),), shards=ShardSpec(), max_rejected=1.0,
-        map=MapSpec(), order="shuffle" if job.key else job.order, key="",
+        map=MapSpec(), records=records,
     )  # fmt: skip
     tree = MergeTree(write_work_items(work, [[part]]))
     times = [time.process_time()]

@@ -9,7 +9,7 @@ from typing import Any
 
 import apache_beam as beam
 
-from recordmill.pipelines.examples_options import ExamplesRequest
+from recordmill.pipelines.examples_request import ExamplesRequest
 from recordmill.pipelines.planning.item_sizes import (
     mapped_item_bytes,
     report_passed_over,
@@ -28,16 +28,16 @@ from recordmill.records.codec.feature_values import ABSENT, find_feature
 from recordmill.records.codec.framing import HEADER_BYTES
 from recordmill.records.conditions import parse_comparisons
 from recordmill.records.errors import UsageError
+from recordmill.transforms.dataset.output_spec import SplitSpec
 from recordmill.transforms.dataset.shard_counts import count_shards
 from recordmill.transforms.examples.examples_job import ExamplesJob
+from recordmill.transforms.examples.examples_spec import ROW_FORMATS
 from recordmill.transforms.examples.examples_stages import build_examples
-from recordmill.transforms.examples.examples_state import RecordPlan
 from recordmill.transforms.examples.record_filter import fulfilling
 from recordmill.transforms.examples.record_items import cut_record_items, record_files
 from recordmill.transforms.examples.record_source import RecordFileRange, compression_of
 from recordmill.transforms.examples.sort_keys import KeySplits
 from recordmill.transforms.examples.table_records import read_batches
-from recordmill.transforms.examples.table_spec import ROW_FORMATS
 from recordmill.transforms.shuffle.merge_tree import MergeTree, choose_merge_tree
 from recordmill.transforms.sources.source_list import SourceList
 from recordmill.transforms.sources.work_item_files import write_work_items
@@ -66,7 +66,7 @@ def tree_of_records(job: ExamplesJob, work_items: int, input_bytes: int) -> Merg
 
     In the order of the input a shard reads few run files, however many there are.
     """
-    if job.order == "input":
+    if job.records.order == "input":
         return MergeTree(work_items, max_fan_in=max(work_items, 1))
     split_bytes = [int(input_bytes * split.share) for split in job.splits]
     shards = count_shards(split_bytes, job.splits, job.shards)
@@ -114,8 +114,8 @@ class ExamplesPlanner(Planner[ExamplesJob, MergeTree, ExamplesInventory]):
         tags = [_tag(*pair) for pair in zip(splits, weights, strict=True)]
         passed_over: list[str] = []
         listed = list_sources(
-            request.patterns, input_format=request.input_format, splits=tags,
-            allow_outside=request.allow_outside, pass_over=passed_over.append,
+            request.patterns, input_format=request.spec.input_format, splits=tags,
+            allow_outside=request.spec.allow_outside, pass_over=passed_over.append,
         )  # fmt: skip
         with closing(SourceList(map(_of_records, listed))) as sources:
             report_passed_over(passed_over)
@@ -124,16 +124,16 @@ class ExamplesPlanner(Planner[ExamplesJob, MergeTree, ExamplesInventory]):
             self._check_condition(sources)
             self._take_shares(sources)
             summary = sources.summary()
-            if self.job.key:
+            if self.job.records.key:
                 files_to_read = record_files(sources, summary["bytes"], self._inputs)
                 self._key_splits = sample_keys(self.job, files_to_read, summary["bytes"])
             yield ExamplesInventory(summary["bytes"], summary, {}, sources.modified, sources)
 
     def _check_tables(self, sources: SourceList) -> None:
         """Takes the types of columns from the first rows, where the files do not say them."""
-        job, flags = self.job, self._request.table_flags
-        if flags or sources.formats & set(ROW_FORMATS):
-            tables = check_tables(sources, job.tables, job.given_schema, flags)
+        job = self.job
+        if job.tables.given() or sources.formats & set(ROW_FORMATS):
+            tables = check_tables(sources, job.tables, job.given_schema)
             self.job = replace(job, tables=tables)
 
     def _check_condition(self, sources: SourceList) -> None:
@@ -142,9 +142,9 @@ class ExamplesPlanner(Planner[ExamplesJob, MergeTree, ExamplesInventory]):
         Raises:
           UsageError: it compares numbers with text.
         """
-        if not self.job.where:
+        if not self.job.records.where:
             return
-        parts = parse_comparisons(self.job.where, None)
+        parts = parse_comparisons(self.job.records.where, None)
         (first,) = record_files([replace(next(iter(sources.first.values())), split="")], 1)
         batch = next(iter(read_batches(first, self.job.tables, _CHECKED_BYTES)), None)
         if batch is None or not len(batch.begins):
@@ -168,7 +168,10 @@ class ExamplesPlanner(Planner[ExamplesJob, MergeTree, ExamplesInventory]):
             if not size:
                 raise UsageError(f"--input {name}=… matches only empty files")
         total = sum(sizes.values())
-        splits = (replace(split, share=sizes[split.name] / total) for split in self.job.splits)
+        splits = (
+            SplitSpec(split.name, sizes[split.name] / total, split.num_shards)
+            for split in self.job.splits
+        )
         self.job = replace(self.job, splits=tuple(splits))
 
     def ranges(self, inventory: ExamplesInventory) -> Iterator[RecordFileRange]:
@@ -184,7 +187,7 @@ class ExamplesPlanner(Planner[ExamplesJob, MergeTree, ExamplesInventory]):
         job = self.job
         count = write_work_items(job.workspace.inputs_folder, items)
         if self._key_splits:
-            job.workspace.write_state(job.key_splits_path, self._key_splits.to_json())
+            job.workspace.write_state(job.key_splits_path, self._key_splits)
         return tree_of_records(self.job, count, inventory.input_bytes)
 
     def config(self) -> dict[str, list[str]]:
@@ -201,7 +204,7 @@ class ExamplesPlanner(Planner[ExamplesJob, MergeTree, ExamplesInventory]):
 
     def phases(self, plan: WorkPlan[ExamplesJob, MergeTree]) -> Iterator[Phase]:
         """Yields read, regroup and write."""
-        yield from shuffle_phases(plan, RecordPlan.from_json)
+        yield from shuffle_phases(plan)
 
     def summary(self, counts: dict[str, Any]) -> str:
         """Returns one line of what became of the records."""

@@ -117,9 +117,8 @@ def _measure(job: ImageJob, lines: list[str], folder: str, packs: _Packs) -> _Im
         builder.close()
     seconds = clock() - began
     path = job.workspace.done_path(job.shard_name("train", 0, 1))
-    done = job.workspace.need_state(path, ShardDescription.from_json)
-    statistics = ImageStatistics.from_json(done.statistics)
-    return _ImageSample(done.info, statistics, seconds, len(lines) * copies)
+    done = job.workspace.need_state(path, ShardDescription[ImageStatistics])
+    return _ImageSample(done.shard, done.statistics, seconds, len(lines) * copies)
 
 
 def _measure_sample(

@@ -6,12 +6,13 @@ import sys
 from array import array
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.metadata import version
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import apache_beam as beam
+import msgspec
 import numpy as np
 from msgspec import structs
 
@@ -39,6 +40,7 @@ from recordmill.pipelines.tensorflow_loading import load_tensorflow
 from recordmill.records.errors import UsageError
 from recordmill.records.hashing import seed_for
 from recordmill.records.spec import naming_flags
+from recordmill.records.state import Count
 from recordmill.transforms.dataset.error_budget import check_budget
 from recordmill.transforms.dataset.labels import LABELS_PATH, first_fraction
 from recordmill.transforms.dataset.output_spec import SplitSpec
@@ -86,8 +88,7 @@ class AssignedImage(NamedTuple):
     line: str
 
 
-@dataclass(frozen=True, slots=True)
-class ImageStages:
+class ImageStages(msgspec.Struct, frozen=True):
     """The stage plan of an image job.
 
     Attributes:
@@ -97,10 +98,10 @@ class ImageStages:
       packs: that images in columns are unpacked to before.
     """
 
-    work_items: int
-    parts: int
-    statistics_work_items: int
-    packs: int = 0
+    work_items: Count
+    parts: Count
+    statistics_work_items: Count
+    packs: Count = 0
 
 
 class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):

@@ -9,22 +9,24 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import apache_beam as beam
+import msgspec
 
-from recordmill.pipelines.in_place_options import InPlaceRequest
+from recordmill.pipelines.examples_request import InPlaceRequest
 from recordmill.pipelines.planning.item_sizes import report_passed_over, work_item_bytes
 from recordmill.pipelines.planning.planner import Inventory, Phase, Planner, WorkPlan
 from recordmill.records import manifest as m
 from recordmill.records.codec.framing import HEADER_BYTES
 from recordmill.records.errors import UsageError
+from recordmill.records.state import Count
 from recordmill.records.tfds_metadata import labels_file, template_of_names
 from recordmill.transforms.dataset.in_place import is_foreign, noted_names
 from recordmill.transforms.dataset.output_spec import SplitSpec
 from recordmill.transforms.dataset.writable import check_writable
+from recordmill.transforms.examples.examples_spec import ROW_FORMATS
 from recordmill.transforms.examples.in_place_job import InPlaceJob
 from recordmill.transforms.examples.in_place_stages import build_metadata
 from recordmill.transforms.examples.record_source import compression_of
 from recordmill.transforms.examples.shard_files import ShardFile, place_shards
-from recordmill.transforms.examples.table_spec import ROW_FORMATS
 from recordmill.transforms.sources.item_cutting import gather
 from recordmill.transforms.sources.source_list import SourceList
 from recordmill.transforms.sources.work_item_files import write_work_items
@@ -37,8 +39,7 @@ _COMPRESSIONS = {"": "", "gz": "GZIP", "zlib": "ZLIB"}
 _COPIES = "write copies by --output=DIR without --in_place_metadata"
 
 
-@dataclass(frozen=True, slots=True)
-class InPlaceStages:
+class InPlaceStages(msgspec.Struct, frozen=True):
     """What the stages know beside the job.
 
     Attributes:
@@ -46,7 +47,7 @@ class InPlaceStages:
       kept: see `InPlaceJob`.
     """
 
-    work_items: int
+    work_items: Count
     kept: tuple[str, ...] = ()
 
 

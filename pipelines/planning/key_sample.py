@@ -13,11 +13,11 @@ from recordmill.records.codec.framing import HEADER_BYTES
 from recordmill.records.errors import UsageError
 from recordmill.records.example_values import parse_any
 from recordmill.transforms.examples.examples_job import ExamplesJob
+from recordmill.transforms.examples.examples_spec import DELIMITED, ROW_FORMATS, RecordOptions
 from recordmill.transforms.examples.record_changes import RecordChanges
 from recordmill.transforms.examples.record_source import RecordFileRange, is_record_length
 from recordmill.transforms.examples.sort_keys import KeySplits, sample_values
 from recordmill.transforms.examples.table_records import read_batches
-from recordmill.transforms.examples.table_spec import DELIMITED, ROW_FORMATS
 from recordmill.transforms.sources.item_cutting import cut_source
 from recordmill.transforms.storage import files
 
@@ -42,7 +42,7 @@ def sample_keys(job: ExamplesJob, sources: Iterable[RecordFileRange], total: int
     Raises:
       UsageError: no record that was looked at has the feature.
     """
-    changes = RecordChanges(replace(job, order="shuffle", key="", where="", given_schema=()))
+    changes = RecordChanges(replace(job, records=RecordOptions(), given_schema=()))
     found: list[Found] = []
     for place in _places(sources, total):
         batches = read_batches(place, job.tables, _BLOCK_BYTES)
@@ -56,11 +56,11 @@ def sample_keys(job: ExamplesJob, sources: Iterable[RecordFileRange], total: int
         )  # fmt: skip
         for each in changes.apply([batch], place, Counter()) if job.map else [batch]:
             found.append(_copied(each.data, each.begins, each.ends))
-    splits = sample_values(found, job.key)
+    splits = sample_values(found, job.records.key)
     if splits is None:
         raise UsageError(
-            f"--key={job.key}: no record of a sample from all over the input has this feature"
-            f"{_names(found)}"
+            f"--key={job.records.key}: no record of a sample from all over the input has this "
+            f"feature{_names(found)}"
         )
     return splits
 

@@ -10,9 +10,11 @@ import hashlib
 import json
 import platform
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
+
+import msgspec
 
 from recordmill.pipelines.planning.existing_output import check_whole, describe_difference
 from recordmill.pipelines.planning.planner import (
@@ -27,8 +29,8 @@ from recordmill.records import manifest as m
 from recordmill.records.errors import RunError, UsageError
 from recordmill.records.seqio_metadata import is_seqio_cache, seqio_names
 from recordmill.records.shards import shard_folder
+from recordmill.records.state import Count, FormatError, convert, decode
 from recordmill.records.tfds_metadata import name_and_version
-from recordmill.records.typed_json import FormatError, convert, decode
 from recordmill.transforms.dataset.commit import CommitSpec, old_manifest
 from recordmill.transforms.dataset.in_place import check_place
 from recordmill.transforms.dataset.job import Job
@@ -42,13 +44,12 @@ _METADATA = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class _State:
+class _State(msgspec.Struct, frozen=True):
     """The content of `plan.json`.
 
     Attributes:
       fingerprint: of all that decides the bytes.
-      stages: the stage plan, as JSON.
+      stages: the stage plan, of the type that the planner of the job names.
       commit: what the manifest will say.
       modified: see `Inventory`.
       run: the token of the plan.
@@ -57,12 +58,12 @@ class _State:
     """
 
     fingerprint: str
-    stages: dict[str, Any]
+    stages: Any
     commit: CommitSpec
     modified: str
     run: str
     written: str
-    rejected: dict[str, int] = field(default_factory=dict)
+    rejected: dict[Count, Count] = {}
 
     @classmethod
     def read(cls, workspace: Workspace) -> _State | None:
@@ -71,9 +72,9 @@ class _State:
             state = decode(files.read_bytes(workspace.plan_path), cls)
             at = replace(workspace, token=state.run)
             whole = state.written == _digest_of_plan(at)
-            rejects = [at.holds_rejects(int(n), size) for n, size in state.rejected.items()]
+            rejects = [at.holds_rejects(number, size) for number, size in state.rejected.items()]
             return state if whole and all(rejects) and _is_claimed_by(at) else None
-        except (FileNotFoundError, NotADirectoryError, ValueError, TypeError, KeyError):
+        except (FileNotFoundError, NotADirectoryError, FormatError):
             return None
 
 
@@ -152,14 +153,14 @@ def plan_job(
         _begin(planner, old, damaged=damage is not None)
         try:
             stages = planner.write(inventory, workers=workers)
-            _write_plan(planner.job, inventory, asdict(stages), commit)
+            _write_plan(planner.job, inventory, stages, commit)
         except UsageError:
             planner.job.workspace.abandon()
             raise
         return WorkPlan(planner.job, commit, stages, inventory.input_bytes)
 
 
-def _write_plan(job: Job, inventory: Inventory, stages: dict[str, Any], commit: CommitSpec) -> None:
+def _write_plan(job: Job, inventory: Inventory, stages: Any, commit: CommitSpec) -> None:
     """Writes the plan, behind everything that belongs to it.
 
     Raises:
@@ -167,13 +168,15 @@ def _write_plan(job: Job, inventory: Inventory, stages: dict[str, Any], commit: 
     """
     workspace = job.workspace
     rejects = files.list_files(workspace.rejected_folder)
-    numbers = {p.rpartition("-")[2].removesuffix(".jsonl"): size for p, size in rejects.items()}
+    numbers = {
+        int(p.rpartition("-")[2].removesuffix(".jsonl")): size for p, size in rejects.items()
+    }
     state = _State(
         commit.fingerprint, stages, commit, inventory.modified, workspace.token,
         _digest_of_plan(workspace), numbers,
     )  # fmt: skip
     workspace.check_own()
-    workspace.write_state(workspace.plan_path, asdict(state))
+    workspace.write_state(workspace.plan_path, state)
 
 
 def _is_resumed(job: Job, inventory: Inventory, state: _State, fingerprint: str) -> bool:
@@ -268,7 +271,7 @@ def _commit_spec(
     planner: Planner[JobT, StagesT, InventoryT], inventory: Inventory, *, replaces: bool
 ) -> CommitSpec:
     job = planner.job
-    config = {"pipeline": planner.kind, **job.fingerprint_options(), **planner.config()}
+    config = {"pipeline": planner.kind, **job.resolved(), **planner.config()}
     name, dataset_version = name_and_version(job.workspace.absolute_output)
     packages = ("recordmill", "apache-beam", "numpy", "numba", *planner.packages)
     versions = {package: version(package) for package in packages}

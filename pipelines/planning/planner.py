@@ -15,7 +15,7 @@ from recordmill.transforms.dataset.commit import CommitSpec
 from recordmill.transforms.dataset.job import Job
 from recordmill.transforms.dataset.writable import check_writable
 from recordmill.transforms.shuffle.merge_tree import MergeTree
-from recordmill.transforms.shuffle.shard_stages import ShardDecision
+from recordmill.transforms.shuffle.shard_ranges import PlannedShards
 from recordmill.transforms.shuffle.shuffle_job import ShuffleJob
 from recordmill.transforms.storage import files
 
@@ -93,7 +93,7 @@ class Planner(ABC, Generic[JobT, StagesT, InventoryT]):
 
     Attributes:
       kind: its command, such as "text".
-      stages_type: the dataclass of its stage plan.
+      stages_type: the struct of its stage plan.
       worker_modules: what a worker loads: the modules of the stages.
       packages: whose versions the manifest names.
       bytes_version: a change of what the bytes are made of, so that no run is finished by a release
@@ -184,21 +184,14 @@ class Planner(ABC, Generic[JobT, StagesT, InventoryT]):
         """Returns one line of what became of the inputs."""
 
 
-def shuffle_phases(
-    plan: WorkPlan[ShuffleJobT, MergeTree], from_json: Callable[[Any], ShardDecision]
-) -> Iterator[Phase]:
-    """Yields read, regroup and write.
-
-    Args:
-      plan: of a job that shuffles through run files.
-      from_json: reads its shard plan.
-    """
+def shuffle_phases(plan: WorkPlan[ShuffleJobT, MergeTree]) -> Iterator[Phase]:
+    """Yields read, regroup and write of a job that shuffles through run files."""
     job, tree = plan.job, plan.stages
     for level in range(tree.levels + 1):
-        done = files.count(files.join(job.workspace.work, f"runs-{level}"), ".json")
+        done = files.count(job.runs_folder(level), ".json")
         name = "regroup" if level else "read"
         yield Phase(name, done, tree.run_count(level), plan.input_bytes)
-    planned = job.workspace.read_state(job.shard_plan_path, from_json)
+    planned = job.workspace.read_state(job.shard_plan_path, PlannedShards)
     if planned is None:
         yield Phase("plan shards", 0, 1)
         return

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from recordmill.records.errors import UsageError
 from recordmill.records.schema import DType, Feature
-from recordmill.transforms.examples.delimited_rows import DelimitedRows
+from recordmill.transforms.examples.delimited_rows import DelimitedRows, infer_types
+from recordmill.transforms.examples.examples_spec import DELIMITED, ROW_FORMATS, TableSpec
 from recordmill.transforms.examples.table_columns import UnfitColumnError, column_dtype
-from recordmill.transforms.examples.table_spec import (
-    DELIMITED,
-    ROW_FORMATS,
-    TableSpec,
-    infer_types,
-)
 from recordmill.transforms.sources.blocks import BrokenFileError
 from recordmill.transforms.sources.column_format import column_type
 from recordmill.transforms.sources.delimited_records import read_first_row, read_header
@@ -26,22 +22,19 @@ _SEEN_BYTES = 1 << 20
 _SHOWN_NAMES = 20
 
 
-def check_tables(
-    sources: SourceList, spec: TableSpec, schema: Sequence[Feature], flags: frozenset[str]
-) -> TableSpec:
+def check_tables(sources: SourceList, spec: TableSpec, schema: Sequence[Feature]) -> TableSpec:
     """Checks the first table of each format; returns the spec with the types of CSV's columns.
 
     Args:
       sources: the input.
-      spec: of the flags.
+      spec: of the options.
       schema: that is given, () for none; it says types, and which columns are wanted.
-      flags: that are given.
 
     Raises:
       UsageError: one line: a flag has no effect, a column is missing, or cannot be a feature.
     """
     for name in ("header", "delimiter", "quoting"):
-        if name in flags and not sources.formats & set(DELIMITED):
+        if name in spec.given() and not sources.formats & set(DELIMITED):
             raise UsageError(
                 f"--{name} is for CSV and TSV, and the input has none; leave it out, or give "
                 "--input_format=csv"

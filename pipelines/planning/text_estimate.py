@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+import msgspec
+
 from recordmill.pipelines.planning.column_sample import sample_columns
 from recordmill.pipelines.planning.estimate import Estimate, Step, show_bytes
 from recordmill.pipelines.planning.item_sizes import work_item_bytes
@@ -20,7 +22,7 @@ from recordmill.pipelines.planning.text_planner import (
 )
 from recordmill.pipelines.progress import resident_bytes
 from recordmill.pipelines.temporary_folders import prefix
-from recordmill.pipelines.text_options import TextRequest
+from recordmill.pipelines.text_request import TextRequest
 from recordmill.records.errors import UsageError
 from recordmill.records.shards import ShardName
 from recordmill.transforms.dataset.output_spec import ShardSpec, SplitSpec
@@ -42,6 +44,7 @@ from recordmill.transforms.text.cleaning.find_duplicates import SearchCost, find
 from recordmill.transforms.text.scatter import Scatterer
 from recordmill.transforms.text.text_job import TextJob, summarize_examples
 from recordmill.transforms.text.text_shard_plan import plan_shards
+from recordmill.transforms.text.text_state import TextShardStatistics
 
 _SAMPLES = 32
 _SAMPLE_BYTES = 1 << 24
@@ -137,7 +140,7 @@ def _measure(job: TextJob, vocabulary: bytes, parts: list[SourceRange], folder: 
         job, workspace=Workspace(output=work, work=work, staging=work),
         splits=(SplitSpec("train", 1.0, 1),),
         shards=ShardSpec(), max_rejected=1.0, dupe_splits=None,
-        documents=replace(job.documents, split_from="", split_names=()),
+        documents=msgspec.structs.replace(job.documents, split_from="", split_names=()),
     )  # fmt: skip
     files.write_bytes(job.vocabulary_path, vocabulary)
     work_items = [parts[i::_WORK_ITEMS] for i in range(min(_WORK_ITEMS, len(parts)))]
@@ -164,7 +167,7 @@ def _measure(job: TextJob, vocabulary: bytes, parts: list[SourceRange], folder: 
         shard.records,
         summarize_examples(
             shard.records,
-            job.workspace.need_state(done, ShardDescription.from_json).statistics,
+            job.workspace.need_state(done, ShardDescription[TextShardStatistics]).statistics,
             padded_length=job.objective.padded_length,
             packed_tokens=job.objective.packed_tokens,
         ),
@@ -175,7 +178,7 @@ def _measure(job: TextJob, vocabulary: bytes, parts: list[SourceRange], folder: 
 
 def _sampled(job: TextJob, inventory: TextInventory) -> tuple[_TextSample, float]:
     """Returns what was measured, and the seconds that reading it took."""
-    wanted = min(_SAMPLE_BYTES, max(_SAMPLE_COPIED_BYTES // job.objective.copies, _WARM_BYTES))
+    wanted = min(_SAMPLE_BYTES, max(_SAMPLE_COPIED_BYTES // job.objective.dupe_factor, _WARM_BYTES))
     with tempfile.TemporaryDirectory(prefix=prefix()) as folder:
         parts, seconds = _take_sample(job, inventory.files, folder, wanted)
         parts = [part for part in parts if part.size]
@@ -218,7 +221,7 @@ def estimate_text(request: TextRequest, *, workers: int) -> Estimate:
     run_bytes = scale * measured.run_bytes
     # What was measured has all copies, which some splits do not get.
     parts = [
-        split.share * copies / job.objective.copies
+        split.share * copies / job.objective.dupe_factor
         for split, copies in zip(job.splits, job.copies, strict=True)
     ]
     split_bytes = [int(scale * measured.output_bytes * part) for part in parts]

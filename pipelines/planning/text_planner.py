@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import apache_beam as beam
+import msgspec
 import orjson
 
 from recordmill.pipelines.planning.column_checks import check_column_types
@@ -29,12 +30,12 @@ from recordmill.pipelines.planning.planner import (
 )
 from recordmill.pipelines.planning.text_warm_up import warm_up
 from recordmill.pipelines.planning.tokenizer_kernels import compile_kernels
-from recordmill.pipelines.text_checks import (
+from recordmill.pipelines.text_request import (
+    TextRequest,
     check_formats,
     check_order,
     check_ratio,
 )
-from recordmill.pipelines.text_options import TextRequest
 from recordmill.records.errors import UsageError
 from recordmill.transforms.dataset.labels import LABELS_PATH
 from recordmill.transforms.dataset.shard_counts import count_shards
@@ -46,6 +47,7 @@ from recordmill.transforms.sources.column_reader import column_names
 from recordmill.transforms.sources.databases import is_database
 from recordmill.transforms.sources.delimited_records import read_first_row
 from recordmill.transforms.sources.document_spec import DocumentSpec
+from recordmill.transforms.sources.input_spec import InputSpec
 from recordmill.transforms.sources.item_cutting import cut_work_items
 from recordmill.transforms.sources.query_rows import list_query
 from recordmill.transforms.sources.source_checks import check_contents
@@ -56,11 +58,11 @@ from recordmill.transforms.storage import files
 from recordmill.transforms.storage.globs import matches_output
 from recordmill.transforms.subwords.sentence_pieces import PieceTokenizer
 from recordmill.transforms.subwords.tokenizer import Tokenizer
+from recordmill.transforms.text.bind_objective import bind
 from recordmill.transforms.text.cleaning.duplicates import DuplicateFiles
 from recordmill.transforms.text.cleaning.unicode_forms import ftfy_version
 from recordmill.transforms.text.text_job import TextJob
 from recordmill.transforms.text.text_stages import build_text
-from recordmill.transforms.text.text_state import ShardPlan
 from recordmill.transforms.text.tokenizer_checks import (
     check_case,
     check_own_normalization,
@@ -123,32 +125,9 @@ def check_columns(
                 )
 
 
-class InputRequest(Protocol):
-    """What flags say of the location of text."""
-
-    @property
-    def patterns(self) -> list[str]:
-        """Globs, or the URL of a database or of BigQuery."""
-
-    @property
-    def input_format(self) -> str:
-        """As in the flag."""
-
-    @property
-    def allow_outside(self) -> tuple[str, ...]:
-        """As in the flag."""
-
-    @property
-    def query(self) -> str:
-        """As in the flag."""
-
-    @property
-    def partition_column(self) -> str:
-        """As in the flag."""
-
-
 def list_input(
-    request: InputRequest,
+    patterns: list[str],
+    options: InputSpec,
     spec: DocumentSpec,
     *,
     splits: Sequence[str] = (),
@@ -158,7 +137,8 @@ def list_input(
     """Yields the files of an input, or the answer to its query.
 
     Args:
-      request: says where they are.
+      patterns: globs, or the URL of a database or of BigQuery.
+      options: of the input.
       spec: how documents lie in it.
       splits, pass_over: see `list_sources`.
       snapshot_ms: see `list_table`.
@@ -166,16 +146,16 @@ def list_input(
     Raises:
       UsageError: there are none, or the database cannot be used.
     """
-    url, column = request.patterns[0], request.partition_column
+    url = patterns[0]
     if is_bigquery(url):
-        yield list_table(url, request.query, column_names(spec), snapshot_ms)
+        yield list_table(url, options.query, column_names(spec), snapshot_ms)
         return
-    if request.query:
-        yield list_query(url, request.query, column, spec.text_field)
+    if options.query:
+        yield list_query(url, options.query, options.partition_column, spec.text_field)
         return
     yield from list_sources(
-        request.patterns, input_format=request.input_format, splits=splits,
-        allow_outside=request.allow_outside, pass_over=pass_over,
+        patterns, input_format=options.input_format, splits=splits,
+        allow_outside=options.allow_outside, pass_over=pass_over,
     )  # fmt: skip
 
 
@@ -231,7 +211,7 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
         if isinstance(vocabulary, PieceTokenizer):
             self.packages = (*self.packages, "sentencepiece")
         check_case(vocabulary, lower_case=job.lower_case, refuse=request.check_case)
-        job.objective.bind(vocabulary, job.seed, job.documents.row)
+        bind(job.objective, vocabulary, job.seed, job.documents.row)
         patterns, spec = request.patterns, job.documents
         output = job.workspace.output
         for pattern in patterns:
@@ -244,7 +224,7 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
         passed_over: list[str] = []
         is_table = is_bigquery(patterns[0])
         listed = list_input(
-            request, spec, splits=request.splits, pass_over=passed_over.append,
+            patterns, request.input, spec, splits=request.splits, pass_over=passed_over.append,
             snapshot_ms=_planned_snapshot(job.workspace, patterns) if is_table else 0,
         )  # fmt: skip
         with closing(SourceList(listed)) as sources:
@@ -283,7 +263,7 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
             if not size:
                 raise UsageError(f"--input {split.name}=… matches only empty files")
         splits = (
-            replace(split, share=size / sum(sizes))
+            msgspec.structs.replace(split, share=size / sum(sizes))
             for split, size in zip(self.job.splits, sizes, strict=True)
         )
         self.job = replace(self.job, splits=tuple(splits))
@@ -324,12 +304,12 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
 
     def config(self) -> dict[str, list[str]]:
         """Returns where the input was."""
-        request = self._request
-        config = {"input": request.patterns}
-        if request.query:
-            config |= {"query": [request.query]}
-        if request.partition_column:
-            config |= {"partition_column": [request.partition_column]}
+        options = self._request.input
+        config = {"input": self._request.patterns}
+        if options.query:
+            config |= {"query": [options.query]}
+        if options.partition_column:
+            config |= {"partition_column": [options.partition_column]}
         return config
 
     def describe(self) -> str:
@@ -349,7 +329,7 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
             yield Phase("fingerprint", done, tree.work_items, plan.input_bytes)
             done = files.count(held.parts_folder, ".json")
             yield Phase("compare", done, held.part_count() or 1)
-        yield from shuffle_phases(plan, ShardPlan.from_json)
+        yield from shuffle_phases(plan)
 
     def summary(self, counts: dict[str, Any]) -> str:
         """Returns one line of what became of the documents."""

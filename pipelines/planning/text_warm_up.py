@@ -19,6 +19,7 @@ from recordmill.transforms.sources.document_batch import BatchMaker, DocumentBat
 from recordmill.transforms.sources.json_texts import read_texts
 from recordmill.transforms.sources.lines import Lines
 from recordmill.transforms.sources.work_items import SourceRange
+from recordmill.transforms.text.bind_objective import bind
 from recordmill.transforms.text.chunk_order import sort_chunks
 from recordmill.transforms.text.chunk_records import (
     decode_chunks,
@@ -47,7 +48,7 @@ def warm_up(job: TextJob, tokenizer: bytes) -> None:
         vocabulary = load_tokenizer(tokenizer, LOADED_FROM)
         if vocabulary.kind != "wordpiece":
             compile_kernels()
-        objective = job.objective.bind(vocabulary, job.seed, job.documents.row)
+        objective = bind(job.objective, vocabulary, job.seed, job.documents.row)
         lines = vocabulary.start(
             lower_case=job.lower_case, allow_special_tokens=job.allow_special_tokens
         )

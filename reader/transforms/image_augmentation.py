@@ -1,15 +1,18 @@
 """Random changes of decoded images, whole batches at a time, and their normalisation.
 
 Whatever moves pixels moves masks and boxes with them. All draws come from (seed, epoch, record).
+Names, strengths and their ranges are those of `records/augmentations.py`; the effect of each is
+found by its name in `_FLIPS`, `_MAPS` or `_PIXELS`, in the order in which they are done.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import numpy as np
 
 from recordmill.reader import draws
@@ -23,159 +26,312 @@ from recordmill.reader.transforms.affine import (
     shearing,
     shift,
 )
-from recordmill.reader.transforms.augmentation_names import (
-    Augmentation,
-    Strength,
-    make_augmentation,
+from recordmill.reader.transforms.image_effects import (
+    Colours,
+    add_noise,
+    blur,
+    cut_out,
+    recolour,
+    spread,
 )
-from recordmill.reader.transforms.image_effects import add_noise, blur, cut_out, recolour, spread
 from recordmill.reader.transforms.image_geometry import flip, move, turn
+from recordmill.records.augmentations import (
+    AUGMENTATIONS,
+    MIN_VISIBLE,
+    Augmentation,
+    Crop,
+    argument_type,
+    augmentation_of,
+    parse_augmentations,
+)
 from recordmill.records.errors import UsageError
 from recordmill.records.manifest import STATISTICS_PATH
+from recordmill.records.spec import Spec, check_type, naming_arguments, option, takes
 from recordmill.records.statistics_file import read_split_statistics
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
-_DRAWS = 12
+
+class Zoom(Augmentation, frozen=True, tag="zoom", tag_field="name"):
+    """The least and largest factor, instead of `scale`."""
+
+    least: Annotated[float, option("the least factor")]
+    most: Annotated[float, option("the largest factor")]
+
+    def check(self) -> None:
+        """Checks that factors ascend."""
+        if not 0 < self.least <= self.most:
+            raise UsageError(f"zoom must be 0 < least <= most, got {self.strengths}")
 
 
-def augment_images(
-    augmentations: str = "",
-    *,
-    flip: Strength | None = None,
-    vertical_flip: Strength | None = None,
-    rotate: Strength = 0.0,
-    translate: Strength = 0.0,
-    scale: Strength | None = None,
-    brightness: Strength = 0.0,
-    contrast: Strength = 0.0,
-    saturation: Strength = 0.0,
-    color: Strength | None = None,
-    rot90: bool = False,
-    shear: Strength = 0.0,
-    blur: Strength = 0.0,
-    noise: Strength = 0.0,
-    cutout: Strength = 0.0,
-    randaugment: bool | tuple[float, float] | None = None,
-    hue: float = 0.0,
-    min_visible: Strength | None = None,
-    flip_left_right: float | None = None,
-    flip_up_down: float | None = None,
-    zoom: tuple[float, float] | None = None,
-    min_visibility: float | None = None,
-    seed: int = 0,
-) -> Transform:
+class Hue(Augmentation, frozen=True, tag="hue", tag_field="name"):
+    """The shift is drawn from `[-x, x]`, in turns of the colour circle, at most 0.5."""
+
+    most: Annotated[float, option("the most turns", ge=0, le=0.5)]
+
+
+_KINDS: dict[str, type[Augmentation]] = {
+    name: kind for name, kind in AUGMENTATIONS.items() if kind is not Crop
+} | {"zoom": Zoom, "hue": Hue}
+_ALIASES = {"flip": ("flip_left_right",), "vertical_flip": ("flip_up_down",)}
+# What each name changes of colours, all by one matrix.
+_COLOURS = {
+    "color": ("brightness", "contrast", "saturation"),
+    **{name: (name,) for name in Colours._fields},
+}
+
+
+def _argument(name: str, kind: type[Augmentation]) -> tuple[str, Any, None]:
+    """Returns the argument of an augmentation: name, type, default."""
+    text, hint = kind.__doc__ or "", argument_type(kind)
+    if bool in getattr(hint, "__args__", ()):
+        usual = [f"{strength:g}" for strength in kind().strengths]
+        pair = f"({', '.join(usual)})" if len(usual) > 1 else "".join(usual)
+        text += f" True is {pair}." if pair else ""
+    return name, Annotated[hint, option(text, aliases=_ALIASES.get(name, ()))], None
+
+
+if TYPE_CHECKING:
+    _Strengths = Spec
+else:
+    _Strengths = msgspec.defstruct(
+        "_Strengths", [_argument(*item) for item in _KINDS.items()], bases=(Spec,), module=__name__,
+        frozen=True, kw_only=True,
+    )  # fmt: skip
+
+
+class AugmentOptions(_Strengths, frozen=True, kw_only=True):
+    """The arguments of `augment_images`: one for each augmentation, and these."""
+
+    min_visible: Annotated[
+        bool | float | None,
+        option(
+            "Boxes of which less than this share of the area is left are dropped: by default 0, "
+            f"with `augmentations` {MIN_VISIBLE}, which True is too.",
+            ge=0,
+            le=1,
+            aliases=("min_visibility",),
+        ),
+    ] = None
+    seed: Annotated[int, option("The seed of the draws.")] = 0
+
+    def named(self) -> dict[str, Augmentation]:
+        """Returns name -> augmentation, of those that are asked for by their argument."""
+        found = {name: augmentation_of(kind, getattr(self, name)) for name, kind in _KINDS.items()}
+        return {name: each for name, each in found.items() if each}
+
+
+@takes(AugmentOptions)
+def augment_images(augmentations: str = "", **options: Any) -> Transform:
     """Returns a transform that changes decoded images at random, with their masks and boxes.
 
     It changes what `decode_images` made: "image", "mask", "boxes" and "object_masks". Shapes and
-    dtypes stay, and pixels stay in [0, 255]; what comes from beyond the edge is 0. What happens to
-    a record depends on seed, epoch and the record alone. Names and strengths are those of
-    `recordmill images --augmentations`: True is the strength of a name without one there.
+    dtypes stay, and pixels stay in [0, 255]; what comes from beyond the edge is 0, and quarter
+    turns stretch images that are not square to their shape. What happens to a record depends on
+    seed, epoch and the record alone. Names and strengths are those of `recordmill images
+    --augmentations`: True is the strength of a name without one there; False, None and 0 are off.
 
     Args:
-      augmentations: such as "flip,rotate(10),color", instead of the operations below; what it does
+      augmentations: such as "flip,rotate(10),color", instead of the arguments below; what it does
         not name is not done. `crop` is `decode_images(crop=…)`. Geometry comes first, then the rest
-        in the order of the text.
-      flip, vertical_flip: probabilities, True is 0.5. Without `augmentations` flip is 0.5.
-      rotate: up to so many degrees, either way, about the middle; True is 15.
-      translate: up to this share of height and width, each way; True is 0.1.
-      scale: the factor is drawn from `[1 - x, 1 + x]`; True is 0.2.
-      brightness, contrast, saturation: as scale; `color` is all three.
-      rot90: 0 to 3 quarter turns; images that are not square are stretched to their shape.
-      shear: each row is moved by up to this share of its distance from the middle; True is 0.1.
-      blur: the Gaussian's deviation is drawn from 0 to this many pixels; True is 1.
-      noise: its deviation is drawn from 0 to this share of 255; True is 0.05.
-      cutout: the side of a black square, as a share of the shorter side; True is 0.25.
-      randaugment: how many operations, and their magnitude in [0, 10]; True is (2, 9).
-      hue: the shift is drawn from `[-x, x]`, in turns of the colour circle, at most 0.5.
-      min_visible: boxes of which less than this share of the area is left are dropped: by default
-        0, with `augmentations` 0.1, which True is too.
-      flip_left_right, flip_up_down, min_visibility: as flip, vertical_flip, min_visible.
-      zoom: the least and largest factor, instead of `scale`.
-      seed: of the draws.
+        in the order of the text. Without it, and without `flip`, flip is 0.5.
+      options: the keyword arguments listed below: what is done, and how strongly.
 
     Raises:
       UsageError: a wrong value, or two names for one thing.
+      TypeError: an argument that there is not.
     """
-    given = {k: v for k, v in locals().items() if k not in ("augmentations", "zoom", "seed")}
-    return in_graph(_Augment(make_augmentation(augmentations, given, zoom=zoom), seed))
+    spec = AugmentOptions(**options)
+    text = check_type("augmentations", augmentations, str | None)
+    chosen = spec.named()
+    if text:
+        if operations := [name for name in chosen if name != "hue"]:
+            raise UsageError(
+                f"augmentations={text!r} names all operations: put {operations[0]} into it too"
+            )
+        chosen = _parse(text) | chosen
+    elif getattr(spec, "flip") is None:  # noqa: B009 - a field made from the table
+        chosen = {"flip": AUGMENTATIONS["flip"](), **chosen}
+    least = spec.min_visible
+    if least is True or (least is None and text):
+        least = MIN_VISIBLE
+    return in_graph(_Augment(_effects(chosen, bool(text)), float(least or 0), spec.seed))
+
+
+def _parse(text: str) -> dict[str, Augmentation]:
+    with naming_arguments({}):
+        found: dict[str, Augmentation] = {e.name: e for e in parse_augmentations(text)}
+    if "crop" in found:
+        raise UsageError(
+            "crop belongs to decoding, where less is decoded then: give decode_images(crop=True), "
+            "and leave it out of augmentations"
+        )
+    return found
+
+
+def _effects(chosen: Mapping[str, Augmentation], is_ordered: bool) -> dict[str, Any]:
+    """Returns name -> what its effect takes, in order, without those that change nothing.
+
+    Args:
+      chosen: name -> augmentation.
+      is_ordered: pixels are changed in this order; else in that of `_PIXELS`.
+
+    Raises:
+      UsageError: two are one and the same.
+    """
+    if "color" in chosen and any(name in chosen for name in _COLOURS["color"]):
+        raise UsageError(f"color is all of {', '.join(_COLOURS['color'])}: give it, or those")
+    if {"scale", "zoom"} <= chosen.keys():
+        raise UsageError("scale and zoom are the same: give one of them")
+    found: dict[str, Any] = {}
+    for name, each in chosen.items():
+        if each.strengths and not any(each.strengths):
+            continue
+        if name in _COLOURS:
+            before = found.get("recolour", Colours())
+            most = dict.fromkeys(_COLOURS[name], each.strengths[0])
+            found["recolour"] = before._replace(**most)
+        elif name != "zoom" or each.strengths != (1, 1):
+            found[name] = each
+    return found if is_ordered else {n: found[n] for n in (*_PIXELS, *found) if n in found}
+
+
+# Draws that all images take, whatever is done to them.
+_SHARED = (
+    "vertical_flip", "flip", "rotate", "scale", "down", "right", *Colours._fields
+)  # fmt: skip
+
+
+class _Draws:
+    """The draws of a batch."""
+
+    def __init__(self, seed: int, keys: tf.Tensor) -> None:
+        import tensorflow as tf
+
+        self._seed, self._keys = seed, keys
+        state = draws.start(keys, seed=seed, purpose="augmentation")
+        units = tf.unstack(draws.unit(state, tf.range(len(_SHARED))), num=len(_SHARED), axis=1)
+        self.shared = dict(zip(_SHARED, units, strict=True))  # each [batch] float32 in [0, 1)
+
+    def state(self, operation: str) -> tf.Tensor:
+        """Returns where an operation's own draws begin."""
+        return draws.start(self._keys, seed=self._seed, purpose=f"augmentation/{operation}")
+
+    def unit(self, operation: str, counter: int = 0) -> tf.Tensor:
+        """Returns an operation's own draw, `[batch] float32` in [0, 1)."""
+        import tensorflow as tf
+
+        return draws.unit(self.state(operation), tf.constant([counter]))[:, 0]
+
+    def randaugment(self, spec: Any) -> randaugment.Drawn:
+        """Returns what RandAugment does."""
+        state = self.state("randaugment")
+        return randaugment.draw(state, count=spec.operations, magnitude=spec.magnitude)
+
+
+def _flip(axis: int, name: str) -> Callable[[Features, Any, _Draws], Features]:
+    return lambda images, spec, drawn: flip(
+        images, drawn.shared[name] < spec.probability, axis=axis
+    )
+
+
+def _turn(images: Features, _: Any, drawn: _Draws) -> Features:
+    import tensorflow as tf
+
+    return turn(images, draws.below(drawn.state("rot90"), tf.range(1), 4)[:, 0])
+
+
+# Name -> images with masks and boxes, its struct, draws -> the same after it.
+_FLIPS: dict[str, Callable[[Features, Any, _Draws], Features]] = {
+    "vertical_flip": _flip(0, "vertical_flip"),
+    "flip": _flip(1, "flip"),
+    "rot90": _turn,
+}
+
+
+def _zoom(low: float, high: float, drawn: _Draws) -> list[Affine]:
+    factor = low + drawn.shared["scale"] * (high - low)
+    return [scaling(factor, factor)]
+
+
+def _translate(spec: Any, drawn: _Draws, height: int, width: int) -> list[Affine]:
+    right = spread(drawn.shared["right"], spec.most * width)
+    return [shift(right, spread(drawn.shared["down"], spec.most * height))]
+
+
+# Name -> its struct, draws, height, width -> how pixels move.
+_MAPS: dict[str, Callable[[Any, _Draws, int, int], list[Affine]]] = {
+    "scale": lambda spec, drawn, *_: _zoom(1 - spec.most, 1 + spec.most, drawn),
+    "zoom": lambda spec, drawn, *_: _zoom(spec.least, spec.most, drawn),
+    "shear": lambda spec, drawn, *_: [shearing(spread(drawn.unit("shear"), spec.most), 0.0)],
+    "rotate": lambda spec, drawn, *_: [rotation(spread(drawn.shared["rotate"], -spec.degrees))],
+    "translate": _translate,
+    "randaugment": lambda spec, drawn, height, width: randaugment.geometry(
+        drawn.randaugment(spec), height=height, width=width
+    ),
+}
+
+
+def _recolour(image: tf.Tensor, reaches: Colours, drawn: _Draws) -> tf.Tensor:
+    return recolour(image, [drawn.shared[name] for name in Colours._fields], reaches)
+
+
+def _blur(image: tf.Tensor, spec: Any, drawn: _Draws) -> tf.Tensor:
+    return blur(image, drawn.unit("blur") * spec.pixels, most=spec.pixels)
+
+
+def _noise(image: tf.Tensor, spec: Any, drawn: _Draws) -> tf.Tensor:
+    return add_noise(image, drawn.unit("noise") * spec.most, drawn.state("noise of pixels"))
+
+
+def _cutout(image: tf.Tensor, spec: Any, drawn: _Draws) -> tf.Tensor:
+    return cut_out(image, drawn.unit("cutout"), drawn.unit("cutout", 1), share=spec.side)
+
+
+def _randaugment(image: tf.Tensor, spec: Any, drawn: _Draws) -> tf.Tensor:
+    return randaugment.recolour(image, drawn.randaugment(spec))
+
+
+# Name -> images, its struct, draws -> images of other pixels.
+_PIXELS: dict[str, Callable[[Any, Any, _Draws], Any]] = {
+    "recolour": _recolour,  # all of _COLOURS
+    "blur": _blur,
+    "noise": _noise,
+    "cutout": _cutout,
+    "randaugment": _randaugment,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class _Augment:
-    """The transform of `augment_images`."""
+    """The transform of `augment_images`; `effects` is name -> its struct, in order."""
 
-    spec: Augmentation
+    effects: Mapping[str, Any]
+    min_visible: float
     seed: int
 
     def __call__(self, features: Features, keys: tf.Tensor) -> Features:
-        import tensorflow as tf
-
-        spec = self.spec
         _check_decoded(features)
-        state = draws.start(keys, seed=self.seed, purpose="augmentation")
-        units = tf.unstack(draws.unit(state, tf.range(_DRAWS)), num=_DRAWS, axis=1)
+        effects, drawn = self.effects, _Draws(self.seed, keys)
         result = dict(features)
-        for axis, (probability, unit) in enumerate(
-            zip((spec.flip_up_down, spec.flip_left_right), units[:2], strict=True)
-        ):
-            if probability:
-                result = flip(result, unit < probability, axis=axis)
-        if spec.rot90:
-            quarters = draws.below(self._state("rot90", keys), tf.range(1), 4)[:, 0]
-            result = turn(result, quarters)
-        if spec.moves:
-            forward = self._forward(result["image"].shape[1:3], units[2:6], keys)
-            result = move(result, forward, min_visibility=spec.min_visibility)
-        for effect in spec.effects:
-            result["image"] = self._apply(effect, result["image"], units[6:10], keys)
+        for name, turned in _FLIPS.items():
+            if name in effects:
+                result = turned(result, effects[name], drawn)
+        height, width = result["image"].shape[1:3]
+        steps = [
+            step
+            for name, moved in _MAPS.items()
+            if name in effects
+            for step in moved(effects[name], drawn, height, width)
+        ]
+        if steps:
+            forward = about_the_middle(steps, height=height, width=width)
+            result = move(result, forward, min_visibility=self.min_visible)
+        for name, spec in effects.items():
+            if name in _PIXELS:
+                result["image"] = _PIXELS[name](result["image"], spec, drawn)
         return result
-
-    def _state(self, operation: str, keys: tf.Tensor) -> tf.Tensor:
-        """Returns where an operation's own draws begin."""
-        return draws.start(keys, seed=self.seed, purpose=f"augmentation/{operation}")
-
-    def _unit(self, operation: str, keys: tf.Tensor, counter: int = 0) -> tf.Tensor:
-        import tensorflow as tf
-
-        return draws.unit(self._state(operation, keys), tf.constant([counter]))[:, 0]
-
-    def _randaugment(self, keys: tf.Tensor) -> randaugment.Drawn:
-        count, magnitude = self.spec.randaugment or (0, 0)
-        state = self._state("randaugment", keys)
-        return randaugment.draw(state, count=int(count), magnitude=magnitude)
-
-    def _forward(self, shape: tuple[int, int], units: Any, keys: tf.Tensor) -> Affine:
-        """Returns how pixels move: zoom, shear, rotation, shift, then RandAugment's."""
-        spec, (height, width) = self.spec, shape
-        zoom = spec.zoom[0] + units[1] * (spec.zoom[1] - spec.zoom[0])
-        steps = [scaling(zoom, zoom)]
-        if spec.shear:
-            steps.append(shearing(spread(self._unit("shear", keys), spec.shear), 0.0))
-        steps.append(rotation(spread(units[0], -spec.rotate)))
-        right = spread(units[3], spec.translate * width)
-        steps.append(shift(right, spread(units[2], spec.translate * height)))
-        if spec.randaugment:
-            steps += randaugment.geometry(self._randaugment(keys), height=height, width=width)
-        return about_the_middle(steps, height=height, width=width)
-
-    def _apply(self, effect: str, image: tf.Tensor, units: Any, keys: tf.Tensor) -> tf.Tensor:
-        """Returns the images after an effect, or as they are where it is not asked for."""
-        spec = self.spec
-        if effect == "recolour" and spec.colours:
-            return recolour(image, units, spec)
-        if effect == "blur" and spec.blur:
-            return blur(image, self._unit("blur", keys) * spec.blur, most=spec.blur)
-        if effect == "noise" and spec.noise:
-            deviations = self._unit("noise", keys) * spec.noise
-            return add_noise(image, deviations, self._state("noise of pixels", keys))
-        if effect == "cutout" and spec.cutout:
-            across, down = self._unit("cutout", keys), self._unit("cutout", keys, 1)
-            return cut_out(image, across, down, share=spec.cutout)
-        if effect == "randaugment" and spec.randaugment:
-            return randaugment.recolour(image, self._randaugment(keys))
-        return image
 
 
 def _check_decoded(features: Features) -> None:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from recordmill.reader import draws
 from recordmill.reader.features import Features, Transform, in_graph
 from recordmill.reader.transforms import boxes as box_ops
-from recordmill.reader.transforms.augmentation_names import CROP, Strength, strength_of
-from recordmill.records.errors import UsageError, one_of
+from recordmill.records.augmentations import Crop, augmentation_of
+from recordmill.records.errors import UsageError
+from recordmill.records.spec import Spec, option, takes
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -51,17 +52,51 @@ class RandomCrop:
             raise UsageError(f"RandomCrop.ratio must be 0 < least <= most, got {self.ratio}")
 
 
-def decode_images(
-    *,
-    size: tuple[int, int],
-    channels: int = 3,
-    fit: str = "stretch",
-    random_crop: RandomCrop | None = None,
-    antialias: bool = False,
-    min_visibility: float = 0.0,
-    seed: int = 0,
-    crop: Strength | None = None,
-) -> Transform:
+class DecodeOptions(Spec, frozen=True, kw_only=True):
+    """How images are decoded: the arguments of `decode_images`."""
+
+    size: Annotated[tuple[int, int], option("Height and width of the result.")]
+    channels: Annotated[Literal[1, 3], option("1 or 3.")] = 3
+    fit: Annotated[
+        Literal["stretch", "crop", "pad"],
+        option(
+            '"stretch" changes the shape, "crop" takes the largest middle part of the right shape, '
+            '"pad" adds zeros around.'
+        ),
+    ] = "stretch"
+    random_crop: Annotated[
+        RandomCrop | None, option("Takes a random part instead, stretched to `size`.")
+    ] = None
+    antialias: Annotated[bool, option("Smooths before making smaller, which is slower.")] = False
+    min_visibility: Annotated[
+        float,
+        option("Boxes of which less than this share of the area is left are dropped.", ge=0, le=1),
+    ] = 0.0
+    seed: Annotated[int, option("The seed of the crops.")] = 0
+    crop: Annotated[
+        bool | float | None,
+        option(
+            "A random crop by the name of `recordmill images --augmentations`: the least share of "
+            "the area, True is 0.25. The same as `random_crop=RandomCrop(area=(crop, 1))`."
+        ),
+    ] = None
+
+    def check(self) -> None:
+        """Checks the size, and that there is one crop."""
+        if min(self.size) < 1:
+            raise UsageError(f"size must be (height, width), each 1 or more, got {self.size}")
+        if augmentation_of(Crop, self.crop) and self.random_crop:
+            raise UsageError("crop and random_crop are the same: give one of them")
+
+    @property
+    def window(self) -> RandomCrop | None:
+        """What part of an image is taken, if a random one."""
+        by_name = augmentation_of(Crop, self.crop)
+        return RandomCrop(area=(by_name.area, 1.0)) if by_name else self.random_crop
+
+
+@takes(DecodeOptions)
+def decode_images(**options: Any) -> Transform:
     """Returns a transform that decodes images, for `load(…, transform=…)`.
 
     It gives
@@ -75,47 +110,21 @@ def decode_images(
     part that is used is decoded. A crop depends on seed, epoch and record alone.
 
     Args:
-      size: height and width of the result.
-      channels: 1 or 3.
-      fit: "stretch" changes the shape, "crop" takes the largest middle part of the right shape,
-        "pad" adds zeros around.
-      random_crop: takes a random part instead, stretched to `size`.
-      antialias: smooths before making smaller, which is slower.
-      min_visibility: boxes of which less than this share of the area is left are dropped.
-      seed: of the crops.
-      crop: a random crop by the name of `recordmill images --augmentations`: the least share of
-        the area, True is 0.25. The same as `random_crop=RandomCrop(area=(crop, 1))`.
+      options: the keyword arguments listed below.
 
     Raises:
       UsageError: a wrong value.
+      TypeError: an argument that there is not, or no `size`.
     """
-    if crop is not None and crop is not False:
-        if random_crop is not None:
-            raise UsageError("crop and random_crop are the same: give one of them")
-        random_crop = RandomCrop(area=(strength_of("crop", crop, CROP), 1.0))
-    return in_graph(
-        _ImageDecoding(tuple(size), channels, fit, random_crop, antialias, min_visibility, seed)
-    )
+    return in_graph(_ImageDecoding(DecodeOptions(**options)))
 
 
-@dataclass(frozen=True, slots=True)
 class _ImageDecoding:
-    """The transform that `decode_images` returns, which says what the fields are."""
+    """The transform of `decode_images`."""
 
-    size: tuple[int, ...]
-    channels: int
-    fit: str
-    crop: RandomCrop | None
-    antialias: bool
-    min_visibility: float
-    seed: int
-
-    def __post_init__(self) -> None:
-        if len(self.size) != 2 or min(self.size) < 1:
-            raise UsageError(f"size must be (height, width), each 1 or more, got {self.size}")
-        if self.channels not in (1, 3):
-            raise UsageError(f"channels must be 1 or 3, got {self.channels}")
-        one_of("fit", self.fit, ("stretch", "crop", "pad"))
+    def __init__(self, spec: DecodeOptions) -> None:
+        self.spec = spec
+        self.crop = spec.window
 
     def __call__(self, features: Features, keys: tf.Tensor) -> Features:
         import tensorflow as tf
@@ -145,7 +154,7 @@ class _ImageDecoding:
         }
         result = rest | dense | masks
         if box_ops.BOXES in result:
-            result = box_ops.crop_boxes(result, window, min_visibility=self.min_visibility)
+            result = box_ops.crop_boxes(result, window, min_visibility=self.spec.min_visibility)
         return result
 
     def _draw(self, keys: tf.Tensor) -> tf.Tensor | None:
@@ -154,7 +163,7 @@ class _ImageDecoding:
 
         if self.crop is None:
             return None
-        state = draws.start(keys, seed=self.seed, purpose="crops")
+        state = draws.start(keys, seed=self.spec.seed, purpose="crops")
         return tf.reshape(draws.unit(state, tf.range(4 * _TRIES)), [-1, 4, _TRIES])
 
     def _signature(self, given: dict[str, Any]) -> dict[str, Any]:
@@ -162,13 +171,13 @@ class _ImageDecoding:
         import tensorflow as tf
 
         outputs = {
-            "image": tf.TensorSpec([*self.size, self.channels], tf.float32),
+            "image": tf.TensorSpec([*self.spec.size, self.spec.channels], tf.float32),
             "window": tf.TensorSpec([4], tf.float32),
         }
         if "mask" in given:
-            outputs["mask"] = tf.TensorSpec([*self.size], tf.int32)
+            outputs["mask"] = tf.TensorSpec([*self.spec.size], tf.int32)
         if box_ops.OBJECT_MASKS in given:
-            spec = tf.RaggedTensorSpec([None, *self.size], tf.int32, ragged_rank=0)
+            spec = tf.RaggedTensorSpec([None, *self.spec.size], tf.int32, ragged_rank=0)
             outputs[box_ops.OBJECT_MASKS] = spec
         return outputs
 
@@ -180,29 +189,29 @@ class _ImageDecoding:
         pixels = _stored_pixels(image, raw_shape)
         height, width = _size_of(image) if pixels is None else tf.unstack(tf.shape(pixels)[:2])
         if self.crop is None:
-            window = _fitting_window(height, width, self.size, self.fit)
+            window = _fitting_window(height, width, self.spec.size, self.spec.fit)
         else:
             window = _random_window(height, width, self.crop, parts["units"])
         if pixels is None:
-            part = _decode_part(image, window, self.channels)
+            part = _decode_part(image, window, self.spec.channels)
         else:
             part = _cut(pixels, window)
-        resized = tf.image.resize(part, self.size, antialias=self.antialias)
+        resized = tf.image.resize(part, self.spec.size, antialias=self.spec.antialias)
         extent = tf.stack([height, width, height, width])
         result = {
-            "image": _with_channels(resized, self.channels),
+            "image": _with_channels(resized, self.spec.channels),
             "window": tf.cast(window, tf.float32) / tf.cast(extent, tf.float32),
         }
         if "mask" in parts:
             mask = parts["mask"]
             if mask.dtype == tf.string and raw_shape is not None:
                 mask = tf.reshape(tf.io.decode_raw(mask, tf.uint8), [height, width, 1])
-            result["mask"] = _decode_mask(mask, window, self.size)
+            result["mask"] = _decode_mask(mask, window, self.spec.size)
         if box_ops.OBJECT_MASKS in parts:
             result[box_ops.OBJECT_MASKS] = tf.map_fn(
-                lambda mask: _decode_mask(mask, window, self.size),
+                lambda mask: _decode_mask(mask, window, self.spec.size),
                 parts[box_ops.OBJECT_MASKS],
-                fn_output_signature=tf.TensorSpec([*self.size], tf.int32),
+                fn_output_signature=tf.TensorSpec([*self.spec.size], tf.int32),
             )
         return result
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from recordmill.reader import draws
-from recordmill.reader.transforms.augmentation_names import Augmentation
 from recordmill.reader.transforms.image_decoding import LUMA
 
 if TYPE_CHECKING:
@@ -21,12 +20,21 @@ _SUM_DEVIATION = 65536 / 3**0.5
 _BOXES = 3  # so many box filters, one after the other, are near to a Gaussian
 
 
+class Colours(NamedTuple):
+    """How much brightness, contrast, saturation and hue change; the units are their arguments'."""
+
+    brightness: float = 0.0
+    contrast: float = 0.0
+    saturation: float = 0.0
+    hue: float = 0.0
+
+
 def spread(unit: tf.Tensor, reach: float) -> tf.Tensor:
     """Returns a draw uniform in `[-reach, reach]` of one in [0, 1)."""
     return (2 * unit - 1) * reach
 
 
-def recolour(image: tf.Tensor, units: Sequence[tf.Tensor], spec: Augmentation) -> tf.Tensor:
+def recolour(image: tf.Tensor, units: Sequence[tf.Tensor], reaches: Colours) -> tf.Tensor:
     """Brightness, contrast, saturation and hue, as one matrix and one shift for each image.
 
     Saturation and hue leave grey as it is, so the shift that contrast needs, a grey, may come last.
@@ -34,19 +42,18 @@ def recolour(image: tf.Tensor, units: Sequence[tf.Tensor], spec: Augmentation) -
     Args:
       image: `[batch, height, width, channels] float32`.
       units: four draws in [0, 1), each `[batch]`.
-      spec: how much of each.
+      reaches: how much of each.
     """
     import tensorflow as tf
 
-    reaches = (spec.brightness, spec.contrast, spec.saturation)
     brightness, contrast, saturation = (
-        1 + spread(unit, reach) for unit, reach in zip(units[:3], reaches, strict=True)
+        1 + spread(unit, reach) for unit, reach in zip(units[:3], reaches[:3], strict=True)
     )
     factor = (brightness * contrast)[:, None, None, None]
     if image.shape[-1] == 3:
         luma = tf.constant(LUMA, tf.float32)
         grey = tf.reduce_mean(tf.tensordot(image, luma, 1), axis=[1, 2])
-        matrix = _colour_matrix(saturation, spread(units[3], spec.hue * 2 * math.pi))
+        matrix = _colour_matrix(saturation, spread(units[3], reaches.hue * 2 * math.pi))
         flat = tf.reshape(image, [-1, image.shape[1] * image.shape[2], 3])
         mixed = tf.reshape(tf.matmul(flat, matrix, transpose_b=True), tf.shape(image))
     else:

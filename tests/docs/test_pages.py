@@ -117,6 +117,16 @@ def test_a_page_has_every_flag_with_its_default_and_an_example(command: str) -> 
             assert not default or option.field.is_boolean or f"| `{default}` |" in line, name
 
 
+def test_api_pages_have_the_arguments_that_a_struct_declares() -> None:
+    page = api_reference.page("recordmill.reader")
+    for row in (
+        "| `batch_size` | `int` | required | The records in a batch of this worker. |",
+        "| `epochs` | `int \\| None` | `1` | The passes over the split; None goes on",
+        "| `flip`, `flip_left_right` | `bool \\| float \\| None` | `None` | Left and right are ",
+    ):
+        assert row in page
+
+
 def test_decisions_are_listed() -> None:
     index = (ROOT / "docs/decisions/index.md").read_text(encoding="utf-8")
     for path in (ROOT / "docs/decisions").glob("0*.md"):

@@ -9,8 +9,7 @@ import pytest
 
 from recordmill.records.augmentations import AUGMENTATIONS
 from recordmill.records.spec import tag_of
-from recordmill.transforms.images.image_spec import FORMATS
-from recordmill.transforms.images.image_spec import LAYOUTS
+from recordmill.transforms.images.image_spec import FORMATS, LAYOUTS
 from recordmill.transforms.sources.input_spec import InputFormat
 from recordmill.transforms.text.text_spec import AnyObjective
 

@@ -16,8 +16,8 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from recordmill.pipelines import beam_internals as compat
 from recordmill.pipelines import command_line
-from recordmill.pipelines.arguments import OneLineParser
 from recordmill.pipelines.engines import local
+from recordmill.pipelines.faces import Parser
 from recordmill.records.errors import RunError
 
 
@@ -101,7 +101,7 @@ def test_beam_makes_a_folder_for_each_pipeline(tmp_path: Path) -> None:
 
 
 def test_beams_flags_can_be_added_to_a_parser() -> None:
-    parser = OneLineParser(add_help=False, conflict_handler="resolve")
+    parser = Parser(add_help=False, conflict_handler="resolve")
     compat.add_beam_arguments(parser)
     names = compat.option_actions(parser)
     assert {"--runner", "--flink_master", "--direct_num_workers"} <= names.keys()
@@ -136,49 +136,10 @@ def test_dataflow_lists_the_errors_of_a_job() -> None:
     assert compat.dataflow_errors(result) == ["one", "two"]
 
 
-def test_argparse_lists_flags_by_name_and_group() -> None:
+def test_argparse_lists_flags_by_name() -> None:
     parser = argparse.ArgumentParser(add_help=False)
     action = parser.add_argument_group("one").add_argument("-x", "--xx")
     assert compat.option_actions(parser) == {"-x": action, "--xx": action}
-    assert list(compat.grouped_actions(parser)) == [("one", action)]
-
-
-def test_argparse_asks_about_choices() -> None:
-    asked = []
-
-    class Parser(compat.OpenParser):
-        def check_choice(self, action: argparse.Action, value: Any) -> None:
-            asked.append((action.dest, value))
-
-    parser = Parser()
-    parser.add_argument("--one", choices=("a", "b"))
-    parser.add_argument("--two")
-    assert parser.parse_args(["--one=c", "--two=d"]).one == "c"
-    assert asked == [("one", "c")]
-
-
-def test_argparse_asks_for_the_text_of_help() -> None:
-    class Formatter(compat.OpenHelpFormatter):
-        def help_text(self, action: argparse.Action) -> str:
-            return f"text of {action.dest}, %(dest)s"
-
-    parser = argparse.ArgumentParser(formatter_class=Formatter)
-    parser.add_argument("--one", default=7, help="x")
-    assert "text of one, one" in parser.format_help()
-
-
-def test_argparse_makes_flags_by_the_registered_class() -> None:
-    parser = argparse.ArgumentParser()
-
-    class Mine(argparse.Action):
-        def __call__(self, *_: Any) -> None: ...
-
-    parser.register("action", "store_true", Mine)
-    assert isinstance(parser.add_argument_group("g").add_argument("--x", action="store_true"), Mine)
-
-
-def test_argparse_groups_flags_by_a_class_of_that_name() -> None:
-    assert isinstance(argparse.ArgumentParser().add_argument_group("g"), compat.FlagGroup)
 
 
 def test_threads_that_keep_the_process_alive_have_the_names_we_look_for() -> None:

@@ -99,7 +99,7 @@ def test_a_condition_chooses_records(folder: Path, tmp_path: Path, condition: st
     assert found["records_read"] == 300
     assert found["dropped"] == {"where": 300 - found["examples"]}
     assert set(records_of(tmp_path / "ds")) <= set(numbered(300)), "bytes stay as they are"
-    assert manifest(tmp_path / "ds")["config"]["where"] == condition
+    assert manifest(tmp_path / "ds")["config"]["records"]["where"] == condition
 
 
 def test_a_condition_on_records_of_several_forms(

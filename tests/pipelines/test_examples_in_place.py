@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -19,8 +20,11 @@ import pytest
 
 from recordmill.pipelines import write_examples_dataset
 from recordmill.pipelines.command_line import main
+from recordmill.records.errors import UsageError
 from recordmill.records.shards import ShardName
+from recordmill.records.spec import build, naming_flags, options_of
 from recordmill.transforms.dataset import commit as committing
+from recordmill.transforms.examples.examples_spec import ExamplesSpec
 from recordmill.transforms.storage import files
 
 from ..transforms.examples.record_files import example, framed, message, write_records
@@ -689,29 +693,30 @@ def test_a_folder_that_cannot_be_written(
 
 
 FLAGS = (
-    "--num_shards=2", "--shard_size=1MB", "--num_readers=2", "--order=input", "--key=id",
-    "--map=a.py:b", "--map_errors=fail", "--where=id>1", "--deduplicate", "--weights=1",
+    "--num_shards=2", "--shard_size=1MB", "--num_readers=2", "--order=input",
+    "--key=id --order=key", "--map=a.py:b", "--map_errors=fail", "--where=id>1",
+    "--deduplicate", "--weights=1",
     "--splits=train:0.5,test:0.5", "--naming=flat", "--extension=tfrecord", "--compression=GZIP",
-    "--columns=a", "--header=none", "--delimiter=;", "--quoting=none", "--random_seed=1",
-    "--max_rejected=0.5", "--input_format=parquet", "--allow_outside=/x",
+    "--columns=a", "--header=none --columns=a", "--delimiter=;", "--quoting=none",
+    "--random_seed=1", "--max_rejected=0.5", "--input_format=parquet", "--allow_outside=/x",
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("flag", FLAGS)
-def test_flags_without_effect_are_refused(
-    tmp_path: Path, flag: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(f"--input={tmp_path}/old/*", flag) == 2
-    name = flag.partition("=")[0]
-    assert f"{name} has no effect with --in_place_metadata" in error_of(capsys)
+def test_flags_without_effect_are_refused(flag: str) -> None:
+    given = dict(each.removeprefix("--").partition("=")[::2] for each in flag.split())
+    values: dict[str, object] = {name: value or True for name, value in given.items()}
+    with naming_flags(), pytest.raises(UsageError) as error:
+        build(ExamplesSpec, {"input": "old/*", "in_place_metadata": True} | values)
+    named = "|".join(given)
+    message = rf"--({named}) has no effect with --in_place_metadata, .*; leave it out"
+    assert re.fullmatch(message, str(error.value))
 
 
 def test_every_flag_is_refused_or_taken() -> None:
-    from recordmill.pipelines.commands.examples import make_parser
-    from recordmill.pipelines.in_place_options import _TAKEN
-
-    known = {a.dest for a in make_parser()._actions} - {"help", "full_help", "config"}
-    assert known == {*_TAKEN, *(flag.partition("=")[0][2:] for flag in FLAGS)}
+    taken = {"input", "in_place_metadata", "output", "overwrite", "schema", "temp_dir", "warnings"}
+    refused = {each.removeprefix("--").partition("=")[0] for flag in FLAGS for each in flag.split()}
+    assert {*options_of(ExamplesSpec)} == {*taken, *refused}
 
 
 def test_metadata_of_tfds_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

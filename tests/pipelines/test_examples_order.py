@@ -53,7 +53,7 @@ def test_records_in_order_of_a_feature(folder: Path, tmp_path: Path, key: str) -
     sizes = [len(data) for data in shard_bytes(output).values()]
     assert len(sizes) == 4
     assert min(sizes) > max(sizes) / 2
-    assert manifest(output)["config"]["key"] == key
+    assert manifest(output)["config"]["records"]["key"] == key
     assert main(["verify", str(output)]) == 0
 
 

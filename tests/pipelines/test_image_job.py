@@ -17,7 +17,7 @@ from recordmill.pipelines.command_line import main
 from recordmill.pipelines.planning.image_shards import count_work_items
 from recordmill.records.codec.framing import scan_records
 from recordmill.transforms.dataset.rejects import REASONS
-from recordmill.transforms.images import build as image_build
+from recordmill.transforms.images import build_image_shards as image_build
 from recordmill.transforms.images.image_shard_plan import ImageSplit
 
 from ..pictures import drawn, encoded, jpeg, png, turned_jpeg

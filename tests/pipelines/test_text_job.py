@@ -14,15 +14,16 @@ import apache_beam as beam
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from recordmill.pipelines.arguments import Parser
 from recordmill.pipelines.command_line import main
+from recordmill.pipelines.faces import parse
 from recordmill.pipelines.planning import text_planner as text_planning
 from recordmill.pipelines.planning.plan_job import plan_job
 from recordmill.pipelines.planning.text_planner import TextPlanner
-from recordmill.pipelines.text_options import add_text_arguments, text_request
+from recordmill.pipelines.text_request import text_request
 from recordmill.transforms.shuffle.merge_tree import MergeTree
 from recordmill.transforms.sources.document_spec import DocumentLimits
 from recordmill.transforms.text.scatter import Scatterer, ScatterLimits
+from recordmill.transforms.text.text_spec import TextSpec
 from recordmill.transforms.text.text_stages import build_text
 
 from ..conftest import bert_text, make_documents
@@ -92,10 +93,8 @@ class TestSameBytes:
     def test_several_run_files_for_a_work_item(
         self, reference: dict[str, bytes], corpus: Path, vocab_file: str, tmp_path: Path
     ) -> None:
-        parser = Parser()
-        add_text_arguments(parser)
         line = arguments(f"{corpus}/*.txt", tmp_path / "ds", vocab_file)
-        plan = plan_job(TextPlanner(text_request(parser.parse_args(line))), workers=1)
+        plan = plan_job(TextPlanner(text_request(parse(TextSpec, line))), workers=1)
         assert plan
         limits = ScatterLimits(500, 500, DocumentLimits(block_bytes=5_000))
         with beam.Pipeline(runner=FnApiRunner()) as pipeline:
@@ -105,10 +104,8 @@ class TestSameBytes:
     def test_limits_of_scatter_have_an_effect(
         self, corpus: Path, vocab_file: str, tmp_path: Path
     ) -> None:
-        parser = Parser()
-        add_text_arguments(parser)
         line = arguments(f"{corpus}/*.txt", tmp_path / "ds", vocab_file)
-        plan = plan_job(TextPlanner(text_request(parser.parse_args(line))), workers=1)
+        plan = plan_job(TextPlanner(text_request(parse(TextSpec, line))), workers=1)
         assert plan
         assert len(Scatterer(plan.job).run(0).runs) == 1
         os.remove(plan.job.description_path(0, 0))
@@ -270,7 +267,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["--max_predictions_per_seq=64"], "--max_predictions_per_seq must be below --max_seq_length"),
     (["--dupe_factor=0"], "--dupe_factor must be at least 1, got 0"),
     (["--short_seq_prob=2"], "--short_seq_prob must be in [0, 1], got 2.0"),
-    (["--max_ngram_size=0"], "--max_ngram_size must be in [1, 16], got 0"),
+    (["--max_ngram_size=0"], "--max_ngram_size must be from 1 to 16, got 0"),
     (["--splits=train:0.9,test:0.3"], "--splits must have shares that add up to 1, got 1.2"),
     (["--splits=train:a"], "--splits must be like train:0.9,validation:0.1"),
     (["--splits=a/b:1"], "a split's name must be letters, digits and underscores"),

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import argparse
 import re
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,9 @@ import tensorflow as tf
 
 from recordmill.reader import bench, load, perf_input_fn
 from recordmill.reader.bench import Costs, report
+from recordmill.reader.options import BenchSpec
 from recordmill.records.errors import UsageError
+from recordmill.records.spec import build, naming_flags
 
 from ..pictures import png
 from .small_datasets import write_numbers
@@ -77,15 +78,13 @@ def test_shapes_have_names(batch: Any, shapes: str, capsys: pytest.CaptureFixtur
     assert capsys.readouterr().out.splitlines()[-1] == f"Shapes: {shapes}"
 
 
-def parsed(*flags: str) -> bench.BenchFlags:
-    parser = argparse.ArgumentParser()
-    bench.add_arguments(parser)
-    return bench.BenchFlags(**vars(parser.parse_args(flags)))
+def run(path: Path, **options: Any) -> int:
+    with naming_flags():
+        return bench.run(build(BenchSpec, {"path": str(path), "time": 0.2, **options}))
 
 
 def test_the_command(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = parsed(str(path), "--batch_size=4", "--time=0.2", "--no-shuffle")
-    assert bench.run(arguments) == 0
+    assert run(path, batch_size="4", time="0.2", shuffle=False) == 0
     shown = capsys.readouterr().out
     assert re.match(LINES[0], shown)
     assert re.search(r"records/s; a batch every .* ms", shown)
@@ -94,13 +93,31 @@ def test_the_command(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "is the largest part" in shown
 
 
-def test_each_flag_is_checked(path: Path) -> None:
-    with pytest.raises(UsageError, match="--time must be more than 0 seconds, got 0"):
-        bench.run(parsed(str(path), "--time=0"))
-    with pytest.raises(UsageError, match="--step_msec must be more than 0"):
-        bench.run(parsed(str(path), "--step_msec=0"))
-    with pytest.raises(UsageError, match="did you mean 'train'"):
-        bench.run(parsed(str(path), "--split=trian"))
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"time": "0"}, "--time must be above 0, got 0"),
+        ({"step_msec": ["0"]}, "--step_msec must be above 0, got 0"),
+        ({"batch_size": "x"}, "--batch_size must be a whole number, got 'x'"),
+        ({"batch_size": "0"}, "--batch_size must be at least 1, got 0"),
+        ({"split": "trian"}, "did you mean 'train'"),
+        ({"image_size": "0"}, "--image_size must be like 224x224 or 224, got '0'"),
+        ({"image_size": "8", "decode": False}, "--image_size has no effect with --no-decode"),
+        ({"image_size": "8"}, "--image_size has no effect on .*, which has no images"),
+        ({"decode": True}, "--decode has no effect on .*, which has no images"),
+        ({"int64": "id,id"}, "--int64 must name each once, got id,id"),
+    ],
+)
+def test_each_flag_is_checked(path: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        run(path, **options)
+
+
+def test_values_of_flags() -> None:
+    spec = build(
+        BenchSpec, {"path": "ds", "step_msec": [["20", "50"]], "int64": "a, b", "image_size": "9x7"}
+    )
+    assert (spec.step_msec, spec.int64, spec.size) == ((20.0, 50.0), ("a", "b"), (9, 7))
 
 
 def test_stalls_and_advice() -> None:
@@ -132,38 +149,28 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class TestPictures:
-    def shown(self, capsys: pytest.CaptureFixture[str], *flags: str) -> str:
-        assert bench.run(parsed("--batch_size=4", "--time=0.2", *flags)) == 0
-        return capsys.readouterr().out
-
     @pytest.mark.parametrize(
-        ("name", "flags", "shape"),
+        ("name", "options", "shape"),
         [
-            ("ds", (), (224, 224, 3)),
-            ("sized", (), (8, 12, 1)),
-            ("ds", ("--image_size=10x20",), (10, 20, 3)),
-            ("ds", ("--image_size=10", "--decode"), (10, 10, 3)),
+            ("ds", {}, (224, 224, 3)),
+            ("sized", {}, (8, 12, 1)),
+            ("ds", {"image_size": "10x20"}, (10, 20, 3)),
+            ("ds", {"image_size": "10", "decode": True}, (10, 10, 3)),
         ],
     )
     def test_they_are_decoded(
         self, pictures: Path, capsys: pytest.CaptureFixture[str], name: str,
-        flags: tuple[str, ...], shape: tuple[int, int, int],
+        options: dict[str, Any], shape: tuple[int, int, int],
     ) -> None:  # fmt: skip
-        shown = self.shown(capsys, str(pictures / name), *flags)
+        assert run(pictures / name, batch_size=4, **options) == 0
+        shown = capsys.readouterr().out
         assert f"image: {(4, *shape)}" in shown
         assert f"images are decoded to {shape[0]}x{shape[1]}x{shape[2]}, as part of" in shown
 
     def test_they_are_not_if_asked(
         self, pictures: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        shown = self.shown(capsys, str(pictures / "ds"), "--no-decode")
+        assert run(pictures / "ds", batch_size=4, decode=False) == 0
+        shown = capsys.readouterr().out
         assert "image: (4,)" in shown
         assert "decoded" not in shown
-
-    def test_flags_without_effect(self, path: Path, pictures: Path) -> None:
-        with pytest.raises(UsageError, match=r"--decode has no effect on .*, which has no images"):
-            bench.run(parsed(str(path), "--decode"))
-        with pytest.raises(UsageError, match="--image_size has no effect with --no-decode"):
-            bench.run(parsed(str(pictures / "ds"), "--no-decode", "--image_size=8"))
-        with pytest.raises(UsageError, match="--image_size must be like 224x224 or 224, got '0'"):
-            bench.run(parsed(str(pictures / "ds"), "--image_size=0"))

@@ -312,9 +312,7 @@ def test_a_full_disk_is_gone_around(
     assert not list((tmp_path / "cache").glob("*.part"))
 
 
-def test_wrong_arguments(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cache_bytes must be 1 or more, got 0"):
-        ShardCache(str(tmp_path), 0)
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(UsageError, match="cache_dir must be a folder"):
         ShardCache(str(tmp_path / "file"), 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import itertools
 import struct
@@ -10,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -29,6 +29,7 @@ from recordmill.reader.framing import masked_crc32c
 from recordmill.reader.loading import Reader
 from recordmill.reader.narrowing import Narrowing, int64_names
 from recordmill.reader.one_line_errors import ReadError
+from recordmill.reader.options import BenchSpec
 from recordmill.reader.parsing import batch_parser
 from recordmill.records import text_formats
 from recordmill.records.codec.encoding import Column, Ragged, Strings
@@ -299,12 +300,10 @@ def test_a_feed_gives_the_numbers_that_were_put(value: Any, dtype: Any, shown: s
 @pytest.mark.slow
 def test_bench_keeps_the_features_named(tmp_path: Path, capsys: Any) -> None:
     path = written(tmp_path, [BIG, 2, 3, 4])
-    parser = argparse.ArgumentParser()
-    bench.add_arguments(parser)
-    flags = [str(path), "--batch_size=2", "--time=0.2"]
+    spec = BenchSpec(path=str(path), batch_size=2, time=0.2)
     with pytest.raises(ReadError, match="a value is 3000000000"):
-        bench.run(bench.BenchFlags(**vars(parser.parse_args(flags))))
-    assert bench.run(bench.BenchFlags(**vars(parser.parse_args([*flags, "--int64=id"])))) == 0
+        bench.run(spec)
+    assert bench.run(msgspec.structs.replace(spec, int64=("id",))) == 0
     assert "records/s" in capsys.readouterr().out
 
 

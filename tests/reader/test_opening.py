@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from recordmill.reader import load
+from recordmill.reader import Reader, load, torch_dataset
+from recordmill.reader.options import ReaderOptions
 from recordmill.records.errors import RunError, UsageError
 from recordmill.records.manifest import success_bytes
 from recordmill.records.schema import Feature, Schema
+from recordmill.records.spec import declared_fields
 
 from .small_datasets import NUMBERS
 
@@ -126,14 +130,33 @@ def test_another_schema_is_refused(uneven: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"batch_size": 0}, "batch_size must be 1 or more, got 0"),
+        ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
         ({"batch_size": 108}, "1 workers x batch_size 108 must be at most the 107 records"),
-        ({"epochs": 0}, "epochs must be 1 or more, got 0"),
-        ({"window_records": 0}, "window_records must be 1 or more, got 0"),
+        ({"epochs": 0}, "epochs must be at least 1, got 0"),
+        ({"window_records": 0}, "window_records must be at least 1, got 0"),
+        (
+            {"batch_size": 1 << 63},
+            r"batch_size must be at most 9223372036854775807, got 9",
+        ),
+        ({"batch_size": 2.5}, "batch_size must be a whole number, got 2.5"),
+        ({"batch_size": float("nan")}, "batch_size must be a whole number, got nan"),
+        ({"batch_size": True}, "batch_size must be a whole number, got True"),
+        ({"batch_size": "4"}, "batch_size must be a whole number, got '4'"),
+        ({"seed": None}, "seed must be a whole number, got None"),
+        ({"shuffle": 1}, "shuffle must be True or False, got 1"),
+        ({"parallel_calls": -1}, "parallel_calls must be at least 1, got -1"),
+        ({"cache_bytes": 0}, "cache_bytes must be at least 1, got 0"),
+        ({"cache_dir": 3}, "cache_dir must be a string or a path, got 3"),
+        ({"transform": 3}, "transform must be a function or a list of functions, got 3"),
+        ({"transform": ["flip"]}, r"transform must be a function or .*, got \['flip'\]"),
+        ({"schema": "ids"}, r"schema must be Schema\(…\), got 'ids'"),
+        ({"num_workers": 0, "worker_index": 0}, "num_workers must be at least 1, got 0"),
+        ({"num_workers": 2, "worker_index": -1}, "worker_index must be at least 0, got -1"),
+        ({"num_workers": 2, "worker_index": 2}, r"worker_index must be in \[0, num_workers\)"),
         ({"remainder": "dorp"}, "remainder must be one of .*; did you mean 'drop'"),
         ({"on_error": "skip"}, "on_error must be one of fail, skip_record, skip_shard"),
         ({"start_step": 27}, r"start_step must be in \[0, 26\], the steps of all epochs, got 27"),
-        ({"start_step": -1}, r"start_step must be in \[0, 26\]"),
+        ({"start_step": -1}, "start_step must be at least 0, got -1"),
         ({"num_workers": 2}, "num_workers and worker_index must be given together"),
         ({"split": "trian"}, "split must be one of train, validation, got 'trian'; did you mean"),
         ({"split": "train[:x]"}, "a bound in a split must be a number of records or a percentage"),
@@ -146,3 +169,24 @@ def test_wrong_arguments_are_refused(uneven: Path, arguments: dict[str, Any], me
     with pytest.raises(UsageError, match=message) as info:
         load(uneven, **values)
     assert "\n" not in str(info.value)
+
+
+def test_the_arguments_are_those_of_the_struct(uneven: Path) -> None:
+    names = [each.name for each in declared_fields(ReaderOptions)]
+    for function in (load, Reader, torch_dataset):
+        assert list(inspect.signature(function).parameters) == ["path", "split", *names]
+    for each in declared_fields(ReaderOptions):
+        assert f"\n      {each.name}: {each.text[:40]}" in str(load.__doc__)
+    with pytest.raises(TypeError, match=r"^load\(\) has no .* batchsize; did you mean batch_size"):
+        load(uneven, "train", batchsize=4)
+    with pytest.raises(TypeError, match=r"^Reader\(\) needs the argument batch_size$"):
+        Reader(uneven, "train")
+
+
+def test_numbers_and_paths_of_other_types_are_taken(uneven: Path, tmp_path: Path) -> None:
+    reader = Reader(
+        uneven, "train", batch_size=np.int32(4), seed=np.uint8(3), start_step=np.int64(2),
+        shuffle=np.bool_(True), cache_dir=tmp_path, transform=[lambda features, keys: features],
+    )  # fmt: skip
+    assert json.loads(reader.state())["seed"] == 3
+    assert sum(1 for _ in reader) == 107 // 4 - 2

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from itertools import chain
+from typing import get_args
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recordmill.reader.order import FILLER, REMAINDERS, Order
+from recordmill.reader.options import Remainder
+from recordmill.reader.order import FILLER, Order
 from recordmill.reader.record_ranges import RecordRange
 
 
@@ -46,7 +48,7 @@ def steps(order: Order, epoch: int = 0) -> list[list[int]]:
     batch=st.integers(1, 9),
     workers=st.integers(1, 7),
     shuffle=st.booleans(),
-    remainder=st.sampled_from(REMAINDERS),
+    remainder=st.sampled_from(get_args(Remainder)),
     window=st.integers(1, 300),
     block=st.integers(1, 40),
     epoch=st.integers(0, 3),
@@ -92,7 +94,7 @@ def test_workers_share_an_epoch(
         assert [r for s in per_worker for r in s[0]] == alone[0]
 
 
-@pytest.mark.parametrize("remainder", REMAINDERS)
+@pytest.mark.parametrize("remainder", get_args(Remainder))
 def test_seven_uneven_shards_three_workers(remainder: str) -> None:
     sizes = [5, 40, 17, 1, 0, 33, 11]
     made = [order(sizes, 4, 3, w, remainder=remainder) for w in range(3)]

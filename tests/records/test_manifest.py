@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from recordmill.records import text_formats as formats
 from recordmill.records.manifest import (
@@ -12,9 +12,9 @@ from recordmill.records.manifest import (
     ShardInfo,
     check_success,
     success_bytes,
-    to_json,
 )
 from recordmill.records.schema import Feature, Schema
+from recordmill.records.state import encode
 from recordmill.records.tfds_metadata import name_and_version, supervised_keys, tfds_files
 
 SCHEMA = formats.mlm(max_seq_length=8, max_predictions_per_seq=2)
@@ -47,7 +47,7 @@ def test_round_trip():
 
 def test_bytes_do_not_depend_on_the_order_of_keys():
     assert make_manifest(config={"text": "é", "seed": 1}).to_bytes() == make_manifest().to_bytes()
-    assert to_json({"b": 1, "a": "é"}) == '{\n "a": "é",\n "b": 1\n}\n'.encode()
+    assert encode({"b": 1, "a": "é"}) == '{\n "a": "é",\n "b": 1\n}\n'.encode()
 
 
 def test_splits_hold_their_shards_in_order():
@@ -67,7 +67,7 @@ def test_other_json_is_no_manifest(data):
 def test_a_later_format_is_refused():
     content = json.loads(make_manifest().to_bytes()) | {"format_version": IN_PLACE_VERSION + 1}
     with pytest.raises(ValueError, match=r"written by a later recordmill \(format 3, .*upgrade"):
-        Manifest.from_bytes(to_json(content))
+        Manifest.from_bytes(encode(content))
 
 
 def test_success_vouches_for_the_bytes():

@@ -13,17 +13,20 @@ import logging
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
 import apache_beam as beam
 import google_crc32c
+import msgspec
+from msgspec.structs import replace
 
 from recordmill.records import manifest as m
 from recordmill.records.errors import RunError
 from recordmill.records.manifest import Manifest, ShardInfo
 from recordmill.records.seqio_metadata import COMPLETED_PATH
+from recordmill.records.state import encode
 from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.dataset.first_rejects import first_rejects
 from recordmill.transforms.dataset.job import Job, JobSummary
@@ -38,8 +41,7 @@ from recordmill.transforms.storage import files
 _LOGGER = logging.getLogger("recordmill")
 
 
-@dataclass(frozen=True, slots=True)
-class CommitSpec:
+class CommitSpec(msgspec.Struct, frozen=True):
     """The part of the manifest that is known before the run starts.
 
     Attributes:
@@ -85,16 +87,17 @@ def _read_finished(job: Job) -> _FinishedShards:
     workspace = job.workspace
     names = list(job.shard_names())
     shards, indexes, statistics = [], {}, job.statistics()
+    kind = ShardDescription[job.shard_statistics]  # type: ignore[name-defined]
     descriptions = files.read_many(map(workspace.done_path, names))
     try:
         for name, content in zip(names, descriptions, strict=True):
-            done = parse_state(content, workspace.token, ShardDescription.from_json)
-            if done is None or done.info.name != name:
+            done = parse_state(content, workspace.token, kind)
+            if done is None or done.shard.name != name:
                 raise RunError(
                     f"{workspace.done_path(name)} is damaged or of another run; run the same "
                     "command again"
                 )
-            shards.append(done.info)
+            shards.append(done.shard)
             if done.index:
                 indexes[name.index_path] = _StagedFile(workspace.index_path(name), *done.index)
             statistics.add(name.split, shards[-1].records, done.statistics)
@@ -177,7 +180,7 @@ def _completed(job: Job, spec: CommitSpec) -> tuple[Job, CommitSpec]:
     whole = job.completed()
     if whole is job:
         return job, spec
-    options = json.loads(json.dumps(whole.fingerprint_options()))
+    options = json.loads(json.dumps(whole.resolved()))
     return whole, replace(spec, config={**spec.config, **options})
 
 
@@ -243,7 +246,7 @@ def _judged(job: Job, summary: JobSummary) -> dict[str, Any]:
     if of_pipeline and job.warnings == "print":  # a command prints them itself
         for warning in warnings:
             _LOGGER.warning("%s: %s", job.workspace.output, warning.text)
-    return statistics | {"warnings": [warning.to_json() for warning in warnings]}
+    return statistics | {"warnings": warnings}
 
 
 def old_manifest(output: str) -> tuple[Manifest | None, RunError | None]:
@@ -286,7 +289,7 @@ def _write_metadata(
     All of it is small, and is written anew by each commit, however far an earlier one came.
     """
     workspace, summary = job.workspace, finished.summary
-    written = {m.STATISTICS_PATH: m.to_json(statistics), **summary.extra_files}
+    written = {m.STATISTICS_PATH: encode(statistics), **summary.extra_files}
     if spec.settings:
         written[m.CONFIG_PATH] = spec.settings.encode()
     manifest = Manifest(
@@ -310,7 +313,7 @@ def _write_metadata(
     content = manifest.to_bytes()
     written[m.MANIFEST_PATH] = content
     if workspace.of_pipeline:  # a command writes it at its end, with what it has seen
-        written[m.RUN_PATH] = m.to_json({"run": workspace.token})
+        written[m.RUN_PATH] = encode({"run": workspace.token})
     completed = written.pop(COMPLETED_PATH, None)
     for path, data in written.items():
         files.write_bytes(files.join(workspace.output, path), data, workspace.partial_folder)
@@ -341,7 +344,7 @@ class _CommitDoFn(beam.DoFn):
             fail(self._job, error)
         self._job.workspace.clean_up()
         self._job.workspace.remove_revived()  # by tasks of a job that another one has overtaken
-        yield asdict(manifest)["counts"]
+        yield manifest.counts
 
 
 class CommitDataset(beam.PTransform[beam.PCollection[int], beam.PCollection[dict[str, Any]]]):

@@ -9,25 +9,23 @@ hashes are kept, a bottom-k sketch (Cohen and Kaplan 2007).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Any, TypeAlias
+from typing import Any
 
 import google_crc32c
+import msgspec
 import numpy as np
 
 from recordmill.records.arrays import Int64s
 from recordmill.records.hashing import U64
-from recordmill.records.typed_json import Count, convert
+from recordmill.records.state import Count
 
-_Written: TypeAlias = tuple[Count, str, str, dict[str, tuple[Count, str]], str]
 _SAMPLED_IMAGES = 20_000  # of a dataset, about
 _HASHES = 1 << 32
 _KEPT_HASHES = 8192  # of documents, in each split
 
 
-@dataclass(slots=True)
-class ContentSample:
+class ContentSample(msgspec.Struct):
     """Contents by a checksum of their bytes.
 
     Attributes:
@@ -38,10 +36,10 @@ class ContentSample:
       limit: keys above it were left out; "" for none.
     """
 
-    items: int = 0
+    items: Count = 0
     first: str = ""
     last: str = ""
-    names: dict[str, tuple[int, str]] = field(default_factory=dict)
+    names: dict[str, tuple[Count, str]] = {}
     limit: str = ""
 
     def add(self, name: str, data: bytes, *, of_images: int) -> None:
@@ -109,21 +107,6 @@ class ContentSample:
     def all_alike(self) -> bool:
         """Whether there are several images, and the bytes of all are the same."""
         return self.items > 1 and self.first == self.last
-
-    def to_json(self) -> list[Any]:
-        """Returns what `from_json` reads."""
-        return [self.items, self.first, self.last, self.names, self.limit]
-
-    @classmethod
-    def from_json(cls, content: list[Any]) -> ContentSample:
-        """Reads what `to_json` returned.
-
-        Raises:
-          FormatError: it is something else.
-        """
-        # Releases before the limit did not write it.
-        kind: Any = _Written
-        return cls(*convert([*content, ""] if len(content) == 4 else content, kind))
 
 
 def shared_contents(

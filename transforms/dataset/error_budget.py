@@ -6,12 +6,12 @@ tracebacks.
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 
 from recordmill.records.errors import RunError
+from recordmill.records.state import FormatError, decode
 from recordmill.transforms.dataset.job import Job
-from recordmill.transforms.dataset.rejects import REASONS
+from recordmill.transforms.dataset.rejects import REASONS, Reject
 from recordmill.transforms.dataset.run_state import DamagedStateError, pipeline_name
 from recordmill.transforms.storage import files
 
@@ -35,16 +35,16 @@ def _first_reject(folder: str, *, of_pipeline: bool) -> str:
     with suppress(RunError, OSError):  # the number of rejects matters more
         for path in sorted(files.list_files(folder)):
             line = files.read_bytes(path, 0, _MOST_REJECT_BYTES).partition(b"\n")[0]
-            with suppress(ValueError):  # cut
-                reject = json.loads(line)
-                source = " ".join(reject["source"].split())
-                reason = REASONS[reject["reason"]]
-                detail = " ".join(reject["detail"].split())
+            with suppress(FormatError):  # cut
+                reject = decode(line, Reject)
+                source = " ".join(reject.source.split())
+                reason = REASONS[reject.reason]
+                detail = " ".join(reject.detail.split())
                 if detail:
                     reason = f"{reason} ({detail})"
                 if of_pipeline:
                     return f"the first is {source}: {reason}; "
-                return f"the first is {source} at position {reject['position']}: {reason}; "
+                return f"the first is {source} at position {reject.position}: {reason}; "
     return ""
 
 

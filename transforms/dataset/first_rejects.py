@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
 from recordmill.records import manifest as m
+from recordmill.records.state import FormatError, decode
+from recordmill.transforms.dataset.rejects import Reject
 from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.storage import files
 
@@ -42,8 +43,8 @@ def _rejects(workspace: Workspace, numbers: list[int]) -> Iterator[tuple[str, st
         data = files.read_bytes(path, 0, left)
         left -= len(data)
         for line in data.splitlines():
-            with suppress(ValueError):  # cut
-                reject = json.loads(line)
-                yield reject["reason"], reject["source"]
+            with suppress(FormatError):  # cut
+                reject = decode(line, Reject)
+                yield reject.reason, reject.source
         if left <= 0:
             return

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, ClassVar, Literal, get_args
 
 from recordmill.records.errors import UsageError, one_of
@@ -27,6 +27,7 @@ Compression = Literal["", "GZIP", "ZLIB"]
 Warnings = Literal["print", "error", "none"]
 COMPRESSIONS: tuple[str, ...] = get_args(Compression)
 WARNINGS: tuple[str, ...] = get_args(Warnings)
+_OF_RUN = ("workspace", "max_rejected", "overwrite", "warnings")  # they decide no byte of shards
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +57,8 @@ class JobStatistics(ABC):
     """Adds up the statistics of shards; its memory does not grow with their number."""
 
     @abstractmethod
-    def add(self, split: str, records: int, statistics: dict[str, Any]) -> None:
-        """Adds a shard: its split, its number of records, and its statistics."""
+    def add(self, split: str, records: int, statistics: Any) -> None:
+        """Adds a shard: its split, its number of records, and its `Job.shard_statistics`."""
 
     @abstractmethod
     def summarize(self) -> JobSummary:
@@ -85,12 +86,14 @@ class Job(ABC):
       map: the user's functions, which see each element of the input first.
 
       argument_names: of users' pipelines, see `argument_names.py`.
+      shard_statistics: the type of the statistics in the description of a shard.
 
     Raises:
       UsageError: a value is not valid, or the shares of the splits do not add up to 1.
     """
 
     argument_names: ClassVar[Mapping[str, str]] = ARGUMENTS
+    shard_statistics: ClassVar[Any] = dict[str, Any]
 
     workspace: Workspace
     splits: tuple[SplitSpec, ...] = (SplitSpec("train", 1.0),)
@@ -164,14 +167,29 @@ class Job(ABC):
     def statistics(self) -> JobStatistics:
         """Returns the object that adds up the statistics of the shards."""
 
+    def resolved(self) -> dict[str, Any]:
+        """Returns all options of the dataset, for its manifest."""
+        return self._options(fingerprint=False)
+
     def fingerprint_options(self) -> dict[str, Any]:
-        """Returns the options that decide the bytes of shards."""
-        options = plain(self, fingerprint=True)
-        for name in ("workspace", "max_rejected", "overwrite", "warnings"):
-            del options[name]
-        if self.shard_template == DEFAULT_TEMPLATE:
-            del options["shard_template"]  # datasets of earlier releases have no such option
-        options["map"] = self.map.fingerprint_options()
-        if not self.map:
-            del options["map"]
+        """Returns the options that decide the bytes of shards, but for those with their defaults.
+
+        So an option that a release adds changes no fingerprint of a dataset that does not use it.
+        """
+        return self._options(fingerprint=True)
+
+    def _options(self, *, fingerprint: bool) -> dict[str, Any]:
+        options = {}
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.name in _OF_RUN or (fingerprint and value == _default(each)):
+                continue
+            options[each.name] = plain(value, fingerprint=fingerprint)
+        options.pop("map", None)
+        if self.map:
+            options["map"] = self.map.fingerprint_options()
         return options
+
+
+def _default(each: Field[Any]) -> Any:
+    return each.default if each.default_factory is MISSING else each.default_factory()

@@ -107,7 +107,6 @@ class OutputSpec(Spec, frozen=True, kw_only=True):
         option(
             "The compression of shards; TFDS, Cerebras, seqio and DALI read only NONE. GZIP with "
             "--naming=tfx.",
-            short="",
             value="KIND",
             example="GZIP",
         ),

@@ -25,7 +25,7 @@ from recordmill.transforms.dataset.removal import (
     delete_inside,
     remove_dataset,
 )
-from recordmill.transforms.dataset.run_state import is_own, new_token, pipeline_name
+from recordmill.transforms.dataset.run_state import PipelinePlan, is_own, new_token, pipeline_name
 from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.dataset.writable import check_writable
 from recordmill.transforms.storage import files
@@ -71,7 +71,7 @@ def begin_run(job: Job, transform: str) -> None:
 
 def _write_plan(workspace: Workspace, transform: str) -> None:
     # Until it is gone a commit takes the success mark at the output for that of an older dataset.
-    workspace.write_state(workspace.plan_path, {"pipeline": transform})
+    workspace.write_state(workspace.plan_path, PipelinePlan(transform))
 
 
 def check_output(job: Job) -> None:
@@ -162,15 +162,15 @@ def commit_spec(
       config: what decides the bytes, beside the options of the job.
     """
     name, dataset_version = name_and_version(job.workspace.absolute_output)
-    whole = {"pipeline": transform, **job.fingerprint_options(), **(config or {})}
-    content = json.dumps(whole, sort_keys=True).encode()
+    of_all = {"pipeline": transform, **(config or {})}
+    content = json.dumps(of_all | job.fingerprint_options(), sort_keys=True).encode()
     names = ("recordmill", "apache-beam", "numpy", "numba", *packages)
     return CommitSpec(
         name=name,
         description="records of a Beam pipeline, written by recordmill",
         fingerprint=hashlib.blake2b(content, digest_size=16).hexdigest(),
         replaces=files.exists(files.join(job.workspace.output, m.MANIFEST_PATH)),
-        config=json.loads(content),
+        config=json.loads(json.dumps(of_all | job.resolved())),
         versions={name: version(name) for name in names} | {"python": platform.python_version()},
         sources={"pipeline": "elements of a PCollection"},
         version=dataset_version,

@@ -8,6 +8,7 @@ from typing import IO, NamedTuple
 
 import google_crc32c
 
+from recordmill.records.state import Count, Uint32
 from recordmill.transforms.storage import files
 
 _BLOCK_BYTES = 1 << 22
@@ -107,9 +108,9 @@ class RejectFile(NamedTuple):
       crc32c: of its content.
     """
 
-    number: int
-    size_bytes: int
-    crc32c: int
+    number: Count
+    size_bytes: Count
+    crc32c: Uint32
 
 
 def write_rejects(lines: IO[bytes], *, number: int, path: str, partial_folder: str) -> RejectFile:

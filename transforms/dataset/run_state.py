@@ -7,25 +7,21 @@ runs never mix, and a power loss costs no more than the work that it hit.
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import stat
-from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import asdict
 
 from recordmill.records.errors import RunError, UsageError
-from recordmill.records.typed_json import FormatError, convert
+from recordmill.records.state import FormatError, T, decode, encode
 from recordmill.transforms.dataset.writable import PROBE
 from recordmill.transforms.storage import files
 
 MARKER = "of_recordmill"  # in a folder of temporary files: it may be deleted
 _TOKEN_BYTES = 8
-_MALFORMED = (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError)
-
-ContentT = TypeVar("ContentT")
 
 
 class DamagedStateError(RunError):
@@ -34,26 +30,6 @@ class DamagedStateError(RunError):
 
 class LostFoldersError(RunError):
     """The temporary folders of a run were deleted, or another run has taken them."""
-
-
-def typed_statistics(content: Any, kind: Any) -> Any:
-    """Returns the statistics of a shard, as its description has them, as values of some kind.
-
-    Raises:
-      DamagedStateError: they are of another kind.
-    """
-    try:
-        return convert(content, kind)
-    except FormatError as error:
-        raise wrong_statistics(error) from error
-
-
-def wrong_statistics(error: Exception) -> DamagedStateError:
-    """Returns the error of statistics of a shard that are not what the run wrote."""
-    return DamagedStateError(
-        f"the statistics of a shard are not what this run wrote: {error}; check the storage and "
-        "start anew with --overwrite"
-    )
 
 
 def new_token() -> str:
@@ -66,94 +42,93 @@ def is_token(name: str) -> bool:
     return len(name) == 2 * _TOKEN_BYTES and set(name) <= set("0123456789abcdef")
 
 
-def read_json(path: str) -> Any:
-    """Reads a JSON file of the run."""
-    return json.loads(files.read_bytes(path))
+class _Owner(msgspec.Struct):
+    """What every file of state has beside its content: the token of its run."""
+
+    run: str
+
+
+class PipelinePlan(msgspec.Struct, frozen=True):
+    """`plan.json` of a user's own pipeline, which nothing can resume.
+
+    Attributes:
+      pipeline: the transform that writes; a command's plan has none.
+    """
+
+    pipeline: str = ""
+
+
+class Nothing(msgspec.Struct, frozen=True):
+    """The content of a file of state that is a mark of its run."""
 
 
 def pipeline_name(plan_path: str) -> str:
     """Returns the transform of a user's own pipeline that writes a dataset, "" for a command's."""
-    with suppress(OSError, *_MALFORMED):
-        return str(read_json(plan_path).get("pipeline", ""))
+    with suppress(OSError, FormatError):
+        return decode(files.read_bytes(plan_path), PipelinePlan).pipeline
     return ""
 
 
-def write_json(path: str, content: Any) -> None:
-    """Writes a JSON file of the run, whole or not at all."""
-    files.write_bytes(path, json.dumps(content, sort_keys=True).encode())
+def write_state(path: str, token: str, content: msgspec.Struct) -> None:
+    """Writes a file of state, whole or not at all: the fields of a struct, and the token."""
+    files.write_bytes(path, encode({**asdict(content), "run": token}, indent=None))
 
 
-def write_state(path: str, token: str, content: Mapping[str, Any]) -> None:
-    """Writes a file of state, whole or not at all."""
-    write_json(path, {**content, "run": token})
-
-
-def parse_state(
-    data: bytes, token: str, parse: Callable[[dict[str, Any]], ContentT]
-) -> ContentT | None:
+def parse_state(data: bytes, token: str, kind: type[T]) -> T | None:
     """Returns what a file of state says, None where it is damaged or of another run."""
     try:
-        content = json.loads(data)
-        if content.pop("run") != token:
-            return None
-        return parse(content)
-    except _MALFORMED:
+        return decode(data, kind) if decode(data, _Owner).run == token else None
+    except FormatError:
         return None
 
 
-def read_state(
-    path: str, token: str, parse: Callable[[dict[str, Any]], ContentT]
-) -> ContentT | None:
+def read_state(path: str, token: str, kind: type[T]) -> T | None:
     """Returns what a file of state says, None where it is missing, damaged or of another run.
 
     Args:
       path: of the file.
       token: of the run.
-      parse: makes an object of the JSON; a ValueError, TypeError or KeyError counts as damage.
+      kind: the struct that was written; what is not of this kind counts as damage.
     """
     try:
         data = files.read_bytes(path)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
-    return parse_state(data, token, parse)
+    return parse_state(data, token, kind)
 
 
-@dataclass(frozen=True, slots=True)
-class Marker:
+class Marker(msgspec.Struct, frozen=True):
     """What the marker of a temporary folder says.
 
     Attributes:
       work: the folder of the plan; "" where the marker is damaged or of an earlier release.
-      token: of the run that claimed the folder.
+      run: the token of the run that claimed the folder.
       in_place: the run makes metadata of shards that stay where they are.
     """
 
     work: str = ""
-    token: str = ""
+    run: str = ""
     in_place: bool = False
 
     @classmethod
     def read(cls, folder: str) -> Marker | None:
         """Returns the marker of a folder, None where there is none."""
         try:
-            content = json.loads(files.read_bytes(files.join(folder, MARKER)))
-            in_place = content.get("in_place") is True
-            return cls(str(content["work"]), str(content["run"]), in_place)
+            return decode(files.read_bytes(files.join(folder, MARKER)), cls)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except _MALFORMED:
+        except FormatError:
             return cls()
 
     def write(self, folder: str) -> None:
         """Claims a folder."""
-        content = {"work": self.work} | ({"in_place": True} if self.in_place else {})
-        write_state(files.join(folder, MARKER), self.token, content)
+        files.write_bytes(files.join(folder, MARKER), encode(self, indent=None))
 
 
 def is_own(folder: str, token: str) -> bool:
     """Tells whether a folder is claimed by the run of this token."""
     marker = Marker.read(folder)
-    return marker is not None and bool(token) and marker.token == token
+    return marker is not None and bool(token) and marker.run == token
 
 
 def check_claimable(folder: str) -> None:

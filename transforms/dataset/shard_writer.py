@@ -9,11 +9,11 @@ import os
 import zlib
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import IO, Any
+from typing import IO, Any, Generic, TypeVar
 
 import google_crc32c
+import msgspec
 import numpy as np
 
 from recordmill.records.arrays import Int64s
@@ -21,16 +21,16 @@ from recordmill.records.codec.framing import Bytes, index_lines
 from recordmill.records.errors import RunError
 from recordmill.records.manifest import ShardInfo
 from recordmill.records.shards import ShardName
-from recordmill.records.typed_json import Count, Uint32, convert
+from recordmill.records.state import FileSum
 from recordmill.transforms.dataset.job import Job
 from recordmill.transforms.dataset.rejects import RejectFile
-from recordmill.transforms.dataset.run_state import DamagedStateError
 from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.array_files import begin_sync, write_array
 
 _SYNC_BYTES = 1 << 23
-_RejectsOf = Callable[[dict[str, Any]], Iterable[RejectFile]]
+_RejectsOf = Callable[[Any], Iterable[RejectFile]]
+StatisticsT = TypeVar("StatisticsT")
 
 
 class _Compressor:
@@ -87,57 +87,36 @@ class ShardWriter:
         self._record_bytes += int(offsets[-1])
         self._records += len(offsets) - 1
 
-    def close(self, name: ShardName) -> dict[str, Any]:
+    def close(self, name: ShardName, statistics: StatisticsT) -> ShardDescription[StatisticsT]:
         """Writes the bytes that the compressor still holds; returns the description."""
         self._write(self._compressor.end())
         info = ShardInfo(
             name.split, name.index, name.count, self._records, self._file_bytes,
             self._record_bytes, self._crc, name.template,
         )  # fmt: skip
-        content: dict[str, Any] = {"shard": asdict(info)}
-        if self._index is not None:
-            content["index"] = [self._index_bytes, self._index_crc]
-        return content
+        index = None if self._index is None else (self._index_bytes, self._index_crc)
+        return ShardDescription(info, statistics, index)
 
 
-@dataclass(frozen=True)
-class _StoredDescription:
-    """A description as it is on disk."""
-
-    shard: ShardInfo
-    statistics: dict[str, Any]
-    index: tuple[Count, Uint32] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ShardDescription:
+class ShardDescription(msgspec.Struct, Generic[StatisticsT], frozen=True):
     """What a finished shard says of itself.
 
     Attributes:
-      info: its entry in the manifest.
+      shard: its entry in the manifest.
+      statistics: of its records, of the kind that its job keeps.
       index: bytes and crc32c of its index; None where it has none.
-      statistics: of its records, as the job keeps them.
     """
 
-    info: ShardInfo
-    index: tuple[int, int] | None
-    statistics: dict[str, Any]
-
-    @classmethod
-    def from_json(cls, content: dict[str, Any]) -> ShardDescription:
-        """Reads what `write_shard` wrote.
-
-        Raises:
-          ValueError: it is something else.
-        """
-        stored = convert(content, _StoredDescription)
-        return cls(stored.shard, stored.index, stored.statistics)
+    shard: ShardInfo
+    statistics: StatisticsT
+    index: FileSum | None = None
 
 
-def read_description(job: Job, name: ShardName) -> ShardDescription | None:
+def read_description(job: Job, name: ShardName) -> ShardDescription[Any] | None:
     """Returns what a finished shard says of itself; None where it says nothing."""
-    found = job.workspace.read_state(job.workspace.done_path(name), ShardDescription.from_json)
-    return found if found and found.info.name == name else None
+    kind = ShardDescription[job.shard_statistics]  # type: ignore[name-defined]
+    found = job.workspace.read_state(job.workspace.done_path(name), kind)
+    return found if found and found.shard.name == name else None
 
 
 def finished_shard(
@@ -158,15 +137,12 @@ def finished_shard(
     if found is None:
         return None
     workspace = job.workspace
-    info, path = found.info, workspace.shard_path(name)
+    info, path = found.shard, workspace.shard_path(name)
     whole = _is_whole(workspace, path, name.path, info.file_bytes, info.crc32c)
     whole = whole and holds_index(workspace, name, found.index)
-    try:
-        lists = rejected(found.statistics) if rejected else ()
-    except DamagedStateError:
-        return None
+    lists = rejected(found.statistics) if rejected else ()
     whole = whole and all(workspace.holds_rejects(each.number, each.size_bytes) for each in lists)
-    return found.info if whole else None
+    return info if whole else None
 
 
 def holds_index(workspace: Workspace, name: ShardName, index: tuple[int, int] | None) -> bool:
@@ -199,9 +175,7 @@ def _checksum(path: str, _inode: int, _modified_ns: int) -> int:
     return files.checksum(path)
 
 
-def write_shard(
-    job: Job, name: ShardName, fill: Callable[[ShardWriter], dict[str, Any]]
-) -> ShardInfo:
+def write_shard(job: Job, name: ShardName, fill: Callable[[ShardWriter], StatisticsT]) -> ShardInfo:
     """Writes a shard, its index and its description.
 
     Args:
@@ -220,15 +194,14 @@ def write_shard(
         if not job.compression:
             index = stack.enter_context(files.writing(job.workspace.index_path(name), partial))
         writer = ShardWriter(handle, index, job.compression)
-        statistics = fill(writer)
-        content = writer.close(name)
+        description = writer.close(name, fill(writer))
         job.workspace.check_own()
-    info = ShardInfo(**content["shard"])
+    info = description.shard
     size = files.size(path)
     if size != info.file_bytes:
         raise RunError(
             f"{path} has {size} bytes where {info.file_bytes} were written; check the storage and "
             "run the same command again"
         )
-    job.workspace.write_state(job.workspace.done_path(name), content | {"statistics": statistics})
+    job.workspace.write_state(job.workspace.done_path(name), description)
     return info

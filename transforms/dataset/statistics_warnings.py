@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
+
+import msgspec
 
 from recordmill.records.manifest import STATISTICS_OF_ALL
 
@@ -55,8 +56,7 @@ _BOMBS_WITHOUT_IMAGES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class StatisticsWarning:
+class StatisticsWarning(msgspec.Struct, frozen=True):
     """A warning about the statistics of a dataset.
 
     Attributes:
@@ -70,10 +70,6 @@ class StatisticsWarning:
     split: str
     value: float
     text: str
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns what `statistics.json` holds."""
-        return asdict(self)
 
 
 def find_warnings(

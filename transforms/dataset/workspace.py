@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+
+import msgspec
 
 from recordmill.records import manifest as m
 from recordmill.records.errors import RunError, UsageError
@@ -25,11 +26,13 @@ from recordmill.records.shards import (
     is_shard_file,
     shard_folder,
 )
+from recordmill.records.state import T
 from recordmill.transforms.dataset.removal import delete_inside, remove_empty
 from recordmill.transforms.dataset.run_state import (
     DamagedStateError,
     LostFoldersError,
     Marker,
+    Nothing,
     check_claimable,
     is_own,
     read_state,
@@ -47,8 +50,6 @@ _OWN_FOLDERS = {
 
 _STAYS = ".stays"
 _UNFINISHED = re.compile(r".*/\.(run\.json|report\.html)\.[0-9a-f]{12}\.tmp", re.DOTALL)
-
-ContentT = TypeVar("ContentT")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,23 +176,23 @@ class Workspace:
     @property
     def has_written_dataset(self) -> bool:
         """Whether the dataset at the output is of this run of a user's own pipeline."""
-        return self.read_state(files.join(self.output, m.RUN_PATH), dict) is not None
+        return self.read_state(files.join(self.output, m.RUN_PATH), Nothing) is not None
 
-    def write_state(self, path: str, content: Mapping[str, Any]) -> None:
+    def write_state(self, path: str, content: msgspec.Struct) -> None:
         """Writes a file of state with the token of this run."""
         write_state(path, self.token, content)
 
-    def read_state(self, path: str, parse: Callable[[dict[str, Any]], ContentT]) -> ContentT | None:
+    def read_state(self, path: str, kind: type[T]) -> T | None:
         """Returns what a file of state says, None where it is missing, damaged or another run's."""
-        return read_state(path, self.token, parse)
+        return read_state(path, self.token, kind)
 
-    def need_state(self, path: str, parse: Callable[[dict[str, Any]], ContentT]) -> ContentT:
+    def need_state(self, path: str, kind: type[T]) -> T:
         """Returns what a file of state says that cannot be made anew.
 
         Raises:
           DamagedStateError: it is missing, damaged or of another run.
         """
-        content = self.read_state(path, parse)
+        content = self.read_state(path, kind)
         if content is None:
             raise DamagedStateError(
                 f"{path} is missing, damaged or of another run; start anew with --overwrite"
@@ -240,7 +241,7 @@ class Workspace:
         marker = Marker.read(self.staging)
         if marker is None or not marker.work or marker.work == self.work:
             return ""
-        return marker.work if is_own(marker.work, marker.token) else ""
+        return marker.work if is_own(marker.work, marker.run) else ""
 
     def check_free(self, names: Iterable[str], listed: set[str]) -> None:
         """Checks that nothing but our own files lies where the run will write.
@@ -351,7 +352,7 @@ class Workspace:
             files.delete_quietly([self.plan_path])
         for folder in (self.work, self.staging):
             marker = Marker.read(folder)
-            if not (self.token and marker and marker.token != self.token):
+            if not (self.token and marker and marker.run != self.token):
                 remove_claimed(folder)
 
 

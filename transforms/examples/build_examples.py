@@ -7,15 +7,16 @@ keys and appended as they are. A worker holds one block, however large the shard
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
 from recordmill.records.codec.framing import OVERHEAD_BYTES
 from recordmill.records.manifest import ShardInfo
+from recordmill.records.state import MAX_INT64
 from recordmill.transforms.dataset.shard_writer import ShardWriter, finished_shard, write_shard
-from recordmill.transforms.examples.examples_job import ExamplesJob, ShardRecords
+from recordmill.transforms.examples.examples_job import ExamplesJob
 from recordmill.transforms.examples.examples_shard_plan import read_record_plan
+from recordmill.transforms.examples.examples_state import ShardRecords
 from recordmill.transforms.examples.run_records import (
     KeyedRecords,
     OrderedRecords,
@@ -46,28 +47,27 @@ class RecordShardBuilder:
         self._splits = read_record_plan(job)
         self._runs: dict[int, list[RunFile]] = {}
         self._arena = Arena()  # a block and its copy
-        self._key_splits = job.read_key_splits() if job.key else None
+        self._key_splits = job.read_key_splits() if job.records.key else None
 
     def build(self, split: int, shard: int) -> ShardInfo:
         """Writes a shard, its index and its description, unless they exist already."""
         planned = self._splits[split]
         name = self._job.shard_name(planned.name, shard, planned.shards)
 
-        def fill(writer: ShardWriter) -> dict[str, Any]:
-            found = ShardRecords(duplicates=0, bytes=0, least_bytes=0, most_bytes=0)
-            first = True
+        def fill(writer: ShardWriter) -> ShardRecords:
+            duplicates, total, least, most = 0, 0, MAX_INT64, 0
             for block in self._blocks(split, shard):
-                found["duplicates"] += block.repeats
+                duplicates += block.repeats
                 sizes = np.diff(block.offsets) - OVERHEAD_BYTES
                 if not len(sizes):
                     continue
                 writer.add(block.data, block.offsets)
-                found["bytes"] += int(sizes.sum())
-                least = int(sizes.min())
-                found["least_bytes"] = least if first else min(found["least_bytes"], least)
-                found["most_bytes"] = max(found["most_bytes"], int(sizes.max()))
-                first = False
-            return dict(found)
+                total += int(sizes.sum())
+                least = min(least, int(sizes.min()))
+                most = max(most, int(sizes.max()))
+            return ShardRecords(
+                duplicates=duplicates, bytes=total, least_bytes=min(least, most), most_bytes=most
+            )
 
         return finished_shard(self._job, name) or write_shard(self._job, name, fill)
 
@@ -83,7 +83,7 @@ class RecordShardBuilder:
                 self._arena.reset()
                 ordered = order_records(
                     self._load(split, low, end - 1, readers), with_header=False,
-                    without_repeats=self._job.deduplicate, arena=self._arena,
+                    without_repeats=self._job.records.deduplicate, arena=self._arena,
                 )  # fmt: skip
                 yield settle(ordered, self._key_splits) if self._key_splits else ordered
 

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from recordmill.records.arrays import Int64s
+from recordmill.records.schema import DType
 from recordmill.transforms.dataset.rejects import Reject
-from recordmill.transforms.examples.table_spec import TableSpec, typed_column
+from recordmill.transforms.examples.examples_spec import TableSpec
 from recordmill.transforms.sources.blocks import BrokenFileError, read_blocks, without_bom
 from recordmill.transforms.sources.delimited import RecordScanner, delimiter_of, parse_row
 from recordmill.transforms.sources.delimited_records import read_header
 from recordmill.transforms.sources.document_spec import READ_LIMITS
 from recordmill.transforms.sources.work_items import SourceRange
+
+_TYPES: dict[DType, pa.DataType] = {
+    "int64": pa.int64(), "float32": pa.float64(), "bytes": pa.string(),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,3 +181,49 @@ class DelimitedRows:
 
     def _reject(self, position: int, stage: str, reason: str, detail: str) -> Reject:
         return Reject(self._source.name, position, stage, reason, detail)
+
+
+def infer_types(columns: Mapping[str, Sequence[str]]) -> tuple[tuple[str, DType], ...]:
+    """Returns the types of columns that some rows of CSV show: numbers where all values are.
+
+    A value without characters is none; a column that has only such is text.
+
+    Args:
+      columns: name -> values.
+    """
+    return tuple((name, _infer(values)) for name, values in columns.items())
+
+
+def _infer(values: Sequence[str]) -> DType:
+    array = pa.array([value for value in values if value], pa.string())
+    if len(array):
+        for dtype in ("int64", "float32"):
+            try:
+                array.cast(_TYPES[dtype])
+            except pa.ArrowInvalid:
+                continue
+            return dtype
+    return "bytes"
+
+
+def typed_column(values: Sequence[str], dtype: DType) -> tuple[pa.Array, list[int]]:
+    """Returns a column of CSV as an array, and the rows whose value is not of its type.
+
+    A number without characters is null.
+    """
+    array = pa.array(values, pa.string())
+    if dtype == "bytes":
+        return array, []
+    given = pc.if_else(pc.equal(array, ""), pa.scalar(None, pa.string()), array)
+    try:
+        return given.cast(_TYPES[dtype]), []
+    except pa.ArrowInvalid:
+        found: list[pa.Scalar | None] = []
+        unfit = []
+        for row, value in enumerate(given):
+            try:
+                found.append(value.cast(_TYPES[dtype]).as_py())
+            except pa.ArrowInvalid:
+                unfit.append(row)
+                found.append(None)
+        return pa.array(found, _TYPES[dtype]), unfit

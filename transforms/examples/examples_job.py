@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, TypedDict
+from typing import Any, ClassVar
 
-from recordmill.records.errors import RunError, UsageError, one_of
+from recordmill.records.errors import RunError
 from recordmill.records.schema import Feature, Schema
-from recordmill.records.typed_json import Count
-from recordmill.transforms.dataset.job import Job, JobStatistics, JobSummary
-from recordmill.transforms.dataset.run_state import typed_statistics
-from recordmill.transforms.examples.examples_state import ReadResult, RecordPlan
+from recordmill.transforms.dataset.job import JobStatistics, JobSummary
+from recordmill.transforms.examples.examples_spec import RecordOptions, TableSpec
+from recordmill.transforms.examples.examples_state import ReadResult, RecordPlan, ShardRecords
 from recordmill.transforms.examples.run_records import merge_parts
 from recordmill.transforms.examples.sort_keys import KeySplits
-from recordmill.transforms.examples.table_spec import TableSpec
 from recordmill.transforms.shuffle.shuffle_job import MergeRecords, ShuffleJob
 from recordmill.transforms.storage import files
-
-ORDERS = ("shuffle", "key", "input")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,31 +21,23 @@ class ExamplesJob(ShuffleJob):
     """A job that writes existing records anew.
 
     Attributes:
-      order: "shuffle", "key" for the order of the values of a feature, or "input" for the order
-        in which they are read.
-      key: the feature whose values decide, "" where none does.
-      deduplicate: a record whose bytes are those of another is left out.
+      records: which records are written, and in which order.
       weights: of each glob of the input, () where all are 1.
-      where: a condition on the records as they are read; "" for all of them.
       given_schema: the features that all records must have; () where they are inferred.
       tables: how rows of tables in the input become records.
-
-    Raises:
-      UsageError: options do not go together.
     """
 
-    order: str = "shuffle"
-    key: str = ""
-    deduplicate: bool = False
+    shard_statistics: ClassVar[Any] = ShardRecords
+
+    records: RecordOptions = field(default_factory=RecordOptions)
     weights: tuple[float, ...] = ()
-    where: str = ""
     given_schema: tuple[Feature, ...] = ()
     tables: TableSpec = field(default_factory=TableSpec)
 
     @property
     def changes_records(self) -> bool:
         """Whether records are left out or changed between reading and ordering them."""
-        return bool(self.where or self.map or self.given_schema or self.key)
+        return bool(self.records.where or self.map or self.given_schema or self.records.key)
 
     @property
     def key_splits_path(self) -> str:
@@ -58,33 +46,7 @@ class ExamplesJob(ShuffleJob):
 
     def read_key_splits(self) -> KeySplits:
         """Reads the sample of values by which records are ordered."""
-        return self.workspace.need_state(self.key_splits_path, KeySplits.from_json)
-
-    def __post_init__(self) -> None:
-        # Not super(): a dataclass with slots is made anew, and super() knows only the first.
-        Job.__post_init__(self)
-        one_of("--order", self.order, ORDERS)
-        if (self.order == "key") != bool(self.key):
-            raise UsageError("--order=key and --key=FEATURE belong together; give both, or neither")
-        if self.deduplicate and self.order != "shuffle":
-            raise UsageError(
-                "--deduplicate needs --order=shuffle, in which equal records meet; leave out one"
-            )
-        if self.deduplicate and self.weights:
-            raise UsageError(
-                "--deduplicate would undo what --weights repeats; deduplicate first, into a "
-                "dataset of its own"
-            )
-
-    def fingerprint_options(self) -> dict[str, Any]:
-        """Returns the options that decide the bytes of shards."""
-        options = Job.fingerprint_options(self)
-        for name in ("weights", "where", "given_schema", "key"):
-            if not options[name]:  # datasets of earlier releases have no such option
-                del options[name]
-        if self.tables == TableSpec():
-            del options["tables"]
-        return options
+        return self.workspace.need_state(self.key_splits_path, KeySplits)
 
     def record_merger(self) -> MergeRecords:
         """Returns what merges the records of run files."""
@@ -92,13 +54,11 @@ class ExamplesJob(ShuffleJob):
 
     def read_result(self, number: int) -> ReadResult | None:
         """Returns what a work item of scatter did, None where it is not done."""
-        path = self.description_path(0, number)
-        folder = path.rpartition("/")[0]
-        return self.workspace.read_state(path, lambda c: ReadResult.from_json(c, folder))
+        return self.workspace.read_state(self.description_path(0, number), ReadResult)
 
     def read_shard_plan(self) -> RecordPlan:
         """Reads what `plan_record_shards` decided."""
-        return self.workspace.need_state(self.shard_plan_path, RecordPlan.from_json)
+        return self.workspace.need_state(self.shard_plan_path, RecordPlan)
 
     def schema(self) -> Schema:
         """Returns the schema of the records, without features where they have none in common."""
@@ -116,32 +76,22 @@ class ExamplesJob(ShuffleJob):
         return _RecordStatistics(self, self.read_shard_plan())
 
 
-class ShardRecords(TypedDict):
-    """The statistics of a shard, on disk: of records without their frames."""
-
-    duplicates: Count
-    bytes: Count
-    least_bytes: Count
-    most_bytes: Count
-
-
 class _RecordStatistics(JobStatistics):
     def __init__(self, job: ExamplesJob, plan: RecordPlan) -> None:
         self._job = job
         self._plan = plan
         self._splits: dict[str, dict[str, int]] = {}
 
-    def add(self, split: str, records: int, statistics: dict[str, Any]) -> None:
-        found = typed_statistics(statistics, ShardRecords)
+    def add(self, split: str, records: int, statistics: ShardRecords) -> None:
         known = self._splits.setdefault(
             split, {"examples": 0, "duplicates": 0, "bytes": 0, "least": 1 << 62, "most": 0}
         )
         known["examples"] += records
-        known["duplicates"] += found["duplicates"]
-        known["bytes"] += found["bytes"]
+        known["duplicates"] += statistics.duplicates
+        known["bytes"] += statistics.bytes
         if records:
-            known["least"] = min(known["least"], found["least_bytes"])
-            known["most"] = max(known["most"], found["most_bytes"])
+            known["least"] = min(known["least"], statistics.least_bytes)
+            known["most"] = max(known["most"], statistics.most_bytes)
 
     def summarize(self) -> JobSummary:
         plan = self._plan
@@ -162,11 +112,11 @@ class _RecordStatistics(JobStatistics):
         if self._job.map:
             counts["records_added"] = plan.counts.get("records_added", 0)
         dropped = {}
-        if self._job.where:
+        if self._job.records.where:
             dropped["where"] = plan.counts.get("dropped_where", 0)
         if self._job.map:
             dropped["map"] = plan.counts.get("dropped_map", 0)
-        if self._job.deduplicate:
+        if self._job.records.deduplicate:
             dropped["duplicate"] = plan.counts["duplicates"] + late
         if self._job.weights:
             dropped["weight"] = plan.counts["sampled_out"]

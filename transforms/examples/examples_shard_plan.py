@@ -10,10 +10,14 @@ from recordmill.transforms.dataset.content_sample import ContentSample, shared_c
 from recordmill.transforms.dataset.error_budget import check_budget
 from recordmill.transforms.dataset.shard_counts import count_shards
 from recordmill.transforms.examples.examples_job import ExamplesJob
-from recordmill.transforms.examples.examples_state import PlannedRecords, ReadResult, RecordPlan
+from recordmill.transforms.examples.examples_state import ReadResult, RecordPlan
 from recordmill.transforms.examples.schema_survey import SchemaSurvey
 from recordmill.transforms.shuffle.merge_tree import MergeTree
-from recordmill.transforms.shuffle.shard_ranges import SplitShards, read_sums
+from recordmill.transforms.shuffle.shard_ranges import (
+    PlannedSplit,
+    SplitShards,
+    read_planned_splits,
+)
 from recordmill.transforms.shuffle.shard_stages import (
     PlanShardsBy,
     decide_once,
@@ -65,7 +69,7 @@ def plan_record_shards(job: ExamplesJob, tree: MergeTree) -> list[SplitShards]:
       RunError: too many rejects, nothing to write, or fewer records than shards.
     """
     decide_once(
-        job, tree, RecordPlan.from_json, lambda: _add_up(job, tree),
+        job, tree, RecordPlan, lambda: _add_up(job, tree),
         lambda totals, _: decide_shards(job, totals),
     )  # fmt: skip
     return read_record_plan(job)
@@ -85,11 +89,7 @@ def read_record_plan(job: ExamplesJob) -> list[SplitShards]:
     Raises:
       DamagedStateError: it is missing or damaged.
     """
-    plan = job.read_shard_plan()
-    return [
-        SplitShards(split.name, split.shards, split.records, split.expected_bytes, *sums)
-        for split, sums in zip(plan.splits, read_sums(job, plan.sums), strict=True)
-    ]
+    return read_planned_splits(job, job.read_shard_plan())
 
 
 def decide_shards(job: ExamplesJob, totals: RecordTotals) -> RecordPlan:
@@ -120,7 +120,7 @@ def decide_shards(job: ExamplesJob, totals: RecordTotals) -> RecordPlan:
         shards[i] = min(shards[i], totals.records[i])
     return RecordPlan(
         splits=tuple(
-            PlannedRecords(spec.name, shards[i], totals.records[i], totals.sizes[i])
+            PlannedSplit(spec.name, shards[i], totals.records[i], totals.sizes[i], totals.sizes[i])
             for i, spec in enumerate(job.splits)
         ),
         counts=dict(totals.counts),

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Any, TypedDict
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import msgspec
 
 from recordmill.records import manifest as m
 from recordmill.records.errors import RunError
 from recordmill.records.manifest import Manifest
 from recordmill.records.schema import Feature, Schema
 from recordmill.records.shards import ShardName
-from recordmill.records.typed_json import Count
+from recordmill.records.spec import plain
+from recordmill.records.state import Count
 from recordmill.transforms.dataset.in_place import OPTION, note_text
 from recordmill.transforms.dataset.job import Job, JobStatistics, JobSummary
-from recordmill.transforms.dataset.run_state import typed_statistics
 from recordmill.transforms.examples.schema_survey import SchemaSurvey
 from recordmill.transforms.examples.shard_files import ShardFile
 from recordmill.transforms.examples.shard_scan import ShardDamage
@@ -22,6 +24,22 @@ from recordmill.transforms.sources.changes import check_unchanged
 from recordmill.transforms.sources.work_item_files import read_ranges
 
 _MOST_NAMED = 3
+
+
+class InPlaceRecords(msgspec.Struct, frozen=True, kw_only=True):
+    """The statistics of a shard: of records without their frames.
+
+    Attributes:
+      bytes, least_bytes, most_bytes: see `ShardRecords`.
+      survey: of the features, where none are given.
+      damage: None where the shard is whole.
+    """
+
+    bytes: Count
+    least_bytes: Count
+    most_bytes: Count
+    survey: SchemaSurvey
+    damage: ShardDamage | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +52,15 @@ class InPlaceJob(Job):
       kept: files of others under names of metadata, which stay as they are.
     """
 
+    shard_statistics: ClassVar[Any] = InPlaceRecords
+
     work_items: int = 0
     given_schema: tuple[Feature, ...] = ()
     kept: tuple[str, ...] = ()
+
+    def resolved(self) -> dict[str, Any]:
+        """Returns the same: nothing else of a job has a meaning for shards of others."""
+        return self.fingerprint_options()
 
     def fingerprint_options(self) -> dict[str, Any]:
         """Returns the options that decide the bytes of the metadata."""
@@ -46,7 +70,7 @@ class InPlaceJob(Job):
             "compression": self.compression,
         }
         if self.given_schema:
-            options["given_schema"] = [asdict(feature) for feature in self.given_schema]
+            options["given_schema"] = plain(self.given_schema)
         return options
 
     def shards_of(self, number: int) -> list[ShardFile]:
@@ -100,16 +124,6 @@ def name_of(shard: ShardFile) -> ShardName:
     return ShardName(shard.split, shard.index, shard.count, file=shard.name)
 
 
-class InPlaceRecords(TypedDict):
-    """The statistics of a shard, on disk: of records without their frames."""
-
-    bytes: Count
-    least_bytes: Count
-    most_bytes: Count
-    survey: dict[str, Any]
-    damage: ShardDamage | None
-
-
 class _InPlaceStatistics(JobStatistics):
     def __init__(self, job: InPlaceJob) -> None:
         self._job = job
@@ -117,22 +131,21 @@ class _InPlaceStatistics(JobStatistics):
         self._survey = SchemaSurvey()
         self._damages: list[ShardDamage] = []
 
-    def add(self, split: str, records: int, statistics: dict[str, Any]) -> None:
-        found = typed_statistics(statistics, InPlaceRecords)
+    def add(self, split: str, records: int, statistics: InPlaceRecords) -> None:
         # In order of the shards, whatever work items they were in.
-        self._survey.merge(SchemaSurvey.from_json(found["survey"]))
-        if found["damage"]:
-            self._damages.append(found["damage"])
+        self._survey.merge(statistics.survey)
+        if statistics.damage:
+            self._damages.append(statistics.damage)
         known = self._splits[split]
         known[0] += records
-        known[1] += found["bytes"]
+        known[1] += statistics.bytes
         if records:
-            known[2] = min(known[2], found["least_bytes"])
-            known[3] = max(known[3], found["most_bytes"])
+            known[2] = min(known[2], statistics.least_bytes)
+            known[3] = max(known[3], statistics.most_bytes)
 
     def summarize(self) -> JobSummary:
         _check_whole(self._damages)
-        survey = SchemaSurvey.from_json(self._survey.to_json())  # features in order of name
+        survey = self._survey
         total = sum(known[0] for known in self._splits.values())
         if not total:
             raise RunError("no records: all files of --input are empty; check --input")

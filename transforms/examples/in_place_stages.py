@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import asdict
 from typing import Any
 
 import apache_beam as beam
@@ -19,7 +18,11 @@ from recordmill.records.manifest import ShardInfo
 from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.commit import CommitDataset, CommitSpec
 from recordmill.transforms.dataset.run_task import RunTask
-from recordmill.transforms.dataset.shard_writer import holds_index, read_description
+from recordmill.transforms.dataset.shard_writer import (
+    ShardDescription,
+    holds_index,
+    read_description,
+)
 from recordmill.transforms.examples.in_place_job import (
     InPlaceJob,
     InPlaceRecords,
@@ -58,7 +61,7 @@ class ShardScanner:
         found = read_description(self._job, name)
         if found is None or not holds_index(self._job.workspace, name, found.index):
             return None
-        return found.info.records
+        return found.shard.records
 
     def _scan(self, shard: ShardFile) -> int:
         workspace, name = self._job.workspace, name_of(shard)
@@ -88,15 +91,10 @@ class ShardScanner:
         )  # fmt: skip
         statistics = InPlaceRecords(
             bytes=found.record_bytes - 16 * found.records, least_bytes=found.least_bytes,
-            most_bytes=found.most_bytes, survey=survey.to_json(),
-            damage=found.damage,
+            most_bytes=found.most_bytes, survey=survey, damage=found.damage,
         )  # fmt: skip
-        content: dict[str, Any] = {"shard": asdict(info), "statistics": dict(statistics)}
-        if found.damage is not None:
-            content["statistics"]["damage"] = asdict(found.damage)
-        if index is not None:
-            content["index"] = [size, crc]
-        workspace.write_state(workspace.done_path(name), content)
+        done = ShardDescription(info, statistics, None if index is None else (size, crc))
+        workspace.write_state(workspace.done_path(name), done)
         return found.records
 
 

@@ -11,7 +11,7 @@ import apache_beam as beam
 
 from recordmill.records.codec.framing import FOOTER_BYTES, HEADER_BYTES
 from recordmill.records.errors import RunError, UsageError, at_least
-from recordmill.records.typed_json import convert
+from recordmill.records.state import convert
 from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.argument_names import SOURCE_ARGUMENTS, naming_arguments
 from recordmill.transforms.dataset.argument_types import as_strings, checked_arguments

@@ -48,10 +48,11 @@ class RecordChanges:
     """
 
     def __init__(self, job: ExamplesJob) -> None:
-        self._where = parse_comparisons(job.where, None) if job.where else ()
+        records = job.records
+        self._where = parse_comparisons(records.where, None) if records.where else ()
         self._checker = SchemaChecker(Schema(job.given_schema)) if job.given_schema else None
         self._map = job.map
-        self._keys = KeyMaker(job.read_key_splits()) if job.key else None
+        self._keys = KeyMaker(job.read_key_splits()) if records.key else None
         self._chain: FunctionChain[Any] | None = None
         if job.map:
             self._chain = FunctionChain(job.map, dict, bytes)

@@ -8,12 +8,12 @@ from itertools import islice, pairwise
 from typing import cast
 
 from recordmill.records.codec.framing import HEADER_BYTES
+from recordmill.transforms.examples.examples_spec import ROW_FORMATS, TableSpec
 from recordmill.transforms.examples.record_source import (
     RecordFileRange,
     compression_of,
     record_starts,
 )
-from recordmill.transforms.examples.table_spec import ROW_FORMATS, TableSpec
 from recordmill.transforms.sources.item_cutting import cut_source, gather
 from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.storage import files

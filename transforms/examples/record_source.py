@@ -10,9 +10,10 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from io import BufferedReader
-from typing import IO
+from typing import IO, Annotated
 
 import google_crc32c
+import msgspec
 import numpy as np
 
 from recordmill.records.arrays import Bytes, Int64s
@@ -24,6 +25,7 @@ from recordmill.records.codec.framing import (
     walk_lengths,
 )
 from recordmill.records.hashing import U64
+from recordmill.records.state import Count
 from recordmill.transforms.dataset.rejects import Reject
 from recordmill.transforms.sources.blocks import BROKEN_STREAM
 from recordmill.transforms.sources.changes import check_opened
@@ -35,6 +37,7 @@ from recordmill.transforms.storage.unpacking import UnpacksTooMuchError, open_de
 BLOCK_BYTES = 1 << 23
 _WBITS = {"gz": 31, "zlib": 15}
 _PACKED_BYTES = 1 << 20
+_NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +50,10 @@ class RecordFileRange(SourceRange):
       ordinal: of the file in the input.
     """
 
-    weight: float = 1.0
-    begin_share: float = 0.0
-    end_share: float = 1.0
-    ordinal: int = 0
+    weight: _NotNegative = 1.0
+    begin_share: _NotNegative = 0.0
+    end_share: _NotNegative = 1.0
+    ordinal: Count = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,7 +103,7 @@ class RecordScatterer:
         sources = read_ranges(workspace.inputs_folder, number, RecordFileRange)
         writer = RunWriter(
             partial(_run_path, job.run_path(0, number)), len(self._shares), workspace.token,
-            self._limits.run_bytes, job.deduplicate, self._arena,
+            self._limits.run_bytes, job.records.deduplicate, self._arena,
         )  # fmt: skip
         with SpooledTemporaryFile(max_size=_SPOOL_BYTES) as rejects:
             progress = _ReadProgress(writer, rejects)
@@ -132,7 +132,7 @@ class RecordScatterer:
             survey=progress.survey,
             contents=dict(sorted(progress.contents.items())),
         )
-        workspace.write_state(job.description_path(0, number), result.to_json())
+        workspace.write_state(job.description_path(0, number), result)
         return result
 
     def _is_whole(self, number: int, result: ReadResult) -> bool:
@@ -165,12 +165,12 @@ class RecordScatterer:
 
     def _keys(self, batch: RecordBatch, source: RecordFileRange, contents: U64) -> tuple[U64, U64]:
         """Returns the key that decides the position of each record, and a tie-breaker."""
-        if self._job.deduplicate:
+        if self._job.records.deduplicate:
             return mix64(contents[:, 0] ^ self._seed), contents[:, 1]
         if batch.keys is not None:
             return batch.keys, contents[:, 1]
         positions = batch.positions
-        if self._job.order == "input":
+        if self._job.records.order == "input":
             return _input_keys(source, positions, batch.extent), _input_ties(source, positions)
         name = np.full(len(positions), fingerprint64(source.name.encode()), np.uint64)
         keys = combine(name, positions.astype(np.uint64))
@@ -214,7 +214,7 @@ class RecordScatterer:
         first = np.repeat(np.cumsum(copies) - copies, copies)
         copy = (np.arange(len(index)) - first).astype(np.uint64)
         chosen = records.take(index)
-        if self._job.order == "shuffle":  # a copy has a position of its own
+        if self._job.records.order == "shuffle":  # a copy has a position of its own
             moved = np.where(copy > 0, combine(chosen.keys, copy), chosen.keys)
             chosen = KeyedRecords(chosen.data, chosen.begins, chosen.ends, moved, chosen.ties)
         return chosen, splits[index]

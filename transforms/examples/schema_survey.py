@@ -9,36 +9,28 @@ they pass as bytes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, TypedDict
+from typing import Annotated, Any, Literal
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from recordmill.records.arrays import Bytes, Int64s
 from recordmill.records.codec.checking import SchemaChecker
 from recordmill.records.codec.framing import FOOTER_BYTES, HEADER_BYTES
 from recordmill.records.schema import DType, Feature, Schema
-from recordmill.records.typed_json import Count, convert
+from recordmill.records.state import MAX_INT64, Count
 from recordmill.transforms.dataset.statistics_warnings import MIXED_TYPES
 
 EXAMPLE, BYTES = "example", "bytes"
 MEANING = "as in the records that were read"
 _KINDS: dict[int, DType] = {0x0A: "bytes", 0x12: "float32", 0x1A: "int64"}
+_FoundType = DType | Literal[""]
 _MOST_FEATURES = 10_000
 _MOST_NAME_BYTES = 4096
 
 
-class SurveyDescription(TypedDict):
-    """A survey, on disk."""
-
-    records: Count
-    form: str
-    reason: str
-    features: dict[str, tuple[str, int, bool]]
-
-
-@dataclass(frozen=True, slots=True)
-class FeatureFacts:
+class FeatureFacts(msgspec.Struct, frozen=True):
     """What is known of a feature.
 
     Attributes:
@@ -47,11 +39,11 @@ class FeatureFacts:
       optional: a record lacks it, or has it without a type.
     """
 
-    dtype: str
-    values: int
+    dtype: _FoundType
+    values: Annotated[int, msgspec.Meta(ge=-1, le=MAX_INT64)]
     optional: bool = False
 
-    def with_values(self, dtype: str, values: int) -> FeatureFacts | None:
+    def with_values(self, dtype: _FoundType, values: int) -> FeatureFacts | None:
         """Returns what is known with one more record, None where its type is another."""
         if dtype and self.dtype and dtype != self.dtype:
             return None
@@ -60,8 +52,7 @@ class FeatureFacts:
         return FeatureFacts(self.dtype or dtype, same, self.optional or untyped)
 
 
-@dataclass(slots=True)
-class SchemaSurvey:
+class SchemaSurvey(msgspec.Struct, dict=True):
     """The features of the records so far.
 
     Attributes:
@@ -71,11 +62,13 @@ class SchemaSurvey:
       features: name -> what is known.
     """
 
-    records: int = 0
+    records: Count = 0
     form: str = EXAMPLE
     reason: str = ""
-    features: dict[str, FeatureFacts] = field(default_factory=dict)
-    _checker: SchemaChecker | None = None
+    features: dict[str, FeatureFacts] = {}
+
+    def __post_init__(self) -> None:
+        self._checker: SchemaChecker | None = None  # of what is known so far; no part of the state
 
     def add(self, data: Bytes, begins: Int64s, ends: Int64s) -> None:
         """Adds framed records: `data[begins[i] : ends[i]]`."""
@@ -157,29 +150,6 @@ class SchemaSurvey:
                 shape = (None,)
             yield Feature(name, dtype, shape, MEANING, optional=facts.optional)
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns what `from_json` reads."""
-        return {
-            "records": self.records,
-            "form": self.form,
-            "reason": self.reason,
-            "features": {
-                name: [facts.dtype, facts.values, facts.optional]
-                for name, facts in sorted(self.features.items())
-            },
-        }
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> SchemaSurvey:
-        """Reads what `to_json` returned.
-
-        Raises:
-          FormatError: it is something else.
-        """
-        typed = convert(content, SurveyDescription)
-        features = {name: FeatureFacts(*facts) for name, facts in typed["features"].items()}
-        return cls(typed["records"], typed["form"], typed["reason"], features)
-
 
 class _BrokenError(Exception):
     """The bytes are not of the message."""
@@ -213,7 +183,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, bytes]]:
         at += size
 
 
-def _facts(data: bytes) -> tuple[str, int]:
+def _facts(data: bytes) -> tuple[_FoundType, int]:
     """Returns the type and the number of values of a Feature message."""
     if not data:
         return "", 0
@@ -238,7 +208,7 @@ def _facts(data: bytes) -> tuple[str, int]:
     return "int64", int(ends.sum())
 
 
-def parse_features(content: bytes) -> dict[str, tuple[str, int]] | None:
+def parse_features(content: bytes) -> dict[str, tuple[_FoundType, int]] | None:
     """Returns the type and number of values of each feature of a serialized tf.Example.
 
     A feature without values has the type "". None where the bytes are no Example, in the form that
@@ -251,7 +221,7 @@ def parse_features(content: bytes) -> dict[str, tuple[str, int]] | None:
         ((tag, features),) = outer
         if tag != 0x0A:
             return None
-        found: dict[str, tuple[str, int]] = {}
+        found: dict[str, tuple[_FoundType, int]] = {}
         for entry_tag, entry in _fields(features):
             (key_tag, key), (value_tag, value) = _fields(entry)
             if (entry_tag, key_tag, value_tag) != (0x0A, 0x0A, 0x12) or len(key) > _MOST_NAME_BYTES:

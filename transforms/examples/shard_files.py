@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 
 from recordmill.records.errors import UsageError
+from recordmill.records.state import Count
 from recordmill.transforms.sources.work_items import SourceRange
 
 _KNOWN = frozenset(
@@ -33,8 +34,8 @@ class ShardFile(SourceRange):
       index, count: its number in its split, and theirs.
     """
 
-    index: int = 0
-    count: int = 1
+    index: Count = 0
+    count: Count = 1
 
 
 def split_of(path: str) -> str:

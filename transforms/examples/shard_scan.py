@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
 from recordmill.records.codec.checking import SchemaChecker
 from recordmill.records.codec.framing import OVERHEAD_BYTES, index_lines
+from recordmill.records.state import Count
 from recordmill.transforms.dataset.rejects import REASONS
 from recordmill.transforms.examples.record_source import (
     RecordBatch,
@@ -25,8 +27,7 @@ from recordmill.transforms.sources.changes import reading
 from recordmill.transforms.storage.buffers import BlockPool
 
 
-@dataclass(frozen=True, slots=True)
-class ShardDamage:
+class ShardDamage(msgspec.Struct, frozen=True):
     """Why a shard cannot be taken as it is.
 
     Attributes:
@@ -37,9 +38,9 @@ class ShardDamage:
     """
 
     file: str
-    position: int
+    position: Count
     problem: str
-    count: int
+    count: Count
 
 
 @dataclass(slots=True)

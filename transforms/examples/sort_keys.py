@@ -10,10 +10,10 @@ ordered.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypedDict
+from collections.abc import Sequence
+from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -21,28 +21,20 @@ from recordmill.records.arrays import Bools, Bytes, Int64s
 from recordmill.records.codec.feature_values import BYTES, FLOATS, INTS, find_feature
 from recordmill.records.codec.framing import FOOTER_BYTES, HEADER_BYTES
 from recordmill.records.hashing import U64
-from recordmill.records.typed_json import Count, convert
+from recordmill.records.schema import DType
+from recordmill.records.state import Count
 from recordmill.transforms.examples.run_records import OrderedRecords
 
 SAMPLED = 4096  # values
 _SHOWN_BYTES = 64  # of a text in the sample
-_KINDS = {"int64": INTS, "float32": FLOATS, "bytes": BYTES}
+_KINDS: dict[DType, int] = {"int64": INTS, "float32": FLOATS, "bytes": BYTES}
 _NAMES = {number: name for name, number in _KINDS.items()}
+_NUMBERS = range(1 << 64)
 _TO_UNIT = 1.0 / (1 << 53)
 Values = U64 | list[bytes]
 
 
-class KeySplitsDescription(TypedDict):
-    """The sample, on disk; texts in hexadecimal."""
-
-    feature: str
-    dtype: str
-    values: list[str]
-    counts: list[Count]
-
-
-@dataclass(frozen=True, slots=True)
-class KeySplits:
+class KeySplits(msgspec.Struct, frozen=True):
     """A sample of the values of a feature.
 
     Attributes:
@@ -53,30 +45,16 @@ class KeySplits:
     """
 
     feature: str
-    dtype: str
-    values: tuple[int, ...] | tuple[bytes, ...]
-    counts: tuple[int, ...]
+    dtype: DType
+    values: tuple[int | bytes, ...]
+    counts: tuple[Count, ...]
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns what `from_json` reads."""
-        shown = [v.hex() if isinstance(v, bytes) else str(v) for v in self.values]
-        return {
-            "feature": self.feature, "dtype": self.dtype, "values": shown,
-            "counts": list(self.counts),
-        }  # fmt: skip
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> KeySplits:
-        """Reads what `to_json` returned.
-
-        Raises:
-          ValueError: it is something else.
-        """
-        typed = convert(content, KeySplitsDescription)
-        values = tuple(
-            bytes.fromhex(v) if typed["dtype"] == "bytes" else int(v) for v in typed["values"]
-        )
-        return cls(typed["feature"], typed["dtype"], values, tuple(typed["counts"]))  # type: ignore[arg-type]
+    def __post_init__(self) -> None:
+        is_text = self.dtype == "bytes"
+        for value in self.values:
+            fits = isinstance(value, bytes) if is_text else value in _NUMBERS
+            if not fits:
+                raise ValueError(f"values of {self.dtype} cannot be {value!r:.40}")
 
 
 def sample_values(found: Sequence[tuple[Bytes, Int64s, Int64s]], feature: str) -> KeySplits | None:

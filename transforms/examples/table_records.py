@@ -18,13 +18,13 @@ from recordmill.records.schema import Feature, Schema
 from recordmill.transforms.dataset.rejects import Reject
 from recordmill.transforms.examples.delimited_rows import DelimitedRows, ParsedRows
 from recordmill.transforms.examples.example_elements import frame_records
+from recordmill.transforms.examples.examples_spec import DELIMITED, ROW_FORMATS, TableSpec
 from recordmill.transforms.examples.record_source import RecordBatch, RecordFileRange, read_records
 from recordmill.transforms.examples.table_columns import (
     RecordColumn,
     UnfitColumnError,
     record_column,
 )
-from recordmill.transforms.examples.table_spec import DELIMITED, ROW_FORMATS, TableSpec
 from recordmill.transforms.sources.blocks import BrokenFileError
 from recordmill.transforms.sources.column_format import Damage, column_type
 from recordmill.transforms.sources.open_columns import open_columns

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
+from msgspec import structs
 
 from recordmill.records.codec.content_hash import hash_contents
 from recordmill.records.codec.framing import FOOTER_BYTES, HEADER_BYTES
 from recordmill.records.errors import UsageError, at_least
 from recordmill.records.hashing import U64, mix64, seed_for
+from recordmill.records.spec import python_names
+from recordmill.records.state import decode, encode
 from recordmill.transforms.dataset import counters
-from recordmill.transforms.dataset.argument_names import ARGUMENTS
 from recordmill.transforms.dataset.argument_types import ShardCounts, Shares, checked_arguments
 from recordmill.transforms.dataset.bundles import (
     BundleWriter,
     WriteElements,
     Written,
     bundle_path,
-    runs_folder,
 )
 from recordmill.transforms.dataset.commit import CommitSpec
 from recordmill.transforms.dataset.job import Compression
@@ -40,6 +40,7 @@ from recordmill.transforms.examples.example_elements import (
 )
 from recordmill.transforms.examples.examples_job import ExamplesJob
 from recordmill.transforms.examples.examples_shard_plan import RecordTotals, plan_record_shards
+from recordmill.transforms.examples.examples_spec import ExamplesSpec, RecordOptions
 from recordmill.transforms.examples.examples_state import ReadResult
 from recordmill.transforms.examples.record_writer import RunWriter
 from recordmill.transforms.examples.run_records import KeyedRecords
@@ -103,7 +104,7 @@ class _RecordBundles(BundleWriter):
 def _new_writer(job: ExamplesJob, run_bytes: int) -> RunWriter:
     return RunWriter(
         partial(_run_path, bundle_path(job)), len(job.splits), job.workspace.token, run_bytes,
-        job.deduplicate,
+        job.records.deduplicate,
     )  # fmt: skip
 
 
@@ -121,7 +122,7 @@ def _result(runs: Iterable[RunFileInfo], totals: RecordTotals) -> ReadResult:
 
 
 def _describe(result: ReadResult) -> Written:
-    return Written(sum(result.sizes), json.dumps(result.to_json(), sort_keys=True))
+    return Written(sum(result.sizes), encode(result, indent=None).decode())
 
 
 @dataclass(frozen=True)
@@ -146,14 +147,14 @@ class _RecordSink(RunFileSink[ExamplesJob]):
         """Merges run files into one."""
         whole = self.gather(texts)
         run = merge_run_files(self.job, _run_path(bundle_path(self.job), 0), whole.runs)
-        return _describe(replace(whole, runs=(run,)))
+        return _describe(structs.replace(whole, runs=(run,)))
 
     def gather(self, texts: list[str]) -> ReadResult:
         """Adds up descriptions."""
         totals = RecordTotals(len(self.job.splits))
         runs: list[RunFileInfo] = []
         for text in texts:
-            result = ReadResult.from_json(json.loads(text), runs_folder(self.job))
+            result = decode(text, ReadResult)
             totals.add(0, result)
             runs += result.runs
         return _result(runs, totals)
@@ -184,7 +185,7 @@ class WriteExamples(WriteElements):
     bundle, however large the bundle. Repeated bundles change nothing.
     """
 
-    @checked_arguments(ARGUMENTS)
+    @checked_arguments(python_names(ExamplesSpec))
     def __init__(
         self,
         output: str | os.PathLike[str],
@@ -223,6 +224,6 @@ class WriteExamples(WriteElements):
             compression=compression,
             seed=seed,
             overwrite=overwrite,
-            deduplicate=deduplicate,
+            records=RecordOptions(deduplicate=deduplicate),
         )
         super().__init__(_RecordSink(job, at_least("run_bytes", run_bytes, 1), key))

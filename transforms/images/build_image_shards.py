@@ -7,11 +7,11 @@ then joined. A worker holds one image at a time, and the records of some megabyt
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from tempfile import SpooledTemporaryFile
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import apache_beam as beam
+import msgspec
 import numpy as np
 
 from recordmill.records.arrays import Int64s
@@ -21,6 +21,7 @@ from recordmill.records.errors import RunError
 from recordmill.records.hashing import fingerprint64
 from recordmill.records.manifest import ShardInfo
 from recordmill.records.shards import ShardName
+from recordmill.records.state import Count
 from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.rejects import Reject, RejectFile, write_rejects
 from recordmill.transforms.dataset.run_state import DamagedStateError
@@ -97,22 +98,18 @@ class ImageShardBuilder:
         if self._parts > 1:
             return BuiltPart(position, self._build_part(work_item, position, name))
         if not self._finished(name):
-            write_shard(
-                self._job,
-                name,
-                lambda writer: self._fill(work_item, position, writer.add).to_json(),
-            )
+            write_shard(self._job, name, lambda writer: self._fill(work_item, position, writer.add))
         found = read_description(self._job, name)
         if found is None:
             raise RunError(f"the description of {name.path} is gone; run the same command again")
-        return BuiltPart(position, ImageStatistics.from_json(found.statistics))
+        return BuiltPart(position, found.statistics)
 
     def _build_part(
         self, work_item: int, position: PartPosition, name: ShardName
     ) -> ImageStatistics:
         """Writes a part, unless it, or its shard, is already written; returns its statistics."""
         workspace, path = self._job.workspace, self._job.part_path(work_item)
-        done = workspace.read_state(f"{path}.json", _Part.from_json)
+        done = workspace.read_state(f"{path}.json", _Part)
         if done is not None:
             lists = done.statistics.rejected_files
             whole = all(workspace.holds_rejects(each.number, each.size_bytes) for each in lists)
@@ -129,7 +126,7 @@ class ImageShardBuilder:
 
         with files.writing(f"{path}.bin") as handle:
             statistics = self._fill(work_item, position, add)
-        workspace.write_state(f"{path}.json", _Part(size, statistics).to_json())
+        workspace.write_state(f"{path}.json", _Part(size, statistics))
         return statistics
 
     def _shard_name(self, position: PartPosition) -> ShardName:
@@ -259,35 +256,27 @@ class ImageShardBuilder:
             files.delete_quietly(f"{path}.bin" for path in paths)
         return info
 
-    def _join(self, paths: Iterable[str], writer: ShardWriter) -> dict[str, Any]:
+    def _join(self, paths: Iterable[str], writer: ShardWriter) -> ImageStatistics:
         """Copies the records of parts into a shard; returns the sum of their statistics."""
         statistics = ImageStatistics()
         for path in paths:
-            part = self._job.workspace.read_state(f"{path}.json", _Part.from_json)
+            part = self._job.workspace.read_state(f"{path}.json", _Part)
             if part is None:
                 raise RunError(f"{path}.json is missing or damaged; run the same command again")
             statistics.merge(part.statistics)
             _copy_records(f"{path}.bin", writer)
-        return statistics.to_json()
+        return statistics
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(msgspec.Struct, frozen=True):
     """The description of a part: the bytes of its file, and its statistics."""
 
-    size: int
+    size: Count
     statistics: ImageStatistics
 
-    def to_json(self) -> dict[str, Any]:
-        return {"size": self.size, "statistics": self.statistics.to_json()}
 
-    @classmethod
-    def from_json(cls, content: dict[str, Any]) -> _Part:
-        return cls(int(content["size"]), ImageStatistics.from_json(content["statistics"]))
-
-
-def _rejected_files(statistics: dict[str, Any]) -> list[RejectFile]:
-    return ImageStatistics.from_json(statistics).rejected_files
+def _rejected_files(statistics: ImageStatistics) -> list[RejectFile]:
+    return statistics.rejected_files
 
 
 def _copy_records(path: str, writer: ShardWriter) -> None:

@@ -15,11 +15,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import apache_beam as beam
+import msgspec
 import numpy as np
 import pyarrow as pa
 from PIL import Image
 
 from recordmill.records.arrays import Int64s
+from recordmill.records.state import Count
 from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.run_task import RunTask, is_over
 from recordmill.transforms.images.decoding import ImageRejectedError
@@ -49,7 +51,21 @@ def _count_images(job: ImageJob) -> int:
     return images if job.statistics_images is None else min(images, job.statistics_images)
 
 
-def _count(job: ImageJob, work_item: int, reader: ImageReader) -> dict[str, Any]:
+class _PixelCounts(msgspec.Struct, frozen=True):
+    """The row of a work item.
+
+    Attributes:
+      images: their number.
+      histograms: `[channels * 256]`, how many pixels of each channel have each value.
+      labels: of the images.
+    """
+
+    images: Count
+    histograms: list[Count]
+    labels: list[str]
+
+
+def _count(job: ImageJob, work_item: int, reader: ImageReader) -> _PixelCounts:
     """Returns the row of a work item; it skips images that the build will reject."""
     spec = job.completed().images
     mapper = ImageMapper(job.map, spec) if job.map else None
@@ -72,11 +88,7 @@ def _count(job: ImageJob, work_item: int, reader: ImageReader) -> dict[str, Any]
             images += 1
             sums += channel_histograms(image)
             labels += names
-    return {"images": images, "histograms": sums.ravel().tolist(), "labels": labels}
-
-
-def _parse_row(content: dict[str, Any]) -> dict[str, Any]:
-    return {name: content[name] for name in ("images", "histograms", "labels")}
+    return _PixelCounts(images, sums.ravel().tolist(), labels)
 
 
 class _CountDoFn(RunTask[ImageJob]):
@@ -88,7 +100,7 @@ class _CountDoFn(RunTask[ImageJob]):
     def teardown(self) -> None:
         self._reader.close()
 
-    def _count(self, path: str, work_item: int) -> dict[str, Any]:
+    def _count(self, path: str, work_item: int) -> _PixelCounts:
         self._job.workspace.check_own()
         row = _count(self._job, work_item, self._reader)
         self._job.workspace.write_state(path, row)
@@ -97,12 +109,12 @@ class _CountDoFn(RunTask[ImageJob]):
     def work(self, work_item: int) -> Iterator[pa.RecordBatch]:
         path = self._job.statistics_row_path(work_item)
         with counters.work_item():
-            row = self._job.workspace.read_state(path, _parse_row) or self._count(path, work_item)
+            row = self._job.workspace.read_state(path, _PixelCounts) or self._count(path, work_item)
         values = {
             "pixel": [0.0] * self._job.images.channels,
-            "histograms": row["histograms"],
-            "images": [row["images"]],
-            "labels": [name.encode() for name in row["labels"]],
+            "histograms": row.histograms,
+            "images": [row.images],
+            "labels": [name.encode() for name in row.labels],
         }
         columns = [pa.array([values[item.name]], item.type) for item in _ARROW_SCHEMA]
         yield pa.RecordBatch.from_arrays(columns, schema=_ARROW_SCHEMA)

@@ -5,16 +5,18 @@ from __future__ import annotations
 import tempfile
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from typing import IO
 
+import msgspec
 import numpy as np
 from msgspec import structs
 
 from recordmill.records.errors import RunError, UsageError
 from recordmill.records.hashing import fingerprint64
+from recordmill.records.state import Count
 from recordmill.transforms.dataset.error_budget import check_budget
 from recordmill.transforms.dataset.labels import (
     MAX_CLASSES,
@@ -43,6 +45,12 @@ _BATCH_ROWS = 1024
 _SPOOL_BYTES = 1 << 22
 _WORK_ITEMS = 32  # that a dataset of few shards is cut into: how many workers there are is unknown
 _PART_RECORDS = 64  # of a part at least
+
+
+class _LabelNumbers(msgspec.Struct, frozen=True):
+    """The number of each label."""
+
+    labels: Mapping[str, Count]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +83,7 @@ class CollectedImageJob(ImageJob):
 
     def completed(self) -> CollectedImageJob:
         """Returns the job with its labels, which are known once all images are written."""
-        labels = self.workspace.need_state(self.labels_path, lambda c: dict(c["labels"]))
+        labels = self.workspace.need_state(self.labels_path, _LabelNumbers).labels
         return replace(self, images=structs.replace(self.images, labels=labels))
 
     @property
@@ -144,7 +152,7 @@ def plan_collected(
         sample = list(islice(images, _BATCH_ROWS - 1))
         try:
             labels = _labels(job, sums, [first, *sample])
-            job.workspace.write_state(job.labels_path, {"labels": labels})
+            job.workspace.write_state(job.labels_path, _LabelNumbers(labels))
             sizes = _write_references(job, chain([first], sample, images))
             splits = cut_shards(job.completed(), sizes, named=named)
         except UsageError as error:

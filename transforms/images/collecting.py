@@ -9,18 +9,19 @@ image becomes (copies, other sizes) is made of bytes that are stored once.
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import IO, Any, NamedTuple
 
+import msgspec
 import numpy as np
 import orjson
 
 from recordmill.records.errors import RunError
 from recordmill.records.hashing import fingerprint64, mix64, seed_for
+from recordmill.records.state import Count, decode, encode
 from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.bundles import (
     BundleWriter,
@@ -202,6 +203,13 @@ class ImageCollector(BundleWriter):
         return replace(stored, path=self._pack_path, storage=storage, offset=at, size=len(data))
 
 
+class _Rows(msgspec.Struct, frozen=True):
+    """What a bundle has written: its files without extension, and its images."""
+
+    base: str
+    images: Count
+
+
 def rows_path(base: str) -> str:
     """Returns the file of rows of a bundle."""
     return f"{base}.rows"
@@ -209,13 +217,13 @@ def rows_path(base: str) -> str:
 
 def describe(base: str, images: int) -> Written:
     """Returns the description of what a bundle has written."""
-    return Written(images, json.dumps({"base": base.rpartition("/")[2], "images": images}))
+    return Written(images, encode(_Rows(base.rpartition("/")[2], images), indent=None).decode())
 
 
 def described_rows(job: ImageJob, text: str) -> tuple[str, int]:
     """Returns the file of rows of a description, and the number of rows."""
-    content = json.loads(text)
-    return rows_path(files.join(runs_folder(job), content["base"])), content["images"]
+    found = decode(text, _Rows)
+    return rows_path(files.join(runs_folder(job), found.base)), found.images
 
 
 def merge_rows(job: ImageJob, texts: Sequence[str]) -> Written:

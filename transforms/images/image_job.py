@@ -7,9 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import msgspec
+
 from recordmill.records.errors import RunError, UsageError, at_least
 from recordmill.records.schema import Schema
 from recordmill.records.spec import python_names
+from recordmill.records.state import Count
 from recordmill.transforms.dataset.content_sample import shared_contents
 from recordmill.transforms.dataset.error_budget import check_budget
 from recordmill.transforms.dataset.job import Job, JobStatistics, JobSummary
@@ -24,6 +27,13 @@ from recordmill.transforms.storage import files
 TRANSFORM_PATH = "_meta/transform"
 SAMPLE_IMAGES = 1000  # of channel statistics
 _LABEL_MAP_FORMATS = ("object_detection", "model_garden")
+
+
+class _ChannelFigures(msgspec.Struct, frozen=True):
+    """Mean and deviation of channels, and the files of the transform graph, with their bytes."""
+
+    figures: dict[str, Any]
+    graph: dict[str, Count]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +54,7 @@ class ImageJob(Job):
     """
 
     argument_names: ClassVar[Mapping[str, str]] = python_names(ImagesSpec)
+    shard_statistics: ClassVar[Any] = ImageStatistics
 
     images: ImageSpec
     copies: int = 1
@@ -83,28 +94,26 @@ class ImageJob(Job):
 
     def read_shard_plan(self) -> ImageShardPlan:
         """Reads the shard plan that planning wrote."""
-        return self.workspace.need_state(self.shard_plan_path, ImageShardPlan.from_json)
+        return self.workspace.need_state(self.shard_plan_path, ImageShardPlan)
 
     def write_shard_plan(self, plan: ImageShardPlan) -> None:
         """Writes the shard plan."""
-        self.workspace.write_state(self.shard_plan_path, plan.to_json())
+        self.workspace.write_state(self.shard_plan_path, plan)
 
     def write_figures(self, figures: dict[str, Any]) -> None:
         """Writes mean and deviation of channels, and of which files the transform graph is."""
         sizes = files.list_files(self.transform_folder)
         graph = {path[len(self.transform_folder) :]: size for path, size in sizes.items()}
-        self.workspace.write_state(self.statistics_path, {"figures": figures, "graph": graph})
+        self.workspace.write_state(self.statistics_path, _ChannelFigures(figures, graph))
 
     def read_figures(self) -> dict[str, Any] | None:
         """Returns mean and deviation of channels, None where the statistics are not complete."""
-        found = self.workspace.read_state(
-            self.statistics_path, lambda c: (dict(c["figures"]), dict(c["graph"]))
-        )
+        found = self.workspace.read_state(self.statistics_path, _ChannelFigures)
         if found is None:
             return None
         sizes = files.list_files(self.transform_folder)
         graph = {path[len(self.transform_folder) :]: size for path, size in sizes.items()}
-        return found[0] if graph == found[1] else None
+        return found.figures if graph == found.graph else None
 
     def statistics(self) -> JobStatistics:
         """Returns the object that adds up the statistics of the shards."""
@@ -153,10 +162,9 @@ class _ImageJobStatistics(JobStatistics):
         self._splits: dict[str, ImageStatistics] = {}
         self._examples: Counter[str] = Counter()
 
-    def add(self, split: str, records: int, statistics: dict[str, Any]) -> None:
+    def add(self, split: str, records: int, statistics: ImageStatistics) -> None:
         self._examples[split] += records
-        of_shard = ImageStatistics.from_json(statistics)
-        self._splits.setdefault(split, ImageStatistics()).merge(of_shard)
+        self._splits.setdefault(split, ImageStatistics()).merge(statistics)
 
     def _check_copies(self) -> None:
         """Checks that each image was rejected in all of its copies or in none.

@@ -10,14 +10,13 @@ shards, so neither the number of shards nor the number of workers changes the or
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any, TypedDict, cast
+from typing import Annotated
 
 import msgspec
 import numpy as np
 
 from recordmill.records.arrays import Int64s
-from recordmill.records.typed_json import MAX_INT64, Count, Uint32, convert
+from recordmill.records.state import MAX_INT64, Count
 from recordmill.transforms.dataset.rejects import RejectFile
 from recordmill.transforms.images.reference_files import ReferenceFiles
 from recordmill.transforms.images.references import ImageReference
@@ -25,29 +24,7 @@ from recordmill.transforms.images.references import ImageReference
 _TOLERANCE = 0.05  # how much shards may differ in bytes
 
 
-class _ImageSplitDescription(TypedDict):
-    name: str
-    images: Count
-    copies: Annotated[int, msgspec.Meta(ge=1, le=MAX_INT64)]
-    bounds: list[Count]
-
-
-class _OlderPlanDescription(TypedDict):
-    splits: list[_ImageSplitDescription]
-    rejected: dict[str, Count]
-    rejected_file: tuple[Count, Count, Uint32] | None
-    passed_over: dict[str, Count]
-
-
-class ImagePlanDescription(_OlderPlanDescription, total=False):
-    """The shard plan of an image job, on disk."""
-
-    passed_over_kinds: dict[str, tuple[Count, str]]
-    parts: Count
-
-
-@dataclass(frozen=True, slots=True)
-class ImageSplit:
+class ImageSplit(msgspec.Struct, frozen=True):
     """The shards of a split.
 
     Attributes:
@@ -58,9 +35,9 @@ class ImageSplit:
     """
 
     name: str
-    images: int
-    copies: int
-    bounds: tuple[int, ...]
+    images: Count
+    copies: Annotated[int, msgspec.Meta(ge=1, le=MAX_INT64)]
+    bounds: tuple[Count, ...]
 
     @property
     def num_shards(self) -> int:
@@ -89,8 +66,7 @@ class ImageSplit:
 ImageCopy = tuple[ImageReference, int]  # an image, and which copy of it, in [0, copies)
 
 
-@dataclass(frozen=True, slots=True)
-class ImageShardPlan:
+class ImageShardPlan(msgspec.Struct, frozen=True):
     """The shards of all splits and the counts of listing: the file `ImageJob.shard_plan_path`.
 
     Attributes:
@@ -103,43 +79,11 @@ class ImageShardPlan:
     """
 
     splits: tuple[ImageSplit, ...]
-    rejected: Mapping[str, int] = field(default_factory=dict)
+    rejected: Mapping[str, Count] = {}
     rejected_file: RejectFile | None = None
-    passed_over: Mapping[str, int] = field(default_factory=dict)
-    passed_over_kinds: Mapping[str, tuple[int, str]] = field(default_factory=dict)
-    parts: int = 1
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns what `from_json` reads."""
-        return {
-            "splits": [asdict(split) for split in self.splits],
-            "rejected": dict(sorted(self.rejected.items())),
-            "rejected_file": self.rejected_file,
-            "passed_over": dict(self.passed_over),
-            "passed_over_kinds": dict(self.passed_over_kinds),
-            "parts": self.parts,
-        }
-
-    @classmethod
-    def from_json(cls, content: dict[str, Any]) -> ImageShardPlan:
-        """Reads what `to_json` returned."""
-        content = cast(dict[str, Any], convert(content, ImagePlanDescription))
-        splits = [
-            ImageSplit(**{**split, "bounds": tuple(split["bounds"])}) for split in content["splits"]
-        ]
-        rejected = content["rejected"]
-        rejected_file = RejectFile(*content["rejected_file"]) if rejected else None
-        kinds = {
-            kind: (n, name) for kind, (n, name) in content.get("passed_over_kinds", {}).items()
-        }
-        return cls(
-            tuple(splits),
-            rejected,
-            rejected_file,
-            content["passed_over"],
-            kinds,
-            content.get("parts", 1),
-        )
+    passed_over: Mapping[str, Count] = {}
+    passed_over_kinds: Mapping[str, tuple[Count, str]] = {}
+    parts: Annotated[int, msgspec.Meta(ge=1, le=MAX_INT64)] = 1
 
 
 def choose_bounds(record_bytes: Int64s, copies: int, shards: int) -> list[int]:

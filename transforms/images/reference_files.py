@@ -71,7 +71,7 @@ class ReferenceFiles:
         try:
             if self._held.get(copy, (-1, []))[0] != number:
                 self._held[copy] = (number, files.read_bytes(path).split(b"\n"))
-            return ImageReference.from_line(self._held[copy][1][row].decode())
+            return ImageReference.from_line(self._held[copy][1][row])
         except (FileNotFoundError, ValueError, TypeError, LookupError) as error:
             raise DamagedStateError(
                 f"{path} is missing or damaged; start anew with --overwrite"

@@ -8,9 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
+import msgspec
 import orjson
+
+from recordmill.records.state import MAX_INT64, Count, Uint32, decode
 
 _FARTHEST_SIDE = 1e9  # so that no product with an image's size overflows
 
@@ -110,10 +113,10 @@ class StoredBytes:
 
     path: str
     storage: Storage = "file"
-    offset: int = 0
-    size: int = -1
-    shape: tuple[int, ...] = ()
-    crc32: int | None = None
+    offset: Count = 0
+    size: Annotated[int, msgspec.Meta(ge=-1, le=MAX_INT64)] = -1
+    shape: tuple[Count, ...] = ()
+    crc32: Uint32 | None = None
     modified_ns: int = 0
     is_planar: bool = False
 
@@ -182,17 +185,13 @@ class ImageReference:
         return ReferenceLines(line, orjson.dumps(content))
 
     @classmethod
-    def from_line(cls, line: str) -> ImageReference:
-        """Reads what `to_line` returned."""
-        content = orjson.loads(line)
-        content["image"] = _stored(content["image"])
-        if "mask" in content:
-            content["mask"] = _stored(content["mask"])
-        content["fields"] = tuple(content.get("fields", ()))
-        content["labels"] = tuple(content.get("labels", ()))
-        content["objects"] = tuple(_object(item) for item in content.get("objects", ()))
-        content["regions"] = tuple((n, _region(r)) for n, r in content.get("regions", ()))
-        return cls(**content)
+    def from_line(cls, line: str | bytes) -> ImageReference:
+        """Reads what `to_line` returned.
+
+        Raises:
+          FormatError: it is something else.
+        """
+        return decode(line, cls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,29 +231,3 @@ def _sparse(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [_sparse(item) for item in value]
     return value
-
-
-def _stored(content: dict[str, Any]) -> StoredBytes:
-    return StoredBytes(**{**content, "shape": tuple(content.get("shape", ()))})
-
-
-def _region(content: dict[str, Any]) -> Region:
-    runs = content.get("runs", ())
-    return Region(
-        content["encoding"],
-        tuple(tuple(polygon) for polygon in content.get("polygons", ())),
-        runs if isinstance(runs, str) else tuple(runs),
-        tuple(content.get("size", (0, 0))),
-        content.get("is_fraction", False),
-    )
-
-
-def _object(content: dict[str, Any]) -> ImageObject:
-    box, region = content.get("box"), content.get("region")
-    return ImageObject(
-        **{
-            **content,
-            "box": tuple(box) if box else None,
-            "region": _region(region) if region else None,
-        }
-    )

@@ -251,7 +251,6 @@ class SourceSpec(Spec, frozen=True, dict=True):
         str,
         option(
             "The table's column of labels.",
-            short="the column of labels of a table",
             value="NAME",
             example="category",
         ),

@@ -7,41 +7,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypedDict
+from typing import Any
 
+import msgspec
 import numpy as np
 from PIL import Image
 
-from recordmill.records.typed_json import Count, FormatError, Uint32
+from recordmill.records.state import Count
 from recordmill.transforms.dataset.content_sample import ContentSample
 from recordmill.transforms.dataset.rejects import RejectFile
-from recordmill.transforms.dataset.run_state import typed_statistics, wrong_statistics
 from recordmill.transforms.images.columns import Prepared
 from recordmill.transforms.images.image_spec import NO_CLASS
 from recordmill.transforms.images.mask_classes import class_name
 from recordmill.transforms.images.masks import Mask
 
 
-class _OlderDescription(TypedDict):
-    counts: dict[str, Count]
-    classes: dict[str, Count]
-    mask_images: dict[str, Count]
-    mask_pixels: dict[str, Count]
-    pixels: dict[str, Count]
-    sides: dict[str, tuple[Count, Count]]
-    rejected: dict[str, Count]
-    rejected_files: list[tuple[Count, Count, Uint32]]
-
-
-class _Description(_OlderDescription, total=False):
-    """The statistics of a shard or part, on disk."""
-
-    contents: list[Any]
-
-
-@dataclass(slots=True)
-class ImageStatistics:
+class ImageStatistics(msgspec.Struct, kw_only=True):
     """Sums over images; those of parts add up to those of the whole.
 
     Attributes:
@@ -56,15 +37,15 @@ class ImageStatistics:
       contents: of the images, each once however many of its copies are written.
     """
 
-    counts: Counter[str] = field(default_factory=Counter)
-    classes: Counter[str] = field(default_factory=Counter)
-    mask_images: Counter[str] = field(default_factory=Counter)
-    mask_pixels: Counter[str] = field(default_factory=Counter)
-    pixels: Counter[str] = field(default_factory=Counter)
-    sides: dict[str, list[int]] = field(default_factory=dict)
-    rejected: Counter[str] = field(default_factory=Counter)
-    rejected_files: list[RejectFile] = field(default_factory=list)
-    contents: ContentSample = field(default_factory=ContentSample)
+    counts: Counter[str] = msgspec.field(default_factory=Counter)
+    classes: Counter[str] = msgspec.field(default_factory=Counter)
+    mask_images: Counter[str] = msgspec.field(default_factory=Counter)
+    mask_pixels: Counter[str] = msgspec.field(default_factory=Counter)
+    pixels: Counter[str] = msgspec.field(default_factory=Counter)
+    sides: dict[str, tuple[Count, Count]] = {}
+    rejected: Counter[str] = msgspec.field(default_factory=Counter)
+    rejected_files: list[RejectFile] = []
+    contents: ContentSample = msgspec.field(default_factory=ContentSample)
 
     def add(self, image: Prepared) -> None:
         """Adds a record."""
@@ -95,8 +76,8 @@ class ImageStatistics:
         return max((int(n) for n in self.mask_pixels if int(n) != NO_CLASS), default=0)
 
     def _widen(self, name: str, least: int, most: int) -> None:
-        known = self.sides.setdefault(name, [least, most])
-        known[:] = [min(known[0], least), max(known[1], most)]
+        known = self.sides.get(name, (least, most))
+        self.sides[name] = min(known[0], least), max(known[1], most)
 
     def merge(self, other: ImageStatistics) -> None:
         """Adds the sums of others."""
@@ -110,44 +91,6 @@ class ImageStatistics:
         self.rejected.update(other.rejected)
         self.rejected_files += other.rejected_files
         self.contents.merge(other.contents)
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns what `from_json` reads."""
-        return {
-            "counts": dict(self.counts),
-            "classes": dict(self.classes),
-            "mask_images": dict(self.mask_images),
-            "mask_pixels": dict(self.mask_pixels),
-            "pixels": dict(self.pixels),
-            "sides": self.sides,
-            "rejected": dict(self.rejected),
-            "rejected_files": self.rejected_files,
-            "contents": self.contents.to_json(),
-        }
-
-    @classmethod
-    def from_json(cls, content: dict[str, Any]) -> ImageStatistics:
-        """Reads what `to_json` returned.
-
-        Raises:
-          RunError: it is something else.
-        """
-        content = typed_statistics(content, _Description)
-        try:
-            contents = ContentSample.from_json(content.get("contents", [0, "", "", {}]))
-        except FormatError as error:
-            raise wrong_statistics(error) from error
-        return cls(
-            counts=Counter(content["counts"]),
-            classes=Counter(content["classes"]),
-            mask_images=Counter(content["mask_images"]),
-            mask_pixels=Counter(content["mask_pixels"]),
-            pixels=Counter(content["pixels"]),
-            sides={name: list(sides) for name, sides in content["sides"].items()},
-            rejected=Counter(content["rejected"]),
-            rejected_files=[RejectFile(*written) for written in content["rejected_files"]],
-            contents=contents,
-        )
 
     def summarize(self, examples: int, names: Sequence[str] = ()) -> dict[str, Any]:
         """Returns the content of `statistics.json` for a split.

@@ -94,7 +94,7 @@ class _ImageSink(ElementSink[CollectedImageJob]):
         images = self.job.images
         description = f"{images.task} images in {images.format} form, written by recordmill"
         spec = commit_spec(self.job, self.transform, ("pillow",))
-        return replace(spec, description=description)
+        return structs.replace(spec, description=description)
 
 
 class _CutDoFn(RunTask[CollectedImageJob]):

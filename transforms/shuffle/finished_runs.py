@@ -36,9 +36,9 @@ def read_run_files(
         raise RunError(f"{path} is missing or damaged; run the same command again")
     if only is not None:
         infos = tuple(infos[position] for position in only)
-    token = job.workspace.token
+    folder, token = job.runs_folder(level), job.workspace.token
     with made_anew(job, level, number):
-        return [read_run_file(info, token=token, histograms=histograms) for info in infos]
+        return [read_run_file(folder, info, token=token, histograms=histograms) for info in infos]
 
 
 @contextmanager

@@ -9,21 +9,22 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypedDict
 
-from recordmill.records.typed_json import Count, convert
+import msgspec
+
+from recordmill.records.state import Count
 from recordmill.transforms.dataset.bundles import ElementSink
 from recordmill.transforms.shuffle.merge_tree import MAX_FAN_IN, ONE_ITEM, MergeTree
 from recordmill.transforms.shuffle.regroup import drop_runs, regroup
-from recordmill.transforms.shuffle.run_files import RunFileInfo
+from recordmill.transforms.shuffle.run_files import RunFiles
 from recordmill.transforms.shuffle.shard_ranges import SplitShards
 from recordmill.transforms.shuffle.shard_stages import BuildShardsBy, BuildsShards, ShuffleJobT
 from recordmill.transforms.shuffle.shuffle_job import ShuffleJob
 from recordmill.transforms.storage import files
 
 
-class _TreeDescription(TypedDict):
-    """`tree.json`."""
+class _GatheredCount(msgspec.Struct, frozen=True):
+    """`tree.json`: how many run files there are, and how many may stay as they are."""
 
     runs: Count
     most: Count
@@ -49,19 +50,8 @@ def gathered_tree(job: ShuffleJob) -> MergeTree:
     Raises:
       DamagedStateError: it is missing or damaged.
     """
-    known = job.workspace.need_state(_tree_path(job), lambda c: convert(c, _TreeDescription))
-    return _tree_for(known["runs"], known["most"])
-
-
-class GatheredRuns(Protocol):
-    """The sums over several descriptions, as one, with all of their run files."""
-
-    @property
-    def runs(self) -> tuple[RunFileInfo, ...]:
-        """The run files."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the content of a description of scatter."""
+    known = job.workspace.need_state(_tree_path(job), _GatheredCount)
+    return _tree_for(known.runs, known.most)
 
 
 @dataclass(frozen=True)
@@ -75,8 +65,8 @@ class RunFileSink(ElementSink[ShuffleJobT]):
     max_runs: int = field(default=MAX_FAN_IN, kw_only=True)
 
     @abstractmethod
-    def gather(self, texts: list[str]) -> GatheredRuns:
-        """Adds up descriptions."""
+    def gather(self, texts: list[str]) -> RunFiles:
+        """Adds up descriptions, as one of scatter with all of their run files."""
 
     @abstractmethod
     def plan_shards(self, tree: MergeTree) -> list[SplitShards]:
@@ -93,9 +83,9 @@ class RunFileSink(ElementSink[ShuffleJobT]):
     def list_regroups(self, texts: list[str]) -> range:
         """Describes all bundles as one work item, and decides how its run files are regrouped."""
         job, whole = self.job, self.gather(texts)
-        job.workspace.write_state(job.description_path(0, 0), whole.to_json())
-        content = {"runs": len(whole.runs), "most": self.max_runs}
-        job.workspace.write_state(_tree_path(job), content)
+        job.workspace.write_state(job.description_path(0, 0), whole)
+        count = _GatheredCount(len(whole.runs), self.max_runs)
+        job.workspace.write_state(_tree_path(job), count)
         tree = gathered_tree(job)
         return range(tree.run_count(1) if tree.levels else 0)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
+
+from recordmill.records.state import Count
 
 MAX_FAN_IN = 512
 REGROUP_FAN_IN = 64
@@ -10,8 +12,7 @@ MAX_LEVELS = 3  # 64 ** 3 parts are as many as the cells of a run's histogram
 _READ_BYTES = 1 << 18  # what a pass moves while a range read would be under way
 
 
-@dataclass(frozen=True, slots=True)
-class MergeTree:
+class MergeTree(msgspec.Struct, frozen=True):
     """The number of runs on each level, and the runs that each is merged from.
 
     Scatter writes level 0: one run per work item, over all hashes. A run of level n holds one of
@@ -30,9 +31,9 @@ class MergeTree:
       ValueError: `fan_in` is not a power of two.
     """
 
-    work_items: int
-    max_fan_in: int = MAX_FAN_IN
-    fan_in: int = REGROUP_FAN_IN
+    work_items: Count
+    max_fan_in: Count = MAX_FAN_IN
+    fan_in: Count = REGROUP_FAN_IN
     gathered: bool = False
 
     def __post_init__(self) -> None:

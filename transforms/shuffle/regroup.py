@@ -11,6 +11,7 @@ import numpy as np
 from recordmill.records.arrays import Bytes, Int64s
 from recordmill.records.errors import RunError
 from recordmill.transforms.dataset import counters
+from recordmill.transforms.dataset.run_state import Nothing
 from recordmill.transforms.dataset.run_task import RunTask
 from recordmill.transforms.shuffle.finished_runs import made_anew, read_run_files
 from recordmill.transforms.shuffle.merge_tree import MergeTree
@@ -21,11 +22,11 @@ from recordmill.transforms.shuffle.run_files import (
     RunFile,
     RunFileInfo,
     RunFileReader,
+    RunFiles,
     read_run_file,
     write_run_file,
 )
 from recordmill.transforms.shuffle.shuffle_job import ShuffleJob
-from recordmill.transforms.shuffle.shuffle_state import run_files_to_json
 from recordmill.transforms.storage import files
 
 
@@ -60,7 +61,7 @@ def regroup(job: ShuffleJob, tree: MergeTree, level: int, number: int) -> None:
 
     all_runs = [*chain.from_iterable(runs.values())]
     run = _merge(job, job.run_path(level, number) + ".bin", all_runs, read, (low, high))
-    job.workspace.write_state(job.description_path(level, number), run_files_to_json([run]))
+    job.workspace.write_state(job.description_path(level, number), RunFiles(runs=(run,)))
 
 
 def _merge(
@@ -80,13 +81,14 @@ def _merge(
 
 
 def merge_run_files(job: ShuffleJob, path: str, infos: Sequence[RunFileInfo]) -> RunFileInfo:
-    """Merges whole run files that no description on disk lists, into one.
+    """Merges whole run files of a folder that no description on disk lists, into one.
 
     Raises:
       RunError: one is missing, damaged or of another run.
     """
     try:
-        runs = [read_run_file(info, token=job.workspace.token) for info in infos]
+        folder, token = path.rpartition("/")[0], job.workspace.token
+        runs = [read_run_file(folder, info, token=token) for info in infos]
 
         def read(split: int) -> list[Bytes]:
             return [RunFileReader(run, split).read(0, MAX_HASH) for run in runs]
@@ -146,6 +148,6 @@ def _next_level(finished: int, job: ShuffleJob, level: int, runs: int) -> range:
 
 def drop_runs(job: ShuffleJob, level: int) -> None:
     """Deletes the run files of a level that has been merged; their descriptions stay."""
-    job.workspace.write_state(job.dropped_path(level), {})
-    paths = files.list_files(files.join(job.workspace.work, f"runs-{level}"))
+    job.workspace.write_state(job.dropped_path(level), Nothing())
+    paths = files.list_files(job.runs_folder(level))
     files.delete_quietly(path for path in paths if path.endswith(".bin"))

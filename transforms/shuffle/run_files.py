@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -23,6 +24,7 @@ from recordmill.records.arrays import Bytes, Int64s
 from recordmill.records.codec.framing import checksums_between
 from recordmill.records.hashing import U64
 from recordmill.records.inside import check_inside
+from recordmill.records.state import Count
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.array_files import read_into, write_array
 from recordmill.transforms.storage.buffers import Arena
@@ -52,46 +54,46 @@ class SortedRecords:
     hashes: U64
 
 
-@dataclass(frozen=True, slots=True)
-class RunFileInfo:
+class RunFileInfo(msgspec.Struct, frozen=True):
     """The part of a run file that its description holds.
 
     Attributes:
-      path: of the file.
+      name: of the file, which lies in the folder of its description.
       tail_offset, tail_bytes: where its tail lies.
       splits: their number.
     """
 
-    path: str
-    tail_offset: int
-    tail_bytes: int
-    splits: int
+    name: str
+    tail_offset: Count
+    tail_bytes: Count
+    splits: Count
 
     @property
     def size(self) -> int:
         """The bytes of the file."""
         return self.tail_offset + self.tail_bytes
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns the form in which descriptions hold it: they lie in the folder of the file."""
-        tail = [self.tail_offset, self.tail_bytes]
-        return {"name": self.path.rpartition("/")[2], "tail": tail, "splits": self.splits}
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any], folder: str) -> RunFileInfo:
-        """Reads what `to_json` returned.
+    def path(self, folder: str) -> str:
+        """Returns the path of the file.
 
         Args:
-          content: the JSON.
-          folder: of the description.
+          folder: of its description.
 
         Raises:
-          ValueError, TypeError, KeyError: it is something else.
-          RunError: it names a file outside of the folder.
+          RunError: it is outside of the folder.
         """
-        offset, size = map(int, content["tail"])
-        check_inside(folder, [content["name"]], named_by="a description", follow=True)
-        return cls(files.join(folder, content["name"]), offset, size, int(content["splits"]))
+        check_inside(folder, [self.name], named_by="a description", follow=True)
+        return files.join(folder, self.name)
+
+
+class RunFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """The description of a work item of regroup; that of scatter says more.
+
+    Attributes:
+      runs: the run files that it wrote.
+    """
+
+    runs: tuple[RunFileInfo, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +205,8 @@ def write_run_file(
         packed = io.BytesIO()
         np.savez(packed, **tail)
         handle.write(packed.getvalue())
-    return RunFileInfo(path, offset, len(packed.getvalue()), len(histograms))
+    name = path.rpartition("/")[2]
+    return RunFileInfo(name, offset, len(packed.getvalue()), len(histograms))
 
 
 def _entries(offsets: Int64s, every_bytes: int) -> Int64s:
@@ -219,18 +222,27 @@ def _checksums(data: Bytes, offsets: Int64s, entries: Int64s) -> npt.NDArray[np.
     return checksums_between(data, np.append(offsets[entries], len(data)))
 
 
-def read_run_file(info: RunFileInfo, *, token: str = "", histograms: bool = True) -> RunFile:
-    """Reads the tail of a run file; building shards needs no histograms.
+def read_run_file(
+    folder: str, info: RunFileInfo, *, token: str = "", histograms: bool = True
+) -> RunFile:
+    """Reads the tail of a run file.
+
+    Args:
+      folder: that it lies in.
+      info: its description.
+      token: of the run.
+      histograms: they are read, too; building shards needs none.
 
     Raises:
       DamagedRunFileError: it cannot be used; the message says why.
     """
     nothing = np.zeros(0, np.int64)
+    path = info.path(folder)
     try:
-        data = files.read_bytes(info.path, info.tail_offset, info.tail_bytes)
+        data = files.read_bytes(path, info.tail_offset, info.tail_bytes)
         with np.load(io.BytesIO(data)) as tail:
             if tail["run"].tobytes().decode() != token:
-                raise DamagedRunFileError(f"{info.path} is of another run")
+                raise DamagedRunFileError(f"{path} is of another run")
             splits = [
                 RunFileSplit(
                     int(tail[f"bounds_{i}"][0]),
@@ -244,10 +256,10 @@ def read_run_file(info: RunFileInfo, *, token: str = "", histograms: bool = True
                 for i in range(info.splits)
             ]
     except FileNotFoundError as error:
-        raise DamagedRunFileError(f"{info.path} is missing") from error
+        raise DamagedRunFileError(f"{path} is missing") from error
     except (ValueError, KeyError, IndexError, EOFError, zipfile.BadZipFile) as error:
-        raise DamagedRunFileError(f"{info.path} is damaged") from error
-    return RunFile(info.path, splits)
+        raise DamagedRunFileError(f"{path} is damaged") from error
+    return RunFile(path, splits)
 
 
 class RunFileReader:

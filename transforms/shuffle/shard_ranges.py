@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import google_crc32c
+import msgspec
 import numpy as np
 
 from recordmill.records.arrays import Int64s
+from recordmill.records.state import Count, FileSum
 from recordmill.transforms.dataset.run_state import DamagedStateError
 from recordmill.transforms.shuffle.finished_runs import read_run_files
 from recordmill.transforms.shuffle.merge_tree import MergeTree
@@ -25,15 +27,42 @@ from recordmill.transforms.shuffle.shuffle_job import ShuffleJob
 from recordmill.transforms.storage import files
 
 
-@dataclass(frozen=True, slots=True)
-class SplitShards:
-    """The shards of a split.
+class PlannedSplit(msgspec.Struct, frozen=True):
+    """The size of a split.
 
     Attributes:
       name: of the split.
       shards: their number.
       records, size: of run files in the split, a copy counted once; the size is what blocks of a
         build are measured by: tokens of text, bytes of records.
+      expected_bytes: of all shards, before compression.
+    """
+
+    name: str
+    shards: Count
+    records: Count
+    size: Count
+    expected_bytes: Count
+
+
+class PlannedShards(msgspec.Struct, frozen=True, kw_only=True):
+    """What one worker has decided of the shards of a job, `shards.json`; a kind of job says more.
+
+    Attributes:
+      splits: in order.
+      sums: bytes and crc32c of the file of sums, which lies beside.
+    """
+
+    splits: tuple[PlannedSplit, ...]
+    sums: FileSum = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class SplitShards:
+    """The shards of a split.
+
+    Attributes:
+      name, shards, records, size: see `PlannedSplit`.
       cells, sums: `[num_cells]`: leading bits of hashes, and the expected bytes up to and with
         each.
     """
@@ -123,18 +152,20 @@ def _read_sums(job: ShuffleJob, written: tuple[int, int]) -> bytes | None:
     return content if (len(content), google_crc32c.value(content)) == written else None
 
 
-def read_sums(job: ShuffleJob, written: tuple[int, int]) -> list[tuple[Int64s, Int64s]]:
-    """Returns cells and sums of each split.
-
-    Args:
-      job: that planned its shards.
-      written: what `write_sums` returned.
+def read_planned_splits(job: ShuffleJob, plan: PlannedShards) -> list[SplitShards]:
+    """Returns the shards of each split, with the sums that they are cut by.
 
     Raises:
-      DamagedStateError: the file is missing or damaged.
+      DamagedStateError: the file of sums is missing or damaged.
     """
-    content = _read_sums(job, written)
+    content = _read_sums(job, plan.sums)
     if content is None:
         raise DamagedStateError(f"{job.shard_sums_path} is damaged; start anew with --overwrite")
     with np.load(io.BytesIO(content)) as sums:
-        return [(sums[f"cells_{i}"], sums[f"sums_{i}"]) for i in range(len(job.splits))]
+        return [
+            SplitShards(
+                split.name, split.shards, split.records, split.size,
+                sums[f"cells_{i}"], sums[f"sums_{i}"],
+            )
+            for i, split in enumerate(plan.splits)
+        ]  # fmt: skip

@@ -5,11 +5,11 @@ What a kind of job adds is how its results add up, how many shards it wants, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import Field, replace
-from typing import Any, ClassVar, Protocol, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Protocol, TypeVar
 
 import apache_beam as beam
+from msgspec.structs import replace
 
 from recordmill.records.arrays import Int64s
 from recordmill.records.errors import RunError
@@ -19,6 +19,7 @@ from recordmill.transforms.dataset.run_task import RunTask
 from recordmill.transforms.shuffle.merge_tree import MergeTree
 from recordmill.transforms.shuffle.regroup import drop_runs
 from recordmill.transforms.shuffle.shard_ranges import (
+    PlannedShards,
     SplitShards,
     holds_sums,
     sum_histograms,
@@ -27,38 +28,7 @@ from recordmill.transforms.shuffle.shard_ranges import (
 from recordmill.transforms.shuffle.shuffle_job import ShuffleJob
 
 ShuffleJobT = TypeVar("ShuffleJobT", bound=ShuffleJob)
-
-
-class DecidedSplit(Protocol):
-    """The shards of a split, and the bytes that all of them will have."""
-
-    @property
-    def shards(self) -> int:
-        """Their number."""
-
-    @property
-    def expected_bytes(self) -> int:
-        """Of all of them, before compression."""
-
-
-class ShardDecision(Protocol):
-    """What one worker has decided of the shards of a job: a frozen dataclass."""
-
-    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
-
-    @property
-    def splits(self) -> Sequence[DecidedSplit]:
-        """The shards of each."""
-
-    @property
-    def sums(self) -> tuple[int, int]:
-        """What `write_sums` returned."""
-
-    def to_json(self) -> Any:
-        """Returns what is written."""
-
-
-DecisionT = TypeVar("DecisionT", bound=ShardDecision)
+DecisionT = TypeVar("DecisionT", bound=PlannedShards)
 ResultT = TypeVar("ResultT")
 TotalsT = TypeVar("TotalsT")
 
@@ -84,7 +54,7 @@ def finished_results(
 def decide_once(
     job: ShuffleJob,
     tree: MergeTree,
-    from_json: Callable[[Any], DecisionT],
+    kind: type[DecisionT],
     add_up: Callable[[], TotalsT],
     decide: Callable[[TotalsT, Int64s], DecisionT],
 ) -> None:
@@ -93,20 +63,20 @@ def decide_once(
     Args:
       job: whose shards are planned.
       tree: of its run files.
-      from_json: reads what was decided before.
+      kind: of the shard plan.
       add_up: returns the sums over all results of scatter, or refuses them.
       decide: takes these and the `[num_splits, 2**CELL_BITS] int64` of `sum_histograms`.
 
     Raises:
       RunError: by `add_up` or `decide`.
     """
-    known = job.workspace.read_state(job.shard_plan_path, from_json)
+    known = job.workspace.read_state(job.shard_plan_path, kind)
     if known is None or not holds_sums(job, known.sums):
         totals = add_up()
         histograms = sum_histograms(job, tree)
         plan = decide(totals, histograms)
         plan = replace(plan, sums=write_sums(job, histograms))
-        job.workspace.write_state(job.shard_plan_path, plan.to_json())
+        job.workspace.write_state(job.shard_plan_path, plan)
 
 
 class _PlanShardsDoFn(RunTask[ShuffleJobT]):

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from recordmill.records.arrays import Bytes
 from recordmill.transforms.dataset.job import Job
-from recordmill.transforms.shuffle.run_files import RunFileInfo, SortedRecords
-from recordmill.transforms.shuffle.shuffle_state import run_files_from_json
+from recordmill.transforms.dataset.run_state import Nothing
+from recordmill.transforms.shuffle.run_files import RunFileInfo, RunFiles, SortedRecords
 from recordmill.transforms.storage import files
 
 # (parts of run files, first hash, last hash) -> their records in that range, in order.
@@ -34,9 +34,13 @@ class ShuffleJob(Job):
         """The sums by hash that shards are cut by, beside the shard plan."""
         return files.join(self.workspace.work, "shards.npz")
 
+    def runs_folder(self, level: int) -> str:
+        """The folder of run files and their descriptions: of scatter (level 0) or of a regroup."""
+        return files.join(self.workspace.work, f"runs-{level}")
+
     def run_path(self, level: int, number: int) -> str:
-        """A run file without its extension: of scatter (level 0) or of a regroup."""
-        return files.join(self.workspace.work, f"runs-{level}", f"run-{number:06d}")
+        """A run file without its extension."""
+        return files.join(self.runs_folder(level), f"run-{number:06d}")
 
     def description_path(self, level: int, number: int) -> str:
         """The description of the run files of a work item, written once they are whole."""
@@ -44,19 +48,19 @@ class ShuffleJob(Job):
 
     def dropped_path(self, level: int) -> str:
         """A mark that the run files of a level were merged and deleted."""
-        return files.join(self.workspace.work, f"runs-{level}", "dropped")
+        return files.join(self.runs_folder(level), "dropped")
 
     def read_run_infos(self, level: int, number: int) -> tuple[RunFileInfo, ...] | None:
         """Returns the run files of a work item, None where it is not done."""
-        path = self.description_path(level, number)
-        folder = path.rpartition("/")[0]
-        return self.workspace.read_state(path, lambda c: run_files_from_json(c, folder))
+        found = self.workspace.read_state(self.description_path(level, number), RunFiles)
+        return found.runs if found else None
 
     def holds_run_files(self, level: int, runs: Iterable[RunFileInfo]) -> bool:
         """Tells whether run files are there in their sizes, or were merged and deleted."""
-        missing = [run for run in runs if files.size(run.path) != run.size]
+        folder = self.runs_folder(level)
+        missing = [run for run in runs if files.size(run.path(folder)) != run.size]
         return not missing or self.is_dropped(level)
 
     def is_dropped(self, level: int) -> bool:
         """Tells whether the run files of a level were merged and deleted."""
-        return self.workspace.read_state(self.dropped_path(level), dict) is not None
+        return self.workspace.read_state(self.dropped_path(level), Nothing) is not None

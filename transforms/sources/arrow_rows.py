@@ -32,7 +32,7 @@ from recordmill.transforms.sources.column_format import (
     rows_without_columns,
     whole_batch,
 )
-from recordmill.transforms.sources.document_spec import USUAL_COMPRESSION_RATIO
+from recordmill.transforms.sources.input_spec import USUAL_COMPRESSION_RATIO
 from recordmill.transforms.sources.row_sizes import LimitedRows
 from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.storage import files

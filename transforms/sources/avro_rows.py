@@ -41,7 +41,7 @@ from recordmill.transforms.sources.column_format import (
     pick_columns,
     rows_without_columns,
 )
-from recordmill.transforms.sources.document_spec import USUAL_COMPRESSION_RATIO
+from recordmill.transforms.sources.input_spec import USUAL_COMPRESSION_RATIO
 from recordmill.transforms.sources.row_sizes import LimitedRows
 from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.storage import files

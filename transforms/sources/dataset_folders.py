@@ -10,7 +10,7 @@ import msgspec
 
 from recordmill.records.errors import UsageError
 from recordmill.records.inside import is_inside
-from recordmill.records.typed_json import FormatError, T, decode
+from recordmill.records.state import FormatError, T, decode
 from recordmill.transforms.sources.bigquery_service import is_bigquery
 from recordmill.transforms.sources.databases import is_database
 from recordmill.transforms.storage import files

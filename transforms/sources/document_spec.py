@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import codecs
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from recordmill.records.errors import UsageError, at_least, one_of
+from recordmill.transforms.sources.input_spec import (
+    RAW_TEXT,
+    WHOLE_TEXT,
+    Documents,
+    SentenceSplitting,
+    SourceOptions,
+)
 from recordmill.transforms.sources.row_fields import RowSpec
 
-DOCUMENTS = ("blank_line", "line", "file")
-SPLITTERS = ("auto", "none", "punctuation")
-# No choices of people. Objectives that are not of sentences ask for the first one, and functions of
-# users' own for the second, which has the blank lines within documents too.
-WHOLE_TEXT, RAW_TEXT = "whole", "raw"
-HEADERS = ("first_row", "none")
-QUOTINGS = ("csv", "none")
-# Text shrinks to a third or a tenth, logs and tables to a fiftieth.
-USUAL_COMPRESSION_RATIO = 250
 
-
-@dataclass(frozen=True, slots=True)
-class DocumentSpec:
-    """How documents lie in files.
+class DocumentSpec(SourceOptions, frozen=True, kw_only=True):
+    """How documents lie in files, and what is read of them.
 
     Attributes:
       documents: in plain text, a document is a block between blank lines, a line, or a file.
@@ -29,72 +24,18 @@ class DocumentSpec:
         first for text in blocks between blank lines, BERT's form, the second for all other.
         WHOLE_TEXT: the text of a record is one line, with the line ends that it has, and a line of
         plain text is one.
-      encoding: of the files; a BOM is dropped.
-      encoding_errors: "strict" rejects a line with invalid bytes, "replace" puts U+FFFD there.
-      text_field: of all formats but plain text.
       split_by: the field whose value decides the split; "" is the text itself.
-      header: "first_row" of CSV and TSV has the names of the columns, or there are "none".
-      columns: the names of the columns where the files have none.
-      delimiter: the character between the fields of CSV and TSV; "" is the usual one of the format.
       split_from: the field whose value is the name of the split; "" for none.
       split_names: the values that there may be, in order.
       row: what is read of a record beside its text.
-      quoting: "csv": quotes enclose fields of CSV and TSV, with "none" they are characters.
-      max_compression_ratio: a compressed file, a row group of Parquet or a batch of Arrow that
-        unpacks to more than so many times its size, and to more than 64 MiB, is read up to there,
-        and rejected.
-      max_document_bytes: a document with more bytes of text is rejected; 0 for no limit.
-
-    Raises:
-      UsageError: a value is none of the valid ones, or Python does not know the encoding.
     """
 
-    documents: str = "blank_line"
-    sentence_splitter: str = "auto"
-    encoding: str = "utf-8"
-    encoding_errors: str = "strict"
-    text_field: str = "text"
+    documents: Documents = "blank_line"
+    sentence_splitter: SentenceSplitting = "auto"
     split_by: str = ""
-    header: str = "first_row"
-    columns: tuple[str, ...] = ()
-    delimiter: str = ""
     split_from: str = ""
     split_names: tuple[str, ...] = ()
-    row: RowSpec = field(default_factory=RowSpec)
-    quoting: str = "csv"
-    max_compression_ratio: int = USUAL_COMPRESSION_RATIO
-    max_document_bytes: int = 0
-
-    def __post_init__(self) -> None:
-        one_of("--documents", self.documents, DOCUMENTS)
-        if not self.keeps_text:
-            one_of("--sentence_splitter", self.sentence_splitter, SPLITTERS)
-        one_of("--header", self.header, HEADERS)
-        one_of("--quoting", self.quoting, QUOTINGS)
-        if (self.header == "none") != bool(self.columns):
-            raise UsageError(
-                "--header=none and --columns belong together: give both, or leave both out; got "
-                f"--header={self.header} and {len(self.columns)} columns"
-            )
-        if len(set(self.columns)) != len(self.columns) or not all(self.columns or ("x",)):
-            raise UsageError(f"--columns must name each column once, got {','.join(self.columns)}")
-        if self.delimiter and (
-            len(self.delimiter) > 1 or not self.delimiter.isascii() or self.delimiter in '"\r\n'
-        ):
-            raise UsageError(
-                "--delimiter must be one ASCII character other than a quote and a line end, got "
-                f"{self.delimiter!r}"
-            )
-        at_least("--max_compression_ratio", self.max_compression_ratio, 1)
-        at_least("--max_document_bytes", self.max_document_bytes, 0)
-        one_of("--encoding_errors", self.encoding_errors, ("strict", "replace"))
-        try:
-            "".encode(self.encoding)
-        except (LookupError, ValueError) as error:
-            raise UsageError(
-                f"--encoding must be one that Python knows (utf-8, latin-1, utf-16, …), got "
-                f"{self.encoding!r}"
-            ) from error
+    row: RowSpec = RowSpec()
 
     @property
     def keeps_text(self) -> bool:

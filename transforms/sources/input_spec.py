@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+import codecs
+from typing import Annotated, ClassVar, Final, Literal
 
 from recordmill.records.errors import UsageError
 from recordmill.records.spec import Spec, option
 
 # No choices of people. Objectives that are not of sentences ask for the first one, and functions of
 # users' own for the second, which has the blank lines within documents too.
-WHOLE_TEXT, RAW_TEXT = "whole", "raw"
+WHOLE_TEXT: Final = "whole"
+RAW_TEXT: Final = "raw"
+SentenceSplitting = Literal["auto", "none", "punctuation", "whole", "raw"]
+Documents = Literal["blank_line", "line", "file"]
+HeaderRow = Literal["first_row", "none"]
+Quotes = Literal["csv", "none"]
+DecodingErrors = Literal["strict", "replace"]
 # Text shrinks to a third or a tenth, logs and tables to a fiftieth.
 USUAL_COMPRESSION_RATIO = 250
 InputFormat = Literal[
@@ -36,14 +43,13 @@ MaxRejected = Annotated[
         ge=0,
         le=1,
         group="input",
-        short="of inputs; the run fails above it",
         value="SHARE",
         fingerprint=False,
         example="0.001",
     ),
 ]
 Header = Annotated[
-    Literal["first_row", "none"],
+    HeaderRow,
     option(
         "The first row of CSV and TSV has the names of the columns, or there are none.",
         group="input",
@@ -61,7 +67,7 @@ Delimiter = Annotated[
     ),
 ]
 Quoting = Annotated[
-    Literal["csv", "none"],
+    Quotes,
     option(
         "csv: quotes enclose fields of CSV and TSV. none: they are characters, as in the TSV "
         "files of GLUE.",
@@ -212,7 +218,7 @@ class SourceOptions(Spec, frozen=True, kw_only=True):
         ),
     ] = "utf-8"
     encoding_errors: Annotated[
-        Literal["strict", "replace"],
+        DecodingErrors,
         option(
             "strict rejects lines with invalid bytes, replace puts U+FFFD instead of the bytes.",
             example="replace",
@@ -239,8 +245,10 @@ class SourceOptions(Spec, frozen=True, kw_only=True):
     ] = 0
 
     def check(self) -> None:
-        """Checks options of tables, and that there is such an encoding."""
+        """Checks options of tables, and that there is such an encoding, with errors to handle."""
         check_delimited(self.header, self.columns, self.delimiter)
+        if len(set(self.columns)) != len(self.columns) or not all(self.columns):
+            raise UsageError(f"--columns must name each column once, got {','.join(self.columns)}")
         try:
             "".encode(self.encoding)
         except (LookupError, ValueError) as error:
@@ -248,3 +256,9 @@ class SourceOptions(Spec, frozen=True, kw_only=True):
                 f"--encoding must be one that Python knows (utf-8, latin-1, utf-16, …), got "
                 f"{self.encoding!r}"
             ) from error
+        every_byte = codecs.lookup(self.encoding).name == "iso8859-1"
+        if every_byte and self.encoding_errors != "strict":
+            raise UsageError(
+                "--encoding_errors has no effect with an encoding in which every byte is a "
+                "character; leave it out"
+            )

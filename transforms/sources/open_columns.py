@@ -9,7 +9,7 @@ from recordmill.transforms.sources.arrow_rows import open_arrow
 from recordmill.transforms.sources.avro_rows import open_avro
 from recordmill.transforms.sources.bigquery_rows import open_table
 from recordmill.transforms.sources.column_format import ColumnFormat
-from recordmill.transforms.sources.document_spec import USUAL_COMPRESSION_RATIO
+from recordmill.transforms.sources.input_spec import USUAL_COMPRESSION_RATIO
 from recordmill.transforms.sources.parquet_rows import open_parquet
 from recordmill.transforms.sources.query_rows import open_query
 from recordmill.transforms.sources.work_items import SourceRange

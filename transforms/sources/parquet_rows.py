@@ -26,7 +26,7 @@ from recordmill.transforms.sources.column_format import (
     pick_columns,
     rows_without_columns,
 )
-from recordmill.transforms.sources.document_spec import USUAL_COMPRESSION_RATIO
+from recordmill.transforms.sources.input_spec import USUAL_COMPRESSION_RATIO
 from recordmill.transforms.sources.parquet_deltas import (
     SharedTexts,
     checked,

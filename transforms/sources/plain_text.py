@@ -15,7 +15,8 @@ from recordmill.transforms.sources.blocks import (
     without_bom,
 )
 from recordmill.transforms.sources.document_batch import BatchMaker, DocumentBatch
-from recordmill.transforms.sources.document_spec import RAW_TEXT, DocumentLimits, DocumentSpec
+from recordmill.transforms.sources.document_spec import DocumentLimits, DocumentSpec
+from recordmill.transforms.sources.input_spec import RAW_TEXT
 from recordmill.transforms.sources.lines import Lines, split_lines
 from recordmill.transforms.sources.long_lines import cut_at_white_space
 from recordmill.transforms.sources.paragraphs import number_paragraphs, split_paragraph_lines

@@ -9,10 +9,12 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import apache_beam as beam
+import msgspec
 import orjson
 
 from recordmill.records.errors import RunError, UsageError, at_least, one_of
-from recordmill.records.typed_json import convert
+from recordmill.records.spec import naming_flags
+from recordmill.records.state import decode
 from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.argument_names import (
     SOURCE_ARGUMENTS,
@@ -31,14 +33,16 @@ from recordmill.transforms.sources.bigquery_tables import list_table
 from recordmill.transforms.sources.changes import reading
 from recordmill.transforms.sources.column_reader import column_names
 from recordmill.transforms.sources.dataset_folders import expand_folder
-from recordmill.transforms.sources.document_spec import (
-    RAW_TEXT,
-    READ_LIMITS,
-    USUAL_COMPRESSION_RATIO,
-    DocumentLimits,
-    DocumentSpec,
-)
+from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentLimits, DocumentSpec
 from recordmill.transforms.sources.documents import read_documents
+from recordmill.transforms.sources.input_spec import (
+    RAW_TEXT,
+    USUAL_COMPRESSION_RATIO,
+    DecodingErrors,
+    Documents,
+    HeaderRow,
+    Quotes,
+)
 from recordmill.transforms.sources.item_cutting import cut_work_items
 from recordmill.transforms.sources.kept_fields import parse_fields
 from recordmill.transforms.sources.query_rows import list_query
@@ -54,7 +58,7 @@ _VALUES = {"bytes": str, "int": int, "float": float}
 
 
 @dataclass(frozen=True, slots=True)
-class InputSpec:
+class DocumentInput:
     """Where documents are, and how they lie there.
 
     Attributes:
@@ -103,7 +107,7 @@ class InputSpec:
             raise UsageError("partition_column and input_format have no effect on BigQuery")
 
 
-def _list_table(spec: InputSpec) -> SourceRange:
+def _list_table(spec: DocumentInput) -> SourceRange:
     """Returns a table of BigQuery, or the answer to a query.
 
     Raises:
@@ -134,7 +138,7 @@ def _files_of(pattern: str) -> list[str]:
     return [path for _, path in found]
 
 
-def list_items(spec: InputSpec) -> Iterator[bytes]:
+def list_items(spec: DocumentInput) -> Iterator[bytes]:
     """Yields what one worker reads at a time, as JSON.
 
     Raises:
@@ -170,10 +174,10 @@ class DocumentReader:
       spec: of the input.
     """
 
-    def __init__(self, spec: InputSpec) -> None:
+    def __init__(self, spec: DocumentInput) -> None:
         documents = spec.documents
         self._limits = spec.limits
-        self._raw = replace(
+        self._raw = msgspec.structs.replace(
             documents,
             sentence_splitter=RAW_TEXT,
             max_document_bytes=documents.max_document_bytes or spec.limits.record_bytes,
@@ -210,7 +214,7 @@ class DocumentReader:
 
 
 class _ListItemsDoFn(beam.DoFn):
-    def __init__(self, spec: InputSpec) -> None:
+    def __init__(self, spec: DocumentInput) -> None:
         self._spec = spec
 
     def process(self, impulse: bytes) -> Iterator[bytes]:
@@ -220,7 +224,7 @@ class _ListItemsDoFn(beam.DoFn):
 
 
 class _ReadDocumentsDoFn(beam.DoFn):
-    def __init__(self, spec: InputSpec) -> None:
+    def __init__(self, spec: DocumentInput) -> None:
         self._spec = spec
 
     def setup(self) -> None:
@@ -231,7 +235,7 @@ class _ReadDocumentsDoFn(beam.DoFn):
             yield from self._read(item)
 
     def _read(self, item: bytes) -> Iterator[Any]:
-        for source in convert(orjson.loads(item), list[SourceRange]):
+        for source in decode(item, list[SourceRange]):
             count = 0
             for found in self._reader.read(source):
                 if isinstance(found, Document):
@@ -293,18 +297,18 @@ class ReadDocuments(beam.PTransform[beam.pvalue.PBegin, Any]):
         self,
         *patterns: str | os.PathLike[str],
         input_format: str = "auto",
-        documents: str = "blank_line",
+        documents: Documents = "blank_line",
         text_field: str = "text",
         label_field: str = "",
         text_pair_field: str = "",
         prompt_field: str = "",
         keep_fields: KeptFields = "",
-        header: str = "first_row",
+        header: HeaderRow = "first_row",
         columns: Sequence[str] = (),
         delimiter: str = "",
-        quoting: str = "csv",
+        quoting: Quotes = "csv",
         encoding: str = "utf-8",
-        encoding_errors: str = "strict",
+        encoding_errors: DecodingErrors = "strict",
         max_document_bytes: int = 0,
         max_compression_ratio: int = USUAL_COMPRESSION_RATIO,
         query: str = "",
@@ -323,12 +327,21 @@ class ReadDocuments(beam.PTransform[beam.pvalue.PBegin, Any]):
             raise UsageError("text_pair_field needs label_field; give it, or leave the pair out")
         label = LabelSpec(label_field) if label_field else None
         row = RowSpec(label, text_pair_field, parse_fields(keep_fields), prompt_field)
-        spec = DocumentSpec(
-            documents, encoding=encoding, encoding_errors=encoding_errors, text_field=text_field,
-            header=header, columns=tuple(columns), delimiter=delimiter, row=row, quoting=quoting,
-            max_document_bytes=max_document_bytes, max_compression_ratio=max_compression_ratio,
-        )  # fmt: skip
-        self._spec = InputSpec(
+        with naming_flags():  # of which this transform's own arguments have the names
+            spec = DocumentSpec(
+                documents=documents,
+                encoding=encoding,
+                encoding_errors=encoding_errors,
+                text_field=text_field,
+                header=header,
+                columns=tuple(columns),
+                delimiter=delimiter,
+                row=row,
+                quoting=quoting,
+                max_document_bytes=max_document_bytes,
+                max_compression_ratio=max_compression_ratio,
+            )
+        self._spec = DocumentInput(
             as_strings(patterns), spec, input_format, query, partition_column,
             as_strings(allow_outside), item_bytes, rejects,
         )  # fmt: skip

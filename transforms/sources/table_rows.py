@@ -21,7 +21,8 @@ from apache_beam.io.filesystem import BeamIOError
 from recordmill.records.errors import UsageError
 from recordmill.transforms.sources.blocks import BROKEN_STREAM, BrokenFileError
 from recordmill.transforms.sources.column_format import ColumnFormat, Damage
-from recordmill.transforms.sources.document_spec import READ_LIMITS, USUAL_COMPRESSION_RATIO
+from recordmill.transforms.sources.document_spec import READ_LIMITS
+from recordmill.transforms.sources.input_spec import USUAL_COMPRESSION_RATIO
 from recordmill.transforms.sources.open_columns import open_columns
 from recordmill.transforms.sources.work_items import (
     COLUMN_FORMATS,

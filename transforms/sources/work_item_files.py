@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import orjson
 
-from recordmill.records.typed_json import Count, convert, decode
+from recordmill.records.state import Count, decode
 from recordmill.transforms.dataset.run_state import DamagedStateError
 from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.storage import files
@@ -67,8 +67,8 @@ def read_ranges(work: str, number: int, kind: type[SourceRangeT]) -> list[Source
         begins = decode(files.read_bytes(f"{path}.json"), list[Count])
         begin, end = begins[number % _ITEMS_PER_FILE :][:2]
         line = files.read_bytes(f"{path}.jsonl", begin, end - begin)
-        return convert(orjson.loads(line), list[kind])  # type: ignore[valid-type]
-    except (FileNotFoundError, ValueError, TypeError) as error:
+        return decode(line, list[kind])  # type: ignore[valid-type]
+    except (FileNotFoundError, ValueError) as error:
         raise DamagedStateError(
             f"{path}.jsonl is missing or damaged; start anew with --overwrite"
         ) from error

@@ -10,10 +10,13 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Annotated
 
+import msgspec
 from apache_beam.io.filesystem import BeamIOError
 
 from recordmill.records.errors import UsageError
+from recordmill.records.state import MAX_INT64, Count
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.boundary import Boundary, leaves
 from recordmill.transforms.storage.globs import (
@@ -62,7 +65,7 @@ class QueryRange:
     column: str
     low: int
     high: int
-    rows: int
+    rows: Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +88,12 @@ class TableStream:
     table: str
     project: str
     identity: str
-    rows: int
-    snapshot_ms: int
+    rows: Count
+    snapshot_ms: Count
     columns: tuple[str, ...]
     schema: str
     name: str = ""
-    expires_ms: int = 0
+    expires_ms: Count = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +121,13 @@ class SourceRange:
     name: str
     format: str
     compression: str
-    size: int
-    start: int = 0
-    end: int = -1
+    size: Count
+    start: Count = 0
+    end: Annotated[int, msgspec.Meta(ge=-1, le=MAX_INT64)] = -1
     modified_ns: int = 0
     split: str = ""
     outside: str = ""
-    first_row: int = 0
+    first_row: Count = 0
     query: QueryRange | None = None
     stream: TableStream | None = None
 

@@ -18,7 +18,7 @@ import numpy as np
 from tokenizers import Tokenizer as LibraryModel
 
 from recordmill.records.arrays import Bools
-from recordmill.records.typed_json import FormatError, decode
+from recordmill.records.state import FormatError, decode
 from recordmill.transforms.subwords.errors import unusable
 from recordmill.transforms.subwords.library_lines import LibraryTokenizer
 from recordmill.transforms.subwords.preparation import Preparation

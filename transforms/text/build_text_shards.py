@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from itertools import chain
-from typing import Any
 
 import numpy as np
 
@@ -35,6 +34,7 @@ from recordmill.transforms.text.feature_tokens import FeatureTokens
 from recordmill.transforms.text.objective import ExampleBatch, Objective
 from recordmill.transforms.text.text_job import TextJob, add_counts
 from recordmill.transforms.text.text_shard_plan import read_shard_plan
+from recordmill.transforms.text.text_state import TextShardStatistics
 
 BLOCK_TOKENS = 1 << 21
 # Best fit leaves less room, the more documents it chooses from: 99.7 % of rows of 2,048 tokens are
@@ -73,11 +73,11 @@ class TextShardBuilder:
         name = self._job.shard_name(planned.name, shard, planned.shards)
         objective = self._objectives[split]
 
-        def fill(writer: ShardWriter) -> dict[str, Any]:
+        def fill(writer: ShardWriter) -> TextShardStatistics:
             counts: Counter[str] = Counter()
             classes: Counter[str] = Counter()
             lengths = np.zeros(0, np.int64)
-            tokens = FeatureTokens(objective) if self._counts_tokens else None
+            tokens = FeatureTokens(objective, counts=self._counts_tokens)
 
             def write(batch: ExampleBatch) -> None:
                 encoded = encode_batch(objective.schema, batch.columns)
@@ -92,14 +92,11 @@ class TextShardBuilder:
                     counts.update(batch.counts)
                     classes.update(batch.classes)
                     lengths = add_counts(lengths, np.bincount(batch.lengths))
-                    if tokens:
-                        tokens.add(batch.columns)
-            statistics = {
-                "counts": dict(counts),
-                "classes": dict(sorted(classes.items())),
-                "lengths": lengths.tolist(),
-            }
-            return statistics | (tokens.to_json() if tokens else {})
+                    tokens.add(batch.columns)
+            return TextShardStatistics(
+                counts=counts, lengths=lengths.tolist(), classes=classes,
+                feature_tokens=tokens.sums, most_tokens=tokens.most,
+            )  # fmt: skip
 
         return finished_shard(self._job, name) or write_shard(self._job, name, fill)
 

@@ -6,15 +6,15 @@ what the engine holds of a bundle is small, and the plan's worker reads one file
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from tempfile import SpooledTemporaryFile
-from typing import Any, TypedDict
+
+import msgspec
+from msgspec.structs import replace
 
 from recordmill.records.errors import RunError
 from recordmill.records.inside import check_inside
-from recordmill.records.typed_json import convert
+from recordmill.records.state import decode, encode
 from recordmill.transforms.dataset.bundles import Written, runs_folder
 from recordmill.transforms.dataset.content_sample import ContentSample
 from recordmill.transforms.dataset.rejects import write_rejects
@@ -29,16 +29,7 @@ from recordmill.transforms.text.text_state import ScatterResult
 _SPOOL_BYTES = 1 << 22
 
 
-class _BundleDescription(TypedDict):
-    scatter: dict[str, Any]
-    rejects: list[str]
-    samples: list[str]
-    hashes: list[RunHashes]
-    lines: list[LinesFile]
-
-
-@dataclass(frozen=True, slots=True)
-class BundleResult:
+class BundleResult(msgspec.Struct, frozen=True):
     """The results of a bundle, or of several.
 
     Attributes:
@@ -58,14 +49,7 @@ class BundleResult:
 
     def written(self) -> Written:
         """Returns the description of it, sized by its tokens."""
-        content: _BundleDescription = {
-            "scatter": self.scatter.to_json(),
-            "rejects": list(self.rejects),
-            "samples": list(self.samples),
-            "hashes": list(self.hashes),
-            "lines": list(self.lines),
-        }
-        return Written(sum(self.scatter.tokens), json.dumps(content, sort_keys=True))
+        return Written(sum(self.scatter.tokens), encode(self, indent=None).decode())
 
     @classmethod
     def parse(cls, text: str, folder: str) -> BundleResult:
@@ -74,16 +58,12 @@ class BundleResult:
         Raises:
           ValueError: it is something else.
         """
-        content = convert(json.loads(text), _BundleDescription)
-        names = [*content["rejects"], *content["samples"]]
-        names += [run["run"] for run in content["hashes"]]
-        names += [each["name"] for each in content["lines"]]
+        found = decode(text, cls)
+        names = [*found.rejects, *found.samples]
+        names += [run.run for run in found.hashes]
+        names += [each.name for each in found.lines]
         check_inside(folder, names, named_by="a description", follow=True)
-        return cls(
-            ScatterResult.from_json(content["scatter"], folder),
-            tuple(content["rejects"]), tuple(content["samples"]), tuple(content["hashes"]),
-            tuple(content["lines"]),
-        )  # fmt: skip
+        return found
 
 
 def add_up(job: TextJob, texts: Sequence[str]) -> BundleResult:
@@ -108,8 +88,7 @@ def add_up(job: TextJob, texts: Sequence[str]) -> BundleResult:
 
 def write_samples(path: str, samples: Mapping[str, ContentSample]) -> None:
     """Writes the sample of each split, by name."""
-    content = {split: sample.to_json() for split, sample in samples.items()}
-    files.write_bytes(path, json.dumps(content).encode())
+    files.write_bytes(path, encode(samples, indent=None))
 
 
 def read_samples(job: TextJob, names: Iterable[str]) -> dict[str, ContentSample]:
@@ -120,10 +99,9 @@ def read_samples(job: TextJob, names: Iterable[str]) -> dict[str, ContentSample]
     """
     merged: dict[str, ContentSample] = {}
     for name in names:
-        content: dict[str, list[Any]] = json.loads(_read(job, name))
-        for split, sample in content.items():
+        for split, sample in decode(_read(job, name), dict[str, ContentSample]).items():
             known = merged.setdefault(split, ContentSample())
-            known.merge(ContentSample.from_json(sample))
+            known.merge(sample)
             known.keep_least()
     return dict(sorted(merged.items()))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -14,10 +14,15 @@ from recordmill.records import text_formats as formats
 from recordmill.records.arrays import Bools, Int32s, Int64s
 from recordmill.records.codec.encoding import Column, Packed, Ragged
 from recordmill.records.codec.varints import pack_rows
-from recordmill.records.errors import UsageError, one_of
+from recordmill.records.hashing import seed_for
 from recordmill.records.schema import Schema
 from recordmill.transforms.text.chunks import Chunks
-from recordmill.transforms.text.fill_in_middle import FIM_TOKENS, FimIds, FimSpec
+from recordmill.transforms.text.fill_in_middle import (
+    FIM_TOKENS,
+    FimIds,
+    draw_documents,
+    move_middles,
+)
 from recordmill.transforms.text.objective import (
     ExampleBatch,
     OutputBytes,
@@ -25,101 +30,38 @@ from recordmill.transforms.text.objective import (
     with_kept_fields,
 )
 from recordmill.transforms.text.packed_rows import RowObjective
-from recordmill.transforms.text.packing import FilledRows
-from recordmill.transforms.text.pairing import check_max_seq_length
+from recordmill.transforms.text.packing import FilledRows, Parts, cut_parts
+from recordmill.transforms.text.text_spec import Gpt
 
 _BYTES_AROUND = 100  # of a record: names of features, lengths, checksums
 
 
-@dataclass(frozen=True, slots=True)
-class CausalSpec:
-    """How rows become examples.
-
-    Attributes:
-      max_seq_length: of an example.
-      form: one of CAUSAL_FORMATS.
-      fim: how often the middle of a document is moved to its end.
-      loss_mask: prompts have no labels.
-      use_segment_ids, use_position_id: of "cerebras": write segment_ids and position_ids.
-
-    Raises:
-      UsageError: a value is not valid.
-    """
-
-    max_seq_length: int = 128
-    form: str = "cerebras"
-    fim: FimSpec = field(default_factory=FimSpec)
-    loss_mask: bool = False
-    use_segment_ids: bool = False
-    use_position_id: bool = False
-
-    def __post_init__(self) -> None:
-        check_max_seq_length(self.max_seq_length)
-        one_of("--format", self.form, formats.CAUSAL_FORMATS)
-        if self.fim.rate and self.loss_mask:
-            raise UsageError(
-                "--fim_rate moves parts of documents, and --loss_mask needs them in their order; "
-                "give one of them"
-            )
-
-    @property
-    def row_tokens(self) -> int:
-        """The tokens of a row: those of an example, and the label of the last where it has one.
-
-        Where labels do not cross documents it may have none, and the next token would be lost.
-        """
-        return self.max_seq_length + self.labels_cross
-
-    @property
-    def with_spans(self) -> bool:
-        """Whether segments, positions or answers of rows are used."""
-        if self.form == "seqio":
-            return False
-        return not self.labels_cross or self.use_position_id or self.loss_mask
-
-    @property
-    def labels_cross(self) -> bool:
-        """Whether the last token of a document has the first of the next as its label."""
-        return self.form == "cerebras" and not self.use_segment_ids
-
-
 @dataclass(frozen=True)
 class CausalObjective(RowObjective):
-    """Rows of documents with the next token as label: `formats.causal`."""
+    """Rows of documents with the next token as label: `formats.causal`.
 
-    causal: CausalSpec = field(default_factory=CausalSpec)
-    middle_ids: FimIds | None = None
+    Attributes:
+      fim_ids: the special ids of documents whose middle is moved; None where none is.
+    """
+
+    spec: Gpt
+    fim_ids: FimIds | None = None
 
     def __post_init__(self) -> None:
         _ = self.schema  # a kept field may have the name of a feature
 
     @property
-    def row_tokens(self) -> int:
-        """The most tokens of a row."""
-        return self.causal.row_tokens
-
-    @property
     def with_spans(self) -> bool:
         """Whether segments, positions or answers of rows are used."""
-        return self.causal.with_spans
-
-    @property
-    def fim(self) -> FimSpec:
-        """How often the middle of a document is moved."""
-        return self.causal.fim
-
-    @property
-    def fim_ids(self) -> FimIds | None:
-        """The special ids of that."""
-        return self.middle_ids if self.causal.fim.rate else None
+        return self.spec.with_spans
 
     @cached_property
     def schema(self) -> Schema:
         """The records' features."""
-        spec = self.causal
+        spec = self.spec
         schema = formats.causal(
             max_seq_length=spec.max_seq_length,
-            form=spec.form,
+            form=spec.format,
             use_segment_ids=spec.use_segment_ids,
             use_position_id=spec.use_position_id,
             loss_mask=spec.loss_mask,
@@ -132,13 +74,13 @@ class CausalObjective(RowObjective):
 
     def estimate_output_bytes(self, chunks: Chunks) -> OutputBytes:
         """A position takes a byte in each feature, and an id of a token mostly one more."""
-        spec = self.causal
+        spec = self.spec
         rows = self.count_rows(chunks)
-        tokens = chunks.token_counts * (1 + self.causal.fim.rate * FIM_TOKENS / self.row_tokens)
-        if spec.form == "seqio":
+        tokens = chunks.token_counts * (1 + spec.fim_rate * FIM_TOKENS / spec.row_tokens)
+        if spec.format == "seqio":
             own = tokens * 2.3 + rows * _BYTES_AROUND
         else:
-            features = 6 if spec.form == "maxtext" else 3
+            features = 6 if spec.format == "maxtext" else 3
             features += spec.use_segment_ids + spec.use_position_id
             own = rows * (features * spec.max_seq_length + _BYTES_AROUND) + tokens * 2.6
         return np.asarray((own + rows * self.kept_bytes(chunks)) * self.copies, np.float64)
@@ -148,18 +90,39 @@ class CausalObjective(RowObjective):
         for batch in self.row_batches(chunks, chosen, copies):
             rows = batch.rows
             counts = batch.counts | {"unknown_tokens": self._ids.count_unknown(rows.ids)}
-            if self.causal.labels_cross and not self.causal.loss_mask:
-                columns = packed_columns(rows, self.causal)
+            if self.spec.labels_cross and not self.spec.loss_mask:
+                columns = packed_columns(rows, self.spec)
             else:
-                columns, labelled = causal_columns(rows, self.causal, self.pad_id)
-                if self.causal.loss_mask:
+                columns, labelled = causal_columns(rows, self.spec, self.pad_id)
+                if self.spec.loss_mask:
                     counts["labels"] = int(labelled.sum())
             yield ExampleBatch(columns | batch.kept, rows.lengths, counts)
 
+    def _prepare(self, ids: Any, parts: Parts) -> tuple[Any, Parts, dict[str, int]]:
+        """Moves the middles of some documents to their ends."""
+        if self.fim_ids is None:
+            return ids, parts, {}
+        seed = seed_for(self.seed, "fill in the middle")
+        moved = draw_documents(parts.keys, spec=self.spec, seed=seed)
+        documents = int(moved.sum())
+        parts, moved = self._cut_for_fim(parts, moved)
+        ids, parts, suffix_first = move_middles(
+            ids, parts, moved, special=self.fim_ids, spec=self.spec, seed=seed
+        )
+        return ids, parts, {
+            "fim_documents": documents, "fim_parts": int(moved.sum()), "fim_spm": suffix_first
+        }  # fmt: skip
 
-def causal_columns(
-    rows: FilledRows, spec: CausalSpec, pad_id: int
-) -> tuple[dict[str, Column], Bools]:
+    def _cut_for_fim(self, parts: Parts, moved: Bools) -> tuple[Parts, Bools]:
+        """Cuts documents so that a row has all of a part, unless they are joined."""
+        if self.spec.packing == "concat":
+            return parts, moved
+        row_tokens = self.spec.row_tokens
+        cut = cut_parts(parts, np.where(moved, row_tokens - FIM_TOKENS, row_tokens))
+        return cut, moved[np.argsort(parts.wholes)][cut.wholes]
+
+
+def causal_columns(rows: FilledRows, spec: Gpt, pad_id: int) -> tuple[dict[str, Column], Bools]:
     """Returns the features of rows, and `[num_rows, max_seq_length] bool`: what has a label.
 
     As `recordmill.reader.transforms`' `causal_labels` makes them of the same rows.
@@ -169,7 +132,7 @@ def causal_columns(
       spec: which features.
       pad_id: where there is no token, or no label.
     """
-    if spec.form == "seqio":
+    if spec.format == "seqio":
         real = np.arange(rows.ids.shape[1], dtype=np.int32) < rows.lengths[:, None]
         return {"targets": ragged(rows.ids, rows.lengths)}, real
     length = spec.max_seq_length
@@ -184,7 +147,7 @@ def causal_columns(
         labelled &= _following(rows.answers, False, length)
     next_tokens = _following(rows.ids, pad_id, length)
     labels = np.where(labelled, next_tokens, np.int32(pad_id))
-    if spec.form == "maxtext":
+    if spec.format == "maxtext":
         return {
             "inputs": inputs,
             "inputs_segmentation": segments,
@@ -203,7 +166,7 @@ def causal_columns(
     return made, labelled
 
 
-def packed_columns(rows: FilledRows, spec: CausalSpec) -> dict[str, Column]:
+def packed_columns(rows: FilledRows, spec: Gpt) -> dict[str, Column]:
     """Returns the features of `causal_columns` where every token is the label of the one before it.
 
     Then ids and labels have all but one token of a row in common, and become varints once.

@@ -31,23 +31,9 @@ from recordmill.transforms.text.objective import (
     v2_named,
     with_kept_fields,
 )
-from recordmill.transforms.text.pairing import check_max_seq_length
+from recordmill.transforms.text.text_spec import Classify
 
 _BYTES_AROUND = 150  # of a record: names of features, lengths, checksums
-
-
-@dataclass(frozen=True, slots=True)
-class ClassifySpec:
-    """How rows become examples.
-
-    Attributes:
-      max_seq_length: of an example, with [CLS] and [SEP].
-    """
-
-    max_seq_length: int = 128
-
-    def __post_init__(self) -> None:
-        check_max_seq_length(self.max_seq_length)
 
 
 @kernel
@@ -104,18 +90,16 @@ class ClassifyObjective:
     Attributes:
       vocabulary: that ids are of.
       copies: 1, because a copy of a row would be the same.
-      classify: how rows become examples.
+      spec: its options.
       row: what is read of them; its label is given.
       classes: the names of class 0, 1, …; () before the input was read, and of numbers.
-      use_v2_feature_names: the names of Model Garden's second version.
     """
 
     vocabulary: Tokenizer
-    copies: int = 1
-    classify: ClassifySpec = field(default_factory=ClassifySpec)
+    copies: int
+    spec: Classify
     row: RowSpec = field(default_factory=lambda: RowSpec(LabelSpec("label")))
     classes: tuple[str, ...] = ()
-    use_v2_feature_names: bool = False
 
     wants_partners: ClassVar[bool] = False
 
@@ -130,10 +114,10 @@ class ClassifyObjective:
     def schema(self) -> Schema:
         """The records' features."""
         schema = formats.classify(
-            max_seq_length=self.classify.max_seq_length,
+            max_seq_length=self.spec.max_seq_length,
             classes=self.classes,
             is_number=self._is_number,
-            use_v2_feature_names=self.use_v2_feature_names,
+            use_v2_feature_names=self.spec.use_v2_feature_names,
         )
         return with_kept_fields(schema, self.row.keep_fields, "classify")
 
@@ -142,7 +126,7 @@ class ClassifyObjective:
         """A chunk for each row. What no example holds is left out, but for some tokens that tell
         whether a text was longer.
         """
-        length = self.classify.max_seq_length
+        length = self.spec.max_seq_length
         texts = 2 if self.row.pair_field else 1
         return CutSpec(chunk_tokens=texts * length, sentence_tokens=length, row_texts=texts)
 
@@ -152,7 +136,7 @@ class ClassifyObjective:
 
     def estimate_output_bytes(self, chunks: Chunks) -> OutputBytes:
         """A position takes a byte in each of three features, and an id of a token mostly two."""
-        length = self.classify.max_seq_length
+        length = self.spec.max_seq_length
         fields = 0 if chunks.fields is None else chunks.fields.sizes
         used = np.minimum(chunks.token_counts, length)
         return np.asarray(3.0 * length + used + fields + _BYTES_AROUND, np.float64)
@@ -164,7 +148,7 @@ class ClassifyObjective:
             yield self._batch(chunks, chosen[order])
 
     def _batch(self, chunks: Chunks, chosen: Int64s) -> ExampleBatch:
-        size = len(chosen), self.classify.max_seq_length
+        size = len(chosen), self.spec.max_seq_length
         ids, segments = np.zeros(size, np.int32), np.zeros(size, np.int32)
         lengths = np.empty(len(chosen), np.int32)
         cut = _fill_rows(
@@ -179,7 +163,7 @@ class ClassifyObjective:
             "is_real_example": np.ones(len(chosen), np.int64),
             "label_ids": self._label_column(labels),
         }
-        if self.use_v2_feature_names:
+        if self.spec.use_v2_feature_names:
             columns = v2_named(columns)
         columns |= columns_of_texts([row[1:] for row in texts], self.row.keep_fields)
         counts = {"cut_examples": int(cut), "unknown_tokens": self._ids.count_unknown(ids)}

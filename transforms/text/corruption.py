@@ -25,7 +25,6 @@ from recordmill.records.noise import MAX_RAW_TOKENS, NoiseCounts
 Float64s = npt.NDArray[np.float64]
 
 _LOW_BITS = 30  # of a key that is sorted: the position
-_T5_DENSITY, _T5_SPAN = 0.15, 3.0
 
 MODES = ("regular", "sequential", "extreme")
 _REGULAR, _SEQUENTIAL, _EXTREME = range(len(MODES))
@@ -43,8 +42,8 @@ class Denoiser:
       share: of the rows, any number above 0.
     """
 
-    density: float = _T5_DENSITY
-    mean_span_length: float = _T5_SPAN
+    density: float
+    mean_span_length: float
     share: float = 1.0
 
     @property
@@ -67,8 +66,8 @@ class CorruptionSpec:
       UsageError: a value is not valid.
     """
 
-    inputs_length: int = 512
-    denoisers: tuple[Denoiser, ...] = (Denoiser(),)
+    inputs_length: int
+    denoisers: tuple[Denoiser, ...]
     mode_tokens: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -129,7 +128,7 @@ class CorruptionSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Corrupted:
+class CorruptedRows:
     """Inputs and targets, without ends and padded with 0.
 
     Attributes:
@@ -280,7 +279,7 @@ def draw_rows(
 def corrupt_rows(
     ids: Int32s, lengths: Int32s, states: U64, denoisers: Int64s, *, spec: CorruptionSpec,
     sentinels: Int32s,
-) -> Corrupted:  # fmt: skip
+) -> CorruptedRows:  # fmt: skip
     """Corrupts rows.
 
     Args:
@@ -308,4 +307,4 @@ def corrupt_rows(
         ids, lengths, states, denoisers, tables, sentinels, inputs, input_lengths, targets,
         target_lengths,
     )  # fmt: skip
-    return Corrupted(inputs, input_lengths, targets, target_lengths, int(noise), int(spans))
+    return CorruptedRows(inputs, input_lengths, targets, target_lengths, int(noise), int(spans))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import apache_beam as beam
+import msgspec
 import numpy as np
 
 from recordmill.records.arrays import Int64s
@@ -69,8 +70,8 @@ class DuplicateDropper:
         keys, splits, fates = documents[:, 0], documents[:, 1], documents[:, 2].astype(np.int64)
         fates[dropped.astype(np.int64)] = -1
         (info,) = bundle.scatter.runs
-        if info.path != f"{run}.bin":
-            raise DamagedStateError(f"{info.path} is not of this run; run the pipeline again")
+        if info.name != f"{run.rpartition('/')[2]}.bin":
+            raise DamagedStateError(f"{info.name} is not of this run; run the pipeline again")
         parts = [[self._kept(info, s, keys, fates)] for s in range(len(self._job.splits))]
         labels = self._labels(parts)
         base = bundle_path(self._job)
@@ -82,7 +83,7 @@ class DuplicateDropper:
             for split in splits[fates == fate].tolist():
                 by_reason[reason, split] += 1
         of_splits = range(len(self._job.splits))
-        scatter = replace(
+        scatter = msgspec.structs.replace(
             bundle.scatter, runs=(written,), chunks=tuple(size[0] for size in sizes),
             tokens=tuple(size[1] for size in sizes), documents_used=int((fates == KEPT).sum()),
             labels=tuple(sorted(labels)),
@@ -92,7 +93,7 @@ class DuplicateDropper:
             },
         )  # fmt: skip
         counters.count("documents_written", scatter.documents_used)
-        return replace(bundle, scatter=scatter, lines=listed)
+        return msgspec.structs.replace(bundle, scatter=scatter, lines=listed)
 
     def _lines(self, number: int, run: str, fates: Int64s) -> list[bytes]:
         """Returns the lines of the documents that are dropped, and of those that others repeat."""
@@ -116,7 +117,8 @@ class DuplicateDropper:
     def _kept(self, info: RunFileInfo, split: int, keys: U64, fates: object) -> Chunks:
         """Returns the chunks of a split that are kept, with the keys of their documents."""
         try:
-            run = read_run_file(info, token=self._job.workspace.token, histograms=False)
+            token, folder = self._job.workspace.token, runs_folder(self._job)
+            run = read_run_file(folder, info, token=token, histograms=False)
             data = RunFileReader(run, split).read(0, MAX_HASH)
         except DamagedRunFileError as error:
             raise RunError(f"{error}; run the pipeline again, from its beginning") from error
@@ -179,8 +181,9 @@ class _ListRunsDoFn(RunTask[TextJob]):
             whole = BundleResult.parse(text, runs_folder(self._job))
             rest = whole
             for run in whole.scatter.runs:
-                scatter = replace(rest.scatter, runs=(run,))
-                yield number, replace(rest, scatter=scatter, hashes=()).written().text
+                scatter = msgspec.structs.replace(rest.scatter, runs=(run,))
+                alone = msgspec.structs.replace(rest, scatter=scatter, hashes=())
+                yield number, alone.written().text
                 number += 1
                 # What is known of the bundle goes with its first run file.
                 rest = BundleResult(_nothing(len(whole.scatter.chunks)))

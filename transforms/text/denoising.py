@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -11,17 +11,12 @@ import numpy as np
 from recordmill.records import text_formats as formats
 from recordmill.records.arrays import Int32s, Int64s
 from recordmill.records.codec.encoding import Column
-from recordmill.records.errors import UsageError, one_of
+from recordmill.records.errors import UsageError
 from recordmill.records.hashing import U64, seed_for
 from recordmill.records.schema import Schema
 from recordmill.transforms.text.causal import ragged
 from recordmill.transforms.text.chunks import Chunks
-from recordmill.transforms.text.corruption import (
-    Corrupted,
-    CorruptionSpec,
-    corrupt_rows,
-    draw_rows,
-)
+from recordmill.transforms.text.corruption import CorruptedRows, corrupt_rows, draw_rows
 from recordmill.transforms.text.objective import (
     ExampleBatch,
     OutputBytes,
@@ -29,6 +24,7 @@ from recordmill.transforms.text.objective import (
     with_kept_fields,
 )
 from recordmill.transforms.text.packed_rows import RowObjective
+from recordmill.transforms.text.text_spec import T5, T5Tokens, Ul2
 
 _BYTES_AROUND = 100  # of a record: names of features, lengths, checksums
 
@@ -38,9 +34,6 @@ class CorruptionObjective(RowObjective):
     """Rows with spans of noise: `formats.corrupted`.
 
     Attributes:
-      task: "t5" or "ul2".
-      corruption: how rows are corrupted.
-      form: one of CORRUPTION_FORMATS.
       row_end_id: behind inputs and targets.
       start_id: of decoder inputs.
       sentinel_ids: of the first span of a row, the second, …
@@ -50,20 +43,18 @@ class CorruptionObjective(RowObjective):
       UsageError: there are too few sentinels.
     """
 
-    task: str = "t5"
-    corruption: CorruptionSpec = field(default_factory=CorruptionSpec)
-    form: str = "seqio"
+    spec: T5 | Ul2
     row_end_id: int = 1
     start_id: int = 0
     sentinel_ids: tuple[int, ...] = ()
     mode_ids: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        one_of("--format", self.form, formats.CORRUPTION_FORMATS)
-        most = self.corruption.most_spans
+        spec = self.spec.corruption
+        most = spec.most_spans
         if len(self.sentinel_ids) < most:
             raise UsageError(
-                f"rows of --max_seq_length={self.corruption.inputs_length} may have {most} spans, "
+                f"rows of --max_seq_length={spec.inputs_length} may have {most} spans, "
                 f"and the vocabulary has {len(self.sentinel_ids)} sentinels; use a smaller one, a "
                 "higher --mean_noise_span_length, or --first_sentinel_id"
             )
@@ -74,20 +65,15 @@ class CorruptionObjective(RowObjective):
         """The ids of padding and of the end of text."""
         return tuple(sorted({*super().special_ids, self.row_end_id}))
 
-    @property
-    def row_tokens(self) -> int:
-        """The most tokens of a row, before it is corrupted."""
-        return self.corruption.raw_length
-
     @cached_property
     def schema(self) -> Schema:
         """The records' features."""
         schema = formats.corrupted(
-            inputs_length=self.corruption.inputs_length,
-            targets_length=self.corruption.targets_length,
-            form=self.form,
+            inputs_length=self.spec.corruption.inputs_length,
+            targets_length=self.spec.corruption.targets_length,
+            form=self.spec.format,
         )
-        return with_kept_fields(schema, self.row.keep_fields, self.task)
+        return with_kept_fields(schema, self.row.keep_fields, self.spec.name)
 
     @cached_property
     def _ids(self) -> SpecialIds:
@@ -100,9 +86,9 @@ class CorruptionObjective(RowObjective):
     def estimate_output_bytes(self, chunks: Chunks) -> OutputBytes:
         """An id takes two bytes or three; padding takes one in each feature."""
         rows = self.count_rows(chunks)
-        spec = self.corruption
+        spec = self.spec.corruption
         own = chunks.token_counts * 2.8 + rows * _BYTES_AROUND
-        if self.form == "cerebras":
+        if self.spec.format == "cerebras":
             own += rows * (2 * spec.inputs_length + 8 * spec.targets_length + _BYTES_AROUND)
         return np.asarray((own + rows * self.kept_bytes(chunks)) * self.copies, np.float64)
 
@@ -116,17 +102,17 @@ class CorruptionObjective(RowObjective):
                 "noise_tokens": made.noise_tokens,
                 "noise_spans": made.noise_spans,
             }
-            if len(self.corruption.denoisers) > 1:
+            if len(self.spec.corruption.denoisers) > 1:
                 for number, count in enumerate(np.bincount(denoisers).tolist()):
                     counts[f"denoiser_{number}_examples"] = count
             columns = corrupted_columns(
-                made, form=self.form, end_id=self.row_end_id, start_id=self.start_id,
+                made, form=self.spec.format, end_id=self.row_end_id, start_id=self.start_id,
                 pad_id=self.pad_id,
             )  # fmt: skip
             yield ExampleBatch(columns | batch.kept, rows.lengths, counts)
 
-    def _corrupt(self, ids: Int32s, lengths: Int32s, keys: U64) -> tuple[Corrupted, Int64s]:
-        spec = self.corruption
+    def _corrupt(self, ids: Int32s, lengths: Int32s, keys: U64) -> tuple[CorruptedRows, Int64s]:
+        spec = self.spec.corruption
         states, denoisers = draw_rows(
             keys, spec=spec, seed=seed_for(self.seed, "spans"),
             choice_seed=seed_for(self.seed, "denoisers"),
@@ -140,13 +126,13 @@ class CorruptionObjective(RowObjective):
 
 
 def corrupted_columns(
-    made: Corrupted, *, form: str, end_id: int, start_id: int, pad_id: int
+    made: CorruptedRows, *, form: str, end_id: int, start_id: int, pad_id: int
 ) -> dict[str, Column]:
     """Returns the features of corrupted rows, as the reader's `corrupt_spans` names them.
 
     Args:
       made: from `corrupt_rows`.
-      form: one of CORRUPTION_FORMATS. As in Cerebras' Model Zoo, its inputs have no end.
+      form: "seqio" or "cerebras". As in Cerebras' Model Zoo, its inputs have no end.
       end_id: behind targets, and behind the inputs of "seqio".
       start_id: of decoder inputs.
       pad_id: behind the tokens.
@@ -189,15 +175,10 @@ def _with_end(ids: Int32s, lengths: Int32s, end_id: int, pad_id: int) -> tuple[I
 class CorruptionTokensObjective(RowObjective):
     """Unmasked rows, which the reader corrupts: `formats.corruption_tokens`."""
 
-    corruption: CorruptionSpec = field(default_factory=CorruptionSpec)
+    spec: T5Tokens
 
     def __post_init__(self) -> None:
         _ = self.schema  # a kept field may have the name of a feature
-
-    @property
-    def row_tokens(self) -> int:
-        """The most tokens of a row."""
-        return self.corruption.raw_length
 
     @cached_property
     def schema(self) -> Schema:

@@ -20,14 +20,22 @@ _FEATURES = ("inputs", "targets")
 
 
 class FeatureTokens:
-    """Adds up the tokens of the features of a shard."""
+    """Adds up the tokens of the features of a shard.
 
-    def __init__(self, objective: Objective) -> None:
-        self._sums: Counter[str] = Counter()
-        self._most: dict[str, int] = {}
+    Args:
+      objective: of the shard.
+      counts: they are wanted.
+
+    Attributes:
+      sums, most: feature -> the tokens of all records, and the most of one.
+    """
+
+    def __init__(self, objective: Objective, *, counts: bool) -> None:
+        self.sums: Counter[str] = Counter()
+        self.most: dict[str, int] = {}
         self._other_ids = np.zeros(0, np.int32)
         self._features: tuple[str, ...] = ()
-        if isinstance(objective, RowObjective):
+        if counts and isinstance(objective, RowObjective):
             self._features = _FEATURES
             self._other_ids = np.array(objective.special_ids, np.int32)
 
@@ -36,12 +44,8 @@ class FeatureTokens:
         for name in self._features:
             if name in columns:
                 tokens = _count(columns[name], self._other_ids)
-                self._sums[name] += int(tokens.sum())
-                self._most = larger(self._most, {name: int(tokens.max(initial=0))})
-
-    def to_json(self) -> dict[str, dict[str, int]]:
-        """Returns feature -> the tokens of all records, and the most of one."""
-        return {"feature_tokens": dict(self._sums), "most_tokens": self._most}
+                self.sums[name] += int(tokens.sum())
+                self.most = larger(self.most, {name: int(tokens.max(initial=0))})
 
 
 def larger(some: Mapping[str, int], others: Mapping[str, int]) -> dict[str, int]:

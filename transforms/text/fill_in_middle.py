@@ -8,7 +8,6 @@ paper's context level), unless documents are joined (`--packing=concat`). Cuts a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,33 +16,11 @@ import numpy.typing as npt
 from recordmill.records.arrays import Bools, Int32s, Int64s
 from recordmill.records.codec.jit import kernel
 from recordmill.records.codec.randomness import next_below, next_unit, start
-from recordmill.records.errors import UsageError
 from recordmill.records.hashing import U64
 from recordmill.transforms.text.packing import Parts
+from recordmill.transforms.text.text_spec import Gpt
 
 FIM_TOKENS = 3  # prefix, suffix and middle
-
-
-@dataclass(frozen=True, slots=True)
-class FimSpec:
-    """How often the middle is moved.
-
-    Attributes:
-      rate: the share of documents, in [0, 1].
-      spm_rate: of those the share in the order suffix, prefix, middle, in [0, 1].
-
-    Raises:
-      UsageError: a value is not valid.
-    """
-
-    rate: float = 0.0
-    spm_rate: float = 0.5
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.rate <= 1:
-            raise UsageError(f"--fim_rate must be in [0, 1], got {self.rate}")
-        if not 0 <= self.spm_rate <= 1:
-            raise UsageError(f"--fim_spm_rate must be in [0, 1], got {self.spm_rate}")
 
 
 class FimIds(NamedTuple):
@@ -63,7 +40,7 @@ def _draw_documents(keys: U64, seed: np.uint64, rate: float, moved: Bools) -> No
         moved[i] = next_unit(rng) < rate
 
 
-def draw_documents(keys: U64, *, spec: FimSpec, seed: int) -> Bools:
+def draw_documents(keys: U64, *, spec: Gpt, seed: int) -> Bools:
     """Returns `[n] bool`: the documents whose middles are moved.
 
     Args:
@@ -72,7 +49,7 @@ def draw_documents(keys: U64, *, spec: FimSpec, seed: int) -> Bools:
       seed: of this purpose, from `hashing.seed_for`.
     """
     moved = np.empty(len(keys), np.bool_)
-    _draw_documents(keys, np.uint64(seed), spec.rate, moved)
+    _draw_documents(keys, np.uint64(seed), spec.fim_rate, moved)
     return moved
 
 
@@ -125,7 +102,7 @@ def _move(
 
 
 def move_middles(
-    ids: npt.NDArray[Any], parts: Parts, moved: Bools, *, special: FimIds, spec: FimSpec, seed: int
+    ids: npt.NDArray[Any], parts: Parts, moved: Bools, *, special: FimIds, spec: Gpt, seed: int
 ) -> tuple[Int32s, Parts, int]:
     """Moves the middles of some parts to their ends.
 
@@ -145,6 +122,6 @@ def move_middles(
     out, begins = np.empty(int(lengths.sum()), np.int32), np.empty(len(parts), np.int64)
     suffix_first = _move(
         ids, parts.starts, parts.lengths, parts.keys, moved, special, np.uint64(seed),
-        spec.spm_rate, out, begins,
+        spec.fim_spm_rate, out, begins,
     )  # fmt: skip
     return out, Parts(begins, lengths, parts.keys, parts.chunks, parts.wholes), int(suffix_first)

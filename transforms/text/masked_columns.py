@@ -7,23 +7,9 @@ from typing import Any
 import numpy as np
 
 from recordmill.records.codec.encoding import Column
-from recordmill.records.errors import UsageError
 from recordmill.transforms.subwords.tokenizer import Ids
-from recordmill.transforms.text.masking import MaskSpec, Predictions
+from recordmill.transforms.text.masking import Predictions
 from recordmill.transforms.text.objective import OutputBytes
-
-
-def check_predictions(spec: MaskSpec, max_seq_length: int) -> None:
-    """Checks that an example is longer than its predictions.
-
-    Raises:
-      UsageError: it is not.
-    """
-    if spec.max_predictions_per_seq >= max_seq_length:
-        raise UsageError(
-            f"--max_predictions_per_seq must be below --max_seq_length={max_seq_length}, got "
-            f"{spec.max_predictions_per_seq}"
-        )
 
 
 def mask_columns(ids: Ids, lengths: Ids, predictions: Predictions) -> dict[str, Column]:

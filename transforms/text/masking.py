@@ -17,45 +17,11 @@ import numpy.typing as npt
 from recordmill.records.arrays import Bools
 from recordmill.records.codec.jit import kernel
 from recordmill.records.codec.randomness import Generator, next_below, next_unit, start
-from recordmill.records.errors import UsageError, at_least
 from recordmill.records.hashing import U64
 from recordmill.transforms.subwords.tokenizer import Ids
+from recordmill.transforms.text.text_spec import Masked
 
-MAX_NGRAM_SIZE = 16
 _MASKED, _KEPT, _RANDOM = range(3)  # the results for a token to predict
-
-
-@dataclass(frozen=True, slots=True)
-class MaskSpec:
-    """How to mask.
-
-    Attributes:
-      masked_lm_prob: the share of an example's tokens (special ones counted) to predict, in (0, 1).
-      max_predictions_per_seq: the most predictions in an example.
-      whole_word: mask all tokens of a word, or none.
-      max_ngram_size: 1, or mask up to that many neighbouring words (tokens) at once; n words are
-        drawn with a weight of 1 / n.
-      replace_words: choose between [MASK], the token itself and a random one once for all tokens
-        of a word or n-gram, as Model Garden does, and not token by token, as BERT does.
-
-    Raises:
-      UsageError: a value is not valid.
-    """
-
-    masked_lm_prob: float = 0.15
-    max_predictions_per_seq: int = 20
-    whole_word: bool = False
-    max_ngram_size: int = 1
-    replace_words: bool = False
-
-    def __post_init__(self) -> None:
-        if not 0 < self.masked_lm_prob < 1:
-            raise UsageError(f"--masked_lm_prob must be in (0, 1), got {self.masked_lm_prob}")
-        at_least("--max_predictions_per_seq", self.max_predictions_per_seq, 1)
-        if not 1 <= self.max_ngram_size <= MAX_NGRAM_SIZE:
-            raise UsageError(
-                f"--max_ngram_size must be in [1, {MAX_NGRAM_SIZE}], got {self.max_ngram_size}"
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +67,7 @@ class _Kinds(NamedTuple):
 
 
 class _MaskOptions(NamedTuple):
-    """`MaskSpec` and the seed, for kernels."""
+    """The options of masking and the seed, for kernels."""
 
     seed: np.uint64
     masked_lm_prob: float
@@ -315,7 +281,7 @@ def _mask(
 
 
 def mask_tokens(
-    ids: Ids, lengths: Ids, keys: U64, *, kinds: TokenKinds, spec: MaskSpec, seed: int
+    ids: Ids, lengths: Ids, keys: U64, *, kinds: TokenKinds, spec: Masked, seed: int
 ) -> Predictions:
     """Masks examples in place.
 
@@ -335,8 +301,8 @@ def mask_tokens(
         np.zeros(shape, np.int32), np.zeros(shape, np.int32), np.zeros(shape, np.float32)
     )
     options = _MaskOptions(
-        np.uint64(seed), spec.masked_lm_prob, spec.max_predictions_per_seq, spec.whole_word,
-        spec.max_ngram_size, spec.replace_words,
+        np.uint64(seed), spec.masked_lm_prob, spec.max_predictions_per_seq,
+        spec.do_whole_word_mask, spec.max_ngram_size, spec.replacement == "per_word",
     )  # fmt: skip
     columns = _Kinds(kinds.mask_id, kinds.vocab_size, kinds.never_masked, kinds.continues_word)
     _mask(ids, lengths, keys, columns, options, predictions)

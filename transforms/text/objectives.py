@@ -6,7 +6,7 @@ Everything else (reading, scatter, shards, restart) is the same for all objectiv
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -22,12 +22,11 @@ from recordmill.transforms.sources.kept_fields import KeptField
 from recordmill.transforms.subwords.tokenizer import Ids, Tokenizer
 from recordmill.transforms.text.chunks import Chunks, CutSpec
 from recordmill.transforms.text.masked_columns import (
-    check_predictions,
     mask_columns,
     mask_counts,
     masked_example_bytes,
 )
-from recordmill.transforms.text.masking import MaskSpec, mask_tokens
+from recordmill.transforms.text.masking import mask_tokens
 from recordmill.transforms.text.objective import (
     ExampleBatch,
     OutputBytes,
@@ -37,13 +36,19 @@ from recordmill.transforms.text.objective import (
     v2_named,
     with_kept_fields,
 )
-from recordmill.transforms.text.pairing import PairSpec, count_pairs, fill_pairs, plan_pairs
+from recordmill.transforms.text.pairing import (
+    count_pairs,
+    fill_pairs,
+    plan_pairs,
+    segment_tokens,
+)
+from recordmill.transforms.text.text_spec import Bert, Mlm, MlmTokens, Windowed
 from recordmill.transforms.text.windows import (
-    WindowSpec,
     count_windows,
     fill_windows,
     join_documents,
     plan_windows,
+    window_tokens,
 )
 
 _CHUNK_EXAMPLES = 32  # a chunk is worth about so many examples
@@ -61,35 +66,29 @@ class BertObjective:
 
     vocabulary: Tokenizer
     seed: int
-    copies: int = 10
-    pair: PairSpec = field(default_factory=PairSpec)
-    mask: MaskSpec = field(default_factory=MaskSpec)
-    use_v2_feature_names: bool = False
-    use_position_id: bool = False
+    copies: int
+    spec: Bert
 
     @property
     def wants_partners(self) -> bool:
         """Whether second segments are drawn from other documents."""
-        return self.pair.second_segment == "next"
-
-    def __post_init__(self) -> None:
-        check_predictions(self.mask, self.pair.max_seq_length)
+        return self.spec.second_segment == "next"
 
     @cached_property
     def schema(self) -> Schema:
         """The records' features."""
         return formats.bert(
-            max_seq_length=self.pair.max_seq_length,
-            max_predictions_per_seq=self.mask.max_predictions_per_seq,
-            use_v2_feature_names=self.use_v2_feature_names,
-            use_position_id=self.use_position_id,
-            second_segment=self.pair.second_segment,
+            max_seq_length=self.spec.max_seq_length,
+            max_predictions_per_seq=self.spec.max_predictions_per_seq,
+            use_v2_feature_names=self.spec.use_v2_feature_names,
+            use_position_id=self.spec.use_position_id,
+            second_segment=self.spec.second_segment,
         )
 
     @property
     def cut(self) -> CutSpec:
         """Chunks of whole sentences; one sentence never fills more than an example."""
-        most = self.pair.segment_tokens
+        most = segment_tokens(self.spec)
         return CutSpec(chunk_tokens=_CHUNK_EXAMPLES * most, sentence_tokens=most)
 
     @cached_property
@@ -100,39 +99,39 @@ class BertObjective:
         """Counts the instances exactly; only the lengths of random second segments are guessed."""
         seed = seed_for(self.seed, "pairs")
         counts = sum(
-            count_pairs(chunks, copy, spec=self.pair, seed=seed) for copy in range(self.copies)
+            count_pairs(chunks, copy, spec=self.spec, seed=seed) for copy in range(self.copies)
         )
-        length = self.pair.max_seq_length * (2 if self.use_position_id else 1)
-        tokens = np.minimum(counts * self.pair.max_seq_length, chunks.token_counts * self.copies)
-        return masked_example_bytes(counts, tokens, length, self.mask.max_predictions_per_seq)
+        length = self.spec.max_seq_length * (2 if self.spec.use_position_id else 1)
+        tokens = np.minimum(counts * self.spec.max_seq_length, chunks.token_counts * self.copies)
+        return masked_example_bytes(counts, tokens, length, self.spec.max_predictions_per_seq)
 
     def examples(self, chunks: Chunks, chosen: Int64s, copies: Int64s) -> Iterator[ExampleBatch]:
         """See `Objective`."""
         pairs = plan_pairs(
-            chunks, chosen, copies, spec=self.pair, seed=seed_for(self.seed, "pairs")
+            chunks, chosen, copies, spec=self.spec, seed=seed_for(self.seed, "pairs")
         )
         kinds = self._ids.kinds
         for order in in_order_of_keys(pairs.keys):
             ids, segments, lengths = fill_pairs(
-                chunks, pairs, order, spec=self.pair, cls_id=self._ids.cls, sep_id=self._ids.sep
+                chunks, pairs, order, spec=self.spec, cls_id=self._ids.cls, sep_id=self._ids.sep
             )
             unknown = self._ids.count_unknown(ids)
             predictions = mask_tokens(
-                ids, lengths, pairs.keys[order], kinds=kinds, spec=self.mask,
+                ids, lengths, pairs.keys[order], kinds=kinds, spec=self.spec,
                 seed=seed_for(self.seed, "masks"),
             )  # fmt: skip
             label = pairs.labels[order]
             columns = mask_columns(ids, lengths, predictions) | {"segment_ids": segments}
-            if self.pair.second_segment != "none":
+            if self.spec.second_segment != "none":
                 columns["next_sentence_labels"] = label[:, None].astype(np.int32)
-            if self.use_position_id:
+            if self.spec.use_position_id:
                 columns["position_ids"] = np.tile(
                     np.arange(ids.shape[1], dtype=np.int32), (len(ids), 1)
                 )
-            if self.use_v2_feature_names:
+            if self.spec.use_v2_feature_names:
                 columns = v2_named(columns)
             counts = mask_counts(ids, predictions, kinds.mask_id)
-            counts |= _LABEL_COUNTS[self.pair.second_segment](label) | {"unknown_tokens": unknown}
+            counts |= _LABEL_COUNTS[self.spec.second_segment](label) | {"unknown_tokens": unknown}
             yield ExampleBatch(columns, lengths, counts)
 
 
@@ -142,8 +141,8 @@ class _WindowObjective:
 
     vocabulary: Tokenizer
     seed: int
-    copies: int = 10
-    window: WindowSpec = field(default_factory=WindowSpec)
+    copies: int
+    spec: Windowed
     keep_fields: tuple[KeptField, ...] = ()
 
     wants_partners: ClassVar[bool] = False
@@ -151,8 +150,8 @@ class _WindowObjective:
     @property
     def cut(self) -> CutSpec:
         """Chunks of whole windows."""
-        step = self.window.window_tokens - self.window.overlap_size
-        overlap = self.window.overlap_size
+        overlap = self.spec.overlap
+        step = window_tokens(self.spec) - overlap
         return CutSpec(chunk_tokens=_CHUNK_EXAMPLES * step + overlap, overlap_tokens=overlap)
 
     @cached_property
@@ -166,12 +165,12 @@ class _WindowObjective:
         return self._counts(chunks) * (chunks.fields.sizes + 8.0 * len(self.keep_fields))
 
     def _counts(self, chunks: Chunks) -> Any:
-        if self.window.cross_documents:
-            step = self.window.window_tokens - self.window.overlap_size
+        if self.spec.allow_cross_document_examples:
+            step = window_tokens(self.spec) - self.spec.overlap
             return (chunks.token_counts + 1) * (self.copies / step)
         seed = seed_for(self.seed, "windows")
         return sum(
-            count_windows(chunks, copy, spec=self.window, seed=seed) for copy in range(self.copies)
+            count_windows(chunks, copy, spec=self.spec, seed=seed) for copy in range(self.copies)
         )
 
     def _windows(
@@ -179,14 +178,14 @@ class _WindowObjective:
     ) -> Iterator[tuple[Ids, Ids, npt.NDArray[np.uint64], dict[str, Column]]]:
         if not len(chosen):
             return
-        if self.window.cross_documents:
+        if self.spec.allow_cross_document_examples:
             chunks, copies = join_documents(chunks, chosen, copies, sep_id=self._ids.sep)
             chosen = np.arange(len(copies))
         seed = seed_for(self.seed, "windows")
-        windows = plan_windows(chunks, chosen, copies, spec=self.window, seed=seed)
+        windows = plan_windows(chunks, chosen, copies, spec=self.spec, seed=seed)
         for order in in_order_of_keys(windows.keys):
             ids, lengths = fill_windows(
-                chunks, windows, order, spec=self.window,
+                chunks, windows, order, spec=self.spec,
                 cls_id=self._ids.cls, sep_id=self._ids.sep,
             )  # fmt: skip
             kept = kept_columns(chunks, windows.chunks[order], self.keep_fields)
@@ -197,28 +196,23 @@ class _WindowObjective:
 class MlmObjective(_WindowObjective):
     """Masked windows without segments: `formats.mlm`."""
 
-    mask: MaskSpec = field(default_factory=MaskSpec)
-    use_v2_feature_names: bool = False
-    use_segment_ids: bool = False
-
-    def __post_init__(self) -> None:
-        check_predictions(self.mask, self.window.max_seq_length)
+    spec: Mlm
 
     @cached_property
     def schema(self) -> Schema:
         """The records' features."""
         schema = formats.mlm(
-            max_seq_length=self.window.max_seq_length,
-            max_predictions_per_seq=self.mask.max_predictions_per_seq,
-            use_v2_feature_names=self.use_v2_feature_names,
-            use_segment_ids=self.use_segment_ids,
+            max_seq_length=self.spec.max_seq_length,
+            max_predictions_per_seq=self.spec.max_predictions_per_seq,
+            use_v2_feature_names=self.spec.use_v2_feature_names,
+            use_segment_ids=self.spec.use_segment_ids,
         )
         return with_kept_fields(schema, self.keep_fields, "mlm")
 
     def estimate_output_bytes(self, chunks: Chunks) -> OutputBytes:
         """Counts the windows exactly, unless they cross documents."""
-        length, predictions = self.window.max_seq_length, self.mask.max_predictions_per_seq
-        rows = 3 if self.use_segment_ids else 2  # of the three that the sum below has
+        length, predictions = self.spec.max_seq_length, self.spec.max_predictions_per_seq
+        rows = 3 if self.spec.use_segment_ids else 2  # of the three that the sum below has
         tokens = chunks.token_counts * self.copies
         own = masked_example_bytes(
             self._counts(chunks), tokens, rows * length // 3 + 1, predictions
@@ -231,13 +225,13 @@ class MlmObjective(_WindowObjective):
         for ids, lengths, keys, kept in self._windows(chunks, chosen, copies):
             unknown = self._ids.count_unknown(ids)
             predictions = mask_tokens(
-                ids, lengths, keys, kinds=kinds, spec=self.mask, seed=seed_for(self.seed, "masks")
+                ids, lengths, keys, kinds=kinds, spec=self.spec, seed=seed_for(self.seed, "masks")
             )
             counts = mask_counts(ids, predictions, kinds.mask_id) | {"unknown_tokens": unknown}
             columns = mask_columns(ids, lengths, predictions)
-            if self.use_segment_ids:
+            if self.spec.use_segment_ids:
                 columns["segment_ids"] = np.zeros(ids.shape, np.int32)
-            if self.use_v2_feature_names:
+            if self.spec.use_v2_feature_names:
                 columns = v2_named(columns)
             yield ExampleBatch(columns | kept, lengths, counts)
 
@@ -246,12 +240,12 @@ class MlmObjective(_WindowObjective):
 class MlmTokensObjective(_WindowObjective):
     """Unmasked word pieces: `formats.mlm_tokens`."""
 
-    record_type: str = "sequence_example"
+    spec: MlmTokens
 
     @cached_property
     def schema(self) -> Schema:
         """The records' features."""
-        schema = formats.mlm_tokens(record_type=self.record_type)
+        schema = formats.mlm_tokens(record_type=self.spec.record_type)
         return with_kept_fields(schema, self.keep_fields, "mlm_tokens")
 
     @cached_property
@@ -263,7 +257,7 @@ class MlmTokensObjective(_WindowObjective):
 
     def estimate_output_bytes(self, chunks: Chunks) -> OutputBytes:
         """Counts the windows; a token takes its spelling and what its record has around it."""
-        around = 6 if self.record_type == "sequence_example" else 2
+        around = 6 if self.spec.record_type == "sequence_example" else 2
         tokens = chunks.token_counts * (self.copies * (4.5 + around))
         own = np.asarray(self._counts(chunks) * 60.0 + tokens, np.float64)
         return own + self._kept_bytes(chunks)

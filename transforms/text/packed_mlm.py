@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 from recordmill.records import text_formats as formats
@@ -12,12 +12,11 @@ from recordmill.records.hashing import seed_for
 from recordmill.records.schema import Schema
 from recordmill.transforms.text.chunks import Chunks
 from recordmill.transforms.text.masked_columns import (
-    check_predictions,
     mask_columns,
     mask_counts,
     masked_example_bytes,
 )
-from recordmill.transforms.text.masking import MaskSpec, mask_tokens
+from recordmill.transforms.text.masking import mask_tokens
 from recordmill.transforms.text.objective import (
     ExampleBatch,
     OutputBytes,
@@ -25,32 +24,14 @@ from recordmill.transforms.text.objective import (
     v2_named,
 )
 from recordmill.transforms.text.packed_rows import RowObjective
+from recordmill.transforms.text.text_spec import Mlm
 
 
 @dataclass(frozen=True)
 class PackedMlmObjective(RowObjective):
-    """Masked rows of documents: `formats.mlm`.
+    """Masked rows of documents: `formats.mlm`."""
 
-    Attributes:
-      max_seq_length: of a row.
-      mask: how to mask.
-      use_v2_feature_names: the names of Model Garden's second version.
-      use_segment_ids, use_position_id: write segment_ids and position_ids, by document.
-    """
-
-    max_seq_length: int = 128
-    mask: MaskSpec = field(default_factory=MaskSpec)
-    use_v2_feature_names: bool = False
-    use_segment_ids: bool = False
-    use_position_id: bool = False
-
-    def __post_init__(self) -> None:
-        check_predictions(self.mask, self.max_seq_length)
-
-    @property
-    def row_tokens(self) -> int:
-        """The most tokens of a row."""
-        return self.max_seq_length
+    spec: Mlm
 
     @cached_property
     def around(self) -> tuple[int, int]:
@@ -61,11 +42,11 @@ class PackedMlmObjective(RowObjective):
     def schema(self) -> Schema:
         """The records' features."""
         return formats.mlm(
-            max_seq_length=self.max_seq_length,
-            max_predictions_per_seq=self.mask.max_predictions_per_seq,
-            use_v2_feature_names=self.use_v2_feature_names,
-            use_segment_ids=self.use_segment_ids,
-            use_position_id=self.use_position_id,
+            max_seq_length=self.spec.max_seq_length,
+            max_predictions_per_seq=self.spec.max_predictions_per_seq,
+            use_v2_feature_names=self.spec.use_v2_feature_names,
+            use_segment_ids=self.spec.use_segment_ids,
+            use_position_id=self.spec.use_position_id,
             packed=True,
         )
 
@@ -75,18 +56,19 @@ class PackedMlmObjective(RowObjective):
 
     def estimate_output_bytes(self, chunks: Chunks) -> OutputBytes:
         """The shares of chunks in rows."""
-        features = 2 + self.use_segment_ids + self.use_position_id  # of three in the sum below
+        spec = self.spec
+        features = 2 + spec.use_segment_ids + spec.use_position_id  # of three in the sum below
         return masked_example_bytes(
             self.count_rows(chunks) * self.copies,
             chunks.token_counts * self.copies,
-            features * self.max_seq_length // 3 + 1,
-            self.mask.max_predictions_per_seq,
+            features * self.spec.max_seq_length // 3 + 1,
+            self.spec.max_predictions_per_seq,
         )
 
     @property
     def with_spans(self) -> bool:
         """Whether segments and positions of rows are used."""
-        return self.use_segment_ids or self.use_position_id
+        return self.spec.use_segment_ids or self.spec.use_position_id
 
     def examples(self, chunks: Chunks, chosen: Int64s, copies: Int64s) -> Iterator[ExampleBatch]:
         """See `Objective`."""
@@ -95,15 +77,15 @@ class PackedMlmObjective(RowObjective):
             rows = batch.rows
             counts = batch.counts | {"unknown_tokens": self._ids.count_unknown(rows.ids)}
             predictions = mask_tokens(
-                rows.ids, rows.lengths, batch.keys, kinds=kinds, spec=self.mask,
+                rows.ids, rows.lengths, batch.keys, kinds=kinds, spec=self.spec,
                 seed=seed_for(self.seed, "masks"),
             )  # fmt: skip
             counts |= mask_counts(rows.ids, predictions, kinds.mask_id)
             columns = mask_columns(rows.ids, rows.lengths, predictions)
-            if self.use_segment_ids:
+            if self.spec.use_segment_ids:
                 columns["segment_ids"] = rows.segments
-            if self.use_position_id:
+            if self.spec.use_position_id:
                 columns["position_ids"] = rows.positions
-            if self.use_v2_feature_names:
+            if self.spec.use_v2_feature_names:
                 columns = v2_named(columns)
             yield ExampleBatch(columns, rows.lengths, counts)

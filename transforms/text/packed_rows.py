@@ -9,30 +9,23 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from recordmill.records.arrays import Bools, Int64s
+from recordmill.records.arrays import Int64s
 from recordmill.records.codec.encoding import Column
 from recordmill.records.hashing import U64, seed_for
 from recordmill.transforms.sources.row_fields import RowSpec
 from recordmill.transforms.subwords.tokenizer import Tokenizer
 from recordmill.transforms.text.chunks import CHUNK_PURPOSE, Chunks, CutSpec
-from recordmill.transforms.text.fill_in_middle import (
-    FIM_TOKENS,
-    FimIds,
-    FimSpec,
-    draw_documents,
-    move_middles,
-)
 from recordmill.transforms.text.objective import OutputBytes, in_order_of_keys, kept_columns
 from recordmill.transforms.text.packing import (
     FilledRows,
     PackedRows,
     Parts,
     count_cut,
-    cut_parts,
     fill_rows,
     pack,
     whole_parts,
 )
+from recordmill.transforms.text.text_spec import Packable
 
 CHUNK_ROWS = 32  # a chunk is worth about so many rows
 _BATCH_TOKENS = 1 << 18
@@ -64,7 +57,7 @@ class RowObjective:
       vocabulary: that ids are of.
       seed: of every random choice.
       copies: how often each document is used.
-      packing: one of PACKINGS.
+      spec: its options.
       row: what is read of records beside their text.
       pad_id: behind the tokens of a row.
       end_id: behind each document; None for nothing.
@@ -73,29 +66,14 @@ class RowObjective:
 
     vocabulary: Tokenizer
     seed: int
-    copies: int = 1
-    packing: str = "none"
+    copies: int
+    spec: Packable
     row: RowSpec = field(default_factory=RowSpec)
     pad_id: int = 0
     end_id: int | None = None
     line_end_ids: tuple[int, ...] = ()
 
     wants_partners: ClassVar[bool] = False
-
-    @property
-    def row_tokens(self) -> int:
-        """The most tokens of a row."""
-        raise NotImplementedError
-
-    @property
-    def fim(self) -> FimSpec:
-        """How often the middle of a document is moved."""
-        return FimSpec()
-
-    @property
-    def fim_ids(self) -> FimIds | None:
-        """The special ids of that; None where it is never moved."""
-        return None
 
     @property
     def around(self) -> tuple[int, int]:
@@ -119,15 +97,15 @@ class RowObjective:
     @cached_property
     def cut(self) -> CutSpec:
         """Chunks of whole rows; a document with a prompt is one chunk."""
-        tokens = CHUNK_ROWS * (self.row_tokens - self._overhead)
+        tokens = CHUNK_ROWS * (self.spec.row_tokens - self._overhead)
         if self.row.prompt_field:
             return CutSpec(tokens, _WHOLE_TEXTS, row_texts=2, end_id=self.end_id)
         return CutSpec(tokens, end_id=self.end_id, line_end_ids=self.line_end_ids)
 
     def count_rows(self, chunks: Chunks) -> OutputBytes:
         """Returns `[num_chunks] float64`: the rows of one copy, of packed chunks their shares."""
-        rows = chunks.token_counts / self.row_tokens
-        return np.asarray(np.ceil(rows) if self.packing == "none" else rows, np.float64)
+        rows = chunks.token_counts / self.spec.row_tokens
+        return np.asarray(np.ceil(rows) if self.spec.packing == "none" else rows, np.float64)
 
     def kept_bytes(self, chunks: Chunks) -> Any:
         """Returns the bytes of kept fields in a row of each chunk."""
@@ -139,12 +117,13 @@ class RowObjective:
         """Packs the chosen chunks, each in the given copy, and yields their rows."""
         if not len(chosen):
             return
-        ids, packed, counts = self._pack(chunks, chosen, copies)
+        ids, parts, counts = self._prepare(chunks.ids, whole_parts(chunks, chosen, copies))
+        packed = self._packed(parts)
         counts |= count_cut(packed, chunks, seed_for(self.seed, CHUNK_PURPOSE))
         answer_starts = self._answer_starts(chunks, packed.parts)
-        for order in in_order_of_keys(packed.keys, max(1, _BATCH_TOKENS // self.row_tokens)):
+        for order in in_order_of_keys(packed.keys, max(1, _BATCH_TOKENS // self.spec.row_tokens)):
             rows = fill_rows(
-                ids, packed, order, width=self.row_tokens, pad_id=self.pad_id,
+                ids, packed, order, width=self.spec.row_tokens, pad_id=self.pad_id,
                 around=self.around, answer_starts=answer_starts, with_spans=self.with_spans,
             )  # fmt: skip
             first_parts = packed.splits[:-1][order]
@@ -152,35 +131,15 @@ class RowObjective:
             yield RowBatch(rows, packed.keys[order], kept, counts)
             counts = {}
 
-    def _pack(
-        self, chunks: Chunks, chosen: Int64s, copies: Int64s
-    ) -> tuple[Any, PackedRows, dict[str, int]]:
-        parts = whole_parts(chunks, chosen, copies)
-        fim, special = self.fim, self.fim_ids
-        if special is None:
-            return chunks.ids, self._packed(parts), {}
-        seed = seed_for(self.seed, "fill in the middle")
-        moved = draw_documents(parts.keys, spec=fim, seed=seed)
-        documents = int(moved.sum())
-        parts, moved = self._cut_for_fim(parts, moved)
-        ids, parts, suffix_first = move_middles(
-            chunks.ids, parts, moved, special=special, spec=fim, seed=seed
-        )
-        counts = {
-            "fim_documents": documents, "fim_parts": int(moved.sum()), "fim_spm": suffix_first
-        }  # fmt: skip
-        return ids, self._packed(parts), counts
-
-    def _cut_for_fim(self, parts: Parts, moved: Bools) -> tuple[Parts, Bools]:
-        """Cuts documents so that a row has all of a part, unless they are joined."""
-        if self.packing == "concat":
-            return parts, moved
-        most = np.where(moved, self.row_tokens - FIM_TOKENS, self.row_tokens)
-        cut = cut_parts(parts, most)
-        return cut, moved[np.argsort(parts.wholes)][cut.wholes]
+    def _prepare(self, ids: Any, parts: Parts) -> tuple[Any, Parts, dict[str, int]]:
+        """Returns tokens, the parts of them that are packed, and counts: a place for changes."""
+        return ids, parts, {}
 
     def _packed(self, parts: Parts) -> PackedRows:
-        return pack(parts, packing=self.packing, capacity=self.row_tokens, overhead=self._overhead)
+        return pack(
+            parts, packing=self.spec.packing, capacity=self.spec.row_tokens,
+            overhead=self._overhead,
+        )  # fmt: skip
 
     def _answer_starts(self, chunks: Chunks, parts: Parts) -> Int64s | None:
         """Returns where the prompt of each part ends; None without prompts."""

@@ -15,11 +15,9 @@ import numpy.typing as npt
 
 from recordmill.records.arrays import Bools, Bytes, Int32s, Int64s
 from recordmill.records.codec.jit import kernel
-from recordmill.records.errors import one_of
 from recordmill.records.hashing import U64
 from recordmill.transforms.text.chunks import Chunks, instance_key
-
-PACKINGS = ("none", "concat", "best_fit")
+from recordmill.transforms.text.text_spec import Packing
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,19 +254,15 @@ def best_fit(sizes: Int64s, capacity: int) -> Int64s:
     return rows
 
 
-def pack(parts: Parts, *, packing: str, capacity: int, overhead: int = 0) -> PackedRows:
+def pack(parts: Parts, *, packing: Packing, capacity: int, overhead: int = 0) -> PackedRows:
     """Cuts parts where they must be, and says which go into a row together.
 
     Args:
       parts: in the order in which they are joined.
-      packing: one of PACKINGS.
+      packing: "none", "concat" or "best_fit".
       capacity: the tokens of a row.
       overhead: what a row needs for each part beside its tokens, such as [CLS] and [SEP].
-
-    Raises:
-      UsageError: there is no such packing.
     """
-    one_of("--packing", packing, PACKINGS)
     if packing == "concat":
         return _concat(parts, capacity, overhead)
     parts = cut_parts(parts, capacity - overhead)

@@ -17,56 +17,19 @@ import numpy as np
 from recordmill.records.arrays import Bools, Int64s
 from recordmill.records.codec.jit import kernel
 from recordmill.records.codec.randomness import Generator, next_below, next_unit, start
-from recordmill.records.errors import UsageError, one_of
 from recordmill.records.hashing import U64
 from recordmill.transforms.subwords.tokenizer import Ids
 from recordmill.transforms.text.chunks import ChunkColumns, Chunks, instance_key
+from recordmill.transforms.text.text_spec import Bert
 
-MAX_SEQ_LENGTH = 1 << 20
-SECOND_SEGMENTS = ("next", "order", "none")  # what the label of a pair says
-_NEXT, _ORDER, _ = range(len(SECOND_SEGMENTS))
+_SECOND_SEGMENTS = ("next", "order", "none")  # what the label of a pair says
+_NEXT, _ORDER, _ = range(len(_SECOND_SEGMENTS))
 _PARTNER_TRIES = 10  # as in BERT
 
 
-def check_max_seq_length(length: int) -> None:
-    """Checks the length of an example.
-
-    Raises:
-      UsageError: it holds no text, or no machine holds a batch of such examples.
-    """
-    if not 8 <= length <= MAX_SEQ_LENGTH:
-        raise UsageError(f"--max_seq_length must be in [8, {MAX_SEQ_LENGTH}], got {length}")
-
-
-@dataclass(frozen=True, slots=True)
-class PairSpec:
-    """How to pair.
-
-    Attributes:
-      max_seq_length: of an example, with [CLS] and two [SEP].
-      short_seq_prob: the share of chunks whose target length is drawn below the maximum, in [0, 1].
-      second_segment: one of SECOND_SEGMENTS. "next": half of the second segments are random, as
-        BERT has them; "order": half of the pairs are swapped (Lan et al. 2020, arXiv:1909.11942);
-        "none": the second segment is always the one that follows.
-
-    Raises:
-      UsageError: a value is not valid.
-    """
-
-    max_seq_length: int = 128
-    short_seq_prob: float = 0.1
-    second_segment: str = "next"
-
-    def __post_init__(self) -> None:
-        check_max_seq_length(self.max_seq_length)
-        one_of("second_segment", self.second_segment, SECOND_SEGMENTS)
-        if not 0 <= self.short_seq_prob <= 1:
-            raise UsageError(f"--short_seq_prob must be in [0, 1], got {self.short_seq_prob}")
-
-    @property
-    def segment_tokens(self) -> int:
-        """The most tokens of both segments together."""
-        return self.max_seq_length - 3
+def segment_tokens(spec: Bert) -> int:
+    """Returns the most tokens of both segments together, without [CLS] and two [SEP]."""
+    return spec.max_seq_length - 3
 
 
 class PairColumns(NamedTuple):
@@ -116,12 +79,12 @@ class Pairs:
 
 
 class _PairOptions(NamedTuple):
-    """The fields of a `PairSpec` that kernels need, and the seed."""
+    """What kernels need of the options, and the seed."""
 
     segment_tokens: int
     short_seq_prob: float
     seed: np.uint64
-    second: int  # segment: its place in SECOND_SEGMENTS
+    second: int  # segment: its place in _SECOND_SEGMENTS
 
 
 class _Draft(NamedTuple):
@@ -301,10 +264,10 @@ def _plan_pairs(
             row += 1
 
 
-def _options(spec: PairSpec, seed: int) -> _PairOptions:
+def _options(spec: Bert, seed: int) -> _PairOptions:
     return _PairOptions(
-        spec.segment_tokens, spec.short_seq_prob, np.uint64(seed),
-        SECOND_SEGMENTS.index(spec.second_segment),
+        segment_tokens(spec), spec.short_seq_prob, np.uint64(seed),
+        _SECOND_SEGMENTS.index(spec.second_segment),
     )  # fmt: skip
 
 
@@ -314,15 +277,13 @@ def _count(chunks: Chunks, chosen: Int64s, copies: Int64s, options: _PairOptions
     return counts
 
 
-def count_pairs(chunks: Chunks, copy: int, *, spec: PairSpec, seed: int) -> Int64s:
+def count_pairs(chunks: Chunks, copy: int, *, spec: Bert, seed: int) -> Int64s:
     """Returns `[num_chunks] int64`: the number of instances that `plan_pairs` will give."""
     copies = np.full(len(chunks), copy, np.int64)
     return _count(chunks, np.arange(len(chunks)), copies, _options(spec, seed))
 
 
-def plan_pairs(
-    chunks: Chunks, chosen: Int64s, copies: Int64s, *, spec: PairSpec, seed: int
-) -> Pairs:
+def plan_pairs(chunks: Chunks, chosen: Int64s, copies: Int64s, *, spec: Bert, seed: int) -> Pairs:
     """Plans the instances of some chunks, with second segments from all of them.
 
     Args:
@@ -368,7 +329,7 @@ def _fill(
 
 
 def fill_pairs(
-    chunks: Chunks, pairs: Pairs, chosen: Int64s, *, spec: PairSpec, cls_id: int, sep_id: int
+    chunks: Chunks, pairs: Pairs, chosen: Int64s, *, spec: Bert, cls_id: int, sep_id: int
 ) -> tuple[Ids, Ids, Ids]:
     """Copies the tokens of chosen pairs.
 

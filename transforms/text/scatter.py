@@ -149,7 +149,7 @@ class Scatterer:
             dropped_file=dropped_file,
             documents_added=progress.mapped.added,
         )
-        workspace.write_state(self._job.description_path(0, number), result.to_json())
+        workspace.write_state(self._job.description_path(0, number), result)
         return result
 
     def _is_whole(self, number: int, result: ScatterResult) -> bool:

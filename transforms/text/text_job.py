@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, TypedDict
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -13,23 +13,21 @@ from recordmill.records.arrays import Bytes, Int64s
 from recordmill.records.errors import UsageError, one_of
 from recordmill.records.schema import Schema
 from recordmill.records.seqio_metadata import token_statistics
-from recordmill.records.typed_json import Count
-from recordmill.transforms.dataset.argument_names import TEXT_ARGUMENTS
+from recordmill.records.spec import python_names
 from recordmill.transforms.dataset.job import Job, JobStatistics, JobSummary
 from recordmill.transforms.dataset.labels import LABELS_PATH, labels_file
-from recordmill.transforms.dataset.run_state import DamagedStateError, typed_statistics
+from recordmill.transforms.dataset.run_state import DamagedStateError
 from recordmill.transforms.shuffle.run_files import SortedRecords
 from recordmill.transforms.shuffle.shuffle_job import MergeRecords, ShuffleJob
-from recordmill.transforms.sources.document_spec import USUAL_COMPRESSION_RATIO, DocumentSpec
-from recordmill.transforms.sources.row_fields import RowSpec
+from recordmill.transforms.sources.document_spec import DocumentSpec
 from recordmill.transforms.storage import files
 from recordmill.transforms.subwords.tokenizer import Tokenizer
+from recordmill.transforms.text.bind_objective import bind
 from recordmill.transforms.text.chunk_records import decode_chunks, id_words, sorted_records
-from recordmill.transforms.text.cleaning.clean_spec import CleanSpec
 from recordmill.transforms.text.feature_tokens import larger
 from recordmill.transforms.text.objective import Objective
-from recordmill.transforms.text.objective_spec import LANGUAGE_OBJECTIVES, ObjectiveSpec
-from recordmill.transforms.text.text_state import ScatterResult, ShardPlan
+from recordmill.transforms.text.text_spec import AnyObjective, CleanSpec, TextSpec
+from recordmill.transforms.text.text_state import ScatterResult, ShardPlan, TextShardStatistics
 from recordmill.transforms.text.tokenizer_files import load_tokenizer
 
 LOADED_FROM = "vocab.txt"  # the source of a job's tokenizer, which equals others of that source
@@ -49,13 +47,14 @@ class TextJob(ShuffleJob):
       allow_special_tokens: the spelling of a special token in text becomes its id.
     """
 
-    argument_names: ClassVar[Mapping[str, str]] = TEXT_ARGUMENTS
+    argument_names: ClassVar[Mapping[str, str]] = python_names(TextSpec)
+    shard_statistics: ClassVar[Any] = TextShardStatistics
 
-    objective: ObjectiveSpec
-    documents: DocumentSpec = field(default_factory=DocumentSpec)
+    objective: AnyObjective
+    documents: DocumentSpec = DocumentSpec()  # noqa: RUF009 - it is frozen
     lower_case: bool = True
     dupe_splits: tuple[str, ...] | None = None
-    clean: CleanSpec = field(default_factory=CleanSpec)
+    clean: CleanSpec = CleanSpec()  # noqa: RUF009 - it is frozen
     allow_special_tokens: bool = False
 
     def __post_init__(self) -> None:
@@ -71,7 +70,7 @@ class TextJob(ShuffleJob):
         copied = self.dupe_splits
         if copied is None:
             copied = ("train" if "train" in names else names[0],)
-        return tuple(self.objective.copies if name in copied else 1 for name in names)
+        return tuple(self.objective.dupe_factor if name in copied else 1 for name in names)
 
     @property
     def drops(self) -> bool:
@@ -87,46 +86,10 @@ class TextJob(ShuffleJob):
         loaded = self.load_objective(classes)
         return [replace(loaded, copies=copies) for copies in self.copies]  # type: ignore[type-var]
 
-    def fingerprint_options(self) -> dict[str, Any]:
-        """Returns the options that decide the bytes of shards."""
-        options = Job.fingerprint_options(self)
-        # Datasets of earlier releases do not have these.
-        options["clean"] = self.clean.fingerprint_options()
-        if not options["clean"]:
-            del options["clean"]
-        if self.documents.max_compression_ratio == USUAL_COMPRESSION_RATIO:
-            del options["documents"]["max_compression_ratio"]
-        if not self.documents.max_document_bytes:
-            del options["documents"]["max_document_bytes"]
-        if self.objective.record_type == "sequence_example":
-            del options["objective"]["record_type"]
-        if self.objective.name != "classify":
-            del options["objective"]["classify"]
-        if self.objective.name not in LANGUAGE_OBJECTIVES:
-            del options["objective"]["language"]
-        else:
-            language = options["objective"]["language"]
-            if language["decoder_start_id"] is None:
-                del language["decoder_start_id"]
-            if not language["corruption"]["mode_tokens"]:
-                del language["corruption"]["mode_tokens"]
-        if self.objective.packing == "none":
-            del options["objective"]["packing"]
-        if self.objective.pair.second_segment == "next":
-            del options["objective"]["pair"]["second_segment"]
-        if self.documents.row == RowSpec():
-            del options["documents"]["row"]
-        elif not self.documents.row.prompt_field:
-            del options["documents"]["row"]["prompt_field"]
-        if self.documents.quotes:
-            del options["documents"]["quoting"]
-        if not self.allow_special_tokens:
-            del options["allow_special_tokens"]
-        return options
-
     def load_objective(self, classes: tuple[str, ...] = ()) -> Objective:
         """Reads the vocabulary that the planner wrote beside the run files."""
-        return self.objective.bind(self.load_vocabulary(), self.seed, self.documents.row, classes)
+        vocabulary = self.load_vocabulary()
+        return bind(self.objective, vocabulary, self.seed, self.documents.row, classes)
 
     def planned_classes(self) -> tuple[str, ...]:
         """Returns the names of class 0, 1, …; known when shards are planned, () for no classes."""
@@ -173,7 +136,7 @@ class TextJob(ShuffleJob):
 
     def read_shard_plan(self) -> ShardPlan:
         """Reads what `plan_shards` decided."""
-        return self.workspace.need_state(self.shard_plan_path, ShardPlan.from_json)
+        return self.workspace.need_state(self.shard_plan_path, ShardPlan)
 
     @property
     def vocabulary_path(self) -> str:
@@ -182,22 +145,7 @@ class TextJob(ShuffleJob):
 
     def read_scatter_result(self, number: int) -> ScatterResult | None:
         """Returns what a work item of scatter did, None where it is not done."""
-        path = self.description_path(0, number)
-        folder = path.rpartition("/")[0]
-        return self.workspace.read_state(path, lambda c: ScatterResult.from_json(c, folder))
-
-
-class _OlderStatistics(TypedDict):
-    counts: dict[str, Count]
-    lengths: list[Count]
-
-
-class _ShardStatistics(_OlderStatistics, total=False):
-    """The statistics of a shard, on disk."""
-
-    classes: dict[str, Count]
-    feature_tokens: dict[str, Count]
-    most_tokens: dict[str, Count]
+        return self.workspace.read_state(self.description_path(0, number), ScatterResult)
 
 
 class _TextStatistics(JobStatistics):
@@ -215,16 +163,15 @@ class _TextStatistics(JobStatistics):
         self._tokens: dict[str, Counter[str]] = {}
         self._most_tokens: dict[str, dict[str, int]] = {}
 
-    def add(self, split: str, records: int, statistics: dict[str, Any]) -> None:
-        statistics = typed_statistics(statistics, _ShardStatistics)
+    def add(self, split: str, records: int, statistics: TextShardStatistics) -> None:
         self._examples[split] += records
-        self._counts.setdefault(split, Counter()).update(statistics["counts"])
-        self._classes.setdefault(split, Counter()).update(statistics.get("classes", {}))
+        self._counts.setdefault(split, Counter()).update(statistics.counts)
+        self._classes.setdefault(split, Counter()).update(statistics.classes)
         before = self._lengths.get(split, np.zeros(0, np.int64))
-        self._lengths[split] = add_counts(before, np.array(statistics["lengths"], np.int64))
-        self._tokens.setdefault(split, Counter()).update(statistics.get("feature_tokens", {}))
+        self._lengths[split] = add_counts(before, np.array(statistics.lengths, np.int64))
+        self._tokens.setdefault(split, Counter()).update(statistics.feature_tokens)
         most = self._most_tokens.get(split, {})
-        self._most_tokens[split] = larger(most, statistics.get("most_tokens", {}))
+        self._most_tokens[split] = larger(most, statistics.most_tokens)
 
     def summarize(self) -> JobSummary:
         read, used = self._plan.documents_read, self._plan.documents_used
@@ -259,11 +206,11 @@ class _TextStatistics(JobStatistics):
     def _statistics(self, split: str) -> dict[str, Any]:
         return summarize_examples(
             self._examples[split],
-            {
-                "counts": self._counts[split],
-                "classes": self._classes[split],
-                "lengths": self._lengths[split],
-            },
+            TextShardStatistics(
+                counts=self._counts[split],
+                classes=self._classes[split],
+                lengths=self._lengths[split].tolist(),
+            ),
             padded_length=self._job.objective.padded_length,
             packed_tokens=self._job.objective.packed_tokens,
         ) | {
@@ -287,7 +234,7 @@ class _TextStatistics(JobStatistics):
 
 def summarize_examples(
     examples: int,
-    sums: dict[str, Any],
+    sums: TextShardStatistics,
     *,
     padded_length: int | None,
     packed_tokens: int | None = None,
@@ -296,11 +243,10 @@ def summarize_examples(
 
     Args:
       examples: the number of examples.
-      sums: `counts`, name -> number, `classes`, class -> examples, and `lengths`, the examples of
-        each length from 0.
-      padded_length, packed_tokens: see `ObjectiveSpec`.
+      sums: over its shards.
+      padded_length, packed_tokens: of the objective.
     """
-    lengths, counts = np.asarray(sums["lengths"], np.int64), Counter(sums["counts"])
+    lengths, counts = np.asarray(sums.lengths, np.int64), Counter(sums.counts)
     tokens = int((lengths * np.arange(len(lengths))).sum())
     statistics: dict[str, Any] = {
         "examples": examples,
@@ -308,8 +254,8 @@ def summarize_examples(
         "tokens_per_example": lengths.tolist(),
         **dict(sorted(counts.items())),
     }
-    if sums.get("classes"):
-        statistics["classes"] = dict(sorted(sums["classes"].items()))
+    if sums.classes:
+        statistics["classes"] = dict(sorted(sums.classes.items()))
     if "cut_examples" in counts:
         statistics["cut_rate"] = round(counts["cut_examples"] / max(examples, 1), 6)
     predictions = counts["predictions"]

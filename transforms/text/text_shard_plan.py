@@ -10,18 +10,18 @@ from recordmill.transforms.dataset.error_budget import check_budget
 from recordmill.transforms.dataset.labels import check_class_count, class_names, first_fraction
 from recordmill.transforms.dataset.shard_counts import count_shards
 from recordmill.transforms.shuffle.merge_tree import MergeTree
-from recordmill.transforms.shuffle.shard_ranges import SplitShards, read_sums
+from recordmill.transforms.shuffle.shard_ranges import (
+    PlannedSplit,
+    SplitShards,
+    read_planned_splits,
+)
 from recordmill.transforms.shuffle.shard_stages import (
     PlanShardsBy,
     decide_once,
     finished_results,
 )
 from recordmill.transforms.text.text_job import TextJob
-from recordmill.transforms.text.text_state import (
-    PlannedSplit,
-    ScatterResult,
-    ShardPlan,
-)
+from recordmill.transforms.text.text_state import ScatterResult, ShardPlan
 
 
 def plan_shards(job: TextJob, tree: MergeTree) -> list[SplitShards]:
@@ -33,7 +33,7 @@ def plan_shards(job: TextJob, tree: MergeTree) -> list[SplitShards]:
       RunError: too many rejects, nothing to write, or fewer chunks than shards.
     """
     decide_once(
-        job, tree, ShardPlan.from_json, lambda: _add_up(job, tree),
+        job, tree, ShardPlan, lambda: _add_up(job, tree),
         lambda totals, histograms: _decide(job, totals, histograms.sum(axis=1).tolist()),
     )  # fmt: skip
     return read_shard_plan(job)
@@ -45,11 +45,7 @@ def read_shard_plan(job: TextJob) -> list[SplitShards]:
     Raises:
       DamagedStateError: it is missing or damaged.
     """
-    plan = job.read_shard_plan()
-    return [
-        SplitShards(split.name, split.shards, split.chunks, split.tokens, *sums)
-        for split, sums in zip(plan.splits, read_sums(job, plan.sums), strict=True)
-    ]
+    return read_planned_splits(job, job.read_shard_plan())
 
 
 class ScatterTotals:

@@ -7,12 +7,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from recordmill.records.errors import UsageError
 from recordmill.records.spec import Spec, option
 from recordmill.transforms.dataset.output_spec import MapOptions, OutputSpec
-from recordmill.transforms.sources.input_spec import WHOLE_TEXT, InputSpec, LowerCase, SourceOptions
+from recordmill.transforms.sources.input_spec import (
+    WHOLE_TEXT,
+    Documents,
+    InputSpec,
+    LowerCase,
+    SentenceSplitting,
+    SourceOptions,
+)
 from recordmill.transforms.text.presets import PRESETS
 
 if TYPE_CHECKING:
@@ -23,7 +31,10 @@ CausalFormat = Literal["cerebras", "maxtext", "seqio"]
 CorruptionFormat = Literal["seqio", "cerebras"]
 Packing = Literal["none", "concat", "best_fit"]
 Splitter = Literal["auto", "none", "punctuation"]
+Normalization = Literal["none", "nfc", "nfkc", "ftfy"]
+Deduplication = Literal["none", "exact", "near"]
 MAX_NGRAM_SIZE = 16
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")  # of BERT
 _MAX_SEQ_LENGTH = 1 << 20
 # R, S and X denoisers: short spans, the end of a row, long or many spans.
 UL2_DENOISERS = "0.15:3:1,0.15:8:1,0.25:1000000:1,0.5:3:1,0.5:8:1,0.15:64:1,0.5:64:1"
@@ -127,7 +138,7 @@ _MeanSpanLength = Annotated[
 ]
 
 
-class Objective(Spec, frozen=True, kw_only=True):
+class ObjectiveOptions(Spec, frozen=True, kw_only=True):
     """What examples are made of documents.
 
     Attributes:
@@ -154,7 +165,7 @@ class Objective(Spec, frozen=True, kw_only=True):
         return str(type(self).__struct_config__.tag)
 
     @property
-    def splitter(self) -> str:
+    def splitter(self) -> SentenceSplitting:
         """How text becomes sentences, see `DocumentSpec.sentence_splitter`."""
         return "none"
 
@@ -171,7 +182,12 @@ class Objective(Spec, frozen=True, kw_only=True):
     @property
     def packed_tokens(self) -> int | None:
         """The tokens of a row into which documents are packed; None where they are not."""
-        return self.row_tokens if getattr(self, "packing", "none") != "none" else None
+        return self.row_tokens if self.packing != "none" else None
+
+    @property
+    def packing(self) -> Packing:
+        """How documents share rows."""
+        return "none"
 
     def check(self) -> None:
         """Checks the length of examples: each must hold text."""
@@ -194,15 +210,14 @@ class Objective(Spec, frozen=True, kw_only=True):
         Raises:
           UsageError: says why.
         """
-        packing = getattr(self, "packing", "none")
-        if packing != "none":
+        if self.packing != "none":
             raise UsageError(
-                f"--keep_fields has no meaning with --packing={packing}, where a record "
+                f"--keep_fields has no meaning with --packing={self.packing}, where a record "
                 "holds several documents; leave it out, or give --packing=none"
             )
 
 
-class Masked(Objective, frozen=True, kw_only=True):
+class Masked(ObjectiveOptions, frozen=True, kw_only=True):
     """Options of masking (Devlin et al. 2019, arXiv:1810.04805)."""
 
     short_seq_prob: _ShortSeqProb = 0.1
@@ -306,7 +321,7 @@ class Bert(Masked, frozen=True, kw_only=True, tag="bert", tag_field="name"):
         return "order" if self.sentence_order else "none" if self.no_nsp else "next"
 
     @property
-    def splitter(self) -> str:
+    def splitter(self) -> SentenceSplitting:
         """See `sentence_splitter`."""
         return self.sentence_splitter
 
@@ -351,12 +366,12 @@ class Mlm(Masked, frozen=True, kw_only=True, tag="mlm", tag_field="name"):
                 )
 
     @property
-    def overlap(self) -> int:
+    def overlap(self: Windowed) -> int:
         """Tokens that a window shares with the next."""
         return self.max_seq_length // 4 if self.overlap_size is None else self.overlap_size
 
     @property
-    def least_tokens(self) -> int:
+    def least_tokens(self: Windowed) -> int:
         """The least tokens of a shorter window, without [CLS] and [SEP]."""
         least = self.min_short_seq_length
         return 2 + self.overlap if least is None else least
@@ -370,7 +385,7 @@ class Mlm(Masked, frozen=True, kw_only=True, tag="mlm", tag_field="name"):
 _WINDOW_FLAGS = ("overlap_size", "min_short_seq_length", "allow_cross_document_examples")
 
 
-class MlmTokens(Objective, frozen=True, kw_only=True, tag="mlm_tokens", tag_field="name"):
+class MlmTokens(ObjectiveOptions, frozen=True, kw_only=True, tag="mlm_tokens", tag_field="name"):
     """Windows that the reader masks.
 
     Attributes:
@@ -450,7 +465,7 @@ def _check_one_document(spec: Windowed) -> None:
         )
 
 
-class Classify(Objective, frozen=True, kw_only=True, tag="classify", tag_field="name"):
+class Classify(ObjectiveOptions, frozen=True, kw_only=True, tag="classify", tag_field="name"):
     """Labelled texts, or pairs of texts, as BERT's run_classifier has them.
 
     Attributes:
@@ -503,7 +518,7 @@ class Classify(Objective, frozen=True, kw_only=True, tag="classify", tag_field="
         """A record holds one document."""
 
 
-class Language(Objective, frozen=True, kw_only=True):
+class Language(ObjectiveOptions, frozen=True, kw_only=True):
     """Options of language models.
 
     Attributes:
@@ -526,7 +541,7 @@ class Language(Objective, frozen=True, kw_only=True):
     ] = None
 
     @property
-    def splitter(self) -> str:
+    def splitter(self) -> SentenceSplitting:
         """The text stays whole."""
         return WHOLE_TEXT
 
@@ -745,12 +760,10 @@ class T5(WrittenCorruption, frozen=True, kw_only=True, tag="t5", tag_field="name
     mean_noise_span_length: _MeanSpanLength = 3.0
 
     @property
-    def corruption(self) -> CorruptionSpec:
+    def corruption(self: T5 | T5Tokens) -> CorruptionSpec:
         """How rows are corrupted."""
-        from recordmill.transforms.text.corruption import CorruptionSpec, Denoiser
-
-        denoiser = Denoiser(self.noise_density, self.mean_noise_span_length)
-        return CorruptionSpec(self.max_seq_length, (denoiser,))
+        denoiser = (self.noise_density, self.mean_noise_span_length, 1.0)
+        return _corruption(self.max_seq_length, (denoiser,))
 
 
 class T5Tokens(Corrupted, frozen=True, kw_only=True, tag="t5_tokens", tag_field="name"):
@@ -809,11 +822,18 @@ class Ul2(WrittenCorruption, frozen=True, kw_only=True, tag="ul2", tag_field="na
     @property
     def corruption(self) -> CorruptionSpec:
         """How rows are corrupted."""
-        from recordmill.transforms.text.corruption import CorruptionSpec, Denoiser
-
         modes = tuple(token.strip() for token in self.mode_tokens.split(",") if token.strip())
-        denoisers = (Denoiser(*numbers) for numbers in _denoisers(self.denoisers))
-        return CorruptionSpec(self.max_seq_length, tuple(denoisers), modes)
+        return _corruption(self.max_seq_length, tuple(_denoisers(self.denoisers)), modes)
+
+
+@cache
+def _corruption(
+    length: int, denoisers: tuple[tuple[float, float, float], ...], modes: tuple[str, ...] = ()
+) -> CorruptionSpec:
+    """Returns how rows are corrupted, once: to find their lengths takes many steps."""
+    from recordmill.transforms.text.corruption import CorruptionSpec, Denoiser
+
+    return CorruptionSpec(length, tuple(Denoiser(*numbers) for numbers in denoisers), modes)
 
 
 def _denoisers(text: str) -> Iterator[tuple[float, float, float]]:
@@ -833,6 +853,7 @@ def _denoisers(text: str) -> Iterator[tuple[float, float, float]]:
         yield density, span, share
 
 
+Packable = Mlm | Gpt | T5 | T5Tokens | Ul2  # several documents may share a row of these
 AnyObjective = Bert | Mlm | MlmTokens | Classify | Gpt | T5 | T5Tokens | Ul2
 
 
@@ -851,7 +872,7 @@ class CleanSpec(Spec, frozen=True, kw_only=True):
     group: ClassVar[str] = "cleaning"
 
     normalize: Annotated[
-        Literal["none", "nfc", "nfkc", "ftfy"],
+        Normalization,
         option(
             "Bring text to a Unicode form before all but --map: nfc, nfkc, or what ftfy makes "
             "of it, which repairs wrongly decoded characters and HTML entities.",
@@ -867,7 +888,7 @@ class CleanSpec(Spec, frozen=True, kw_only=True):
         option("Drop documents with more tokens; by default none.", value="N", example="100000"),
     ] = None
     deduplicate: Annotated[
-        Literal["none", "exact", "near"],
+        Deduplication,
         option(
             "exact: of documents with the same text, the first of the input is kept; near: of "
             "similar ones too, found by MinHash of word 5-grams.",
@@ -985,7 +1006,7 @@ class TextSpec(Spec, frozen=True, kw_only=True):
     input: InputSpec = InputSpec()
     source: SourceOptions = SourceOptions()
     documents: Annotated[
-        Literal["blank_line", "line", "file"],
+        Documents,
         option(
             "What a document is in plain text: a block between blank lines, a line, or a file.",
             group="input",

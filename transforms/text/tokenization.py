@@ -22,9 +22,8 @@ from recordmill.records.codec.jit import kernel
 from recordmill.records.errors import UsageError
 from recordmill.transforms.sources.lines import Lines
 from recordmill.transforms.subwords.tokenizer import Ids, LineTokenizer, SpecialTokens, Tokens
+from recordmill.transforms.text.text_spec import SPECIAL_TOKENS
 from recordmill.transforms.text.word_memory import MAX_WORD_CHARS, WordMemory
-
-SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 @dataclass(frozen=True)

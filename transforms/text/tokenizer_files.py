@@ -13,7 +13,8 @@ from recordmill.transforms.subwords.errors import unusable
 from recordmill.transforms.subwords.hugging_face import JsonTokenizer, gpt2_tokenizer
 from recordmill.transforms.subwords.sentence_pieces import PieceTokenizer
 from recordmill.transforms.subwords.tokenizer import Tokenizer
-from recordmill.transforms.text.tokenization import SPECIAL_TOKENS, Vocabulary
+from recordmill.transforms.text.text_spec import SPECIAL_TOKENS
+from recordmill.transforms.text.tokenization import Vocabulary
 from recordmill.transforms.text.word_piece_file import WordPieceFile
 
 # GPT-2's two files, by the names that they have here and there; what stands before may be anything.

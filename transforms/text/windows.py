@@ -10,54 +10,15 @@ import numpy as np
 from recordmill.records.arrays import Int64s
 from recordmill.records.codec.jit import kernel
 from recordmill.records.codec.randomness import Generator, next_below, next_unit, start
-from recordmill.records.errors import UsageError
 from recordmill.records.hashing import U64
 from recordmill.transforms.subwords.tokenizer import Ids
 from recordmill.transforms.text.chunks import ChunkColumns, Chunks, instance_key
-from recordmill.transforms.text.pairing import check_max_seq_length
+from recordmill.transforms.text.text_spec import Windowed
 
 
-@dataclass(frozen=True, slots=True)
-class WindowSpec:
-    """How windows slide.
-
-    Attributes:
-      max_seq_length: of an example, with [CLS] and [SEP].
-      overlap_size: tokens that a window repeats of the one before.
-      short_seq_prob: the share of windows whose length is drawn below the maximum, in [0, 1].
-      min_short_seq_length: the least tokens of those, without [CLS] and [SEP].
-      cross_documents: join documents with [SEP], so that windows are full.
-
-    Raises:
-      UsageError: a value is not valid, or does not fit the length of an example.
-    """
-
-    max_seq_length: int = 128
-    overlap_size: int = 0
-    short_seq_prob: float = 0.1
-    min_short_seq_length: int = 2
-    cross_documents: bool = False
-
-    def __post_init__(self) -> None:
-        check_max_seq_length(self.max_seq_length)
-        if not 0 <= self.short_seq_prob <= 1:
-            raise UsageError(f"--short_seq_prob must be in [0, 1], got {self.short_seq_prob}")
-        if not 0 <= self.overlap_size <= self.window_tokens // 2:
-            raise UsageError(
-                f"--overlap_size must be in [0, {self.window_tokens // 2}] for --max_seq_length="
-                f"{self.max_seq_length}, got {self.overlap_size}"
-            )
-        least = self.overlap_size + 1
-        if not least <= self.min_short_seq_length <= self.window_tokens:
-            raise UsageError(
-                f"--min_short_seq_length must be in [{least}, {self.window_tokens}], got "
-                f"{self.min_short_seq_length}"
-            )
-
-    @property
-    def window_tokens(self) -> int:
-        """The most tokens of a window without [CLS] and [SEP]."""
-        return self.max_seq_length - 2
+def window_tokens(spec: Windowed) -> int:
+    """Returns the most tokens of a window without [CLS] and [SEP]."""
+    return spec.max_seq_length - 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +41,7 @@ class Windows:
 
 
 class _WindowOptions(NamedTuple):
-    """The fields of a `WindowSpec` that kernels need, and the seed."""
+    """What kernels need of the options, and the seed."""
 
     window_tokens: int
     overlap_size: int
@@ -152,9 +113,9 @@ def _plan_windows(
             begin += length - options.overlap_size
 
 
-def _options(spec: WindowSpec, seed: int) -> _WindowOptions:
+def _options(spec: Windowed, seed: int) -> _WindowOptions:
     return _WindowOptions(
-        spec.window_tokens, spec.overlap_size, spec.short_seq_prob, spec.min_short_seq_length,
+        window_tokens(spec), spec.overlap, spec.short_seq_prob, spec.least_tokens,
         np.uint64(seed),
     )  # fmt: skip
 
@@ -165,14 +126,14 @@ def _count(chunks: Chunks, chosen: Int64s, copies: Int64s, options: _WindowOptio
     return counts
 
 
-def count_windows(chunks: Chunks, copy: int, *, spec: WindowSpec, seed: int) -> Int64s:
+def count_windows(chunks: Chunks, copy: int, *, spec: Windowed, seed: int) -> Int64s:
     """Returns `[num_chunks] int64`: the number of windows that `plan_windows` will give."""
     copies = np.full(len(chunks), copy, np.int64)
     return _count(chunks, np.arange(len(chunks)), copies, _options(spec, seed))
 
 
 def plan_windows(
-    chunks: Chunks, chosen: Int64s, copies: Int64s, *, spec: WindowSpec, seed: int
+    chunks: Chunks, chosen: Int64s, copies: Int64s, *, spec: Windowed, seed: int
 ) -> Windows:
     """Plans the windows over chosen chunks.
 
@@ -245,7 +206,7 @@ def _fill(
 
 
 def fill_windows(
-    chunks: Chunks, windows: Windows, chosen: Int64s, *, spec: WindowSpec, cls_id: int, sep_id: int
+    chunks: Chunks, windows: Windows, chosen: Int64s, *, spec: Windowed, cls_id: int, sep_id: int
 ) -> tuple[Ids, Ids]:
     """Copies the tokens of chosen windows.
 

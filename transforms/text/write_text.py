@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import apache_beam as beam
+from msgspec import structs
 
 from recordmill.records.errors import UsageError, at_least
-from recordmill.transforms.dataset.argument_names import TEXT_ARGUMENTS
+from recordmill.records.spec import python_names
 from recordmill.transforms.dataset.argument_types import (
     KeptFields,
     ShardCounts,
@@ -33,8 +34,11 @@ from recordmill.transforms.shuffle.merge_tree import MergeTree
 from recordmill.transforms.shuffle.regroup import merge_run_files
 from recordmill.transforms.shuffle.shard_ranges import SplitShards
 from recordmill.transforms.sources.document_spec import DocumentSpec
+from recordmill.transforms.sources.kept_fields import parse_fields
+from recordmill.transforms.sources.row_fields import RowSpec
 from recordmill.transforms.storage import files
 from recordmill.transforms.subwords.tokenizer import Tokenizer
+from recordmill.transforms.text.bind_objective import bind
 from recordmill.transforms.text.build_text_shards import TextShardBuilder
 from recordmill.transforms.text.bundle_results import (
     BundleResult,
@@ -43,20 +47,23 @@ from recordmill.transforms.text.bundle_results import (
     read_samples,
     write_samples,
 )
-from recordmill.transforms.text.cleaning.clean_spec import (
-    USUAL_THRESHOLD,
-    CleanSpec,
-    Deduplication,
-    Normalization,
-)
 from recordmill.transforms.text.cleaning.unicode_forms import ftfy_version
 from recordmill.transforms.text.deduplicate_bundles import DeduplicateBundles
 from recordmill.transforms.text.document_bundles import DocumentBundles
+from recordmill.transforms.text.label_spec import label_spec
 from recordmill.transforms.text.list_bundles import ListDropped
-from recordmill.transforms.text.task import TextTask
-from recordmill.transforms.text.text_elements import text_bytes
+from recordmill.transforms.text.text_elements import LABEL, PAIR, PROMPT, text_bytes
 from recordmill.transforms.text.text_job import TextJob
 from recordmill.transforms.text.text_shard_plan import plan_shards
+from recordmill.transforms.text.text_spec import (
+    AnyObjective,
+    Classify,
+    CleanSpec,
+    Deduplication,
+    Gpt,
+    Normalization,
+    TextSpec,
+)
 from recordmill.transforms.text.text_state import ScatterResult
 from recordmill.transforms.text.tokenizer_checks import (
     check_case,
@@ -66,7 +73,7 @@ from recordmill.transforms.text.tokenizer_checks import (
 
 _RUN_TOKENS = 1 << 24
 _Objective = Annotated[
-    TextTask, "Bert(), Mlm(), MlmTokens(), Classify(), Gpt(), T5(), T5Tokens() or Ul2()"
+    AnyObjective, "Bert(), Mlm(), MlmTokens(), Classify(), Gpt(), T5(), T5Tokens() or Ul2()"
 ]
 
 
@@ -119,7 +126,7 @@ class _TextSink(RunFileSink[TextJob]):
             path = f"{base}.samples"
             write_samples(path, read_samples(job, samples))
             samples = (path.rpartition("/")[2],)
-        return BundleResult(replace(scatter, runs=(run,)), whole.rejects, samples).written()
+        return BundleResult(structs.replace(scatter, runs=(run,)), whole.rejects, samples).written()
 
     def plan_shards(self, tree: MergeTree) -> list[SplitShards]:
         """Plans the shards by the expected bytes of chunks."""
@@ -180,7 +187,7 @@ class WriteText(WriteElements):
       run_tokens: a worker holds so many tokens, twice.
     """
 
-    @checked_arguments(TEXT_ARGUMENTS)
+    @checked_arguments(python_names(TextSpec))
     def __init__(
         self,
         output: str | os.PathLike[str],
@@ -199,7 +206,7 @@ class WriteText(WriteElements):
         min_tokens: int = 0,
         max_tokens: int | None = None,
         deduplicate: Deduplication = "none",
-        near_threshold: float = USUAL_THRESHOLD,
+        near_threshold: float = CleanSpec().near_threshold,
         list_dropped: bool = False,
         max_rejected: float = 0.0,
         warnings: Warnings = "print",
@@ -213,7 +220,7 @@ class WriteText(WriteElements):
         Raises:
           UsageError: a value is not valid, the tokenizer cannot be used, or a dataset is there.
         """
-        splitter, row = objective.splitter, objective.row(keep_fields)
+        row = _row(objective, keep_fields)
         clean = CleanSpec(
             normalize=normalize, min_tokens=min_tokens, max_tokens=max_tokens,
             deduplicate=deduplicate, near_threshold=near_threshold, list_dropped=list_dropped,
@@ -226,28 +233,41 @@ class WriteText(WriteElements):
             warnings=warnings,
             overwrite=overwrite,
             clean=clean,
-            objective=objective.spec,
-            documents=DocumentSpec(sentence_splitter=splitter, row=row),
+            objective=objective,
+            documents=DocumentSpec(sentence_splitter=objective.splitter, row=row),
             lower_case=do_lower_case,
             dupe_splits=None if dupe_splits is None else tuple(dupe_splits),
             allow_special_tokens=allow_special_tokens,
         )
-        _check_lists(job.clean)
+        clean.check_lists(maps=False)
         data, vocabulary = read_vocabulary(os.fspath(tokenizer))
         check_own_normalization(vocabulary, job)
         _check_case(vocabulary, lower_case=do_lower_case, refuse=check_case)
-        job.objective.bind(vocabulary, seed, row)
+        bind(objective, vocabulary, seed, row)
         checksums = tuple(_checksums(vocabulary, normalize).items())
         run_tokens = at_least("run_tokens", run_tokens, 1)
         super().__init__(_TextSink(job, run_tokens, zlib.compress(data), checksums))
 
 
-def _check_lists(clean: CleanSpec) -> None:
-    if clean.list_dropped and not clean.drops:
+def _row(objective: AnyObjective, keep_fields: str) -> RowSpec:
+    """Returns what documents have beside their text, under the names of their attributes.
+
+    Raises:
+      UsageError: a value is not valid, or has no meaning for the objective.
+    """
+    for name in objective.given().keys() & {"label_field", "text_pair_field", "prompt_field"}:
         raise UsageError(
-            "list_dropped has no effect where no document is dropped; give min_tokens, "
-            "max_tokens or deduplicate, or leave it out"
+            f"{type(objective).__name__}.{name} is for files, and a Document has attributes; "
+            "leave it out"
         )
+    kept = parse_fields(keep_fields)
+    if kept:
+        objective.check_kept_fields()
+    if isinstance(objective, Classify):
+        pair = PAIR if objective.pairs else ""
+        return RowSpec(label_spec(LABEL, objective.labels), pair, kept)
+    has_prompts = isinstance(objective, Gpt) and objective.prompts
+    return RowSpec(keep_fields=kept, prompt_field=PROMPT if has_prompts else "")
 
 
 def _check_case(vocabulary: Tokenizer, *, lower_case: bool, refuse: bool) -> None:

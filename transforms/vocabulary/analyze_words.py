@@ -20,20 +20,21 @@ from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
 from recordmill.records.arrays import Bytes, Int64s
+from recordmill.records.state import Count, encode
 from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.rejects import Reject
-from recordmill.transforms.dataset.run_state import write_json
 from recordmill.transforms.sources.document_spec import DocumentSpec
 from recordmill.transforms.sources.documents import read_documents
 from recordmill.transforms.sources.work_item_files import read_work_item
 from recordmill.transforms.storage import files
+from recordmill.transforms.vocabulary.vocab_spec import Kind
 from recordmill.transforms.vocabulary.word_counts import (
     SketchSpec,
     WordTable,
     add_to_sketch,
     may_reach,
 )
-from recordmill.transforms.vocabulary.word_cutting import Kind, key_of, word_counter
+from recordmill.transforms.vocabulary.word_cutting import key_of, word_counter
 
 _BATCH_WORDS = 1 << 16
 _CHARACTER = b" "  # the first byte of a character's key; the key of a word has no space
@@ -139,8 +140,8 @@ class Totals:
       first_reject: the first reject in order of source and position, None without any.
     """
 
-    documents: int = 0
-    words: int = 0
+    documents: Count = 0
+    words: Count = 0
     rejected: Counter[str] = field(default_factory=Counter)
     first_reject: Reject | None = None
 
@@ -296,16 +297,7 @@ class CountWords(beam.PTransform[beam.PCollection[int], beam.PCollection[Totals]
 
 
 def _write_totals(totals: Totals, path: str) -> Totals:
-    first = totals.first_reject
-    write_json(
-        path,
-        {
-            "documents": totals.documents,
-            "words": totals.words,
-            "rejected": dict(sorted(totals.rejected.items())),
-            "first_reject": first.to_line().strip() if first else "",
-        },
-    )
+    files.write_bytes(path, encode(totals))
     return totals
 
 

@@ -7,99 +7,16 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from recordmill.records.errors import RunError, UsageError
+from recordmill.records.errors import RunError
 from recordmill.transforms.subwords.hugging_face import byte_level_file
 from recordmill.transforms.subwords.quick_json import byte_letters
 from recordmill.transforms.vocabulary.pair_learning import learn_merges
+from recordmill.transforms.vocabulary.vocab_spec import AnyKind, BytePairSpec, UnigramSpec
 from recordmill.transforms.vocabulary.word_cutting import LOWER_CASE_JSON, unigram_rule
-from recordmill.transforms.vocabulary.wordpiece_learning import (
-    LearnSpec,
-    at_least_one,
-    check_size,
-    check_special_tokens,
-    choose_words,
-    learn_vocabulary,
-)
+from recordmill.transforms.vocabulary.wordpiece_learning import choose_words, learn_vocabulary
 
-BPE_SPECIAL_TOKENS = ("<|endoftext|>",)
-UNIGRAM_SPECIAL_TOKENS = ("<pad>", "</s>", "<unk>")
 _MARK = "▁"
-_LEAST_WORDS = 1 << 17  # about three times the distinct words of six novels
 _MAX_PIECE_BYTES = 4000  # SentencePiece leaves out longer lines of its input
-
-
-@dataclass(frozen=True, slots=True)
-class BytePairSpec:
-    """The byte-level BPE wanted.
-
-    Attributes:
-      vocab_size: the most tokens.
-      lower_case: the tokenizer lower-cases text.
-      special_tokens: the first of them, in this order; the 256 bytes follow.
-      min_count: pairs that occur less often are not merged.
-
-    Raises:
-      UsageError: a value is not valid.
-    """
-
-    vocab_size: int
-    lower_case: bool = False
-    special_tokens: tuple[str, ...] = BPE_SPECIAL_TOKENS
-    min_count: int = 2
-
-    def __post_init__(self) -> None:
-        check_special_tokens(self.special_tokens)
-        letters = [token for token in self.special_tokens if token in byte_letters()]
-        if letters:
-            raise UsageError(f"--special_tokens contains {letters[0]}, which stands for a byte")
-        check_size(
-            self.vocab_size, len(self.special_tokens) + 256, "the special tokens and 256 bytes"
-        )
-        at_least_one(min_count=self.min_count)
-
-    @property
-    def most_words(self) -> int:
-        """About how many words are learned from; the most frequent ones."""
-        return max(_LEAST_WORDS, 8 * self.vocab_size)
-
-
-@dataclass(frozen=True, slots=True)
-class UnigramSpec:
-    """The Unigram of SentencePiece wanted.
-
-    Attributes:
-      vocab_size: the most tokens.
-      lower_case: the tokenizer folds case.
-      special_tokens: the first of them, in this order.
-      max_unique_chars: the most single characters; words with others are not learned from.
-
-    Raises:
-      UsageError: a value is not valid, or <unk> is missing.
-    """
-
-    vocab_size: int
-    lower_case: bool = False
-    special_tokens: tuple[str, ...] = UNIGRAM_SPECIAL_TOKENS
-    max_unique_chars: int = 1000
-
-    def __post_init__(self) -> None:
-        check_special_tokens(self.special_tokens)
-        if "<unk>" not in self.special_tokens:
-            raise UsageError("--special_tokens must contain <unk> for --kind=unigram; it lacks it")
-        least = len(self.special_tokens) + 4
-        check_size(self.vocab_size, least, "the special tokens and some characters")
-        at_least_one(max_unique_chars=self.max_unique_chars)
-
-    @property
-    def most_words(self) -> int:
-        """About how many words are learned from; the most frequent ones."""
-        return max(_LEAST_WORDS, 4 * self.vocab_size)
-
-    @property
-    def characters(self) -> int:
-        """The most single characters; a quarter of the tokens is left for longer ones."""
-        room = self.vocab_size - len(self.special_tokens)
-        return max(1, min(self.max_unique_chars, room * 3 // 4))
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +37,7 @@ class LearnedTokenizer:
 def learn_tokenizer(
     words: dict[str, int],
     characters: dict[str, int],
-    spec: LearnSpec | BytePairSpec | UnigramSpec,
+    spec: AnyKind,
 ) -> LearnedTokenizer:
     """Returns the tokenizer that a spec asks for; the same for any order of the counts.
 
@@ -152,7 +69,7 @@ def _learn_byte_pairs(words: dict[str, int], spec: BytePairSpec) -> LearnedToken
     chosen = _most_frequent(words, spec.most_words)
     byte_of = byte_letters()
     letter_of = {byte: letter for letter, byte in byte_of.items()}
-    special = list(spec.special_tokens)
+    special = list(spec.first_tokens)
     # No merge may make a special token, which would then be found in text. Text is in letters here.
     taken = [
         bytes(byte_of[letter] for letter in token) if byte_of.keys() >= set(token) else b""
@@ -168,7 +85,7 @@ def _learn_byte_pairs(words: dict[str, int], spec: BytePairSpec) -> LearnedToken
     spelled = [*special, *("".join(map(letter_of.__getitem__, t)) for t in tokens[len(special) :])]
     vocab = {token: i for i, token in enumerate(spelled)}
     pairs = [f"{spelled[left]} {spelled[right]}" for left, right in merges]
-    normalizer = LOWER_CASE_JSON if spec.lower_case else None
+    normalizer = LOWER_CASE_JSON if spec.do_lower_case else None
     content = byte_level_file(vocab, pairs, special) | {"normalizer": normalizer}
     data = json.dumps(content, ensure_ascii=False, indent=1).encode()
     return LearnedTokenizer(data, len(vocab), len(chosen))
@@ -196,7 +113,7 @@ def _learn_unigram(
     from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 
     chosen = _choose_marked(words, characters, spec)
-    special = list(spec.special_tokens)
+    special = list(spec.first_tokens)
     own = {"<unk>": "unk", "<s>": "bos", "</s>": "eos", "<pad>": "pad"}
     ids: dict[str, Any] = {
         f"{name}_id": special.index(token) if token in special else -1
@@ -208,7 +125,7 @@ def _learn_unigram(
             sentence_iterator=(f"{word}\t{count}" for word, count in chosen), model_writer=model,
             input_format="tsv", model_type="unigram", vocab_size=spec.vocab_size,
             hard_vocab_limit=False, character_coverage=1.0,
-            normalization_rule_name=unigram_rule(lower_case=spec.lower_case),
+            normalization_rule_name=unigram_rule(lower_case=spec.do_lower_case),
             control_symbols=[token for token in special if token not in own], **ids,
             num_threads=1,  # sums of floats depend on how many there are
             minloglevel=2,

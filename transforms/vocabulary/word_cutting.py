@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -25,10 +25,9 @@ from recordmill.transforms.subwords.quick_json import (
 )
 from recordmill.transforms.subwords.quick_pieces import prepare_marked
 from recordmill.transforms.subwords.word_ends import GPT2, MARKED_RUNS, word_end
+from recordmill.transforms.vocabulary.vocab_spec import Kind
 from recordmill.transforms.vocabulary.word_counts import WordCounter, WordTable
 
-Kind = Literal["wordpiece", "bpe", "unigram"]
-KINDS: tuple[Kind, ...] = ("wordpiece", "bpe", "unigram")
 LOWER_CASE_JSON = {"type": "Lowercase"}
 MAX_WORD_BYTES = 1024  # a longer one is data within text, and is not learned from
 _MAX_WORDS = 1 << 18

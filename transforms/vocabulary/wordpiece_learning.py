@@ -10,110 +10,13 @@ bisection needs 15.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 
-from recordmill.records.errors import UsageError, at_least
-from recordmill.transforms.text.tokenization import SPECIAL_TOKENS
+from recordmill.transforms.vocabulary.vocab_spec import LearnSpec
 
 MAX_PIECE_CHARS = 50
-_MAX_UNIQUE_CHARS = 1000  # the learner's own default, which keeps rare ideographs from filling it
 _SLACK = 0.05  # the learner's own: a vocabulary that is so much smaller will do
 _FIRST_GUESS = 0.65  # whole words among the tokens of a vocabulary; English novels have about that
-
-
-def check_special_tokens(tokens: Sequence[str]) -> None:
-    """Checks the special tokens of a vocabulary of any kind.
-
-    Raises:
-      UsageError: one is empty, has white space, or is there twice.
-    """
-    for i, token in enumerate(tokens):
-        if not token or len(token.split()) != 1 or token != token.strip():
-            raise UsageError(
-                f"--special_tokens must be words without white space between commas, got {token!r}"
-            )
-        if token in tokens[:i]:
-            raise UsageError(f"--special_tokens contains {token} twice; remove one")
-
-
-def check_size(vocab_size: int, least: int, parts: str) -> None:
-    """Checks the size of a vocabulary.
-
-    Args:
-      vocab_size: that is asked for.
-      least: that it needs.
-      parts: what these tokens are, for people.
-
-    Raises:
-      UsageError: it is too small.
-    """
-    if vocab_size < least:
-        raise UsageError(f"--vocab_size must be at least {least}: {parts}; got {vocab_size}")
-
-
-def at_least_one(**flags: int) -> None:
-    """Checks values by the names of their flags.
-
-    Raises:
-      UsageError: one is below 1.
-    """
-    for name, value in flags.items():
-        at_least(f"--{name}", value, 1)
-
-
-@dataclass(frozen=True, slots=True)
-class LearnSpec:
-    """The vocabulary wanted.
-
-    Attributes:
-      vocab_size: the most tokens.
-      special_tokens: the first of them, in this order.
-      min_count: pieces that occur less often are no tokens, single characters excepted.
-      max_unique_chars: the most single characters; words with others are not learned from.
-      min_substrings, substrings_per_token: the budget for the learner's words, in substrings, is
-        the larger of the first and the second times `vocab_size`.
-
-    Raises:
-      UsageError: a value is not valid, or a special token that BERT needs is missing.
-    """
-
-    vocab_size: int
-    special_tokens: tuple[str, ...] = SPECIAL_TOKENS
-    min_count: int = 2
-    max_unique_chars: int = _MAX_UNIQUE_CHARS
-    min_substrings: int = 2_000_000
-    substrings_per_token: int = 150
-
-    def __post_init__(self) -> None:
-        missing = [token for token in SPECIAL_TOKENS if token not in self.special_tokens]
-        if missing:
-            raise UsageError(
-                f"--special_tokens must contain {','.join(SPECIAL_TOKENS)}; it lacks "
-                f"{','.join(missing)}"
-            )
-        check_special_tokens(self.special_tokens)
-        check_size(
-            self.vocab_size, len(self.special_tokens) + 2,
-            "the special tokens and one character, alone and within a word",
-        )  # fmt: skip
-        at_least_one(min_count=self.min_count, max_unique_chars=self.max_unique_chars)
-
-    @property
-    def substrings(self) -> int:
-        """The budget for the learner's words, in substrings."""
-        return max(self.min_substrings, self.substrings_per_token * self.vocab_size)
-
-    @property
-    def most_words(self) -> int:
-        """About how many words the budget holds: those of English have some 36 substrings."""
-        return self.substrings // 36
-
-    @property
-    def characters(self) -> int:
-        """The most single characters, each of which takes two tokens; a quarter is left."""
-        room = self.vocab_size - len(self.special_tokens)
-        return max(1, min(self.max_unique_chars, room * 3 // 8))
 
 
 def choose_words(
@@ -150,7 +53,7 @@ def learn_vocabulary(counts: list[tuple[str, int]], spec: LearnSpec) -> list[str
 
     def learn(threshold: int) -> list[str]:
         tokens: list[str] = library.learn(
-            counts, spec.vocab_size, list(spec.special_tokens), upper_thresh=threshold,
+            counts, spec.vocab_size, list(spec.first_tokens), upper_thresh=threshold,
             lower_thresh=threshold, max_token_length=MAX_PIECE_CHARS,
             max_unique_chars=spec.characters,
         )  # fmt: skip
@@ -171,7 +74,7 @@ def _search(
     """Returns the vocabulary of a threshold that fits with little slack, or the nearest below."""
     low, high = _thresholds(counts, spec)
     characters = min(len(set().union(*(word for word, _ in counts))), spec.characters)
-    fixed = len(spec.special_tokens) + 2 * characters
+    fixed = len(spec.first_tokens) + 2 * characters
     wanted = max((1 - _SLACK / 2) * spec.vocab_size - fixed, 1)
     rank = min(int(_FIRST_GUESS * wanted), len(counts) - 1)
     threshold = min(max(counts[rank][1], low), high)
@@ -222,7 +125,7 @@ def _without_surplus(tokens: list[str], spec: LearnSpec) -> list[str]:
     surplus = len(tokens) - spec.vocab_size
     if surplus <= 0:
         return tokens
-    special = len(spec.special_tokens)
+    special = len(spec.first_tokens)
     pieces = [
         i for i, token in enumerate(tokens) if i >= special and len(token.removeprefix("##")) > 1
     ]

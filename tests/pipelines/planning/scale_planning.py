@@ -7,7 +7,6 @@ prints, as JSON, what was planned and by how much the process grew. No test of i
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import re
@@ -89,19 +88,19 @@ def peak_bytes() -> int:
 
 
 def request_of(kind: str, folder: Path) -> Any:
-    from recordmill.pipelines.image_options import add_image_arguments, image_request
-    from recordmill.pipelines.text_options import add_text_arguments, text_request
+    from recordmill.pipelines.faces import parse
+    from recordmill.pipelines.image_request import image_request
+    from recordmill.pipelines.text_request import text_request
+    from recordmill.transforms.images.image_spec import ImagesSpec
+    from recordmill.transforms.text.text_spec import TextSpec
 
-    parser = argparse.ArgumentParser()
     flags = ["--input=listed://in/**", f"--output={folder}/ds", "--shard_size=1GB"]
     if kind == "images":
-        add_image_arguments(parser)
-        return image_request(parser.parse_args([*flags, "--image_size=224"]))
-    add_text_arguments(parser)
+        return image_request(parse(ImagesSpec, [*flags, "--image_size=224"]))
     vocabulary = folder / "vocab.txt"
     vocabulary.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nsome\nwords\n")
     flags += [f"--vocab_file={vocabulary}", "--dupe_factor=1"]
-    return text_request(parser.parse_args(flags))
+    return text_request(parse(TextSpec, flags))
 
 
 def planned(kind: str, request: Any) -> dict[str, Any]:

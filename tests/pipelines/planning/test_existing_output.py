@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from recordmill.pipelines.planning.existing_output import describe_difference
 from recordmill.transforms.dataset.commit import CommitSpec

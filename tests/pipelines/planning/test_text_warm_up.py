@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from recordmill.pipelines.commands.text import COMMAND
-from recordmill.pipelines.engines.choice import parse_arguments
+from recordmill.pipelines.commands import text
+from recordmill.pipelines.faces import parse
 from recordmill.pipelines.planning.text_planner import TextPlanner
+from recordmill.transforms.text.text_spec import TextSpec
 
 from ...transforms.subwords import trained
 
@@ -18,14 +19,16 @@ from ...transforms.subwords import trained
 _PROGRAM = """
 import gc, sys
 from numba.core.registry import CPUDispatcher
-from recordmill.pipelines.commands.text import COMMAND
-from recordmill.pipelines.engines.choice import parse_arguments
+from recordmill.pipelines.command_line import main
+from recordmill.pipelines.commands.text import planner
+from recordmill.pipelines.faces import parse
+from recordmill.transforms.text.text_spec import TextSpec
 
-options, _ = parse_arguments(COMMAND.make_parser(), sys.argv[1:])
-COMMAND.planner(options).warm_up()()
+own = [flag for flag in sys.argv[1:] if not flag.startswith(("--direct_num", "--progress"))]
+planner(parse(TextSpec, own)).warm_up()()
 kernels = [each for each in gc.get_objects() if isinstance(each, CPUDispatcher)]
 before = {kernel: len(kernel.signatures) for kernel in kernels}
-assert COMMAND.main(sys.argv[1:]) == 0
+assert main(['text', *sys.argv[1:]]) == 0
 for kernel in kernels:
     if len(kernel.signatures) > before[kernel]:
         print("compiled:", kernel.py_func.__name__, kernel.signatures)
@@ -33,12 +36,7 @@ for kernel in kernels:
 
 
 def planner(*arguments: str) -> TextPlanner:
-    options, _ = parse_arguments(
-        COMMAND.make_parser(), ["--input=x.jsonl", "--output=y", *arguments]
-    )
-    made = COMMAND.planner(options)
-    assert isinstance(made, TextPlanner)
-    return made
+    return text.planner(parse(TextSpec, ["--input=x.jsonl", "--output=y", *arguments]))
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import inspect
 import json
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ import pytest
 import tensorflow as tf
 
 from recordmill.reader.transforms.image_augmentation import augment_images, normalise_images
+from recordmill.reader.transforms.image_decoding import RandomCrop, decode_images
+from recordmill.records.augmentations import AUGMENTATIONS
 from recordmill.records.errors import UsageError
 
 from .test_image_decoding import HEIGHT, WIDTH, check_boxes, keys_of, marked, noise
@@ -153,7 +156,7 @@ class TestNormalise:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"flip_left_right": 1.5}, r"flip_left_right must be in \[0, 1\], got 1.5"),
+        ({"flip_left_right": 1.5}, r"^flip_left_right must be in \[0, 1\], got 1.5"),
         ({"hue": 0.6}, r"hue must be in \[0, 0.5\], got 0.6"),
         ({"zoom": (0.0, 1.0)}, "zoom must be 0 < least <= most"),
     ],
@@ -166,3 +169,119 @@ def test_wrong_options(options: dict[str, Any], message: str) -> None:
 def test_images_that_were_not_decoded_are_refused() -> None:
     with pytest.raises(UsageError, match="put decode_images before them"):
         augment_images()({"image": tf.constant(["encoded"])}, keys_of(1))
+
+
+def changed(**options: Any) -> dict[str, np.ndarray]:
+    text = options.pop("text", "")
+    found = augment_images(text, seed=3, **options)(decoded(marked(30)), keys_of(30))
+    return {
+        "image": found["image"].numpy(),
+        "mask": found["mask"].numpy(),
+        "boxes": found["boxes"].flat_values.numpy(),
+    }
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"flip": True}, {"flip_left_right": 0.5}),
+        ({"flip": 1.0}, {"flip_left_right": 1.0}),
+        ({}, {"flip_left_right": 0.5}),
+        ({"flip": False, "vertical_flip": True}, {"flip_left_right": 0.0, "flip_up_down": 0.5}),
+        ({"rotate": True}, {"rotate": 15.0}),
+        ({"translate": True}, {"translate": 0.1}),
+        ({"scale": True}, {"zoom": (0.8, 1.2)}),
+        ({"scale": 0.3}, {"zoom": (0.7, 1.3)}),
+        ({"brightness": True, "contrast": True}, {"brightness": 0.2, "contrast": 0.2}),
+        ({"color": 0.4}, {"brightness": 0.4, "contrast": 0.4, "saturation": 0.4}),
+        ({"translate": 0.5, "min_visible": True}, {"translate": 0.5, "min_visibility": 0.1}),
+        ({"text": "flip"}, {"flip": 0.5, "min_visible": 0.1}),
+        ({"text": "rotate(10), color"}, {"flip": 0, "rotate": 10, "color": True,
+                                         "min_visible": True}),
+        ({"text": "rot90,shear", "min_visible": 0.0}, {"flip": 0, "rot90": True, "shear": 0.1}),
+        ({"text": "blur,noise,cutout"}, {"flip": 0, "blur": 1.0, "noise": True, "cutout": 0.25,
+                                         "min_visible": True}),
+        ({"text": "randaugment"}, {"flip": 0, "randaugment": (2, 9), "min_visible": True}),
+        ({"randaugment": True}, {"flip": True, "randaugment": (2.0, 9.0)}),
+        ({"text": "translate(0.6)", "min_visible": 0.0}, {"flip": 0, "translate": 0.6}),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_the_same_thing_by_two_names(one: dict[str, Any], other: dict[str, Any]) -> None:
+    first, second = changed(**one), changed(**other)
+    assert all(np.array_equal(first[name], second[name]) for name in first)
+    assert not np.array_equal(first["image"], marked(30).astype(np.float32))
+
+
+def test_an_operation_that_is_not_named_is_not_done() -> None:
+    images = noise(20)
+    found = augment_images("brightness(0)")({"image": tf.constant(images, tf.float32)}, keys_of(20))
+    np.testing.assert_array_equal(found["image"].numpy(), images)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"text": "flop"}, r"^augmentations must be one of .*, got 'flop'; did you mean 'flip'"),
+        ({"text": "crop(0.3)"}, r"crop belongs to decoding.*give decode_images\(crop=True\)"),
+        ({"text": "rot90(2)"}, "='rot90' must have 0 numbers in its parentheses, got 1$"),
+        ({"text": "randaugment(2)"}, "'randaugment' must have 2 numbers in its parentheses, got 1"),
+        ({"text": "randaugment(0,9)"}, "'randaugment': operations must be from 1 to 14, got 0"),
+        ({"randaugment": (15, 9)}, "^randaugment: operations must be from 1 to 14, got 15$"),
+        ({"randaugment": (2.5, 9)}, "^randaugment must have a whole number of operations"),
+        ({"text": "randaugment(2.5,9)"}, "must have a whole number of operations, got 2.5"),
+        ({"text": "randaugment(2,11)"}, r"magnitude must be in \[0, 10\], got 11"),
+        ({"randaugment": 2}, r"^randaugment must be \(operations, magnitude\), got 2$"),
+        ({"text": "blur(60)"}, r"^augmentations='blur' must be in \[0, 50\], got 60"),
+        ({"text": "cutout(2)"}, r"'cutout' must be in \[0, 1\], got 2"),
+        ({"text": "noise", "blur": 1.0}, "names all operations: put blur into it too"),
+        ({"text": "flip,flip"}, "^augmentations must name each once, got flip,flip$"),
+        ({"text": "rotate(x)"}, "'rotate' must have numbers, got 'x'"),
+        ({"text": "rotate("}, r"names with commas .*, such as flip,rotate\(15\), got"),
+        ({"text": "flip", "rotate": 5}, "names all operations: put rotate into it too"),
+        ({"text": "flip", "zoom": (0.5, 1)}, "names all operations: put zoom into it too"),
+        ({"rotate": 200}, r"^rotate must be in \[0, 180\], got 200$"),
+        ({"rotate": -1}, r"^rotate must be in \[0, 180\], got -1$"),
+        ({"rotate": float("nan")}, "^rotate must be a number, got nan$"),
+        ({"scale": 0.95}, r"^scale must be in \[0, 0\.9\], got 0\.95$"),
+        ({"min_visible": 2}, r"^min_visible must be in \[0, 1\], got 2$"),
+        ({"text": 3}, "^augmentations must be a string, got 3$"),
+        ({"text": "rotate(200)"}, r"'rotate' must be in \[0, 180\], got 200"),
+        ({"flip": True, "flip_left_right": 0.3}, "flip and flip_left_right are the same"),
+        ({"scale": 0.2, "zoom": (0.5, 1)}, "scale and zoom are the same"),
+        ({"color": True, "contrast": 0.2}, "color is all of brightness, contrast, saturation"),
+        ({"hue": True}, "^hue must be a number, got True$"),
+        ({"flip": "yes"}, "^flip must be True or False or a number, got 'yes'$"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_mistakes(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        changed(**options)
+
+
+def test_every_augmentation_of_the_writer_has_an_effect_in_the_reader() -> None:
+    images = noise(30)
+    features = {"image": tf.constant(images, tf.float32)}
+    arguments = inspect.signature(augment_images).parameters
+    for name in AUGMENTATIONS.keys() - {"crop"}:
+        found = augment_images(name, seed=3)(features, keys_of(30))["image"].numpy()
+        assert (found != images).any(), name
+        assert name in arguments
+    with pytest.raises(TypeError, match=r"no argument named rotat; did you mean rotate\?"):
+        augment_images(rotat=3)
+
+
+def test_crop_is_part_of_decoding() -> None:
+    png = tf.stack([tf.io.encode_png(image) for image in marked(6)])
+    features = {"image": png}
+    by_name = decode_images(size=(20, 20), crop=True)(features, keys_of(6))["image"].numpy()
+    crop = RandomCrop(area=(0.25, 1.0))
+    by_type = decode_images(size=(20, 20), random_crop=crop)(features, keys_of(6))["image"].numpy()
+    whole = decode_images(size=(20, 20), crop=False)(features, keys_of(6))["image"].numpy()
+    np.testing.assert_array_equal(by_name, by_type)
+    assert not np.array_equal(by_name, whole)
+    with pytest.raises(UsageError, match="crop and random_crop are the same"):
+        decode_images(size=(20, 20), crop=0.5, random_crop=crop)
+    with pytest.raises(UsageError, match=r"^crop must be in \[0\.01, 1\], got 2$"):
+        decode_images(size=(20, 20), crop=2)

@@ -250,7 +250,7 @@ class TestWindows:
     ("make", "message"),
     [
         (lambda: decode_images(size=(0, 4)), r"size must be \(height, width\)"),
-        (lambda: decode_images(size=(4, 4), channels=4), "channels must be 1 or 3, got 4"),
+        (lambda: decode_images(size=(4, 4), channels=4), "channels must be one of 1, 3, got"),
         (lambda: decode_images(size=(4, 4), fit="squeeze"), "fit must be one of"),
         (lambda: RandomCrop(area=(0.5, 0.2)), "RandomCrop.area must be"),
         (lambda: RandomCrop(ratio=(0.0, 0.2)), "RandomCrop.ratio must be"),

@@ -315,9 +315,10 @@ def test_masks_are_the_same_on_any_workers_after_a_restart_and_others_each_epoch
     ("options", "message"),
     [
         ({"masked_lm_prob": 1.0}, r"masked_lm_prob must be in \(0, 1\), got 1.0"),
-        ({"max_predictions_per_seq": 24}, "max_predictions_per_seq must be in"),
-        ({"max_ngram_size": 17}, "max_ngram_size must be in"),
-        ({"max_seq_length": 1 << 15}, "max_seq_length must be in"),
+        ({"max_predictions_per_seq": 24}, "must be below max_seq_length=24, got 24"),
+        ({"max_predictions_per_seq": 0}, "max_predictions_per_seq must be at least 1, got 0"),
+        ({"max_ngram_size": 17}, "max_ngram_size must be from 1 to 16, got 17"),
+        ({"max_seq_length": 1 << 15}, "max_seq_length must be from 2 to"),
         ({"replacement": "word"}, "replacement must be one of"),
         ({"never_masked": ("[END]",)}, r"must contain \[END\], which it lacks"),
         ({"vocab_file": "/nowhere"}, "vocab_file must be a UTF-8 text file, got /nowhere"),

@@ -13,7 +13,7 @@ from recordmill.records.schema import Schema
 from recordmill.records.shards import DEFAULT_TEMPLATE
 from recordmill.transforms.dataset.commit import CommitSpec
 from recordmill.transforms.dataset.job import Job, JobStatistics, JobSummary
-from recordmill.transforms.dataset.run_state import Marker, write_json
+from recordmill.transforms.dataset.run_state import Marker, Nothing, write_state
 from recordmill.transforms.dataset.shard_writer import ShardWriter, write_shard
 from recordmill.transforms.dataset.workspace import Workspace
 
@@ -68,7 +68,7 @@ def small_job(
     job = SmallJob(workspace=workspace, plan=plan, shard_template=template)
     for folder in workspace.folders:
         Marker(workspace.work, workspace.token).write(folder)
-    write_json(workspace.plan_path, {})
+    write_state(workspace.plan_path, token, Nothing())
     return job
 
 

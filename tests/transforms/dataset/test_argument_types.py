@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recordmill.pipelines.arguments import Parser
-from recordmill.pipelines.config_files import setting_arguments
-from recordmill.pipelines.text_options import add_text_arguments
+from recordmill.pipelines.command_table import COMMANDS
+from recordmill.pipelines.faces import Given, checked_values
 from recordmill.records.errors import UsageError
+from recordmill.records.spec import check_type
 from recordmill.transforms import (
     T5,
     AugmentationSpec,
@@ -35,8 +35,8 @@ from recordmill.transforms import (
     WriteImages,
     WriteText,
 )
-from recordmill.transforms.dataset.argument_types import check_type
 from recordmill.transforms.images.shard_cutting import cut_shards
+from recordmill.transforms.text.text_spec import TextSpec
 
 Make = Callable[..., Any]
 
@@ -226,14 +226,13 @@ def test_paths_and_numbers_of_numpy(writers: dict[str, Make], vocab: Path, tmp_p
 
 
 def test_job_functions_take_paths_and_numbers_of_numpy() -> None:
-    parser = Parser()
-    add_text_arguments(parser)
+    known = COMMANDS["text"].options()
     given = {"input": [Path("a"), Path("b")], "output": Path("ds"), "max_seq_length": np.int64(64)}
-    assert setting_arguments(parser, given, "settings:") == [
-        "--input=a", "--input=b", "--output=ds", "--max_seq_length=64",
-    ]  # fmt: skip
-    with pytest.raises(UsageError, match="settings: output must be a string to be a URL"):
-        setting_arguments(parser, {"output": Path("gs://bucket/ds")}, "settings:")
+    spec = Given(checked_values(given, known, "arguments:")).make(TextSpec)
+    assert (spec.input.input, spec.output.output) == (("a", "b"), "ds")
+    assert spec.objective.max_seq_length == 64
+    with pytest.raises(UsageError, match="output must be a string to be a URL"):
+        Given({"output": Path("gs://bucket/ds")}).make(TextSpec)
 
 
 def test_passwords_and_long_values_are_not_shown() -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 
 from recordmill.records.hashing import mix64
+from recordmill.records.state import decode, encode
 from recordmill.transforms.dataset.content_sample import ContentSample, shared_contents
 
 
@@ -32,9 +31,7 @@ def test_order_and_parts_do_not_matter() -> None:
     whole = sample(contents)
     parts = ContentSample()
     for name in reversed(contents):
-        parts.merge(ContentSample.from_json(json.loads(json.dumps(
-            sample({name: contents[name]}).to_json()
-        ))))  # fmt: skip
+        parts.merge(decode(encode(sample({name: contents[name]})), ContentSample))
     parts.merge(ContentSample())
     assert parts == whole
     assert whole.items == whole.sampled() == 40
@@ -56,7 +53,7 @@ def documents(numbers: range, *, parts: int = 1, file: str = "f") -> ContentSamp
         for block in np.array_split(np.arange(len(numbers))[part::parts], 5):
             made.add_documents(hashes[block], file, block)
         made.keep_least()
-        whole.merge(ContentSample.from_json(json.loads(json.dumps(made.to_json()))))
+        whole.merge(decode(encode(made), ContentSample))
         whole.keep_least()
     return whole
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from recordmill.records.errors import RunError, UsageError
 from recordmill.records.inside import check_inside

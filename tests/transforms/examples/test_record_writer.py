@@ -32,7 +32,7 @@ def test_a_few_records_do_not_hold_the_memory_of_many(tmp_path: Path) -> None:
     del records
     assert buffer() is None
     writer.write()
-    run = read_run_file(writer.runs[0], token="token")
+    run = read_run_file(str(tmp_path), writer.runs[0], token="token")
     found = find_in_range(RunFileReader(run, 0).read(0, MAX_HASH), 0, MAX_HASH)
     assert unframed(found.data[16:].tobytes()) == [b"b" * 10]
     assert found.keys.tolist() == [1]
@@ -45,7 +45,8 @@ def test_run_files_follow_each_other_in_one_buffer(tmp_path: Path) -> None:
         writer.add(number % 2, keyed([record, record]))
     assert len(writer.runs) == 6
     for number, info in enumerate(writer.runs):
-        part = RunFileReader(read_run_file(info, token="token"), number % 2).read(0, MAX_HASH)
+        run = read_run_file(str(tmp_path), info, token="token")
+        part = RunFileReader(run, number % 2).read(0, MAX_HASH)
         found = find_in_range(part, 0, MAX_HASH)
         pairs = zip(found.begins.tolist(), found.ends.tolist(), strict=True)
         assert [unframed(part[a:b].tobytes()) for a, b in pairs] == [[bytes([number]) * 999]] * 2

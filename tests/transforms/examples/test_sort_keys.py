@@ -13,6 +13,7 @@ from recordmill.records.codec.content_hash import hash_contents
 from recordmill.records.codec.feature_values import ABSENT, OTHER_FORM, find_feature
 from recordmill.records.codec.framing import scan_records
 from recordmill.records.example_values import parse_any
+from recordmill.records.state import decode, encode
 from recordmill.transforms.examples.run_records import OrderedRecords
 from recordmill.transforms.examples.sort_keys import (
     KeyMaker,
@@ -98,7 +99,7 @@ def test_keys_rise_with_values(kind: st.SearchStrategy, data: st.DataObject) -> 
     sampled = data.draw(st.lists(kind, min_size=1, max_size=8))
     splits = sample_values([arrays([example(k=value) for value in sampled])], "k")
     assert splits is not None
-    assert KeySplits.from_json(splits.to_json()) == splits
+    assert decode(encode(splits), KeySplits) == splits
     values = sorted(data.draw(st.lists(kind, min_size=1, max_size=20)) + sampled)
     keys = keys_of(splits, values)
     for (first, second), (low, high) in zip(pairwise(values), pairwise(keys), strict=True):

@@ -96,7 +96,8 @@ def test_many_run_files_are_regrouped(
     def regroup_twice(job: ExamplesJob, tree: MergeTree, level: int, number: int) -> None:
         regroup(job, tree, level, number)
         regroup(job, tree, level, number)  # as an engine that repeats it
-        regrouped.extend(run.path for run in job.read_run_infos(level, number) or ())
+        folder = job.runs_folder(level)
+        regrouped.extend(run.path(folder) for run in job.read_run_infos(level, number) or ())
 
     def drop(job: ExamplesJob, level: int) -> None:
         drop_runs(job, level)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections import Counter
 from pathlib import Path
 
@@ -9,8 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recordmill.transforms.dataset.rejects import RejectFile
-from recordmill.transforms.images.image_shard_plan import ImageShardPlan, ImageSplit, choose_bounds
+from recordmill.transforms.images.image_shard_plan import ImageSplit, choose_bounds
 from recordmill.transforms.images.reference_files import (
     ROWS_PER_FILE,
     ReferenceFiles,
@@ -81,12 +79,3 @@ def test_references_by_rank(tmp_path: Path) -> None:
     split = ImageSplit("train", count, 1, (0, count))
     found = [reference.name for reference, _ in split.read_slots(references, range(500, 519))]
     assert found == names[500:519]
-
-
-def test_a_shard_plan_goes_through_json() -> None:
-    split = ImageSplit("train", 5, 2, (0, 4, 10))
-    for plan in (
-        ImageShardPlan((split,)),
-        ImageShardPlan((split,), {"no_image": 2}, RejectFile(0, 99, 7), {"hidden": 1}),
-    ):
-        assert ImageShardPlan.from_json(json.loads(json.dumps(plan.to_json()))) == plan

@@ -17,7 +17,7 @@ from PIL import Image
 from recordmill.records.codec.framing import scan_records
 from recordmill.records.shards import ShardName
 from recordmill.transforms.dataset.output_spec import SplitSpec
-from recordmill.transforms.dataset.run_state import read_json
+from recordmill.transforms.dataset.shard_writer import read_description
 from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.images.build_image_shards import BuildImageShards
 from recordmill.transforms.images.channel_statistics import AnalyzeImages
@@ -78,9 +78,10 @@ class TestBuildImageShards:
             for image in images:
                 value = VALUES[image]
                 assert bytes([value, 100, 2 * value] * 2) in data
-            description = read_json(job.workspace.done_path(ShardName("train", number, 2)))
+            description = read_description(job, ShardName("train", number, 2))
+            assert description
             assert (
-                description["statistics"]["classes"]
+                description.statistics.classes
                 == [{"cat": 2, "dog": 1}, {"dog": 1, "cat": 1}][number]
             )
         (line,) = Path(job.workspace.rejected_path(2)).read_text().splitlines()

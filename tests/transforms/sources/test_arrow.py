@@ -14,8 +14,9 @@ import pytest
 from recordmill.records.errors import UsageError
 from recordmill.transforms.sources.arrow_messages import read_beginning, walk_messages
 from recordmill.transforms.sources.dataset_folders import expand_folder
-from recordmill.transforms.sources.document_spec import WHOLE_TEXT, DocumentSpec
+from recordmill.transforms.sources.document_spec import DocumentSpec
 from recordmill.transforms.sources.documents import read_documents
+from recordmill.transforms.sources.input_spec import WHOLE_TEXT
 from recordmill.transforms.sources.kept_fields import parse_fields
 from recordmill.transforms.sources.row_fields import RowSpec
 from recordmill.transforms.sources.work_items import list_sources

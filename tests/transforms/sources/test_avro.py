@@ -19,8 +19,9 @@ from backports import zstd
 
 from recordmill.transforms.sources.avro_format import header, number, unpack
 from recordmill.transforms.sources.column_format import Rows
-from recordmill.transforms.sources.document_spec import READ_LIMITS, WHOLE_TEXT, DocumentSpec
+from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentSpec
 from recordmill.transforms.sources.documents import read_documents
+from recordmill.transforms.sources.input_spec import WHOLE_TEXT
 from recordmill.transforms.sources.kept_fields import parse_fields
 from recordmill.transforms.sources.open_columns import open_columns
 from recordmill.transforms.sources.row_fields import RowSpec

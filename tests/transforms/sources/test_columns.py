@@ -15,12 +15,9 @@ import pytest
 
 from recordmill.transforms.sources import parquet_rows
 from recordmill.transforms.sources.changes import InputChangedError
-from recordmill.transforms.sources.document_spec import (
-    WHOLE_TEXT,
-    DocumentLimits,
-    DocumentSpec,
-)
+from recordmill.transforms.sources.document_spec import DocumentLimits, DocumentSpec
 from recordmill.transforms.sources.documents import read_documents
+from recordmill.transforms.sources.input_spec import WHOLE_TEXT
 from recordmill.transforms.sources.kept_fields import parse_fields
 from recordmill.transforms.sources.row_fields import LabelSpec, RowSpec
 from recordmill.transforms.sources.work_items import list_sources

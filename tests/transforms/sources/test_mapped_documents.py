@@ -18,7 +18,8 @@ from recordmill.records.errors import RunError
 from recordmill.transforms.dataset.rejects import REASONS, Reject
 from recordmill.transforms.dataset.user_functions import MapSpec, ShippedModule, UserFunction
 from recordmill.transforms.sources.document_batch import DocumentBatch
-from recordmill.transforms.sources.document_spec import WHOLE_TEXT, DocumentLimits, DocumentSpec
+from recordmill.transforms.sources.document_spec import DocumentLimits, DocumentSpec
+from recordmill.transforms.sources.input_spec import WHOLE_TEXT
 from recordmill.transforms.sources.kept_fields import KeptField
 from recordmill.transforms.sources.mapped_documents import DocumentMapper, MapSums
 from recordmill.transforms.sources.row_fields import LabelSpec, RowSpec

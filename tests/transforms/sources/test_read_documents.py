@@ -17,7 +17,7 @@ from apache_beam.metrics import MetricsFilter
 from apache_beam.testing.util import assert_that, equal_to
 
 from recordmill.records.errors import RunError, UsageError
-from recordmill.records.typed_json import convert
+from recordmill.records.state import convert
 from recordmill.transforms import Document, ReadDocuments
 from recordmill.transforms.dataset.rejects import Reject
 from recordmill.transforms.sources.read_documents import DocumentReader, list_items

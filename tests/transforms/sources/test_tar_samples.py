@@ -18,8 +18,9 @@ from backports import zstd
 
 from recordmill.records.errors import UsageError
 from recordmill.transforms.sources import tar_samples
-from recordmill.transforms.sources.document_spec import WHOLE_TEXT, DocumentLimits, DocumentSpec
+from recordmill.transforms.sources.document_spec import DocumentLimits, DocumentSpec
 from recordmill.transforms.sources.documents import read_documents
+from recordmill.transforms.sources.input_spec import WHOLE_TEXT
 from recordmill.transforms.sources.item_cutting import cut_work_items
 from recordmill.transforms.sources.kept_fields import parse_fields
 from recordmill.transforms.sources.row_fields import LabelSpec, RowSpec

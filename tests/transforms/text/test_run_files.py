@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,6 @@ from hypothesis import strategies as st
 
 from recordmill.transforms.shuffle.run_files import (
     MAX_HASH,
-    RunFileInfo,
     RunFileReader,
     histogram,
     read_run_file,
@@ -124,9 +122,7 @@ def test_ranges_of_a_run_on_disk(tmp_path: Path, monkeypatch, local, every, word
         path, [sorted_records(chunks_of(rows), words_per_id) for rows in splits], histograms,
         index_every_bytes=every,
     )  # fmt: skip
-    run = read_run_file(
-        RunFileInfo.from_json(json.loads(json.dumps(info.to_json())), f"{tmp_path}/folder")
-    )
+    run = read_run_file(f"{tmp_path}/folder", info)
     monkeypatch.setattr(files, "is_local", lambda _: local)
     step = MAX_HASH // 50
     for split, rows in enumerate(splits):

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from recordmill.records.errors import UsageError
 from recordmill.transforms.sources.lines import Lines, split_lines
 from recordmill.transforms.text import word_memory
-from recordmill.transforms.text.tokenization import SPECIAL_TOKENS, Vocabulary, WordPieceTokenizer
+from recordmill.transforms.text.text_spec import SPECIAL_TOKENS
+from recordmill.transforms.text.tokenization import Vocabulary, WordPieceTokenizer
 
 from .bert_reference import FullTokenizer
 

@@ -17,15 +17,11 @@ from recordmill.transforms.subwords.preparation import Preparation
 from recordmill.transforms.subwords.quick import QuickTokenizer
 from recordmill.transforms.subwords.word_ends import GPT2
 from recordmill.transforms.text.tokenizer_files import load_tokenizer
-from recordmill.transforms.vocabulary.tokenizer_learning import (
-    BytePairSpec,
-    UnigramSpec,
-    learn_tokenizer,
-)
+from recordmill.transforms.vocabulary.tokenizer_learning import learn_tokenizer
+from recordmill.transforms.vocabulary.vocab_spec import BytePairSpec, Kind, UnigramSpec
 from recordmill.transforms.vocabulary.word_cutting import (
     CountsWords,
     CutWordCounter,
-    Kind,
     key_of,
     word_counter,
 )
@@ -114,7 +110,7 @@ def test_a_full_memory_loses_no_words() -> None:
 )
 def test_merges_are_those_of_the_library(size: int, min_count: int, lower_case: bool) -> None:
     expected = json.loads(library_bpe(size, min_count, lower_case=lower_case).to_str())["model"]
-    spec = BytePairSpec(size, lower_case, min_count=min_count)
+    spec = BytePairSpec(vocab_size=size, do_lower_case=lower_case, min_count=min_count)
     made = learn_tokenizer(count("bpe", TEXT, lower_case=lower_case), {}, spec)
     model = json.loads(made.data)["model"]
     assert [merge.split(" ") for merge in model["merges"]] == expected["merges"]
@@ -135,7 +131,9 @@ def check_ids(data: bytes, expected: list[list[int]]) -> None:
 def test_ids_of_bpe_are_those_of_the_library(lower_case: bool) -> None:
     words = count("bpe", TEXT, lower_case=lower_case)
     special = ("<|endoftext|>", "<|pad|>")
-    made = learn_tokenizer(words, {}, BytePairSpec(400, lower_case, special))
+    made = learn_tokenizer(
+        words, {}, BytePairSpec(vocab_size=400, do_lower_case=lower_case, special_tokens=special)
+    )
     assert made.tokens == 400
     library = Tokenizer.from_str(made.data.decode())
     check_ids(made.data, [library.encode(text).ids for text in TEXT])
@@ -148,7 +146,7 @@ def test_ids_of_bpe_are_those_of_the_library(lower_case: bool) -> None:
 def test_ids_of_unigram_are_those_of_sentencepiece(lower_case: bool) -> None:
     words = count("unigram", TEXT, lower_case=lower_case)
     special = ("<pad>", "</s>", "<unk>", "<s>", "<extra_id_0>")
-    spec = UnigramSpec(150, lower_case, special)
+    spec = UnigramSpec(vocab_size=150, do_lower_case=lower_case, special_tokens=special)
     made = learn_tokenizer(words, characters_of(words), spec)
     assert made.tokens == 150
     library = sentencepiece.SentencePieceProcessor(model_proto=made.data)
@@ -158,7 +156,10 @@ def test_ids_of_unigram_are_those_of_sentencepiece(lower_case: bool) -> None:
 
 
 def test_the_order_of_counts_does_not_matter() -> None:
-    for kind, spec in (("bpe", BytePairSpec(400)), ("unigram", UnigramSpec(150))):
+    for kind, spec in (
+        ("bpe", BytePairSpec(vocab_size=400)),
+        ("unigram", UnigramSpec(vocab_size=150)),
+    ):
         words = count(kind, TEXT)  # type: ignore[arg-type]
         characters = characters_of(words)
         back, turned = dict(reversed(words.items())), dict(reversed(characters.items()))
@@ -168,7 +169,7 @@ def test_the_order_of_counts_does_not_matter() -> None:
 
 def test_no_merge_makes_a_special_token() -> None:
     words = {"the": 50, "then": 9}
-    made = learn_tokenizer(words, {}, BytePairSpec(300, special_tokens=("the",)))
+    made = learn_tokenizer(words, {}, BytePairSpec(vocab_size=300, special_tokens=("the",)))
     model = json.loads(made.data)["model"]
     assert model["vocab"]["the"] == 0
     assert ["t", "he"] not in [merge.split(" ") for merge in model["merges"]]
@@ -177,7 +178,9 @@ def test_no_merge_makes_a_special_token() -> None:
 
 def test_characters_beyond_the_most_frequent_are_unknown() -> None:
     words = {"▁aab": 90, "▁abba": 80, "▁aq": 1}
-    made = learn_tokenizer(words, characters_of(words), UnigramSpec(12, max_unique_chars=2))
+    made = learn_tokenizer(
+        words, characters_of(words), UnigramSpec(vocab_size=12, max_unique_chars=2)
+    )
     library = sentencepiece.SentencePieceProcessor(model_proto=made.data)
     pieces = {library.id_to_piece(i) for i in range(made.tokens)}
     assert {"a", "b"} < pieces
@@ -187,14 +190,17 @@ def test_characters_beyond_the_most_frequent_are_unknown() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: BytePairSpec(256), "--vocab_size must be at least 257"),
-        (lambda: BytePairSpec(300, special_tokens=("a b",)), "without white space"),
-        (lambda: BytePairSpec(300, special_tokens=("x1", "x1")), "contains x1 twice"),
-        (lambda: BytePairSpec(300, special_tokens=("x",)), "x, which stands for a byte"),
-        (lambda: BytePairSpec(300, min_count=0), "--min_count must be at least 1"),
-        (lambda: UnigramSpec(6), "--vocab_size must be at least 7"),
-        (lambda: UnigramSpec(100, special_tokens=("<pad>",)), "must contain <unk>"),
-        (lambda: UnigramSpec(100, max_unique_chars=0), "--max_unique_chars must be at least 1"),
+        (lambda: BytePairSpec(vocab_size=256), "vocab_size must be at least 257"),
+        (lambda: BytePairSpec(vocab_size=300, special_tokens=("a b",)), "without white space"),
+        (lambda: BytePairSpec(vocab_size=300, special_tokens=("x1", "x1")), "contains x1 twice"),
+        (lambda: BytePairSpec(vocab_size=300, special_tokens=("x",)), "x, which stands for a byte"),
+        (lambda: BytePairSpec(vocab_size=300, min_count=0), "min_count must be at least 1"),
+        (lambda: UnigramSpec(vocab_size=6), "vocab_size must be at least 7"),
+        (lambda: UnigramSpec(vocab_size=100, special_tokens=("<pad>",)), "must contain <unk>"),
+        (
+            lambda: UnigramSpec(vocab_size=100, max_unique_chars=0),
+            "max_unique_chars must be at least 1",
+        ),
     ],
 )
 def test_wrong_values_are_refused(make: object, message: str) -> None:
@@ -204,4 +210,4 @@ def test_wrong_values_are_refused(make: object, message: str) -> None:
 
 def test_too_little_text_for_sentencepiece_is_one_line() -> None:
     with pytest.raises(RunError, match="too little text for a Unigram of 100 tokens in 0 words"):
-        learn_tokenizer({}, {}, UnigramSpec(100))
+        learn_tokenizer({}, {}, UnigramSpec(vocab_size=100))

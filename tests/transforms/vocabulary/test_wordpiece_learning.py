@@ -8,9 +8,9 @@ from collections import Counter
 import pytest
 
 from recordmill.records.errors import UsageError
-from recordmill.transforms.text.tokenization import SPECIAL_TOKENS
+from recordmill.transforms.text.text_spec import SPECIAL_TOKENS
+from recordmill.transforms.vocabulary.vocab_spec import LearnSpec
 from recordmill.transforms.vocabulary.wordpiece_learning import (
-    LearnSpec,
     _search,
     _without_surplus,
     choose_words,
@@ -35,12 +35,12 @@ def characters_of(words: dict[str, int]) -> dict[str, int]:
 
 
 def test_words_come_by_count_then_by_word() -> None:
-    chosen = choose_words({"b": 2, "c": 9, "a": 2}, {}, LearnSpec(100))
+    chosen = choose_words({"b": 2, "c": 9, "a": 2}, {}, LearnSpec(vocab_size=100))
     assert chosen == [("c", 9), ("a", 2), ("b", 2)]
 
 
 def test_words_end_where_the_budget_does_and_characters_stay() -> None:
-    spec = LearnSpec(100, min_substrings=12, substrings_per_token=0)
+    spec = LearnSpec(vocab_size=100, min_substrings=12, substrings_per_token=0)
     words = {"abc": 9, "bcd": 8, "xyz": 7}
     chosen = choose_words(words, characters_of(words), spec)
     assert chosen == [("abc", 9), ("bcd", 8), ("x", 7), ("y", 7), ("z", 7)]
@@ -48,12 +48,15 @@ def test_words_end_where_the_budget_does_and_characters_stay() -> None:
 
 def test_words_over_the_longest_piece_give_only_their_characters() -> None:
     words = {"q" * 51: 5, "aa": 3}
-    assert choose_words(words, {"q": 255, "a": 6}, LearnSpec(100)) == [("q", 255), ("aa", 3)]
+    assert choose_words(words, {"q": 255, "a": 6}, LearnSpec(vocab_size=100)) == [
+        ("q", 255),
+        ("aa", 3),
+    ]
 
 
 @pytest.mark.parametrize("vocab_size", [40, 60, 80, 1000])
 def test_special_tokens_come_first_and_the_size_is_kept(vocab_size: int) -> None:
-    spec = LearnSpec(vocab_size, ("[NEW]", *SPECIAL_TOKENS))
+    spec = LearnSpec(vocab_size=vocab_size, special_tokens=("[NEW]", *SPECIAL_TOKENS))
     tokens = learn_vocabulary(choose_words(WORDS, characters_of(WORDS), spec), spec)
     assert tuple(tokens[:6]) == spec.special_tokens
     assert len(set(tokens)) == len(tokens) <= vocab_size
@@ -63,13 +66,13 @@ def test_special_tokens_come_first_and_the_size_is_kept(vocab_size: int) -> None
 
 
 def test_a_large_vocabulary_holds_all_words() -> None:
-    spec = LearnSpec(1000)
+    spec = LearnSpec(vocab_size=1000)
     tokens = learn_vocabulary(choose_words(WORDS, characters_of(WORDS), spec), spec)
     assert set(WORDS) <= set(tokens)
 
 
 def test_a_small_vocabulary_holds_the_endings() -> None:
-    spec = LearnSpec(70)
+    spec = LearnSpec(vocab_size=70)
     tokens = learn_vocabulary(choose_words(WORDS, characters_of(WORDS), spec), spec)
     assert {"##ing", "##ed"} <= set(tokens)
 
@@ -78,7 +81,7 @@ def test_min_count_leaves_rare_pieces_out() -> None:
     words = {**WORDS, "zebra": 2}
     seen = {}
     for min_count in (2, 3):
-        spec = LearnSpec(1000, min_count=min_count)
+        spec = LearnSpec(vocab_size=1000, min_count=min_count)
         tokens = learn_vocabulary(choose_words(words, characters_of(words), spec), spec)
         seen[min_count] = "zebra" in tokens
         assert "z" in tokens
@@ -87,7 +90,7 @@ def test_min_count_leaves_rare_pieces_out() -> None:
 
 def test_max_unique_chars_limits_the_alphabet() -> None:
     words = {"aaa": 50, "ab": 40, "c": 2}
-    spec = LearnSpec(100, max_unique_chars=2)
+    spec = LearnSpec(vocab_size=100, max_unique_chars=2)
     tokens = learn_vocabulary(choose_words(words, characters_of(words), spec), spec)
     assert {"a", "##a", "b", "##b"} <= set(tokens)
     assert not {"c", "##c"} & set(tokens)
@@ -101,29 +104,29 @@ def test_the_search_finds_the_smallest_threshold_that_fits() -> None:
         tried.append(threshold)
         return [word for word, count in counts if count >= threshold]
 
-    tokens = _search(learn, counts, LearnSpec(500))
+    tokens = _search(learn, counts, LearnSpec(vocab_size=500))
     assert 475 <= len(tokens) <= 500
     assert len(tried) <= 5
 
 
 def test_the_search_ends_where_no_threshold_is_near() -> None:
     counts = [(f"w{i}", 1000 if i < 100 else 10) for i in range(4000)]
-    tokens = _search(lambda t: [w for w, c in counts if c >= t], counts, LearnSpec(500))
+    tokens = _search(lambda t: [w for w, c in counts if c >= t], counts, LearnSpec(vocab_size=500))
     assert len(tokens) == 100
 
 
 def test_surplus_takes_the_last_pieces_and_no_character() -> None:
     tokens = [*SPECIAL_TOKENS, "a", "b", "ab", "abc", "##a", "##bc", "##b"]
-    kept = _without_surplus(tokens, LearnSpec(10))
+    kept = _without_surplus(tokens, LearnSpec(vocab_size=10))
     assert kept == [*SPECIAL_TOKENS, "a", "b", "ab", "##a", "##b"]
 
 
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ({"vocab_size": 6}, "--vocab_size must be at least 7"),
-        ({"vocab_size": 9, "min_count": 0}, "--min_count must be at least 1, got 0"),
-        ({"vocab_size": 9, "max_unique_chars": 0}, "--max_unique_chars must be at least 1"),
+        ({"vocab_size": 6}, "vocab_size must be at least 7"),
+        ({"vocab_size": 9, "min_count": 0}, "min_count must be at least 1, got 0"),
+        ({"vocab_size": 9, "max_unique_chars": 0}, "max_unique_chars must be at least 1"),
         ({"vocab_size": 9, "special_tokens": ("[PAD]",)}, "lacks .UNK.,.CLS.,.SEP.,.MASK."),
         ({"vocab_size": 9, "special_tokens": (*SPECIAL_TOKENS, "a b")}, "got 'a b'"),
         ({"vocab_size": 9, "special_tokens": (*SPECIAL_TOKENS, "")}, "got ''"),

@@ -18,7 +18,7 @@ import msgspec
 import orjson
 
 from recordmill.records.errors import UsageError
-from recordmill.records.typed_json import explain
+from recordmill.records.state import explain
 from recordmill.transforms.images.listing.boxes import Box, UnitsCheck
 from recordmill.transforms.images.listing.coco_json import (
     ERRORS,

@@ -13,7 +13,7 @@ import msgspec
 from apache_beam.io.filesystem import BeamIOError
 
 from recordmill.records.errors import UsageError
-from recordmill.records.typed_json import MAX_INT64, FormatError, convert, explain
+from recordmill.records.state import MAX_INT64, FormatError, convert, explain
 from recordmill.transforms.storage import files
 
 _MOST_BYTES = 1 << 34  # of a JSON file

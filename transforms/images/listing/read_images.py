@@ -12,7 +12,7 @@ import apache_beam as beam
 
 from recordmill.records.errors import RunError, UsageError, one_of
 from recordmill.records.spec import as_strings, naming_arguments, python_names
-from recordmill.records.typed_json import convert
+from recordmill.records.state import convert
 from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.argument_types import checked_arguments
 from recordmill.transforms.dataset.rejects import REASONS

@@ -13,9 +13,9 @@ from recordmill.records.hashing import U64
 from recordmill.transforms.sources.document_batch import DocumentBatch
 from recordmill.transforms.sources.lines import Lines
 from recordmill.transforms.sources.work_items import SourceRange
-from recordmill.transforms.text.cleaning.clean_spec import CleanSpec
 from recordmill.transforms.text.cleaning.document_lengths import LengthFilter, Verdicts
 from recordmill.transforms.text.cleaning.dropped import DropList
+from recordmill.transforms.text.text_spec import CleanSpec
 
 HeldT = TypeVar("HeldT")
 ChooseSplits = Callable[[DocumentBatch, SourceRange], Int64s]

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, TypedDict
+from typing import Any
 
+import msgspec
 import numpy as np
 
 from recordmill.records.errors import RunError
 from recordmill.records.hashing import U64
-from recordmill.records.typed_json import Count, Uint32, convert
+from recordmill.records.state import Count, Uint32
 from recordmill.transforms.dataset.bundles import runs_folder
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.external_sort import Row, sort_rows
@@ -31,7 +32,7 @@ _COLUMNS = 3
 _REPEATS = ("duplicate", "near_duplicate")
 
 
-class LinesFile(TypedDict):
+class LinesFile(msgspec.Struct, frozen=True):
     """A file of lines.
 
     Attributes:
@@ -44,12 +45,16 @@ class LinesFile(TypedDict):
     size_bytes: Count
 
 
-class _ListIndex(TypedDict):
+class _ListIndex(msgspec.Struct, frozen=True):
+    """The files of lines of all bundles, and into how many lists they go."""
+
     lines: list[LinesFile]
     parts: Count
 
 
-class _ListState(TypedDict):
+class _ListState(msgspec.Struct, frozen=True):
+    """A list that is written."""
+
     size_bytes: Count
     crc32c: Uint32
 
@@ -100,9 +105,7 @@ def write_lines(path: str, lines: list[bytes]) -> LinesFile:
     firsts = np.array([int(line[: _DIGITS // 2], 16) for line in lines], np.uint64)
     files.write_bytes(path, b"".join(lines))
     write_rows(f"{path}.rows", np.column_stack([firsts, begins, ends]))
-    return {
-        "name": path.rpartition("/")[2], "rows": len(lines), "size_bytes": int(ends[-1])
-    }  # fmt: skip
+    return LinesFile(path.rpartition("/")[2], len(lines), int(ends[-1]))
 
 
 class DropLists:
@@ -122,16 +125,15 @@ class DropLists:
 
     def plan(self, lines: list[LinesFile], part_bytes: int = PART_BYTES) -> int:
         """Writes which files there are; returns into how many lists they go."""
-        size = sum(each["size_bytes"] for each in lines)
+        size = sum(each.size_bytes for each in lines)
         parts = part_count_for(size, part_bytes) if size else 0
-        index: _ListIndex = {"lines": lines, "parts": parts}
-        self._job.workspace.write_state(self._path("index.json"), {**index})
+        self._job.workspace.write_state(self._path("index.json"), _ListIndex(lines, parts))
         return parts
 
     def _index(self) -> _ListIndex:
         if self._known is None:
             path = self._path("index.json")
-            self._known = self._job.workspace.need_state(path, lambda c: convert(c, _ListIndex))
+            self._known = self._job.workspace.need_state(path, _ListIndex)
         return self._known
 
     def write(self, part: int) -> None:
@@ -142,7 +144,7 @@ class DropLists:
         Raises:
           RunError: a file is missing or cut.
         """
-        parts = self._index()["parts"]
+        parts = self._index().parts
         low, high = (part << 64) // parts, ((part + 1) << 64) // parts - 1
         with DropList(listed=True) as out:
             kept, described = "", {}
@@ -159,14 +161,14 @@ class DropLists:
                     content["duplicate_of"] = described
                 out.add_line(content)
             size, crc32c = out.write(self._job.workspace, part)
-        state = {"size_bytes": size, "crc32c": crc32c}
+        state = _ListState(size, crc32c)
         self._job.workspace.write_state(self._path(f"list-{part:06d}.json"), state)
 
     def _rows(self, low: int, high: int) -> Iterator[Row]:
         """Yields the lines of a range."""
-        for each in self._index()["lines"]:
-            path = files.join(runs_folder(self._job), each["name"])
-            rows = read_rows(f"{path}.rows", each["rows"], _COLUMNS, low, high)
+        for each in self._index().lines:
+            path = files.join(runs_folder(self._job), each.name)
+            rows = read_rows(f"{path}.rows", each.rows, _COLUMNS, low, high)
             if not len(rows):
                 continue
             begin, size = int(rows[0, 1]), int(rows[-1, 2] - rows[0, 1])
@@ -183,9 +185,9 @@ class DropLists:
           RunError: the description of a list is missing.
         """
         found = {}
-        for part in range(self._index()["parts"]):
+        for part in range(self._index().parts):
             path = self._path(f"list-{part:06d}.json")
-            state = self._job.workspace.need_state(path, lambda c: convert(c, _ListState))
-            if state["size_bytes"]:
-                found[part] = (state["size_bytes"], state["crc32c"])
+            state = self._job.workspace.need_state(path, _ListState)
+            if state.size_bytes:
+                found[part] = (state.size_bytes, state.crc32c)
         return found

@@ -13,6 +13,14 @@ from recordmill.transforms.dataset.rejects import write_rejects
 from recordmill.transforms.dataset.workspace import Workspace
 
 _SPOOL_BYTES = 1 << 22
+# Why documents are dropped, and what it means to the person who reads it.
+DROP_REASONS = {
+    "map": "a function of --map returned None, or no document",
+    "duplicate": "the text equals that of an earlier document; see --deduplicate=exact",
+    "near_duplicate": "the text is almost that of an earlier document; see --deduplicate=near",
+    "too_short": "the document has fewer tokens than --min_tokens",
+    "too_long": "the document has more tokens than --max_tokens",
+}
 
 
 class DropList:

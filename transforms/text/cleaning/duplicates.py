@@ -11,13 +11,13 @@ dropped documents already; for near ones the pairs of all parts are joined into 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypedDict
 
+import msgspec
 import numpy as np
 
 from recordmill.records.errors import RunError
 from recordmill.records.hashing import U64
-from recordmill.records.typed_json import Count, convert
+from recordmill.records.state import Count
 from recordmill.transforms.storage import files
 from recordmill.transforms.text.cleaning.comparison import (
     Clusters,
@@ -34,18 +34,20 @@ _USUAL_PARTS = 1024  # each reads from all files: beyond 16 GB of rows, parts gr
 _PAIR = 2
 
 
-class FingerprintState(TypedDict):
+class FingerprintState(msgspec.Struct, frozen=True):
     """The description of a work item's hashes: the rows of each file, and its documents."""
 
     rows: list[Count]
     documents: Count
 
 
-class _PartsState(TypedDict):
+class _PartsState(msgspec.Struct, frozen=True):
+    """How many ranges all hashes are cut into."""
+
     parts: Count
 
 
-class RowsState(TypedDict):
+class RowsState(msgspec.Struct, frozen=True):
     """The description of files of pairs: the rows of each."""
 
     rows: list[Count]
@@ -134,19 +136,17 @@ class DuplicateFiles:
 
     def fingerprint_state(self, item: int) -> FingerprintState | None:
         """Returns the description of a work item's hashes, None where it is not done."""
-        return self._job.workspace.read_state(
-            self.fingerprint_state_path(item), lambda c: convert(c, FingerprintState)
-        )
+        return self._job.workspace.read_state(self.fingerprint_state_path(item), FingerprintState)
 
     def part_count(self) -> int | None:
         """Returns the number of parts, None before it is known."""
-        state = self._job.workspace.read_state(self.parts_path, lambda c: convert(c, _PartsState))
-        return None if state is None else state["parts"]
+        state = self._job.workspace.read_state(self.parts_path, _PartsState)
+        return None if state is None else state.parts
 
     def rows_state(self, path: str) -> list[int] | None:
         """Returns the rows of files of pairs, None where they are not done."""
-        state = self._job.workspace.read_state(path, lambda c: convert(c, RowsState))
-        return None if state is None else state["rows"]
+        state = self._job.workspace.read_state(path, RowsState)
+        return None if state is None else state.rows
 
     def holds_rows(self, path: str, rows: int, width: int) -> bool:
         """Tells whether a file is there in its size; one without rows need not be."""
@@ -169,9 +169,9 @@ def count_parts(job: TextJob, work_items: int, part_bytes: int) -> int:
     if known is None:
         rows = 0
         for item in range(work_items):
-            rows += sum(_need(held, item)["rows"])
+            rows += sum(_need(held, item).rows)
         known = part_count_for(rows * held.width * 8, part_bytes)
-        job.workspace.write_state(held.parts_path, {"parts": known})
+        job.workspace.write_state(held.parts_path, _PartsState(known))
     return known
 
 
@@ -214,12 +214,12 @@ def compare_part(job: TextJob, work_items: int, part: int) -> None:
         pairs = pairs[np.argsort(pairs[:, 0])]
     if len(pairs):
         write_rows(path, pairs)
-    job.workspace.write_state(state_path, {"rows": [len(pairs)]})
+    job.workspace.write_state(state_path, RowsState([len(pairs)]))
 
 
 def _hashes(held: DuplicateFiles, work_items: int, low: int, high: int) -> Iterator[U64]:
     for item in range(work_items):
-        for number, rows in enumerate(_need(held, item)["rows"]):
+        for number, rows in enumerate(_need(held, item).rows):
             path = held.fingerprint_path(item, number)
             try:
                 yield read_rows(path, rows, held.width, low, high)
@@ -254,7 +254,7 @@ def collect_duplicates(job: TextJob) -> None:
         if len(repeats):
             write_rows(held.clusters_path, repeats)
         rows = [len(repeats)]
-    job.workspace.write_state(held.dropped_path, {"rows": rows})
+    job.workspace.write_state(held.dropped_path, RowsState(rows))
 
 
 def _need_rows(held: DuplicateFiles, part: int) -> int:

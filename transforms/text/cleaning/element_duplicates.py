@@ -15,13 +15,12 @@ elements that are equal in everything any: so the same are kept for any bundles.
 
 from __future__ import annotations
 
-from typing import TypedDict
-
+import msgspec
 import numpy as np
 
 from recordmill.records.errors import RunError
 from recordmill.records.hashing import U64
-from recordmill.records.typed_json import Count, convert
+from recordmill.records.state import Count
 from recordmill.transforms.dataset.bundles import runs_folder
 from recordmill.transforms.storage import files
 from recordmill.transforms.text.cleaning.comparison import (
@@ -33,6 +32,7 @@ from recordmill.transforms.text.cleaning.comparison import (
 from recordmill.transforms.text.cleaning.duplicates import (
     PART_BYTES,
     DuplicateFiles,
+    RowsState,
     part_count_for,
 )
 from recordmill.transforms.text.cleaning.element_hashes import (
@@ -52,7 +52,9 @@ _PAIR = 4
 _LISTED = 4
 
 
-class _Index(TypedDict):
+class _Index(msgspec.Struct, frozen=True):
+    """All run files, and into how many ranges their hashes and identities are cut."""
+
     runs: list[RunHashes]
     texts: Count
     elements: Count
@@ -73,26 +75,23 @@ class ElementDuplicates:
 
     def list_runs(self, runs: list[RunHashes], part_bytes: int = PART_BYTES) -> int:
         """Writes which run files there are; returns into how many ranges their hashes are cut."""
-        hashes = sum(sum(run["hashes"]) for run in runs) * self._width * 8
-        identities = sum(run["identities"] for run in runs) * IDENTITY_COLUMNS * 8
-        index: _Index = {
-            "runs": runs,
-            "texts": part_count_for(hashes, part_bytes),
-            "elements": part_count_for(identities, part_bytes),
-        }
-        self._job.workspace.write_state(self._files.elements_path, {**index})
-        return index["texts"]
+        hashes = sum(sum(run.hashes) for run in runs) * self._width * 8
+        identities = sum(run.identities for run in runs) * IDENTITY_COLUMNS * 8
+        texts, elements = (part_count_for(size, part_bytes) for size in (hashes, identities))
+        index = _Index(runs, texts, elements)
+        self._job.workspace.write_state(self._files.elements_path, index)
+        return index.texts
 
     def _index(self) -> _Index:
         if self._known is None:
             path = self._files.elements_path
-            self._known = self._job.workspace.need_state(path, lambda c: convert(c, _Index))
+            self._known = self._job.workspace.need_state(path, _Index)
         return self._known
 
     @property
     def num_runs(self) -> int:
         """The number of run files."""
-        return len(self._index()["runs"])
+        return len(self._index().runs)
 
     def compare_texts(self, part: int) -> None:
         """Writes the identities of a range of hashes that repeat another.
@@ -103,11 +102,11 @@ class ElementDuplicates:
           RunError: a file of hashes is missing or cut.
         """
         index, width = self._index(), self._width
-        low, high = _range(part, index["texts"])
+        low, high = _range(part, index.texts)
         found = [
             read_rows(hashes_path(self._run(run), number), rows, width, low, high)
-            for run in index["runs"]
-            for number, rows in enumerate(run["hashes"])
+            for run in index.runs
+            for number, rows in enumerate(run.hashes)
         ]
         rows = np.concatenate([np.zeros((0, width), np.uint64), *found])
         identities, ranks = ranks_of(rows[:, [1, -1]])
@@ -133,7 +132,7 @@ class ElementDuplicates:
         """
         index, held = self._index(), self._files
         if self._job.clean.deduplicate == "near":
-            paths = [held.texts_path(part) for part in range(index["texts"])]
+            paths = [held.texts_path(part) for part in range(index.texts)]
             nodes = self._all_of(paths)
             clusters = Clusters(np.arange(len(nodes), dtype=np.uint64))
             for path in paths:
@@ -144,7 +143,7 @@ class ElementDuplicates:
             if self._job.clean.list_dropped:
                 # Of those that others repeat some repeat others in turn.
                 self._write(held.repeated_clusters_path, nodes[np.unique(repeats[:, 1])])
-        return index["elements"]
+        return index.elements
 
     def _all_of(self, paths: list[str]) -> U64:
         """Returns `[n, 2] uint64`: all identities in files of pairs, in order, each once."""
@@ -165,11 +164,11 @@ class ElementDuplicates:
           RunError: a file is missing or cut.
         """
         index, held = self._index(), self._files
-        low, high = _range(part, index["elements"])
+        low, high = _range(part, index.elements)
         found = [np.zeros((0, IDENTITY_COLUMNS), np.uint64)]
-        for number, run in enumerate(index["runs"]):
+        for number, run in enumerate(index.runs):
             path = identities_path(self._run(run))
-            found.append(read_rows(path, run["identities"], IDENTITY_COLUMNS, low, high))
+            found.append(read_rows(path, run.identities, IDENTITY_COLUMNS, low, high))
             found[-1][:, 1] += np.uint64(first_document(number))
         rows = np.concatenate(found)
         identities = rows[:, [0, 2]]
@@ -192,7 +191,7 @@ class ElementDuplicates:
     def _repeats(self, low: int, high: int) -> U64:
         """Returns `[n, 4] uint64`: identities in a range that repeat another, in order."""
         held = self._files
-        paths = [held.texts_path(part) for part in range(self._index()["texts"])]
+        paths = [held.texts_path(part) for part in range(self._index().texts)]
         if self._job.clean.deduplicate == "near":
             paths = [held.clusters_path]
         found = [self._read(path, _PAIR, low, high) for path in paths]
@@ -202,7 +201,7 @@ class ElementDuplicates:
     def _repeated(self, low: int, high: int) -> U64:
         """Returns `[n, 2] uint64`: identities in a range that others repeat, in order."""
         held = self._files
-        paths = [held.repeated_path(part) for part in range(self._index()["texts"])]
+        paths = [held.repeated_path(part) for part in range(self._index().texts)]
         if self._job.clean.deduplicate == "near":
             paths = [held.repeated_clusters_path]
         found = [self._read(path, 2, low, high) for path in paths]
@@ -219,7 +218,7 @@ class ElementDuplicates:
           RunError: a file is missing or cut.
         """
         first, last = first_document(number), first_document(number + 1) - 1
-        paths = map(self._files.listed_elements_path, range(self._index()["elements"]))
+        paths = map(self._files.listed_elements_path, range(self._index().elements))
         found = [self._read(path, _LISTED, first, last) for path in paths]
         rows = np.concatenate([np.zeros((0, _LISTED), np.uint64), *found])
         rows[:, 0] -= np.uint64(first)
@@ -235,13 +234,13 @@ class ElementDuplicates:
           RunError: a file is missing or cut.
         """
         index = self._index()
-        run = index["runs"][number]
+        run = index.runs[number]
         first, last = first_document(number), first_document(number + 1) - 1
         dropped = [np.zeros((0, 1), np.uint64)]
-        for part in range(index["elements"]):
+        for part in range(index.elements):
             dropped.append(self._read(self._files.dropped_elements_path(part), 1, first, last))
         path = documents_path(self._run(run))
-        size = run["documents"] * DOCUMENT_COLUMNS * 8
+        size = run.documents * DOCUMENT_COLUMNS * 8
         data = files.read_bytes(path) if files.exists(path) else b""
         if len(data) != size:
             raise RunError(f"{path} is missing or cut; run the pipeline again")
@@ -250,12 +249,12 @@ class ElementDuplicates:
         return self._run(run), documents, numbers
 
     def _run(self, run: RunHashes) -> str:
-        return files.join(runs_folder(self._job), run["run"])
+        return files.join(runs_folder(self._job), run.run)
 
     def _write(self, path: str, rows: U64) -> None:
         if len(rows):
             write_rows(path, rows)
-        self._job.workspace.write_state(f"{path}.json", {"rows": [len(rows)]})
+        self._job.workspace.write_state(f"{path}.json", RowsState([len(rows)]))
 
     def _read(self, path: str, width: int, low: int = 0, high: int = (1 << 64) - 1) -> U64:
         rows = self._files.rows_state(f"{path}.json")

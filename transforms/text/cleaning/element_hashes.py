@@ -13,13 +13,12 @@ and the chunks in the run file carry numbers of documents, in the place of their
 
 from __future__ import annotations
 
-from typing import TypedDict
-
+import msgspec
 import numpy as np
 
 from recordmill.records.arrays import Int64s
 from recordmill.records.hashing import U64
-from recordmill.records.typed_json import Count
+from recordmill.records.state import Count
 from recordmill.transforms.sources.document_batch import DocumentBatch
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.array_files import write_array
@@ -35,7 +34,7 @@ IDENTITY_COLUMNS = 3  # half of the identity, the number, the other half
 _HELD_BYTES = 1 << 25  # of hashes, before they go to a file
 
 
-class RunHashes(TypedDict):
+class RunHashes(msgspec.Struct, frozen=True):
     """What lies beside a run file.
 
     Attributes:
@@ -140,12 +139,8 @@ class ElementHashes:
         if len(identities):
             order = np.lexsort((identities[:, 1], identities[:, 0]))
             write_rows(identities_path(self._path), identities[order])
-        return {
-            "run": self._path.rpartition("/")[2],
-            "documents": self._count,
-            "identities": len(identities),
-            "hashes": self._written,
-        }
+        name = self._path.rpartition("/")[2]
+        return RunHashes(name, self._count, len(identities), self._written)
 
 
 def documents_path(run: str) -> str:

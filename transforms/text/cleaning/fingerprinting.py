@@ -61,7 +61,7 @@ class Fingerprinter:
         held = self._files
         done = held.fingerprint_state(item)
         if done is not None and self._is_whole(item, done):
-            return done["documents"]
+            return done.documents
         self._job.workspace.check_own()
         hasher = self._hasher()
         rows: list[U64] = []
@@ -90,7 +90,7 @@ class Fingerprinter:
                     shutil.copyfileobj(positions, out)
         if size:
             written.append(self._write(item, len(written), rows))
-        state: FingerprintState = {"rows": written, "documents": documents}
+        state = FingerprintState(written, documents)
         self._job.workspace.write_state(held.fingerprint_state_path(item), state)
         return documents
 
@@ -104,10 +104,10 @@ class Fingerprinter:
         held = self._files
         found = all(
             files.size(held.fingerprint_path(item, i)) == file_bytes(rows, held.width)
-            for i, rows in enumerate(state["rows"])
+            for i, rows in enumerate(state.rows)
         )
-        listed = self._job.clean.list_dropped and state["documents"]
-        size = state["documents"] * _POSITION_BYTES
+        listed = self._job.clean.list_dropped and state.documents
+        size = state.documents * _POSITION_BYTES
         return found and (not listed or files.size(held.positions_path(item)) == size)
 
     def _write(self, item: int, number: int, parts: list[U64]) -> int:

@@ -50,7 +50,7 @@ class LineNormalizer:
     control character.
 
     Args:
-      form: one of `NORMALIZATIONS` but "none".
+      form: of `CleanSpec.normalize`, but "none".
       whole_texts: a line may be a whole text, whose line ends stay.
 
     Raises:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from recordmill.transforms.text.cleaning.clean_spec import CleanSpec
+from recordmill.transforms.text.text_spec import CleanSpec
 
 
 def test_options_are_given_by_name() -> None:
