@@ -189,9 +189,7 @@ class TestRecords:
         assert json.loads(texts[1]) == images[1].augmentation
         assert json.loads(texts[1])["copy"] == 2
 
-    @pytest.mark.parametrize(
-        ("task", "form"), [(t, f) for f in FORMATS for t in FORMATS[f].tasks]
-    )
+    @pytest.mark.parametrize(("task", "form"), [(t, f) for f in FORMATS for t in FORMATS[f].tasks])
     def test_columns_fit_the_schema(self, task, form):
         masks = task == "detection"
         assert len(records(work(task, form, masks=masks))) == 2

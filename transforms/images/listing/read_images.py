@@ -293,7 +293,9 @@ class ReadImages(beam.PTransform[beam.pvalue.PBegin, beam.PCollection[Image]]):
         """
         super().__init__()
         if not patterns:
-            raise UsageError("patterns must be a glob or folder of images, or a table that names them, got none")
+            raise UsageError(
+                "patterns must be a glob or folder of images, or a table that names them, got none"
+            )
         one_of("labels_from", labels_from, LABELS_FROM)
         self._source = SourceSpec(
             as_strings(patterns), layout, as_strings(annotations), os.fspath(masks), mask_suffix,
