@@ -271,7 +271,7 @@ ERRORS = [
     (("x.tfrecord", "--columns=a"), "--columns is for tables"),
     (("rows.csv", "--header=none"), "--header=none and --columns belong together"),
     (("rows.csv", "--header=none", "--columns=a,b"), "--columns names 2 columns, and the"),
-    (("rows.csv", "--columns=a,a"), "--columns must name each column once"),
+    (("rows.csv", "--columns=a,a"), "--columns must name each once"),
     (("twice.csv",), "two columns are called 'a'"),
     (("rows.csv", "--where=id==x"), "--where: id has numbers, and 'x' is none"),
 ]  # fmt: skip

@@ -122,7 +122,12 @@ CASES = (
     Case(
         "--max_unique_chars=10",
         (),
-        ((("--kind=bpe",), "--max_unique_chars has no effect with --kind=bpe; leave it out"),),
+        (
+            (
+                ("--kind=bpe", "--vocab_size=300"),
+                "--max_unique_chars has no effect with --kind=bpe; leave it out",
+            ),
+        ),
     ),
 )
 
