@@ -12,11 +12,10 @@ from PIL import Image, ImageFilter
 from recordmill.reader import draws
 from recordmill.reader.transforms import randaugment
 from recordmill.reader.transforms.image_augmentation import augment_images
-from recordmill.transforms.images.image_spec import AugmentationSpec
 from recordmill.transforms.images.augmentation import Draws, draw, output_matrix
 from recordmill.transforms.images.colors import recolour
-from recordmill.transforms.images.image_spec import TransformSpec
 from recordmill.transforms.images.geometry import render
+from recordmill.transforms.images.image_spec import AugmentationSpec, TransformSpec
 
 from ...pictures import drawn
 from .test_image_augmentation import decoded
