@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from recordmill.pipelines.faces import Given, Page, merged
+from recordmill.pipelines.faces import Given, HelpPage, merged
 from recordmill.records.errors import one_of
 from recordmill.records.spec import Option, Spec, SpecT
 from recordmill.transforms.text.presets import with_preset
@@ -64,10 +64,10 @@ class Command:
         return merged(self.kinds())
 
     @property
-    def page(self) -> Page:
+    def page(self) -> HelpPage:
         """Its short help."""
         sentence = f"{self.summary[0].upper()}{self.summary[1:]}."
-        return Page(
+        return HelpPage(
             usage=f"{self.name} {self.usage}",
             sentence=sentence,
             example=self.example,

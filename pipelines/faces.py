@@ -60,6 +60,8 @@ def default_text(option: Option) -> str:
         return ""
     if isinstance(default, bool):
         return str(default).lower()
+    if option.declared.parse and option.declared.default:
+        return option.declared.default
     if isinstance(default, tuple):
         return " ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in default)
     return str(default)
@@ -291,7 +293,7 @@ def _plain_value(named: str, value: Any, option: Option) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Page:
+class HelpPage:
     """What the short help of a command says beside its flags.
 
     Attributes:
@@ -307,7 +309,7 @@ class Page:
     more: str = ""
 
 
-def page_help(page: Page, options: Mapping[str, Option]) -> str:
+def page_help(page: HelpPage, options: Mapping[str, Option]) -> str:
     """Returns the short help of a command: the options that most jobs need, by groups."""
     lines = [f"usage: recordmill {page.usage}", "", page.sentence]
     groups: dict[str, list[Option]] = {}
@@ -339,7 +341,9 @@ def _short_lines(option: Option) -> list[str]:
     return lines + [f"  {'':<{_FLAG_WIDTH}} {line}" for line in rest]
 
 
-def full_help(page: Page, description: str, options: Mapping[str, Option], *, engine: bool) -> str:
+def full_help(
+    page: HelpPage, description: str, options: Mapping[str, Option], *, engine: bool
+) -> str:
     """Returns the help of all flags of a command.
 
     Args:

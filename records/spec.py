@@ -86,7 +86,7 @@ class Declared:
       fingerprint: it decides bytes of shards.
       python: what it is called in messages of users' own pipelines, where not by its name.
       python_values: the same, of the flag with a value: (value, words).
-      default: of the flag, in words, where the field's is found later.
+      default: of the flag, as text or in words, where the field's value does not show it.
       example: a flag with a value, for the documentation.
       pattern: of its value, for the form of a Flex Template.
       picker: of the same form.
@@ -249,7 +249,8 @@ class Field:
           UsageError: it is of another type, or not in range.
         """
         if not named:
-            named = f"--{self.flag}" if self.flag else f"{owner.__name__}.{self.name}"
+            is_option = self.flag or not owner.qualified
+            named = f"--{self.flag or self.name}" if is_option else f"{owner.__name__}.{self.name}"
         if value is None and None in (self.default, *_nones(self.hint)):
             return None
         value = check_type(named, value, self.hint)

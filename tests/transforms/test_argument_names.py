@@ -149,7 +149,10 @@ OTHERS: list[tuple[Make, str]] = [
         "format must be one of .* for task=",
     ),
     (lambda out: ImageSpec("sorting", "tfds"), "task must be one of"),
-    (lambda out: ImageSpec("classification", "tfds", channels=2), "channels must be"),
+    (
+        lambda out: ImageSpec("classification", "tfds", channels=2),
+        r"ImageSpec\.channels must be one of 1, 3",
+    ),
     (lambda out: TransformSpec((0, 5)), r"TransformSpec\.size must be sides"),
     (lambda out: TransformSpec((4, 5), "longest"), r"TransformSpec\.mode='longest' must have one"),
     (lambda out: EncodeSpec("BMP"), r"EncodeSpec\.format must be one of"),

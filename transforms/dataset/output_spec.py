@@ -246,6 +246,8 @@ class ShardSpec(Spec, frozen=True):
       UsageError: a value is below 1.
     """
 
+    words: ClassVar[Mapping[str, str]] = {"shard_size": "shard_bytes"}
+
     shard_bytes: int = 200_000_000
     num_readers: int | None = None
 

@@ -404,7 +404,7 @@ class MlmTokens(ObjectiveOptions, frozen=True, kw_only=True, tag="mlm_tokens", t
     record_type: Annotated[
         RecordType,
         option(
-            "mlm_tokens: by default sequence_example, which Cerebras reads; TFDS reads example.",
+            "mlm_tokens: sequence_example is what Cerebras reads; TFDS reads example.",
             example="example",
         ),
     ] = "sequence_example"
@@ -496,7 +496,7 @@ class Classify(ObjectiveOptions, frozen=True, kw_only=True, tag="classify", tag_
     label_field: Annotated[
         str,
         option(
-            "classify: the field of the label, by default label.",
+            "classify: the field of the label.",
             group="input",
             value="FIELD",
             python="Document.label",

@@ -31,11 +31,7 @@ from recordmill.transforms.text.chunks import concatenate
 from recordmill.transforms.text.scatter import ScatterDocuments
 from recordmill.transforms.text.text_job import TextJob
 from recordmill.transforms.text.text_shard_plan import PlanShards
-<<<<<<< ours
-=======
 from recordmill.transforms.text.text_spec import MlmTokens
-from recordmill.transforms.text.text_state import ShardPlan
->>>>>>> theirs
 from recordmill.transforms.text.tokenization import SPECIAL_TOKENS
 
 LETTERS = "abcdefgh"
