@@ -121,7 +121,7 @@ def test_the_estimate_counts_copies_by_split(
         (("--augment_splits=all",), "--augment_splits=all must go with --augmentations, got none"),
         (
             ("--augment_splits=train,", "--augmentations=flip"),
-            "--augment_splits must be all, or names with commas between, got 'train,'",
+            "--augment_splits must name each once, got train,",
         ),
     ],
 )

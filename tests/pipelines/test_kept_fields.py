@@ -46,7 +46,7 @@ def test_text_and_numbers(table: Path, tmp_path: Path, name: str) -> None:
         ),
         (["--keep_fields=year:long"], "--keep_fields must be one of bytes, float, int, got 'long'"),
         (["--keep_fields=year,year"], "must name each column once"),
-        (["--keep_fields=year", "--layout=flat"], "--keep_fields=year needs a table of images"),
+        (["--keep_fields=year", "--layout=flat"], "--keep_fields has no effect with --layout=flat"),
     ],
 )
 def test_what_is_refused(

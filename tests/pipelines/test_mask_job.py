@@ -215,7 +215,7 @@ class TestDagm:
         assert all(mask.any() for mask in masks(tmp_path / "ds"))
         other = pairs(tmp_path / "pairs", 0, 1)
         message = refused(other, "--only_defective")
-        assert "--only_defective has no meaning for --layout=pairs" in message
+        assert "--only_defective has no effect with --layout=pairs" in message
 
     def test_a_sixth_field_with_content_is_refused(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]

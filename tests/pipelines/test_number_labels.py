@@ -52,7 +52,7 @@ def test_tfds_reads_a_tensor(ages: Path, tmp_path: Path) -> None:
         ((), "--labels=number is needed where labels are numbers to be predicted; 30 different"),
         (("--labels=number", "--format=imagenet"), "--labels=number must go with --task=class"),
         (("--labels=number", "--multilabel"), "--labels=number must go with --task=class"),
-        (("--labels=number", "--layout=folders"), "--labels=number has no meaning for --layout"),
+        (("--labels=number", "--layout=folders"), "--labels=number has no effect with --layout"),
     ],
 )
 def test_what_is_refused(
