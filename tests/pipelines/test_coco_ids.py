@@ -79,7 +79,7 @@ def test_numbers_by_task_format_and_flags() -> None:
 
 
 def test_what_is_refused() -> None:
-    with pytest.raises(UsageError, match="first_label has no effect with category_ids=.original"):
+    with pytest.raises(UsageError, match=r"first_label has no effect with category_ids=.original"):
         LabelNumbering(1, "original")
     with pytest.raises(UsageError, match="--category_ids=contiguous must go with COCO's JSON"):
         LabelNumbering(None, "contiguous").number(["a"], {}, "detection", "tfds")

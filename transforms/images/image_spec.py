@@ -182,7 +182,6 @@ class TransformSpec(Spec, frozen=True):
             value="GREY | R,G,B",
             parse=_parse_fill,
             default="0",
-            default="0",
             example="124,116,104",
         ),
     ] = (0, 0, 0)
