@@ -40,38 +40,21 @@ _MAX_SEQ_LENGTH = 1 << 20
 UL2_DENOISERS = "0.15:3:1,0.15:8:1,0.25:1000000:1,0.5:3:1,0.5:8:1,0.15:64:1,0.5:64:1"
 
 # Options that several objectives have.
-_Copies = Annotated[
-    int,
-    option(
-        "Copies of the text, each masked or corrupted in its own way; by default 10, for "
-        "mlm_tokens, classify, gpt and t5_tokens 1.",
-        ge=1,
-        short="copies of the text, each masked in its own way",
-        example="5",
-    ),
-]
-_ShortSeqProb = Annotated[
-    float,
-    option(
-        "Of pretraining: the probability that an example is made shorter than --max_seq_length.",
-        ge=0,
-        le=1,
-        example="0.05",
-    ),
-]
-_MinShortSeqLength = Annotated[
-    int | None,
-    option(
-        "mlm: the least length of a shorter window; by default 2 + --overlap_size.", example="16"
-    ),
-]
-_OverlapSize = Annotated[
-    int | None,
-    option(
-        "mlm: tokens that a window shares with the next; by default --max_seq_length / 4.",
-        example="32",
-    ),
-]
+_Copies = Annotated[int, option(
+    "Copies of the text, each masked or corrupted in its own way; by default 10, for mlm_tokens, "
+    "classify, gpt and t5_tokens 1.", ge=1, short="copies of the text, each masked in its own way",
+    example="5"
+)]  # fmt: skip
+_ShortSeqProb = Annotated[float, option(
+    "Of pretraining: the probability that an example is made shorter than --max_seq_length.", ge=0,
+    le=1, example="0.05"
+)]  # fmt: skip
+_MinShortSeqLength = Annotated[int | None, option(
+    "mlm: the least length of a shorter window; by default 2 + --overlap_size.", example="16"
+)]  # fmt: skip
+_OverlapSize = Annotated[int | None, option(
+    "mlm: tokens that a window shares with the next; by default --max_seq_length / 4.", example="32"
+)]  # fmt: skip
 _CrossDocuments = Annotated[
     bool, option("mlm: a window may continue in the next document, with [SEP] between them.")
 ]
@@ -81,61 +64,33 @@ _V2Names = Annotated[
 _PositionIds = Annotated[
     bool, option("bert, gpt, and mlm with --packing: write the feature position_ids too.")
 ]
-_SegmentIds = Annotated[
-    bool,
-    option(
-        "mlm: write segment_ids too, all 0, as Model Garden's loader needs them. With "
-        "--packing, and for gpt: 1, 2, … by document, 0 on padding; then no label of gpt is of "
-        "another document."
-    ),
-]
+_SegmentIds = Annotated[bool, option(
+    "mlm: write segment_ids too, all 0, as Model Garden's loader needs them. With --packing, and "
+    "for gpt: 1, 2, … by document, 0 on padding; then no label of gpt is of another document."
+)]  # fmt: skip
 _LANGUAGE = "language models"
-_Packing = Annotated[
-    Packing,
-    option(
-        "mlm, gpt, t5, t5_tokens, ul2: none: a document begins a row. concat: documents are "
-        "joined and cut where rows end. best_fit: rows are filled with whole documents, and only "
-        "documents longer than a row are cut. By default best_fit for gpt, and none for the "
-        "others.",
-        group=_LANGUAGE,
-        example="best_fit",
-    ),
-]
+_Packing = Annotated[Packing, option(
+    "mlm, gpt, t5, t5_tokens, ul2: none: a document begins a row. concat: documents are joined "
+    "and cut where rows end. best_fit: rows are filled with whole documents, and only documents "
+    "longer than a row are cut. By default best_fit for gpt, and none for the others.",
+    group=_LANGUAGE, example="best_fit"
+)]  # fmt: skip
 _FORMATS = (
     "gpt, t5, ul2: the features of records. cerebras: what Cerebras' Model Zoo reads; "
     "seqio: targets, or inputs and targets, not padded; maxtext, of gpt: inputs and targets "
     "with segments and positions. By default cerebras for gpt, and seqio for the others."
 )
-_PadId = Annotated[
-    int | None,
-    option(
-        "gpt, t5, ul2: the id behind the tokens of a row, by default the tokenizer's; of one "
-        "without, as GPT-2's, gpt takes the end of text, and others 0.",
-        ge=0,
-        le=(1 << 31) - 1,
-        group=_LANGUAGE,
-        value="ID",
-        example="0",
-    ),
-]
-_NoiseDensity = Annotated[
-    float,
-    option(
-        "t5, t5_tokens: the share of tokens that spans of noise cover.",
-        gt=0,
-        lt=1,
-        group=_LANGUAGE,
-    ),
-]
-_MeanSpanLength = Annotated[
-    float,
-    option(
-        "t5, t5_tokens: the mean length of such a span, in tokens.",
-        ge=1,
-        le=1e9,
-        group=_LANGUAGE,
-    ),
-]
+_PadId = Annotated[int | None, option(
+    "gpt, t5, ul2: the id behind the tokens of a row, by default the tokenizer's; of one without, "
+    "as GPT-2's, gpt takes the end of text, and others 0.", ge=0, le=(1 << 31) - 1, group=_LANGUAGE,
+    value="ID", example="0"
+)]  # fmt: skip
+_NoiseDensity = Annotated[float, option(
+    "t5, t5_tokens: the share of tokens that spans of noise cover.", gt=0, lt=1, group=_LANGUAGE
+)]  # fmt: skip
+_MeanSpanLength = Annotated[float, option(
+    "t5, t5_tokens: the mean length of such a span, in tokens.", ge=1, le=1e9, group=_LANGUAGE
+)]  # fmt: skip
 
 
 class ObjectiveOptions(Spec, frozen=True, kw_only=True):
@@ -149,14 +104,9 @@ class ObjectiveOptions(Spec, frozen=True, kw_only=True):
     one_copy: ClassVar[str] = ""  # why there can be no more
     is_language: ClassVar[bool] = False  # rows of documents for language models
 
-    max_seq_length: Annotated[
-        int,
-        option(
-            "Tokens of an example, special ones included.",
-            short="tokens of an example",
-            example="512",
-        ),
-    ] = 128
+    max_seq_length: Annotated[int, option(
+        "Tokens of an example, special ones included.", short="tokens of an example", example="512"
+    )] = 128  # fmt: skip
     dupe_factor: _Copies = 10
 
     @property
@@ -223,32 +173,21 @@ class Masked(ObjectiveOptions, frozen=True, kw_only=True):
     short_seq_prob: _ShortSeqProb = 0.1
     use_v2_feature_names: _V2Names = False
     use_position_id: _PositionIds = False
-    max_predictions_per_seq: Annotated[
-        int,
-        option(
-            "Masked tokens of an example, at most.",
-            ge=1,
-            short="masked tokens of an example, at most",
-            example="76",
-        ),
-    ] = 20
-    masked_lm_prob: Annotated[
-        float,
-        option(
-            "The share of tokens that are masked.", gt=0, lt=1, short="of tokens that are masked"
-        ),
-    ] = 0.15
+    max_predictions_per_seq: Annotated[int, option(
+        "Masked tokens of an example, at most.", ge=1, short="masked tokens of an example, at most",
+        example="76"
+    )] = 20  # fmt: skip
+    masked_lm_prob: Annotated[float, option(
+        "The share of tokens that are masked.", gt=0, lt=1, short="of tokens that are masked"
+    )] = 0.15  # fmt: skip
     do_whole_word_mask: Annotated[bool, option("Mask all tokens of a word or none.")] = False
     max_ngram_size: Annotated[
         int, option("Mask up to so many words in a row.", ge=1, le=MAX_NGRAM_SIZE, example="3")
     ] = 1
-    replacement: Annotated[
-        Literal["per_token", "per_word"],
-        option(
-            "Draw what masked tokens become for each token, as BERT does, or for each word, as "
-            "Model Garden does."
-        ),
-    ] = "per_token"
+    replacement: Annotated[Literal["per_token", "per_word"], option(
+        "Draw what masked tokens become for each token, as BERT does, or for each word, as Model "
+        "Garden does."
+    )] = "per_token"  # fmt: skip
 
     def check(self) -> None:
         """Checks that an example has room for its predictions, and that words are replaced."""
@@ -279,29 +218,17 @@ class Bert(Masked, frozen=True, kw_only=True, tag="bert", tag_field="name"):
       sentence_splitter: "none": a line is a sentence; "punctuation": a rule splits lines.
     """
 
-    sentence_splitter: Annotated[
-        Splitter,
-        option(
-            "bert: a line is a sentence (none), or a rule splits lines (punctuation); auto goes "
-            "by the input.",
-            example="punctuation",
-        ),
-    ] = "auto"
-    sentence_order: Annotated[
-        bool,
-        option(
-            "bert: the label says whether segments are swapped, as in ALBERT; no segment is "
-            "random.",
-            group=_LANGUAGE,
-        ),
-    ] = False
-    no_nsp: Annotated[
-        bool,
-        option(
-            "bert: segments follow each other, and there is no next_sentence_labels.",
-            group=_LANGUAGE,
-        ),
-    ] = False
+    sentence_splitter: Annotated[Splitter, option(
+        "bert: a line is a sentence (none), or a rule splits lines (punctuation); auto goes by "
+        "the input.", example="punctuation"
+    )] = "auto"  # fmt: skip
+    sentence_order: Annotated[bool, option(
+        "bert: the label says whether segments are swapped, as in ALBERT; no segment is random.",
+        group=_LANGUAGE
+    )] = False  # fmt: skip
+    no_nsp: Annotated[bool, option(
+        "bert: segments follow each other, and there is no next_sentence_labels.", group=_LANGUAGE
+    )] = False  # fmt: skip
 
     def check(self) -> None:
         """Checks that one option alone decides the label."""
@@ -401,13 +328,10 @@ class MlmTokens(ObjectiveOptions, frozen=True, kw_only=True, tag="mlm_tokens", t
     overlap_size: _OverlapSize = None
     min_short_seq_length: _MinShortSeqLength = None
     allow_cross_document_examples: _CrossDocuments = False
-    record_type: Annotated[
-        RecordType,
-        option(
-            "mlm_tokens: sequence_example is what Cerebras reads; TFDS reads example.",
-            example="example",
-        ),
-    ] = "sequence_example"
+    record_type: Annotated[RecordType, option(
+        "mlm_tokens: sequence_example is what Cerebras reads; TFDS reads example.",
+        example="example"
+    )] = "sequence_example"  # fmt: skip
 
     def check(self) -> None:
         """Checks the sizes of windows."""
@@ -478,41 +402,23 @@ class Classify(ObjectiveOptions, frozen=True, kw_only=True, tag="classify", tag_
     one_copy: ClassVar[str] = "writes each row once"
 
     dupe_factor: _Copies = 1
-    labels: Annotated[
-        str,
-        option(
-            "classify: auto numbers the labels that occur, sorted; whole numbers from 0 on stay "
-            "as they are. number: the label is a number to be predicted, a float, and no class. A "
-            "file has all labels, one a line in order of their ids: rows with others are rejected.",
-            group="input",
-            value="auto | number | FILE",
-            path="file",
-            python_values=(("FILE", "labels"),),
-            example="number",
-        ),
-    ] = "auto"
+    labels: Annotated[str, option(
+        "classify: auto numbers the labels that occur, sorted; whole numbers from 0 on stay as "
+        "they are. number: the label is a number to be predicted, a float, and no class. A file "
+        "has all labels, one a line in order of their ids: rows with others are rejected.",
+        group="input", value="auto | number | FILE", path="file",
+        python_values=(("FILE", "labels"),), example="number"
+    )] = "auto"  # fmt: skip
     use_v2_feature_names: _V2Names = False
     pairs: bool = False
-    label_field: Annotated[
-        str,
-        option(
-            "classify: the field of the label.",
-            group="input",
-            value="FIELD",
-            python="Document.label",
-            example="sentiment",
-        ),
-    ] = "label"
-    text_pair_field: Annotated[
-        str,
-        option(
-            "classify: the field of the second text of a pair, by default none.",
-            group="input",
-            value="FIELD",
-            python="Document.pair",
-            example="hypothesis",
-        ),
-    ] = ""
+    label_field: Annotated[str, option(
+        "classify: the field of the label.", group="input", value="FIELD", python="Document.label",
+        example="sentiment"
+    )] = "label"  # fmt: skip
+    text_pair_field: Annotated[str, option(
+        "classify: the field of the second text of a pair, by default none.", group="input",
+        value="FIELD", python="Document.pair", example="hypothesis"
+    )] = ""  # fmt: skip
 
     def check_kept_fields(self) -> None:
         """A record holds one document."""
@@ -527,18 +433,10 @@ class Language(ObjectiveOptions, frozen=True, kw_only=True):
 
     is_language: ClassVar[bool] = True
 
-    eos_id: Annotated[
-        int | None,
-        option(
-            "gpt, t5, t5_tokens, ul2: the id behind documents, by default the tokenizer's end of "
-            "text, or [SEP].",
-            ge=0,
-            le=(1 << 31) - 1,
-            group=_LANGUAGE,
-            value="ID",
-            example="50256",
-        ),
-    ] = None
+    eos_id: Annotated[int | None, option(
+        "gpt, t5, t5_tokens, ul2: the id behind documents, by default the tokenizer's end of "
+        "text, or [SEP].", ge=0, le=(1 << 31) - 1, group=_LANGUAGE, value="ID", example="50256"
+    )] = None  # fmt: skip
 
     @property
     def splitter(self) -> SentenceSplitting:
@@ -570,47 +468,23 @@ class Gpt(Language, frozen=True, kw_only=True, tag="gpt", tag_field="name"):
     )
     packing: _Packing = "best_fit"
     pad_id: _PadId = None
-    prompt_field: Annotated[
-        str,
-        option(
-            "gpt: the field of the prompt that stands before the text; by default none.",
-            group="input",
-            value="FIELD",
-            python="Document.prompt",
-            example="question",
-        ),
-    ] = ""
+    prompt_field: Annotated[str, option(
+        "gpt: the field of the prompt that stands before the text; by default none.", group="input",
+        value="FIELD", python="Document.prompt", example="question"
+    )] = ""  # fmt: skip
     prompts: bool = False
-    loss_mask: Annotated[
-        bool,
-        option(
-            "gpt: nothing is to be predicted of prompts (--prompt_field): input_mask, or "
-            "targets_segmentation, is 1 on answers alone.",
-            group=_LANGUAGE,
-        ),
-    ] = False
-    fim_rate: Annotated[
-        float,
-        option(
-            "gpt: the share of documents whose middle is moved to their end, for models that "
-            "fill in the middle.",
-            ge=0,
-            le=1,
-            group=_LANGUAGE,
-            example="0.5",
-        ),
-    ] = 0.0
-    fim_spm_rate: Annotated[
-        float,
-        option(
-            "gpt: of those the share in the order suffix, prefix, middle (SPM); the others are in "
-            "the order prefix, suffix, middle (PSM).",
-            ge=0,
-            le=1,
-            group=_LANGUAGE,
-            needs="fim_rate",
-        ),
-    ] = 0.5
+    loss_mask: Annotated[bool, option(
+        "gpt: nothing is to be predicted of prompts (--prompt_field): input_mask, or "
+        "targets_segmentation, is 1 on answers alone.", group=_LANGUAGE
+    )] = False  # fmt: skip
+    fim_rate: Annotated[float, option(
+        "gpt: the share of documents whose middle is moved to their end, for models that fill in "
+        "the middle.", ge=0, le=1, group=_LANGUAGE, example="0.5"
+    )] = 0.0  # fmt: skip
+    fim_spm_rate: Annotated[float, option(
+        "gpt: of those the share in the order suffix, prefix, middle (SPM); the others are in the "
+        "order prefix, suffix, middle (PSM).", ge=0, le=1, group=_LANGUAGE, needs="fim_rate"
+    )] = 0.5  # fmt: skip
 
     def check(self) -> None:
         """Checks which options the format has."""
@@ -707,30 +581,15 @@ class WrittenCorruption(Corrupted, frozen=True, kw_only=True):
         "seqio"
     )
     pad_id: _PadId = None
-    first_sentinel_id: Annotated[
-        int | None,
-        option(
-            "t5, ul2: the id from which on sentinels descend, by default the tokenizer's "
-            "<extra_id_0>, …, or the last of 100 ids behind the vocabulary.",
-            ge=0,
-            le=(1 << 31) - 1,
-            group=_LANGUAGE,
-            value="ID",
-            example="32099",
-        ),
-    ] = None
-    decoder_start_id: Annotated[
-        int | None,
-        option(
-            "t5, ul2, with --format=cerebras: the id that decoder inputs begin with, by default "
-            "that of <s>, or of padding.",
-            ge=0,
-            le=(1 << 31) - 1,
-            group=_LANGUAGE,
-            value="ID",
-            example="0",
-        ),
-    ] = None
+    first_sentinel_id: Annotated[int | None, option(
+        "t5, ul2: the id from which on sentinels descend, by default the tokenizer's "
+        "<extra_id_0>, …, or the last of 100 ids behind the vocabulary.", ge=0, le=(1 << 31) - 1,
+        group=_LANGUAGE, value="ID", example="32099"
+    )] = None  # fmt: skip
+    decoder_start_id: Annotated[int | None, option(
+        "t5, ul2, with --format=cerebras: the id that decoder inputs begin with, by default that "
+        "of <s>, or of padding.", ge=0, le=(1 << 31) - 1, group=_LANGUAGE, value="ID", example="0"
+    )] = None  # fmt: skip
 
     def check(self) -> None:
         """Checks which options the format has."""
@@ -795,29 +654,18 @@ class Ul2(WrittenCorruption, frozen=True, kw_only=True, tag="ul2", tag_field="na
       mode_tokens: R,S,X: the tokens, or their ids, that inputs begin with; "" for none.
     """
 
-    denoisers: Annotated[
-        str,
-        option(
-            "ul2: noise density, mean span length and share of each denoiser, of which a row "
-            "draws one. A span longer than any row makes the end of the row the only span, as a "
-            "prefix language model has it.",
-            group=_LANGUAGE,
-            value="DENSITY:SPAN:SHARE,…",
-            example="0.15:3:0.5,0.5:32:0.5",
-        ),
-    ] = UL2_DENOISERS
-    mode_tokens: Annotated[
-        str,
-        option(
-            "ul2: tokens, or their ids, of which one begins each input: the first where the row's "
-            "denoiser is regular, the second where it is a prefix language model, the third where "
-            "it is extreme, with spans of 12 tokens or more or a density of 0.3 or more. By "
-            "default none.",
-            group=_LANGUAGE,
-            value="R,S,X",
-            example="'[R],[S],[X]'",
-        ),
-    ] = ""
+    denoisers: Annotated[str, option(
+        "ul2: noise density, mean span length and share of each denoiser, of which a row draws "
+        "one. A span longer than any row makes the end of the row the only span, as a prefix "
+        "language model has it.", group=_LANGUAGE, value="DENSITY:SPAN:SHARE,…",
+        example="0.15:3:0.5,0.5:32:0.5"
+    )] = UL2_DENOISERS  # fmt: skip
+    mode_tokens: Annotated[str, option(
+        "ul2: tokens, or their ids, of which one begins each input: the first where the row's "
+        "denoiser is regular, the second where it is a prefix language model, the third where it "
+        "is extreme, with spans of 12 tokens or more or a density of 0.3 or more. By default none.",
+        group=_LANGUAGE, value="R,S,X", example="'[R],[S],[X]'"
+    )] = ""  # fmt: skip
 
     @property
     def corruption(self) -> CorruptionSpec:
@@ -871,45 +719,27 @@ class CleanSpec(Spec, frozen=True, kw_only=True):
 
     group: ClassVar[str] = "cleaning"
 
-    normalize: Annotated[
-        Normalization,
-        option(
-            "Bring text to a Unicode form before all but --map: nfc, nfkc, or what ftfy makes "
-            "of it, which repairs wrongly decoded characters and HTML entities.",
-            example="nfkc",
-        ),
-    ] = "none"
-    min_tokens: Annotated[
-        int,
-        option("Drop documents with fewer tokens; 0 drops none.", ge=0, value="N", example="50"),
-    ] = 0
-    max_tokens: Annotated[
-        int | None,
-        option("Drop documents with more tokens; by default none.", value="N", example="100000"),
-    ] = None
-    deduplicate: Annotated[
-        Deduplication,
-        option(
-            "exact: of documents with the same text, the first of the input is kept; near: of "
-            "similar ones too, found by MinHash of word 5-grams.",
-            example="exact",
-        ),
-    ] = "none"
-    near_threshold: Annotated[
-        float,
-        option(
-            "--deduplicate=near: the Jaccard similarity from which documents are similar.",
-            ge=0.1,
-            le=1,
-            example="0.9",
-        ),
-    ] = 0.8
-    list_dropped: Annotated[
-        bool,
-        option(
-            "List the dropped documents in _meta/dropped, with the reason and what each repeats."
-        ),
-    ] = False
+    normalize: Annotated[Normalization, option(
+        "Bring text to a Unicode form before all but --map: nfc, nfkc, or what ftfy makes of it, "
+        "which repairs wrongly decoded characters and HTML entities.", example="nfkc"
+    )] = "none"  # fmt: skip
+    min_tokens: Annotated[int, option(
+        "Drop documents with fewer tokens; 0 drops none.", ge=0, value="N", example="50"
+    )] = 0  # fmt: skip
+    max_tokens: Annotated[int | None, option(
+        "Drop documents with more tokens; by default none.", value="N", example="100000"
+    )] = None  # fmt: skip
+    deduplicate: Annotated[Deduplication, option(
+        "exact: of documents with the same text, the first of the input is kept; near: of similar "
+        "ones too, found by MinHash of word 5-grams.", example="exact"
+    )] = "none"  # fmt: skip
+    near_threshold: Annotated[float, option(
+        "--deduplicate=near: the Jaccard similarity from which documents are similar.", ge=0.1,
+        le=1, example="0.9"
+    )] = 0.8  # fmt: skip
+    list_dropped: Annotated[bool, option(
+        "List the dropped documents in _meta/dropped, with the reason and what each repeats."
+    )] = False  # fmt: skip
 
     def check(self) -> None:
         """Checks limits against each other, and what has no effect."""
@@ -957,37 +787,21 @@ class TokenizerSpec(Spec, frozen=True, kw_only=True):
 
     group: ClassVar[str] = "task"
 
-    vocab_file: Annotated[
-        str,
-        option(
-            "BERT's vocab.txt, a Hugging Face tokenizer.json, GPT-2's encoder.json beside its "
-            "vocab.bpe, or a SentencePiece .model.",
-            aliases=("tokenizer",),
-            shown="tokenizer",
-            short="or --vocab_file: vocab.txt, tokenizer.json, .model",
-            value="FILE",
-            path="file",
-            python="tokenizer",
-            picker="GCS_READ_FILE",
-            example="tokenizer.json",
-        ),
-    ] = ""
-    allow_special_tokens: Annotated[
-        bool,
-        option(
-            "Where the text spells a special token, such as <|endoftext|>, its id is written; "
-            "otherwise that is text like any other. Not of vocab.txt."
-        ),
-    ] = False
+    vocab_file: Annotated[str, option(
+        "BERT's vocab.txt, a Hugging Face tokenizer.json, GPT-2's encoder.json beside its "
+        "vocab.bpe, or a SentencePiece .model.", aliases=("tokenizer",), shown="tokenizer",
+        short="or --vocab_file: vocab.txt, tokenizer.json, .model", value="FILE", path="file",
+        python="tokenizer", picker="GCS_READ_FILE", example="tokenizer.json"
+    )] = ""  # fmt: skip
+    allow_special_tokens: Annotated[bool, option(
+        "Where the text spells a special token, such as <|endoftext|>, its id is written; "
+        "otherwise that is text like any other. Not of vocab.txt."
+    )] = False  # fmt: skip
     do_lower_case: LowerCase = True
-    check_case: Annotated[
-        bool,
-        option(
-            "Refuse a vocabulary whose capital letters do not fit --do_lower_case.",
-            group="input",
-            fingerprint=False,
-        ),
-    ] = True
+    check_case: Annotated[bool, option(
+        "Refuse a vocabulary whose capital letters do not fit --do_lower_case.", group="input",
+        fingerprint=False
+    )] = True  # fmt: skip
 
 
 class TextSpec(Spec, frozen=True, kw_only=True):
@@ -1005,96 +819,47 @@ class TextSpec(Spec, frozen=True, kw_only=True):
 
     input: InputSpec = InputSpec()
     source: SourceOptions = SourceOptions()
-    documents: Annotated[
-        Documents,
-        option(
-            "What a document is in plain text: a block between blank lines, a line, or a file.",
-            group="input",
-            short="",
-            python="the documents",
-            python_values=(("file", "a Document for each whole text"),),
-            example="file",
-        ),
-    ] = "blank_line"
-    split_by: Annotated[
-        str,
-        option(
-            "A field of any format but plain text; documents with the same value share a split.",
-            group="input",
-            python="Document.group",
-            example="author",
-        ),
-    ] = ""
-    split_from: Annotated[
-        str,
-        option(
-            "A field whose value is the name of the split, one of --splits=train,validation.",
-            group="input",
-            value="FIELD",
-            python="Document.group",
-            example="set",
-        ),
-    ] = ""
-    keep_fields: Annotated[
-        str,
-        option(
-            "mlm, mlm_tokens, classify; with --packing=none gpt, t5, t5_tokens, ul2: fields of "
-            "all but plain text that are carried into the records, as features of their "
-            "names: text as bytes, or numbers, as id,url,year:int. By default none.",
-            group="input",
-            value="FIELD[:int|:float],…",
-            example="id,url,year:int",
-        ),
-    ] = ""
+    documents: Annotated[Documents, option(
+        "What a document is in plain text: a block between blank lines, a line, or a file.",
+        group="input", short="", python="the documents",
+        python_values=(("file", "a Document for each whole text"),), example="file"
+    )] = "blank_line"  # fmt: skip
+    split_by: Annotated[str, option(
+        "A field of any format but plain text; documents with the same value share a split.",
+        group="input", python="Document.group", example="author"
+    )] = ""  # fmt: skip
+    split_from: Annotated[str, option(
+        "A field whose value is the name of the split, one of --splits=train,validation.",
+        group="input", value="FIELD", python="Document.group", example="set"
+    )] = ""  # fmt: skip
+    keep_fields: Annotated[str, option(
+        "mlm, mlm_tokens, classify; with --packing=none gpt, t5, t5_tokens, ul2: fields of all "
+        "but plain text that are carried into the records, as features of their names: text as "
+        "bytes, or numbers, as id,url,year:int. By default none.", group="input",
+        value="FIELD[:int|:float],…", example="id,url,year:int"
+    )] = ""  # fmt: skip
     map: MapOptions = MapOptions()
     clean: CleanSpec = CleanSpec()
     output: OutputSpec = OutputSpec()
-    output_file: Annotated[
-        str | None,
-        option(
-            "BERT's name of --output, with one shard unless another number is asked for.",
-            group="output",
-            path="folder",
-            of_run=True,
-            fingerprint=False,
-            example="pretraining",
-        ),
-    ] = None
-    preset: Annotated[
-        str | None,
-        option(
-            "Set the flags that a reader wants, such as cerebras-gpt or seqio-t5; flags that are "
-            "given win. --help-presets shows them.",
-            group="task",
-            short="flags for a reader; --help-presets shows them",
-            value="NAME",
-            choices=tuple(PRESETS),
-            fingerprint=False,
-            example="cerebras-gpt",
-        ),
-    ] = None
-    objective: Annotated[
-        AnyObjective,
-        option(
-            "bert: masked pairs of segments; mlm: masked windows; mlm_tokens: windows that the "
-            "reader masks; classify: labelled texts or pairs of texts, as BERT's run_classifier; "
-            "gpt: rows of documents with the next token as label; t5: spans to be filled in; "
-            "t5_tokens: rows that the reader corrupts so; ul2: a mixture of such denoisers.",
-            flag="task",
-            group="task",
-            short="",
-            python="objective",
-            example="mlm",
-        ),
-    ] = Bert()
+    output_file: Annotated[str | None, option(
+        "BERT's name of --output, with one shard unless another number is asked for.",
+        group="output", path="folder", of_run=True, fingerprint=False, example="pretraining"
+    )] = None  # fmt: skip
+    preset: Annotated[str | None, option(
+        "Set the flags that a reader wants, such as cerebras-gpt or seqio-t5; flags that are "
+        "given win. --help-presets shows them.", group="task",
+        short="flags for a reader; --help-presets shows them", value="NAME", choices=tuple(PRESETS),
+        fingerprint=False, example="cerebras-gpt"
+    )] = None  # fmt: skip
+    objective: Annotated[AnyObjective, option(
+        "bert: masked pairs of segments; mlm: masked windows; mlm_tokens: windows that the reader "
+        "masks; classify: labelled texts or pairs of texts, as BERT's run_classifier; gpt: rows "
+        "of documents with the next token as label; t5: spans to be filled in; t5_tokens: rows "
+        "that the reader corrupts so; ul2: a mixture of such denoisers.", flag="task", group="task",
+        short="", python="objective", example="mlm"
+    )] = Bert()  # fmt: skip
     tokenizer: TokenizerSpec = TokenizerSpec()
-    dupe_splits: Annotated[
-        str | None,
-        option(
-            "The splits that get all copies of the text, others get one; by default train, or the "
-            "first split where none is called train.",
-            group="task",
-            value="NAME,… | all",
-            example="all",
-        ),
-    ] = None
+    dupe_splits: Annotated[str | None, option(
+        "The splits that get all copies of the text, others get one; by default train, or the "
+        "first split where none is called train.", group="task", value="NAME,… | all", example="all"
+    )] = None  # fmt: skip
