@@ -14,7 +14,6 @@ from recordmill.transforms.dataset.statistics_report import describe_statistics
 from recordmill.transforms.dataset.statistics_warnings import StatisticsWarning, find_warnings
 
 
-
 @dataclass(frozen=True, slots=True)
 class Step:
     """A phase of a job.
