@@ -13,8 +13,6 @@ from typing import Any
 from recordmill.transforms.dataset.statistics_report import describe_statistics
 from recordmill.transforms.dataset.statistics_warnings import StatisticsWarning, find_warnings
 
-JOBS = ("text", "images", "examples")
-
 
 @dataclass(frozen=True, slots=True)
 class Step:

@@ -243,7 +243,7 @@ ERRORS = [
     (("--input={0}/a.tfrecord", "--order=input", "--deduplicate"), "--deduplicate needs"),
     (("--input={0}/a.tfrecord", "--weights=1,2"), "--weights must have a number for each of the 1"),
     (("--input={0}/a.tfrecord", "--weights=x"), "--weights must be numbers"),
-    (("--input={0}/a.tfrecord", "--weights=-1"), "--weights must be above 0"),
+    (("--input={0}/a.tfrecord", "--weights=-1"), "--weights must be in (0, 1000]"),
     (("--input={0}/a.tfrecord", "--weights=2", "--deduplicate"), "--deduplicate would undo"),
     (("--input={0}/a.tfrecord", "--order=input", "--random_seed=3"), "--random_seed has no effect"),
     (("--input=train={0}/a.tfrecord", "--splits=train:1,x:1"), "--splits has no effect"),
