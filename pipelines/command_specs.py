@@ -10,27 +10,15 @@ from typing import Annotated, ClassVar, Literal
 from recordmill.records.errors import UsageError
 from recordmill.records.spec import Spec, option
 
-_Dataset = Annotated[
-    str,
-    option(
-        "A dataset's folder, local or gs://…, or a folder, file or glob of TFRecords.",
-        positional=True,
-        value="DIR",
-        path="folder",
-        example="gs://bucket/ds",
-    ),
-]
-_VocabFile = Annotated[
-    str,
-    option(
-        "The vocabulary of the dataset; without it the tokenizer that the dataset holds, and "
-        "where it holds none, as with vocab.txt, token ids.",
-        aliases=("tokenizer",),
-        value="FILE",
-        path="file",
-        example="vocab.txt",
-    ),
-]
+_Dataset = Annotated[str, option(
+    "A dataset's folder, local or gs://…, or a folder, file or glob of TFRecords.", positional=True,
+    value="DIR", path="folder", example="gs://bucket/ds"
+)]  # fmt: skip
+_VocabFile = Annotated[str, option(
+    "The vocabulary of the dataset; without it the tokenizer that the dataset holds, and where it "
+    "holds none, as with vocab.txt, token ids.", aliases=("tokenizer",), value="FILE", path="file",
+    example="vocab.txt"
+)]  # fmt: skip
 _Json = Annotated[bool, option("Prints JSON.")]
 
 
@@ -50,63 +38,36 @@ class InspectSpec(Spec, frozen=True, kw_only=True):
     """
 
     dataset: _Dataset
-    split: Annotated[
-        str,
-        option(
-            "The split of the records; without it, the first one, or all of them with --key and "
-            "--where.",
-            example="validation",
-        ),
-    ] = ""
-    examples: Annotated[
-        int,
-        option(
-            "The number of records, from all over the split; with --key or --where the most.",
-            ge=0,
-            value="N",
-            example="10",
-        ),
-    ] = 3
-    record: Annotated[
-        tuple[str, ...],
-        option(
-            "A record by its number in its split, as written; may be given several times.",
-            value="[SPLIT:]NUMBER",
-            split="repeat",
-            example="train:12345",
-        ),
-    ] = ()
-    key: Annotated[
-        str | None,
-        option(
-            "The records that have this text in a feature, such as a file name or an id.",
-            example="cats/1.jpg",
-        ),
-    ] = None
-    where: Annotated[
-        str | None,
-        option(
-            "The records that fulfil a condition, such as 'label==3', 'label==cat and "
-            "image/width>=640', 'len(objects/label)>5'; ~ is a regular expression.",
-            value="CONDITION",
-            example="'label==cat and image/width>=640'",
-        ),
-    ] = None
-    images: Annotated[
-        str,
-        option(
-            "Draws the images, with masks and boxes, into this picture file.",
-            value="FILE",
-            path="file",
-            example="sheet.png",
-        ),
-    ] = ""
+    split: Annotated[str, option(
+        "The split of the records; without it, the first one, or all of them with --key and "
+        "--where.", example="validation"
+    )] = ""  # fmt: skip
+    examples: Annotated[int, option(
+        "The number of records, from all over the split; with --key or --where the most.", ge=0,
+        value="N", example="10"
+    )] = 3  # fmt: skip
+    record: Annotated[tuple[str, ...], option(
+        "A record by its number in its split, as written; may be given several times.",
+        value="[SPLIT:]NUMBER", split="repeat", example="train:12345"
+    )] = ()  # fmt: skip
+    key: Annotated[str | None, option(
+        "The records that have this text in a feature, such as a file name or an id.",
+        example="cats/1.jpg"
+    )] = None  # fmt: skip
+    where: Annotated[str | None, option(
+        "The records that fulfil a condition, such as 'label==3', 'label==cat and "
+        "image/width>=640', 'len(objects/label)>5'; ~ is a regular expression.", value="CONDITION",
+        example="'label==cat and image/width>=640'"
+    )] = None  # fmt: skip
+    images: Annotated[str, option(
+        "Draws the images, with masks and boxes, into this picture file.", value="FILE",
+        path="file", example="sheet.png"
+    )] = ""  # fmt: skip
     vocab_file: _VocabFile = ""
     json: _Json = False
-    color: Annotated[
-        Literal["auto", "always", "never"],
-        option("Colours; auto is on a terminal, unless NO_COLOR is set.", example="never"),
-    ] = "auto"
+    color: Annotated[Literal["auto", "always", "never"], option(
+        "Colours; auto is on a terminal, unless NO_COLOR is set.", example="never"
+    )] = "auto"  # fmt: skip
 
     def check(self) -> None:
         """Checks that records are chosen in one way."""
@@ -128,21 +89,14 @@ class ReportSpec(Spec, frozen=True, kw_only=True):
     """
 
     dataset: _Dataset
-    html: Annotated[
-        str,
-        option("The page, local or gs://….", value="FILE", path="file", example="report.html"),
-    ] = "report.html"
-    sample: Annotated[
-        int,
-        option(
-            "The number of records that are read for what the statistics do not hold; at least "
-            "the 24 that are shown. 100 more for each, of 64 kB at most, are compared with each "
-            "other; 0 compares nothing.",
-            ge=0,
-            value="N",
-            example="10000",
-        ),
-    ] = 1000
+    html: Annotated[str, option(
+        "The page, local or gs://….", value="FILE", path="file", example="report.html"
+    )] = "report.html"  # fmt: skip
+    sample: Annotated[int, option(
+        "The number of records that are read for what the statistics do not hold; at least the 24 "
+        "that are shown. 100 more for each, of 64 kB at most, are compared with each other; 0 "
+        "compares nothing.", ge=0, value="N", example="10000"
+    )] = 1000  # fmt: skip
     vocab_file: _VocabFile = ""
 
 
@@ -159,59 +113,33 @@ class DiffSpec(Spec, frozen=True, kw_only=True):
       json: print JSON.
     """
 
-    first: Annotated[
-        str,
-        option(
-            "A dataset's folder, local or gs://…, or TFRecords.",
-            positional=True,
-            value="A",
-            path="folder",
-            example="ds",
-        ),
-    ]
-    second: Annotated[
-        str,
-        option("The other one.", positional=True, value="B", path="folder", example="other"),
-    ]
-    key: Annotated[
-        str,
-        option(
-            "The feature by which records are the same, such as image/filename: those with other "
-            "contents have changed. Without it, a record is its bytes.",
-            value="FEATURE",
-            example="image/filename",
-        ),
-    ] = ""
-    examples: Annotated[
-        int,
-        option(
-            "The number of records to name of those that only one has, and of the changed ones.",
-            ge=0,
-            value="N",
-            example="10",
-        ),
-    ] = 3
-    records: Annotated[
-        bool,
-        option(
-            "Reads all records; --no-records compares manifests and statistics alone.",
-            example="--no-records",
-        ),
-    ] = True
+    first: Annotated[str, option(
+        "A dataset's folder, local or gs://…, or TFRecords.", positional=True, value="A",
+        path="folder", example="ds"
+    )]  # fmt: skip
+    second: Annotated[str, option(
+        "The other one.", positional=True, value="B", path="folder", example="other"
+    )]  # fmt: skip
+    key: Annotated[str, option(
+        "The feature by which records are the same, such as image/filename: those with other "
+        "contents have changed. Without it, a record is its bytes.", value="FEATURE",
+        example="image/filename"
+    )] = ""  # fmt: skip
+    examples: Annotated[int, option(
+        "The number of records to name of those that only one has, and of the changed ones.", ge=0,
+        value="N", example="10"
+    )] = 3  # fmt: skip
+    records: Annotated[bool, option(
+        "Reads all records; --no-records compares manifests and statistics alone.",
+        example="--no-records"
+    )] = True  # fmt: skip
     read_all: Annotated[
         bool, option("Reads also shards whose checksums are equal in both manifests.")
     ] = False
-    vocab_file: Annotated[
-        str,
-        option(
-            "The vocabulary of the datasets; without it, the one that a dataset holds, or token "
-            "ids are shown.",
-            aliases=("tokenizer",),
-            value="FILE",
-            path="file",
-            example="vocab.txt",
-        ),
-    ] = ""
+    vocab_file: Annotated[str, option(
+        "The vocabulary of the datasets; without it, the one that a dataset holds, or token ids "
+        "are shown.", aliases=("tokenizer",), value="FILE", path="file", example="vocab.txt"
+    )] = ""  # fmt: skip
     json: _Json = False
 
     def check(self) -> None:
@@ -228,24 +156,14 @@ class VerifySpec(Spec, frozen=True, kw_only=True):
       workers: the number of processes; None: as many as the dataset is worth.
     """
 
-    dataset: Annotated[
-        str,
-        option(
-            "The folder with _SUCCESS, local or gs://….",
-            positional=True,
-            value="DIR",
-            path="folder",
-            example="gs://bucket/ds",
-        ),
-    ]
-    workers: Annotated[
-        int | None,
-        option(
-            "The number of processes; by default one for a small dataset, else one per core.",
-            ge=1,
-            example="4",
-        ),
-    ] = None
+    dataset: Annotated[str, option(
+        "The folder with _SUCCESS, local or gs://….", positional=True, value="DIR", path="folder",
+        example="gs://bucket/ds"
+    )]  # fmt: skip
+    workers: Annotated[int | None, option(
+        "The number of processes; by default one for a small dataset, else one per core.", ge=1,
+        example="4"
+    )] = None  # fmt: skip
 
 
 class DoctorSpec(Spec, frozen=True, kw_only=True):
@@ -257,14 +175,12 @@ class DoctorSpec(Spec, frozen=True, kw_only=True):
       json: print JSON.
     """
 
-    flink_master: Annotated[
-        str | None,
-        option("HOST:PORT of the dashboard of a Flink cluster.", example="localhost:8081"),
-    ] = None
-    image: Annotated[
-        str | None,
-        option("A worker image, which docker can run.", example="recordmill:0.1.0-text"),
-    ] = None
+    flink_master: Annotated[str | None, option(
+        "HOST:PORT of the dashboard of a Flink cluster.", example="localhost:8081"
+    )] = None  # fmt: skip
+    image: Annotated[str | None, option(
+        "A worker image, which docker can run.", example="recordmill:0.1.0-text"
+    )] = None  # fmt: skip
     json: Annotated[bool, option("Print JSON, for programs.")] = False
 
 
@@ -278,31 +194,16 @@ class PlanSpec(Spec, frozen=True, kw_only=True):
 
     group: ClassVar[str] = "plan"
 
-    plan_workers: Annotated[
-        int | None,
-        option(
-            "The number of workers that the estimate is for; the cores of this machine are usual.",
-            ge=1,
-            short="that the estimate is for; the cores of this machine are usual",
-            value="N",
-            of_run=True,
-            fingerprint=False,
-            default="the cores of this machine",
-            example="100",
-        ),
-    ] = None
-    price_per_worker_hour: Annotated[
-        float | None,
-        option(
-            "The price of a worker for an hour, in any currency; without it no cost is estimated.",
-            ge=0,
-            short="for the cost, in any currency",
-            value="X",
-            of_run=True,
-            fingerprint=False,
-            example="0.05",
-        ),
-    ] = None
+    plan_workers: Annotated[int | None, option(
+        "The number of workers that the estimate is for; the cores of this machine are usual.",
+        ge=1, short="that the estimate is for; the cores of this machine are usual", value="N",
+        of_run=True, fingerprint=False, default="the cores of this machine", example="100"
+    )] = None  # fmt: skip
+    price_per_worker_hour: Annotated[float | None, option(
+        "The price of a worker for an hour, in any currency; without it no cost is estimated.",
+        ge=0, short="for the cost, in any currency", value="X", of_run=True, fingerprint=False,
+        example="0.05"
+    )] = None  # fmt: skip
 
     def check(self) -> None:
         """Checks that the price is one."""

@@ -31,14 +31,12 @@ class CompletionSpec(Spec, frozen=True, kw_only=True):
       command: the job whose file it is.
     """
 
-    shell: Annotated[
-        Literal["bash", "zsh", "fish", "schema"],
-        option("The shell, or schema.", positional=True, value="SHELL", example="bash"),
-    ]
-    command: Annotated[
-        Literal["text", "images", "examples", "vocab"],
-        option("The job whose configuration file the schema is of.", example="images"),
-    ] = "text"
+    shell: Annotated[Literal["bash", "zsh", "fish", "schema"], option(
+        "The shell, or schema.", positional=True, value="SHELL", example="bash"
+    )]  # fmt: skip
+    command: Annotated[Literal["text", "images", "examples", "vocab"], option(
+        "The job whose configuration file the schema is of.", example="images"
+    )] = "text"  # fmt: skip
 
 
 def run(spec: CompletionSpec) -> int:

@@ -180,8 +180,9 @@ class Parser(argparse.ArgumentParser):
 
 
 def _help(option: Option) -> str:
-    default = default_text(option)
-    return (option.help + (f" (default: {default})" if default else "")).replace("%", "%%")
+    default = default_text(option) or option.declared.default
+    shown = f" (default: {default})" if default and default != "required" else ""
+    return (option.help + shown).replace("%", "%%")
 
 
 def refuse_unknown(rest: Sequence[str], known: Iterable[str]) -> None:

@@ -57,29 +57,22 @@ class DecodeOptions(Spec, frozen=True, kw_only=True):
 
     size: Annotated[tuple[int, int], option("Height and width of the result.")]
     channels: Annotated[Literal[1, 3], option("1 or 3.")] = 3
-    fit: Annotated[
-        Literal["stretch", "crop", "pad"],
-        option(
-            '"stretch" changes the shape, "crop" takes the largest middle part of the right shape, '
-            '"pad" adds zeros around.'
-        ),
-    ] = "stretch"
+    fit: Annotated[Literal["stretch", "crop", "pad"], option(
+        '"stretch" changes the shape, "crop" takes the largest middle part of the right shape, '
+        '"pad" adds zeros around.'
+    )] = "stretch"  # fmt: skip
     random_crop: Annotated[
         RandomCrop | None, option("Takes a random part instead, stretched to `size`.")
     ] = None
     antialias: Annotated[bool, option("Smooths before making smaller, which is slower.")] = False
-    min_visibility: Annotated[
-        float,
-        option("Boxes of which less than this share of the area is left are dropped.", ge=0, le=1),
-    ] = 0.0
+    min_visibility: Annotated[float, option(
+        "Boxes of which less than this share of the area is left are dropped.", ge=0, le=1
+    )] = 0.0  # fmt: skip
     seed: Annotated[int, option("The seed of the crops.")] = 0
-    crop: Annotated[
-        bool | float | None,
-        option(
-            "A random crop by the name of `recordmill images --augmentations`: the least share of "
-            "the area, True is 0.25. The same as `random_crop=RandomCrop(area=(crop, 1))`."
-        ),
-    ] = None
+    crop: Annotated[bool | float | None, option(
+        "A random crop by the name of `recordmill images --augmentations`: the least share of the "
+        "area, True is 0.25. The same as `random_crop=RandomCrop(area=(crop, 1))`."
+    )] = None  # fmt: skip
 
     def check(self) -> None:
         """Checks the size, and that there is one crop."""

@@ -39,44 +39,32 @@ _STRIDE = MAX_ROW_TOKENS + 1  # two positions, or a position and a size, are pac
 class MaskOptions(Spec, frozen=True, kw_only=True):
     """How to mask: the arguments of `mask_tokens`."""
 
-    vocab_file: Annotated[
-        str | os.PathLike[str],
-        option("The dataset's vocabulary. Random replacements are drawn from all of it."),
-    ]
-    max_seq_length: Annotated[
-        int,
-        option("The length of the rows; a longer record is an error.", ge=2, le=MAX_ROW_TOKENS),
-    ]
+    vocab_file: Annotated[str | os.PathLike[str], option(
+        "The dataset's vocabulary. Random replacements are drawn from all of it."
+    )]  # fmt: skip
+    max_seq_length: Annotated[int, option(
+        "The length of the rows; a longer record is an error.", ge=2, le=MAX_ROW_TOKENS
+    )]  # fmt: skip
     max_predictions_per_seq: Annotated[int, option("The most predictions in a row.", ge=1)]
     masked_lm_prob: Annotated[
         float, option("The share of a row's tokens (special ones counted) to predict.", gt=0, lt=1)
     ] = 0.15
     whole_word: Annotated[bool, option('Mask all pieces of a word ("##x"), or none.')] = False
-    max_ngram_size: Annotated[
-        int | None,
-        option(
-            "Mask up to that many neighbouring words (tokens) at once, n with a weight of 1 / n.",
-            ge=1,
-            le=_MAX_NGRAM_SIZE,
-        ),
-    ] = None
-    replacement: Annotated[
-        Literal["per_token", "per_word"],
-        option(
-            "Choose between [MASK] (80 %), the token itself and a random one (10 % each) "
-            '"per_token", as BERT does, or "per_word", once for a word or n-gram, as Model Garden '
-            "does."
-        ),
-    ] = "per_token"
-    never_masked: Annotated[tuple[str, ...], option("Tokens that are never chosen.")] = (
-        "[CLS]",
-        "[SEP]",
-    )
+    max_ngram_size: Annotated[int | None, option(
+        "Mask up to that many neighbouring words (tokens) at once, n with a weight of 1 / n.", ge=1,
+        le=_MAX_NGRAM_SIZE
+    )] = None  # fmt: skip
+    replacement: Annotated[Literal["per_token", "per_word"], option(
+        'Choose between [MASK] (80 %), the token itself and a random one (10 % each) "per_token", '
+        'as BERT does, or "per_word", once for a word or n-gram, as Model Garden does.'
+    )] = "per_token"  # fmt: skip
+    never_masked: Annotated[tuple[str, ...], option(
+        "Tokens that are never chosen."
+    )] = ("[CLS]", "[SEP]")  # fmt: skip
     segment_ids: Annotated[bool, option("Adds 0 up to the first [SEP], 1 behind it.")] = False
-    feature: Annotated[
-        str | None,
-        option('That holds the tokens: "tokens", "input_ids" or "input_word_ids", unless given.'),
-    ] = None
+    feature: Annotated[str | None, option(
+        'That holds the tokens: "tokens", "input_ids" or "input_word_ids", unless given.'
+    )] = None  # fmt: skip
     seed: Annotated[int, option("The seed of the masks.")] = 0
 
     def check(self) -> None:

@@ -169,7 +169,7 @@ def _find_key(data: Bytes, begin: int, end: int, keys: Bytes, splits: Offsets, g
 
 
 @kernel
-def _check_record(
+def _check_record(  # noqa: C901, PLR0912 - a kernel: a call costs
     data: Bytes,
     begin: int,
     end: int,

@@ -285,7 +285,7 @@ def _no_file_case(workshop: Workshop, job: str, what: str, named: bool) -> Calla
     return check
 
 
-def inputs(workshop: Workshop, seed: int) -> Iterator[Case]:
+def inputs(workshop: Workshop, seed: int) -> Iterator[Case]:  # noqa: C901, PLR0912 - a case for each kind
     """Yields all cases of this module."""
     for form, (_, _, count) in _TEXTS.items():
         for n in range(count):

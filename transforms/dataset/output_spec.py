@@ -10,27 +10,17 @@ from recordmill.records.manifest import STATISTICS_OF_ALL, STATISTICS_PATH
 from recordmill.records.shards import EXTENSIONS, NAMINGS, ShardName
 from recordmill.records.spec import Spec, option
 
-WarningsOption = Annotated[
-    Literal["print", "error", "none"],
-    option(
-        "What to do if the statistics look wrong, such as half of all tokens being padding: "
-        "print it, fail before _SUCCESS is written (error), or say nothing (none).",
-        group="output",
-        fingerprint=False,
-        example="error",
-    ),
-]
-Splits = Annotated[
-    str,
-    option(
-        "Such as train:0.9,validation:0.1; all copies of an input go to the same split.",
-        group="output",
-        short="such as train:0.9,validation:0.1",
-        value="NAME:SHARE,…",
-        pattern=r"^[A-Za-z][A-Za-z0-9_]*(:[0-9.]+)?(,[A-Za-z][A-Za-z0-9_]*(:[0-9.]+)?)*$",
-        example="train:0.9,validation:0.1",
-    ),
-]
+WarningsOption = Annotated[Literal["print", "error", "none"], option(
+    "What to do if the statistics look wrong, such as half of all tokens being padding: print it, "
+    "fail before _SUCCESS is written (error), or say nothing (none).", group="output",
+    fingerprint=False, example="error"
+)]  # fmt: skip
+Splits = Annotated[str, option(
+    "Such as train:0.9,validation:0.1; all copies of an input go to the same split.",
+    group="output", short="such as train:0.9,validation:0.1", value="NAME:SHARE,…",
+    pattern=r"^[A-Za-z][A-Za-z0-9_]*(:[0-9.]+)?(,[A-Za-z][A-Za-z0-9_]*(:[0-9.]+)?)*$",
+    example="train:0.9,validation:0.1"
+)]  # fmt: skip
 
 # Arguments of users' own pipelines, in words where their types do not say enough.
 _SHARES = "names with shares, such as {'train': 0.9, 'validation': 0.1}"
@@ -49,101 +39,51 @@ class OutputSpec(Spec, frozen=True, kw_only=True):
 
     group: ClassVar[str] = "output"
 
-    output: Annotated[
-        str,
-        option(
-            "The folder of the dataset, local or gs://….",
-            short="the folder of the dataset, local or gs://…",
-            value="DIR",
-            path="folder",
-            picker="GCS_WRITE_FOLDER",
-            of_run=True,
-            fingerprint=False,
-            default="required",
-            example="gs://bucket/ds",
-        ),
-    ] = ""
-    overwrite: Annotated[
-        bool,
-        option(
-            "Replace the dataset in --output: exactly the files that its manifest lists, with "
-            "run.json and report.html in _meta.",
-            short="replace the dataset that is there",
-            of_run=True,
-            fingerprint=False,
-            python="overwrite=True",
-        ),
-    ] = False
-    temp_dir: Annotated[
-        str | None,
-        option(
-            "The folder for temporary files; by default the one of the output.",
-            path="folder",
-            picker="GCS_WRITE_FOLDER",
-            of_run=True,
-            fingerprint=False,
-            python="output",
-            example="/scratch",
-        ),
-    ] = None
+    output: Annotated[str, option(
+        "The folder of the dataset, local or gs://….",
+        short="the folder of the dataset, local or gs://…", value="DIR", path="folder",
+        picker="GCS_WRITE_FOLDER", of_run=True, fingerprint=False, default="required",
+        example="gs://bucket/ds"
+    )] = ""  # fmt: skip
+    overwrite: Annotated[bool, option(
+        "Replace the dataset in --output: exactly the files that its manifest lists, with "
+        "run.json and report.html in _meta.", short="replace the dataset that is there",
+        of_run=True, fingerprint=False, python="overwrite=True"
+    )] = False  # fmt: skip
+    temp_dir: Annotated[str | None, option(
+        "The folder for temporary files; by default the one of the output.", path="folder",
+        picker="GCS_WRITE_FOLDER", of_run=True, fingerprint=False, python="output",
+        example="/scratch"
+    )] = None  # fmt: skip
     splits: Splits = "train:1"
-    num_shards: Annotated[
-        str | None,
-        option(
-            "The number of shards of the first split; other splits get theirs in proportion.",
-            short="of the first split; or --shard_size=200MB",
-            value="N | NAME:N,…",
-            pattern=r"^([A-Za-z][A-Za-z0-9_]*:)?[0-9]+(,[A-Za-z][A-Za-z0-9_]*:[0-9]+)*$",
-            example="80",
-        ),
-    ] = None
-    shard_size: Annotated[
-        str | None,
-        option(
-            "The size of a shard in bytes, such as 64MiB; by default 200MB.",
-            python="shard_bytes",
-            pattern=r"^[0-9.]+([KMGkmg][Ii]?)?[Bb]?$",
-            example="1GB",
-        ),
-    ] = None
-    num_readers: Annotated[
-        int | None,
-        option(
-            "The number of workers that will read: each gets 10 shards, of at least 10 MB.",
-            ge=1,
-            example="8",
-        ),
-    ] = None
-    compression: Annotated[
-        Literal["NONE", "GZIP", "ZLIB"],
-        option(
-            "The compression of shards; TFDS, Cerebras, seqio and DALI read only NONE. GZIP with "
-            "--naming=tfx.",
-            value="KIND",
-            example="GZIP",
-        ),
-    ] = "NONE"
-    naming: Annotated[
-        str,
-        option(
-            "Shards are SPLIT/SPLIT-00000-of-00010.tfrecords; flat: "
-            "SPLIT-00000-of-00010.tfrecord, without folders; tfds: "
-            "NAME-SPLIT.tfrecord-00000-of-00010, as tfds itself writes; seqio: a task's cache, "
-            "with its info, stats and COMPLETED; tfx: Split-SPLIT/data_tfrecord-00000-of-00010.gz, "
-            "with GZIP, as ExampleGen writes.",
-            choices=tuple(NAMINGS),
-            example="flat",
-        ),
-    ] = "default"
-    extension: Annotated[
-        str | None,
-        option(
-            "Of shards: by default tfrecords, with --naming=flat tfrecord; tfds, seqio and tfx "
-            "have their own.",
-            choices=EXTENSIONS,
-            example="tfrecord",
-        ),
-    ] = None
+    num_shards: Annotated[str | None, option(
+        "The number of shards of the first split; other splits get theirs in proportion.",
+        short="of the first split; or --shard_size=200MB", value="N | NAME:N,…",
+        pattern=r"^([A-Za-z][A-Za-z0-9_]*:)?[0-9]+(,[A-Za-z][A-Za-z0-9_]*:[0-9]+)*$", example="80"
+    )] = None  # fmt: skip
+    shard_size: Annotated[str | None, option(
+        "The size of a shard in bytes, such as 64MiB; by default 200MB.", python="shard_bytes",
+        pattern=r"^[0-9.]+([KMGkmg][Ii]?)?[Bb]?$", example="1GB"
+    )] = None  # fmt: skip
+    num_readers: Annotated[int | None, option(
+        "The number of workers that will read: each gets 10 shards, of at least 10 MB.", ge=1,
+        example="8"
+    )] = None  # fmt: skip
+    compression: Annotated[Literal["NONE", "GZIP", "ZLIB"], option(
+        "The compression of shards; TFDS, Cerebras, seqio and DALI read only NONE. GZIP with "
+        "--naming=tfx.", value="KIND", example="GZIP"
+    )] = "NONE"  # fmt: skip
+    naming: Annotated[str, option(
+        "Shards are SPLIT/SPLIT-00000-of-00010.tfrecords; flat: SPLIT-00000-of-00010.tfrecord, "
+        "without folders; tfds: NAME-SPLIT.tfrecord-00000-of-00010, as tfds itself writes; seqio: "
+        "a task's cache, with its info, stats and COMPLETED; tfx: "
+        "Split-SPLIT/data_tfrecord-00000-of-00010.gz, with GZIP, as ExampleGen writes.",
+        choices=tuple(NAMINGS), example="flat"
+    )] = "default"  # fmt: skip
+    extension: Annotated[str | None, option(
+        "Of shards: by default tfrecords, with --naming=flat tfrecord; tfds, seqio and tfx have "
+        "their own.", choices=EXTENSIONS, example="tfrecord"
+    )] = None  # fmt: skip
     warnings: WarningsOption = "print"
     random_seed: Annotated[
         int, option("The seed of every random draw.", python="seed", example="7")
@@ -184,27 +124,17 @@ class MapOptions(Spec, frozen=True, kw_only=True):
 
     group: ClassVar[str] = "cleaning"
 
-    map: Annotated[
-        tuple[str, ...],
-        option(
-            "A function of your own that takes a Document (of text), an Image (of images) or a "
-            "record (a dict of its features, or bytes) and returns one, None to drop it, or a "
-            "list of several; or package.module:function; may be given several times. Its source "
-            "travels to the workers.",
-            value="FILE.py:FUNCTION",
-            split="repeat",
-            python="your function",
-            example="cleaning.py:clean",
-        ),
-    ] = ()
-    map_errors: Annotated[
-        Literal["reject", "fail"],
-        option(
-            "What happens where a function of --map raises an error: what it was called for is a "
-            "reject, or the run stops (fail).",
-            example="fail",
-        ),
-    ] = "reject"
+    map: Annotated[tuple[str, ...], option(
+        "A function of your own that takes a Document (of text), an Image (of images) or a record "
+        "(a dict of its features, or bytes) and returns one, None to drop it, or a list of "
+        "several; or package.module:function; may be given several times. Its source travels to "
+        "the workers.", value="FILE.py:FUNCTION", split="repeat", python="your function",
+        example="cleaning.py:clean"
+    )] = ()  # fmt: skip
+    map_errors: Annotated[Literal["reject", "fail"], option(
+        "What happens where a function of --map raises an error: what it was called for is a "
+        "reject, or the run stops (fail).", example="fail"
+    )] = "reject"  # fmt: skip
 
 
 class SplitSpec(Spec, frozen=True):

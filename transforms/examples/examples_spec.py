@@ -53,16 +53,10 @@ class TableSpec(Spec, frozen=True, kw_only=True):
     group: ClassVar[str] = "input"
 
     header: Header = "first_row"
-    columns: Annotated[
-        tuple[str, ...],
-        option(
-            "The columns of tables that become features; with --header=none the names of all. "
-            "Unset: all.",
-            value="NAME,…",
-            split="comma",
-            example="id,text,label",
-        ),
-    ] = ()
+    columns: Annotated[tuple[str, ...], option(
+        "The columns of tables that become features; with --header=none the names of all. Unset: "
+        "all.", value="NAME,…", split="comma", example="id,text,label"
+    )] = ()  # fmt: skip
     delimiter: Delimiter = ""
     quoting: Quoting = "csv"
     types: tuple[tuple[str, DType], ...] = ()
@@ -101,41 +95,25 @@ class RecordOptions(Spec, frozen=True, kw_only=True):
 
     group: ClassVar[str] = "records"
 
-    where: Annotated[
-        str,
-        option(
-            "The records that are written, by a condition on those that are read, such as "
-            "'label==3', 'len(ids)>5 and lang==de'; ~ is a regular expression. Unset: all.",
-            value="CONDITION",
-            example="'label==3 and len(ids)>5'",
-        ),
-    ] = ""
-    order: Annotated[
-        Literal["shuffle", "key", "input"],
-        option(
-            "shuffle: all records in random order, whatever file they are from. key: by the value "
-            "of --key. input: as they are read, in order of the files' names.",
-            short="",
-            value="ORDER",
-            example="input",
-        ),
-    ] = "shuffle"
-    key: Annotated[
-        str,
-        option(
-            "With --order=key: records are in order of the first value of this feature, numbers "
-            "by size, text and bytes by their bytes, and where that is equal by their content.",
-            value="FEATURE",
-            example="timestamp",
-        ),
-    ] = ""
-    deduplicate: Annotated[
-        bool,
-        option(
-            "Leave out records whose bytes are those of another one of the same split.",
-            short="leave out records that are there twice",
-        ),
-    ] = False
+    where: Annotated[str, option(
+        "The records that are written, by a condition on those that are read, such as 'label==3', "
+        "'len(ids)>5 and lang==de'; ~ is a regular expression. Unset: all.", value="CONDITION",
+        example="'label==3 and len(ids)>5'"
+    )] = ""  # fmt: skip
+    order: Annotated[Literal["shuffle", "key", "input"], option(
+        "shuffle: all records in random order, whatever file they are from. key: by the value of "
+        "--key. input: as they are read, in order of the files' names.", short="", value="ORDER",
+        example="input"
+    )] = "shuffle"  # fmt: skip
+    key: Annotated[str, option(
+        "With --order=key: records are in order of the first value of this feature, numbers by "
+        "size, text and bytes by their bytes, and where that is equal by their content.",
+        value="FEATURE", example="timestamp"
+    )] = ""  # fmt: skip
+    deduplicate: Annotated[bool, option(
+        "Leave out records whose bytes are those of another one of the same split.",
+        short="leave out records that are there twice"
+    )] = False  # fmt: skip
 
     def check(self) -> None:
         """Checks the condition, and that the order is one that the other options need."""
@@ -173,23 +151,14 @@ class ExamplesSpec(Spec, frozen=True, kw_only=True):
 
     group: ClassVar[str] = "input"
 
-    input: Annotated[
-        tuple[str, ...],
-        option(
-            "TFRecord files of any tool, plain, GZIP or ZLIB, or tables (Parquet, Arrow, Avro, "
-            "CSV, TSV) whose rows become tf.Examples, local or gs://…: globs, or comma lists of "
-            "them; the flag may be repeated. train=GLOB and validation=GLOB name the splits that "
-            "files are for.",
-            short="TFRecords of any tool; train=GLOB names a split",
-            value="GLOB",
-            split="words",
-            path="file",
-            picker="GCS_READ_FILE",
-            python="the input",
-            default="required",
-            example="'old/*.tfrecord.gz'",
-        ),
-    ] = ()
+    input: Annotated[tuple[str, ...], option(
+        "TFRecord files of any tool, plain, GZIP or ZLIB, or tables (Parquet, Arrow, Avro, CSV, "
+        "TSV) whose rows become tf.Examples, local or gs://…: globs, or comma lists of them; the "
+        "flag may be repeated. train=GLOB and validation=GLOB name the splits that files are for.",
+        short="TFRecords of any tool; train=GLOB names a split", value="GLOB", split="words",
+        path="file", picker="GCS_READ_FILE", python="the input", default="required",
+        example="'old/*.tfrecord.gz'"
+    )] = ()  # fmt: skip
     input_format: Annotated[
         Literal["auto", "tfrecord", "arrow", "avro", "parquet", "csv", "tsv"],
         option(
@@ -199,42 +168,26 @@ class ExamplesSpec(Spec, frozen=True, kw_only=True):
         ),
     ] = "auto"
     tables: TableSpec = TableSpec()
-    weights: Annotated[
-        tuple[float, ...],
-        option(
-            "How often the records of each glob of --input are written, in their order: 2 is "
-            "twice, 0.5 a half of them. Unset: each once.",
-            gt=0,
-            le=1000,
-            short="of each glob: 2 is twice, 0.5 a half of the records",
-            value="W,…",
-            parse=_parse_weights,
-            example="2,0.5",
-        ),
-    ] = ()
-    in_place_metadata: Annotated[
-        bool,
-        option(
-            "Write no records: make index, schema, statistics and manifest beside the TFRecords "
-            "of --input, which stay as they are. --output is then the folder above all of them, "
-            "which may be left out.",
-            short="only an index and the like, beside them",
-        ),
-    ] = False
+    weights: Annotated[tuple[float, ...], option(
+        "How often the records of each glob of --input are written, in their order: 2 is twice, "
+        "0.5 a half of them. Unset: each once.", gt=0, le=1000,
+        short="of each glob: 2 is twice, 0.5 a half of the records", value="W,…",
+        parse=_parse_weights, example="2,0.5"
+    )] = ()  # fmt: skip
+    in_place_metadata: Annotated[bool, option(
+        "Write no records: make index, schema, statistics and manifest beside the TFRecords of "
+        "--input, which stay as they are. --output is then the folder above all of them, which "
+        "may be left out.", short="only an index and the like, beside them"
+    )] = False  # fmt: skip
     allow_outside: AllowOutside = ()
     max_rejected: MaxRejected = 0.0
     records: RecordOptions = RecordOptions()
     map: RecordMapOptions = RecordMapOptions()
-    schema: Annotated[
-        str,
-        option(
-            "The features that each record must have, instead of inferring them: a features.json, "
-            "of TFDS too, or the manifest of a dataset. A record that does not fit is a reject.",
-            group="records",
-            value="FILE",
-            example="old/features.json",
-        ),
-    ] = ""
+    schema: Annotated[str, option(
+        "The features that each record must have, instead of inferring them: a features.json, of "
+        "TFDS too, or the manifest of a dataset. A record that does not fit is a reject.",
+        group="records", value="FILE", example="old/features.json"
+    )] = ""  # fmt: skip
     output: OutputSpec = OutputSpec()
 
     def check(self) -> None:

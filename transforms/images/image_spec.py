@@ -68,43 +68,25 @@ class DecodeSpec(Spec, frozen=True):
     qualified: ClassVar[bool] = True
 
     gif: Annotated[Literal["first", "reject"], option("If animated.", example="reject")] = "first"
-    verifies: Annotated[
-        bool,
-        option(
-            "Trust images that are kept byte for byte, instead of decoding each once.",
-            flag="no_check",
-            inverts=True,
-        ),
-    ] = True
+    verifies: Annotated[bool, option(
+        "Trust images that are kept byte for byte, instead of decoding each once.", flag="no_check",
+        inverts=True
+    )] = True  # fmt: skip
     max_pixels: Annotated[
         int, option("Images of more pixels are rejected.", ge=1, le=MAX_PIXELS, example="40000000")
     ] = MAX_PIXELS
-    max_scans: Annotated[
-        int,
-        option(
-            "Progressive JPEGs of more scans are rejected; usual ones have ten.",
-            ge=1,
-            value="N",
-            example="20",
-        ),
-    ] = USUAL_SCANS
-    max_metadata_bytes: Annotated[
-        int,
-        option(
-            "Images whose tags, EXIF and comments take more to read are rejected.",
-            ge=1,
-            value="N",
-            example="10000000",
-        ),
-    ] = USUAL_METADATA_BYTES
-    wrong_extension: Annotated[
-        Literal["accept", "reject"],
-        option(
-            "What becomes of images whose names say another format than their bytes, such as a PNG "
-            "called .jpg; the bytes decide how they are decoded.",
-            example="accept",
-        ),
-    ] = "reject"
+    max_scans: Annotated[int, option(
+        "Progressive JPEGs of more scans are rejected; usual ones have ten.", ge=1, value="N",
+        example="20"
+    )] = USUAL_SCANS  # fmt: skip
+    max_metadata_bytes: Annotated[int, option(
+        "Images whose tags, EXIF and comments take more to read are rejected.", ge=1, value="N",
+        example="10000000"
+    )] = USUAL_METADATA_BYTES  # fmt: skip
+    wrong_extension: Annotated[Literal["accept", "reject"], option(
+        "What becomes of images whose names say another format than their bytes, such as a PNG "
+        "called .jpg; the bytes decide how they are decoded.", example="accept"
+    )] = "reject"  # fmt: skip
 
 
 def parse_size(text: str) -> tuple[int, int]:
@@ -153,55 +135,27 @@ class TransformSpec(Spec, frozen=True):
     group: ClassVar[str] = "pixels"
     qualified: ClassVar[bool] = True
 
-    size: Annotated[
-        tuple[int, int] | None,
-        option(
-            "Such as 224x224, or 224; unset keeps all sizes.",
-            flag="image_size",
-            short="unset keeps all sizes",
-            value="HEIGHTxWIDTH",
-            parse=_parse_size_flag,
-            pattern=r"^[0-9]+(x[0-9]+)?$",
-            example="224x224",
-        ),
-    ] = None
-    mode: Annotated[
-        Resizing,
-        option(
-            "fit pads, crop cuts out the middle, longest and shortest set that side.",
-            flag="resize",
-            short="",
-            value="HOW",
-            example="crop",
-        ),
-    ] = "stretch"
-    fill: Annotated[
-        tuple[int, int, int],
-        option(
-            "Of pixels beyond the image's edge.",
-            value="GREY | R,G,B",
-            parse=_parse_fill,
-            default="0",
-            example="124,116,104",
-        ),
-    ] = (0, 0, 0)
-    resample: Annotated[
-        Resampling,
-        option(
-            "The filter that resizes images; masks always take the nearest pixel.",
-            example="lanczos",
-        ),
-    ] = "bilinear"
-    reducing_gap: Annotated[
-        float,
-        option(
-            "Large images are first reduced by a whole number, JPEG while it is decoded, if that "
-            "leaves so many times --image_size; 1 is fastest, 3 like the filter alone.",
-            ge=1,
-            le=1000,
-            example="1",
-        ),
-    ] = 2.0
+    size: Annotated[tuple[int, int] | None, option(
+        "Such as 224x224, or 224; unset keeps all sizes.", flag="image_size",
+        short="unset keeps all sizes", value="HEIGHTxWIDTH", parse=_parse_size_flag,
+        pattern=r"^[0-9]+(x[0-9]+)?$", example="224x224"
+    )] = None  # fmt: skip
+    mode: Annotated[Resizing, option(
+        "fit pads, crop cuts out the middle, longest and shortest set that side.", flag="resize",
+        short="", value="HOW", example="crop"
+    )] = "stretch"  # fmt: skip
+    fill: Annotated[tuple[int, int, int], option(
+        "Of pixels beyond the image's edge.", value="GREY | R,G,B", parse=_parse_fill, default="0",
+        example="124,116,104"
+    )] = (0, 0, 0)  # fmt: skip
+    resample: Annotated[Resampling, option(
+        "The filter that resizes images; masks always take the nearest pixel.", example="lanczos"
+    )] = "bilinear"  # fmt: skip
+    reducing_gap: Annotated[float, option(
+        "Large images are first reduced by a whole number, JPEG while it is decoded, if that "
+        "leaves so many times --image_size; 1 is fastest, 3 like the filter alone.", ge=1, le=1000,
+        example="1"
+    )] = 2.0  # fmt: skip
 
     def check(self) -> None:
         """Checks the sides and colours, and that a mode of one side has one."""
@@ -243,21 +197,14 @@ class EncodeSpec(Spec, frozen=True):
     group: ClassVar[str] = "pixels"
     qualified: ClassVar[bool] = True
 
-    format: Annotated[
-        Encoding,
-        option(
-            "keep writes unchanged images byte for byte as they are stored.",
-            flag="encoding",
-            short="",
-            value="FORMAT",
-            example="PNG",
-        ),
-    ] = "keep"
+    format: Annotated[Encoding, option(
+        "keep writes unchanged images byte for byte as they are stored.", flag="encoding", short="",
+        value="FORMAT", example="PNG"
+    )] = "keep"  # fmt: skip
     quality: Annotated[int, option("Of JPEG and WebP.", ge=1, le=100, example="85")] = 95
-    float_range: Annotated[
-        Literal["zero_one", "zero_centered"],
-        option("x / 255 or x / 127.5 - 1.", example="zero_centered"),
-    ] = "zero_one"
+    float_range: Annotated[Literal["zero_one", "zero_centered"], option(
+        "x / 255 or x / 127.5 - 1.", example="zero_centered"
+    )] = "zero_one"  # fmt: skip
 
     def written_format(self, source: str) -> str:
         """Returns the format that a changed image of this source format is written in."""
@@ -303,49 +250,25 @@ class MaskClassSpec(Spec, frozen=True):
     group: ClassVar[str] = "task"
     qualified: ClassVar[bool] = True
 
-    binary: Annotated[
-        bool,
-        option(
-            "Segmentation: two classes. In mask images all above 127 is class 1, the rest class 0; "
-            "of regions all are class 1.",
-            flag="binary_masks",
-            python="MaskClassSpec.binary=True",
-        ),
-    ] = False
-    threshold: Annotated[
-        int | None,
-        option(
-            "Segmentation: in mask images all above N is class 1, the rest class 0; for masks with "
-            "noise, such as JPEG's.",
-            ge=0,
-            le=254,
-            flag="mask_threshold",
-            value="N",
-            example="200",
-        ),
-    ] = None
-    values: Annotated[
-        tuple[tuple[int, int], ...],
-        option(
-            "Segmentation: the class of each value in mask images, such as 0:0,255:1. By default "
-            "values are classes and 255 is none, which a sample of the masks is checked for; keep "
-            "skips that. DAGM has 0:0,1:1,255:1.",
-            flag="mask_values",
-            value="VALUE:CLASS,… | keep",
-            parse=parse_values,
-            example="0:0,128:1,255:2",
-        ),
-    ] = ()
+    binary: Annotated[bool, option(
+        "Segmentation: two classes. In mask images all above 127 is class 1, the rest class 0; of "
+        "regions all are class 1.", flag="binary_masks", python="MaskClassSpec.binary=True"
+    )] = False  # fmt: skip
+    threshold: Annotated[int | None, option(
+        "Segmentation: in mask images all above N is class 1, the rest class 0; for masks with "
+        "noise, such as JPEG's.", ge=0, le=254, flag="mask_threshold", value="N", example="200"
+    )] = None  # fmt: skip
+    values: Annotated[tuple[tuple[int, int], ...], option(
+        "Segmentation: the class of each value in mask images, such as 0:0,255:1. By default "
+        "values are classes and 255 is none, which a sample of the masks is checked for; keep "
+        "skips that. DAGM has 0:0,1:1,255:1.", flag="mask_values", value="VALUE:CLASS,… | keep",
+        parse=parse_values, example="0:0,128:1,255:2"
+    )] = ()  # fmt: skip
     keep: bool = False
-    one_class: Annotated[
-        str,
-        option(
-            "Segmentation by regions (Severstal): this class is class 1, all others class 0.",
-            flag="mask_class",
-            value="NAME",
-            example="3",
-        ),
-    ] = ""
+    one_class: Annotated[str, option(
+        "Segmentation by regions (Severstal): this class is class 1, all others class 0.",
+        flag="mask_class", value="NAME", example="3"
+    )] = ""  # fmt: skip
 
     def check(self) -> None:
         """Checks that one option says what masks mean, and the values."""
@@ -406,18 +329,12 @@ class AugmentationSpec(Spec, frozen=True):
 
     group: ClassVar[str] = "augmentation"
 
-    operations: Annotated[
-        tuple[AnyAugmentation, ...],
-        option(
-            f"Of {', '.join(AUGMENTATIONS)}; such as flip,rotate(15),randaugment(2,9).",
-            flag="augmentations",
-            short="such as flip,rotate(20),brightness",
-            value="NAME[(STRENGTH,…)],…",
-            parse=parse_augmentations,
-            python="ImageSpec.augmentation",
-            example="'flip,crop(0.3),randaugment(2,9)'",
-        ),
-    ] = ()
+    operations: Annotated[tuple[AnyAugmentation, ...], option(
+        f"Of {', '.join(AUGMENTATIONS)}; such as flip,rotate(15),randaugment(2,9).",
+        flag="augmentations", short="such as flip,rotate(20),brightness",
+        value="NAME[(STRENGTH,…)],…", parse=parse_augmentations, python="ImageSpec.augmentation",
+        example="'flip,crop(0.3),randaugment(2,9)'"
+    )] = ()  # fmt: skip
 
     def check(self) -> None:
         """Checks that each is there once."""
@@ -514,16 +431,10 @@ class ImageSpec(Spec, frozen=True, dict=True):
         "labels=none": "ImageSpec.unlabeled=True",
     }
 
-    task: Annotated[
-        Task,
-        option(
-            "What a model learns from the images.",
-            short="or detection, segmentation",
-            value="TASK",
-            python="task",
-            example="detection",
-        ),
-    ] = "classification"
+    task: Annotated[Task, option(
+        "What a model learns from the images.", short="or detection, segmentation", value="TASK",
+        python="task", example="detection"
+    )] = "classification"  # fmt: skip
     format: Annotated[
         str,
         option(
@@ -542,49 +453,27 @@ class ImageSpec(Spec, frozen=True, dict=True):
     augmentation: AugmentationSpec = AugmentationSpec()
     encode: EncodeSpec = EncodeSpec()
     channels: Literal[1, 3] = 3
-    multilabel: Annotated[
-        bool,
-        option("Classification: any number of labels an image.", python="multilabel=True"),
-    ] = False
+    multilabel: Annotated[bool, option(
+        "Classification: any number of labels an image.", python="multilabel=True"
+    )] = False  # fmt: skip
     numbers: bool = False
     unlabeled: bool = False
     keep_fields: str = ""
-    masks: Annotated[
-        bool,
-        option(
-            "Detection: the pixels of each object too.", flag="include_masks", python="masks=True"
-        ),
-    ] = False
+    masks: Annotated[bool, option(
+        "Detection: the pixels of each object too.", flag="include_masks", python="masks=True"
+    )] = False  # fmt: skip
     mask_classes: MaskClassSpec = MaskClassSpec()
-    write_augmentations: Annotated[
-        bool,
-        option(
-            "Write drawn parameters as a feature.",
-            group="augmentation",
-            python="write_augmentations",
-        ),
-    ] = False
-    min_visible: Annotated[
-        float,
-        option(
-            "Objects of which a smaller share is still visible are removed.",
-            ge=0,
-            le=1,
-            group="augmentation",
-            python="min_visible",
-            example="0.3",
-        ),
-    ] = 0.1
-    max_drawn_pixels: Annotated[
-        int,
-        option(
-            "Images whose regions take more pixels to draw are rejected.",
-            ge=1,
-            group="pixels",
-            value="N",
-            example="500000000",
-        ),
-    ] = USUAL_DRAWN_PIXELS
+    write_augmentations: Annotated[bool, option(
+        "Write drawn parameters as a feature.", group="augmentation", python="write_augmentations"
+    )] = False  # fmt: skip
+    min_visible: Annotated[float, option(
+        "Objects of which a smaller share is still visible are removed.", ge=0, le=1,
+        group="augmentation", python="min_visible", example="0.3"
+    )] = 0.1  # fmt: skip
+    max_drawn_pixels: Annotated[int, option(
+        "Images whose regions take more pixels to draw are rejected.", ge=1, group="pixels",
+        value="N", example="500000000"
+    )] = USUAL_DRAWN_PIXELS  # fmt: skip
 
     def check(self) -> None:
         """Finds what the format decides, and holds all parts against each other."""
@@ -721,26 +610,17 @@ class LabelNumbering(Spec, frozen=True):
 
     group: ClassVar[str] = "task"
 
-    first_label: Annotated[
-        Literal[0, 1] | None,
-        option(
-            "The number of the first label: by default 1 for segmentation, imagenet and detection "
-            "but tfds', else 0.",
-            example="0",
-        ),
-    ] = None
-    category_ids: Annotated[
-        Literal["", "original", "contiguous"],
-        option(
-            "The numbers of COCO's labels: its own category ids, or ranks from --first_label on. "
-            "Unset: original for --task=detection in the formats object_detection and "
-            "model_garden, whose evaluators compare with COCO's JSON; else contiguous, because "
-            "TFDS's ClassLabel counts all numbers up to the highest as classes.",
-            group="input",
-            value="original | contiguous",
-            example="original",
-        ),
-    ] = ""
+    first_label: Annotated[Literal[0, 1] | None, option(
+        "The number of the first label: by default 1 for segmentation, imagenet and detection but "
+        "tfds', else 0.", example="0"
+    )] = None  # fmt: skip
+    category_ids: Annotated[Literal["", "original", "contiguous"], option(
+        "The numbers of COCO's labels: its own category ids, or ranks from --first_label on. "
+        "Unset: original for --task=detection in the formats object_detection and model_garden, "
+        "whose evaluators compare with COCO's JSON; else contiguous, because TFDS's ClassLabel "
+        "counts all numbers up to the highest as classes.", group="input",
+        value="original | contiguous", example="original"
+    )] = ""  # fmt: skip
 
     def check(self) -> None:
         """Checks that ids are not numbered anew."""
@@ -847,55 +727,27 @@ class ImagesSpec(Spec, frozen=True, kw_only=True):
     output: ImageOutput = ImageOutput()
     map: ImageMapOptions = ImageMapOptions()
     images: ImageSpec = ImageSpec()
-    channels: Annotated[
-        Literal[1, 3] | None,
-        option(
-            "1 is grey; by default 3, for --format=unet 1. With 3, unet's masks have 3 too.",
-            group="task",
-            example="1",
-        ),
-    ] = None
-    statistics: Annotated[
-        Literal["none", "sample", "full"],
-        option(
-            "Mean and standard deviation of each channel, of images of the first split, by "
-            "tensorflow_transform.",
-            group="statistics",
-            example="sample",
-        ),
-    ] = "none"
-    statistics_sample: Annotated[
-        int | None,
-        option(
-            f"Images of a sample, {SAMPLE_IMAGES} by default.",
-            ge=1,
-            group="statistics",
-            value="N",
-            example="5000",
-        ),
-    ] = None
-    copies: Annotated[
-        int,
-        option(
-            "Augmented copies of each image.",
-            ge=1,
-            group="augmentation",
-            short="augmented copies of each image",
-            value="N",
-            example="4",
-        ),
-    ] = 1
-    augment_splits: Annotated[
-        tuple[str, ...],
-        option(
-            "The splits whose images are augmented; the others get one copy of each image, as it "
-            "is, because a model is measured on them.",
-            group="augmentation",
-            value="all | NAME,…",
-            split="comma",
-            example="train,extra",
-        ),
-    ] = ("train",)
+    channels: Annotated[Literal[1, 3] | None, option(
+        "1 is grey; by default 3, for --format=unet 1. With 3, unet's masks have 3 too.",
+        group="task", example="1"
+    )] = None  # fmt: skip
+    statistics: Annotated[Literal["none", "sample", "full"], option(
+        "Mean and standard deviation of each channel, of images of the first split, by "
+        "tensorflow_transform.", group="statistics", example="sample"
+    )] = "none"  # fmt: skip
+    statistics_sample: Annotated[int | None, option(
+        f"Images of a sample, {SAMPLE_IMAGES} by default.", ge=1, group="statistics", value="N",
+        example="5000"
+    )] = None  # fmt: skip
+    copies: Annotated[int, option(
+        "Augmented copies of each image.", ge=1, group="augmentation",
+        short="augmented copies of each image", value="N", example="4"
+    )] = 1  # fmt: skip
+    augment_splits: Annotated[tuple[str, ...], option(
+        "The splits whose images are augmented; the others get one copy of each image, as it is, "
+        "because a model is measured on them.", group="augmentation", value="all | NAME,…",
+        split="comma", example="train,extra"
+    )] = ("train",)  # fmt: skip
     keep_original: Annotated[
         bool, option("Write the untouched image too.", group="augmentation")
     ] = False

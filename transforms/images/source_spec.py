@@ -163,60 +163,30 @@ class SourceSpec(Spec, frozen=True, dict=True):
     group: ClassVar[str] = "input"
     words: ClassVar[Mapping[str, str]] = {"overwrite": "another run of the pipeline"}
 
-    patterns: Annotated[
-        tuple[str, ...],
-        option(
-            "Images, archives (.tar, .zip) or idx files, as globs or folders, local or gs://…; or "
-            "tables that name or hold images.",
-            flag="input",
-            short="images, folders, archives or idx files",
-            value="GLOB",
-            split="words",
-            path="file",
-            picker="GCS_READ_FILE",
-            default="required",
-            example="'photos/*/*.jpg'",
-        ),
-    ] = ()
-    layout: Annotated[
-        Layout,
-        option(
-            "How the input is arranged; auto goes by names that a layout has by definition.",
-            short="how they are arranged: coco, yolo, voc…",
-            value="LAYOUT",
-            example="coco",
-        ),
-    ] = "auto"
-    annotations: Annotated[
-        tuple[str, ...],
-        option(
-            "A table (.csv, .tsv, .jsonl, .parquet), COCO's .json, or the folder of Pascal VOC's "
-            "XML. COCO's may be given several times, one file for each split.",
-            short="a table, COCO's .json, Pascal VOC's folder",
-            value="PATH",
-            split="repeat",
-            path="file",
-            example="instances_train2017.json",
-        ),
-    ] = ()
-    masks: Annotated[
-        str,
-        option(
-            "Mask images, paired with images by name below the roots of the two globs.",
-            short="mask images, paired with images by name",
-            value="GLOB",
-            path="folder",
-            example="'masks/*.png'",
-        ),
-    ] = ""
-    mask_suffix: Annotated[
-        str,
-        option(
-            "What masks have behind the image's name, such as _mask.",
-            needs="masks",
-            example="_mask",
-        ),
-    ] = ""
+    patterns: Annotated[tuple[str, ...], option(
+        "Images, archives (.tar, .zip) or idx files, as globs or folders, local or gs://…; or "
+        "tables that name or hold images.", flag="input",
+        short="images, folders, archives or idx files", value="GLOB", split="words", path="file",
+        picker="GCS_READ_FILE", default="required", example="'photos/*/*.jpg'"
+    )] = ()  # fmt: skip
+    layout: Annotated[Layout, option(
+        "How the input is arranged; auto goes by names that a layout has by definition.",
+        short="how they are arranged: coco, yolo, voc…", value="LAYOUT", example="coco"
+    )] = "auto"  # fmt: skip
+    annotations: Annotated[tuple[str, ...], option(
+        "A table (.csv, .tsv, .jsonl, .parquet), COCO's .json, or the folder of Pascal VOC's XML. "
+        "COCO's may be given several times, one file for each split.",
+        short="a table, COCO's .json, Pascal VOC's folder", value="PATH", split="repeat",
+        path="file", example="instances_train2017.json"
+    )] = ()  # fmt: skip
+    masks: Annotated[str, option(
+        "Mask images, paired with images by name below the roots of the two globs.",
+        short="mask images, paired with images by name", value="GLOB", path="folder",
+        example="'masks/*.png'"
+    )] = ""  # fmt: skip
+    mask_suffix: Annotated[str, option(
+        "What masks have behind the image's name, such as _mask.", needs="masks", example="_mask"
+    )] = ""  # fmt: skip
     labels_from: Annotated[
         str,
         option(
@@ -236,117 +206,66 @@ class SourceSpec(Spec, frozen=True, dict=True):
             example="labels.txt",
         ),
     ] = "auto"
-    label_folder: Annotated[
-        int | None,
-        option(
-            "The folder that is the label: 1 the first below the input root or below the split's, "
-            "-1 the image's own. Unset: the first below the folders that all images share.",
-            example="-1",
-        ),
-    ] = None
+    label_folder: Annotated[int | None, option(
+        "The folder that is the label: 1 the first below the input root or below the split's, -1 "
+        "the image's own. Unset: the first below the folders that all images share.", example="-1"
+    )] = None  # fmt: skip
     path_field: Annotated[
         str, option("The table's column of images or paths.", example="filename")
     ] = ""
-    label_field: Annotated[
-        str,
-        option(
-            "The table's column of labels.",
-            value="NAME",
-            example="category",
-        ),
-    ] = ""
+    label_field: Annotated[str, option(
+        "The table's column of labels.", value="NAME", example="category"
+    )] = ""  # fmt: skip
     label_delimiter: Annotated[
         str, option("Between several labels of an image in one field.", example="';'")
     ] = ""
-    split_from: Annotated[
-        str,
-        option(
-            "Take the splits that the input names: the first folder below the input root, or a "
-            "column; none ignores those of DAGM, MNIST and Pascal VOC.",
-            value="folder | none | COLUMN",
-            example="folder",
-        ),
-    ] = ""
-    split_by: Annotated[
-        str,
-        option(
-            "Images of one folder, or with the same value in a column, share a split.",
-            value="folder | COLUMN",
-            example="patient",
-        ),
-    ] = ""
+    split_from: Annotated[str, option(
+        "Take the splits that the input names: the first folder below the input root, or a "
+        "column; none ignores those of DAGM, MNIST and Pascal VOC.", value="folder | none | COLUMN",
+        example="folder"
+    )] = ""  # fmt: skip
+    split_by: Annotated[str, option(
+        "Images of one folder, or with the same value in a column, share a split.",
+        value="folder | COLUMN", example="patient"
+    )] = ""  # fmt: skip
     only_defective: Annotated[
         bool, option("DAGM: leave out the images that Labels.txt marks as free of defects.")
     ] = False
     max_objects: Annotated[
         int, option("Images with more objects are rejected.", ge=1, value="N", example="1000")
     ] = USUAL_OBJECTS
-    box_format: Annotated[
-        BoxFormat,
-        option(
-            "What the four numbers of a table's boxes are: corners; corner and size; centre and "
-            "size. Usual names of columns are found, or one column bbox. Unset: corners in the "
-            "columns xmin, ymin, xmax, ymax.",
-            value="xyxy | xywh | cxcywh",
-            example="xywh",
-        ),
-    ] = ""
-    box_units: Annotated[
-        BoxUnits,
-        option(
-            "Of boxes in tables, COCO's JSON and Pascal VOC's XML; fraction of the image's width "
-            "and height. Unset: pixels, and boxes that look like fractions are refused.",
-            value="pixels | fraction",
-            example="fraction",
-        ),
-    ] = ""
-    keep_fields: Annotated[
-        str,
-        option(
-            "Columns of the table of images that are carried into the records, as features of "
-            "their names: text as bytes, or numbers, as caption,year:int,score:float.",
-            value="COLUMN[:int|:float],…",
-            example="caption,year:int",
-        ),
-    ] = ""
-    label_pattern: Annotated[
-        str,
-        option(
-            "A regular expression with one group, which is the label, searched in the names of "
-            "image files, as '^(cat|dog)' for cat.17.jpg.",
-            value="REGEX",
-            example="'^(cat|dog)'",
-        ),
-    ] = ""
-    record_shape: Annotated[
-        str,
-        option(
-            "--layout=fixed: the shape of the raw pixels at the end of each record of .bin files, "
-            "3x32x32 for CIFAR, whose channels are stored one after the other, else as 32x32x3.",
-            value="CxHxW | HxWxC",
-            example="3x32x32",
-        ),
-    ] = ""
-    record_bytes: Annotated[
-        int,
-        option(
-            "--layout=fixed: the bytes of a record; 0 for its pixels and a byte before them, the "
-            "label, unless --labels=none.",
-            value="N",
-            needs="record_shape",
-            example="3074",
-        ),
-    ] = 0
-    label_offset: Annotated[
-        int,
-        option(
-            "--layout=fixed: which byte of a record is the label: its number, or where --labels "
-            "names a file, the position in it.",
-            value="N",
-            needs="record_shape",
-            example="1",
-        ),
-    ] = 0
+    box_format: Annotated[BoxFormat, option(
+        "What the four numbers of a table's boxes are: corners; corner and size; centre and size. "
+        "Usual names of columns are found, or one column bbox. Unset: corners in the columns "
+        "xmin, ymin, xmax, ymax.", value="xyxy | xywh | cxcywh", example="xywh"
+    )] = ""  # fmt: skip
+    box_units: Annotated[BoxUnits, option(
+        "Of boxes in tables, COCO's JSON and Pascal VOC's XML; fraction of the image's width and "
+        "height. Unset: pixels, and boxes that look like fractions are refused.",
+        value="pixels | fraction", example="fraction"
+    )] = ""  # fmt: skip
+    keep_fields: Annotated[str, option(
+        "Columns of the table of images that are carried into the records, as features of their "
+        "names: text as bytes, or numbers, as caption,year:int,score:float.",
+        value="COLUMN[:int|:float],…", example="caption,year:int"
+    )] = ""  # fmt: skip
+    label_pattern: Annotated[str, option(
+        "A regular expression with one group, which is the label, searched in the names of image "
+        "files, as '^(cat|dog)' for cat.17.jpg.", value="REGEX", example="'^(cat|dog)'"
+    )] = ""  # fmt: skip
+    record_shape: Annotated[str, option(
+        "--layout=fixed: the shape of the raw pixels at the end of each record of .bin files, "
+        "3x32x32 for CIFAR, whose channels are stored one after the other, else as 32x32x3.",
+        value="CxHxW | HxWxC", example="3x32x32"
+    )] = ""  # fmt: skip
+    record_bytes: Annotated[int, option(
+        "--layout=fixed: the bytes of a record; 0 for its pixels and a byte before them, the "
+        "label, unless --labels=none.", value="N", needs="record_shape", example="3074"
+    )] = 0  # fmt: skip
+    label_offset: Annotated[int, option(
+        "--layout=fixed: which byte of a record is the label: its number, or where --labels names "
+        "a file, the position in it.", value="N", needs="record_shape", example="1"
+    )] = 0  # fmt: skip
     allow_outside: AllowOutside = ()
     labels: tuple[str, ...] = ()
     common_folders: int = 0

@@ -27,68 +27,32 @@ InputFormat = Literal[
 SOURCE_ARGUMENTS = {"input": "patterns", "overwrite": "another run of the pipeline"}
 
 # Options that jobs of text and of existing records have.
-AllowOutside = Annotated[
-    tuple[str, ...],
-    option(
-        "A folder outside of the input that links and annotations may name too; may be given "
-        "several times. Unset: what leads outside is rejected.",
-        group="input",
-        value="PATH",
-        split="repeat",
-        path="folder",
-        example="/data/blobs",
-    ),
-]
-MaxRejected = Annotated[
-    float,
-    option(
-        "The share of inputs that may be rejected; the run fails above it.",
-        ge=0,
-        le=1,
-        group="input",
-        value="SHARE",
-        fingerprint=False,
-        example="0.001",
-    ),
-]
-Header = Annotated[
-    HeaderRow,
-    option(
-        "The first row of CSV and TSV has the names of the columns, or there are none.",
-        group="input",
-        example="none",
-    ),
-]
-Delimiter = Annotated[
-    str,
-    option(
-        "Between the fields of CSV and TSV, such as ';' or 'tab'. Unset: the usual one.",
-        group="input",
-        value="CHARACTER",
-        parse=lambda text: "\t" if text in ("tab", "\\t") else text,
-        example="';'",
-    ),
-]
-Quoting = Annotated[
-    Quotes,
-    option(
-        "csv: quotes enclose fields of CSV and TSV. none: they are characters, as in the TSV "
-        "files of GLUE.",
-        group="input",
-        example="none",
-    ),
-]
+AllowOutside = Annotated[tuple[str, ...], option(
+    "A folder outside of the input that links and annotations may name too; may be given several "
+    "times. Unset: what leads outside is rejected.", group="input", value="PATH", split="repeat",
+    path="folder", example="/data/blobs"
+)]  # fmt: skip
+MaxRejected = Annotated[float, option(
+    "The share of inputs that may be rejected; the run fails above it.", ge=0, le=1, group="input",
+    value="SHARE", fingerprint=False, example="0.001"
+)]  # fmt: skip
+Header = Annotated[HeaderRow, option(
+    "The first row of CSV and TSV has the names of the columns, or there are none.", group="input",
+    example="none"
+)]  # fmt: skip
+Delimiter = Annotated[str, option(
+    "Between the fields of CSV and TSV, such as ';' or 'tab'. Unset: the usual one.", group="input",
+    value="CHARACTER", parse=lambda text: "\t" if text in ("tab", "\\t") else text, example="';'"
+)]  # fmt: skip
+Quoting = Annotated[Quotes, option(
+    "csv: quotes enclose fields of CSV and TSV. none: they are characters, as in the TSV files of "
+    "GLUE.", group="input", example="none"
+)]  # fmt: skip
 _LOWER_CASE = "Lower-case and strip accents; it must match the vocabulary."
-LowerCase = Annotated[
-    bool,
-    option(
-        _LOWER_CASE,
-        group="input",
-        short="and strip accents; must fit the vocabulary",
-        python="do_lower_case=True",
-        example="--no-do_lower_case",
-    ),
-]
+LowerCase = Annotated[bool, option(
+    _LOWER_CASE, group="input", short="and strip accents; must fit the vocabulary",
+    python="do_lower_case=True", example="--no-do_lower_case"
+)]  # fmt: skip
 
 
 def check_delimited(header: str, columns: tuple[str, ...], delimiter: str) -> None:
@@ -123,50 +87,27 @@ class InputSpec(Spec, frozen=True, kw_only=True):
 
     group: ClassVar[str] = "input"
 
-    input: Annotated[
-        tuple[str, ...],
-        option(
-            "Files to read, local or gs://…: globs, or comma lists of them; the flag may be "
-            "repeated. train=GLOB and validation=GLOB name the splits that files are for.",
-            aliases=("input_file",),
-            short="files, local or gs://…; train=GLOB names a split",
-            value="GLOB",
-            split="words",
-            path="file",
-            picker="GCS_READ_FILE",
-            python="the input",
-            default="required",
-            example="'corpus/*.txt'",
-        ),
-    ] = ()
-    input_format: Annotated[
-        InputFormat,
-        option(
-            "auto goes by the extension, as .parquet; in .json, objects may be one a line, in "
-            "an array, or one alone; .gz, .bz2, .xz and .zst are decompressed in any case.",
-            short="or jsonl, csv, parquet, arrow, sql…",
-            value="FORMAT",
-            example="parquet",
-        ),
-    ] = "auto"
-    query: Annotated[
-        str,
-        option(
-            "What is read where --input is a database, sqlite:///FILE or postgresql://…, or "
-            "bigquery://PROJECT: an answer whose rows are documents.",
-            value="SELECT",
-            example="'SELECT id, text FROM docs'",
-        ),
-    ] = ""
-    partition_column: Annotated[
-        str,
-        option(
-            "The column of integers of the answer to --query by which workers share its rows, "
-            "such as the primary key. Not of BigQuery.",
-            value="NAME",
-            example="id",
-        ),
-    ] = ""
+    input: Annotated[tuple[str, ...], option(
+        "Files to read, local or gs://…: globs, or comma lists of them; the flag may be repeated. "
+        "train=GLOB and validation=GLOB name the splits that files are for.",
+        aliases=("input_file",), short="files, local or gs://…; train=GLOB names a split",
+        value="GLOB", split="words", path="file", picker="GCS_READ_FILE", python="the input",
+        default="required", example="'corpus/*.txt'"
+    )] = ()  # fmt: skip
+    input_format: Annotated[InputFormat, option(
+        "auto goes by the extension, as .parquet; in .json, objects may be one a line, in an "
+        "array, or one alone; .gz, .bz2, .xz and .zst are decompressed in any case.",
+        short="or jsonl, csv, parquet, arrow, sql…", value="FORMAT", example="parquet"
+    )] = "auto"  # fmt: skip
+    query: Annotated[str, option(
+        "What is read where --input is a database, sqlite:///FILE or postgresql://…, or "
+        "bigquery://PROJECT: an answer whose rows are documents.", value="SELECT",
+        example="'SELECT id, text FROM docs'"
+    )] = ""  # fmt: skip
+    partition_column: Annotated[str, option(
+        "The column of integers of the answer to --query by which workers share its rows, such as "
+        "the primary key. Not of BigQuery.", value="NAME", example="id"
+    )] = ""  # fmt: skip
     allow_outside: AllowOutside = ()
     max_rejected: MaxRejected = 0.0
 
@@ -190,62 +131,34 @@ class SourceOptions(Spec, frozen=True, kw_only=True):
 
     group: ClassVar[str] = "input"
 
-    text_field: Annotated[
-        str,
-        option(
-            "The field or column of the text, in all formats but plain text.",
-            short="the field or column of the text",
-            value="NAME",
-            python="Document.text",
-            example="content",
-        ),
-    ] = "text"
+    text_field: Annotated[str, option(
+        "The field or column of the text, in all formats but plain text.",
+        short="the field or column of the text", value="NAME", python="Document.text",
+        example="content"
+    )] = "text"  # fmt: skip
     header: Header = "first_row"
-    columns: Annotated[
-        tuple[str, ...],
-        option(
-            "The names of the columns, with --header=none.",
-            value="NAME,…",
-            split="comma",
-            example="label,text",
-        ),
-    ] = ()
+    columns: Annotated[tuple[str, ...], option(
+        "The names of the columns, with --header=none.", value="NAME,…", split="comma",
+        example="label,text"
+    )] = ()  # fmt: skip
     delimiter: Delimiter = ""
     quoting: Quoting = "csv"
-    encoding: Annotated[
-        str,
-        option(
-            "The encoding of the input files.",
-            python="how the texts were decoded",
-            example="latin-1",
-        ),
-    ] = "utf-8"
-    encoding_errors: Annotated[
-        DecodingErrors,
-        option(
-            "strict rejects lines with invalid bytes, replace puts U+FFFD instead of the bytes.",
-            example="replace",
-        ),
-    ] = "strict"
-    max_compression_ratio: Annotated[
-        int,
-        option(
-            "A compressed file, a row group of Parquet or a batch of Arrow that unpacks to more "
-            "than 64 MiB and more than N times its size is read up to there, and rejected.",
-            ge=1,
-            value="N",
-            example="1000",
-        ),
-    ] = USUAL_COMPRESSION_RATIO
-    max_document_bytes: Annotated[
-        int,
-        option(
-            "A document with more than N bytes of text is rejected; 0 for no limit.",
-            ge=0,
-            value="N",
-            example="10000000",
-        ),
-    ] = 0
+    encoding: Annotated[str, option(
+        "The encoding of the input files.", python="how the texts were decoded", example="latin-1"
+    )] = "utf-8"  # fmt: skip
+    encoding_errors: Annotated[DecodingErrors, option(
+        "strict rejects lines with invalid bytes, replace puts U+FFFD instead of the bytes.",
+        example="replace"
+    )] = "strict"  # fmt: skip
+    max_compression_ratio: Annotated[int, option(
+        "A compressed file, a row group of Parquet or a batch of Arrow that unpacks to more than "
+        "64 MiB and more than N times its size is read up to there, and rejected.", ge=1, value="N",
+        example="1000"
+    )] = USUAL_COMPRESSION_RATIO  # fmt: skip
+    max_document_bytes: Annotated[int, option(
+        "A document with more than N bytes of text is rejected; 0 for no limit.", ge=0, value="N",
+        example="10000000"
+    )] = 0  # fmt: skip
 
     def check(self) -> None:
         """Checks options of tables, and that there is such an encoding, with errors to handle."""

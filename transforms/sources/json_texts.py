@@ -97,7 +97,7 @@ def _behind_key(data: Bytes, at: int, end: int, out: Bytes, to: int) -> int:
 
 
 @kernel
-def _behind_value(data: Bytes, at: int, end: int, out: Bytes, to: int) -> int:
+def _behind_value(data: Bytes, at: int, end: int, out: Bytes, to: int) -> int:  # noqa: C901, PLR0912 - a kernel: a call costs
     """Returns the position behind a value of any kind, -1 where it is not valid or too deep."""
     depth, objects = 0, np.uint64(0)  # whether each level is an object: the last one is bit 0
     while at < end:

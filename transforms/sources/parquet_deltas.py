@@ -64,7 +64,7 @@ def checked(chunk: Iterable[Page], limit: LimitedRows) -> Iterator[Page]:
         yield page
 
 
-def shared_texts(
+def shared_texts(  # noqa: C901 - a kernel: a call costs
     chunk: Iterable[Page], handle: IO[bytes], column: ColumnChunk, leaf: Leaf, limit: LimitedRows
 ) -> SharedTexts:
     """Looks through the pages of a column chunk of texts.

@@ -263,7 +263,7 @@ def _is_doubtful(room: Room, before: float, size: int, single: bool) -> bool:
 
 # Loops read arrays from local names: to take an array out of a tuple counts references.
 @kernel
-def _encode(
+def _encode(  # noqa: C901, PLR0912 - a kernel: a call costs
     text: Bytes, starts: Int64s, ends: Int64s, first_line: int, model: Model, memory: Memory,
     room: Room, ids: Int32s, splits: Int64s, doubtful: Bools,
 ) -> int:  # fmt: skip

@@ -17,38 +17,19 @@ Kind = Literal["wordpiece", "bpe", "unigram"]
 _LEAST_WORDS = 1 << 17  # about three times the distinct words of six novels
 
 # Options that several kinds have.
-_LowerCase = Annotated[
-    bool,
-    option(
-        "Lower-case words, and the text of the tokenizer; of wordpiece, also strip accents.",
-        group="input",
-        short="true for wordpiece, else false",
-        default="true for wordpiece, else false",
-        example="--no-do_lower_case",
-    ),
-]
-_MinCount = Annotated[
-    int,
-    option(
-        "Parts of words that occur less often are no tokens, except single characters. Not of "
-        "unigram.",
-        ge=1,
-        short="rarer parts of words are no tokens",
-        value="N",
-        example="5",
-    ),
-]
-_MaxUniqueChars = Annotated[
-    int,
-    option(
-        "The maximum number of single characters, of wordpiece two tokens each; Chinese needs "
-        "more. Not of bpe.",
-        ge=1,
-        short="single characters; Chinese needs more",
-        value="N",
-        example="5000",
-    ),
-]
+_LowerCase = Annotated[bool, option(
+    "Lower-case words, and the text of the tokenizer; of wordpiece, also strip accents.",
+    group="input", short="true for wordpiece, else false", default="true for wordpiece, else false",
+    example="--no-do_lower_case"
+)]  # fmt: skip
+_MinCount = Annotated[int, option(
+    "Parts of words that occur less often are no tokens, except single characters. Not of unigram.",
+    ge=1, short="rarer parts of words are no tokens", value="N", example="5"
+)]  # fmt: skip
+_MaxUniqueChars = Annotated[int, option(
+    "The maximum number of single characters, of wordpiece two tokens each; Chinese needs more. "
+    "Not of bpe.", ge=1, short="single characters; Chinese needs more", value="N", example="5000"
+)]  # fmt: skip
 
 
 class LearnedKind(Spec, frozen=True, kw_only=True):
@@ -63,15 +44,10 @@ class LearnedKind(Spec, frozen=True, kw_only=True):
     group: ClassVar[str] = "vocabulary"
     usual: ClassVar[tuple[str, ...]] = ()  # special tokens
 
-    vocab_size: Annotated[
-        int,
-        option(
-            "The maximum number of tokens, special ones included; about so many are learned.",
-            short="tokens, at most, special ones included",
-            value="N",
-            example="8000",
-        ),
-    ] = 30522
+    vocab_size: Annotated[int, option(
+        "The maximum number of tokens, special ones included; about so many are learned.",
+        short="tokens, at most, special ones included", value="N", example="8000"
+    )] = 30522  # fmt: skip
     special_tokens: Annotated[
         tuple[str, ...],
         option(
@@ -256,38 +232,17 @@ class VocabSpec(Spec, frozen=True, kw_only=True):
 
     input: InputSpec = InputSpec()
     source: SourceOptions = SourceOptions()
-    kind: Annotated[
-        AnyKind,
-        option(
-            "wordpiece writes BERT's vocab.txt; bpe a Hugging Face tokenizer.json of byte-level "
-            "BPE, as GPT-2's; unigram a SentencePiece .model, as T5's.",
-            group="vocabulary",
-            short="wordpiece, bpe (tokenizer.json) or unigram (.model)",
-            value="KIND",
-            example="bpe",
-        ),
-    ] = LearnSpec()
-    output: Annotated[
-        str,
-        option(
-            "The vocabulary file, local or gs://….",
-            group="output",
-            short="local or gs://…",
-            value="FILE",
-            path="file",
-            of_run=True,
-            fingerprint=False,
-            default="required",
-            example="vocab.txt",
-        ),
-    ] = ""
-    overwrite: Annotated[
-        bool,
-        option(
-            "Replace the file in --output.",
-            group="output",
-            short="replace the file that is there",
-            of_run=True,
-            fingerprint=False,
-        ),
-    ] = False
+    kind: Annotated[AnyKind, option(
+        "wordpiece writes BERT's vocab.txt; bpe a Hugging Face tokenizer.json of byte-level BPE, "
+        "as GPT-2's; unigram a SentencePiece .model, as T5's.", group="vocabulary",
+        short="wordpiece, bpe (tokenizer.json) or unigram (.model)", value="KIND", example="bpe"
+    )] = LearnSpec()  # fmt: skip
+    output: Annotated[str, option(
+        "The vocabulary file, local or gs://….", group="output", short="local or gs://…",
+        value="FILE", path="file", of_run=True, fingerprint=False, default="required",
+        example="vocab.txt"
+    )] = ""  # fmt: skip
+    overwrite: Annotated[bool, option(
+        "Replace the file in --output.", group="output", short="replace the file that is there",
+        of_run=True, fingerprint=False
+    )] = False  # fmt: skip

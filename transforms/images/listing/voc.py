@@ -57,7 +57,7 @@ class AnnotationFile(NamedTuple):
     reason: str = "bad_row"
 
 
-def voc_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
+def voc_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:  # noqa: C901 - a case for each way to be wrong
     """Yields images with the objects of the XML file of the same name; labels are their classes.
 
     To a segmentation, an image whose file has no object is background.
