@@ -12,7 +12,7 @@ import apache_beam as beam
 import pytest
 
 from recordmill.records.errors import UsageError
-from recordmill.records.spec import python_names
+from recordmill.records.spec import naming_flags, python_names
 from recordmill.transforms import (
     T5,
     AugmentationSpec,
@@ -38,7 +38,6 @@ from recordmill.transforms.dataset.argument_names import (
     ARGUMENTS,
     TEXT_ARGUMENTS,
     name_arguments,
-    naming_flags,
 )
 from recordmill.transforms.images.image_spec import ImagesSpec
 from recordmill.transforms.images.source_spec import SourceSpec
@@ -152,7 +151,7 @@ OTHERS: list[tuple[Make, str]] = [
         "format must be one of .* for task=",
     ),
     (lambda out: ImageSpec("sorting", "tfds"), "task must be one of"),
-    (lambda out: ImageSpec("classification", "tfds", channels=2), "channels must be"),
+    (lambda out: ImageSpec("classification", "tfds", channels=2), r"ImageSpec\.channels must be"),
     (lambda out: TransformSpec((0, 5)), r"TransformSpec\.size must be sides"),
     (lambda out: TransformSpec((4, 5), "longest"), r"TransformSpec\.mode='longest' must have one"),
     (lambda out: EncodeSpec("BMP"), r"EncodeSpec\.format must be one of"),
