@@ -12,11 +12,7 @@ import apache_beam as beam
 import pytest
 
 from recordmill.records.errors import UsageError
-<<<<<<< HEAD
 from recordmill.records.spec import name_arguments, naming_flags, python_names
-=======
-from recordmill.records.spec import naming_flags, python_names
->>>>>>> images
 from recordmill.transforms import (
     T5,
     AugmentationSpec,
@@ -38,15 +34,7 @@ from recordmill.transforms import (
     WriteImages,
     WriteText,
 )
-<<<<<<< HEAD
 from recordmill.transforms.dataset.output_spec import OutputSpec
-=======
-from recordmill.transforms.dataset.argument_names import (
-    ARGUMENTS,
-    TEXT_ARGUMENTS,
-    name_arguments,
-)
->>>>>>> images
 from recordmill.transforms.images.image_spec import ImagesSpec
 from recordmill.transforms.images.source_spec import SourceSpec
 from recordmill.transforms.text.text_spec import TextSpec
@@ -161,14 +149,10 @@ OTHERS: list[tuple[Make, str]] = [
         "format must be one of .* for task=",
     ),
     (lambda out: ImageSpec("sorting", "tfds"), "task must be one of"),
-<<<<<<< HEAD
     (
         lambda out: ImageSpec("classification", "tfds", channels=2),
         r"ImageSpec\.channels must be one of 1, 3",
     ),
-=======
-    (lambda out: ImageSpec("classification", "tfds", channels=2), r"ImageSpec\.channels must be"),
->>>>>>> images
     (lambda out: TransformSpec((0, 5)), r"TransformSpec\.size must be sides"),
     (lambda out: TransformSpec((4, 5), "longest"), r"TransformSpec\.mode='longest' must have one"),
     (lambda out: EncodeSpec("BMP"), r"EncodeSpec\.format must be one of"),
