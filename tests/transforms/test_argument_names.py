@@ -12,6 +12,7 @@ import apache_beam as beam
 import pytest
 
 from recordmill.records.errors import UsageError
+from recordmill.records.spec import python_names
 from recordmill.transforms import (
     T5,
     AugmentationSpec,
@@ -36,10 +37,10 @@ from recordmill.transforms import (
 from recordmill.transforms.dataset.argument_names import (
     ARGUMENTS,
     IMAGE_ARGUMENTS,
-    TEXT_ARGUMENTS,
     name_arguments,
     naming_flags,
 )
+from recordmill.transforms.text.text_spec import TextSpec
 
 from .user_pipelines import write_elements
 
@@ -73,7 +74,7 @@ CASED = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "The", "End", "Of", "a"]
     ],
 )
 def test_flags_become_arguments(message: str, turned: str) -> None:
-    assert name_arguments(message, TEXT_ARGUMENTS) == turned
+    assert name_arguments(message, python_names(TextSpec)) == turned
 
 
 def test_commands_name_flags() -> None:

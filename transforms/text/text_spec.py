@@ -575,7 +575,7 @@ class Gpt(Language, frozen=True, kw_only=True, tag="gpt", tag_field="name"):
             "gpt: the field of the prompt that stands before the text; by default none.",
             group="input",
             value="FIELD",
-            python="Document.prompt",
+            python="prompts=True",
             example="question",
         ),
     ] = ""

@@ -10,10 +10,11 @@ from recordmill.reader.transforms.causal import causal_labels
 from recordmill.reader.transforms.packing import pack_sequences
 from recordmill.reader.transforms.spans import corrupt_spans
 from recordmill.records.hashing import seed_for
-from recordmill.transforms.text.causal import CausalSpec, causal_columns
-from recordmill.transforms.text.corruption import CorruptionSpec, corrupt_rows, draw_rows
+from recordmill.transforms.text.causal import causal_columns
+from recordmill.transforms.text.corruption import corrupt_rows, draw_rows
 from recordmill.transforms.text.denoising import corrupted_columns
 from recordmill.transforms.text.packing import FilledRows, PackedRows, Parts, fill_rows, pack
+from recordmill.transforms.text.text_spec import T5, Gpt
 
 from .token_rows import keys_of, ragged
 
@@ -49,7 +50,7 @@ def test_packed_rows() -> None:
 
 @pytest.mark.parametrize("told_apart", [False, True])
 def test_causal_labels(told_apart: bool) -> None:
-    spec = CausalSpec(LENGTH, use_segment_ids=told_apart, use_position_id=told_apart)
+    spec = Gpt(max_seq_length=LENGTH, use_segment_ids=told_apart, use_position_id=told_apart)
     _, rows = packed(spec.row_tokens)
     written, _ = causal_columns(rows, spec, PAD)
     transform = causal_labels(max_seq_length=LENGTH, pad_id=PAD, label_boundaries=not told_apart)
@@ -60,7 +61,7 @@ def test_causal_labels(told_apart: bool) -> None:
 
 
 def test_labels_of_maxtext() -> None:
-    spec = CausalSpec(LENGTH, "maxtext")
+    spec = Gpt(max_seq_length=LENGTH, format="maxtext")
     _, rows = packed(spec.row_tokens)
     written, _ = causal_columns(rows, spec, PAD)
     transform = causal_labels(max_seq_length=LENGTH, pad_id=PAD)
@@ -73,7 +74,7 @@ def test_labels_of_maxtext() -> None:
 
 
 def test_corrupted_spans_in_cerebras_form() -> None:
-    spec = CorruptionSpec(32)
+    spec = T5(max_seq_length=32).corruption
     rng = np.random.default_rng(0)
     lengths = rng.integers(1, spec.raw_length + 1, 40).astype(np.int32)
     ids = rng.integers(20, 500, (40, spec.raw_length)).astype(np.int32)

@@ -21,6 +21,7 @@ from recordmill.transforms.text.corruption import (
 from ..splitmix import GOLDEN, MASK, mix64
 
 SENTINELS = np.arange(999, 799, -1).astype(np.int32)
+T5 = Denoiser(0.15, 3)
 UL2 = (Denoiser(0.15, 3, 0.5), Denoiser(0.5, 32, 0.25), Denoiser(0.25, 1e9, 0.25))
 
 
@@ -65,7 +66,7 @@ def corrupted_reference(
     return inputs, targets
 
 
-@pytest.mark.parametrize("denoisers", [(Denoiser(),), UL2, (Denoiser(0.5, 3),)])
+@pytest.mark.parametrize("denoisers", [(T5,), UL2, (Denoiser(0.5, 3),)])
 def test_rows_are_those_of_plain_python(denoisers: tuple[Denoiser, ...]) -> None:
     spec = CorruptionSpec(64, denoisers)
     ids, lengths = random_rows(200, spec.raw_length)
@@ -92,7 +93,7 @@ def test_the_reader_makes_the_same_of_the_same_draws() -> None:
 
     from recordmill.reader.transforms.spans import corrupt_spans
 
-    spec = CorruptionSpec(40)
+    spec = CorruptionSpec(40, (T5,))
     ids, lengths = random_rows(100, spec.raw_length)
     keys = np.arange(100).astype(np.uint64)
     seed = seed_for(7, "reader/spans")  # that of the reader, so the states are the same
@@ -126,11 +127,11 @@ def test_rates_hold_over_many_rows() -> None:
     density = made.noise_tokens / lengths.sum()
     expected = sum(share * one.density for share, one in zip(shares.tolist(), UL2, strict=True))
     assert abs(density - expected) < 0.002
-    plain = CorruptionSpec(512)
+    plain = CorruptionSpec(512, (T5,))
     assert (plain.raw_length, plain.targets_length) == (568, 114)  # of T5's own pretraining
     one = corrupt_rows(
         ids[:, : spec.raw_length], lengths, states, np.zeros_like(chosen),
-        spec=CorruptionSpec(512, (Denoiser(), *UL2[1:])), sentinels=SENTINELS,
+        spec=CorruptionSpec(512, (T5, *UL2[1:])), sentinels=SENTINELS,
     )  # fmt: skip
     assert abs(one.noise_tokens / lengths.sum() - 0.15) < 0.002
     assert abs(one.noise_tokens / one.noise_spans - 3) < 0.05
@@ -197,12 +198,12 @@ def test_lengths_are_seqios(inputs_length: int, density: float, span: float) -> 
     [
         ({"inputs_length": 4}, r"--max_seq_length must be in \[8, 32767\] for span corruption"),
         ({"denoisers": ()}, "--denoisers must name one denoiser or more"),
-        ({"denoisers": (Denoiser(share=0),)}, "share of a denoiser must be above 0, got 0"),
-        ({"denoisers": (Denoiser(1.0),)}, r"noise_density must be in \(0, 1\), got 1.0"),
+        ({"denoisers": (Denoiser(0.15, 3, 0),)}, "share of a denoiser must be above 0, got 0"),
+        ({"denoisers": (Denoiser(1.0, 3),)}, r"noise_density must be in \(0, 1\), got 1.0"),
         ({"denoisers": (Denoiser(0.5, 0.5),)}, "mean_noise_span_length must be 1 or more"),
         ({"denoisers": (Denoiser(0.999, 100),)}, "tokens before corruption, and may take 32767"),
     ],
 )
 def test_wrong_values(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        CorruptionSpec(**options)
+        CorruptionSpec(**{"inputs_length": 512, "denoisers": (T5,)} | options)

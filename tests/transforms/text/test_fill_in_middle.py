@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
-from recordmill.records.errors import UsageError
 from recordmill.transforms.text.fill_in_middle import (
     FimIds,
-    FimSpec,
     draw_documents,
     move_middles,
 )
 from recordmill.transforms.text.packing import Parts
+from recordmill.transforms.text.text_spec import Gpt
 
 IDS = FimIds(prefix=901, suffix=902, middle=903, end=900)
 
@@ -43,7 +41,7 @@ def test_documents_are_whole_and_shares_hold() -> None:
     ids, parts = documents(3000)
     ids = np.arange(len(ids)).astype(np.int32) + 1000
     ids[(parts.starts + parts.lengths)[::2] - 1] = IDS.end
-    spec = FimSpec(0.6, 0.25)
+    spec = Gpt(fim_rate=0.6, fim_spm_rate=0.25)
     moved = draw_documents(parts.keys, spec=spec, seed=1)
     assert abs(moved.mean() - 0.6) < 0.03
     out, new, spm = move_middles(ids, parts, moved, special=IDS, spec=spec, seed=1)
@@ -63,7 +61,7 @@ def test_documents_are_whole_and_shares_hold() -> None:
 
 def test_draws_are_of_the_document_alone() -> None:
     ids, parts = documents(100)
-    spec = FimSpec(0.5)
+    spec = Gpt(fim_rate=0.5)
     moved = draw_documents(parts.keys, spec=spec, seed=1)
     out, new, _ = move_middles(ids, parts, moved, special=IDS, spec=spec, seed=1)
     some = parts.take(np.array([70, 3, 50]))
@@ -72,12 +70,3 @@ def test_draws_are_of_the_document_alone() -> None:
         assert again[few.starts[i] :][: few.lengths[i]].tolist() == (
             out[new.starts[which] :][: new.lengths[which]].tolist()
         )
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [((1.5, 0.5), "--fim_rate must be in"), ((0.5, -0.1), "--fim_spm_rate must be in")],
-)
-def test_wrong_values(values: tuple[float, float], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        FimSpec(*values)

@@ -17,19 +17,14 @@ from recordmill.transforms.sources.document_batch import DocumentBatch
 from recordmill.transforms.sources.lines import Lines
 from recordmill.transforms.sources.row_fields import RowSpec
 from recordmill.transforms.subwords.tokenizer import Tokens
-from recordmill.transforms.text.causal import CausalSpec, causal_columns, packed_columns
+from recordmill.transforms.text.bind_objective import bind
+from recordmill.transforms.text.causal import causal_columns, packed_columns
 from recordmill.transforms.text.chunks import CHUNK_PURPOSE, ChunkCutter, Chunks
 from recordmill.transforms.text.corruption import CorruptionSpec, Denoiser
-from recordmill.transforms.text.fill_in_middle import FimSpec
-from recordmill.transforms.text.language_spec import LanguageSpec
-from recordmill.transforms.text.language_tasks import Ul2
-from recordmill.transforms.text.masking import MaskSpec
 from recordmill.transforms.text.objective import ExampleBatch, Objective
-from recordmill.transforms.text.objective_spec import ObjectiveSpec
-from recordmill.transforms.text.packing import PACKINGS, FilledRows
-from recordmill.transforms.text.pairing import PairSpec
+from recordmill.transforms.text.packing import FilledRows
+from recordmill.transforms.text.text_spec import T5, AnyObjective, Bert, Gpt, Mlm, T5Tokens, Ul2
 from recordmill.transforms.text.tokenization import SPECIAL_TOKENS, Vocabulary
-from recordmill.transforms.text.windows import WindowSpec
 
 MIDDLES = ("<fim_prefix>", "<fim_suffix>", "<fim_middle>")
 VOCABULARY = Vocabulary((*SPECIAL_TOKENS, *MIDDLES, *(f"w{i}" for i in range(992))))
@@ -64,27 +59,30 @@ def chunks_of(objective: Objective, documents: list[list[list[int]]]) -> Chunks:
     return cutter.cut(batch, tokens, goes_on=False)[0]
 
 
-def bound(name: str, *, row: RowSpec | None = None, **options: Any) -> Objective:
-    spec = ObjectiveSpec(name, **{"copies": 1, **options})
-    return spec.bind(VOCABULARY, SEED, row or RowSpec())
+def bound(spec: AnyObjective, row: RowSpec | None = None) -> Objective:
+    return bind(spec, VOCABULARY, SEED, row or RowSpec())
 
 
 def gpt(form: str = "cerebras", packing: str = "best_fit", **options: Any) -> Objective:
     row = options.pop("row", None)
-    language = LanguageSpec(CausalSpec(LENGTH, form, **options))
-    return bound("gpt", packing=packing, language=language, row=row)
+    spec: Any = Gpt(max_seq_length=LENGTH, format=form, packing=packing, **options)
+    return bound(spec, row)
 
 
 def t5(
     name: str = "t5", packing: str = "none", form: str = "seqio", copies: int = 1,
     modes: tuple[str, ...] = (), start_id: int | None = None,
 ) -> Objective:  # fmt: skip
-    denoisers = [Denoiser(0.25 if modes else 0.3, 2)]  # several spans in a row of this length
-    if name == "ul2":
-        denoisers += [Denoiser(0.5, 3), Denoiser(0.2, 99)]
-    corruption = CorruptionSpec(LENGTH, tuple(denoisers), modes)
-    language = LanguageSpec(corruption=corruption, form=form, decoder_start_id=start_id)
-    return bound(name, packing=packing, language=language, copies=copies)
+    options: dict[str, Any] = {"max_seq_length": LENGTH, "packing": packing}
+    if name == "ul2":  # several spans in a row of this length
+        first = "0.25:2:1" if modes else "0.3:2:1"
+        options |= {"denoisers": f"{first},0.5:3:1,0.2:99:1", "mode_tokens": ",".join(modes)}
+    else:
+        options |= {"noise_density": 0.3, "mean_noise_span_length": 2}
+    if name == "t5_tokens":
+        return bound(T5Tokens(**options))
+    kind = Ul2 if name == "ul2" else T5
+    return bound(kind(format=form, dupe_factor=copies, decoder_start_id=start_id, **options))
 
 
 def batches_of(
@@ -234,7 +232,9 @@ def test_prompts_have_no_labels_and_answers_all() -> None:
     ]  # prompts are below 500
     row = RowSpec(prompt_field="question")
     for packing in ("none", "concat", "best_fit"):
-        batches = batches_of(gpt("cerebras", packing, row=row, loss_mask=True), documents)
+        batches = batches_of(
+            gpt("cerebras", packing, row=row, loss_mask=True, prompts=True), documents
+        )
         masks, labels = column(batches, "input_mask"), column(batches, "labels")
         for row_mask, row_labels in zip(masks, labels, strict=True):
             for known, label in zip(row_mask, row_labels, strict=True):
@@ -247,7 +247,7 @@ def test_prompts_have_no_labels_and_answers_all() -> None:
 @pytest.mark.parametrize("packing", ["none", "concat", "best_fit"])
 def test_middles_are_moved_within_rows(packing: str) -> None:
     documents = corpus()
-    batches = batches_of(gpt("seqio", packing, fim=FimSpec(0.7, 0.5)), documents)
+    batches = batches_of(gpt("seqio", packing, fim_rate=0.7), documents)
     rows = rows_of_gpt(batches, "seqio")
     found = Counter(token for row in rows for token in row)
     prefix, suffix, middle = (VOCABULARY.ids[token] for token in MIDDLES)
@@ -366,7 +366,7 @@ def test_cerebras_fields_hold_the_same_rows() -> None:
 
 def test_rows_for_the_reader_are_the_rows_that_are_corrupted() -> None:
     documents = corpus()
-    for packing in PACKINGS:
+    for packing in ("none", "concat", "best_fit"):
         made = batches_of(t5("t5", packing), documents)
         rows = [
             restored(inputs[:-1], targets[:-1])
@@ -381,10 +381,11 @@ def test_rows_for_the_reader_are_the_rows_that_are_corrupted() -> None:
 @pytest.mark.parametrize("packing", ["concat", "best_fit"])
 def test_packed_mlm_has_every_token_once(packing: str) -> None:
     documents = corpus()
-    objective = bound(
-        "mlm", packing=packing, window=WindowSpec(LENGTH, short_seq_prob=0.0),
-        mask=MaskSpec(max_predictions_per_seq=6), use_segment_ids=True, use_position_id=True,
+    spec: Any = Mlm(
+        max_seq_length=LENGTH, packing=packing, max_predictions_per_seq=6, use_segment_ids=True,
+        use_position_id=True, dupe_factor=1,
     )  # fmt: skip
+    objective = bound(spec)
     batches = batches_of(objective, documents)
     found: Counter[int] = Counter()
     for i, ids in enumerate(column(batches, "input_ids")):
@@ -409,10 +410,16 @@ def test_packed_mlm_has_every_token_once(packing: str) -> None:
 
 
 class TestSecondSegments:
+    def bert(self, **options: bool) -> Objective:
+        return bound(
+            Bert(
+                max_seq_length=LENGTH, short_seq_prob=0, max_predictions_per_seq=6,
+                dupe_factor=1, **options,
+            )
+        )  # fmt: skip
+
     def examples(self, second: str) -> tuple[Objective, list[ExampleBatch]]:
-        objective = bound(
-            "bert", pair=PairSpec(LENGTH, 0.0, second), mask=MaskSpec(max_predictions_per_seq=6)
-        )
+        objective = self.bert(sentence_order=second == "order", no_nsp=second == "none")
         documents = [[[20 + 10 * d + j] * 4 for j in range(9)] for d in range(60)]
         return objective, batches_of(objective, documents)
 
@@ -445,9 +452,7 @@ class TestSecondSegments:
         assert all(first[-1] <= second[0] for first, second in self.unmasked(batches))
 
     def test_a_sentence_alone_is_cut(self) -> None:
-        objective = bound(
-            "bert", pair=PairSpec(LENGTH, 0.0, "order"), mask=MaskSpec(max_predictions_per_seq=6)
-        )
+        objective = self.bert(sentence_order=True)
         batches = batches_of(objective, [[[50 + i for i in range(12)]], [[70]]])
         lengths = [len(first) + len(second) for first, second in self.unmasked(batches)]
         assert sorted(lengths) == [1, 12]
@@ -497,17 +502,14 @@ def test_documents_of_several_batches_are_cut_and_ended_alike() -> None:
 
 def test_special_ids_are_asked_for() -> None:
     plain = Vocabulary((*SPECIAL_TOKENS, "a"))
-    spec = ObjectiveSpec("gpt", 1, language=LanguageSpec(CausalSpec(LENGTH, fim=FimSpec(0.5))))
     with pytest.raises(UsageError, match="--fim_rate needs a tokenizer with <fim_prefix>"):
-        spec.bind(plain, SEED, RowSpec())
-    with pytest.raises(UsageError, match="--fim_rate moves parts of documents, and --loss_mask"):
-        CausalSpec(LENGTH, fim=FimSpec(0.5), loss_mask=True)
+        bind(Gpt(fim_rate=0.5), plain, SEED, RowSpec())
 
 
 @pytest.mark.parametrize("positions", [False, True])
 def test_labels_that_cross_documents_are_packed_with_the_ids(positions: bool) -> None:
     """Bytes are those of ids and labels as two arrays, whatever the ids and the padding."""
-    spec = CausalSpec(LENGTH, use_position_id=positions)
+    spec = Gpt(max_seq_length=LENGTH, use_position_id=positions)
     objective = gpt(use_position_id=positions)
     lengths = np.array([1, 2, LENGTH, LENGTH + 1, 7], np.int32)
     rng = np.random.default_rng(0)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recordmill.records.errors import UsageError
-from recordmill.transforms.text.masking import MaskSpec, TokenKinds, mask_tokens
+from recordmill.transforms.text.masking import TokenKinds, mask_tokens
+from recordmill.transforms.text.text_spec import Mlm
 
 from ..splitmix import SplitMix64
 
@@ -95,11 +95,11 @@ def ngram_choice(
 
 
 def mask_reference(
-    tokens: list[int], key: int, spec: MaskSpec, seed: int = SEED, vocab_size: int = VOCAB_SIZE
+    tokens: list[int], key: int, spec: Mlm, seed: int = SEED, vocab_size: int = VOCAB_SIZE
 ) -> Masked:
     rng = SplitMix64(seed, key, 0)
     wanted = min(spec.max_predictions_per_seq, max(1, round(len(tokens) * spec.masked_lm_prob)))
-    words = words_of(tokens, whole_word=spec.whole_word)
+    words = words_of(tokens, whole_word=spec.do_whole_word_mask)
     if spec.max_ngram_size > 1:
         chosen = ngram_choice(rng, words, wanted, spec.max_ngram_size)
     else:
@@ -108,7 +108,7 @@ def mask_reference(
     for word in chosen:
         action = ""
         for at in word:
-            if not (spec.replace_words and action):
+            if not (spec.replacement == "per_word" and action):
                 if rng.unit() < 0.8:
                     action = "mask"
                 else:
@@ -121,7 +121,7 @@ def mask_reference(
     return Masked(ids, positions, [tokens[at] for at in positions])
 
 
-def mask(examples: list[list[int]], keys: list[int], spec: MaskSpec) -> list[Masked]:
+def mask(examples: list[list[int]], keys: list[int], spec: Mlm) -> list[Masked]:
     """`mask_tokens` on a padded batch; checks the padding of what it returns."""
     width = max(map(len, examples)) + 3
     ids = np.zeros((len(examples), width), np.int32)
@@ -171,9 +171,10 @@ keys = st.integers(0, (1 << 64) - 1)
 def test_equals_the_references_given_their_draws(
     batch, prob, most, whole_word, ngram, replace_words
 ):
-    spec = MaskSpec(
-        masked_lm_prob=prob, max_predictions_per_seq=most, whole_word=whole_word,
-        max_ngram_size=ngram, replace_words=replace_words,
+    by_word = replace_words and (whole_word or ngram > 1)
+    spec = Mlm(
+        masked_lm_prob=prob, max_predictions_per_seq=most, do_whole_word_mask=whole_word,
+        max_ngram_size=ngram, replacement="per_word" if by_word else "per_token",
     )  # fmt: skip
     found = mask([tokens for tokens, _ in batch], [key for _, key in batch], spec)
     assert found == [mask_reference(tokens, key, spec) for tokens, key in batch]
@@ -184,14 +185,14 @@ def test_equals_the_references_given_their_draws(
 def test_long_examples(ngram, whole_word):
     rng = np.random.default_rng(3)
     batch = [[CLS, *rng.integers(4, VOCAB_SIZE, 400).tolist(), SEP] for _ in range(20)]
-    spec = MaskSpec(max_predictions_per_seq=76, max_ngram_size=ngram, whole_word=whole_word)
+    spec = Mlm(max_predictions_per_seq=76, max_ngram_size=ngram, do_whole_word_mask=whole_word)
     found = mask(batch, list(range(20)), spec)
     assert found == [mask_reference(tokens, key, spec) for key, tokens in enumerate(batch)]
 
 
 @pytest.mark.parametrize("ngram", [1, 3])
 def test_masks_depend_on_seed_and_key_only(ngram):
-    spec = MaskSpec(max_ngram_size=ngram)
+    spec = Mlm(max_ngram_size=ngram)
     tokens = [CLS, *range(4, 44), SEP]
     alone = mask([tokens], [5], spec)[0]
     assert mask([tokens[:20], tokens, tokens], [4, 5, 6], spec)[1] == alone
@@ -200,7 +201,7 @@ def test_masks_depend_on_seed_and_key_only(ngram):
 
 
 def test_nothing_to_mask():
-    assert mask([[CLS, SEP], [CLS, SEP, SEP]], [1, 2], MaskSpec()) == [
+    assert mask([[CLS, SEP], [CLS, SEP, SEP]], [1, 2], Mlm()) == [
         Masked([CLS, SEP], [], []),
         Masked([CLS, SEP, SEP], [], []),
     ]
@@ -208,16 +209,16 @@ def test_nothing_to_mask():
 
 def test_a_word_longer_than_its_share_is_never_masked():
     tokens = [CLS, 10, *range(FIRST_CONTINUATION, FIRST_CONTINUATION + 8), SEP]
-    spec = MaskSpec(masked_lm_prob=0.15, whole_word=True)
+    spec = Mlm(masked_lm_prob=0.15, do_whole_word_mask=True)
     assert [found.positions for found in mask([tokens] * 50, list(range(50)), spec)] == [[]] * 50
-    assert mask([tokens], [0], MaskSpec(masked_lm_prob=0.9, whole_word=True))[0].positions == [
+    assert mask([tokens], [0], Mlm(masked_lm_prob=0.9, do_whole_word_mask=True))[0].positions == [
         *range(1, 10)
     ]
 
 
 def test_a_segment_that_begins_within_a_word_is_a_word_of_its_own():
     tokens = [CLS, 10, SEP, FIRST_CONTINUATION, FIRST_CONTINUATION + 1, 11, SEP]
-    spec = MaskSpec(masked_lm_prob=0.3, max_predictions_per_seq=2, whole_word=True)
+    spec = Mlm(masked_lm_prob=0.3, max_predictions_per_seq=2, do_whole_word_mask=True)
     seen = {tuple(found.positions) for found in mask([tokens] * 200, list(range(200)), spec)}
     assert seen == {(3, 4), (1, 5)}
 
@@ -239,9 +240,9 @@ def masked(request):
     never = np.zeros(VOCAB, np.bool_)
     never[[CLS, SEP]] = True
     kinds = TokenKinds(MASK_ID, VOCAB, never, np.arange(VOCAB) >= 400)
-    spec = MaskSpec(
-        max_predictions_per_seq=20, whole_word=whole_word, max_ngram_size=ngram,
-        replace_words=replace_words,
+    spec = Mlm(
+        max_predictions_per_seq=20, do_whole_word_mask=whole_word, max_ngram_size=ngram,
+        replacement="per_word" if replace_words else "per_token",
     )  # fmt: skip
     after = ids.copy()
     lengths = np.full(ROWS, LENGTH, np.int32)
@@ -299,7 +300,7 @@ class TestStatistics:
 
     def test_sizes_of_ngrams_fall_as_their_weights(self):
         words = np.arange(4, 44)
-        spec = MaskSpec(masked_lm_prob=0.07, max_predictions_per_seq=3, max_ngram_size=3)
+        spec = Mlm(masked_lm_prob=0.07, max_predictions_per_seq=3, max_ngram_size=3)
         runs = [0, 0, 0]
         for found in mask([[CLS, *words.tolist(), SEP]] * 4000, list(range(4000)), spec):
             assert len(found.positions) == 3
@@ -309,18 +310,3 @@ class TestStatistics:
         assert runs[0] / 4000 > 2 / 11 - 0.03
         assert runs[1] > runs[0]
         assert min(runs) > 300
-
-
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [
-        ({"masked_lm_prob": 1.5}, r"--masked_lm_prob must be in \(0, 1\), got 1\.5"),
-        ({"masked_lm_prob": 0}, r"--masked_lm_prob must be in \(0, 1\), got 0"),
-        ({"max_predictions_per_seq": 0}, "--max_predictions_per_seq must be at least 1, got 0"),
-        ({"max_ngram_size": 0}, r"--max_ngram_size must be in \[1, 16\], got 0"),
-        ({"max_ngram_size": 17}, r"--max_ngram_size must be in \[1, 16\], got 17"),
-    ],
-)
-def test_errors(option, message):
-    with pytest.raises(UsageError, match=message):
-        MaskSpec(**option)

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recordmill.records.errors import UsageError
 from recordmill.transforms.text.packing import (
-    PACKINGS,
     Parts,
     best_fit,
     count_cut,
@@ -57,7 +54,9 @@ def test_best_fit_is_the_plain_one(sizes: list[int], capacity: int) -> None:
     assert found.tolist() == best_fit_reference(sizes, capacity)
 
 
-@given(LENGTHS, st.integers(8, 33), st.sampled_from(PACKINGS), st.integers(0, 2))
+@given(
+    LENGTHS, st.integers(8, 33), st.sampled_from(["none", "concat", "best_fit"]), st.integers(0, 2)
+)
 def test_every_token_is_in_one_row(
     lengths: list[int], capacity: int, packing: str, overhead: int
 ) -> None:
@@ -150,8 +149,3 @@ def test_prompts_are_no_answers() -> None:
         answer_starts=np.array([4, 6]),
     )  # fmt: skip
     assert rows.answers[0].tolist() == [False] * 4 + [True] * 4 + [False]
-
-
-def test_an_unknown_packing_is_named() -> None:
-    with pytest.raises(UsageError, match="--packing must be one of best_fit, concat, none"):
-        pack(parts_of([1]), packing="first", capacity=4)

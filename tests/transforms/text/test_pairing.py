@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recordmill.records.errors import UsageError
-from recordmill.transforms.text.pairing import PairSpec, count_pairs, fill_pairs, plan_pairs
+from recordmill.transforms.text.pairing import count_pairs, fill_pairs, plan_pairs
+from recordmill.transforms.text.text_spec import Bert
 
 from ..splitmix import MASK, SplitMix64, mix64
 from .chunk_builder import Sentences, make_chunks
@@ -26,7 +26,7 @@ class Instance:
 
 def instances_of_document(
     texts: list[Sentences], documents: list[int], hashes: list[int], chunk: int, copy: int,
-    spec: PairSpec,
+    spec: Bert,
 ) -> list[Instance]:  # fmt: skip
     """create_instances_from_document of google-research/bert; a chunk is its document.
 
@@ -137,7 +137,7 @@ def test_equals_bert_given_its_draws(seed, count, one_document, length, short, c
     texts = random_texts(rng, count)
     documents = [1] * count if one_document else rng.integers(1, count + 1, count).tolist()
     hashes = rng.integers(0, MASK, count, np.uint64).tolist()
-    spec = PairSpec(max_seq_length=length, short_seq_prob=short)
+    spec = Bert(max_seq_length=length, max_predictions_per_seq=1, short_seq_prob=short)
     chosen = [chunk for chunk in range(count) for _ in range(copies)]
     copy_of = [*range(copies)] * count
     expected = [
@@ -149,7 +149,7 @@ def test_equals_bert_given_its_draws(seed, count, one_document, length, short, c
 
 
 class TestProperties:
-    SPEC = PairSpec(max_seq_length=64)
+    SPEC = Bert(max_seq_length=64)
 
     @staticmethod
     def corpus(chunks: int = 600):
@@ -183,7 +183,7 @@ class TestProperties:
 
     def test_no_text_of_a_chunk_is_lost_but_by_truncation(self):
         texts, documents, hashes = self.corpus(100)
-        spec = PairSpec(max_seq_length=4096, short_seq_prob=0)
+        spec = Bert(max_seq_length=4096, short_seq_prob=0)
         for chunk, text in enumerate(texts):
             found = pair(texts, documents, hashes, [chunk], [0], spec)
             used = [
@@ -220,7 +220,7 @@ class TestProperties:
     def test_lengths_are_short_as_often_as_asked(self):
         texts = [[[10] * 61] for _ in range(3000)]
         hashes = np.random.default_rng(1).integers(0, MASK, 3000, np.uint64).tolist()
-        spec = PairSpec(max_seq_length=125, short_seq_prob=0.3)
+        spec = Bert(max_seq_length=125, short_seq_prob=0.3)
         partners = pair(texts, list(range(3000)), hashes, range(3000), [0] * 3000, spec)
         # A target above 61 takes two sentences of 61 tokens, and is cut where that is too much.
         assert {len(instance.a) for instance in partners} == {61}
@@ -236,16 +236,3 @@ class TestProperties:
     def test_nothing_chosen(self):
         texts, documents, hashes = self.corpus(6)
         assert pair(texts, documents, hashes, [], [], self.SPEC) == []
-
-
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [
-        ({"max_seq_length": 7}, r"--max_seq_length must be in \[8, 1048576\], got 7"),
-        ({"short_seq_prob": -0.1}, r"--short_seq_prob must be in \[0, 1\], got -0\.1"),
-        ({"short_seq_prob": 1.1}, r"--short_seq_prob must be in \[0, 1\], got 1\.1"),
-    ],
-)
-def test_errors(option, message):
-    with pytest.raises(UsageError, match=message):
-        PairSpec(**option)

@@ -29,13 +29,12 @@ from recordmill.transforms.text.build_text_shards import BuildShards
 from recordmill.transforms.text.chunk_records import decode_chunks
 from recordmill.transforms.text.chunk_runs import TextTools
 from recordmill.transforms.text.chunks import concatenate
-from recordmill.transforms.text.objective_spec import ObjectiveSpec
 from recordmill.transforms.text.scatter import ScatterDocuments
 from recordmill.transforms.text.text_job import TextJob
 from recordmill.transforms.text.text_shard_plan import PlanShards
+from recordmill.transforms.text.text_spec import MlmTokens
 from recordmill.transforms.text.text_state import ShardPlan
 from recordmill.transforms.text.tokenization import SPECIAL_TOKENS
-from recordmill.transforms.text.windows import WindowSpec
 
 LETTERS = "abcdefgh"
 TOKENS = (*SPECIAL_TOKENS, *LETTERS)
@@ -58,13 +57,12 @@ def job(tmp_path: Path) -> TextJob:
         path.write_text(text)
         sources.append([SourceRange(str(path), path.name, "text", "", len(text))])
     write_work_items(str(work), sources)
-    window = WindowSpec(max_seq_length=8, short_seq_prob=0.0)
     return TextJob(
         workspace=Workspace(
             output=str(tmp_path / "out"), work=str(work), staging=str(tmp_path / "staging")
         ),
         splits=(SplitSpec("train", 1.0, 2),),
-        objective=ObjectiveSpec("mlm_tokens", copies=1, window=window),
+        objective=MlmTokens(max_seq_length=8, short_seq_prob=0.0, overlap_size=0),
         documents=DocumentSpec(documents="line", sentence_splitter="none"),
     )
 

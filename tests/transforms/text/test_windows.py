@@ -1,13 +1,11 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recordmill.records.errors import UsageError
+from recordmill.transforms.text.text_spec import MlmTokens
 from recordmill.transforms.text.windows import (
-    WindowSpec,
     count_windows,
     fill_windows,
     join_documents,
@@ -21,7 +19,7 @@ CLS, SEP, SEED = 1, 2, 31
 
 
 def windows_reference(
-    tokens: list[int], hashed: int, copy: int, spec: WindowSpec
+    tokens: list[int], hashed: int, copy: int, spec: MlmTokens
 ) -> list[tuple[list[int], int]]:
     """(tokens, key) of each window over a chunk."""
     rng = SplitMix64(SEED, hashed, copy)
@@ -31,12 +29,12 @@ def windows_reference(
     while True:
         length = most
         if rng.unit() < spec.short_seq_prob:
-            length = spec.min_short_seq_length + rng.below(most - spec.min_short_seq_length + 1)
+            length = spec.least_tokens + rng.below(most - spec.least_tokens + 1)
         window = tokens[at : at + length]
         found.append((window, mix64(hashed ^ mix64(len(found) + (copy << 32)))))
         if at + len(window) >= len(tokens):
             return found
-        at += len(window) - spec.overlap_size
+        at += len(window) - spec.overlap
 
 
 def slide(chunks, chosen, copies, spec) -> list[tuple[list[int], int]]:
@@ -57,10 +55,10 @@ def slide(chunks, chosen, copies, spec) -> list[tuple[list[int], int]]:
 specs = st.integers(8, 40).flatmap(
     lambda length: st.integers(0, (length - 2) // 2).flatmap(
         lambda overlap: st.builds(
-            WindowSpec,
+            MlmTokens,
             max_seq_length=st.just(length),
             overlap_size=st.just(overlap),
-            short_seq_prob=st.sampled_from([0.0, 0.1, 0.9, 1.0]),
+            short_seq_prob=st.sampled_from([0.001, 0.1, 0.9, 1.0]),
             min_short_seq_length=st.integers(overlap + 1, length - 2),
         )
     )
@@ -90,9 +88,9 @@ def test_windows_cover_all_tokens_with_the_overlap(spec, sizes, copies, seed):
         assert len(part) == count_windows(chunks, copy, spec=spec, seed=SEED)[chunk]
         covered: list[int] = []
         for number, (window, _) in enumerate(part):
-            assert 1 <= len(window) <= spec.window_tokens
+            assert 1 <= len(window) <= spec.max_seq_length - 2
             if number:
-                overlap = spec.overlap_size
+                overlap = spec.overlap
                 assert covered[len(covered) - overlap :] == window[:overlap]
                 window = window[overlap:]
                 assert window
@@ -104,7 +102,7 @@ def test_windows_cover_all_tokens_with_the_overlap(spec, sizes, copies, seed):
 
 def test_full_windows_without_short_ones():
     chunks = make_chunks([[[*range(10, 35)]]])
-    spec = WindowSpec(max_seq_length=12, overlap_size=2, short_seq_prob=0, min_short_seq_length=3)
+    spec = MlmTokens(max_seq_length=12, overlap_size=2, short_seq_prob=0)
     assert [window for window, _ in slide(chunks, [0], [0], spec)] == [
         [*range(10, 20)],
         [*range(18, 28)],
@@ -114,7 +112,7 @@ def test_full_windows_without_short_ones():
 
 def test_short_windows_are_as_many_as_asked():
     chunks = make_chunks([[[7] * 200_000]])
-    spec = WindowSpec(max_seq_length=52, short_seq_prob=0.2, min_short_seq_length=11)
+    spec = MlmTokens(max_seq_length=52, overlap_size=0, short_seq_prob=0.2, min_short_seq_length=11)
     lengths = np.array([len(window) for window, _ in slide(chunks, [0], [0], spec)][:-1])
     assert lengths.min() == 11
     # Of the short ones one in 40 happens to be of full length.
@@ -130,29 +128,11 @@ def test_documents_are_joined_by_a_separator():
     assert joined.token_counts.tolist() == [8, 1]
     assert joined.token_starts.tolist() == [0, 8]
     assert joined.hashes.tolist() == [int(chunks.hashes[2]), int(chunks.hashes[1])]
-    spec = WindowSpec(max_seq_length=8, short_seq_prob=0, cross_documents=True)
+    spec = MlmTokens(
+        max_seq_length=8, short_seq_prob=0, overlap_size=0, allow_cross_document_examples=True
+    )
     assert [window for window, _ in slide(joined, [0, 1], found, spec)] == [
         [30, 31, SEP, 10, 11, 12],
         [SEP, 20],
         [20],
     ]
-
-
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [
-        ({"max_seq_length": 7}, r"--max_seq_length must be in \[8, 1048576\], got 7"),
-        ({"short_seq_prob": 2}, r"--short_seq_prob must be in \[0, 1\], got 2"),
-        ({"overlap_size": -1}, r"--overlap_size must be in \[0, 63\] for --max_seq_length=128"),
-        ({"overlap_size": 64}, r"--overlap_size must be in \[0, 63\] .* got 64"),
-        ({"min_short_seq_length": 0}, r"--min_short_seq_length must be in \[1, 126\], got 0"),
-        ({"min_short_seq_length": 127}, r"--min_short_seq_length must be in \[1, 126\], got 127"),
-        (
-            {"overlap_size": 10, "min_short_seq_length": 10},
-            r"--min_short_seq_length must be in \[11, 126\], got 10",
-        ),
-    ],
-)
-def test_errors(option, message):
-    with pytest.raises(UsageError, match=message):
-        WindowSpec(**option)
