@@ -13,7 +13,7 @@ from recordmill.records.errors import RunError
 from recordmill.records.manifest import MANIFEST_PATH, SUCCESS_PATH, Manifest, check_success
 from recordmill.transforms.dataset.commit import CommitSpec
 from recordmill.transforms.storage import files
-from recordmill.transforms.text.written_objective import objective_options
+from recordmill.transforms.text.written_objective import readable_config
 
 _MOST_NAMED = 3
 _LAST_LINE_BYTES = 64  # more than two numbers of 64 bits
@@ -46,13 +46,13 @@ def describe_difference(old: Manifest | CommitSpec, new: CommitSpec) -> str:
       old: of the dataset, or of the unfinished run, that is there.
       new: of the run that was asked for.
     """
-    before, now = (dict(_flat(_readable(config))) for config in (old.config, new.config))
+    before, now = (dict(_flat(readable_config(config))) for config in (old.config, new.config))
     names = sorted(
         name
         for name in before.keys() | now.keys()
         if before.get(name) != now.get(name)
         and name not in _NOT_SETTINGS
-        and ((name in before and name in now) or _is_of_all(name))
+        and ((name in before and name in now) or _is_reported_alone(name))
     )
     if before.get("pipeline") != now.get("pipeline"):
         names = ["pipeline"]
@@ -67,18 +67,13 @@ def describe_difference(old: Manifest | CommitSpec, new: CommitSpec) -> str:
     return "; ".join(shown or _version_difference(old.versions, new.versions))
 
 
-def _readable(config: dict[str, Any]) -> dict[str, Any]:
-    """Returns a configuration with the objective as this release writes it."""
-    objective = objective_options(config)
-    return {**config, "objective": objective} if objective else config
+def _is_reported_alone(name: str) -> bool:
+    """Tells whether a setting that one of two configurations lacks is a difference of them.
 
-
-def _is_of_all(name: str) -> bool:
-    """Tells whether a setting is missing because it was not given.
-
-    Others are options of another objective, or what an earlier release did not write.
+    Others are options of another objective, or have defaults, which earlier releases did not write.
     """
-    return "." not in name and name not in ("allow_special_tokens", "shard_template")
+    of_text = name.startswith(("objective.", "documents.", "clean."))
+    return not of_text and name not in ("allow_special_tokens", "shard_template")
 
 
 def _flat(value: object, path: str = "") -> Iterator[tuple[str, object]]:

@@ -46,6 +46,12 @@ def objective_options(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def readable_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the configuration of a manifest with the objective as this release writes it."""
+    objective = objective_options(config)
+    return {**config, "objective": objective} if objective else dict(config)
+
+
 def _old_options(objective: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     for path in ("", *_PARTS[objective["name"]]):
         part: Any = objective
