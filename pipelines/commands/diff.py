@@ -35,6 +35,7 @@ from recordmill.pipelines.inspection.vocabularies import read_vocabulary
 from recordmill.records.errors import UsageError
 from recordmill.records.manifest import STATISTICS_PATH
 from recordmill.transforms.storage import files
+from recordmill.transforms.text.written_objective import readable_config
 
 _LINE = 160
 _MOST_LINES = 20  # of a section of values
@@ -62,7 +63,7 @@ def _described(records: RecordFiles) -> dict[str, Any]:
     if manifest:
         path = files.join(records.path, STATISTICS_PATH)
         content |= {
-            "config": manifest.config,
+            "config": readable_config(manifest.config),
             "sources": manifest.sources,
             "counts": manifest.counts,
             "versions": manifest.versions,

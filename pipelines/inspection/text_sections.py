@@ -11,6 +11,7 @@ from recordmill.pipelines.inspection import plots
 from recordmill.pipelines.inspection.facts import Facts
 from recordmill.pipelines.inspection.page import Plot, Section, Table
 from recordmill.pipelines.inspection.spellings import find_spelling, spell_alone
+from recordmill.transforms.text.written_objective import objective_options
 
 _MOST_FREQUENT = 30
 
@@ -56,8 +57,8 @@ def lengths_section(facts: Facts) -> Section:
 def masks_section(facts: Facts) -> Section:
     """Returns the rates of masks beside what was asked for."""
     section = Section("masks", "Masks")
-    objective = facts.config("objective")
-    asked = objective.get("mask", {}).get("masked_lm_prob") if objective else None
+    manifest = facts.records.manifest
+    asked = objective_options(manifest.config).get("masked_lm_prob") if manifest else None
     rows = []
     for name, sums in facts.splits.items():
         if "prediction_rate" not in sums:

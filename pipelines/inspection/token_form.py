@@ -8,6 +8,7 @@ from typing import Any
 
 from recordmill.records.manifest import Manifest
 from recordmill.records.noise import default_sentinel_ids
+from recordmill.transforms.text.written_objective import objective_options
 
 # Form of T5's records -> the features with the inputs and with the targets.
 _SPAN_ROWS = {
@@ -49,24 +50,23 @@ def form_of(manifest: Manifest | None, vocabulary: Sequence[str] | None) -> Toke
       vocabulary: the token of each id, of which some may be spelled as sentinels; None if unknown.
     """
     config = manifest.config if manifest else {}
-    objective = config.get("objective")
-    if not isinstance(objective, dict):
+    objective = objective_options(config)
+    if not objective:
         return UNKNOWN_FORM
     name = objective.get("name")
     fields = _part(_part(config, "documents"), "row").get("keep_fields") or ()
     kept = frozenset(str(field.get("name")) for field in fields if isinstance(field, dict))
     known = TokenForm(True, name in _LABELS_ARE_TOKENS, kept=kept)
-    language = _part(objective, "language")
-    rows = _SPAN_ROWS.get(str(language.get("form")), ())
+    rows = _SPAN_ROWS.get(str(objective.get("format")), ())
     if name not in ("t5", "ul2") or not rows:
         return known
-    return TokenForm(True, True, rows, _sentinels(language, config, vocabulary), kept)
+    return TokenForm(True, True, rows, _sentinels(objective, config, vocabulary), kept)
 
 
 def _sentinels(
-    language: dict[str, Any], config: dict[str, Any], vocabulary: Sequence[str] | None
+    objective: dict[str, Any], config: dict[str, Any], vocabulary: Sequence[str] | None
 ) -> tuple[int, ...]:
-    first = language.get("first_sentinel_id")
+    first = objective.get("first_sentinel_id")
     if isinstance(first, int):
         return tuple(range(first, -1, -1))
     if vocabulary:

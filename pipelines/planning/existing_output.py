@@ -15,6 +15,7 @@ from recordmill.records.spec import options_of
 from recordmill.transforms.dataset.commit import CommitSpec
 from recordmill.transforms.images.image_spec import ImagesSpec
 from recordmill.transforms.storage import files
+from recordmill.transforms.text.written_objective import readable_config
 
 _MOST_NAMED = 3
 _LAST_LINE_BYTES = 64  # more than two numbers of 64 bits
@@ -27,11 +28,7 @@ _FLAGS = {
 } | {  # of options whose last name is not their flag's
     "documents.kind": "--documents",
     "lower_case": "--do_lower_case",
-    "objective.copies": "--dupe_factor",
-    "objective.mask.replace_words": "--replacement",
-    "objective.mask.whole_word": "--do_whole_word_mask",
     "objective.name": "--task",
-    "objective.window.cross_documents": "--allow_cross_document_examples",
     "seed": "--random_seed",
     "shards.shard_bytes": "--shard_size",
     "statistics_images": "--statistics",
@@ -49,11 +46,13 @@ def describe_difference(old: Manifest | CommitSpec, new: CommitSpec) -> str:
       old: of the dataset, or of the unfinished run, that is there.
       new: of the run that was asked for.
     """
-    before, now = (dict(_flat(config)) for config in (old.config, new.config))
+    before, now = (dict(_flat(readable_config(config))) for config in (old.config, new.config))
     names = sorted(
         name
         for name in before.keys() | now.keys()
-        if before.get(name) != now.get(name) and name not in _NOT_SETTINGS
+        if before.get(name) != now.get(name)
+        and name not in _NOT_SETTINGS
+        and ((name in before and name in now) or _is_reported_alone(name))
     )
     if before.get("pipeline") != now.get("pipeline"):
         names = ["pipeline"]
@@ -68,8 +67,17 @@ def describe_difference(old: Manifest | CommitSpec, new: CommitSpec) -> str:
     return "; ".join(shown or _version_difference(old.versions, new.versions))
 
 
+def _is_reported_alone(name: str) -> bool:
+    """Tells whether a setting that one of two configurations lacks is a difference of them.
+
+    Others are options of another objective, or have defaults, which earlier releases did not write.
+    """
+    of_text = name.startswith(("objective.", "documents.", "clean."))
+    return not of_text and name not in ("allow_special_tokens", "shard_template")
+
+
 def _flat(value: object, path: str = "") -> Iterator[tuple[str, object]]:
-    """Yields the settings of nested ones: `("objective.mask.masked_lm_prob", 0.15)`."""
+    """Yields the settings of nested ones: `("objective.masked_lm_prob", 0.15)`."""
     if not isinstance(value, dict):  # one that is empty has defaults alone
         yield path, value
         return

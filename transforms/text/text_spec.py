@@ -470,7 +470,7 @@ class Gpt(Language, frozen=True, kw_only=True, tag="gpt", tag_field="name"):
     pad_id: _PadId = None
     prompt_field: Annotated[str, option(
         "gpt: the field of the prompt that stands before the text; by default none.", group="input",
-        value="FIELD", python="Document.prompt", example="question"
+        value="FIELD", python="prompts=True", example="question"
     )] = ""  # fmt: skip
     prompts: bool = False
     loss_mask: Annotated[bool, option(

@@ -215,7 +215,7 @@ class WriteText(WriteElements):
         Raises:
           UsageError: a value is not valid, the tokenizer cannot be used, or a dataset is there.
         """
-        row = _row(objective, keep_fields)
+        row = row_spec(objective, keep_fields)
         clean = CleanSpec(
             normalize=normalize, min_tokens=min_tokens, max_tokens=max_tokens,
             deduplicate=deduplicate, near_threshold=near_threshold, list_dropped=list_dropped,
@@ -244,7 +244,7 @@ class WriteText(WriteElements):
         super().__init__(_TextSink(job, run_tokens, zlib.compress(data), checksums))
 
 
-def _row(objective: AnyObjective, keep_fields: str) -> RowSpec:
+def row_spec(objective: AnyObjective, keep_fields: str) -> RowSpec:
     """Returns what documents have beside their text, under the names of their attributes.
 
     Raises:

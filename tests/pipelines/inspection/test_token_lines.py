@@ -137,10 +137,10 @@ def written_with(config: dict[str, Any]) -> Manifest:
     return Manifest("ds", config, "", [], "", {}, {}, {}, {})
 
 
-def corrupted_form(task: str = "t5", **language: object) -> TokenForm:
+def corrupted_form(task: str = "t5", **options: object) -> TokenForm:
     """Of a dataset that T5's job wrote with `VOCABULARY`: sentinels descend from 110."""
     config: dict[str, Any] = {
-        "objective": {"name": task, "language": {"form": "seqio", **language}},
+        "objective": {"name": task, "format": "seqio", **options},
         "vocabulary_size": len(VOCABULARY),
     }
     return form_of(written_with(config), VOCABULARY)
@@ -166,7 +166,7 @@ def test_sentinels_are_those_of_the_configuration() -> None:
     values = {"inputs": np.array([4, 50, 2]), "targets": np.array([50, 6, 49, 9, 2])}
     form = corrupted_form("ul2", first_sentinel_id=50)
     assert find_spans(values, form) == {50: [6], 49: [9]}
-    config = {"objective": {"name": "t5", "language": {"form": "seqio"}}, "vocabulary_size": 4}
+    config = {"objective": {"name": "t5", "format": "seqio"}, "vocabulary_size": 4}
     manifest = written_with(config)
     named = form_of(manifest, ["a", "<extra_id_1>", "b", "<extra_id_0>"])
     assert named.sentinels == (3, 1)
@@ -182,7 +182,7 @@ def test_sentinels_of_cerebras_form() -> None:
         "decoder_mask": np.array([0, 0, 0, 0, 1]),
         "labels": np.array([110, 6, 7, 2, pad]),
     }
-    assert shown(values, form=corrupted_form(form="cerebras")) == [
+    assert shown(values, form=corrupted_form(format="cerebras")) == [
         "labels: <0> satting [SEP]", ": …1", "encoder_input_ids: the cat [<0>→satting]", ": …1",
         "decoder_input_ids: [PAD] <0> satting", ": …1",
     ]  # fmt: skip

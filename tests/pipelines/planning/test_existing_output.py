@@ -15,7 +15,7 @@ CONFIG: dict[str, Any] = {
     "input": ["a/*.txt"],
     "seed": 1,
     "splits": [{"name": "train", "share": 1.0, "num_shards": None}],
-    "objective": {"copies": 10, "mask": {"masked_lm_prob": 0.15}, "pair": {"max_seq_length": 128}},
+    "objective": {"name": "bert", "dupe_factor": 10, "masked_lm_prob": 0.15},
     "images": {"labels": {"cat": 0}, "seed": 1},
 }
 OLD = CommitSpec(
@@ -37,12 +37,12 @@ SPLITS = [
             "--random_seed was 1, is 2",
         ),
         (
-            {"config": CONFIG | {"objective": CONFIG["objective"] | {"copies": 5}}},
+            {"config": CONFIG | {"objective": CONFIG["objective"] | {"dupe_factor": 5}}},
             "--dupe_factor was 10, is 5",
         ),
         (
-            {"config": CONFIG | {"objective": CONFIG["objective"] | {"mask": {}}}},
-            "--masked_lm_prob was 0.15, is unset",
+            {"config": CONFIG | {"objective": {"name": "gpt", "dupe_factor": 10, "fim_rate": 0.0}}},
+            "--task was bert, is gpt",
         ),
         (
             {"config": CONFIG | {"splits": SPLITS}},

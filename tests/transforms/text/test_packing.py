@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recordmill.records.errors import UsageError
 from recordmill.transforms.text.packing import (
     Parts,
     best_fit,
@@ -151,8 +149,3 @@ def test_prompts_are_no_answers() -> None:
         answer_starts=np.array([4, 6]),
     )  # fmt: skip
     assert rows.answers[0].tolist() == [False] * 4 + [True] * 4 + [False]
-
-
-def test_an_unknown_packing_is_named() -> None:
-    with pytest.raises(UsageError, match="--packing must be one of best_fit, concat, none"):
-        pack(parts_of([1]), packing="first", capacity=4)

@@ -28,6 +28,7 @@ from recordmill.transforms import (
 )
 from recordmill.transforms.sources.document_spec import DocumentSpec
 from recordmill.transforms.text.text_elements import DocumentMaker
+from recordmill.transforms.text.write_text import row_spec
 
 from ...conftest import make_documents
 from ...pipelines.jobs import shard_bytes
@@ -254,9 +255,9 @@ def test_elements_that_are_no_documents(element: Any, message: str) -> None:
     ],
 )
 def test_rows_that_lack_what_is_written(document: Any, expected: tuple[str, ...]) -> None:
-    row = Classify().row("id:int")
+    row = row_spec(Classify(), "id:int")
     if isinstance(document, Document) and document.fields is None:
-        row = Classify().row("")
+        row = row_spec(Classify(), "")
     good = Document("b", "k", label="x", fields={"id": 1} if row.keep_fields else None)
     (made,) = DocumentMaker(DocumentSpec(row=row), groups=False).batches([good, document, good])
     (reject,) = made.documents.rejects
@@ -318,8 +319,12 @@ def test_a_failing_pipeline_leaves_no_dataset_and_can_be_run_again(
         (lambda: Gpt(format="mlm"), "format must be one of"),
         (lambda: Ul2(denoisers="1:2"), "denoisers must be DENSITY:SPAN:SHARE"),
         (lambda: T5(dupe_factor=0), "dupe_factor must be at least 1"),
-        (lambda: Gpt(loss_mask=True).row(""), "loss_mask has no effect without prompts=True"),
-        (lambda: Gpt().row("id"), "--keep_fields has no meaning with --packing=best_fit"),
+        (lambda: Gpt(loss_mask=True), "loss_mask has no effect without prompts=True"),
+        (
+            lambda: row_spec(Gpt(prompt_field="question"), ""),
+            "Gpt.prompt_field is for files, and a Document has attributes",
+        ),
+        (lambda: row_spec(Gpt(), "id"), "--keep_fields has no meaning with --packing=best_fit"),
     ],
 )
 def test_wrong_options_of_objectives(task: Callable[[], object], message: str) -> None:

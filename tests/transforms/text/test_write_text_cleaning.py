@@ -93,7 +93,10 @@ def test_texts_are_normalized(write: Write) -> None:
     narrow = write("narrow", [Document("w1 " * 40, key) for key in ("wide", "narrow")])
     assert shard_bytes(written["nfkc"]) == shard_bytes(narrow) != shard_bytes(written["none"])
     config = json.loads((written["nfkc"] / "_meta/manifest.json").read_bytes())["config"]
-    assert config["clean"] == {"normalize": "nfkc"}
+    assert config["clean"] == {
+        "normalize": "nfkc", "min_tokens": 0, "max_tokens": None, "deduplicate": "none",
+        "near_threshold": 0.8, "list_dropped": False,
+    }  # fmt: skip
 
 
 ROWS = [Document(f"w{i} w2", f"k{i}", label="ab"[i % 2]) for i in range(20)]

@@ -130,5 +130,5 @@ def test_a_lost_file_of_lines_ends_the_pipeline(
 
 
 def test_lists_without_drops_are_refused(write: Write) -> None:
-    with pytest.raises(UsageError, match=r"list_dropped has no effect .*; give min_tok"):
+    with pytest.raises(UsageError, match=r"list_dropped has no effect .*; add min_tok"):
         write("ds", documents(2))
