@@ -77,4 +77,5 @@ def _old_denoisers(task: str, denoisers: list[dict[str, Any]]) -> Iterator[tuple
         yield "denoisers", ",".join(":".join(f"{n:g}" for n in each) for each in numbers)
     else:
         (density, span, _), *_ = numbers
-        yield from {"noise_density": density, "mean_noise_span_length": span}.items()
+        yield "noise_density", density
+        yield "mean_noise_span_length", span
