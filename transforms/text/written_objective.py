@@ -68,7 +68,7 @@ def _old_options(objective: dict[str, Any]) -> Iterator[tuple[str, Any]]:
             elif name == "mode_tokens" and isinstance(value, list):
                 yield name, ",".join(map(str, value))
             elif not isinstance(value, dict):
-                yield _NAMES.get(name, name), value
+                yield _NAMES.get(str(name), str(name)), value
 
 
 def _old_denoisers(task: str, denoisers: list[dict[str, Any]]) -> Iterator[tuple[str, Any]]:
