@@ -23,7 +23,7 @@ from columns import write_forms
 from timing import best_seconds
 
 from recordmill.pipelines.job_request import parse_bytes
-from recordmill.pipelines.map_options import function_from_object
+from recordmill.pipelines.map_functions import function_from_object
 from recordmill.transforms import Document
 from recordmill.transforms.dataset.user_functions import MapSpec
 from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentSpec

@@ -11,7 +11,7 @@ from apache_beam.io.filesystem import BeamIOError
 
 from recordmill.pipelines.input_patterns import split_patterns
 from recordmill.pipelines.job_request import job_options, required
-from recordmill.pipelines.map_options import map_spec
+from recordmill.pipelines.map_functions import map_spec
 from recordmill.records.errors import UsageError
 from recordmill.records.schema import Feature
 from recordmill.records.schema_files import read_schema

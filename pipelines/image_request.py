@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from recordmill.pipelines.job_request import DEFAULT_SPLITS, job_options, required
-from recordmill.pipelines.map_options import map_spec
+from recordmill.pipelines.map_functions import map_spec
 from recordmill.records.errors import UsageError
 from recordmill.records.spec import naming_flags
 from recordmill.transforms.dataset.labels import read_labels

@@ -17,7 +17,7 @@ from recordmill.pipelines.command_table import COMMANDS, Call
 from recordmill.pipelines.config_files import add_config
 from recordmill.pipelines.faces import Given, checked_values, signature_of
 from recordmill.pipelines.launch import run_job
-from recordmill.pipelines.map_options import function_from_object, user_function
+from recordmill.pipelines.map_functions import function_from_object, user_function
 from recordmill.records import manifest as m
 from recordmill.records.errors import RunError, UsageError
 from recordmill.transforms.dataset.user_functions import UserFunction

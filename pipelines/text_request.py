@@ -9,7 +9,7 @@ from msgspec.structs import asdict, replace
 
 from recordmill.pipelines.input_patterns import split_patterns
 from recordmill.pipelines.job_request import DEFAULT_SPLITS, job_options, parse_splits, required
-from recordmill.pipelines.map_options import map_spec
+from recordmill.pipelines.map_functions import map_spec
 from recordmill.records.errors import UsageError
 from recordmill.records.spec import naming_flags
 from recordmill.transforms.dataset.output_spec import SplitSpec

@@ -366,7 +366,7 @@ def test_modules_that_are_loaded_already_stay(folder: Path) -> None:
     code = (
         "import sys\nsys.path.insert(0, '.')\n"
         "import corpus_tools.rules.filters as before\n"
-        "from recordmill.pipelines.map_options import user_function\n"
+        "from recordmill.pipelines.map_functions import user_function\n"
         "from recordmill.transforms.dataset.user_functions import load_function\n"
         "made = load_function(user_function('corpus_tools.rules.filters:only_long'))\n"
         "assert made is not before.only_long\n"
