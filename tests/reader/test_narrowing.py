@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import struct
 from pathlib import Path
@@ -13,6 +12,7 @@ import msgspec
 import numpy as np
 import pytest
 import tensorflow as tf
+from msgspec.structs import replace
 
 from recordmill.reader import (
     Feed,
@@ -182,7 +182,7 @@ def test_records_of_our_own_jobs_stay_int32(tmp_path: Path) -> None:
     }
     path = write_dataset(tmp_path / "ds", {"train": [columns]}, schema)
     others = open_dataset(path)
-    manifest = dataclasses.replace(others.manifest, config={"objective": {"name": "bert"}})
+    manifest = replace(others.manifest, config={"objective": {"name": "bert"}})
     text = FinishedDataset(others.path, manifest, schema)
     integers = {f.name for f in schema.features if f.dtype == "int64"}
     assert not Narrowing.of(others, ()).small
