@@ -29,28 +29,6 @@ ARGUMENTS: dict[str, str] = {
     "temp_dir": "output",
     "shard_size": "shard_bytes",
 }
-TEXT_ARGUMENTS: dict[str, str] = ARGUMENTS | {
-    "vocab_file": "tokenizer",
-    "do_lower_case": "do_lower_case=True",
-    "task": "objective",
-    **{
-        f"task={name}": f"objective={task}()"
-        for name, task in {
-            "bert": "Bert", "mlm": "Mlm", "mlm_tokens": "MlmTokens", "classify": "Classify",
-            "gpt": "Gpt", "t5": "T5", "t5_tokens": "T5Tokens", "ul2": "Ul2",
-        }.items()
-    },
-    "labels=FILE": "labels",
-    "documents": "the documents",
-    "documents=file": "a Document for each whole text",
-    "text_field": "Document.text",
-    "label_field": "Document.label",
-    "text_pair_field": "Document.pair",
-    "prompt_field": "Document.prompt",
-    "split_by": "Document.group",
-    "split_from": "Document.group",
-    "encoding": "how the texts were decoded",
-}  # fmt: skip
 IMAGE_ARGUMENTS: dict[str, str] = ARGUMENTS | {
     "augmentations": "ImageSpec.augmentation",
     "image_size": "TransformSpec.size",

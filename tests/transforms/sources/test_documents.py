@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from backports import zstd
@@ -172,7 +173,7 @@ class TestText:
         encoding=st.sampled_from(["latin-1", "utf-16", "utf-16-le", "utf-32", "shift_jis"]),
     )
     def test_other_encodings_read_as_their_text(self, folder: Path, text, spec, block, encoding):
-        spec = replace(spec, encoding=encoding)
+        spec = msgspec.structs.replace(spec, encoding=encoding)
         raw = text.decode().encode(encoding, "ignore")
         text = raw.decode(encoding).encode()
         path = write(folder, raw)
@@ -325,7 +326,7 @@ class TestJsonLines:
     def test_neither_blocks_nor_ranges_show(
         self, folder, bom, records, end, last_end, spec, split_by, block, target
     ):
-        spec = replace(spec, split_by=split_by)
+        spec = msgspec.structs.replace(spec, split_by=split_by)
         data = bom + end.join(records) + end * last_end
         path = write(folder, data, "a.jsonl")
         expected = reference.read_records(data, path.name, "jsonl", spec, SMALL)
@@ -404,7 +405,7 @@ class TestDelimited:
     def test_neither_blocks_nor_ranges_show(
         self, folder, rows, kind, end, spec, header, split_by, last_end, block, target
     ):
-        spec = replace(spec, split_by=split_by)
+        spec = msgspec.structs.replace(spec, split_by=split_by)
         delimiter = "\t" if kind == "tsv" else ","
         data = csv_bytes([header, *map(list, rows)], delimiter=delimiter, end=end)
         if not last_end:
