@@ -241,7 +241,9 @@ class Field:
           UsageError: it is of another type, or not in range.
         """
         if not named:
-            named = f"--{self.flag}" if self.flag else f"{owner.__name__}.{self.name}"
+            named = f"--{self.flag or self.name}"
+            if owner.qualified and not self.flag:
+                named = f"{owner.__name__}.{self.name}"
         if value is None and None in (self.default, *_nones(self.hint)):
             return None
         value = check_type(named, value, self.hint)
