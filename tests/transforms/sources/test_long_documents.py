@@ -84,5 +84,5 @@ def test_no_more_is_held_than_the_limit(tmp_path: Path) -> None:
 
 
 def test_the_limit_must_be_a_number_of_bytes() -> None:
-    with pytest.raises(UsageError, match="--max_document_bytes must be at least 0, got -1"):
+    with pytest.raises(UsageError, match="max_document_bytes must be at least 0, got -1"):
         DocumentSpec(max_document_bytes=-1)
