@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from backports import zstd
 
 from recordmill.records.errors import UsageError
@@ -84,10 +85,8 @@ def test_documents_are_those_of_jsonl(tmp_path: Path, name: str) -> None:
             (f"d/{i:04}.txt", str(row["text"])), (f"d/{i:04}.json", fields),
             (f"d/{i:04}.label", f"{row['label']}\n"),
         ]  # fmt: skip
-    for members, spec in (
-        (whole, SPECS[name]),
-        (apart, msgspec.structs.replace(SPECS[name], text_field="txt")),
-    ):
+    of_parts = replace(SPECS[name], text_field="txt")
+    for members, spec in ((whole, SPECS[name]), (apart, of_parts)):
         found = read_tar(tmp_path / "a.tar", tar(members), spec, block_bytes=100)
         assert found[0] == wanted[0]
         assert [r for r, _ in reasons(found)] == [each.reason for each in wanted[3]]
