@@ -48,8 +48,8 @@ from recordmill.transforms.text.cleaning.duplicates import DuplicateFiles
 from recordmill.transforms.text.cleaning.exact_hashes import ExactHasher
 from recordmill.transforms.text.cleaning.find_duplicates import find_duplicates
 from recordmill.transforms.text.cleaning.minhash import MinHasher, most_differing
-from recordmill.transforms.text.text_job import ObjectiveSpec, TextJob
-from recordmill.transforms.text.text_spec import CleanSpec
+from recordmill.transforms.text.text_job import TextJob
+from recordmill.transforms.text.text_spec import CleanSpec, Mlm
 from recordmill.transforms.text.tokenization import Vocabulary, WordPieceTokenizer
 
 FILE_BYTES = 20_000_000
@@ -237,7 +237,7 @@ def one(scratch: Path, size: int, how: str) -> None:
     """Finds the duplicates of a corpus in this process, work item by work item."""
     work = str(scratch / "work")
     shutil.rmtree(work, ignore_errors=True)
-    objective = ObjectiveSpec("mlm")
+    objective = Mlm()
     workspace = Workspace(output=work, work=work, staging=work)
     job = TextJob(workspace=workspace, objective=objective, clean=CleanSpec(deduplicate=how))
     sources = list_sources([f"{scratch}/planted-{size}/*.txt"])

@@ -36,8 +36,8 @@ from recordmill.transforms.sources.work_item_files import write_work_items
 from recordmill.transforms.sources.work_items import list_sources
 from recordmill.transforms.text.cleaning.duplicates import read_repeats
 from recordmill.transforms.text.cleaning.find_duplicates import find_duplicates
-from recordmill.transforms.text.text_job import ObjectiveSpec, TextJob
-from recordmill.transforms.text.text_spec import CleanSpec
+from recordmill.transforms.text.text_job import TextJob
+from recordmill.transforms.text.text_spec import CleanSpec, Gpt
 
 KINDS = ("own", "equal", "90 % alike", "60 % alike")
 
@@ -102,7 +102,7 @@ def ours(scratch: Path) -> tuple[float, set[int]]:
     workspace = Workspace(output=work, work=work, staging=work)
     job = TextJob(
         workspace=workspace,
-        objective=ObjectiveSpec("gpt"),
+        objective=Gpt(),
         documents=DocumentSpec(sentence_splitter="none"),
         clean=CleanSpec(deduplicate="near"),
     )

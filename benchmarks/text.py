@@ -45,6 +45,7 @@ from recordmill.transforms.sources.lines import split_lines
 from recordmill.transforms.sources.work_items import list_sources
 from recordmill.transforms.text.chunks import ChunkCutter
 from recordmill.transforms.text.objectives import BertObjective
+from recordmill.transforms.text.text_spec import Bert
 from recordmill.transforms.text.tokenization import Vocabulary, WordPieceTokenizer
 
 CORES = usable_cores()
@@ -107,7 +108,7 @@ def tokenization_kernels(text: bytes, vocab_file: str) -> None:
 
 def encoding_kernels(vocab_file: str) -> None:
     vocabulary = load_vocabulary(vocab_file)
-    schema = BertObjective(vocabulary, SEED).schema
+    schema = BertObjective(vocabulary, SEED, 1, Bert()).schema
     rng = np.random.default_rng(0)
     count = 8192
     columns: dict[str, Any] = {}
@@ -160,7 +161,7 @@ def encoding_kernels(vocab_file: str) -> None:
 
 def bare_loop(paths: list[str], vocab_file: str, output: str, ready: Any, go: Any) -> None:
     """Tokenize, mask, encode, write in a loop over some files: no shuffle, no shards, no Beam."""
-    task = BertObjective(load_vocabulary(vocab_file), SEED, copies=1)
+    task = BertObjective(load_vocabulary(vocab_file), SEED, 1, Bert())
     tokenizer = WordPieceTokenizer(task.vocabulary, lower_case=True)
     spec = DocumentSpec()
 

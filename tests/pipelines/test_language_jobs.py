@@ -14,8 +14,7 @@ from recordmill.pipelines.command_line import main
 from recordmill.pipelines.planning import text_planner as text_planning
 from recordmill.transforms.shuffle.merge_tree import MergeTree
 from recordmill.transforms.text import build_text_shards as build
-from recordmill.transforms.text.packing import PACKINGS
-from recordmill.transforms.text.text_spec import CausalFormat
+from recordmill.transforms.text.text_spec import CausalFormat, Packing
 from recordmill.transforms.text.tokenizer_files import load_tokenizer
 
 from ..conftest import SharedFolder, make_documents
@@ -173,11 +172,11 @@ def test_every_token_is_written_once(folder: Path) -> None:
 COMBINATIONS = {
     f"gpt-{form}-{packing}": (("--task=gpt", f"--format={form}", f"--packing={packing}"), True)
     for form in get_args(CausalFormat)
-    for packing in PACKINGS
+    for packing in get_args(Packing)
 } | {
     f"{task}-{packing}": ((f"--task={task}", f"--packing={packing}"), packing != "none")
     for task in ("t5", "t5_tokens", "ul2", "mlm")
-    for packing in PACKINGS
+    for packing in get_args(Packing)
     if (task, packing) != ("mlm", "none")  # windows, not rows
 }
 

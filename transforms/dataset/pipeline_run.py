@@ -15,6 +15,7 @@ from typing import Any
 
 from recordmill.records import manifest as m
 from recordmill.records.errors import RunError, UsageError, one_of
+from recordmill.records.spec import naming_flags
 from recordmill.records.tfds_metadata import name_and_version
 from recordmill.transforms.dataset.commit import CommitSpec, old_manifest
 from recordmill.transforms.dataset.in_place import check_place
@@ -141,13 +142,13 @@ def pipeline_job(
         raise UsageError("output must be the folder of the dataset, got ''")
     folder = folder.rstrip("/") or "/"
     staging = files.join(folder, "_tmp")
-    return {
-        "workspace": Workspace(
-            output=folder, work=staging, staging=staging, token=new_token(), of_pipeline=True
-        ),
-        "splits": tuple(SplitSpec(n, share, counts.get(n)) for n, share in names.items()),
-        "shards": ShardSpec(shard_bytes),
-    }
+    with naming_flags():  # the transform whose arguments they are names them
+        made = tuple(SplitSpec(n, share, counts.get(n)) for n, share in names.items())
+        shards = ShardSpec(shard_bytes)
+    workspace = Workspace(
+        output=folder, work=staging, staging=staging, token=new_token(), of_pipeline=True
+    )
+    return {"workspace": workspace, "splits": made, "shards": shards}
 
 
 def commit_spec(

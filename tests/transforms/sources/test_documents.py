@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from backports import zstd
@@ -19,6 +20,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from recordmill.records.errors import UsageError
+from recordmill.records.spec import naming_flags
 from recordmill.transforms.dataset.rejects import REASONS, Reject
 from recordmill.transforms.sources.delimited_records import read_header
 from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentLimits, DocumentSpec
@@ -172,7 +174,8 @@ class TestText:
         encoding=st.sampled_from(["latin-1", "utf-16", "utf-16-le", "utf-32", "shift_jis"]),
     )
     def test_other_encodings_read_as_their_text(self, folder: Path, text, spec, block, encoding):
-        spec = replace(spec, encoding=encoding)
+        errors = "strict" if encoding == "latin-1" else spec.encoding_errors
+        spec = msgspec.structs.replace(spec, encoding=encoding, encoding_errors=errors)
         raw = text.decode().encode(encoding, "ignore")
         text = raw.decode(encoding).encode()
         path = write(folder, raw)
@@ -325,7 +328,7 @@ class TestJsonLines:
     def test_neither_blocks_nor_ranges_show(
         self, folder, bom, records, end, last_end, spec, split_by, block, target
     ):
-        spec = replace(spec, split_by=split_by)
+        spec = msgspec.structs.replace(spec, split_by=split_by)
         data = bom + end.join(records) + end * last_end
         path = write(folder, data, "a.jsonl")
         expected = reference.read_records(data, path.name, "jsonl", spec, SMALL)
@@ -404,7 +407,7 @@ class TestDelimited:
     def test_neither_blocks_nor_ranges_show(
         self, folder, rows, kind, end, spec, header, split_by, last_end, block, target
     ):
-        spec = replace(spec, split_by=split_by)
+        spec = msgspec.structs.replace(spec, split_by=split_by)
         delimiter = "\t" if kind == "tsv" else ","
         data = csv_bytes([header, *map(list, rows)], delimiter=delimiter, end=end)
         if not last_end:
@@ -516,10 +519,18 @@ class TestSpec:
             ({"sentence_splitter": "spacy"}, "--sentence_splitter must be one of .*got 'spacy'"),
             ({"encoding_errors": "ignore"}, "--encoding_errors must be one of replace, strict"),
             ({"encoding": "utf8000"}, "--encoding must be one that Python knows .* got 'utf8000'"),
+            (
+                {"encoding": "latin-1", "encoding_errors": "replace"},
+                "--encoding_errors has no effect with an encoding in which every byte is",
+            ),
+            (
+                {"header": "none", "columns": ("a", "a")},
+                "--columns must name each column once, got a,a",
+            ),
         ],
     )
     def test_errors(self, option, message):
-        with pytest.raises(UsageError, match=message):
+        with naming_flags(), pytest.raises(UsageError, match=message):
             DocumentSpec(**option)
 
     @pytest.mark.parametrize(

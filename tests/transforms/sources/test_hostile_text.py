@@ -56,7 +56,7 @@ def test_the_limit_does_not_depend_on_blocks(tmp_path: Path) -> None:
 
 
 def test_the_ratio_must_be_a_number() -> None:
-    with pytest.raises(UsageError, match="--max_compression_ratio must be at least 1, got 0"):
+    with pytest.raises(UsageError, match="max_compression_ratio must be at least 1, got 0"):
         DocumentSpec(max_compression_ratio=0)
 
 

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,7 +43,7 @@ def test_those_that_are_too_long_are_left_out(
     path = write(folder, text)
     expected = reference.read_text(text, path.name, spec, SMALL)
     sizes = {key: sum(map(len, lines)) for key, (_, lines) in expected.documents.items()}
-    spec = replace(spec, max_document_bytes=most)
+    spec = msgspec.structs.replace(spec, max_document_bytes=most)
     limits = replace(SMALL, block_bytes=block, open_document_bytes=open_document)
     whole = [SourceRange(str(path), path.name, "text", "", len(text))]
     for ranges in [whole, ranges_of(path, target)] if text and spec.splittable else [whole]:
@@ -83,5 +84,5 @@ def test_no_more_is_held_than_the_limit(tmp_path: Path) -> None:
 
 
 def test_the_limit_must_be_a_number_of_bytes() -> None:
-    with pytest.raises(UsageError, match="--max_document_bytes must be at least 0, got -1"):
+    with pytest.raises(UsageError, match="max_document_bytes must be at least 0, got -1"):
         DocumentSpec(max_document_bytes=-1)

@@ -24,7 +24,8 @@ from .test_read_documents import read
 
 SOURCES = Path(__file__).parents[3] / "transforms/sources"
 NOT_USED = ("mapped_documents.py", "table_rows.py", "work_item_files.py")  # by ReadDocuments
-NOT_GIVEN = ("unknown_label", "no_split", "--sentence_splitter")  # as it has no such option
+# As it has no such option; --no-do_lower_case is an example of a command line.
+NOT_GIVEN = ("unknown_label", "no_split", "--sentence_splitter", "--no")
 LINES = 70  # of a MiB
 
 

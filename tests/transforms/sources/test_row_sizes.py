@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -183,7 +184,7 @@ def test_the_limit_depends_on_the_file_alone(
     assert len(documents) == most_bytes // 4001
     assert (reject.position, reject.reason) == (len(documents), "decompression_bomb")
     assert f"bytes unpack to more than {most_bytes} bytes; see --max_comp" in reject.detail
-    more = read(path, replace(LINES, max_compression_ratio=10_000_000))
+    more = read(path, msgspec.structs.replace(LINES, max_compression_ratio=10_000_000))
     assert len(more[0]) == 300
     assert not more[3]
 
@@ -268,7 +269,7 @@ def test_how_parquet_is_read_does_not_matter(
         table, tmp_path / "a.parquet", row_group_size=2000, data_page_size=2000, **options
     )
     arrow_file(tmp_path / "a.arrow", table, 2000)
-    for spec in (KEPT, replace(LINES, text_field="meta.text")):
+    for spec in (KEPT, msgspec.structs.replace(LINES, text_field="meta.text")):
         wanted: Read = read(tmp_path / "a.arrow", spec)
         monkeypatch.setattr(parquet_rows, "_MOST_HELD_BYTES", most_held)
         found = read(tmp_path / "a.parquet", spec)

@@ -9,12 +9,12 @@ import json
 import lzma
 import tarfile
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from backports import zstd
+from msgspec.structs import replace
 
 from recordmill.records.errors import UsageError
 from recordmill.transforms.sources import tar_samples
@@ -85,7 +85,8 @@ def test_documents_are_those_of_jsonl(tmp_path: Path, name: str) -> None:
             (f"d/{i:04}.txt", str(row["text"])), (f"d/{i:04}.json", fields),
             (f"d/{i:04}.label", f"{row['label']}\n"),
         ]  # fmt: skip
-    for members, spec in ((whole, SPECS[name]), (apart, replace(SPECS[name], text_field="txt"))):
+    of_parts = replace(SPECS[name], text_field="txt")
+    for members, spec in ((whole, SPECS[name]), (apart, of_parts)):
         found = read_tar(tmp_path / "a.tar", tar(members), spec, block_bytes=100)
         assert found[0] == wanted[0]
         assert [r for r, _ in reasons(found)] == [each.reason for each in wanted[3]]
