@@ -316,6 +316,8 @@ def declared_fields(kind: type[Spec]) -> tuple[Field, ...]:
         if get_origin(hint) is Annotated:
             hint, *metas = get_args(hint)
             meta = next((each for each in metas if isinstance(each, msgspec.Meta)), None)
+            for words in (each for each in metas if isinstance(each, str)):
+                hint = Annotated[hint, words]  # which messages say of the type
         declared = (meta.extra or {}).get("declared") if meta else None
         default = info.default
         if info.default_factory is not msgspec.NODEFAULT:
@@ -762,6 +764,8 @@ def _describe(hint: Any) -> str:
         return "a path"
     if origin is Callable:
         return "a function"
+    if _is_spec(hint) and hint.__struct_config__.tag:
+        return f"{hint.__name__}()"
     return _WORDS.get(hint) or f"{hint.__name__}(…)"
 
 
@@ -815,6 +819,8 @@ def name_arguments(message: str, names: Mapping[str, str]) -> str:
             return name
         name = names.get(flag, flag)
         argument = name.partition("=")[0]
+        if message.startswith(" must be", found.end()) and name == f"{flag}=True":
+            return argument  # of which the message says the type
         # A phrase takes no value, and that of an element's attribute is the name of a field.
         if value is None or name.startswith(_ELEMENTS) or not _ARGUMENT.fullmatch(argument):
             return name
@@ -891,6 +897,7 @@ _OPTIONS_LINE = re.compile(r"^( *)options: .*$", re.MULTILINE)
 def takes(kind: type[Spec]) -> Callable[[_Function], _Function]:
     """Makes a function of `**options` one that takes a spec's options as keyword arguments.
 
+    The options of structs in the spec are arguments too; `from_arguments` makes the spec of them.
     Its signature names them, with types and defaults, and of its docstring's arguments the line
     "options: …" becomes their helps. It gets them by the names of fields, also where they are given
     by an alias; those that are not given are left out. `takes` of the function is the spec.
@@ -931,14 +938,44 @@ def takes(kind: type[Spec]) -> Callable[[_Function], _Function]:
 
 def names_of(each: Field) -> tuple[str, ...]:
     """Returns what an option is called as an argument: the field's name and its aliases."""
-    return (each.name, *(each.declared.aliases if each.declared else ()))
+    aliases = each.declared.aliases if each.declared else ()
+    return tuple(dict.fromkeys((each.name, *aliases)))
+
+
+def _is_part(each: Field) -> bool:
+    return not each.declared and len(each.specs) == 1
+
+
+def arguments_of(kind: type[Spec]) -> Iterator[tuple[type[Spec], Field]]:
+    """Yields the fields of a spec, and of the structs in it, with the struct of each."""
+    for each in declared_fields(kind):
+        if _is_part(each):
+            yield from arguments_of(each.specs[0])
+        else:
+            yield kind, each
+
+
+def from_arguments(kind: type[SpecT], given: Mapping[str, Any]) -> SpecT:
+    """Returns a spec, with the structs in it, made of what a function that `takes` it gets."""
+    values = {
+        each.name: from_arguments(each.specs[0], given) if _is_part(each) else given[each.name]
+        for each in declared_fields(kind)
+        if _is_part(each) or each.name in given
+    }
+    return kind(**values)
+
+
+def python_help(each: Field, kind: type[Spec]) -> str:
+    """Returns the help of an option, with arguments in the place of flags."""
+    return name_arguments(each.text, python_names(kind))
 
 
 def _by_field(
     kind: type[Spec], called: str, given: Mapping[str, Any], own: set[str]
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Returns what a function is given by the names of fields, and the names that gave it."""
-    names = {name: each for each in declared_fields(kind) for name in names_of(each)}
+    arguments = [each for _, each in arguments_of(kind)]
+    names = {name: each for each in arguments for name in names_of(each)}
     values: dict[str, Any] = {}
     used: dict[str, str] = {}  # field -> the name that gives it
     for name, value in given.items():
@@ -957,19 +994,19 @@ def _by_field(
         values[each.name] = value
         if value is not each.default:
             used[each.name] = name
-    for each in declared_fields(kind):
+    for each in arguments:
         if each.default is msgspec.NODEFAULT and each.name not in values:
             raise TypeError(f"{called}() needs the argument {each.name}")
     return values, used
 
 
 def _parameters(kind: type[Spec]) -> Iterator[inspect.Parameter]:
-    hints = get_type_hints(kind)  # without words for messages
-    for each in declared_fields(kind):
+    for owner, each in arguments_of(kind):
+        hint = get_type_hints(owner)[each.name]  # without words for messages
         default = inspect.Parameter.empty if each.default is msgspec.NODEFAULT else each.default
         for name in names_of(each):
             yield inspect.Parameter(
-                name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[each.name]
+                name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint
             )
 
 
@@ -978,9 +1015,9 @@ def _with_options(text: str, kind: type[Spec]) -> str:
         indent = found[1]
         return "\n".join(
             line
-            for each in declared_fields(kind)
+            for _, each in arguments_of(kind)
             for line in textwrap.wrap(
-                f"{', '.join(names_of(each))}: {each.text}", _WIDTH,
+                f"{', '.join(names_of(each))}: {python_help(each, kind)}", _WIDTH,
                 initial_indent=indent, subsequent_indent=f"{indent}  ", break_long_words=False,
             )
         )  # fmt: skip

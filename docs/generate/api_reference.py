@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from recordmill.records.spec import declared_fields, names_of
+from recordmill.records.spec import arguments_of, names_of, python_help
 
 ROOT = Path(__file__).parents[2]
 
@@ -162,14 +162,14 @@ def options_table(function: Any) -> list[str]:
     """
     parameters = inspect.signature(function).parameters
     lines = ["| argument | type | default | meaning |", "|---|---|---|---|"]
-    for each in declared_fields(function.takes):
+    for _, each in arguments_of(function.takes):
         parameter = parameters[each.name]
         has_default = parameter.default is not parameter.empty
         cells = (
             ", ".join(f"`{name}`" for name in names_of(each)),
             f"`{_MODULE.sub('', inspect.formatannotation(parameter.annotation))}`",
             f"`{parameter.default!r}`" if has_default else "required",
-            each.text,
+            python_help(each, function.takes),
         )
         lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     return [*lines, ""]
@@ -187,7 +187,8 @@ def page(package: str) -> str:
         lines += [f"## {heading}", ""]
         for name in names:
             lines += [f"::: {module_of(package, name)}.{name}", ""]
-            function = getattr(import_module(package), name)
+            found = getattr(import_module(package), name)
+            function = found.__init__ if isinstance(found, type) else found
             spec = getattr(function, "takes", None)
             if spec and spec not in shown:
                 shown.append(spec)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import pytest
 
 from recordmill.records.errors import UsageError
-from recordmill.records.spec import Spec, option, takes
+from recordmill.records.spec import Spec, from_arguments, option, takes
 
 
 class Tea(Spec, frozen=True, kw_only=True):
@@ -45,6 +45,29 @@ def test_the_signature_and_the_docstring_name_all() -> None:
     assert lines[5].strip().startswith("leaves, tea: How much of them. How")
     assert lines[6].startswith("        of them. How")
     assert all(len(line) <= 100 for line in lines)
+
+
+class Breakfast(Spec, frozen=True, kw_only=True):
+    eggs: Annotated[int, option("As many, beside --leaves.")] = 2
+    tea: Tea
+
+
+@takes(Breakfast)
+def serve(**options: Any) -> Breakfast:
+    """Serves tea.
+
+    Args:
+      options: of all.
+    """
+    return from_arguments(Breakfast, options)
+
+
+def test_options_of_a_struct_in_the_spec_are_arguments() -> None:
+    assert list(inspect.signature(serve).parameters) == ["eggs", "sugar", "leaves", "tea"]
+    assert serve(sugar=3, tea=1) == Breakfast(tea=Tea(sugar=3, leaves=1))
+    assert "eggs: As many, beside leaves." in str(serve.__doc__)
+    with pytest.raises(TypeError, match="needs the argument leaves"):
+        serve()
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,12 @@ WarningsOption = Annotated[Literal["print", "error", "none"], option(
     "fail before _SUCCESS is written (error), or say nothing (none).", group="output",
     fingerprint=False, example="error"
 )]  # fmt: skip
+Overwrite = Annotated[bool, option(
+    "Replace the dataset in --output: exactly the files that its manifest lists, with "
+    "run.json and report.html in _meta.", short="replace the dataset that is there",
+    of_run=True, fingerprint=False, python="overwrite=True"
+)]  # fmt: skip
+Seed = Annotated[int, option("The seed of every random draw.", python="seed", example="7")]
 Splits = Annotated[str, option(
     "Such as train:0.9,validation:0.1; all copies of an input go to the same split.",
     group="output", short="such as train:0.9,validation:0.1", value="NAME:SHARE,…",
@@ -45,11 +51,7 @@ class OutputSpec(Spec, frozen=True, kw_only=True):
         picker="GCS_WRITE_FOLDER", of_run=True, fingerprint=False, default="required",
         example="gs://bucket/ds"
     )] = ""  # fmt: skip
-    overwrite: Annotated[bool, option(
-        "Replace the dataset in --output: exactly the files that its manifest lists, with "
-        "run.json and report.html in _meta.", short="replace the dataset that is there",
-        of_run=True, fingerprint=False, python="overwrite=True"
-    )] = False  # fmt: skip
+    overwrite: Overwrite = False
     temp_dir: Annotated[str | None, option(
         "The folder for temporary files; by default the one of the output.", path="folder",
         picker="GCS_WRITE_FOLDER", of_run=True, fingerprint=False, python="output",
@@ -85,9 +87,7 @@ class OutputSpec(Spec, frozen=True, kw_only=True):
         "their own.", choices=EXTENSIONS, example="tfrecord"
     )] = None  # fmt: skip
     warnings: WarningsOption = "print"
-    random_seed: Annotated[
-        int, option("The seed of every random draw.", python="seed", example="7")
-    ] = 12345
+    random_seed: Seed = 12345
 
     def check(self) -> None:
         """Checks that one option alone decides the number of shards, and names with compression."""
@@ -117,6 +117,21 @@ class OutputSpec(Spec, frozen=True, kw_only=True):
                 f"{self.naming} does not read"
             )
         return compression
+
+
+class WriteSpec(Spec, frozen=True, kw_only=True):
+    """Arguments of the transforms that write a dataset; others than the flags, as objects."""
+
+    splits: Annotated[Shares | None, option(
+        "Name -> share, such as `{'train': 0.9, 'validation': 0.1}`; one split by default."
+    )] = None  # fmt: skip
+    num_shards: Annotated[ShardCounts | None, option(
+        "Of the first split, or of each by name; without it `shard_bytes` decides."
+    )] = None  # fmt: skip
+    shard_bytes: Annotated[int, option("The size of a shard, before compression.")] = 200_000_000
+    compression: Annotated[Literal["", "GZIP", "ZLIB"], option("The compression of shards.")] = ""
+    seed: Seed = 12345
+    overwrite: Overwrite = False
 
 
 class MapOptions(Spec, frozen=True, kw_only=True):

@@ -15,12 +15,12 @@ from typing import Any
 
 from recordmill.records import manifest as m
 from recordmill.records.errors import RunError, UsageError, one_of
-from recordmill.records.spec import naming_flags
+from recordmill.records.spec import check_type, naming_flags
 from recordmill.records.tfds_metadata import name_and_version
 from recordmill.transforms.dataset.commit import CommitSpec, old_manifest
 from recordmill.transforms.dataset.in_place import check_place
 from recordmill.transforms.dataset.job import Job
-from recordmill.transforms.dataset.output_spec import ShardSpec, SplitSpec
+from recordmill.transforms.dataset.output_spec import ShardSpec, SplitSpec, WriteSpec
 from recordmill.transforms.dataset.removal import (
     damaged_paths,
     delete_inside,
@@ -113,42 +113,40 @@ def _is_cut_short(workspace: Workspace) -> bool:
 
 
 def pipeline_job(
-    output: str | os.PathLike[str],
-    *,
-    splits: Mapping[str, float] | None,
-    num_shards: int | Mapping[str, int] | None,
-    shard_bytes: int,
+    output: str | os.PathLike[str], spec: WriteSpec, splits: Mapping[str, float] | None = None
 ) -> dict[str, Any]:
-    """Returns what the job of a user's own pipeline has of its folders, splits and shards.
+    """Returns what the job of a user's own pipeline has of its dataset.
 
     Args:
       output: the folder of the dataset.
-      splits: name -> share; one split, called train, by default.
-      num_shards: of the first split, or of each by name; without it `shard_bytes` decides.
-      shard_bytes: the size of a shard, before compression.
+      spec: of the dataset.
+      splits: in place of the spec's; one split, called train, by default.
 
     Raises:
       UsageError: a value is not valid.
     """
-    names = dict(splits or {"train": 1.0})
+    names, num_shards = dict(splits or spec.splits or {"train": 1.0}), spec.num_shards
     counts = num_shards if isinstance(num_shards, Mapping) else {next(iter(names)): num_shards}
     for name in counts:
         one_of("num_shards", name, list(names))
     if counts and (first := next(iter(names))) not in counts:
         # The others' would be in proportion to nothing.
         raise UsageError(f"num_shards must give one for {first}, got {dict(counts)}")
-    folder = os.fspath(output)
+    folder = check_type("output", output, str | os.PathLike[str])
     if not folder:
         raise UsageError("output must be the folder of the dataset, got ''")
     folder = folder.rstrip("/") or "/"
     staging = files.join(folder, "_tmp")
     with naming_flags():  # the transform whose arguments they are names them
         made = tuple(SplitSpec(n, share, counts.get(n)) for n, share in names.items())
-        shards = ShardSpec(shard_bytes)
+        shards = ShardSpec(spec.shard_bytes)
     workspace = Workspace(
         output=folder, work=staging, staging=staging, token=new_token(), of_pipeline=True
     )
-    return {"workspace": workspace, "splits": made, "shards": shards}
+    return {
+        "workspace": workspace, "splits": made, "shards": shards, "compression": spec.compression,
+        "seed": spec.seed, "overwrite": spec.overwrite,
+    }  # fmt: skip
 
 
 def commit_spec(

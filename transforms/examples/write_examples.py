@@ -27,7 +27,7 @@ from recordmill.transforms.dataset.bundles import (
 )
 from recordmill.transforms.dataset.commit import CommitSpec
 from recordmill.transforms.dataset.job import Compression
-from recordmill.transforms.dataset.output_spec import ShardCounts, Shares
+from recordmill.transforms.dataset.output_spec import ShardCounts, Shares, WriteSpec
 from recordmill.transforms.dataset.pipeline_run import commit_spec, pipeline_job
 from recordmill.transforms.dataset.splits import choose_splits
 from recordmill.transforms.examples.build_examples import RecordShardBuilder
@@ -220,10 +220,17 @@ class WriteExamples(WriteElements):
         if deduplicate and key is not None:
             raise UsageError("deduplicate=True compares contents; give no key")
         job = ExamplesJob(
-            **pipeline_job(output, splits=splits, num_shards=num_shards, shard_bytes=shard_bytes),
-            compression=compression,
-            seed=seed,
-            overwrite=overwrite,
+            **pipeline_job(
+                output,
+                WriteSpec(
+                    splits=splits,
+                    num_shards=num_shards,
+                    shard_bytes=shard_bytes,
+                    compression=compression,
+                    seed=seed,
+                    overwrite=overwrite,
+                ),
+            ),
             records=RecordOptions(deduplicate=deduplicate),
         )
         super().__init__(_RecordSink(job, at_least("run_bytes", run_bytes, 1), key))

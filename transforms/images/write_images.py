@@ -15,7 +15,7 @@ from recordmill.records.spec import checked_arguments, python_names
 from recordmill.transforms.dataset.bundles import BundleWriter, ElementSink, WriteElements, Written
 from recordmill.transforms.dataset.commit import CommitSpec
 from recordmill.transforms.dataset.job import Compression, Warnings
-from recordmill.transforms.dataset.output_spec import ShardCounts, SharesOrNames
+from recordmill.transforms.dataset.output_spec import ShardCounts, SharesOrNames, WriteSpec
 from recordmill.transforms.dataset.pipeline_run import commit_spec, pipeline_job
 from recordmill.transforms.dataset.removal import remove_empty
 from recordmill.transforms.dataset.run_state import is_token
@@ -221,7 +221,15 @@ class WriteImages(WriteElements):
         )
         job = CollectedImageJob(
             **pipeline_job(
-                output, splits=_shares(splits), num_shards=num_shards, shard_bytes=shard_bytes
+                output,
+                WriteSpec(
+                    splits=_shares(splits),
+                    num_shards=num_shards,
+                    shard_bytes=shard_bytes,
+                    compression=compression,
+                    seed=seed,
+                    overwrite=overwrite,
+                ),
             ),
             statistics_images=made.statistics_images,
             warnings=warnings,
@@ -230,9 +238,6 @@ class WriteImages(WriteElements):
             keep_original=keep_original,
             augment_splits=made.augment_splits,
             max_rejected=max_rejected,
-            compression=compression,
-            seed=seed,
-            overwrite=overwrite,
             numbering=made.numbering,
         )
         job = replace(job, augment_splits=augmented_splits(job))

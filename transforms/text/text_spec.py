@@ -6,18 +6,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from recordmill.records.errors import UsageError
 from recordmill.records.spec import Spec, option
-from recordmill.transforms.dataset.output_spec import MapOptions, OutputSpec
+from recordmill.transforms.dataset.output_spec import (
+    KeptFields,
+    MapOptions,
+    OutputSpec,
+    WarningsOption,
+    WriteSpec,
+)
 from recordmill.transforms.sources.input_spec import (
     WHOLE_TEXT,
     Documents,
     InputSpec,
     LowerCase,
+    MaxRejected,
     SentenceSplitting,
     SourceOptions,
 )
@@ -705,6 +713,41 @@ Packable = Mlm | Gpt | T5 | T5Tokens | Ul2  # several documents may share a row 
 AnyObjective = Bert | Mlm | MlmTokens | Classify | Gpt | T5 | T5Tokens | Ul2
 
 
+_Objective = Annotated[AnyObjective, option(
+    "bert: masked pairs of segments; mlm: masked windows; mlm_tokens: windows that the reader "
+    "masks; classify: labelled texts or pairs of texts, as BERT's run_classifier; gpt: rows "
+    "of documents with the next token as label; t5: spans to be filled in; t5_tokens: rows "
+    "that the reader corrupts so; ul2: a mixture of such denoisers.", flag="task", group="task",
+    short="", python="objective", example="mlm"
+)]  # fmt: skip
+
+# Options of texts and tokenizers, which `WriteText` has too.
+_VOCAB_FILE = option(
+    "BERT's vocab.txt, a Hugging Face tokenizer.json, GPT-2's encoder.json beside its "
+    "vocab.bpe, or a SentencePiece .model.", aliases=("tokenizer",), shown="tokenizer",
+    short="or --vocab_file: vocab.txt, tokenizer.json, .model", value="FILE", path="file",
+    python="tokenizer", picker="GCS_READ_FILE", example="tokenizer.json"
+)  # fmt: skip
+_AllowSpecialTokens = Annotated[bool, option(
+    "Where the text spells a special token, such as <|endoftext|>, its id is written; "
+    "otherwise that is text like any other. Not of vocab.txt."
+)]  # fmt: skip
+_CheckCase = Annotated[bool, option(
+    "Refuse a vocabulary whose capital letters do not fit --do_lower_case.", group="input",
+    fingerprint=False
+)]  # fmt: skip
+_KEEP_FIELDS = option(
+    "mlm, mlm_tokens, classify; with --packing=none gpt, t5, t5_tokens, ul2: fields of all "
+    "but plain text that are carried into the records, as features of their names: text as "
+    "bytes, or numbers, as id,url,year:int. By default none.", group="input",
+    value="FIELD[:int|:float],…", example="id,url,year:int"
+)  # fmt: skip
+_DUPE_SPLITS = option(
+    "The splits that get all copies of the text, others get one; by default train, or the "
+    "first split where none is called train.", group="task", value="NAME,… | all", example="all"
+)  # fmt: skip
+
+
 class CleanSpec(Spec, frozen=True, kw_only=True):
     """How a corpus is cleaned.
 
@@ -787,21 +830,10 @@ class TokenizerSpec(Spec, frozen=True, kw_only=True):
 
     group: ClassVar[str] = "task"
 
-    vocab_file: Annotated[str, option(
-        "BERT's vocab.txt, a Hugging Face tokenizer.json, GPT-2's encoder.json beside its "
-        "vocab.bpe, or a SentencePiece .model.", aliases=("tokenizer",), shown="tokenizer",
-        short="or --vocab_file: vocab.txt, tokenizer.json, .model", value="FILE", path="file",
-        python="tokenizer", picker="GCS_READ_FILE", example="tokenizer.json"
-    )] = ""  # fmt: skip
-    allow_special_tokens: Annotated[bool, option(
-        "Where the text spells a special token, such as <|endoftext|>, its id is written; "
-        "otherwise that is text like any other. Not of vocab.txt."
-    )] = False  # fmt: skip
+    vocab_file: Annotated[str, _VOCAB_FILE] = ""
+    allow_special_tokens: _AllowSpecialTokens = False
     do_lower_case: LowerCase = True
-    check_case: Annotated[bool, option(
-        "Refuse a vocabulary whose capital letters do not fit --do_lower_case.", group="input",
-        fingerprint=False
-    )] = True  # fmt: skip
+    check_case: _CheckCase = True
 
 
 class TextSpec(Spec, frozen=True, kw_only=True):
@@ -832,12 +864,7 @@ class TextSpec(Spec, frozen=True, kw_only=True):
         "A field whose value is the name of the split, one of --splits=train,validation.",
         group="input", value="FIELD", python="Document.group", example="set"
     )] = ""  # fmt: skip
-    keep_fields: Annotated[str, option(
-        "mlm, mlm_tokens, classify; with --packing=none gpt, t5, t5_tokens, ul2: fields of all "
-        "but plain text that are carried into the records, as features of their names: text as "
-        "bytes, or numbers, as id,url,year:int. By default none.", group="input",
-        value="FIELD[:int|:float],…", example="id,url,year:int"
-    )] = ""  # fmt: skip
+    keep_fields: Annotated[str, _KEEP_FIELDS] = ""
     map: MapOptions = MapOptions()
     clean: CleanSpec = CleanSpec()
     output: OutputSpec = OutputSpec()
@@ -851,15 +878,23 @@ class TextSpec(Spec, frozen=True, kw_only=True):
         short="flags for a reader; --help-presets shows them", value="NAME", choices=tuple(PRESETS),
         fingerprint=False, example="cerebras-gpt"
     )] = None  # fmt: skip
-    objective: Annotated[AnyObjective, option(
-        "bert: masked pairs of segments; mlm: masked windows; mlm_tokens: windows that the reader "
-        "masks; classify: labelled texts or pairs of texts, as BERT's run_classifier; gpt: rows "
-        "of documents with the next token as label; t5: spans to be filled in; t5_tokens: rows "
-        "that the reader corrupts so; ul2: a mixture of such denoisers.", flag="task", group="task",
-        short="", python="objective", example="mlm"
-    )] = Bert()  # fmt: skip
+    objective: _Objective = Bert()
     tokenizer: TokenizerSpec = TokenizerSpec()
-    dupe_splits: Annotated[str | None, option(
-        "The splits that get all copies of the text, others get one; by default train, or the "
-        "first split where none is called train.", group="task", value="NAME,… | all", example="all"
-    )] = None  # fmt: skip
+    dupe_splits: Annotated[str | None, _DUPE_SPLITS] = None
+
+
+class WriteTextSpec(Spec, frozen=True, kw_only=True):
+    """The arguments of `WriteText`."""
+
+    objective: _Objective
+    tokenizer: Annotated[str | os.PathLike[str], _VOCAB_FILE]
+    do_lower_case: LowerCase = True
+    check_case: _CheckCase = True
+    allow_special_tokens: _AllowSpecialTokens = False
+    dataset: WriteSpec = WriteSpec()
+    clean: CleanSpec = CleanSpec()
+    dupe_splits: Annotated[Sequence[str] | None, _DUPE_SPLITS] = None
+    keep_fields: Annotated[KeptFields, _KEEP_FIELDS] = ""
+    max_rejected: MaxRejected = 0.0
+    warnings: WarningsOption = "print"
+    run_tokens: Annotated[int, option("A worker holds so many tokens, twice.", ge=1)] = 1 << 24

@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import unicodedata
 import zlib
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Any
 
 import apache_beam as beam
 from msgspec import structs
 
-from recordmill.records.errors import UsageError, at_least
-from recordmill.records.spec import checked_arguments, python_names
+from recordmill.records.errors import UsageError
+from recordmill.records.spec import from_arguments, naming_arguments, python_names, takes
 from recordmill.transforms.dataset.bundles import (
     BundleWriter,
     WriteElements,
@@ -21,8 +20,6 @@ from recordmill.transforms.dataset.bundles import (
     bundle_path,
 )
 from recordmill.transforms.dataset.commit import CommitSpec
-from recordmill.transforms.dataset.job import Compression, Warnings
-from recordmill.transforms.dataset.output_spec import KeptFields, ShardCounts, Shares
 from recordmill.transforms.dataset.pipeline_run import commit_spec, pipeline_job
 from recordmill.transforms.shuffle.gathered_runs import RunFileSink
 from recordmill.transforms.shuffle.merge_tree import MergeTree
@@ -53,11 +50,9 @@ from recordmill.transforms.text.text_shard_plan import plan_shards
 from recordmill.transforms.text.text_spec import (
     AnyObjective,
     Classify,
-    CleanSpec,
-    Deduplication,
     Gpt,
-    Normalization,
     TextSpec,
+    WriteTextSpec,
 )
 from recordmill.transforms.text.text_state import ScatterResult
 from recordmill.transforms.text.tokenizer_checks import (
@@ -65,11 +60,6 @@ from recordmill.transforms.text.tokenizer_checks import (
     check_own_normalization,
     read_vocabulary,
 )
-
-_RUN_TOKENS = 1 << 24
-_Objective = Annotated[
-    AnyObjective, "Bert(), Mlm(), MlmTokens(), Classify(), Gpt(), T5(), T5Tokens() or Ul2()"
-]
 
 
 @dataclass(frozen=True)
@@ -151,97 +141,46 @@ class WriteText(WriteElements):
     bundles. Memory: 16 million tokens twice for each bundle, and the largest element, however large
     the bundle. Repeated bundles change nothing. A document without tokens is counted as such. One
     that lacks what the objective reads of it, such as its label, is a reject, listed in
-    `_meta/rejected`. Statistics name texts that several splits have, as groups may cause it.
-
-    Args:
-      output: the folder of the dataset, on storage that all workers see.
-      objective: what examples are made of: `Bert`, `Mlm`, `MlmTokens`, `Classify`, `Gpt`, `T5`,
-        `T5Tokens` or `Ul2`, with its options.
-      tokenizer: BERT's vocab.txt, a Hugging Face tokenizer.json, GPT-2's encoder.json beside
-        its vocab.bpe, or a SentencePiece .model.
-      splits: name -> share, such as `{"train": 0.9, "validation": 0.1}`; one split by default.
-      num_shards: of the first split, or of each by name; without it `shard_bytes` decides.
-      shard_bytes: the size of a shard, before compression.
-      do_lower_case: lower-case and strip accents, with a vocab.txt.
-      check_case: refuse a vocabulary whose capital letters do not fit `do_lower_case`.
-      allow_special_tokens: the spelling of a special token in text becomes its id.
-      dupe_splits: the splits that get all copies of the text; by default train, or the first.
-      keep_fields: `NAME[:int|:float],…` of `Document.fields` that are carried into the records.
-      normalize: the Unicode form of texts: "none", "nfc", "nfkc" or "ftfy".
-      min_tokens, max_tokens: documents with fewer or more tokens are dropped, and counted.
-      deduplicate: "exact" keeps one of documents of equal text, "near" of similar ones; which one
-        follows from their keys and contents, as elements have no order.
-      near_threshold: the Jaccard similarity of word 5-grams from which documents are similar.
-      list_dropped: lists dropped documents in `_meta/dropped`, by key or the beginning of the text,
-        with the reason, and with what they repeat or their tokens.
-      max_rejected: the share of documents that may be rejected, in [0, 1].
-      warnings: of what looks wrong in the statistics: "print" logs them, "error" fails, "none".
-      compression: of shards: "", "GZIP" or "ZLIB".
-      seed: of the order and of all draws.
-      overwrite: replace the dataset that is there.
-      run_tokens: a worker holds so many tokens, twice.
+    `_meta/rejected`. Which one `deduplicate` keeps of documents that are alike follows from their
+    keys and contents, as elements have no order. `keep_fields` names those of `Document.fields`.
+    Statistics name texts that several splits have, as groups may cause it.
     """
 
-    @checked_arguments(python_names(TextSpec))
-    def __init__(
-        self,
-        output: str | os.PathLike[str],
-        *,
-        objective: _Objective,
-        tokenizer: str | os.PathLike[str],
-        splits: Shares | None = None,
-        num_shards: ShardCounts | None = None,
-        shard_bytes: int = 200_000_000,
-        do_lower_case: bool = True,
-        check_case: bool = True,
-        allow_special_tokens: bool = False,
-        dupe_splits: Sequence[str] | None = None,
-        keep_fields: KeptFields = "",
-        normalize: Normalization = "none",
-        min_tokens: int = 0,
-        max_tokens: int | None = None,
-        deduplicate: Deduplication = "none",
-        near_threshold: float = CleanSpec().near_threshold,
-        list_dropped: bool = False,
-        max_rejected: float = 0.0,
-        warnings: Warnings = "print",
-        compression: Compression = "",
-        seed: int = 12345,
-        overwrite: bool = False,
-        run_tokens: int = _RUN_TOKENS,
-    ) -> None:
+    @takes(WriteTextSpec)
+    @naming_arguments(python_names(TextSpec))
+    def __init__(self, output: str | os.PathLike[str], **options: Any) -> None:
         """Checks what can be checked before the pipeline runs, and reads the tokenizer.
+
+        Args:
+          output: the folder of the dataset, on storage that all workers see.
+          options: the keyword arguments listed below.
 
         Raises:
           UsageError: a value is not valid, the tokenizer cannot be used, or a dataset is there.
+          TypeError: an argument that there is not, or no objective or tokenizer.
         """
-        row = row_spec(objective, keep_fields)
-        clean = CleanSpec(
-            normalize=normalize, min_tokens=min_tokens, max_tokens=max_tokens,
-            deduplicate=deduplicate, near_threshold=near_threshold, list_dropped=list_dropped,
-        )  # fmt: skip
+        spec = from_arguments(WriteTextSpec, options)
+        objective, clean, splits = spec.objective, spec.clean, spec.dupe_splits
+        row = row_spec(objective, spec.keep_fields)
         job = TextJob(
-            **pipeline_job(output, splits=splits, num_shards=num_shards, shard_bytes=shard_bytes),
-            compression=compression,
-            seed=seed,
-            max_rejected=max_rejected,
-            warnings=warnings,
-            overwrite=overwrite,
+            **pipeline_job(output, spec.dataset),
+            max_rejected=spec.max_rejected,
+            warnings=spec.warnings,
             clean=clean,
             objective=objective,
             documents=DocumentSpec(sentence_splitter=objective.splitter, row=row),
-            lower_case=do_lower_case,
-            dupe_splits=None if dupe_splits is None else tuple(dupe_splits),
-            allow_special_tokens=allow_special_tokens,
+            lower_case=spec.do_lower_case,
+            dupe_splits=None if splits is None else tuple(splits),
+            allow_special_tokens=spec.allow_special_tokens,
         )
         clean.check_lists(maps=False)
-        data, vocabulary = read_vocabulary(os.fspath(tokenizer))
+        data, vocabulary = read_vocabulary(os.fspath(spec.tokenizer))
         check_own_normalization(vocabulary, job)
-        _check_case(vocabulary, lower_case=do_lower_case, refuse=check_case)
-        bind(objective, vocabulary, seed, row)
-        checksums = tuple(_checksums(vocabulary, normalize).items())
-        run_tokens = at_least("run_tokens", run_tokens, 1)
-        super().__init__(_TextSink(job, run_tokens, zlib.compress(data), checksums))
+        if spec.check_case:
+            check_case(vocabulary, lower_case=spec.do_lower_case)
+        bind(objective, vocabulary, spec.dataset.seed, row)
+        checksums = tuple(_checksums(vocabulary, clean.normalize).items())
+        super().__init__(_TextSink(job, spec.run_tokens, zlib.compress(data), checksums))
 
 
 def row_spec(objective: AnyObjective, keep_fields: str) -> RowSpec:
@@ -263,11 +202,6 @@ def row_spec(objective: AnyObjective, keep_fields: str) -> RowSpec:
         return RowSpec(label_spec(LABEL, objective.labels), pair, kept)
     has_prompts = isinstance(objective, Gpt) and objective.prompts
     return RowSpec(keep_fields=kept, prompt_field=PROMPT if has_prompts else "")
-
-
-def _check_case(vocabulary: Tokenizer, *, lower_case: bool, refuse: bool) -> None:
-    if refuse:
-        check_case(vocabulary, lower_case=lower_case)
 
 
 def _checksums(vocabulary: Tokenizer, normalize: str) -> dict[str, str | int]:

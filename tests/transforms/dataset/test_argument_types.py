@@ -260,6 +260,10 @@ def test_what_can_stand_for_a_list_is_taken() -> None:
         check_type("splits", {"train", "test"}, Sequence[str])  # without an order
 
 
-def test_pythons_own_error_names_a_missing_argument() -> None:
-    with pytest.raises(TypeError, match=r"__init__\(\) missing .* 'objective'"):
-        WriteText("ds", tokenizer="vocab.txt")  # type: ignore[call-arg]
+def test_missing_and_unknown_arguments_are_named() -> None:
+    with pytest.raises(TypeError, match=r"^WriteText\(\) needs the argument objective$"):
+        WriteText("ds", tokenizer="vocab.txt")
+    with pytest.raises(TypeError, match=r"__init__\(\) missing .* 'output'"):
+        WriteText(objective=Mlm(), tokenizer="vocab.txt")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="no argument named min_token; did you mean min_tokens"):
+        WriteText("ds", objective=Mlm(), tokenizer="vocab.txt", min_token=3)
