@@ -674,6 +674,15 @@ def as_strings(
     return tuple(os.fspath(path) for path in paths)
 
 
+def check_paths(patterns: Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
+    """Returns the patterns of a transform that reads, as text.
+
+    Raises:
+      UsageError: one is neither text nor a path.
+    """
+    return tuple(check_type("patterns", each, str | os.PathLike[str]) for each in patterns)
+
+
 def _convert(value: Any, hint: Any) -> Any:
     """Returns a value as an annotation has it.
 
@@ -777,7 +786,7 @@ def _describe_many(hint: Any) -> str:
 
 # Names in messages
 
-_FLAG = re.compile(r"(?<![\w/-])--(no-)?([a-z]\w*)(?:=((?:[^\s;:,()'\"]|[:,.](?=[^\s]))+))?")
+_FLAG = re.compile(r"(?<![\w/-])--(no-)?([a-z]\w*)(?:=((?:[^\s;:,.()'\"]|[:,.](?=[^\s]))+))?")
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
 _ARGUMENT = re.compile(r"[A-Za-z_]\w*(\.[a-z_]\w*)*")
 _ELEMENTS = ("Document.", "Image.")  # attributes of elements, of which flags name the fields

@@ -68,6 +68,10 @@ CASED = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "The", "End", "Of", "a"]
         ("with --documents=paragraph", "with the documents"),
         ("give --encoding=utf-8", "give how the texts were decoded"),
         ("of --map=f", "of your function"),
+        (
+            "with --documents=file. Or --map=a.py.",
+            "with a Document for each whole text. Or your function.",
+        ),
         ("--overwrite=yes", "overwrite='yes'"),
     ],
 )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import codecs
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Final, Literal
 
 from recordmill.records.errors import UsageError
 from recordmill.records.spec import Spec, option
+from recordmill.transforms.dataset.output_spec import KeptFields
 
 # No choices of people. Objectives that are not of sentences ask for the first one, and functions of
 # users' own for the second, which has the blank lines within documents too.
@@ -47,6 +49,20 @@ Delimiter = Annotated[str, option(
 Quoting = Annotated[Quotes, option(
     "csv: quotes enclose fields of CSV and TSV. none: they are characters, as in the TSV files of "
     "GLUE.", group="input", example="none"
+)]  # fmt: skip
+_Format = Annotated[InputFormat, option(
+    "auto goes by the extension, as .parquet; in .json, objects may be one a line, in an "
+    "array, or one alone; .gz, .bz2, .xz and .zst are decompressed in any case.",
+    short="or jsonl, csv, parquet, arrow, sql…", value="FORMAT", example="parquet"
+)]  # fmt: skip
+_Query = Annotated[str, option(
+    "What is read where --input is a database, sqlite:///FILE or postgresql://…, or "
+    "bigquery://PROJECT: an answer whose rows are documents.", value="SELECT",
+    example="'SELECT id, text FROM docs'"
+)]  # fmt: skip
+_PartitionColumn = Annotated[str, option(
+    "The column of integers of the answer to --query by which workers share its rows, such as "
+    "the primary key. Not of BigQuery.", value="NAME", example="id"
 )]  # fmt: skip
 _LOWER_CASE = "Lower-case and strip accents; it must match the vocabulary."
 LowerCase = Annotated[bool, option(
@@ -94,20 +110,9 @@ class InputSpec(Spec, frozen=True, kw_only=True):
         value="GLOB", split="words", path="file", picker="GCS_READ_FILE", python="the input",
         default="required", example="'corpus/*.txt'"
     )] = ()  # fmt: skip
-    input_format: Annotated[InputFormat, option(
-        "auto goes by the extension, as .parquet; in .json, objects may be one a line, in an "
-        "array, or one alone; .gz, .bz2, .xz and .zst are decompressed in any case.",
-        short="or jsonl, csv, parquet, arrow, sql…", value="FORMAT", example="parquet"
-    )] = "auto"  # fmt: skip
-    query: Annotated[str, option(
-        "What is read where --input is a database, sqlite:///FILE or postgresql://…, or "
-        "bigquery://PROJECT: an answer whose rows are documents.", value="SELECT",
-        example="'SELECT id, text FROM docs'"
-    )] = ""  # fmt: skip
-    partition_column: Annotated[str, option(
-        "The column of integers of the answer to --query by which workers share its rows, such as "
-        "the primary key. Not of BigQuery.", value="NAME", example="id"
-    )] = ""  # fmt: skip
+    input_format: _Format = "auto"
+    query: _Query = ""
+    partition_column: _PartitionColumn = ""
     allow_outside: AllowOutside = ()
     max_rejected: MaxRejected = 0.0
 
@@ -178,3 +183,34 @@ class SourceOptions(Spec, frozen=True, kw_only=True):
                 "--encoding_errors has no effect with an encoding in which every byte is a "
                 "character; leave it out"
             )
+
+
+class ReadDocumentsSpec(Spec, frozen=True, kw_only=True):
+    """The arguments of `ReadDocuments`."""
+
+    words: ClassVar[Mapping[str, str]] = {  # other than where documents come in a PCollection
+        **SOURCE_ARGUMENTS, "text_field": "text_field", "encoding": "encoding"
+    }  # fmt: skip
+
+    input_format: _Format = "auto"
+    documents: Annotated[Documents, option(
+        "What a document is in plain text: a block between blank lines, a line, or a file."
+    )] = "blank_line"  # fmt: skip
+    label_field: Annotated[str, option(
+        "Becomes `Document.label`. A row without label or text is a reject."
+    )] = ""  # fmt: skip
+    text_pair_field: Annotated[str, option("Becomes `Document.pair`, beside a label.")] = ""
+    prompt_field: Annotated[str, option("Becomes `Document.prompt`.")] = ""
+    keep_fields: Annotated[
+        KeptFields, option("`NAME[:int|:float],…`, which become `Document.fields`.")
+    ] = ""
+    source: SourceOptions = SourceOptions()
+    query: _Query = ""
+    partition_column: _PartitionColumn = ""
+    allow_outside: AllowOutside = ()
+    rejects: Annotated[Literal["fail", "count", "output"], option(
+        '"fail" ends the pipeline, "count" counts what cannot be read in `rejected_…`, and '
+        '"output" gives it too: the result is then a dict of `documents` and `rejects`, which are '
+        "dicts with the source, the position and the reason."
+    )] = "fail"  # fmt: skip
+    item_bytes: Annotated[int, option("Of text that one worker reads at once.", ge=1)] = 1 << 25

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 import apache_beam as beam
 import msgspec
 import orjson
 
-from recordmill.records.errors import RunError, UsageError, at_least, one_of
+from recordmill.records.errors import RunError, UsageError
 from recordmill.records.spec import (
-    as_strings,
-    checked_arguments,
+    check_paths,
+    from_arguments,
     name_arguments,
     naming_arguments,
     naming_flags,
+    python_names,
+    takes,
 )
 from recordmill.records.state import decode
 from recordmill.transforms.dataset import counters
-from recordmill.transforms.dataset.output_spec import KeptFields
 from recordmill.transforms.dataset.rejects import TEXT_REASONS, Reject
 from recordmill.transforms.elements import Document
 from recordmill.transforms.sources.bigquery_service import is_bigquery, parse_address
@@ -35,11 +36,7 @@ from recordmill.transforms.sources.documents import read_documents
 from recordmill.transforms.sources.input_spec import (
     RAW_TEXT,
     SOURCE_ARGUMENTS,
-    USUAL_COMPRESSION_RATIO,
-    DecodingErrors,
-    Documents,
-    HeaderRow,
-    Quotes,
+    ReadDocumentsSpec,
 )
 from recordmill.transforms.sources.item_cutting import cut_work_items
 from recordmill.transforms.sources.kept_fields import parse_fields
@@ -48,10 +45,8 @@ from recordmill.transforms.sources.row_fields import LabelSpec, RowSpec
 from recordmill.transforms.sources.source_checks import check_contents
 from recordmill.transforms.sources.source_list import SourceList
 from recordmill.transforms.sources.whole_documents import WholeDocument, whole_documents
-from recordmill.transforms.sources.work_items import INPUT_FORMATS, SourceRange, list_sources
+from recordmill.transforms.sources.work_items import SourceRange, list_sources
 
-REJECTS = ("fail", "count", "output")
-_ITEM_BYTES = 1 << 25
 _VALUES = {"bytes": str, "int": int, "float": float}
 
 
@@ -66,7 +61,7 @@ class DocumentInput:
       query, partition_column: of a database.
       allow_outside: folders beyond those of the globs that links may lead to.
       item_bytes: of text that is read at once, by one worker.
-      rejects: one of REJECTS.
+      rejects: "fail", "count" or "output".
       limits: sizes.
     """
 
@@ -76,14 +71,11 @@ class DocumentInput:
     query: str = ""
     partition_column: str = ""
     allow_outside: tuple[str, ...] = ()
-    item_bytes: int = _ITEM_BYTES
+    item_bytes: int = ReadDocumentsSpec().item_bytes
     rejects: str = "fail"
     limits: DocumentLimits = field(default_factory=lambda: READ_LIMITS)
 
     def __post_init__(self) -> None:
-        one_of("input_format", self.input_format, INPUT_FORMATS)
-        one_of("rejects", self.rejects, REJECTS)
-        at_least("item_bytes", self.item_bytes, 1)
         if not self.patterns:
             raise UsageError("ReadDocuments needs a glob, or the URL of a database")
         table = next(filter(is_bigquery, self.patterns), "")
@@ -264,84 +256,38 @@ class ReadDocuments(beam.PTransform[beam.pvalue.PBegin, Any]):
     The key of a document is its file's name below the input and its position there, so the same
     input gives the same keys on any engine; of a row of BigQuery, whose rows have no order, a hash
     of what is read of it stands for the position. Memory: a block, and the longest document, up to
-    64 MiB.
-
-    Args:
-      patterns: globs or folders, local or gs://…, the URL of a database, or
-        bigquery://PROJECT.DATASET.TABLE, as it was when the pipeline began or at the time behind @.
-      input_format: of all files; "auto" goes by the extension.
-      documents: in plain text a document is a block ("blank_line"), a "line" or a "file".
-      text_field: of all formats but plain text.
-      label_field: becomes `Document.label`; "" for none. A row without label or text is a reject.
-      text_pair_field: becomes `Document.pair`, beside a label.
-      prompt_field: becomes `Document.prompt`.
-      keep_fields: `NAME[:int|:float],…`, become `Document.fields`.
-      header, columns, delimiter, quoting: of CSV and TSV, as the flags.
-      encoding, encoding_errors: of text, as the flags.
-      max_document_bytes: a document with more text is a reject; 0 is 64 MiB.
-      max_compression_ratio: a compressed file, a row group of Parquet or a batch of Arrow that
-        unpacks to more than so many times its size, and to more than 64 MiB, is read up to there,
-        and is a reject.
-      query, partition_column: of a database, as the flags; of bigquery://PROJECT the query alone.
-      allow_outside: folders beyond those of the globs that links may lead to.
-      rejects: "fail" ends the pipeline, "count" counts what cannot be read in `rejected_…`, and
-        "output" gives it too: the result is then a dict of `documents` and `rejects`, which are
-        dicts with the source, the position and the reason.
-      item_bytes: of text that one worker reads at once.
+    64 MiB, which is what `max_document_bytes=0` stands for. Options mean what the command's flags
+    mean; a tab as the delimiter is "\\t".
     """
 
-    @checked_arguments(SOURCE_ARGUMENTS)
-    def __init__(
-        self,
-        *patterns: str | os.PathLike[str],
-        input_format: str = "auto",
-        documents: Documents = "blank_line",
-        text_field: str = "text",
-        label_field: str = "",
-        text_pair_field: str = "",
-        prompt_field: str = "",
-        keep_fields: KeptFields = "",
-        header: HeaderRow = "first_row",
-        columns: Sequence[str] = (),
-        delimiter: str = "",
-        quoting: Quotes = "csv",
-        encoding: str = "utf-8",
-        encoding_errors: DecodingErrors = "strict",
-        max_document_bytes: int = 0,
-        max_compression_ratio: int = USUAL_COMPRESSION_RATIO,
-        query: str = "",
-        partition_column: str = "",
-        allow_outside: Sequence[str | os.PathLike[str]] = (),
-        rejects: Literal["fail", "count", "output"] = "fail",
-        item_bytes: int = _ITEM_BYTES,
-    ) -> None:
+    @takes(ReadDocumentsSpec)
+    @naming_arguments(python_names(ReadDocumentsSpec))
+    def __init__(self, *patterns: str | os.PathLike[str], **options: Any) -> None:
         """Files are listed when the pipeline runs.
+
+        Args:
+          patterns: globs or folders, local or gs://…, the URL of a database, or
+            bigquery://PROJECT.DATASET.TABLE, as it was when the pipeline began or at the time
+            behind @.
+          options: the keyword arguments listed below.
 
         Raises:
           UsageError: a value is not valid.
+          TypeError: an argument that there is not.
         """
         super().__init__()
-        if text_pair_field and not label_field:
-            raise UsageError("text_pair_field needs label_field; give it, or leave the pair out")
-        label = LabelSpec(label_field) if label_field else None
-        row = RowSpec(label, text_pair_field, parse_fields(keep_fields), prompt_field)
         with naming_flags():  # of which this transform's own arguments have the names
-            spec = DocumentSpec(
-                documents=documents,
-                encoding=encoding,
-                encoding_errors=encoding_errors,
-                text_field=text_field,
-                header=header,
-                columns=tuple(columns),
-                delimiter=delimiter,
-                row=row,
-                quoting=quoting,
-                max_document_bytes=max_document_bytes,
-                max_compression_ratio=max_compression_ratio,
-            )
+            spec = from_arguments(ReadDocumentsSpec, options)
+        if spec.text_pair_field and not spec.label_field:
+            raise UsageError("text_pair_field needs label_field; give it, or leave the pair out")
+        label = LabelSpec(spec.label_field) if spec.label_field else None
+        kept = parse_fields(spec.keep_fields)
+        row = RowSpec(label, spec.text_pair_field, kept, spec.prompt_field)
+        source = msgspec.structs.asdict(spec.source)
         self._spec = DocumentInput(
-            as_strings(patterns), spec, input_format, query, partition_column,
-            as_strings(allow_outside), item_bytes, rejects,
+            check_paths(patterns), DocumentSpec(documents=spec.documents, row=row, **source),
+            spec.input_format, spec.query, spec.partition_column, spec.allow_outside,
+            spec.item_bytes, spec.rejects,
         )  # fmt: skip
 
     def expand(self, begin: beam.pvalue.PBegin) -> Any:
