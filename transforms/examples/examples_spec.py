@@ -5,12 +5,13 @@ Nothing heavy is imported here.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from recordmill.records.errors import UsageError
 from recordmill.records.schema import DType
 from recordmill.records.spec import Spec, option
-from recordmill.transforms.dataset.output_spec import MapOptions, OutputSpec
+from recordmill.transforms.dataset.output_spec import MapOptions, OutputSpec, WriteSpec
 from recordmill.transforms.sources.input_spec import (
     AllowOutside,
     Delimiter,
@@ -27,6 +28,16 @@ DELIMITED = ("csv", "tsv")
 ROW_FORMATS = ("arrow", "avro", "parquet", *DELIMITED)
 # What a job of metadata takes of the options: others have no effect on files that stay.
 _IN_PLACE = ("input", "in_place_metadata", "output", "overwrite", "schema", "temp_dir", "warnings")
+
+
+_Deduplicate = Annotated[bool, option(
+    "Leave out records whose bytes are those of another one of the same split.",
+    short="leave out records that are there twice"
+)]  # fmt: skip
+_KeyOf = Annotated[
+    Callable[[Any], str | bytes | int],
+    "a function of an element, such as lambda row: row['id']",
+]
 
 
 def _parse_weights(text: str) -> tuple[float, ...]:
@@ -110,10 +121,7 @@ class RecordOptions(Spec, frozen=True, kw_only=True):
         "size, text and bytes by their bytes, and where that is equal by their content.",
         value="FEATURE", example="timestamp"
     )] = ""  # fmt: skip
-    deduplicate: Annotated[bool, option(
-        "Leave out records whose bytes are those of another one of the same split.",
-        short="leave out records that are there twice"
-    )] = False  # fmt: skip
+    deduplicate: _Deduplicate = False
 
     def check(self) -> None:
         """Checks the condition, and that the order is one that the other options need."""
@@ -223,3 +231,16 @@ class ExamplesSpec(Spec, frozen=True, kw_only=True):
                 f"--{name} has no effect with --in_place_metadata, which leaves records, files and "
                 "their splits as they are; leave it out"
             )
+
+
+class WriteExamplesSpec(Spec, frozen=True, kw_only=True):
+    """The arguments of `WriteExamples`."""
+
+    key: Annotated[_KeyOf | None, option(
+        "(element) -> str, bytes or int; elements of one key are in one split."
+    )] = None  # fmt: skip
+    dataset: WriteSpec = WriteSpec()
+    deduplicate: _Deduplicate = False
+    run_bytes: Annotated[int, option("A worker holds so many bytes of records, twice.", ge=1)] = (
+        1 << 26
+    )

@@ -7,16 +7,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from msgspec import structs
 
 from recordmill.records.codec.content_hash import hash_contents
 from recordmill.records.codec.framing import FOOTER_BYTES, HEADER_BYTES
-from recordmill.records.errors import UsageError, at_least
+from recordmill.records.errors import UsageError
 from recordmill.records.hashing import U64, mix64, seed_for
-from recordmill.records.spec import checked_arguments, python_names
+from recordmill.records.spec import from_arguments, naming_arguments, python_names, takes
 from recordmill.records.state import decode, encode
 from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.bundles import (
@@ -26,8 +26,6 @@ from recordmill.transforms.dataset.bundles import (
     bundle_path,
 )
 from recordmill.transforms.dataset.commit import CommitSpec
-from recordmill.transforms.dataset.job import Compression
-from recordmill.transforms.dataset.output_spec import ShardCounts, Shares, WriteSpec
 from recordmill.transforms.dataset.pipeline_run import commit_spec, pipeline_job
 from recordmill.transforms.dataset.splits import choose_splits
 from recordmill.transforms.examples.build_examples import RecordShardBuilder
@@ -40,7 +38,11 @@ from recordmill.transforms.examples.example_elements import (
 )
 from recordmill.transforms.examples.examples_job import ExamplesJob
 from recordmill.transforms.examples.examples_shard_plan import RecordTotals, plan_record_shards
-from recordmill.transforms.examples.examples_spec import ExamplesSpec, RecordOptions
+from recordmill.transforms.examples.examples_spec import (
+    ExamplesSpec,
+    RecordOptions,
+    WriteExamplesSpec,
+)
 from recordmill.transforms.examples.examples_state import ReadResult
 from recordmill.transforms.examples.record_writer import RunWriter
 from recordmill.transforms.examples.run_records import KeyedRecords
@@ -52,8 +54,6 @@ from recordmill.transforms.shuffle.regroup import merge_run_files
 from recordmill.transforms.shuffle.run_files import RunFileInfo
 from recordmill.transforms.shuffle.shard_ranges import SplitShards
 
-_RUN_BYTES = 1 << 26
-_KeyOf = Annotated[Callable[[Any], Key], "a function of an element, such as lambda row: row['id']"]
 _COUNTS = ("records_read", "repeated", "sampled_out", "duplicates")
 
 
@@ -185,52 +185,22 @@ class WriteExamples(WriteElements):
     bundle, however large the bundle. Repeated bundles change nothing.
     """
 
-    @checked_arguments(python_names(ExamplesSpec))
-    def __init__(
-        self,
-        output: str | os.PathLike[str],
-        *,
-        key: _KeyOf | None = None,
-        splits: Shares | None = None,
-        num_shards: ShardCounts | None = None,
-        shard_bytes: int = 200_000_000,
-        compression: Compression = "",
-        deduplicate: bool = False,
-        seed: int = 12345,
-        overwrite: bool = False,
-        run_bytes: int = _RUN_BYTES,
-    ) -> None:
+    @takes(WriteExamplesSpec)
+    @naming_arguments(python_names(ExamplesSpec))
+    def __init__(self, output: str | os.PathLike[str], **options: Any) -> None:
         """Checks what can be checked before the pipeline runs.
 
         Args:
           output: the folder of the dataset, on storage that all workers see.
-          key: (element) -> str, bytes or int; elements of one key are in one split.
-          splits: name -> share, such as `{"train": 0.9, "validation": 0.1}`; one split by default.
-          num_shards: of the first split, or of each by name; without it `shard_bytes` decides.
-          shard_bytes: the size of a shard, before compression.
-          compression: of shards: "", "GZIP" or "ZLIB".
-          deduplicate: leave out elements whose bytes are those of another.
-          seed: of the order.
-          overwrite: replace the dataset that is there.
-          run_bytes: a worker holds so many bytes of records, twice.
+          options: the keyword arguments listed below.
 
         Raises:
           UsageError: a value is not valid, or a dataset is there.
+          TypeError: an argument that there is not.
         """
-        if deduplicate and key is not None:
+        spec = from_arguments(WriteExamplesSpec, options)
+        if spec.deduplicate and spec.key is not None:
             raise UsageError("deduplicate=True compares contents; give no key")
-        job = ExamplesJob(
-            **pipeline_job(
-                output,
-                WriteSpec(
-                    splits=splits,
-                    num_shards=num_shards,
-                    shard_bytes=shard_bytes,
-                    compression=compression,
-                    seed=seed,
-                    overwrite=overwrite,
-                ),
-            ),
-            records=RecordOptions(deduplicate=deduplicate),
-        )
-        super().__init__(_RecordSink(job, at_least("run_bytes", run_bytes, 1), key))
+        records = RecordOptions(deduplicate=spec.deduplicate)
+        job = ExamplesJob(**pipeline_job(output, spec.dataset), records=records)
+        super().__init__(_RecordSink(job, spec.run_bytes, spec.key))
