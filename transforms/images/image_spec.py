@@ -26,7 +26,14 @@ from recordmill.records.errors import UsageError
 from recordmill.records.image_formats import ImageContent
 from recordmill.records.schema import Schema
 from recordmill.records.spec import Spec, check_type, naming_arguments, option, python_names
-from recordmill.transforms.dataset.output_spec import MapOptions, OutputSpec, Splits
+from recordmill.transforms.dataset.output_spec import (
+    MapOptions,
+    OutputSpec,
+    SharesOrNames,
+    Splits,
+    WarningsOption,
+    WriteSpec,
+)
 from recordmill.transforms.images.source_spec import SourceSpec
 from recordmill.transforms.sources.input_spec import MaxRejected
 
@@ -599,6 +606,28 @@ _ZERO_BASED = (
     ("detection", "tfds"),
 )  # fmt: skip
 
+# Options of commands, which `WriteImages` has too.
+_FirstLabel = Annotated[Literal[0, 1] | None, option(
+    "The number of the first label: by default 1 for segmentation, imagenet and detection but "
+    "tfds', else 0.", example="0"
+)]  # fmt: skip
+_Statistics = Annotated[Literal["none", "sample", "full"], option(
+    "Mean and standard deviation of each channel, of images of the first split, by "
+    "tensorflow_transform.", group="statistics", example="sample"
+)]  # fmt: skip
+_ImageCopies = Annotated[int, option(
+    "Augmented copies of each image.", ge=1, group="augmentation",
+    short="augmented copies of each image", value="N", example="4"
+)]  # fmt: skip
+_AugmentSplits = Annotated[tuple[str, ...], option(
+    "The splits whose images are augmented; the others get one copy of each image, as it is, "
+    "because a model is measured on them.", group="augmentation", value="all | NAME,…",
+    split="comma", example="train,extra"
+)]  # fmt: skip
+_KeepOriginal = Annotated[
+    bool, option("Write the untouched image too.", group="augmentation")
+]  # fmt: skip
+
 
 class LabelNumbering(Spec, frozen=True):
     """How labels get their numbers.
@@ -610,10 +639,7 @@ class LabelNumbering(Spec, frozen=True):
 
     group: ClassVar[str] = "task"
 
-    first_label: Annotated[Literal[0, 1] | None, option(
-        "The number of the first label: by default 1 for segmentation, imagenet and detection but "
-        "tfds', else 0.", example="0"
-    )] = None  # fmt: skip
+    first_label: _FirstLabel = None
     category_ids: Annotated[Literal["", "original", "contiguous"], option(
         "The numbers of COCO's labels: its own category ids, or ranks from --first_label on. "
         "Unset: original for --task=detection in the formats object_detection and model_garden, "
@@ -731,26 +757,14 @@ class ImagesSpec(Spec, frozen=True, kw_only=True):
         "1 is grey; by default 3, for --format=unet 1. With 3, unet's masks have 3 too.",
         group="task", example="1"
     )] = None  # fmt: skip
-    statistics: Annotated[Literal["none", "sample", "full"], option(
-        "Mean and standard deviation of each channel, of images of the first split, by "
-        "tensorflow_transform.", group="statistics", example="sample"
-    )] = "none"  # fmt: skip
+    statistics: _Statistics = "none"
     statistics_sample: Annotated[int | None, option(
         f"Images of a sample, {SAMPLE_IMAGES} by default.", ge=1, group="statistics", value="N",
         example="5000"
     )] = None  # fmt: skip
-    copies: Annotated[int, option(
-        "Augmented copies of each image.", ge=1, group="augmentation",
-        short="augmented copies of each image", value="N", example="4"
-    )] = 1  # fmt: skip
-    augment_splits: Annotated[tuple[str, ...], option(
-        "The splits whose images are augmented; the others get one copy of each image, as it is, "
-        "because a model is measured on them.", group="augmentation", value="all | NAME,…",
-        split="comma", example="train,extra"
-    )] = ("train",)  # fmt: skip
-    keep_original: Annotated[
-        bool, option("Write the untouched image too.", group="augmentation")
-    ] = False
+    copies: _ImageCopies = 1
+    augment_splits: _AugmentSplits = ("train",)
+    keep_original: _KeepOriginal = False
 
     def check(self) -> None:
         """Refuses options that have no effect beside those of other structs."""
@@ -848,3 +862,30 @@ class ImagesSpec(Spec, frozen=True, kw_only=True):
         """Of how many images there are channel statistics; None for all, 0 for none."""
         sample = SAMPLE_IMAGES if self.statistics_sample is None else self.statistics_sample
         return {"none": 0, "full": None, "sample": sample}[self.statistics]
+
+
+_SplitsOfImages = Annotated[SharesOrNames | None, option(
+    "Name -> share, such as `{'train': 0.9, 'validation': 0.1}`; one split by default. Names "
+    "alone, such as `['train', 'test']`, where each image names its split."
+)]  # fmt: skip
+
+
+class ImagesWriteSpec(WriteSpec, frozen=True, kw_only=True):
+    """Arguments of a dataset of images, each of which may name its split."""
+
+    splits: _SplitsOfImages = None  # type: ignore[assignment]
+
+
+class WriteImagesSpec(Spec, frozen=True, kw_only=True):
+    """The arguments of `WriteImages`."""
+
+    first_label: _FirstLabel = None
+    dataset: ImagesWriteSpec = ImagesWriteSpec()
+    copies: _ImageCopies = 1
+    keep_original: _KeepOriginal = False
+    augment_splits: _AugmentSplits = ("train",)
+    statistics: _Statistics = "none"
+    statistics_sample: Annotated[int, option("Images of a sample.", ge=1)] = SAMPLE_IMAGES
+    max_rejected: MaxRejected = 0.0
+    warnings: WarningsOption = "print"
+    pack_bytes: Annotated[int, option("Of a file in which images wait.", ge=1)] = 1 << 27

@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import apache_beam as beam
 from msgspec import structs
 
-from recordmill.records.errors import UsageError, at_least
-from recordmill.records.spec import checked_arguments, python_names
+from recordmill.records.errors import UsageError
+from recordmill.records.spec import (
+    check_type,
+    from_arguments,
+    naming_arguments,
+    python_names,
+    takes,
+)
 from recordmill.transforms.dataset.bundles import BundleWriter, ElementSink, WriteElements, Written
 from recordmill.transforms.dataset.commit import CommitSpec
-from recordmill.transforms.dataset.job import Compression, Warnings
-from recordmill.transforms.dataset.output_spec import ShardCounts, SharesOrNames, WriteSpec
 from recordmill.transforms.dataset.pipeline_run import commit_spec, pipeline_job
 from recordmill.transforms.dataset.removal import remove_empty
 from recordmill.transforms.dataset.run_state import is_token
@@ -30,10 +34,10 @@ from recordmill.transforms.images.collected_job import (
 )
 from recordmill.transforms.images.collecting import PACK_BYTES, ImageCollector, merge_rows
 from recordmill.transforms.images.image_spec import (
-    SAMPLE_IMAGES,
     ImageSpec,
     ImagesSpec,
     LabelNumbering,
+    WriteImagesSpec,
 )
 from recordmill.transforms.images.shard_cutting import augmented_splits
 from recordmill.transforms.storage import files
@@ -155,95 +159,53 @@ class WriteImages(WriteElements):
     shards for any engine, any number of workers and any bundles. Until the end the output's folder
     holds each image's bytes once more. Memory: an image, some megabytes of records, and 8 bytes for
     each image. Repeated bundles change nothing.
-
-    Args:
-      output: the folder of the dataset, on storage that all workers see.
-      images: task, format, sizes, encoding, augmentations; by default images with one label
-        each in TFDS's form. Without labels in it, those that occur are numbered in order. Its
-        seed is not used.
-      first_label: the number of the first label; by default 1 for segmentation, imagenet and
-        detection but tfds', else 0.
-      splits: name -> share, such as `{"train": 0.9, "validation": 0.1}`; one split by default.
-        Names alone, such as `["train", "test"]`, where each image names its split.
-      num_shards: of the first split, or of each by name; without it `shard_bytes` decides.
-      shard_bytes: the size of a shard, before compression.
-      copies: augmented copies of each image.
-      keep_original: write the untouched image too.
-      augment_splits: whose images are augmented, or ("all",).
-      statistics: mean and deviation of channels, of images of the first split: "none", "sample"
-        or "full", by tensorflow_transform.
-      statistics_sample: images of a sample.
-      max_rejected: the share of images that may be rejected, in [0, 1].
-      warnings: of what looks wrong in the statistics: "print" logs them, "error" fails, "none".
-      compression: of shards: "", "GZIP" or "ZLIB".
-      seed: of the order and all draws.
-      overwrite: replace the dataset that is there.
-      pack_bytes: of a file in which images wait.
     """
 
-    @checked_arguments(python_names(ImagesSpec))
+    @takes(WriteImagesSpec)
+    @naming_arguments(python_names(ImagesSpec))
     def __init__(
-        self,
-        output: str | os.PathLike[str],
-        images: ImageSpec | None = None,
-        *,
-        first_label: Literal[0, 1] | None = None,
-        splits: SharesOrNames | None = None,
-        num_shards: ShardCounts | None = None,
-        shard_bytes: int = 200_000_000,
-        copies: int = 1,
-        keep_original: bool = False,
-        augment_splits: Sequence[str] = ("train",),
-        statistics: Literal["none", "sample", "full"] = "none",
-        statistics_sample: int = SAMPLE_IMAGES,
-        max_rejected: float = 0.0,
-        warnings: Warnings = "print",
-        compression: Compression = "",
-        seed: int = 12345,
-        overwrite: bool = False,
-        pack_bytes: int = PACK_BYTES,
+        self, output: str | os.PathLike[str], images: ImageSpec | None = None, **options: Any
     ) -> None:
         """Checks what can be checked before the pipeline runs.
 
+        Args:
+          output: the folder of the dataset, on storage that all workers see.
+          images: task, format, sizes, encoding, augmentations; by default images with one label
+            each in TFDS's form. Without labels in it, those that occur are numbered in order. Its
+            seed is not used.
+          options: the keyword arguments listed below.
+
         Raises:
           UsageError: a value is not valid, or a dataset is there.
+          TypeError: an argument that there is not.
         """
-        spec = spec_of_elements(images or ImageSpec())
-        if spec.labels and first_label is not None:
+        given = from_arguments(WriteImagesSpec, options)
+        dataset, splits = given.dataset, given.dataset.splits
+        spec = spec_of_elements(check_type("images", images, ImageSpec | None) or ImageSpec())
+        if spec.labels and given.first_label is not None:
             raise UsageError("first_label has no meaning where labels have numbers; remove it")
-        at_least("statistics_sample", statistics_sample, 1)
+        statistics = given.statistics
         made = ImagesSpec(
-            numbering=LabelNumbering(first_label),
-            copies=copies,
-            augment_splits=tuple(augment_splits),
+            numbering=LabelNumbering(given.first_label),
+            copies=given.copies,
+            augment_splits=given.augment_splits,
             statistics=statistics,
-            statistics_sample=statistics_sample if statistics == "sample" else None,
+            statistics_sample=given.statistics_sample if statistics == "sample" else None,
         )
         job = CollectedImageJob(
-            **pipeline_job(
-                output,
-                WriteSpec(
-                    splits=_shares(splits),
-                    num_shards=num_shards,
-                    shard_bytes=shard_bytes,
-                    compression=compression,
-                    seed=seed,
-                    overwrite=overwrite,
-                ),
-            ),
+            **pipeline_job(output, dataset, _shares(splits)),
             statistics_images=made.statistics_images,
-            warnings=warnings,
-            images=structs.replace(spec, seed=seed),
+            warnings=given.warnings,
+            images=structs.replace(spec, seed=dataset.seed),
             copies=made.copies,
-            keep_original=keep_original,
+            keep_original=given.keep_original,
             augment_splits=made.augment_splits,
-            max_rejected=max_rejected,
+            max_rejected=given.max_rejected,
             numbering=made.numbering,
         )
         job = replace(job, augment_splits=augmented_splits(job))
         need_splits = splits is not None and not isinstance(splits, Mapping)
-        at_least("pack_bytes", pack_bytes, 1)
-        super().__init__(_ImageSink(job, _MERGED_ROWS, pack_bytes, need_splits))
+        super().__init__(_ImageSink(job, _MERGED_ROWS, given.pack_bytes, need_splits))
 
 
 def _shares(splits: Mapping[str, float] | Sequence[str] | None) -> Mapping[str, float] | None:
