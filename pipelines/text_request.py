@@ -178,7 +178,7 @@ def _check_effects(spec: TextSpec, splits: Sequence[SplitSpec]) -> None:
     if not spec.dupe_splits:
         return
     if objective.one_copy or isinstance(objective, Gpt):
-        raise UsageError(f"--dupe_splits has no meaning for --task={objective.name}; leave it out")
+        raise UsageError(f"--dupe_splits has no effect with --task={objective.name}; leave it out")
     if objective.dupe_factor == 1:
         raise _no_effect("dupe_splits", "where there is one copy")
     if len(splits) == 1:

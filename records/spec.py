@@ -523,8 +523,11 @@ def _is_default(option: Option, value: Any) -> bool:
         default = place.field.default
         if isinstance(default, Spec):
             default = tag_of(type(default))
-        if convert(place.field, value) in (default, None):
-            return True
+        try:
+            if convert(place.field, value) in (default, None):
+                return True
+        except UsageError:
+            continue
     return False
 
 

@@ -27,12 +27,10 @@ def _names(option: Option) -> list[str]:
 def _default(option: Option) -> str:
     if option.declared.positional:
         return "required"
-    if option.declared.default:
-        return option.declared.default
     if isinstance(option.default, bool):
         return "on" if option.default else "off"
     text = default_text(option)
-    return f"`{text}`" if text else ""
+    return f"`{text}`" if text else option.declared.default
 
 
 def _escape(text: str) -> str:

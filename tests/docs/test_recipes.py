@@ -9,7 +9,8 @@ import pytest
 
 from recordmill.records.augmentations import AUGMENTATIONS
 from recordmill.records.spec import tag_of
-from recordmill.transforms.images.image_spec import FORMATS, LAYOUTS
+from recordmill.transforms.images.image_spec import FORMATS
+from recordmill.transforms.images.source_spec import Layout
 from recordmill.transforms.sources.input_spec import InputFormat
 from recordmill.transforms.text.text_spec import AnyObjective
 
@@ -17,7 +18,7 @@ from . import doc_blocks
 
 ROOT = doc_blocks.ROOT
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-RECIPES = dict(re.findall(r"^### (Adding .*)\n(.*?)(?=^##)", TEXT, re.MULTILINE | re.DOTALL))
+RECIPES = dict(re.findall(r"^### (Adding [^\n]*)\n(.*?)(?=^##)", TEXT, re.MULTILINE | re.DOTALL))
 # Recipe -> its names, and for each file of the recipe how a name stands in it.
 PLACES: dict[str, tuple[list[str], dict[str, str]]] = {
     "Adding an augmentation": (
@@ -41,9 +42,9 @@ PLACES: dict[str, tuple[list[str], dict[str, str]]] = {
         },
     ),
     "Adding an image layout": (
-        [name for name in LAYOUTS if name != "auto"],
+        [name for name in get_args(Layout) if name != "auto"],
         {
-            "transforms/images/image_spec.py": '"{}"',
+            "transforms/images/source_spec.py": '"{}"',
             "transforms/images/listing/list_images.py": '"{}"',
             "docs/guides/images.md": "`{}`",
         },

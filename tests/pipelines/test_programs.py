@@ -104,7 +104,7 @@ def test_images_and_existing_records(tmp_path: Path) -> None:
     )  # fmt: skip
     assert again.splits == {"train": 8}
     assert len(shard_bytes(Path(again.path))) == 3
-    with pytest.raises(JobError, match="weights must be above 0"):
+    with pytest.raises(JobError, match=r"weights must be in \(0, 1000\]"):
         write_examples_dataset(input=str(tmp_path / "images"), output="x", weights=[0])
 
 

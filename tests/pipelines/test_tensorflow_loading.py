@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from recordmill.pipelines.commands import bench
+from recordmill.reader.options import BenchSpec
 
 _USE = """
 from recordmill.pipelines.tensorflow_loading import load_quietly
@@ -29,5 +30,5 @@ def test_bench_loads_it_so(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[str] = []
     monkeypatch.setattr(bench, "load_quietly", lambda *modules: loaded.extend(modules))
     monkeypatch.setattr(bench.bench, "run", lambda options: 7 if loaded else 0)
-    assert bench.main(["ds"]) == 7
+    assert bench.run(BenchSpec(path="ds")) == 7
     assert loaded == ["tensorflow"]

@@ -282,7 +282,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["--encoding=hex"], "--encoding must be one that Python knows"),
     (["--max_rejected=3"], "--max_rejected must be in [0, 1], got 3.0"),
     (["--encoding=klingon"], "--encoding must be one that Python knows"),
-    (["--overlap_size=3"], "--overlap_size has no meaning for --task=bert"),
+    (["--overlap_size=3"], "--overlap_size has no effect with --task=bert"),
     (["--task=mlm", "--overlap_size=60"], "--overlap_size must be in [0, 31]"),
     (["--task=gpt", "--eos_id=99999"], "--eos_id must be one of the"),
     (
@@ -301,7 +301,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["--task=mlm", "--packing=concat", "--overlap_size=3"], "--overlap_size has no effect with"),
     (["--task=mlm", "--use_position_id"], "--use_position_id has no effect without --packing"),
     (["--task=mlm_tokens", "--dupe_factor=2"], "--dupe_factor must be 1 for --task=mlm_tokens"),
-    (["--task=mlm", "--record_type=example"], "--record_type has no meaning for --task=mlm"),
+    (["--task=mlm", "--record_type=example"], "--record_type has no effect with --task=mlm"),
     (["--split_by=book"], "--split_by needs fields"),
     (["--input={tmp}/table.csv"], "--text_field must be a column of {tmp}/table.csv: a, b"),
     (["--task=gpt7"], "--task must be one of bert, classify, gpt, mlm, mlm_tokens, t5,"),

@@ -72,7 +72,7 @@ def test_a_large_table_is_cut_by_its_own_delimiter(
 MISTAKES = [
     (["--header=none"], "--header=none and --columns belong together"),
     (["--columns=a,text"], "--header=none and --columns belong together"),
-    (["--header=none", "--columns=text,text"], "--columns must name each column once"),
+    (["--header=none", "--columns=text,text"], "--columns must name each once"),
     (["--header=none", "--columns=text"], "--columns names 1 columns, and the first row of"),
     (["--delimiter=::"], "--delimiter must be one ASCII character"),
     (["--header=none", "--columns=a,b"], "--text_field must be a column of"),

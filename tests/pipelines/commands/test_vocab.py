@@ -209,7 +209,7 @@ def test_an_input_without_words_ends_the_run(
         (["--input=T/in.txt", "--output=T"], "must be a file, got the folder"),
         (["--input=T/in.txt", "--output=T/in.txt/v.txt"], "cannot be written"),
         (["--input=T/in.txt", "--output=T/v.txt", "--vocab_size=6"], "must be at least 7"),
-        (["--input=T/in.txt", "--output=T/v.txt", "--vocab_size=x"], "invalid int value"),
+        (["--input=T/in.txt", "--output=T/v.txt", "--vocab_size=x"], "must be a whole number"),
         (["--input=T/in.txt", "--output=T/v.txt", "--kind=bpe", "--vocab_size=256"], "least 257"),
         (["--input=T/in.txt", "--output=T/v.txt", "--kind=bqe"], "did you mean 'bpe'?"),
         (

@@ -110,7 +110,7 @@ def test_images_as_it_was_told(tmp_path: Path, told: Told) -> None:
             "recordmill plan: the job must be one of examples, images, text, got 'txt'; did you",
         ),
         (["text", "--plan_workers=0"], "--plan_workers must be at least 1, got 0"),
-        (["text", "--price_per_worker_hour=-1"], "--price_per_worker_hour must be a price"),
+        (["text", "--price_per_worker_hour=-1"], "--price_per_worker_hour must be at least 0"),
         (["text"], "--input is required"),
         (["images", "--input=/nowhere/*", "--output=/x"], "--input /nowhere/* matches no file"),
         (["images", "--outptu=/x"], "unknown flag --outptu=/x; did you mean --output?"),

@@ -165,7 +165,7 @@ class TestParsing:
             ("randaugment(1.5,9)", "whole number of operations, got 1.5"),
             (
                 "randaugment(2,31)",
-                "ImageSpec.augmentation='randaugment' must be in .0, 10., got 31",
+                "ImageSpec.augmentation='randaugment': magnitude must be in .0, 10., got 31",
             ),
             ("flip,flip", "ImageSpec.augmentation must name each once, got flip,flip"),
         ],

@@ -82,8 +82,13 @@ wordy = st.lists(
 ).map("".join)  # fmt: skip
 
 
+# Not the unknown token as text: the Unigram of the library finds it even where special tokens are
+# to be encoded as text, and QuickTokenizer does not.
+spelled = st.one_of(any_line, ascii_line, wordy).filter(lambda line: "<unk>" not in line)
+
+
 @settings(max_examples=120, deadline=None)
-@given(lines=st.lists(st.one_of(any_line, ascii_line, wordy), max_size=8))
+@given(lines=st.lists(spelled, max_size=8))
 @example(lines=[])
 @example(lines=["", " ", "\x00", "▁", " ▁", "  a  b  "])
 def test_ids_are_those_of_the_library(both: Both, lines: list[str]) -> None:
