@@ -85,7 +85,7 @@ def test_unknown_tokens_are_counted_before_masks(tmp_path: Path, vocab_file: str
         (["--dupe_splits=train"], "--dupe_splits has no effect where there is one split, train"),
         ([*SPLITS, "--dupe_factor=1", "--dupe_splits=all"], "no effect where there is one copy"),
         ([*SPLITS, "--dupe_splits=test"], "--dupe_splits must be one of train, validation"),
-        ([*SPLITS, "--task=mlm_tokens", "--dupe_splits=all"], "no meaning for --task=mlm_tokens"),
+        ([*SPLITS, "--task=mlm_tokens", "--dupe_splits=all"], "no effect with --task=mlm_tokens"),
     ],
 )
 def test_dupe_splits_without_effect_is_refused(
