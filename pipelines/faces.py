@@ -313,11 +313,8 @@ class HelpPage:
 def page_help(page: HelpPage, options: Mapping[str, Option]) -> str:
     """Returns the short help of a command: the options that most jobs need, by groups."""
     lines = [f"usage: recordmill {page.usage}", "", page.sentence]
-    groups: dict[str, list[Option]] = {}
-    for option in options.values():
-        if option.declared.short is not None:
-            groups.setdefault(option.group, []).append(option)
-    for title, shown in groups.items():
+    listed = {name: option for name, option in options.items() if option.declared.short is not None}
+    for title, shown in groups_of(listed):
         lines += ["", f"{title.capitalize()}:"]
         for option in shown:
             lines += _short_lines(option)
