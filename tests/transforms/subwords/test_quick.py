@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import sentencepiece
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as LibraryModel
 
@@ -55,9 +55,14 @@ def ids_of(tokenizer: QuickTokenizer, lines: list[str]) -> list[list[int]]:
 
 
 @pytest.fixture(scope="module", params=MAKERS)
-def both(request: pytest.FixtureRequest) -> Both:
-    data = MAKERS[request.param]()
-    quick = load_tokenizer(data, request.param).start(lower_case=True)
+def maker(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def both(maker: str) -> Both:
+    data = MAKERS[maker]()
+    quick = load_tokenizer(data, maker).start(lower_case=True)
     assert isinstance(quick, QuickTokenizer)
     if data.startswith(b"{"):
         library = LibraryModel.from_str(data.decode())
@@ -82,16 +87,15 @@ wordy = st.lists(
 ).map("".join)  # fmt: skip
 
 
-# Not the unknown token as text: the Unigram of the library finds it even where special tokens are
-# to be encoded as text, and QuickTokenizer does not.
-spelled = st.one_of(any_line, ascii_line, wordy).filter(lambda line: "<unk>" not in line)
-
-
 @settings(max_examples=120, deadline=None)
-@given(lines=st.lists(spelled, max_size=8))
+@given(lines=st.lists(st.one_of(any_line, ascii_line, wordy), max_size=8))
 @example(lines=[])
 @example(lines=["", " ", "\x00", "▁", " ▁", "  a  b  "])
-def test_ids_are_those_of_the_library(both: Both, lines: list[str]) -> None:
+def test_ids_are_those_of_the_library(maker: str, both: Both, lines: list[str]) -> None:
+    # A known difference: a Unigram tokenizer.json takes a spelled special token as one piece in the
+    # library, and as text in QuickTokenizer.
+    spelled = any(token in line for line in lines for token in ("<unk>", "<s>", "</s>", "<pad>"))
+    assume(maker not in ("unigram_json", "t5_json") or not spelled)
     quick, library = both
     assert ids_of(quick, lines) == library(lines)
 
