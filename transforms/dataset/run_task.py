@@ -9,6 +9,7 @@ engine runs once more, because it lost a worker behind the commit.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
 import apache_beam as beam
@@ -33,6 +34,25 @@ def is_over(workspace: Workspace) -> bool:
     return not workspace.of_pipeline or workspace.has_written_dataset
 
 
+@contextmanager
+def run_errors(job: Job) -> Iterator[None]:
+    """Tells the launching process of an error of this run, raised within, and of no other.
+
+    Raises:
+      RunError: why the run must fail, in one line.
+    """
+    try:
+        yield
+    except Exception as error:
+        if is_over(job.workspace):  # its files went away under the task
+            return
+        if isinstance(error, RunError):
+            fail(job, error)
+        if isinstance(error, UsageError):
+            error.args = (job.worded(str(error)), *error.args[1:])
+        raise
+
+
 class RunTask(beam.DoFn, Generic[JobT]):
     """A DoFn of a planned job; subclasses define `work`, and load what the run keeps there."""
 
@@ -45,19 +65,9 @@ class RunTask(beam.DoFn, Generic[JobT]):
         A side input is only awaited: its arrival means that stages before have done their work.
         """
         del awaited
-        workspace = self._job.workspace
-        if is_over(workspace):
-            return
-        try:
-            yield from self.work(element)
-        except Exception as error:
-            if is_over(workspace):  # its files went away under the task
-                return
-            if isinstance(error, RunError):
-                fail(self._job, error)
-            if isinstance(error, UsageError):
-                error.args = (self._job.worded(str(error)), *error.args[1:])
-            raise
+        if not is_over(self._job.workspace):
+            with run_errors(self._job):
+                yield from self.work(element)
 
     def work(self, element: Any) -> Iterator[Any]:
         """Does the task of an element.

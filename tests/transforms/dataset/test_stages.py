@@ -1,0 +1,153 @@
+"""The mechanism of all jobs, with toy stages."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+
+import apache_beam as beam
+import pytest
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.testing.util import assert_that, equal_to
+
+from recordmill.records.errors import RunError
+from recordmill.transforms.dataset.stages import Done, DoStages, OnceStage, Stage
+from recordmill.transforms.dataset.worker_pool import (
+    Preloading,
+    WorkerDiedError,
+    WorkerPool,
+    using,
+)
+
+from .small_job import SmallJob, small_job
+
+
+class Write(Stage[SmallJob]):
+    """Writes a file for each item, with the number of the process that did it."""
+
+    name = "Write"
+    count = 6
+
+    def items(self) -> int:
+        return self.count
+
+    def do(self, item: int) -> Done:
+        path = Path(self.job.workspace.work) / f"{item}"
+        if not path.exists():
+            path.write_text(str(os.getpid()))
+        return Done(item, {"examples_written": 1})
+
+    def describe(self, item: int) -> str:
+        return f"file {item}"
+
+
+class Check(OnceStage[SmallJob]):
+    """Sees all that the stage before has written."""
+
+    name = "Check"
+
+    def do(self, item: int) -> Done:
+        written = os.listdir(self.job.workspace.work)
+        assert len([name for name in written if name.isdigit()]) == Write.count
+        return Done()
+
+
+class Fail(OnceStage[SmallJob]):
+    """Fails."""
+
+    name = "Fail"
+
+    def do(self, item: int) -> Done:
+        raise RunError("the toy is broken; mend it")
+
+
+class Die(Stage[SmallJob]):
+    """Kills its process at item 2, while others wait."""
+
+    name = "Die"
+
+    def items(self) -> int:
+        return 4
+
+    def do(self, item: int) -> Done:
+        if item == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        while item > 2:
+            time.sleep(0.01)
+        return Done()
+
+    def describe(self, item: int) -> str:
+        return f"file {item}"
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> SmallJob:
+    return small_job(tmp_path / "out", token="0" * 16)
+
+
+def run(job: SmallJob, *stages: Stage[SmallJob], records: int) -> Counter[str]:
+    pipeline = beam.Pipeline(runner=FnApiRunner())
+    total = pipeline | beam.Impulse() | DoStages(stages)
+    assert_that(total, equal_to([records]))
+    result = pipeline.run()
+    sums: Counter[str] = Counter()
+    for each in result.metrics().query()["counters"]:
+        sums[each.key.metric.name] += each.committed
+    return sums
+
+
+def processes(job: SmallJob) -> set[int]:
+    work = Path(job.workspace.work)
+    return {int((work / str(item)).read_text()) for item in range(Write.count)}
+
+
+def test_stages_run_one_after_the_other(job: SmallJob) -> None:
+    counters = run(job, Write(job), Check(job), records=15)
+    assert processes(job) == {os.getpid()}
+    assert counters == {"work_items_started": 7, "work_items_finished": 7, "examples_written": 6}
+
+
+def test_a_pool_does_the_items(job: SmallJob) -> None:
+    with using(WorkerPool(2)):
+        counters = run(job, Write(job), Check(job), records=15)
+    assert os.getpid() not in processes(job)
+    assert counters["work_items_finished"] == 7
+
+
+def test_a_committed_run_does_nothing(job: SmallJob) -> None:
+    Path(job.workspace.plan_path).unlink()
+    Path(job.workspace.success_path).write_text("{}")
+    run(job, Write(job), records=0)
+    assert not [name for name in os.listdir(job.workspace.work) if name.isdigit()]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_error_is_one_line(job: SmallJob, workers: int) -> None:
+    with using(WorkerPool(workers) if workers else None), pytest.raises(RunError, match="the toy"):
+        run(job, Write(job), Fail(job), Check(job), records=0)
+    assert Path(job.workspace.failure_path).read_text() == "the toy is broken; mend it"
+
+
+def test_a_dead_worker_is_told_with_its_item(job: SmallJob) -> None:
+    pool = WorkerPool(2)
+    with (
+        using(pool),
+        pytest.raises(WorkerDiedError, match=r"signal 9 killed it.* item 2 of Die, file 2;"),
+    ):
+        list(pool.map(Die(job), range(4)))
+    assert list(pool.map(Write(job), [1])) == [Done(1, {"examples_written": 1})]
+    pool.close()
+
+
+def test_preloading_serves_one_pool(tmp_path: Path, job: SmallJob) -> None:
+    preloading = Preloading(str(tmp_path), ["json"], {"OMP_NUM_THREADS": "1"})
+    try:
+        with using(WorkerPool(2)):
+            run(job, Write(job), records=15)
+    finally:
+        preloading.close()
+    with using(WorkerPool(1)):
+        run(job, Check(job), records=0)

@@ -1,0 +1,235 @@
+"""Stages: one mechanism for every job.
+
+A job is a list of stages. A stage has a name and two functions: `items` counts its work items when
+the stage before is done, and `do` does one of them. `RunStages` does the rest, once, for all:
+
+* it waits for all items of a stage before it begins the next one, and commits at the end;
+* only numbers cross a stage boundary; what they mean, and all results, lie in files;
+* an engine may do an item again, or twice at once: `do` finds its result on disk, or writes the
+  same bytes under the same name, by a rename. So a run that was killed goes on where it stood;
+* an item ends with its run: where the run is committed, or its folders belong to another one,
+  nothing is done, and nothing is written;
+* the first error of an item is written as one line for the launching process;
+* counters and progress are the same for all jobs.
+
+Where this machine is the engine, a bundle's items are done by the processes of `worker_pool.py`;
+elsewhere each is done where Beam put it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import apache_beam as beam
+from apache_beam.transforms.window import GlobalWindow, GlobalWindows
+from apache_beam.utils.windowed_value import WindowedValue
+
+from recordmill.transforms.dataset import counters
+from recordmill.transforms.dataset.commit import CommitDataset, CommitSpec
+from recordmill.transforms.dataset.job import Job
+from recordmill.transforms.dataset.run_task import RunTask, is_over, run_errors
+from recordmill.transforms.dataset.worker_pool import current_pool
+
+JobT = TypeVar("JobT", bound=Job)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The numbers of a work item that is done; everything else of it lies in files.
+
+    Attributes:
+      records: that it has added to the dataset.
+      counts: counter -> amount, for the engine's console.
+    """
+
+    records: int = 0
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """How far a stage of a run is.
+
+    Attributes:
+      name: for the person who waits.
+      done, total: work items.
+      size_bytes: that all its work items move; 0 where that says nothing.
+    """
+
+    name: str
+    done: int
+    total: int
+    size_bytes: int = 0
+
+
+class Stage(ABC, Generic[JobT]):
+    """A stage of a job. It is sent to workers; what one of them loads, it keeps in attributes.
+
+    Attributes:
+      name: a verb, in the pipeline's graph; each stage of a job has another one.
+      job: the job, with the folders of its run.
+    """
+
+    name: str
+
+    def __init__(self, job: JobT) -> None:
+        self.job = job
+
+    @abstractmethod
+    def items(self) -> int:
+        """Returns the number of work items; it is asked once the stage before is done.
+
+        Raises:
+          RunError: the run cannot go on.
+        """
+
+    @abstractmethod
+    def do(self, item: int) -> Done:
+        """Does a work item, unless its result is there. Twice, or twice at once, changes nothing.
+
+        Raises:
+          RunError: why the run must fail, in one line.
+        """
+
+    def describe(self, item: int) -> str:
+        """Returns what a work item is of, for the message that its worker died; "" for nothing."""
+        del item
+        return ""
+
+    def phases(self) -> Iterator[Phase]:
+        """Yields how far the stage is, from the files that finished items have written.
+
+        A stage that nobody waits for yields nothing. One whose items are not known yet yields a
+        phase that is not done.
+        """
+        yield from ()
+
+
+class OnceStage(Stage[JobT]):
+    """A stage of one work item, such as a plan that follows from all results before it."""
+
+    def items(self) -> int:
+        """Returns 1."""
+        return 1
+
+
+def phases_of(stages: Iterable[Stage[Any]]) -> Iterator[Phase]:
+    """Yields the phases of a job in order, up to the first whose items are not known yet."""
+    for stage in stages:
+        for phase in stage.phases():
+            yield phase
+            if not phase.total:
+                return
+
+
+def do_item(stage: Stage[Any], item: int) -> Done | None:
+    """Does a work item; returns None where its run is committed.
+
+    Raises:
+      RunError: one line, which the launching process finds in a file, too.
+    """
+    if is_over(stage.job.workspace):
+        return None
+    found: list[Done] = []
+    with run_errors(stage.job):
+        found.append(stage.do(item))
+    return found[0] if found else None  # none: the run ended meanwhile
+
+
+class _ListItemsDoFn(RunTask[Job]):
+    def __init__(self, stage: Stage[Any]) -> None:
+        super().__init__(stage.job)
+        self._stage = stage
+
+    def work(self, finished: int) -> Iterator[int]:
+        del finished  # its arrival means that the stage before is done
+        yield from range(self._stage.items())
+
+
+class _DoItemsDoFn(beam.DoFn):
+    """Numbers of work items -> the records that each has added."""
+
+    def __init__(self, stage: Stage[Any]) -> None:
+        self._stage = stage
+
+    def start_bundle(self) -> None:
+        self._held: list[int] = []
+
+    def process(self, item: int) -> Iterator[int]:
+        if current_pool():
+            self._held.append(item)
+            return
+        counters.count(counters.STARTED)
+        yield from _counted(do_item(self._stage, item))
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        pool = current_pool()
+        if self._held and pool:
+            counters.count(counters.STARTED, len(self._held))
+            for done in pool.map(self._stage, self._held):
+                for records in _counted(done):
+                    yield WindowedValue(records, GlobalWindow().max_timestamp(), [GlobalWindow()])
+
+
+def _counted(done: Done | None) -> Iterator[int]:
+    if done is not None:
+        for name, amount in done.counts.items():
+            counters.count(name, amount)
+        counters.count(counters.FINISHED)
+        yield done.records
+
+
+class DoStages(beam.PTransform[beam.PCollection[Any], beam.PCollection[int]]):
+    """Any PCollection -> the records of all stages as one number, once the last one is done.
+
+    The first stage begins when the PCollection is complete.
+    """
+
+    def __init__(self, stages: Sequence[Stage[Any]]) -> None:
+        super().__init__()
+        self._stages = tuple(stages)
+
+    def expand(self, before: beam.PCollection[Any]) -> beam.PCollection[int]:
+        """Lists, spreads and awaits the work items of one stage after the other."""
+        if not before.windowing.is_default():
+            before = before | "IgnoreWindows" >> beam.WindowInto(GlobalWindows())
+        count = beam.combiners.CountCombineFn()
+        awaited = before | "AwaitInput" >> beam.CombineGlobally(count)
+        sums = []
+        for stage in self._stages:
+            name = stage.name
+            awaited = (
+                awaited
+                | f"List{name}" >> beam.ParDo(_ListItemsDoFn(stage)).with_output_types(int)
+                | f"Spread{name}" >> beam.Reshuffle()
+                | name >> beam.ParDo(_DoItemsDoFn(stage)).with_output_types(int)
+                | f"Await{name}" >> beam.CombineGlobally(sum)
+            )
+            sums.append(awaited)
+        return sums | "FlattenSums" >> beam.Flatten() | "SumRecords" >> beam.CombineGlobally(sum)
+
+
+class RunStages(beam.PTransform[Any, beam.PCollection[dict[str, Any]]]):
+    """A pipeline, or a PCollection to wait for -> the counts of the finished dataset.
+
+    Memory: the numbers of a stage's work items, and what one item takes in each worker.
+    """
+
+    def __init__(self, job: Job, stages: Sequence[Stage[Any]], commit: CommitSpec) -> None:
+        super().__init__()
+        self._job = job
+        self._stages = stages
+        self._commit = commit
+
+    def expand(self, begin: Any) -> beam.PCollection[dict[str, Any]]:
+        """Does the stages, then publishes the shards and writes `_SUCCESS`."""
+        if not isinstance(begin, beam.PCollection):
+            begin = begin | "Begin" >> beam.Impulse()
+        return (
+            begin
+            | "DoStages" >> DoStages(self._stages)
+            | "CommitDataset" >> CommitDataset(self._job, self._commit)
+        )

@@ -1,0 +1,321 @@
+"""The processes of this machine that do work items: forked from one that has loaded what they need.
+
+They are Python's own (`multiprocessing`, start method "forkserver"): no port is opened, and a
+worker that dies is seen at once, with the item that it did. A worker gets one item at a time. It
+ends when this process ends, however that happens.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import sys
+import threading
+import traceback
+import types
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing import forkserver, get_context, parent_process, resource_tracker
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from recordmill.records.errors import RunError
+from recordmill.transforms.storage.beam_storage_internals import (
+    pickle_function,
+    unpickle_function,
+)
+
+if TYPE_CHECKING:
+    from recordmill.transforms.dataset.stages import Done, Stage
+
+PRELOADED = "RECORDMILL_PRELOADED"  # the variable that names the file of what `preloading` loads
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # they reach all processes of a terminal
+
+
+class WorkerDiedError(RunError):
+    """A worker process died before its work was done."""
+
+
+@dataclass(slots=True)
+class _Worker:
+    """A worker, and what it does.
+
+    Attributes:
+      process: of the worker.
+      connection: to it.
+      stage: the stage that it has; items of another one are sent with their stage.
+      item: that it does; None while it waits.
+    """
+
+    process: BaseProcess
+    connection: Connection
+    stage: object = None
+    item: int | None = None
+
+
+class WorkerPool:
+    """Does work items of stages in several processes, one stage after the other.
+
+    Args:
+      workers: the number of processes.
+      environment: variables for them beside those of this process.
+      begin: called in each of them before its first item.
+      log: the file that they print to; "" where they print as this process does.
+    """
+
+    def __init__(
+        self,
+        workers: int,
+        *,
+        environment: Mapping[str, str] | None = None,
+        begin: Callable[[], object] | None = None,
+        log: str = "",
+    ) -> None:
+        self._count = workers
+        self._environment = dict(environment or {})
+        self._begin = begin
+        self._log = log
+        self._workers: list[_Worker] = []
+
+    def map(self, stage: Stage[Any], items: Iterable[int]) -> Iterator[Done | None]:
+        """Yields the results of work items, as they come; None where the run is committed.
+
+        Raises:
+          WorkerDiedError: a worker was killed or crashed; names the item that it did.
+          Exception: what the first item raised that failed.
+        """
+        waiting = deque(items)
+        sent = pickle_function(stage)
+        try:
+            self._start(min(self._count, len(waiting)))
+            while True:
+                for worker in self._workers:
+                    if worker.item is None and waiting:
+                        self._send(worker, stage, sent, waiting.popleft())
+                busy = [worker for worker in self._workers if worker.item is not None]
+                if not busy:
+                    return
+                for worker in self._ready(busy):
+                    yield self._receive(worker, stage)
+        except BaseException:
+            self.close()  # other workers may be at their items
+            raise
+
+    def _start(self, workers: int) -> None:
+        context = get_context("forkserver")
+        with _no_main_module():
+            while len(self._workers) < workers:
+                ours, theirs = context.Pipe()
+                settings = {**os.environ, **self._environment}
+                process = context.Process(
+                    target=_work,
+                    args=(theirs, settings, pickle_function(self._begin), self._log),
+                    name=f"recordmill-worker-{len(self._workers)}",
+                    daemon=True,
+                )
+                process.start()
+                theirs.close()
+                self._workers.append(_Worker(process, ours))
+
+    def _send(self, worker: _Worker, stage: Stage[Any], sent: bytes, item: int) -> None:
+        worker.item = item
+        try:
+            worker.connection.send((None if worker.stage is stage else sent, item))
+        except OSError:
+            raise self._death(worker, stage) from None
+        worker.stage = stage
+
+    @staticmethod
+    def _ready(busy: Sequence[_Worker]) -> Iterator[_Worker]:
+        """Yields the workers that have answered, and those that died."""
+        ready = set(wait([each for w in busy for each in (w.connection, w.process.sentinel)]))
+        for worker in busy:
+            if worker.connection in ready or worker.process.sentinel in ready:
+                yield worker
+
+    def _receive(self, worker: _Worker, stage: Stage[Any]) -> Done | None:
+        try:
+            done, error = worker.connection.recv()
+        except (EOFError, OSError):
+            raise self._death(worker, stage) from None
+        worker.item = None
+        if error is not None:
+            raise error
+        return done
+
+    @staticmethod
+    def _death(worker: _Worker, stage: Stage[Any]) -> WorkerDiedError:
+        worker.process.join(5)
+        status = worker.process.exitcode or 0
+        how = f"its exit status is {status}"
+        if status < 0:
+            how = f"signal {-status} killed it"
+            if -status == signal.SIGKILL:
+                how += ", which the system does where memory runs out"
+        item = worker.item or 0
+        of_what = stage.describe(item)
+        doing = f"item {item} of {stage.name}" + (f", {of_what}" if of_what else "")
+        return WorkerDiedError(
+            f"a worker died: {how}, while it did {doing}; finished work is kept, run the same "
+            "command again to go on"
+        )
+
+    def close(self) -> None:
+        """Ends the processes, whatever they do."""
+        workers, self._workers = self._workers, []
+        for worker in workers:
+            worker.process.kill()
+        for worker in workers:
+            worker.process.join()
+            worker.connection.close()
+
+
+_pool: WorkerPool | None = None
+
+
+def current_pool() -> WorkerPool | None:
+    """Returns the pool that does the items of this process; None where it does them itself."""
+    return _pool
+
+
+@contextmanager
+def using(pool: WorkerPool | None) -> Iterator[None]:
+    """Items of stages, which this process is given meanwhile, are done by a pool."""
+    global _pool
+    before, _pool = _pool, pool
+    try:
+        yield
+    finally:
+        _pool = before
+        if pool:
+            pool.close()
+
+
+class Preloading:
+    """The process that workers are forked from; it loads what they need while the caller goes on.
+
+    Where a program has such a process already, that one is used as it is, and workers load what
+    they need.
+
+    Args:
+      folder: a private one, for the description of what is loaded.
+      modules: that are loaded.
+      environment: variables for it.
+      warm_up: called then; it leaves no thread. An error of it is not reported.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        modules: Sequence[str],
+        environment: Mapping[str, str],
+        warm_up: Callable[[], None] | None = None,
+    ) -> None:
+        path = os.path.join(folder, "preloaded")
+        with open(path, "wb") as handle:
+            handle.write(pickle_function((tuple(modules), warm_up)))
+        context = get_context("forkserver")
+        context.set_forkserver_preload(["recordmill.transforms.dataset.preloading"])
+        resource_tracker.ensure_running()
+        here = psutil.Process()
+        before = {child.pid for child in here.children()}
+        settings = {**environment, PRELOADED: path, "PYTHONSAFEPATH": "1"}
+        changed = {name: os.environ.get(name) for name in settings}
+        os.environ.update(settings)
+        try:
+            forkserver.ensure_running()
+        finally:
+            for name, value in changed.items():
+                os.environ.pop(name)
+                if value is not None:
+                    os.environ[name] = value
+        begun = (child for child in here.children() if child.pid not in before)
+        self._process = next((c for c in begun if _is_fork_server(c)), None)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the process loads what was asked for."""
+        return self._process is not None
+
+    def close(self) -> None:
+        """Ends the process; the next `Preloading` begins another one."""
+        process, self._process = self._process, None
+        if process:
+            with suppress(psutil.Error):
+                process.kill()
+                process.wait(10)
+
+
+def _is_fork_server(process: psutil.Process) -> bool:
+    try:
+        return "multiprocessing.forkserver" in " ".join(process.cmdline())
+    except psutil.Error:
+        return False
+
+
+@contextmanager
+def _no_main_module() -> Iterator[None]:
+    """Keeps workers from running the program of this process: a script may have no guard."""
+    before = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = before
+
+
+def _work(connection: Connection, environment: dict[str, str], begin: bytes, log: str) -> None:
+    """Does items until the connection is closed."""
+    for each in _SIGNALS:
+        signal.signal(each, signal.SIG_IGN)
+    os.environ.clear()
+    os.environ.update(environment)
+    if log:
+        with suppress(OSError):  # where it cannot be made, the first item says why
+            handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            os.dup2(handle, 1)
+            os.dup2(handle, 2)
+    threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
+    start = unpickle_function(begin)
+    if start:
+        start()
+    from recordmill.transforms.dataset.stages import do_item
+
+    stage: Any = None
+    with suppress(EOFError, OSError):
+        while True:
+            sent, item = connection.recv()
+            if sent is not None:
+                stage = unpickle_function(sent)
+            try:
+                answer: tuple[Any, Any] = (do_item(stage, item), None)
+            except Exception as error:
+                answer = (None, _sendable(error))
+            connection.send(answer)
+    os._exit(0)  # taking a loaded interpreter apart takes half a second
+
+
+def _sendable(error: Exception) -> Exception:
+    """Returns an error as it can be sent, with where it was raised."""
+    error.__cause__ = None
+    where = traceback.format_exc()
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        error = RuntimeError(f"{type(error).__name__}: {error}")
+    if not isinstance(error, RunError):
+        error.__dict__["worker_traceback"] = where
+    return error
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent:
+        wait([parent.sentinel])
+    os._exit(1)
