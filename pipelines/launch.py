@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
+from typing import Any
 
 from apache_beam.io.filesystem import BeamIOError
 
@@ -36,6 +38,7 @@ from recordmill.records import manifest as m
 from recordmill.records.errors import RunError, UsageError
 from recordmill.records.spec import options_of
 from recordmill.transforms.dataset.run_state import LostFoldersError
+from recordmill.transforms.dataset.stages import RunStages, Stage, phases_of
 from recordmill.transforms.dataset.statistics_report import describe_statistics
 from recordmill.transforms.dataset.workspace import Workspace, read_manifest
 from recordmill.transforms.storage import files
@@ -124,7 +127,8 @@ def _run_job(
     workspace = plan.job.workspace
     if plan.resumed:
         print(f"resuming the run that was begun in {workspace.output}", file=sys.stderr)
-    progress = Progress(workspace.work, lambda: planner.phases(plan), spec.progress)
+    stages = planner.stages(plan)
+    progress = Progress(workspace.work, partial(phases_of, stages), spec.progress)
     processes = processes_for(plan.input_bytes)
     if plan.job.map:  # how long the user's functions take is not known
         processes = max(processes, min(usable_cores(), plan.stages.work_items))
@@ -132,7 +136,7 @@ def _run_job(
     if not engine.warms_workers(size):
         planner.compile_kernels()
     with progress:
-        counters = _run_engine(planner, plan, engine, size)
+        counters = _run_engine(stages, plan, engine, size)
         if not engine.wait:
             print(f"the job is done when {workspace.output}/_SUCCESS exists")
             return
@@ -172,7 +176,7 @@ def _report(planner: Planner[JobT, StagesT, InventoryT], workspace: Workspace) -
 
 
 def _run_engine(
-    planner: Planner[JobT, StagesT, InventoryT],
+    stages: Sequence[Stage[Any]],
     plan: WorkPlan[JobT, StagesT],
     engine: Engine,
     size: JobSize,
@@ -184,7 +188,7 @@ def _run_engine(
     files.delete_quietly([workspace.failure_path])
     try:
         return engine.run(
-            lambda p: planner.build(p, plan),
+            lambda p: p | "RunStages" >> RunStages(plan.job, stages, plan.commit),
             folder=workspace.staging,
             failure_path=workspace.failure_path,
             size=size,

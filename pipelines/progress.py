@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 
 import psutil
 
-from recordmill.pipelines.planning.planner import Phase
 from recordmill.pipelines.progress_displays import Display, Standing, choose_display
 from recordmill.records.errors import RunError
+from recordmill.transforms.dataset.stages import Phase
 from recordmill.transforms.storage import files
 
 PROGRESS_THREAD = "progress"

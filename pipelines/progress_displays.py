@@ -11,7 +11,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from recordmill.pipelines.planning.planner import Phase
+from recordmill.transforms.dataset.stages import Phase
 
 _LINES_EVERY_SECONDS = 30.0
 _OBJECTS_EVERY_SECONDS = 1.0

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import Field, dataclass
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-import apache_beam as beam
-
 from recordmill.transforms.dataset.commit import CommitSpec
 from recordmill.transforms.dataset.job import Job
+from recordmill.transforms.dataset.stages import Stage
 from recordmill.transforms.dataset.writable import check_writable
-from recordmill.transforms.shuffle.merge_tree import MergeTree
-from recordmill.transforms.shuffle.shard_ranges import PlannedShards
-from recordmill.transforms.shuffle.shuffle_job import ShuffleJob
-from recordmill.transforms.storage import files
 
 
 class StagePlan(Protocol):
@@ -32,7 +27,6 @@ class StagePlan(Protocol):
 
 JobT = TypeVar("JobT", bound=Job)
 StagesT = TypeVar("StagesT", bound=StagePlan)
-ShuffleJobT = TypeVar("ShuffleJobT", bound=ShuffleJob)
 InventoryT = TypeVar("InventoryT", bound="Inventory")
 
 
@@ -51,22 +45,6 @@ class Inventory:
     sources: dict[str, Any]
     checksums: dict[str, str | int]
     modified: str
-
-
-@dataclass(frozen=True, slots=True)
-class Phase:
-    """How far a phase of a run is.
-
-    Attributes:
-      name: for the person who waits.
-      done, total: work items.
-      size_bytes: that all its work items move; 0 where that says nothing.
-    """
-
-    name: str
-    done: int
-    total: int
-    size_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,29 +150,9 @@ class Planner(ABC, Generic[JobT, StagesT, InventoryT]):
         """Returns the description of the dataset."""
 
     @abstractmethod
-    def build(self, pipeline: beam.Pipeline, plan: WorkPlan[JobT, StagesT]) -> object:
-        """Applies the stages of the job."""
-
-    @abstractmethod
-    def phases(self, plan: WorkPlan[JobT, StagesT]) -> Iterator[Phase]:
-        """Yields the phases in order, up to the one that is not known yet."""
+    def stages(self, plan: WorkPlan[JobT, StagesT]) -> Sequence[Stage[Any]]:
+        """Returns the stages of the job, in order; the commit follows them."""
 
     @abstractmethod
     def summary(self, counts: dict[str, Any]) -> str:
         """Returns one line of what became of the inputs."""
-
-
-def shuffle_phases(plan: WorkPlan[ShuffleJobT, MergeTree]) -> Iterator[Phase]:
-    """Yields read, regroup and write of a job that shuffles through run files."""
-    job, tree = plan.job, plan.stages
-    for level in range(tree.levels + 1):
-        done = files.count(job.runs_folder(level), ".json")
-        name = "regroup" if level else "read"
-        yield Phase(name, done, tree.run_count(level), plan.input_bytes)
-    planned = job.workspace.read_state(job.shard_plan_path, PlannedShards)
-    if planned is None:
-        yield Phase("plan shards", 0, 1)
-        return
-    done = files.count(files.join(job.workspace.staging, "done"), ".json")
-    expected = sum(split.expected_bytes for split in planned.splits)
-    yield Phase("write", done, sum(split.shards for split in planned.splits), expected)

@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 from recordmill.pipelines import progress
-from recordmill.pipelines.planning.planner import Phase
 from recordmill.pipelines.progress import Progress, resident_bytes
+from recordmill.transforms.dataset.stages import Phase
 
 
 class Clock:
@@ -90,7 +90,7 @@ def test_a_terminal_has_one_bar_that_changes(clock: Clock, monkeypatch: pytest.M
 def test_a_terminal_without_a_size_has_a_bar_too() -> None:
     code = """
 import itertools, sys
-from recordmill.pipelines.planning.planner import Phase
+from recordmill.transforms.dataset.stages import Phase
 from recordmill.pipelines.progress import Progress
 ticks = itertools.count()
 with Progress("nowhere", lambda: iter(()), clock=lambda: float(next(ticks))) as shown:

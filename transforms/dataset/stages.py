@@ -102,8 +102,7 @@ class Stage(ABC, Generic[JobT]):
     def phases(self) -> Iterator[Phase]:
         """Yields how far the stage is, from the files that finished items have written.
 
-        A stage that nobody waits for yields nothing. One whose items are not known yet yields a
-        phase that is not done.
+        A stage that nobody waits for yields nothing, nor does one whose items are not known yet.
         """
         yield from ()
 
@@ -117,12 +116,9 @@ class OnceStage(Stage[JobT]):
 
 
 def phases_of(stages: Iterable[Stage[Any]]) -> Iterator[Phase]:
-    """Yields the phases of a job in order, up to the first whose items are not known yet."""
+    """Yields the phases of a job in order, as far as they are known."""
     for stage in stages:
-        for phase in stage.phases():
-            yield phase
-            if not phase.total:
-                return
+        yield from stage.phases()
 
 
 def do_item(stage: Stage[Any], item: int) -> Done | None:
