@@ -7,132 +7,13 @@ it. Beam is imported late: some commands do without it.
 from __future__ import annotations
 
 import argparse
-import os
-import re
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from itertools import count
+from contextlib import suppress
 from typing import Any
 
-# Beam's thread that starts a worker process and waits for it; it raises when the process fails.
-BEAM_WORKER_THREAD = "run_worker"
 # The program of Beam's worker processes, and of the container images.
 BEAM_WORKER_MODULE = "apache_beam.runners.worker.sdk_worker_main"
 # Beam's logger of the job servers that it starts.
 BEAM_SERVER_LOGGER = "apache_beam.utils.subprocess_server"
-# The end of the name of Beam's service that hands files to workers.
-ARTIFACT_SERVICE = ".ArtifactRetrievalService"
-
-_STAGE_NAME = re.compile(r" \[while running '[^']*'\]")
-
-
-def without_stage_names(text: str) -> str:
-    """Removes what Beam appends to the message of an error: the name of the stage."""
-    return _STAGE_NAME.sub("", text)
-
-
-def is_lost_worker(error: BaseException) -> bool:
-    """Returns whether an error of FnApiRunner's is all that it knows of a worker's death.
-
-    That is so where it waits for the output of a stage, and sees the end of the connection.
-    """
-    import grpc
-
-    if type(error) is RuntimeError:
-        return str(error) == "Channel closed prematurely."
-    return type(error) is grpc.RpcError  # of a server; those of clients are of other types
-
-
-def worker_environment(command: str) -> Any:
-    """Returns the environment in which FnApiRunner starts workers by a shell command."""
-    from apache_beam.transforms.environments import SubprocessSDKEnvironment
-
-    return SubprocessSDKEnvironment.from_command_string(command)
-
-
-class _SocketServer:
-    """A gRPC server whose "ports" are Unix sockets in a folder, numbered from 1."""
-
-    def __init__(self, server: Any, folder: str, numbers: Iterator[int]) -> None:
-        self._server = server
-        self._folder = folder
-        self._numbers = numbers
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._server, name)
-
-    def add_insecure_port(self, _: str) -> int:
-        number = next(self._numbers)
-        self._server.add_insecure_port(f"unix:{self._folder}/{number}")
-        return number
-
-    def add_generic_rpc_handlers(self, handlers: Any) -> None:
-        """Adds services, without the one that hands out any file of this user: workers are forks
-        and need no files."""
-        kept = tuple(h for h in handlers if not h.service_name().endswith(ARTIFACT_SERVICE))
-        if kept:
-            self._server.add_generic_rpc_handlers(kept)
-
-    def add_registered_method_handlers(self, service: str, handlers: Any) -> None:
-        if not service.endswith(ARTIFACT_SERVICE):
-            self._server.add_registered_method_handlers(service, handlers)
-
-
-class _SocketGrpc:
-    """The grpc module for Beam's runner, with servers on Unix sockets."""
-
-    def __init__(self, grpc: Any, folder: str) -> None:
-        self._grpc = grpc
-        self._folder = folder
-        self._numbers = count(1)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._grpc, name)
-
-    def server(self, *arguments: Any, **options: Any) -> _SocketServer:
-        return _SocketServer(self._grpc.server(*arguments, **options), self._folder, self._numbers)
-
-
-@contextmanager
-def servers_on_sockets(folder: str) -> Iterator[None]:
-    """Makes FnApiRunner's servers listen on Unix sockets in a folder, which must be private.
-
-    Beam's own listen on all network addresses and let anyone in who can reach them: other users of
-    the machine could read records, and any file of this user.
-    """
-    import grpc
-    from apache_beam.runners.portability import local_job_service
-    from apache_beam.runners.portability.fn_api_runner import worker_handlers
-
-    modules = (worker_handlers, local_job_service)
-    # One for both: sockets are numbered within their folder, whichever module opens a server.
-    on_sockets = _SocketGrpc(grpc, folder)
-    for module in modules:
-        module.grpc = on_sockets
-    try:
-        yield
-    finally:
-        for module in modules:
-            module.grpc = grpc
-
-
-def connect_by_sockets(folder: str) -> None:
-    """Makes this worker connect to the servers of `servers_on_sockets`."""
-    from apache_beam.runners.worker.channel_factory import GRPCChannelFactory
-
-    connect = GRPCChannelFactory.insecure_channel
-
-    def insecure_channel(target: str, options: Any = None) -> Any:
-        host, _, number = target.rpartition(":")
-        return connect(f"unix:{folder}/{number}" if host == "localhost" else target, options)
-
-    GRPCChannelFactory.insecure_channel = staticmethod(insecure_channel)
-
-
-def move_pipeline_folder(pipeline: Any, folder: str) -> None:
-    """Moves Beam's temporary folder of a new pipeline; it removes it only after a success."""
-    os.rename(pipeline.local_tempdir, folder)
-    pipeline.local_tempdir = folder
 
 
 def add_beam_arguments(parser: argparse.ArgumentParser) -> None:

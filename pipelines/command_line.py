@@ -18,7 +18,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 
-from recordmill.pipelines.beam_internals import BEAM_WORKER_THREAD
 from recordmill.pipelines.command_table import (
     PLAN_HELP,
     Call,
@@ -49,7 +48,7 @@ def _loading() -> Iterator[None]:
 
 _MOST_CHARACTERS = 3000  # of an error
 _BROKEN_PIPE_STATUS = 128 + 13  # as a shell reports a process that SIGPIPE has killed
-_ENGINE_THREADS = (BEAM_WORKER_THREAD, "pipeline")  # the second one is that of `engines/local.py`
+_ENGINE_THREAD = "pipeline"  # of `engines/local.py`
 
 
 _RESUMED = ("text", "images", "examples", "vocab")  # what was done is kept
@@ -270,8 +269,8 @@ def _shortened(text: str) -> str:
 
 def _end(status: int, *, at_once: bool = False) -> int:
     """Returns the status, or exits at once where threads of an engine still wait for workers."""
-    if at_once or any(thread.name in _ENGINE_THREADS for thread in threading.enumerate()):
-        from recordmill.pipelines.engines.standard_streams import exit_now
+    if at_once or any(thread.name == _ENGINE_THREAD for thread in threading.enumerate()):
+        from recordmill.pipelines.engines.watchdog import exit_now
 
         exit_now(status)
     return status

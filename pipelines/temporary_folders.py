@@ -17,7 +17,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 _NAME = re.compile(r"recordmill-(\d+)-\w+")
+_OTHER = "other"  # a link to a folder that goes with this one, after a kill
 _held: dict[str, int] = {}  # folder -> descriptor, which holds the lock
+_others: set[str] = set()
 
 
 def prefix() -> str:
@@ -68,6 +70,18 @@ def remove_folder(folder: str) -> None:
             os.close(descriptor)
 
 
+def remove_with(folder: str, other: str) -> None:
+    """Sees to it that another folder in TMPDIR goes, too, where this process does not remove it."""
+    os.symlink(other, os.path.join(folder, _OTHER))
+    _others.add(other)
+
+
+def remove_others() -> None:
+    """Removes those folders; called where the process ends without Python's own end."""
+    for other in _others:
+        shutil.rmtree(other, ignore_errors=True)
+
+
 def remove_leftovers(bases: Iterable[str] = ()) -> None:
     """Removes folders of this user's processes that were killed.
 
@@ -106,6 +120,8 @@ def _remove_abandoned(folder: str) -> None:
             status = os.fstat(descriptor)
             if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                with suppress(OSError):  # there is none
+                    shutil.rmtree(os.readlink(os.path.join(folder, _OTHER)), ignore_errors=True)
                 shutil.rmtree(folder, ignore_errors=True)
         finally:
             os.close(descriptor)

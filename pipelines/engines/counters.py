@@ -18,12 +18,16 @@ def read_counters(result: Any) -> dict[str, int]:
 
     Values are those of attempts: what an engine repeats, it counts again.
     """
-    sums: Counter[str] = Counter()
     try:
-        found = job_metrics(result, _SECONDS).query(MetricsFilter().with_namespace(NAMESPACE))
-        for each in found["counters"]:
-            value = each.committed if each.attempted is None else each.attempted
-            sums[each.key.metric.name] += int(value or 0)
+        return sum_counters(job_metrics(result, _SECONDS))
     except Exception:  # an engine that cannot count, or is gone: the dataset is complete
         return {}
+
+
+def sum_counters(metrics: Any) -> dict[str, int]:
+    """Returns counter -> value over all stages, of the metrics of a job."""
+    sums: Counter[str] = Counter()
+    for each in metrics.query(MetricsFilter().with_namespace(NAMESPACE))["counters"]:
+        value = each.committed if each.attempted is None else each.attempted
+        sums[each.key.metric.name] += int(value or 0)
     return dict(sorted(sums.items()))

@@ -6,7 +6,12 @@ import re
 
 import grpc
 
-from recordmill.pipelines.beam_internals import without_stage_names
+_STAGE_NAME = re.compile(r" \[while running '[^']*'\]")
+
+
+def without_stage_names(text: str) -> str:
+    """Removes what Beam appends to the message of an error: the name of the stage."""
+    return _STAGE_NAME.sub("", text)
 
 
 def one_line(error: BaseException) -> str:

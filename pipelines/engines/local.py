@@ -1,21 +1,12 @@
-"""The local engine: Beam's FnApiRunner, with what it lacks for jobs of hours.
+"""The local engine: Beam's FnApiRunner in memory, and a pool of processes for items of stages.
 
-A small input gets one process, a larger one as many as there are cores. When a run is cut short,
-all finished work is on disk, and the same command continues from there. What this module replaces
-of Beam, and why:
+A small input is done by this process alone, a larger one by as many as there are cores, see
+`transforms/dataset/worker_pool.py`. When a run is cut short, all finished work is on disk, and the
+same command continues from there. What this module adds to Beam:
 
 * `_BeamJob` runs the pipeline in a thread: the runner waits without looking at signals, and Ctrl-C
   would be seen only after the job.
-* `_worker_failures_end` ends the job when a worker dies: Beam raises that error in a thread of its
-  own, while the job mostly waits for ever; where the job fails by itself, `_BeamJob` says why.
-* `standard_error_to` collects in a file what workers and Beam's threads print: when a run is cut
-  short, each of them prints a page about its lost connection.
-* `_worker_environment` gives each worker one thread, and no module of the current folder.
 * `Watchdog` ends a job in which nothing happens any more, such as on a dead network disk.
-* `servers_on_sockets` lets only this user's processes connect: Beam's servers listen on all network
-  addresses, and hand any file to anyone who asks.
-* `engines/worker.py` forks workers from one process that has loaded Beam: Beam starts each one from
-  nothing, which takes seconds.
 * Beam's temporary folder is removed in any case, after a kill by the next run: Beam removes it
   only after a success.
 """
@@ -26,39 +17,29 @@ import logging
 import os
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import apache_beam as beam
-import grpc
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from recordmill.pipelines import temporary_folders
-from recordmill.pipelines.beam_internals import (
-    BEAM_WORKER_MODULE,
-    BEAM_WORKER_THREAD,
-    is_lost_worker,
-    move_pipeline_folder,
-    servers_on_sockets,
-    without_stage_names,
-    worker_environment,
-)
 from recordmill.pipelines.cores import usable_cores
-from recordmill.pipelines.engines.counters import read_counters
-from recordmill.pipelines.engines.standard_streams import standard_error_to
+from recordmill.pipelines.engines.call_stacks import answer_with_calls
+from recordmill.pipelines.engines.counters import sum_counters
+from recordmill.pipelines.engines.error_text import without_stage_names
 from recordmill.pipelines.engines.watchdog import Watchdog
-from recordmill.pipelines.engines.worker import ForkServer
 from recordmill.records.errors import RunError
+from recordmill.transforms.dataset.worker_pool import Preloading, WorkerPool, socket_folder, using
 from recordmill.transforms.storage import files
 
 PIPELINE_THREAD = "pipeline"
 _SMALL_INPUT_BYTES = 16_000_000
 _SIGNALS_EVERY_SECONDS = 0.2
-_DEATH_SECONDS = 0.5
 
 # For workers: the current folder is not on their path, and each has one thread.
 ENVIRONMENT = {
@@ -93,36 +74,9 @@ def processes_for(input_bytes: int) -> int:
     return 1 if input_bytes < _SMALL_INPUT_BYTES else usable_cores()
 
 
-class WorkerDiedError(RunError):
-    """A worker process died before its work was done."""
-
-
 def _missing_environment() -> dict[str, str]:
     """Returns the variables for workers that the user has not set."""
     return {name: value for name, value in ENVIRONMENT.items() if name not in os.environ}
-
-
-@contextmanager
-def _worker_environment() -> Iterator[None]:
-    before = dict(os.environ)
-    os.environ.update(_missing_environment())
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
-
-
-def start_fork_server(
-    modules: tuple[str, ...] = (), warm_up: Callable[[], None] | None = None
-) -> ForkServer:
-    """Starts the process that workers are forked from; it loads Beam and `modules` meanwhile.
-
-    Args:
-      modules: what workers need.
-      warm_up: see `ForkServer`.
-    """
-    return ForkServer((BEAM_WORKER_MODULE, *modules), _missing_environment(), warm_up)
 
 
 class _BeamJob:
@@ -133,17 +87,11 @@ class _BeamJob:
       counters: Beam's counters of ours, after a success.
     """
 
-    def __init__(
-        self,
-        build: Callable[[beam.Pipeline], object],
-        flags: Sequence[str],
-        fork_server: ForkServer | None,
-    ) -> None:
+    def __init__(self, build: Callable[[beam.Pipeline], object], flags: Sequence[str]) -> None:
         self.errors: list[BaseException] = []
         self.counters: dict[str, int] = {}
         self._build = build
-        self._flags = list(flags)
-        self._fork_server = fork_server
+        self._flags = [*flags, "--direct_num_workers=1"]
         self._ended = threading.Event()
         self._folder = ""
 
@@ -158,114 +106,58 @@ class _BeamJob:
         self.errors.append(error)
         self._ended.set()
 
-    def fail_by_death(self, reason: object) -> None:
-        """Ends the wait for the job, one of whose workers has died."""
-        self.fail(WorkerDiedError(self._describe_death(reason)))
-
     def close(self) -> None:
         """Removes what Beam leaves of a job that failed."""
         if self._folder:
             temporary_folders.remove_folder(self._folder)
 
-    def _describe_death(self, reason: object) -> str:
-        why = f"a worker died: {reason}"
-        if self._fork_server:
-            until = time.monotonic() + _DEATH_SECONDS
-            # The end of a worker's connection is seen before the end of the process behind it.
-            while (reason := self._fork_server.failure()) is None and time.monotonic() < until:
-                time.sleep(0.02)
-            if reason:
-                why = f"the process that workers are forked from died: {reason}"
-        return f"{why}; finished work is kept, run the same command again to go on"
-
     def _run(self) -> None:
         try:
-            server = self._fork_server
-            environment = worker_environment(server.command) if server else None
-            runner = FnApiRunner(default_environment=environment)
-            pipeline = beam.Pipeline(runner=runner, options=PipelineOptions(self._flags))
+            pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions(self._flags))
             self._folder = temporary_folders.make_folder()
-            move_pipeline_folder(pipeline, f"{self._folder}/pipeline")
+            moved = f"{self._folder}/pipeline"
+            os.rename(pipeline.local_tempdir, moved)
+            pipeline.local_tempdir = moved
             self._build(pipeline)
             result = pipeline.run()
             result.wait_until_finish()
-            self.counters = read_counters(result)
+            self.counters = sum_counters(result.metrics())
         except BaseException as error:
-            if not is_lost_worker(error):
-                self.fail(error)
-            # Beam's thread for that worker, which knows how it died, may be about to tell it.
-            elif not self._ended.wait(_DEATH_SECONDS):
-                self.fail_by_death("its connection was closed")
+            self.fail(error)
         self._ended.set()
-
-
-@contextmanager
-def _worker_failures_end(job: _BeamJob) -> Iterator[None]:
-    """Ends a job when Beam's thread for one of its workers fails."""
-    previous = threading.excepthook
-
-    def on_thread_error(args: threading.ExceptHookArgs) -> None:
-        if args.thread is not None and args.thread.name == BEAM_WORKER_THREAD:
-            job.fail_by_death(args.exc_value)
-        elif not isinstance(args.exc_value, grpc.RpcError):
-            previous(args)
-
-    threading.excepthook = on_thread_error
-    try:
-        yield
-    except BaseException:  # a signal
-        job.fail(RunError("interrupted"))
-        raise
-    finally:
-        # When a job is cut short, Beam's threads report lost connections until the process ends.
-        if not any(isinstance(error, RunError) for error in job.errors):
-            threading.excepthook = previous
 
 
 def run_local(
     build: Callable[[beam.Pipeline], object],
-    flags: Sequence[str],
+    flags: Sequence[str] = (),
     *,
-    workers: int,
-    log: str,
-    fork_server: ForkServer | None = None,
+    pool: WorkerPool | None = None,
     watchdog: Watchdog | None = None,
+    calls_folder: str | None = None,
 ) -> dict[str, int]:
     """Builds a pipeline and runs it to its end; returns Beam's counters of ours.
 
     Args:
       build: applies transforms to the pipeline.
       flags: Beam's own options.
-      workers: the number of processes; 1 is this one.
-      log: the file for what worker processes print.
-      fork_server: the process that workers are forked from, where it is running already.
+      pool: does the items of stages; None where this process does them.
       watchdog: what may end the job meanwhile.
+      calls_folder: where the workers of the pool write their calls for it.
 
     Raises:
       StalledError: by the watchdog.
-      WorkerDiedError: a worker process was killed or crashed. The runner's threads still wait for
-        it: the caller should end the process.
+      WorkerDiedError: a worker process was killed or crashed.
       Exception: what the pipeline raised.
     """
-    server = (fork_server or start_fork_server()) if workers > 1 else None
-    job = _BeamJob(build, [*flags, f"--direct_num_workers={workers}"], server)
+    job = _BeamJob(build, flags)
     # Beam logs each error of a worker with its traceback; our one line says it all.
     logging.getLogger("apache_beam").setLevel(logging.CRITICAL + 1)
-    log_file: AbstractContextManager[None] = (
-        standard_error_to(log) if workers > 1 else nullcontext()
-    )
-    sockets = servers_on_sockets(server.folder) if server else nullcontext()
-    watched: AbstractContextManager[None] = (
-        watchdog.job(job.fail, server.folder if server else None) if watchdog else nullcontext()
-    )
-    with _worker_failures_end(job):
-        try:
-            with _worker_environment(), log_file, sockets, watched:
-                job.run()
-        finally:
-            if server:
-                server.close()
-            job.close()
+    watched = watchdog.job(job.fail, calls_folder) if watchdog else nullcontext()
+    try:
+        with using(pool), watched:
+            job.run()
+    finally:
+        job.close()
     if job.errors:
         raise _without_stage_name(job.errors[0])
     return job.counters
@@ -295,7 +187,8 @@ class LocalEngine:
     wait: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        self._fork_server: ForkServer | None = None
+        self._folder = ""
+        self._preloading: Preloading | None = None
         self._watchdog: Watchdog | None = None
 
     @property
@@ -312,31 +205,41 @@ class LocalEngine:
 
     @contextmanager
     def started(
-        self, modules: tuple[str, ...], warm_up: Callable[[], None] | None = None
+        self, modules: tuple[str, ...] = (), warm_up: Callable[[], None] | None = None
     ) -> Iterator[None]:
         """Loads meanwhile what workers need."""
-        self._fork_server = start_fork_server(modules, warm_up) if self.workers > 1 else None
+        if self._folder or self.workers == 1:
+            with self._watched():
+                yield
+            return
+        self._folder = temporary_folders.make_folder()
+        temporary_folders.remove_with(self._folder, socket_folder())
         try:
+            self._preloading = Preloading(self._folder, modules, _missing_environment(), warm_up)
             with self._watched():
                 yield
         finally:
-            if self._fork_server:
-                self._fork_server.close()
+            self._stop_preloading()
+            temporary_folders.remove_folder(self._folder)
+            self._folder = ""
+
+    def _stop_preloading(self) -> None:
+        if self._preloading:
+            self._preloading.close()
+            self._preloading = None
 
     def warms_workers(self, size: JobSize) -> bool:
         """Returns whether `warm_up` is called for the workers of a job; if not, it ends.
 
         A job that this process does alone needs no other one to take its core.
         """
-        server = self._fork_server
-        if server and self.workers_for(size) == 1:
-            server.close()
-            self._fork_server = None
-        return bool(self._fork_server and self._fork_server.is_warm)
+        if self.workers_for(size) == 1:
+            self._stop_preloading()
+        return bool(self._preloading and self._preloading.is_own)
 
     @contextmanager
     def _watched(self) -> Iterator[Watchdog | None]:
-        """Watches what runs meanwhile, if nobody does yet; call it after the last fork."""
+        """Watches what runs meanwhile, if nobody does yet."""
         if self._watchdog or not self.stall_seconds:
             yield self._watchdog
             return
@@ -362,12 +265,18 @@ class LocalEngine:
           failure_path: not used here, errors are raised.
           size: the size of the job.
         """
-        if not files.is_local(folder):
-            folder = tempfile.gettempdir()
-        log = files.join(folder, f"recordmill-workers-{os.getpid()}.log")
-        workers = self.workers_for(size)
-        server = self._fork_server or (start_fork_server() if workers > 1 else None)
-        with self._watched() as watchdog:
+        with self.started(), self._watched() as watchdog:
+            workers = self.workers_for(size)
+            if workers == 1:
+                return run_local(build, self.flags, watchdog=watchdog)
+            if not files.is_local(folder):
+                folder = tempfile.gettempdir()
+            pool = WorkerPool(
+                workers,
+                environment=_missing_environment(),
+                begin=partial(answer_with_calls, self._folder),
+                log=files.join(folder, f"recordmill-workers-{os.getpid()}.log"),
+            )
             return run_local(
-                build, self.flags, workers=workers, log=log, fork_server=server, watchdog=watchdog
+                build, self.flags, pool=pool, watchdog=watchdog, calls_folder=self._folder
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -12,8 +13,8 @@ from types import TracebackType
 
 from recordmill.pipelines.engines.activity import Activity
 from recordmill.pipelines.engines.call_stacks import describe_this_process, describe_workers
-from recordmill.pipelines.engines.standard_streams import exit_now
 from recordmill.pipelines.progress import PROGRESS_THREAD
+from recordmill.pipelines.temporary_folders import remove_others
 from recordmill.records.errors import RunError
 
 _WATCHDOG_THREAD = "watchdog"
@@ -21,6 +22,15 @@ _ONLOOKERS = (PROGRESS_THREAD, _WATCHDOG_THREAD)
 # From look to look. Processor time is counted in hundredths of a second.
 _LEAST_INTERVAL, _MOST_INTERVAL = 1.0, 10.0
 _GRACE_SECONDS = 15.0
+
+
+def exit_now(status: int) -> None:
+    """Ends the process without waiting for threads of an engine, which would never end."""
+    remove_others()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # the terminal may be closed
+            stream.flush()
+    os._exit(status)
 
 
 class StalledError(RunError):

@@ -6,15 +6,12 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-
-from recordmill.pipelines.engines import worker_client
 
 from .conftest import Written
 from .jobs import LANGUAGE, shard_bytes
@@ -102,14 +99,6 @@ def test_killed_at_any_moment(
     written: Callable[[str, str], Written], tmp_path: Path, name: str, seed: int
 ) -> None:
     _killed(written(name, "big"), tmp_path / "ds", seed)
-
-
-def test_a_worker_whose_driver_is_gone_ends(tmp_path: Path) -> None:
-    # The driver ended before the worker's program was loaded: somebody else is its parent.
-    gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], stdout=-1)
-    line = [sys.executable, "-I", "-S", worker_client.__file__, str(tmp_path / "fork_server")]
-    ended = subprocess.run([*line, gone.stdout.decode().strip()], capture_output=True, timeout=30)
-    assert (ended.returncode, ended.stderr) == (1, b"")
 
 
 @pytest.mark.slow

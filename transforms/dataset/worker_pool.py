@@ -11,6 +11,7 @@ import os
 import pickle
 import signal
 import sys
+import tempfile
 import threading
 import traceback
 import types
@@ -18,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing import forkserver, get_context, parent_process, resource_tracker
+from multiprocessing import forkserver, get_context, parent_process, resource_tracker, util
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from recordmill.transforms.dataset.stages import Done, Stage
 
 PRELOADED = "RECORDMILL_PRELOADED"  # the variable that names the file of what `preloading` loads
+_PRELOADING = "recordmill.transforms.dataset.preloading"
+_MOST_FOLDER_BYTES = 60
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # they reach all processes of a terminal
 
 
@@ -82,6 +85,7 @@ class WorkerPool:
         self._begin = begin
         self._log = log
         self._workers: list[_Worker] = []
+        self._is_closed = False
 
     def map(self, stage: Stage[Any], items: Iterable[int]) -> Iterator[Done | None]:
         """Yields the results of work items, as they come; None where the run is committed.
@@ -99,6 +103,8 @@ class WorkerPool:
                     if worker.item is None and waiting:
                         self._send(worker, stage, sent, waiting.popleft())
                 busy = [worker for worker in self._workers if worker.item is not None]
+                if self._is_closed:  # by another thread
+                    raise RunError("interrupted; run the same command again to go on")
                 if not busy:
                     return
                 for worker in self._ready(busy):
@@ -167,13 +173,12 @@ class WorkerPool:
         )
 
     def close(self) -> None:
-        """Ends the processes, whatever they do."""
-        workers, self._workers = self._workers, []
-        for worker in workers:
+        """Ends the processes, whatever they do; the pool does no more items."""
+        self._is_closed = True
+        for worker in self._workers:
             worker.process.kill()
-        for worker in workers:
+        for worker in self._workers:
             worker.process.join()
-            worker.connection.close()
 
 
 _pool: WorkerPool | None = None
@@ -220,21 +225,13 @@ class Preloading:
         path = os.path.join(folder, "preloaded")
         with open(path, "wb") as handle:
             handle.write(pickle_function((tuple(modules), warm_up)))
-        context = get_context("forkserver")
-        context.set_forkserver_preload(["recordmill.transforms.dataset.preloading"])
+        get_context("forkserver").set_forkserver_preload([_PRELOADING])
         resource_tracker.ensure_running()
         here = psutil.Process()
         before = {child.pid for child in here.children()}
         settings = {**environment, PRELOADED: path, "PYTHONSAFEPATH": "1"}
-        changed = {name: os.environ.get(name) for name in settings}
-        os.environ.update(settings)
-        try:
+        with _variables(settings):
             forkserver.ensure_running()
-        finally:
-            for name, value in changed.items():
-                os.environ.pop(name)
-                if value is not None:
-                    os.environ[name] = value
         begun = (child for child in here.children() if child.pid not in before)
         self._process = next((c for c in begun if _is_fork_server(c)), None)
 
@@ -250,6 +247,33 @@ class Preloading:
             with suppress(psutil.Error):
                 process.kill()
                 process.wait(10)
+
+
+def socket_folder() -> str:
+    """Returns the private folder of the socket by which Python reaches the process to fork from.
+
+    Python removes it when the program ends, but not where it is killed, or ends by `os._exit`.
+    """
+    before = tempfile.tempdir
+    if len(os.fsencode(tempfile.gettempdir())) > _MOST_FOLDER_BYTES:
+        tempfile.tempdir = "/tmp"  # a socket's path may have some hundred bytes
+    try:
+        return util.get_temp_dir()
+    finally:
+        tempfile.tempdir = before
+
+
+@contextmanager
+def _variables(settings: Mapping[str, str]) -> Iterator[None]:
+    before = dict(os.environ)
+    os.environ.update(settings)
+    try:
+        yield
+    finally:
+        for name in settings:
+            os.environ.pop(name)
+            if name in before:
+                os.environ[name] = before[name]
 
 
 def _is_fork_server(process: psutil.Process) -> bool:

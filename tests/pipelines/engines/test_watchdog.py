@@ -14,19 +14,23 @@ import pytest
 from recordmill.pipelines.engines.activity import Activity
 from recordmill.pipelines.engines.call_stacks import parse_calls, summarize_calls
 
+ROOT = Path(__file__).parents[3]
+
 # Programs, because a stalled job leaves threads that never end.
 _PROGRAM = """
 import sys
-import apache_beam as beam
+from functools import partial
+from apache_beam import Impulse
 from recordmill.pipelines.engines import local
-from recordmill.pipelines.engines.standard_streams import exit_now
+from recordmill.pipelines.engines.watchdog import exit_now
 from recordmill.records.errors import RunError
+from tests.transforms.dataset.toy_stages import call
 
-def wait_for_a_pipe(number, path):
+def wait_for_a_pipe(path, number):
     with open(path) as handle:
         return handle.read()
 
-def work_slowly(number, path):
+def work_slowly(path, number):
     import time
     end = time.monotonic() + 9
     with open(path + ".out", "ab", buffering=0) as handle:
@@ -34,7 +38,7 @@ def work_slowly(number, path):
             handle.write(b"x")  # a byte a second is enough
             time.sleep(1)
 
-def compute(number, path):
+def compute(path, number):
     import time
     end = time.monotonic() + 9
     while time.monotonic() < end:
@@ -43,7 +47,7 @@ def compute(number, path):
 function, workers, path = sys.argv[1:]
 engine = local.LocalEngine((), int(workers), stall_seconds=4.0)
 size = local.JobSize(2, 1, int(workers))
-build = lambda p: p | beam.Create([0, 1]) | "Do" >> beam.Map(globals()[function], path)
+build = lambda p: p | Impulse() | call(path + ".d", partial(globals()[function], path))
 try:
     with engine.started(()):
         engine.run(build, folder=path + ".d", failure_path="", size=size)
@@ -58,7 +62,7 @@ def _run(function: str, workers: int, folder: Path) -> subprocess.CompletedProce
     os.mkfifo(folder / "pipe")
     (folder / "pipe.d").mkdir()
     line = [sys.executable, "-c", _PROGRAM, function, str(workers), str(folder / "pipe")]
-    return subprocess.run(line, capture_output=True, text=True, timeout=90)
+    return subprocess.run(line, capture_output=True, text=True, timeout=90, cwd=ROOT)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
