@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import apache_beam as beam
 import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that, equal_to
 
+from recordmill.pipelines.engines.error_text import one_line
 from recordmill.records.errors import RunError
+from recordmill.transforms.dataset.run_state import LostFoldersError
 from recordmill.transforms.dataset.stages import Done, DoStages, OnceStage, Stage
 from recordmill.transforms.dataset.worker_pool import (
     Preloading,
@@ -88,8 +93,10 @@ def job(tmp_path: Path) -> SmallJob:
     return small_job(tmp_path / "out", token="0" * 16)
 
 
-def run(job: SmallJob, *stages: Stage[SmallJob], records: int) -> Counter[str]:
-    pipeline = beam.Pipeline(runner=FnApiRunner())
+def run(
+    job: SmallJob, *stages: Stage[SmallJob], records: int, flags: tuple[str, ...] = ()
+) -> Counter[str]:
+    pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions(flags))
     total = pipeline | beam.Impulse() | DoStages(stages)
     assert_that(total, equal_to([records]))
     result = pipeline.run()
@@ -151,3 +158,58 @@ def test_preloading_serves_one_pool(tmp_path: Path, job: SmallJob) -> None:
         preloading.close()
     with using(WorkerPool(1)):
         run(job, Check(job), records=0)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_repeated_bundle_changes_nothing(job: SmallJob, workers: int) -> None:
+    """Beam does each bundle three times, and keeps the last."""
+    with using(WorkerPool(workers) if workers else None):
+        run(job, Write(job), Check(job), records=15, flags=("--direct_runner_bundle_repeat=2",))
+    assert len(processes(job)) <= 3 * max(workers, 1)
+
+
+def test_a_run_that_was_cut_short_goes_on_where_it_stood(job: SmallJob) -> None:
+    with pytest.raises(RunError, match="the toy"):
+        run(job, Write(job), Fail(job), records=0)
+    before = processes(job)
+    with using(WorkerPool(2)):
+        run(job, Write(job), Check(job), records=15)
+    assert processes(job) == before
+
+
+def test_lost_folders_end_the_run(job: SmallJob) -> None:
+    """An item that writes state checks that the folders are still its run's."""
+
+    class Lose(OnceStage[SmallJob]):
+        name = "Lose"
+
+        def do(self, item: int) -> Done:
+            shutil.rmtree(self.job.workspace.staging)
+            self.job.workspace.check_own()
+            return Done()
+
+    with pytest.raises(LostFoldersError, match="was deleted while the run worked"):
+        run(job, Lose(job), records=0)
+    assert not Path(job.workspace.staging).exists()
+
+
+def test_a_full_disk_is_one_line(job: SmallJob) -> None:
+    class Fill(OnceStage[SmallJob]):
+        name = "Fill"
+
+        def do(self, item: int) -> Done:
+            Path("/dev/full").write_text("x" * 100_000)
+            return Done()
+
+    with (
+        using(WorkerPool(2)),
+        pytest.raises(RuntimeError, match="No space left on device") as error,
+    ):
+        run(job, Fill(job), records=0)
+    assert one_line(error.value).startswith("no space left on the device")
+
+
+def test_two_launchers_at_once_change_nothing(job: SmallJob) -> None:
+    with ThreadPoolExecutor(2) as threads:
+        both = [threads.submit(run, job, Write(job), Check(job), records=15) for _ in range(2)]
+        assert [each.result()["examples_written"] for each in both] == [6, 6]
