@@ -2,6 +2,9 @@ from .dataset.commit import CommitDataset as CommitDataset
 from .dataset.commit import CommitSpec as CommitSpec
 from .dataset.output_spec import ShardSpec as ShardSpec
 from .dataset.output_spec import SplitSpec as SplitSpec
+from .dataset.stages import Done as Done
+from .dataset.stages import RunStages as RunStages
+from .dataset.stages import Stage as Stage
 from .dataset.workspace import Workspace as Workspace
 from .elements import Box as Box
 from .elements import Document as Document
@@ -21,12 +24,8 @@ from .images.image_stages import build_images as build_images
 from .images.listing.read_images import ReadImages as ReadImages
 from .images.write_images import WriteImages as WriteImages
 from .shuffle.merge_tree import MergeTree as MergeTree
-from .shuffle.regroup import RegroupRuns as RegroupRuns
 from .sources.read_documents import ReadDocuments as ReadDocuments
-from .text.build_text_shards import BuildShards as BuildShards
-from .text.scatter import ScatterDocuments as ScatterDocuments
 from .text.text_job import TextJob as TextJob
-from .text.text_shard_plan import PlanShards as PlanShards
 from .text.text_spec import T5 as T5
 from .text.text_spec import Bert as Bert
 from .text.text_spec import Classify as Classify
@@ -35,7 +34,7 @@ from .text.text_spec import Mlm as Mlm
 from .text.text_spec import MlmTokens as MlmTokens
 from .text.text_spec import T5Tokens as T5Tokens
 from .text.text_spec import Ul2 as Ul2
-from .text.text_stages import build_text as build_text
+from .text.text_stages import text_stages as text_stages
 from .text.write_text import WriteText as WriteText
 from .vocabulary.analyze_words import CountWords as CountWords
 from .vocabulary.analyze_words import SketchWords as SketchWords

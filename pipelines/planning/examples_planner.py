@@ -7,8 +7,6 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-import apache_beam as beam
-
 from recordmill.pipelines.examples_request import ExamplesRequest
 from recordmill.pipelines.planning.item_sizes import (
     mapped_item_bytes,
@@ -16,13 +14,7 @@ from recordmill.pipelines.planning.item_sizes import (
     work_item_bytes,
 )
 from recordmill.pipelines.planning.key_sample import sample_keys
-from recordmill.pipelines.planning.planner import (
-    Inventory,
-    Phase,
-    Planner,
-    WorkPlan,
-    shuffle_phases,
-)
+from recordmill.pipelines.planning.planner import Inventory, Planner, WorkPlan
 from recordmill.pipelines.planning.table_checks import check_tables
 from recordmill.records.codec.feature_values import ABSENT, find_feature
 from recordmill.records.codec.framing import HEADER_BYTES
@@ -30,9 +22,10 @@ from recordmill.records.conditions import parse_comparisons
 from recordmill.records.errors import UsageError
 from recordmill.transforms.dataset.output_spec import SplitSpec
 from recordmill.transforms.dataset.shard_counts import count_shards
+from recordmill.transforms.dataset.stages import Stage
 from recordmill.transforms.examples.examples_job import ExamplesJob
 from recordmill.transforms.examples.examples_spec import ROW_FORMATS
-from recordmill.transforms.examples.examples_stages import build_examples
+from recordmill.transforms.examples.examples_stages import examples_stages
 from recordmill.transforms.examples.record_filter import fulfilling
 from recordmill.transforms.examples.record_items import cut_record_items, record_files
 from recordmill.transforms.examples.record_source import RecordFileRange, compression_of
@@ -198,13 +191,9 @@ class ExamplesPlanner(Planner[ExamplesJob, MergeTree, ExamplesInventory]):
         """Returns the description of the dataset."""
         return "records of other files, written by recordmill"
 
-    def build(self, pipeline: beam.Pipeline, plan: WorkPlan[ExamplesJob, MergeTree]) -> object:
-        """Applies the stages of the job."""
-        return build_examples(pipeline, plan.job, tree=plan.stages, commit=plan.commit)
-
-    def phases(self, plan: WorkPlan[ExamplesJob, MergeTree]) -> Iterator[Phase]:
-        """Yields read, regroup and write."""
-        yield from shuffle_phases(plan)
+    def stages(self, plan: WorkPlan[ExamplesJob, MergeTree]) -> list[Stage[Any]]:
+        """Returns the stages of the job."""
+        return examples_stages(plan.job, plan.stages, input_bytes=plan.input_bytes)
 
     def summary(self, counts: dict[str, Any]) -> str:
         """Returns one line of what became of the records."""

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import apache_beam as beam
 import msgspec
 import orjson
 
@@ -21,13 +20,7 @@ from recordmill.pipelines.planning.item_sizes import (
     report_passed_over,
     work_item_bytes,
 )
-from recordmill.pipelines.planning.planner import (
-    Inventory,
-    Phase,
-    Planner,
-    WorkPlan,
-    shuffle_phases,
-)
+from recordmill.pipelines.planning.planner import Inventory, Planner, WorkPlan
 from recordmill.pipelines.planning.text_warm_up import warm_up
 from recordmill.pipelines.planning.tokenizer_kernels import compile_kernels
 from recordmill.pipelines.text_request import (
@@ -39,6 +32,7 @@ from recordmill.pipelines.text_request import (
 from recordmill.records.errors import UsageError
 from recordmill.transforms.dataset.labels import LABELS_PATH
 from recordmill.transforms.dataset.shard_counts import count_shards
+from recordmill.transforms.dataset.stages import Stage
 from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.shuffle.merge_tree import MergeTree, choose_merge_tree
 from recordmill.transforms.sources.bigquery_service import is_bigquery, read_time
@@ -59,10 +53,9 @@ from recordmill.transforms.storage.globs import matches_output
 from recordmill.transforms.subwords.sentence_pieces import PieceTokenizer
 from recordmill.transforms.subwords.tokenizer import Tokenizer
 from recordmill.transforms.text.bind_objective import bind
-from recordmill.transforms.text.cleaning.duplicates import DuplicateFiles
 from recordmill.transforms.text.cleaning.unicode_forms import ftfy_version
 from recordmill.transforms.text.text_job import TextJob
-from recordmill.transforms.text.text_stages import build_text
+from recordmill.transforms.text.text_stages import text_stages
 from recordmill.transforms.text.tokenizer_checks import (
     check_case,
     check_own_normalization,
@@ -316,20 +309,9 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
         """Returns the description of the dataset."""
         return f"{self.job.objective.name} examples written by recordmill"
 
-    def build(self, pipeline: beam.Pipeline, plan: WorkPlan[TextJob, MergeTree]) -> object:
-        """Applies the stages of a text job."""
-        return build_text(pipeline, plan.job, tree=plan.stages, commit=plan.commit)
-
-    def phases(self, plan: WorkPlan[TextJob, MergeTree]) -> Iterator[Phase]:
-        """Yields fingerprint and compare, where documents are compared, read, regroup, write."""
-        job, tree = plan.job, plan.stages
-        if job.clean.deduplicates:
-            held = DuplicateFiles(job)
-            done = files.count(held.fingerprints_folder, ".json")
-            yield Phase("fingerprint", done, tree.work_items, plan.input_bytes)
-            done = files.count(held.parts_folder, ".json")
-            yield Phase("compare", done, held.part_count() or 1)
-        yield from shuffle_phases(plan)
+    def stages(self, plan: WorkPlan[TextJob, MergeTree]) -> list[Stage[Any]]:
+        """Returns the stages of a text job."""
+        return text_stages(plan.job, plan.stages, input_bytes=plan.input_bytes)
 
     def summary(self, counts: dict[str, Any]) -> str:
         """Returns one line of what became of the documents."""

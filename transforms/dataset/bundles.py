@@ -23,11 +23,12 @@ from apache_beam.utils.windowed_value import WindowedValue
 from recordmill.records.errors import RunError, UsageError
 from recordmill.records.spec import naming_arguments
 from recordmill.transforms.dataset import counters
-from recordmill.transforms.dataset.commit import CommitDataset, CommitSpec
+from recordmill.transforms.dataset.commit import CommitSpec
 from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.dataset.job import Job
 from recordmill.transforms.dataset.pipeline_run import begin_run, check_output
 from recordmill.transforms.dataset.run_task import RunTask, is_over
+from recordmill.transforms.dataset.stages import RunStages, Stage
 from recordmill.transforms.storage import files
 
 _LOGGER = logging.getLogger("recordmill")
@@ -109,25 +110,17 @@ class ElementSink(ABC, Generic[JobT]):
     def merge(self, texts: list[str]) -> Written:
         """Merges what several bundles have written."""
 
-    def list_regroups(self, texts: list[str]) -> Sequence[int]:
-        """Returns the numbers of what is merged once more before shards are planned."""
-        del texts
-        return ()
-
-    def regroup(self, number: int) -> None:
-        """Does one of these; twice changes nothing."""
-
     @abstractmethod
-    def plan(self, texts: list[str]) -> list[int]:
-        """Writes the plan of shards from all descriptions; returns the number of each split.
+    def plan(self, texts: list[str]) -> None:
+        """Writes what the stages need from all descriptions.
 
         Raises:
           RunError: there is nothing to write, or too little for so many shards.
         """
 
     @abstractmethod
-    def build(self) -> beam.PTransform[Any, Any]:
-        """Returns what makes (split, shard) into the number of records in it."""
+    def stages(self) -> Sequence[Stage[Any]]:
+        """Returns the stages that make the dataset of what is planned."""
 
     @abstractmethod
     def commit_spec(self) -> CommitSpec:
@@ -245,25 +238,13 @@ class _MergeDoFn(_SinkTask):
             yield texts[0] if len(texts) == 1 else self._sink.merge(texts).text
 
 
-class _ListRegroupsDoFn(_SinkTask):
+class _PlanDoFn(_SinkTask):
+    """All descriptions -> a number, once the stages that follow can begin."""
+
     def work(self, texts: list[str]) -> Iterator[int]:
         self._job.workspace.check_own()
-        yield from self._sink.list_regroups(sorted(texts))
-
-
-class _RegroupBundlesDoFn(_SinkTask):
-    def work(self, number: int) -> Iterator[int]:
-        with counters.work_item():
-            self._sink.regroup(number)
-        yield number
-
-
-class _PlanDoFn(_SinkTask):
-    def work(self, texts: list[str]) -> Iterator[tuple[int, int]]:
-        self._job.workspace.check_own()
-        for split, count in enumerate(self._sink.plan(sorted(texts))):
-            for shard in range(count):
-                yield split, shard
+        self._sink.plan(sorted(texts))
+        yield len(texts)
 
 
 class WriteElements(beam.PTransform[beam.PCollection[Any], beam.PCollection[dict[str, Any]]]):
@@ -303,18 +284,8 @@ class WriteElements(beam.PTransform[beam.PCollection[Any], beam.PCollection[dict
             | "MergeSmall" >> beam.ParDo(_MergeDoFn(sink)).with_output_types(str)
             | "ListMerged" >> beam.CombineGlobally(beam.combiners.ToListCombineFn())
         )
-        regrouped = (
-            merged
-            | "ListRegroups" >> beam.ParDo(_ListRegroupsDoFn(sink)).with_output_types(int)
-            | "SpreadRegroups" >> beam.Reshuffle()
-            | "Regroup" >> beam.ParDo(_RegroupBundlesDoFn(sink)).with_output_types(int)
-        )
-        plan = beam.ParDo(_PlanDoFn(sink), beam.pvalue.AsList(regrouped))
         return (
             merged
-            | "PlanShards" >> plan.with_output_types(tuple[int, int])
-            | "SpreadShards" >> beam.Reshuffle()
-            | "Build" >> sink.build()
-            | "SumExamples" >> beam.CombineGlobally(sum)
-            | "CommitDataset" >> CommitDataset(sink.job, sink.commit_spec())
+            | "PlanStages" >> beam.ParDo(_PlanDoFn(sink)).with_output_types(int)
+            | "RunStages" >> RunStages(sink.job, sink.stages(), sink.commit_spec())
         )

@@ -19,10 +19,15 @@ def count(name: str, amount: int = 1) -> None:
     Metrics.counter(NAMESPACE, name).inc(amount)
 
 
+def of_rejects(rejected: Mapping[str, int]) -> dict[str, int]:
+    """Returns the counter of each reason -> how many inputs were rejected."""
+    return {f"rejected_{reason}": amount for reason, amount in rejected.items()}
+
+
 def count_rejects(rejected: Mapping[str, int]) -> None:
     """Adds rejected inputs to the counter of each reason."""
-    for reason, amount in rejected.items():
-        count(f"rejected_{reason}", amount)
+    for name, amount in of_rejects(rejected).items():
+        count(name, amount)
 
 
 @contextmanager

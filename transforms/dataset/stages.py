@@ -99,6 +99,9 @@ class Stage(ABC, Generic[JobT]):
         del item
         return ""
 
+    def release(self) -> None:
+        """Frees buffers that items have shared, at the end of a bundle; others may follow."""
+
     def phases(self) -> Iterator[Phase]:
         """Yields how far the stage is, from the files that finished items have written.
 
@@ -168,6 +171,7 @@ class _DoItemsDoFn(beam.DoFn):
             for done in pool.map(self._stage, self._held):
                 for records in _counted(done):
                     yield WindowedValue(records, GlobalWindow().max_timestamp(), [GlobalWindow()])
+        self._stage.release()
 
 
 def _counted(done: Done | None) -> Iterator[int]:

@@ -164,8 +164,9 @@ class WorkerPool:
             how = f"signal {-status} killed it"
             if -status == signal.SIGKILL:
                 how += ", which the system does where memory runs out"
-        item = worker.item or 0
-        of_what = stage.describe(item)
+        item, of_what = worker.item or 0, ""
+        with suppress(Exception):  # the death matters more
+            of_what = stage.describe(item)
         doing = f"item {item} of {stage.name}" + (f", {of_what}" if of_what else "")
         return WorkerDiedError(
             f"a worker died: {how}, while it did {doing}; finished work is kept, run the same "
@@ -316,6 +317,7 @@ def _work(connection: Connection, environment: dict[str, str], begin: bytes, log
         while True:
             sent, item = connection.recv()
             if sent is not None:
+                stage = None  # with what was loaded for it
                 stage = unpickle_function(sent)
             try:
                 answer: tuple[Any, Any] = (do_item(stage, item), None)

@@ -27,7 +27,6 @@ from recordmill.transforms.examples.sort_keys import settle
 from recordmill.transforms.shuffle.finished_runs import made_anew, read_run_files
 from recordmill.transforms.shuffle.merge_tree import MergeTree
 from recordmill.transforms.shuffle.run_files import RunFile, RunFileReader
-from recordmill.transforms.shuffle.shard_stages import BuildShardsBy
 from recordmill.transforms.storage.buffers import Arena
 
 BLOCK_BYTES = 1 << 25
@@ -38,7 +37,10 @@ _Readers = dict[int, list[RunFileReader]]  # run -> its readers
 
 
 class RecordShardBuilder:
-    """Builds shards one after the other."""
+    """Builds shards one after the other.
+
+    Memory: a block of 32 MB and its copy, whatever the size of the shard.
+    """
 
     def __init__(self, job: ExamplesJob, tree: MergeTree, block_bytes: int = BLOCK_BYTES) -> None:
         self._job = job
@@ -110,14 +112,3 @@ class RecordShardBuilder:
                 self._job, self._tree.levels, number, histograms=False
             )
         return self._runs[number]
-
-
-class BuildRecordShards(BuildShardsBy):
-    """(split, shard) -> the number of records in it, once it is written, verified and renamed.
-
-    Memory: a block of 32 MB and its copy, whatever the size of the shard. Deterministic: bytes
-    depend on the records, not on how they are spread over run files.
-    """
-
-    def __init__(self, job: ExamplesJob, tree: MergeTree) -> None:
-        super().__init__(job, tree, RecordShardBuilder)

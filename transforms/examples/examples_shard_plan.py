@@ -18,11 +18,7 @@ from recordmill.transforms.shuffle.shard_ranges import (
     SplitShards,
     read_planned_splits,
 )
-from recordmill.transforms.shuffle.shard_stages import (
-    PlanShardsBy,
-    decide_once,
-    finished_results,
-)
+from recordmill.transforms.shuffle.shuffle_stages import decide_once, finished_results
 
 _LEFT_OUT = {"dropped_where": "--where", "dropped_map": "--map", "sampled_out": "--weights"}
 
@@ -129,10 +125,3 @@ def decide_shards(job: ExamplesJob, totals: RecordTotals) -> RecordPlan:
         survey=totals.survey,
         shared_contents=tuple(shared_contents(totals.contents, "records")),
     )
-
-
-class PlanRecordShards(PlanShardsBy):
-    """Numbers of finished run files -> (split, shard) of every shard to build."""
-
-    def __init__(self, job: ExamplesJob, tree: MergeTree) -> None:
-        super().__init__(job, tree, plan_record_shards)

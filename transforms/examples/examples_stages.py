@@ -4,34 +4,31 @@ from __future__ import annotations
 
 from typing import Any
 
-import apache_beam as beam
-
-from recordmill.transforms.dataset.commit import CommitDataset, CommitSpec
-from recordmill.transforms.examples.build_examples import BuildRecordShards
+from recordmill.transforms.dataset.stages import Stage
+from recordmill.transforms.examples.build_examples import RecordShardBuilder
 from recordmill.transforms.examples.examples_job import ExamplesJob
-from recordmill.transforms.examples.examples_shard_plan import PlanRecordShards
-from recordmill.transforms.examples.scatter import RECORD_LIMITS, RecordLimits, ScatterRecords
+from recordmill.transforms.examples.examples_shard_plan import plan_record_shards
+from recordmill.transforms.examples.scatter import RECORD_LIMITS, RecordLimits, Scatter
 from recordmill.transforms.shuffle.merge_tree import MergeTree
-from recordmill.transforms.shuffle.regroup import RegroupRuns
+from recordmill.transforms.shuffle.shuffle_stages import shuffle_stages
 
 
-def build_examples(
-    pipeline: beam.Pipeline,
+def examples_stages(
     job: ExamplesJob,
-    *,
     tree: MergeTree,
-    commit: CommitSpec,
+    *,
+    input_bytes: int = 0,
     limits: RecordLimits = RECORD_LIMITS,
-) -> beam.PCollection[dict[str, Any]]:
-    """Applies the stages of a job of existing records; only small descriptions pass."""
-    return (
-        pipeline
-        | "WorkItems" >> beam.Create(range(tree.work_items), reshuffle=False)
-        | "SpreadWorkItems" >> beam.Reshuffle()
-        | "Scatter" >> ScatterRecords(job, limits)  # work item
-        | "Regroup" >> RegroupRuns(job, tree)  # run file
-        | "PlanShards" >> PlanRecordShards(job, tree)  # (split, shard)
-        | "Build" >> BuildRecordShards(job, tree)  # examples in a shard
-        | "SumExamples" >> beam.CombineGlobally(sum)
-        | "CommitDataset" >> CommitDataset(job, commit)
-    )
+) -> list[Stage[Any]]:
+    """Returns the stages of a planned job of existing records.
+
+    Args:
+      job: whose work items are written.
+      tree: of its run files.
+      input_bytes: of all work items, for progress.
+      limits: the sizes in which records are handled.
+    """
+    return [
+        Scatter(job, tree.work_items, limits, input_bytes),
+        *shuffle_stages(job, tree, plan_record_shards, RecordShardBuilder, input_bytes),
+    ]

@@ -9,17 +9,25 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
 from recordmill.records.state import Count
 from recordmill.transforms.dataset.bundles import ElementSink
+from recordmill.transforms.dataset.stages import Done, Stage
 from recordmill.transforms.shuffle.merge_tree import MAX_FAN_IN, ONE_ITEM, MergeTree
-from recordmill.transforms.shuffle.regroup import drop_runs, regroup
+from recordmill.transforms.shuffle.regroup import regroup
 from recordmill.transforms.shuffle.run_files import RunFiles
 from recordmill.transforms.shuffle.shard_ranges import SplitShards
-from recordmill.transforms.shuffle.shard_stages import BuildShardsBy, BuildsShards, ShuffleJobT
 from recordmill.transforms.shuffle.shuffle_job import ShuffleJob
+from recordmill.transforms.shuffle.shuffle_stages import (
+    BuildShards,
+    BuildsShards,
+    PlanShards,
+    ShuffleJobT,
+    plan_shards_of,
+)
 from recordmill.transforms.storage import files
 
 
@@ -80,32 +88,38 @@ class RunFileSink(ElementSink[ShuffleJobT]):
     def open_builder(self, tree: MergeTree) -> BuildsShards:
         """Returns what builds shards in a worker."""
 
-    def list_regroups(self, texts: list[str]) -> range:
+    def plan(self, texts: list[str]) -> None:
         """Describes all bundles as one work item, and decides how its run files are regrouped."""
         job, whole = self.job, self.gather(texts)
         job.workspace.write_state(job.description_path(0, 0), whole)
         count = _GatheredCount(len(whole.runs), self.max_runs)
         job.workspace.write_state(_tree_path(job), count)
-        tree = gathered_tree(job)
-        return range(tree.run_count(1) if tree.levels else 0)
 
-    def regroup(self, number: int) -> None:
-        """Merges a range of keys of some run files."""
-        regroup(self.job, gathered_tree(self.job), 1, number)
+    def stages(self) -> list[Stage[Any]]:
+        """Returns the stages that follow."""
+        return [
+            _RegroupGathered(self.job),
+            PlanShards(self.job, self._plan_shards),
+            BuildShards(self.job, self._open_builder),
+        ]
 
-    def plan(self, texts: list[str]) -> list[int]:
-        """Plans the shards; run files that were regrouped are not needed any more."""
-        del texts  # they are described
+    def _plan_shards(self) -> None:
         tree = gathered_tree(self.job)
-        splits = self.plan_shards(tree)
-        if tree.levels:
-            drop_runs(self.job, tree.levels - 1)
-        return [split.shards for split in splits]
+        plan_shards_of(self.job, tree, lambda _, tree: self.plan_shards(tree))
 
-    def build(self) -> BuildShardsBy:
-        """Returns what makes (split, shard) into the number of records in it."""
-        return BuildShardsBy(self.job, ONE_ITEM, self._open_builder)
-
-    def _open_builder(self, job: ShuffleJob, tree: MergeTree) -> BuildsShards:
-        del job, tree  # which tree it is, is known by now
+    def _open_builder(self) -> BuildsShards:
         return self.open_builder(gathered_tree(self.job))
+
+
+class _RegroupGathered(Stage[ShuffleJob]):
+    """Merges run files by ranges of keys, where there are more than a shard should read."""
+
+    name = "Regroup"
+
+    def items(self) -> int:
+        tree = gathered_tree(self.job)
+        return tree.run_count(1) if tree.levels else 0
+
+    def do(self, item: int) -> Done:
+        regroup(self.job, gathered_tree(self.job), 1, item)
+        return Done()

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
-import apache_beam as beam
 import numpy as np
 
 from recordmill.records.arrays import Bytes, Int64s
 from recordmill.records.errors import RunError
-from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.run_state import Nothing
-from recordmill.transforms.dataset.run_task import RunTask
+from recordmill.transforms.dataset.stages import Done, Phase, Stage
 from recordmill.transforms.shuffle.finished_runs import made_anew, read_run_files
 from recordmill.transforms.shuffle.merge_tree import MergeTree
 from recordmill.transforms.shuffle.run_files import (
@@ -98,56 +96,38 @@ def merge_run_files(job: ShuffleJob, path: str, infos: Sequence[RunFileInfo]) ->
         raise RunError(f"{error}; run the pipeline again, from its beginning") from error
 
 
-class _RegroupDoFn(RunTask[ShuffleJob]):
-    def __init__(self, job: ShuffleJob, tree: MergeTree, level: int) -> None:
-        super().__init__(job)
-        self._tree = tree
-        self._level = level
-
-    def work(self, number: int) -> Iterator[int]:
-        with counters.work_item():
-            regroup(self._job, self._tree, self._level, number)
-        yield number
-
-
-class RegroupRuns(beam.PTransform[beam.PCollection[int], beam.PCollection[int]]):
-    """Numbers of scatter's work items -> numbers of the run files that shards are built from.
-
-    Where scatter's run files are few enough, their numbers pass unchanged. Memory: one run file.
-    Idempotent, as scatter is.
-    """
-
-    def __init__(self, job: ShuffleJob, tree: MergeTree) -> None:
-        super().__init__()
-        self._job = job
-        self._tree = tree
-
-    def expand(self, numbers: beam.PCollection[int]) -> beam.PCollection[int]:
-        """Writes the run files of each level once those of the level below are written."""
-        for level in range(1, self._tree.levels + 1):
-            do_fn = _RegroupDoFn(self._job, self._tree, level)
-            runs = self._tree.run_count(level)
-            numbers = (
-                numbers
-                | f"Await{level}" >> beam.CombineGlobally(beam.combiners.CountCombineFn())
-                | f"List{level}"
-                >> beam.FlatMap(_next_level, self._job, level, runs).with_output_types(int)
-                | f"Spread{level}" >> beam.Reshuffle()
-                | f"Regroup{level}" >> beam.ParDo(do_fn).with_output_types(int)
-            )
-        return numbers
-
-
-def _next_level(finished: int, job: ShuffleJob, level: int, runs: int) -> range:
-    """Returns the numbers of a level, and deletes the run files two levels below."""
-    del finished  # its arrival means that the level below is finished
-    if level >= 2:
-        drop_runs(job, level - 2)
-    return range(runs)
-
-
 def drop_runs(job: ShuffleJob, level: int) -> None:
     """Deletes the run files of a level that has been merged; their descriptions stay."""
     job.workspace.write_state(job.dropped_path(level), Nothing())
     paths = files.list_files(job.runs_folder(level))
     files.delete_quietly(path for path in paths if path.endswith(".bin"))
+
+
+class Regroup(Stage[ShuffleJob]):
+    """Writes the run files of a level of the merge tree, once those of the level below are written.
+
+    Memory: one run file. Run files two levels below are deleted when the level begins.
+    """
+
+    def __init__(self, job: ShuffleJob, tree: MergeTree, level: int, input_bytes: int = 0) -> None:
+        super().__init__(job)
+        self.name = f"Regroup{level}"
+        self._tree = tree
+        self._level = level
+        self._input_bytes = input_bytes
+
+    def items(self) -> int:
+        """Returns the number of run files of the level."""
+        if self._level >= 2:
+            drop_runs(self.job, self._level - 2)
+        return self._tree.run_count(self._level)
+
+    def do(self, item: int) -> Done:
+        """Merges a range of hashes of a group of run files."""
+        regroup(self.job, self._tree, self._level, item)
+        return Done()
+
+    def phases(self) -> Iterator[Phase]:
+        """Yields the run files that are described."""
+        done = files.count(self.job.runs_folder(self._level), ".json")
+        yield Phase("regroup", done, self._tree.run_count(self._level), self._input_bytes)

@@ -25,7 +25,6 @@ from recordmill.transforms.shuffle.finished_runs import made_anew, read_run_file
 from recordmill.transforms.shuffle.merge_tree import MergeTree
 from recordmill.transforms.shuffle.run_files import RunFile, RunFileReader
 from recordmill.transforms.shuffle.shard_ranges import SplitShards
-from recordmill.transforms.shuffle.shard_stages import BuildShardsBy
 from recordmill.transforms.storage.buffers import Arena
 from recordmill.transforms.text.chunk_order import sort_chunks
 from recordmill.transforms.text.chunk_records import decode_chunks, id_words
@@ -53,7 +52,11 @@ def block_tokens(packing: str) -> int:
 
 
 class TextShardBuilder:
-    """Builds shards one after the other."""
+    """Builds shards one after the other.
+
+    Memory: a block of 2 million tokens, of 8 million for best fit, and some of its examples,
+    whatever the size of the shard.
+    """
 
     def __init__(self, job: TextJob, tree: MergeTree) -> None:
         self._job = job
@@ -193,15 +196,3 @@ def choose_chunks(hashes: U64, ranges: list[list[Range]]) -> tuple[Int64s, Int64
             chosen.append(np.flatnonzero(inside))
             copies.append(np.full(len(chosen[-1]), copy, np.int64))
     return np.concatenate(chosen), np.concatenate(copies)
-
-
-class BuildShards(BuildShardsBy):
-    """(split, shard) -> the number of examples in it, once it is written, verified and renamed.
-
-    Memory: a block of 2 million tokens, of 8 million for best fit, and some of its examples,
-    whatever the size of the shard.
-    Deterministic: bytes depend on the chunks, not on how they are spread over run files.
-    """
-
-    def __init__(self, job: TextJob, tree: MergeTree) -> None:
-        super().__init__(job, tree, TextShardBuilder)

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import compress
 from tempfile import SpooledTemporaryFile
 from typing import IO
 
-import apache_beam as beam
 import numpy as np
 
 from recordmill.records.arrays import Int64s
@@ -22,8 +21,8 @@ from recordmill.records.hashing import seed_for
 from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.content_sample import ContentSample
 from recordmill.transforms.dataset.rejects import write_rejects
-from recordmill.transforms.dataset.run_task import RunTask
 from recordmill.transforms.dataset.splits import choose_splits
+from recordmill.transforms.dataset.stages import Done, Phase, Stage
 from recordmill.transforms.sources.changes import reading
 from recordmill.transforms.sources.document_batch import DocumentBatch
 from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentLimits
@@ -35,6 +34,7 @@ from recordmill.transforms.sources.mapped_documents import (
 )
 from recordmill.transforms.sources.work_item_files import read_work_item
 from recordmill.transforms.sources.work_items import SourceRange
+from recordmill.transforms.storage import files
 from recordmill.transforms.text.chunk_fields import ChunkFields
 from recordmill.transforms.text.chunk_runs import ChunkRuns, TextTools
 from recordmill.transforms.text.chunks import (
@@ -263,37 +263,57 @@ class Scatterer:
         progress.runs.add(chunks, chosen)
 
 
-class _ScatterDoFn(RunTask[TextJob]):
-    def __init__(self, job: TextJob, limits: ScatterLimits) -> None:
-        super().__init__(job)
-        self._limits = limits
-        self._scatterer: Scatterer | None = None
-
-    def work(self, number: int) -> Iterator[int]:
-        with counters.work_item():
-            if self._scatterer is None:
-                self._scatterer = Scatterer(self._job, self._limits)
-            result = self._scatterer.run(number)
-            counters.count("documents_read", result.documents_read)
-            counters.count("documents_written", result.documents_used)
-            counters.count_rejects(result.rejected)
-        yield number
-
-
-class ScatterDocuments(beam.PTransform[beam.PCollection[int], beam.PCollection[int]]):
-    """Numbers of work items -> the same numbers, each once its run files are written.
+class Scatter(Stage[TextJob]):
+    """Writes the run files of each work item.
 
     Memory: a work item's tokens and one block of text, whatever the size of the input. Doing a work
     item twice, or twice at once, writes the same bytes under the same name.
+
+    Args:
+      job: of text.
+      work_items: their number.
+      limits: see there.
+      input_bytes: of all work items, for progress.
     """
 
-    def __init__(self, job: TextJob, limits: ScatterLimits = SCATTER_LIMITS) -> None:
-        super().__init__()
-        self._job = job
-        self._limits = limits
+    name = "Scatter"
 
-    def expand(self, work_items: beam.PCollection[int]) -> beam.PCollection[int]:
-        """Writes the run files of each work item."""
-        return work_items | "ScatterWorkItem" >> beam.ParDo(
-            _ScatterDoFn(self._job, self._limits)
-        ).with_output_types(int)
+    def __init__(
+        self,
+        job: TextJob,
+        work_items: int,
+        limits: ScatterLimits = SCATTER_LIMITS,
+        input_bytes: int = 0,
+    ) -> None:
+        super().__init__(job)
+        self._work_items = work_items
+        self._limits = limits
+        self._input_bytes = input_bytes
+
+    @cached_property
+    def _scatterer(self) -> Scatterer:
+        return Scatterer(self.job, self._limits)
+
+    def items(self) -> int:
+        """Returns the number of work items."""
+        return self._work_items
+
+    def do(self, item: int) -> Done:
+        """Reads and tokenizes the documents of a work item."""
+        result = self._scatterer.run(item)
+        return Done(
+            counts={
+                "documents_read": result.documents_read,
+                "documents_written": result.documents_used,
+                **counters.of_rejects(result.rejected),
+            }
+        )
+
+    def describe(self, item: int) -> str:
+        """Returns the name of its first file."""
+        return read_work_item(self.job.workspace.inputs_folder, item)[0].name
+
+    def phases(self) -> Iterator[Phase]:
+        """Yields the work items that are described."""
+        done = files.count(self.job.runs_folder(0), ".json")
+        yield Phase("read", done, self._work_items, self._input_bytes)

@@ -15,11 +15,7 @@ from recordmill.transforms.shuffle.shard_ranges import (
     SplitShards,
     read_planned_splits,
 )
-from recordmill.transforms.shuffle.shard_stages import (
-    PlanShardsBy,
-    decide_once,
-    finished_results,
-)
+from recordmill.transforms.shuffle.shuffle_stages import decide_once, finished_results
 from recordmill.transforms.text.text_job import TextJob
 from recordmill.transforms.text.text_state import ScatterResult, ShardPlan
 
@@ -158,13 +154,3 @@ def _classes(job: TextJob, labels: set[str]) -> tuple[str, ...]:
             "--overwrite"
         )
     return class_names(labels)
-
-
-class PlanShards(PlanShardsBy):
-    """Numbers of finished run files -> (split, shard) of every shard to build.
-
-    One worker decides once, when all run files are written; a restarted job keeps the decision.
-    """
-
-    def __init__(self, job: TextJob, tree: MergeTree) -> None:
-        super().__init__(job, tree, plan_shards)

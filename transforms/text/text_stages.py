@@ -4,36 +4,43 @@ from __future__ import annotations
 
 from typing import Any
 
-import apache_beam as beam
-
-from recordmill.transforms.dataset.commit import CommitDataset, CommitSpec
+from recordmill.transforms.dataset.stages import Stage
 from recordmill.transforms.shuffle.merge_tree import MergeTree
-from recordmill.transforms.shuffle.regroup import RegroupRuns
-from recordmill.transforms.text.build_text_shards import BuildShards
-from recordmill.transforms.text.cleaning.find_duplicates import FindDuplicates
-from recordmill.transforms.text.scatter import SCATTER_LIMITS, ScatterDocuments, ScatterLimits
+from recordmill.transforms.shuffle.shuffle_stages import shuffle_stages
+from recordmill.transforms.text.build_text_shards import TextShardBuilder
+from recordmill.transforms.text.cleaning.find_duplicates import (
+    CollectDuplicates,
+    Compare,
+    Fingerprint,
+)
+from recordmill.transforms.text.scatter import SCATTER_LIMITS, Scatter, ScatterLimits
 from recordmill.transforms.text.text_job import TextJob
-from recordmill.transforms.text.text_shard_plan import PlanShards
+from recordmill.transforms.text.text_shard_plan import plan_shards
 
 
-def build_text(
-    pipeline: beam.Pipeline,
+def text_stages(
     job: TextJob,
-    *,
     tree: MergeTree,
-    commit: CommitSpec,
+    *,
+    input_bytes: int = 0,
     limits: ScatterLimits = SCATTER_LIMITS,
-) -> beam.PCollection[dict[str, Any]]:
-    """Applies the stages of a text job; only small descriptions pass between them."""
-    return (
-        pipeline
-        | "WorkItems" >> beam.Create(range(tree.work_items), reshuffle=False)
-        | "SpreadWorkItems" >> beam.Reshuffle()
-        | "FindDuplicates" >> FindDuplicates(job, tree.work_items, limits.documents)
-        | "Scatter" >> ScatterDocuments(job, limits)  # work item
-        | "Regroup" >> RegroupRuns(job, tree)  # run file
-        | "PlanShards" >> PlanShards(job, tree)  # (split, shard)
-        | "Build" >> BuildShards(job, tree)  # examples in a shard
-        | "SumExamples" >> beam.CombineGlobally(sum)
-        | "CommitDataset" >> CommitDataset(job, commit)
-    )
+) -> list[Stage[Any]]:
+    """Returns the stages of a planned text job.
+
+    Args:
+      job: whose work items are written.
+      tree: of its run files.
+      input_bytes: of all work items, for progress.
+      limits: the sizes in which text is read.
+    """
+    count = tree.work_items
+    duplicates: list[Stage[Any]] = [
+        Fingerprint(job, count, limits.documents, input_bytes),
+        Compare(job, count),
+        CollectDuplicates(job),
+    ]
+    return [
+        *(duplicates if job.clean.deduplicates else ()),
+        Scatter(job, count, limits, input_bytes),
+        *shuffle_stages(job, tree, plan_shards, TextShardBuilder, input_bytes),
+    ]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from functools import cached_property
 from typing import NamedTuple
 
-import apache_beam as beam
-
-from recordmill.transforms.dataset.run_task import RunTask
+from recordmill.transforms.dataset.stages import Done, OnceStage, Phase, Stage
 from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentLimits
+from recordmill.transforms.sources.work_item_files import read_work_item
 from recordmill.transforms.storage import files
 from recordmill.transforms.text.cleaning.duplicates import (
     PART_BYTES,
@@ -33,7 +33,7 @@ class SearchCost(NamedTuple):
 def find_duplicates(job: TextJob, work_items: int) -> SearchCost:
     """Finds the duplicates of a corpus in this process, one work item after the other.
 
-    It writes the files that `FindDuplicates` writes. A job whose documents are not compared costs
+    It writes the files that the stages write. A job whose documents are not compared costs
     nothing.
 
     Raises:
@@ -54,81 +54,85 @@ def find_duplicates(job: TextJob, work_items: int) -> SearchCost:
     return SearchCost(size, hashed - began, compared - hashed)
 
 
-class _FingerprintDoFn(RunTask[TextJob]):
-    def __init__(self, job: TextJob, limits: DocumentLimits) -> None:
-        super().__init__(job)
-        self._limits = limits
-        self._fingerprinter: Fingerprinter | None = None
+class Fingerprint(Stage[TextJob]):
+    """Writes the hashes of the documents of each work item to files, sorted.
 
-    def work(self, item: int) -> Iterator[int]:
-        if self._fingerprinter is None:
-            self._fingerprinter = Fingerprinter(self._job, self._limits)
-        self._fingerprinter.run(item)
-        yield item
-
-
-class _ListPartsDoFn(RunTask[TextJob]):
-    def __init__(self, job: TextJob, work_items: int) -> None:
-        super().__init__(job)
-        self._work_items = work_items
-
-    def work(self, finished: int) -> Iterator[int]:
-        del finished  # its arrival means that all hashes are written
-        parts = count_parts(self._job, self._work_items, PART_BYTES)
-        yield from range(parts)
-
-
-class _ComparePartDoFn(RunTask[TextJob]):
-    def __init__(self, job: TextJob, work_items: int) -> None:
-        super().__init__(job)
-        self._work_items = work_items
-
-    def work(self, part: int) -> Iterator[int]:
-        compare_part(self._job, self._work_items, part)
-        yield part
-
-
-class _CollectDoFn(RunTask[TextJob]):
-    def __init__(self, job: TextJob, work_items: int) -> None:
-        super().__init__(job)
-        self._work_items = work_items
-
-    def work(self, finished: int) -> Iterator[int]:
-        del finished  # its arrival means that all parts are compared
-        collect_duplicates(self._job)
-        yield from range(self._work_items)
-
-
-class FindDuplicates(beam.PTransform[beam.PCollection[int], beam.PCollection[int]]):
-    """Numbers of work items -> the same numbers, once it is known which documents are dropped.
-
-    Where documents are not compared, the numbers pass unchanged. Hashes of documents go to files,
-    sorted; ranges of them are compared part by part. Memory: 32 MiB of hashes, and for near
-    duplicates, in one worker, 16 bytes for each document that is similar to another. Deterministic:
-    the first document in the order of the input is kept, however it is cut into work items.
-    Doing anything of it twice, or twice at once, writes the same bytes.
+    Memory: 32 MiB of hashes and a block of text.
     """
 
-    def __init__(self, job: TextJob, work_items: int, limits: DocumentLimits = READ_LIMITS) -> None:
-        super().__init__()
-        self._job = job
+    name = "Fingerprint"
+
+    def __init__(
+        self,
+        job: TextJob,
+        work_items: int,
+        limits: DocumentLimits = READ_LIMITS,
+        input_bytes: int = 0,
+    ) -> None:
+        super().__init__(job)
         self._work_items = work_items
         self._limits = limits
+        self._input_bytes = input_bytes
 
-    def expand(self, work_items: beam.PCollection[int]) -> beam.PCollection[int]:
-        """Writes hashes, compares them, and writes the dropped documents."""
-        job, count = self._job, self._work_items
-        if not job.clean.deduplicates:
-            return work_items
-        fingerprint = _FingerprintDoFn(job, self._limits)
-        return (
-            work_items
-            | "Fingerprint" >> beam.ParDo(fingerprint).with_output_types(int)
-            | "AwaitFingerprints" >> beam.CombineGlobally(beam.combiners.CountCombineFn())
-            | "ListParts" >> beam.ParDo(_ListPartsDoFn(job, count)).with_output_types(int)
-            | "SpreadParts" >> beam.Reshuffle()
-            | "Compare" >> beam.ParDo(_ComparePartDoFn(job, count)).with_output_types(int)
-            | "AwaitParts" >> beam.CombineGlobally(beam.combiners.CountCombineFn())
-            | "Collect" >> beam.ParDo(_CollectDoFn(job, count)).with_output_types(int)
-            | "SpreadKept" >> beam.Reshuffle()
-        )
+    @cached_property
+    def _fingerprinter(self) -> Fingerprinter:
+        return Fingerprinter(self.job, self._limits)
+
+    def items(self) -> int:
+        """Returns the number of work items."""
+        return self._work_items
+
+    def do(self, item: int) -> Done:
+        """Hashes the documents of a work item."""
+        self._fingerprinter.run(item)
+        return Done()
+
+    def describe(self, item: int) -> str:
+        """Returns the name of its first file."""
+        return read_work_item(self.job.workspace.inputs_folder, item)[0].name
+
+    def phases(self) -> Iterator[Phase]:
+        """Yields the work items that are described."""
+        done = files.count(DuplicateFiles(self.job).fingerprints_folder, ".json")
+        yield Phase("fingerprint", done, self._work_items, self._input_bytes)
+
+
+class Compare(Stage[TextJob]):
+    """Compares the documents of a range of hashes at a time, and writes which repeat which.
+
+    Memory: the rows of a range in a few copies, 16 MiB each, more beyond 16 GB of rows.
+    """
+
+    name = "Compare"
+
+    def __init__(self, job: TextJob, work_items: int) -> None:
+        super().__init__(job)
+        self._work_items = work_items
+
+    def items(self) -> int:
+        """Returns the number of ranges; it is decided once, and kept."""
+        return count_parts(self.job, self._work_items, PART_BYTES)
+
+    def do(self, item: int) -> Done:
+        """Compares a range."""
+        compare_part(self.job, self._work_items, item)
+        return Done()
+
+    def phases(self) -> Iterator[Phase]:
+        """Yields the ranges that are described."""
+        held = DuplicateFiles(self.job)
+        yield Phase("compare", files.count(held.parts_folder, ".json"), held.part_count() or 1)
+
+
+class CollectDuplicates(OnceStage[TextJob]):
+    """Decides which documents are dropped: of those that are alike, the first of the input stays.
+
+    Memory: for near duplicates 16 bytes for each document that is similar to another.
+    """
+
+    name = "CollectDuplicates"
+
+    def do(self, item: int) -> Done:
+        """Joins the pairs of all ranges."""
+        collect_duplicates(self.job)
+        return Done()
