@@ -188,7 +188,7 @@ def _run_engine(
     files.delete_quietly([workspace.failure_path])
     try:
         return engine.run(
-            lambda p: p | "RunStages" >> RunStages(plan.job, stages, plan.commit),
+            lambda p: p | "RunStages" >> RunStages(stages, plan.commit),
             folder=workspace.staging,
             failure_path=workspace.failure_path,
             size=size,

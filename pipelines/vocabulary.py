@@ -23,9 +23,9 @@ from recordmill.pipelines.engines.error_text import one_line
 from recordmill.pipelines.engines.local import JobSize
 from recordmill.pipelines.planning.item_sizes import work_item_bytes
 from recordmill.pipelines.temporary_folders import make_folder_beside, remove_folder
-from recordmill.pipelines.tensorflow_loading import load_tensorflow
 from recordmill.records.errors import RunError
 from recordmill.records.state import decode
+from recordmill.transforms.dataset.tensorflow_loading import load_tensorflow
 from recordmill.transforms.sources.document_spec import DocumentSpec
 from recordmill.transforms.sources.item_cutting import cut_work_items
 from recordmill.transforms.sources.source_list import SourceList

@@ -11,8 +11,6 @@ from .elements import Document as Document
 from .elements import Image as Image
 from .examples.read_examples import ReadExamples as ReadExamples
 from .examples.write_examples import WriteExamples as WriteExamples
-from .images.build_image_shards import BuildImageShards as BuildImageShards
-from .images.channel_statistics import AnalyzeImages as AnalyzeImages
 from .images.image_job import ImageJob as ImageJob
 from .images.image_spec import AugmentationSpec as AugmentationSpec
 from .images.image_spec import DecodeSpec as DecodeSpec
@@ -20,7 +18,7 @@ from .images.image_spec import EncodeSpec as EncodeSpec
 from .images.image_spec import ImageSpec as ImageSpec
 from .images.image_spec import MaskClassSpec as MaskClassSpec
 from .images.image_spec import TransformSpec as TransformSpec
-from .images.image_stages import build_images as build_images
+from .images.image_stages import image_stages as image_stages
 from .images.listing.read_images import ReadImages as ReadImages
 from .images.write_images import WriteImages as WriteImages
 from .shuffle.merge_tree import MergeTree as MergeTree

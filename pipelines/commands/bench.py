@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from recordmill.pipelines.tensorflow_loading import load_quietly
 from recordmill.reader import bench
 from recordmill.reader.options import BenchSpec
+from recordmill.transforms.dataset.tensorflow_loading import load_quietly
 
 
 def run(options: BenchSpec) -> int:

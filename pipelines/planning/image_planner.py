@@ -11,7 +11,6 @@ from importlib.metadata import version
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
-import apache_beam as beam
 import msgspec
 import numpy as np
 from msgspec import structs
@@ -35,8 +34,7 @@ from recordmill.pipelines.planning.image_shards import (
     input_splits,
 )
 from recordmill.pipelines.planning.mask_checks import segmentation_masks
-from recordmill.pipelines.planning.planner import Phase, Planner, WorkPlan
-from recordmill.pipelines.tensorflow_loading import load_tensorflow
+from recordmill.pipelines.planning.planner import Planner, WorkPlan
 from recordmill.records.errors import UsageError
 from recordmill.records.hashing import seed_for
 from recordmill.records.spec import naming_flags
@@ -46,10 +44,11 @@ from recordmill.transforms.dataset.labels import LABELS_PATH, first_fraction
 from recordmill.transforms.dataset.output_spec import SplitSpec
 from recordmill.transforms.dataset.rejects import write_rejects
 from recordmill.transforms.dataset.splits import choose_splits
+from recordmill.transforms.dataset.stages import Stage
 from recordmill.transforms.images.channel_statistics import statistics_work_items
 from recordmill.transforms.images.image_job import ImageJob
 from recordmill.transforms.images.image_shard_plan import ImageShardPlan
-from recordmill.transforms.images.image_stages import build_images
+from recordmill.transforms.images.image_stages import image_stages
 from recordmill.transforms.images.label_map import LABEL_MAP_PATH
 from recordmill.transforms.images.listing.list_images import (
     Listing,
@@ -58,7 +57,7 @@ from recordmill.transforms.images.listing.list_images import (
     label_names,
     list_images,
 )
-from recordmill.transforms.images.listing.unpacking import UnpackImages
+from recordmill.transforms.images.listing.unpacking import Unpack
 from recordmill.transforms.images.mask_samples import mask_labels
 from recordmill.transforms.images.reference_files import ReferenceWriter
 from recordmill.transforms.images.references import ListedReject
@@ -69,7 +68,6 @@ from recordmill.transforms.images.shard_cutting import (
 )
 from recordmill.transforms.images.source_spec import SourceSpec, check_layout
 from recordmill.transforms.sources.work_item_files import write_work_items
-from recordmill.transforms.storage import files
 
 _LAYOUTS_WITHOUT_ANNOTATIONS = ("fixed", "flat", "folders", "idx")
 
@@ -299,35 +297,11 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
         images = self.job.images
         return f"{images.task} images in {images.format} form, written by recordmill"
 
-    def build(self, pipeline: beam.Pipeline, plan: WorkPlan[ImageJob, ImageStages]) -> object:
-        """Applies the stages of `image_stages.py`."""
-        job, stages = plan.job, plan.stages
-        known = stages.statistics_work_items and job.read_figures() is not None
-        waiting = 0 if known else stages.statistics_work_items
-        if waiting:
-            load_tensorflow()
-        return build_images(
-            pipeline, job, work_items=stages.work_items, parts=stages.parts,
-            statistics_work_items=waiting, commit=plan.commit, packs=stages.packs,
-            unpack=UnpackImages(job, self.source),
-        )  # fmt: skip
-
-    def phases(self, plan: WorkPlan[ImageJob, ImageStages]) -> Iterator[Phase]:
-        """Yields statistics where the job has them, write, and join where shards have parts."""
-        job, parts = plan.job, plan.stages.parts
-        if packs := plan.stages.packs:
-            yield Phase("unpack", files.count(job.packs_folder, ".bin"), packs, plan.input_bytes)
-        if wanted := plan.stages.statistics_work_items:
-            rows = files.count(files.join(job.workspace.work, "statistics"), ".json")
-            yield Phase("statistics", rows, wanted)
-        done = files.count(files.join(job.workspace.staging, "done"), ".json")
-        shards = plan.stages.work_items // parts
-        if parts > 1:
-            made = files.count(files.join(job.workspace.work, "parts"), ".json")
-            yield Phase("write", made, plan.stages.work_items, plan.input_bytes)
-            yield Phase("join", done, shards)
-        else:
-            yield Phase("write", done, shards, plan.input_bytes)
+    def stages(self, plan: WorkPlan[ImageJob, ImageStages]) -> list[Stage[Any]]:
+        """Returns the stages of `image_stages.py`, behind those that unpack columns."""
+        job, stages, size = plan.job, plan.stages, plan.input_bytes
+        unpack = [Unpack(job, self.source, stages.packs, size)] if stages.packs else []
+        return [*unpack, *image_stages(job, parts=stages.parts, input_bytes=size)]
 
     def summary(self, counts: dict[str, Any]) -> str:
         """Returns one line of what became of the images."""

@@ -8,12 +8,11 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-import apache_beam as beam
 import msgspec
 
 from recordmill.pipelines.examples_request import InPlaceRequest
 from recordmill.pipelines.planning.item_sizes import report_passed_over, work_item_bytes
-from recordmill.pipelines.planning.planner import Inventory, Phase, Planner, WorkPlan
+from recordmill.pipelines.planning.planner import Inventory, Planner, WorkPlan
 from recordmill.records import manifest as m
 from recordmill.records.codec.framing import HEADER_BYTES
 from recordmill.records.errors import UsageError
@@ -21,10 +20,11 @@ from recordmill.records.state import Count
 from recordmill.records.tfds_metadata import labels_file, template_of_names
 from recordmill.transforms.dataset.in_place import is_foreign, noted_names
 from recordmill.transforms.dataset.output_spec import SplitSpec
+from recordmill.transforms.dataset.stages import Stage
 from recordmill.transforms.dataset.writable import check_writable
 from recordmill.transforms.examples.examples_spec import ROW_FORMATS
 from recordmill.transforms.examples.in_place_job import InPlaceJob
-from recordmill.transforms.examples.in_place_stages import build_metadata
+from recordmill.transforms.examples.in_place_stages import Scan
 from recordmill.transforms.examples.record_source import compression_of
 from recordmill.transforms.examples.shard_files import ShardFile, place_shards
 from recordmill.transforms.sources.item_cutting import gather
@@ -176,17 +176,11 @@ class InPlacePlanner(Planner[InPlaceJob, InPlaceStages, InPlaceInventory]):
         """Returns the description of the dataset."""
         return "records of other tools, with metadata by recordmill"
 
-    def build(self, pipeline: beam.Pipeline, plan: WorkPlan[InPlaceJob, InPlaceStages]) -> object:
-        """Applies the stages of the job."""
-        stages = plan.stages
-        job = replace(plan.job, work_items=stages.work_items, kept=stages.kept)
-        return build_metadata(pipeline, job, commit=plan.commit)
-
-    def phases(self, plan: WorkPlan[InPlaceJob, InPlaceStages]) -> Iterator[Phase]:
-        """Yields the reading of files, by work items that have begun."""
-        files_in_all = int(plan.commit.sources["files"])
-        done = files.count(plan.job.workspace.done_folder, ".json")
-        yield Phase("read", done, files_in_all, plan.input_bytes)
+    def stages(self, plan: WorkPlan[InPlaceJob, InPlaceStages]) -> list[Stage[Any]]:
+        """Returns the stage that reads the shards."""
+        planned = plan.stages
+        job = replace(plan.job, work_items=planned.work_items, kept=planned.kept)
+        return [Scan(job, int(plan.commit.sources["files"]), plan.input_bytes)]
 
     def summary(self, counts: dict[str, Any]) -> str:
         """Returns one line of what was read."""

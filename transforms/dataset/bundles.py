@@ -287,5 +287,5 @@ class WriteElements(beam.PTransform[beam.PCollection[Any], beam.PCollection[dict
         return (
             merged
             | "PlanStages" >> beam.ParDo(_PlanDoFn(sink)).with_output_types(int)
-            | "RunStages" >> RunStages(sink.job, sink.stages(), sink.commit_spec())
+            | "RunStages" >> RunStages(sink.stages(), sink.commit_spec())
         )

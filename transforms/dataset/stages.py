@@ -218,10 +218,10 @@ class RunStages(beam.PTransform[Any, beam.PCollection[dict[str, Any]]]):
     Memory: the numbers of a stage's work items, and what one item takes in each worker.
     """
 
-    def __init__(self, job: Job, stages: Sequence[Stage[Any]], commit: CommitSpec) -> None:
+    def __init__(self, stages: Sequence[Stage[Any]], commit: CommitSpec) -> None:
+        """Takes the stages of one job, and what its manifest says."""
         super().__init__()
-        self._job = job
-        self._stages = stages
+        self._stages = tuple(stages)
         self._commit = commit
 
     def expand(self, begin: Any) -> beam.PCollection[dict[str, Any]]:
@@ -231,5 +231,5 @@ class RunStages(beam.PTransform[Any, beam.PCollection[dict[str, Any]]]):
         return (
             begin
             | "DoStages" >> DoStages(self._stages)
-            | "CommitDataset" >> CommitDataset(self._job, self._commit)
+            | "CommitDataset" >> CommitDataset(self._stages[0].job, self._commit)
         )

@@ -8,21 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import Any
+from functools import cached_property
 
-import apache_beam as beam
 import google_crc32c
 
 from recordmill.records.codec.checking import SchemaChecker
 from recordmill.records.manifest import ShardInfo
-from recordmill.transforms.dataset import counters
-from recordmill.transforms.dataset.commit import CommitDataset, CommitSpec
-from recordmill.transforms.dataset.run_task import RunTask
 from recordmill.transforms.dataset.shard_writer import (
     ShardDescription,
     holds_index,
     read_description,
 )
+from recordmill.transforms.dataset.stages import Done, Phase, Stage
 from recordmill.transforms.examples.in_place_job import (
     InPlaceJob,
     InPlaceRecords,
@@ -98,46 +95,41 @@ class ShardScanner:
         return found.records
 
 
-class _ScanShardsDoFn(RunTask[InPlaceJob]):
-    def __init__(self, job: InPlaceJob) -> None:
-        super().__init__(job)
-        self._scanner: ShardScanner | None = None
-
-    def work(self, number: int) -> Iterator[int]:
-        with counters.work_item():
-            if self._scanner is None:
-                self._scanner = ShardScanner(self._job)
-            records = self._scanner.run(number)
-            counters.count("records_read", records)
-        yield records
-
-
-class ScanShards(beam.PTransform[beam.PCollection[int], beam.PCollection[int]]):
-    """Numbers of work items -> the records in each, once its index files are written.
+class Scan(Stage[InPlaceJob]):
+    """Reads the shards of each work item, and writes their indexes and descriptions.
 
     Memory: a block of 8 MB, or one record where that is larger. Shards are read, and nothing else.
+
+    Args:
+      job: with its work items.
+      shards: the number of files, and input_bytes their size, for progress.
     """
 
-    def __init__(self, job: InPlaceJob) -> None:
-        super().__init__()
-        self._job = job
+    name = "Scan"
 
-    def expand(self, work_items: beam.PCollection[int]) -> beam.PCollection[int]:
-        """Reads the shards of each work item."""
-        return work_items | "ScanShard" >> beam.ParDo(_ScanShardsDoFn(self._job)).with_output_types(
-            int
-        )
+    def __init__(self, job: InPlaceJob, shards: int = 0, input_bytes: int = 0) -> None:
+        super().__init__(job)
+        self._shards = shards
+        self._input_bytes = input_bytes
 
+    @cached_property
+    def _scanner(self) -> ShardScanner:
+        return ShardScanner(self.job)
 
-def build_metadata(
-    pipeline: beam.Pipeline, job: InPlaceJob, *, commit: CommitSpec
-) -> beam.PCollection[dict[str, Any]]:
-    """Applies the stages of the job; only numbers pass."""
-    return (
-        pipeline
-        | "WorkItems" >> beam.Create(range(job.work_items), reshuffle=False)
-        | "SpreadWorkItems" >> beam.Reshuffle()
-        | "Scan" >> ScanShards(job)  # records in a work item
-        | "SumRecords" >> beam.CombineGlobally(sum)
-        | "CommitDataset" >> CommitDataset(job, commit)
-    )
+    def items(self) -> int:
+        """Returns the number of work items."""
+        return self.job.work_items
+
+    def do(self, item: int) -> Done:
+        """Reads some whole files."""
+        records = self._scanner.run(item)
+        return Done(records, {"records_read": records})
+
+    def describe(self, item: int) -> str:
+        """Returns the path of its first file."""
+        return self.job.shards_of(item)[0].path
+
+    def phases(self) -> Iterator[Phase]:
+        """Yields the files that are described."""
+        done = files.count(self.job.workspace.done_folder, ".json")
+        yield Phase("read", done, self._shards, self._input_bytes)

@@ -7,10 +7,10 @@ then joined. A worker holds one image at a time, and the records of some megabyt
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from tempfile import SpooledTemporaryFile
 from typing import NamedTuple
 
-import apache_beam as beam
 import msgspec
 import numpy as np
 
@@ -25,13 +25,13 @@ from recordmill.records.state import Count
 from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.rejects import Reject, RejectFile, write_rejects
 from recordmill.transforms.dataset.run_state import DamagedStateError
-from recordmill.transforms.dataset.run_task import RunTask
 from recordmill.transforms.dataset.shard_writer import (
     ShardWriter,
     finished_shard,
     read_description,
     write_shard,
 )
+from recordmill.transforms.dataset.stages import Done, Phase, Stage
 from recordmill.transforms.images.columns import Prepared, record_columns
 from recordmill.transforms.images.decoding import ImageRejectedError
 from recordmill.transforms.images.image_job import ImageJob
@@ -298,63 +298,91 @@ def _copy_records(path: str, writer: ShardWriter) -> None:
         raise DamagedStateError(f"{path} is cut short; start anew with --overwrite")
 
 
-class _ShardDoFn(RunTask[ImageJob]):
-    """Has a builder from its first element on: before, the plan may not be written."""
-
-    def __init__(self, job: ImageJob, parts: int | None) -> None:
-        super().__init__(job)
-        self._parts = parts
-        self._builder: ImageShardBuilder | None = None
-
-    def teardown(self) -> None:
-        if self._builder is not None:
-            self._builder.close()
-
-    def _opened(self) -> ImageShardBuilder:
-        if self._builder is None:
-            self._builder = ImageShardBuilder(self._job, self._parts)
-        return self._builder
-
-
-class _BuildImageShardDoFn(_ShardDoFn):
-    def work(self, work_item: int) -> Iterator[tuple[tuple[int, int], int]]:
-        with counters.work_item():
-            position, statistics = self._opened().build(work_item)
-            counters.count("examples_prepared", statistics.pixels.total())
-            counters.count_rejects(statistics.rejected)
-        yield (position.split, position.shard), 1
-
-
-class _JoinDoFn(_ShardDoFn):
-    def work(self, finished: tuple[tuple[int, int], int]) -> Iterator[int]:
-        with counters.work_item():
-            info = self._opened().join(*finished[0])
-            counters.count("examples_written", info.records)
-            counters.count("bytes_written", info.file_bytes)
-        yield info.records
-
-
-class BuildImageShards(beam.PTransform[beam.PCollection[int], beam.PCollection[int]]):
-    """Numbers of work items -> the number of examples in each shard, once it is complete.
+class BuildImages(Stage[ImageJob]):
+    """Writes shards, or parts of shards where these are fewer than workers could share.
 
     Memory: an image and some megabytes of records, whatever the size of the shard. Deterministic:
     bytes depend on neither the number of parts nor which worker builds them. Repeating a work
     item, also two copies at once, changes nothing.
+
+    Args:
+      job: whose shard plan is written.
+      parts: how many work items share a shard; None leaves it to the shard plan.
+      input_bytes: of all work items, for progress.
     """
 
-    def __init__(self, job: ImageJob, parts: int | None = None) -> None:
-        super().__init__()
-        self._job = job
-        self._parts = parts
+    name = "Build"
 
-    def expand(self, work_items: beam.PCollection[int]) -> beam.PCollection[int]:
-        """Writes parts, and joins the parts of each shard once all are written."""
-        finished_part = tuple[tuple[int, int], int]  # split and shard; 1
-        build = beam.ParDo(_BuildImageShardDoFn(self._job, self._parts))
-        return (
-            work_items
-            | "BuildPart" >> build.with_output_types(finished_part)
-            | "AwaitParts" >> beam.CombinePerKey(sum).with_output_types(finished_part)
-            | "SpreadShards" >> beam.Reshuffle()
-            | "JoinParts" >> beam.ParDo(_JoinDoFn(self._job, self._parts)).with_output_types(int)
-        )
+    def __init__(self, job: ImageJob, parts: int | None = None, input_bytes: int = 0) -> None:
+        super().__init__(job)
+        self._asked_parts = parts
+        self._input_bytes = input_bytes
+
+    @cached_property
+    def _builder(self) -> ImageShardBuilder:
+        return ImageShardBuilder(self.job, self._asked_parts)
+
+    @property
+    def _parts(self) -> int:
+        return self._asked_parts or self.job.read_shard_plan().parts
+
+    @property
+    def _shards(self) -> int:
+        return sum(split.num_shards for split in self.job.read_shard_plan().splits)
+
+    def release(self) -> None:
+        """Closes the archives that were read from."""
+        if "_builder" in self.__dict__:
+            self._builder.close()
+            del self._builder
+
+    def items(self) -> int:
+        """Returns the number of parts of all shards."""
+        return self._shards * self._parts
+
+    def do(self, item: int) -> Done:
+        """Prepares and writes the images of a part."""
+        position, statistics = self._builder.build(item)
+        counts = {"examples_prepared": statistics.pixels.total()}
+        counts |= counters.of_rejects(statistics.rejected)
+        if self._parts > 1:
+            return Done(counts=counts)
+        done = _done(self._builder.join(position.split, position.shard))
+        return Done(done.records, {**counts, **done.counts})
+
+    def phases(self) -> Iterator[Phase]:
+        """Yields the parts, or the shards, that are described."""
+        if self._parts > 1:
+            folder = self.job.part_path(0).rpartition("/")[0]
+            yield Phase("write", files.count(folder, ".json"), self.items(), self._input_bytes)
+        else:
+            done = files.count(self.job.workspace.done_folder, ".json")
+            yield Phase("write", done, self._shards, self._input_bytes)
+
+
+class JoinParts(BuildImages):
+    """Joins the parts of each shard, once all are written; does nothing where shards have none."""
+
+    name = "Join"
+
+    def items(self) -> int:
+        """Returns the number of shards."""
+        return self._shards if self._parts > 1 else 0
+
+    def do(self, item: int) -> Done:
+        """Copies the records of parts into a shard."""
+        for split, planned in enumerate(self.job.read_shard_plan().splits):
+            if item < planned.num_shards:
+                return _done(self._builder.join(split, item))
+            item -= planned.num_shards
+        raise ValueError(f"the plan has no such shard, {item} too many")
+
+    def phases(self) -> Iterator[Phase]:
+        """Yields the shards that are described."""
+        if self._parts > 1:
+            done = files.count(self.job.workspace.done_folder, ".json")
+            yield Phase("join", done, self._shards)
+
+
+def _done(info: ShardInfo) -> Done:
+    return Done(info.records, {"examples_written": info.records, "bytes_written": info.file_bytes})

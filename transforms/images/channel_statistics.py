@@ -12,24 +12,28 @@ TensorFlow is loaded where a job asks for statistics, and nowhere else.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from typing import Any
 
 import apache_beam as beam
 import msgspec
 import numpy as np
 import pyarrow as pa
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from PIL import Image
 
 from recordmill.records.arrays import Int64s
 from recordmill.records.state import Count
-from recordmill.transforms.dataset import counters
-from recordmill.transforms.dataset.run_task import RunTask, is_over
+from recordmill.transforms.dataset.stages import Done, OnceStage, Phase, Stage
+from recordmill.transforms.dataset.tensorflow_loading import load_tensorflow
 from recordmill.transforms.images.decoding import ImageRejectedError
 from recordmill.transforms.images.image_job import ImageJob
 from recordmill.transforms.images.mapped_images import ImageMapper
 from recordmill.transforms.images.preparing import untouched
 from recordmill.transforms.images.reference_files import ReferenceFiles
 from recordmill.transforms.images.stored_bytes import ImageReader, UnreadableBytesError
+from recordmill.transforms.storage import files
 
 _VOCABULARY = "labels"
 _LEVELS = 256
@@ -91,33 +95,54 @@ def _count(job: ImageJob, work_item: int, reader: ImageReader) -> _PixelCounts:
     return _PixelCounts(images, sums.ravel().tolist(), labels)
 
 
-class _CountDoFn(RunTask[ImageJob]):
-    """Numbers of work items -> a record batch of one row each, from a file where it is there."""
+class CountPixels(Stage[ImageJob]):
+    """Writes how many pixels of some images have each value, and their labels.
 
-    def setup(self) -> None:
-        self._reader = ImageReader(packs=self._job.packs_folder)
+    Memory: an image. It has nothing to do where the figures are there.
+    """
 
-    def teardown(self) -> None:
-        self._reader.close()
+    name = "CountPixels"
 
-    def _count(self, path: str, work_item: int) -> _PixelCounts:
-        self._job.workspace.check_own()
-        row = _count(self._job, work_item, self._reader)
-        self._job.workspace.write_state(path, row)
-        return row
+    @cached_property
+    def _reader(self) -> ImageReader:
+        return ImageReader(packs=self.job.packs_folder)
 
-    def work(self, work_item: int) -> Iterator[pa.RecordBatch]:
-        path = self._job.statistics_row_path(work_item)
-        with counters.work_item():
-            row = self._job.workspace.read_state(path, _PixelCounts) or self._count(path, work_item)
-        values = {
-            "pixel": [0.0] * self._job.images.channels,
-            "histograms": row.histograms,
-            "images": [row.images],
-            "labels": [name.encode() for name in row.labels],
-        }
-        columns = [pa.array([values[item.name]], item.type) for item in _ARROW_SCHEMA]
-        yield pa.RecordBatch.from_arrays(columns, schema=_ARROW_SCHEMA)
+    def release(self) -> None:
+        """Closes the archives that were read from."""
+        if "_reader" in self.__dict__:
+            self._reader.close()
+            del self._reader
+
+    def items(self) -> int:
+        """Returns into how many work items the images are cut."""
+        return statistics_work_items(self.job) if self.job.read_figures() is None else 0
+
+    def do(self, item: int) -> Done:
+        """Writes the row of a work item."""
+        path = self.job.statistics_row_path(item)
+        if self.job.workspace.read_state(path, _PixelCounts) is None:
+            self.job.workspace.check_own()
+            row = _count(self.job, item, self._reader)
+            self.job.workspace.write_state(path, row)
+        return Done()
+
+    def phases(self) -> Iterator[Phase]:
+        """Yields the rows that are written."""
+        folder = self.job.statistics_row_path(0).rpartition("/")[0]
+        yield Phase("statistics", files.count(folder, ".json"), statistics_work_items(self.job))
+
+
+def _read_row(item: int, job: ImageJob) -> pa.RecordBatch:
+    """Returns the row of a work item as a record batch."""
+    row = job.workspace.need_state(job.statistics_row_path(item), _PixelCounts)
+    values = {
+        "pixel": [0.0] * job.images.channels,
+        "histograms": row.histograms,
+        "images": [row.images],
+        "labels": [name.encode() for name in row.labels],
+    }
+    columns = [pa.array([values[each.name]], each.type) for each in _ARROW_SCHEMA]
+    return pa.RecordBatch.from_arrays(columns, schema=_ARROW_SCHEMA)
 
 
 _ARROW_SCHEMA = pa.schema(
@@ -181,39 +206,52 @@ def _graph(*, labels: bool) -> Callable[[dict[str, Any]], dict[str, Any]]:
     return preprocess
 
 
-class AnalyzeImages(beam.PTransform[beam.PCollection[int], beam.PCollection[int]]):
-    """Numbers of work items -> 0, the examples that it adds, once the figures are written.
+class AnalyzePixels(OnceStage[ImageJob]):
+    """Writes the figures of all rows to `job.statistics_path`, and the graph that uses them.
 
-    They go to `job.statistics_path`, and the transform graph to `job.transform_folder`: it takes
-    `pixel`, `[n, channels] float32` in [0, 255], and gives it less the mean, by the deviation.
-
-    Memory: an image. Deterministic: neither order nor retries nor the number of workers show.
+    The graph in `job.transform_folder` takes `pixel`, `[n, channels] float32` in [0, 255], and
+    gives it less the mean, by the deviation. tensorflow_transform's analyzers add up the rows, in a
+    pipeline of their own in this process. Memory: a row. Deterministic: neither order nor retries
+    show.
     """
 
-    def __init__(self, job: ImageJob) -> None:
-        super().__init__()
-        self._job = job
+    name = "AnalyzePixels"
 
-    def expand(self, work_items: beam.PCollection[int]) -> beam.PCollection[int]:
-        """Adds up the rows of every worker."""
-        import tensorflow_transform.beam as tft_beam
+    def do(self, item: int) -> Done:
+        """Adds up the rows, unless the figures are there."""
+        if self.job.read_figures() is None:
+            load_tensorflow()
+            # Beam keeps what it counts by thread, and this one does an item of a pipeline.
+            with ThreadPoolExecutor(1) as thread:
+                thread.submit(_analyze, self.job).result()
+            self.job.write_figures(_figures(self.job))
+            files.delete_folder(self.job.transform_temp)
+        return Done()
 
-        job = self._job
-        rows = work_items | "CountPixels" >> beam.ParDo(_CountDoFn(job)).with_output_types(
-            pa.RecordBatch  # one row
+
+def _analyze(job: ImageJob) -> None:
+    import tensorflow_transform.beam as tft_beam
+
+    files.delete_folder(job.transform_folder)  # of a run that was cut short
+    labels = job.lists_labels and job.images.task != "segmentation"
+    work_items = range(statistics_work_items(job))
+    with (
+        beam.Pipeline(runner=FnApiRunner()) as pipeline,
+        tft_beam.Context(temp_dir=job.transform_temp),
+    ):
+        rows = (
+            pipeline
+            | "Rows" >> beam.Create(work_items, reshuffle=False)
+            | "ReadRow" >> beam.Map(_read_row, job).with_output_types(pa.RecordBatch)
         )
-        labels = job.lists_labels and job.images.task != "segmentation"
-        with tft_beam.Context(temp_dir=job.transform_temp):
-            analyzed = (rows, _tensor_columns(job.images.channels)) | "Analyze" >> (
-                tft_beam.AnalyzeDataset(_graph(labels=labels))
-            )
-            written = analyzed | "WriteGraph" >> tft_beam.WriteTransformFn(job.transform_folder)
-        return written | "WriteFigures" >> beam.Map(_write_figures, job).with_output_types(int)
+        analyzed = (rows, _tensor_columns(job.images.channels)) | "Analyze" >> (
+            tft_beam.AnalyzeDataset(_graph(labels=labels))
+        )
+        # The sink writes when the pipeline runs; nothing follows it.
+        _ = analyzed | "WriteGraph" >> tft_beam.WriteTransformFn(job.transform_folder)
 
 
-def _write_figures(_: None, job: ImageJob) -> int:
-    if is_over(job.workspace):
-        return 0
+def _figures(job: ImageJob) -> dict[str, Any]:
     import tensorflow as tf
     import tensorflow_transform as tft
 
@@ -222,5 +260,4 @@ def _write_figures(_: None, job: ImageJob) -> int:
     figures: dict[str, Any] = {"channel_images": int(outputs["images"][0])}
     for name in ("mean", "std"):  # the shortest decimals that give the graph's very float32 again
         figures[f"channel_{name}"] = [float(str(value)) for value in outputs[name][0].numpy()]
-    job.write_figures(figures)
-    return 0
+    return figures

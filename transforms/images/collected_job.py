@@ -64,19 +64,6 @@ class CollectedImageJob(ImageJob):
     numbering: LabelNumbering = field(default_factory=LabelNumbering)
 
     @property
-    def transform_temp(self) -> str:
-        """What tensorflow_transform writes on the way.
-
-        Stages that write to it wait for nothing, and claiming the temporary folders empties them.
-        """
-        return files.join(self.transform_temps, self.workspace.token)
-
-    @property
-    def transform_temps(self) -> str:
-        """The folder of `transform_temp` of this run and of those that failed."""
-        return files.join(self.workspace.output, "_transform")
-
-    @property
     def lists_labels(self) -> bool:
         """Whether images have labels that are names of classes."""
         return not (self.images.numbers or self.images.unlabeled)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import apache_beam as beam
 from msgspec import structs
 
 from recordmill.records.errors import UsageError
@@ -21,12 +20,8 @@ from recordmill.records.spec import (
 from recordmill.transforms.dataset.bundles import BundleWriter, ElementSink, WriteElements, Written
 from recordmill.transforms.dataset.commit import CommitSpec
 from recordmill.transforms.dataset.pipeline_run import commit_spec, pipeline_job
-from recordmill.transforms.dataset.removal import remove_empty
-from recordmill.transforms.dataset.run_state import is_token
-from recordmill.transforms.dataset.run_task import RunTask
+from recordmill.transforms.dataset.stages import Stage
 from recordmill.transforms.elements import Image
-from recordmill.transforms.images.build_image_shards import BuildImageShards
-from recordmill.transforms.images.channel_statistics import AnalyzeImages, statistics_work_items
 from recordmill.transforms.images.collected_job import (
     CollectedImageJob,
     plan_collected,
@@ -39,8 +34,8 @@ from recordmill.transforms.images.image_spec import (
     LabelNumbering,
     WriteImagesSpec,
 )
+from recordmill.transforms.images.image_stages import image_stages
 from recordmill.transforms.images.shard_cutting import augmented_splits
-from recordmill.transforms.storage import files
 
 _MERGED_ROWS = 100_000
 
@@ -54,11 +49,7 @@ class _ImageSink(ElementSink[CollectedImageJob]):
     need_splits: bool = False
 
     def prepare(self) -> None:
-        """Removes what the statistics of runs that failed have left."""
-        temps, own = self.job.transform_temps, self.job.transform_temp
-        left = {path.removeprefix(temps).split("/")[1] for path in files.list_files(temps)}
-        for token in filter(is_token, left - {own.rpartition("/")[2]}):
-            files.delete_folder(files.join(temps, token))
+        """Nothing is needed."""
 
     def size_of(self, element: Any) -> int:
         """Returns the bytes of an image, and of its mask."""
@@ -78,16 +69,13 @@ class _ImageSink(ElementSink[CollectedImageJob]):
         """Merges rows."""
         return merge_rows(self.job, texts)
 
-    def plan(self, texts: list[str]) -> list[int]:
+    def plan(self, texts: list[str]) -> None:
         """Sorts the images and cuts them into shards."""
-        return [
-            split.num_shards
-            for split in plan_collected(self.job, texts, named=self.need_splits).splits
-        ]
+        plan_collected(self.job, texts, named=self.need_splits)
 
-    def build(self) -> beam.PTransform[Any, Any]:
-        """Returns what builds shards."""
-        return _BuildPlanned(self.job)
+    def stages(self) -> list[Stage[Any]]:
+        """Returns the stages that build shards."""
+        return image_stages(self.job)
 
     def commit_spec(self) -> CommitSpec:
         """Returns what the manifest says."""
@@ -95,55 +83,6 @@ class _ImageSink(ElementSink[CollectedImageJob]):
         description = f"{images.task} images in {images.format} form, written by recordmill"
         spec = commit_spec(self.job, self.transform, ("pillow",))
         return structs.replace(spec, description=description)
-
-
-class _CutDoFn(RunTask[CollectedImageJob]):
-    """(split, shard) -> the numbers of the work items that build it."""
-
-    def work(self, shard: tuple[int, int]) -> Iterator[int]:
-        plan = self._job.read_shard_plan()
-        before = sum(split.num_shards for split in plan.splits[: shard[0]]) + shard[1]
-        yield from range(before * plan.parts, (before + 1) * plan.parts)
-
-
-class _ListStatisticsDoFn(RunTask[CollectedImageJob]):
-    """(split, shard) -> once, the numbers of the work items of the channel statistics."""
-
-    def work(self, shard: tuple[int, int]) -> Iterator[int]:
-        if tuple(shard) == (0, 0):
-            yield from range(statistics_work_items(self._job))
-
-
-def _drop_temporary(examples: int, job: CollectedImageJob) -> int:
-    files.delete_folder(job.transform_temp)
-    if files.is_local(job.transform_temps):
-        remove_empty([job.transform_temps])
-    return examples
-
-
-class _BuildPlanned(beam.PTransform[Any, Any]):
-    def __init__(self, job: CollectedImageJob) -> None:
-        super().__init__()
-        self._job = job
-
-    def expand(self, shards: beam.PCollection[tuple[int, int]]) -> beam.PCollection[int]:
-        examples = (
-            shards
-            | "CutShards" >> beam.ParDo(_CutDoFn(self._job)).with_output_types(int)
-            | "SpreadParts" >> beam.Reshuffle()
-            | "BuildShards" >> BuildImageShards(self._job)
-        )
-        if self._job.statistics_images == 0:
-            return examples
-        listing = beam.ParDo(_ListStatisticsDoFn(self._job)).with_output_types(int)
-        analyzed = (
-            shards
-            | "ListStatistics" >> listing
-            | "SpreadStatistics" >> beam.Reshuffle()
-            | "Statistics" >> AnalyzeImages(self._job)  # no examples: the commit awaits it
-            | "DropTemporary" >> beam.Map(_drop_temporary, self._job).with_output_types(int)
-        )
-        return (examples, analyzed) | "AwaitStatistics" >> beam.Flatten()
 
 
 class WriteImages(WriteElements):

@@ -16,7 +16,7 @@ import pytest
 from recordmill.pipelines import vocabulary as vocab
 from recordmill.pipelines.command_line import main
 from recordmill.pipelines.engines.local import LocalEngine
-from recordmill.pipelines.tensorflow_loading import load_tensorflow
+from recordmill.transforms.dataset.tensorflow_loading import load_tensorflow
 from recordmill.transforms.sources.document_spec import DocumentSpec
 from recordmill.transforms.sources.item_cutting import cut_work_items
 from recordmill.transforms.sources.work_item_files import write_work_items

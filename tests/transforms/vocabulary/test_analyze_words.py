@@ -9,7 +9,7 @@ import apache_beam as beam
 import numpy as np
 import pytest
 
-from recordmill.pipelines.tensorflow_loading import load_tensorflow
+from recordmill.transforms.dataset.tensorflow_loading import load_tensorflow
 from recordmill.transforms.sources.document_spec import DocumentSpec
 from recordmill.transforms.sources.work_item_files import write_work_items
 from recordmill.transforms.sources.work_items import list_sources

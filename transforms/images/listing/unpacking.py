@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import apache_beam as beam
-
 from recordmill.records.errors import RunError
-from recordmill.transforms.dataset import counters
-from recordmill.transforms.dataset.run_task import RunTask
+from recordmill.transforms.dataset.stages import Done, Phase, Stage
 from recordmill.transforms.images.image_job import ImageJob
 from recordmill.transforms.images.listing.byte_rows import (
     find_byte_columns,
@@ -43,31 +40,37 @@ def unpack(job: ImageJob, spec: SourceSpec, number: int) -> int:
     return files.size(path)
 
 
-class _UnpackDoFn(RunTask[ImageJob]):
-    def __init__(self, job: ImageJob, spec: SourceSpec) -> None:
-        super().__init__(job)
-        self._spec = spec
+class Unpack(Stage[ImageJob]):
+    """Writes packs. Memory: a block of rows.
 
-    def work(self, number: int) -> Iterator[int]:
-        with counters.work_item():
-            size = unpack(self._job, self._spec, number)
-            counters.count("bytes_unpacked", size)
-        yield number
-
-
-class UnpackImages(beam.PTransform[beam.PCollection[int], beam.PCollection[int]]):
-    """Numbers of packs -> the same numbers, each once the pack is written.
-
-    Memory: a block of rows. Repeating a work item, also two copies at once, changes nothing.
+    Args:
+      job: the job.
+      spec: of its input.
+      packs: their number.
+      input_bytes: of all packs, for progress.
     """
 
-    def __init__(self, job: ImageJob, spec: SourceSpec) -> None:
-        super().__init__()
-        self._job = job
-        self._spec = spec
+    name = "Unpack"
 
-    def expand(self, numbers: beam.PCollection[int]) -> beam.PCollection[int]:
-        """Writes packs."""
-        return numbers | "Unpack" >> beam.ParDo(
-            _UnpackDoFn(self._job, self._spec)
-        ).with_output_types(int)
+    def __init__(self, job: ImageJob, spec: SourceSpec, packs: int, input_bytes: int = 0) -> None:
+        super().__init__(job)
+        self._spec = spec
+        self._packs = packs
+        self._input_bytes = input_bytes
+
+    def items(self) -> int:
+        """Returns the number of packs."""
+        return self._packs
+
+    def do(self, item: int) -> Done:
+        """Writes a pack unless it is there."""
+        return Done(counts={"bytes_unpacked": unpack(self.job, self._spec, item)})
+
+    def describe(self, item: int) -> str:
+        """Returns the name of its first file."""
+        return read_work_item(self.job.workspace.inputs_folder, item)[0].name
+
+    def phases(self) -> Iterator[Phase]:
+        """Yields the packs that are there."""
+        done = files.count(self.job.packs_folder, ".bin")
+        yield Phase("unpack", done, self._packs, self._input_bytes)

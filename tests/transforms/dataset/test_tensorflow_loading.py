@@ -11,7 +11,7 @@ from recordmill.pipelines.commands import bench
 from recordmill.reader.options import BenchSpec
 
 _USE = """
-from recordmill.pipelines.tensorflow_loading import load_quietly
+from recordmill.transforms.dataset.tensorflow_loading import load_quietly
 load_quietly("tensorflow")
 import tensorflow as tf
 print(len(tf.config.list_physical_devices()) > 0, int(tf.constant(1)))
