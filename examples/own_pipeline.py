@@ -1,4 +1,4 @@
-"""recordmill's stages in a pipeline of one's own, with a DoFn between them.
+"""The stages of `recordmill text` with one of one's own, in a pipeline of one's own.
 
     python examples/own_pipeline.py --input='corpus/*.txt' --output=ds --vocab_file=vocab.txt
 
@@ -8,7 +8,7 @@ takes the flags of `recordmill text`, and writes the size of every shard to <out
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from pathlib import Path
 
 import apache_beam as beam
 
@@ -17,21 +17,26 @@ from recordmill.pipelines.planning.plan_job import plan_job
 from recordmill.pipelines.planning.text_planner import TextPlanner
 from recordmill.pipelines.text_request import text_request
 from recordmill.records.errors import RunError, UsageError
-from recordmill.transforms.dataset.commit import CommitDataset
-from recordmill.transforms.shuffle.regroup import RegroupRuns
-from recordmill.transforms.text.build_text_shards import BuildShards
-from recordmill.transforms.text.scatter import ScatterDocuments
-from recordmill.transforms.text.text_shard_plan import PlanShards
+from recordmill.transforms import Done, RunStages, Stage, TextJob, text_stages
+from recordmill.transforms.dataset.shard_writer import read_description
 from recordmill.transforms.text.text_spec import TextSpec
 
 
-class CountWorkItems(beam.DoFn):
-    """Counts what passes, as any DoFn of a user's might do more."""
+class WriteSizes(Stage[TextJob]):
+    """Writes the size of every shard, once all are built."""
 
-    def process(self, work_item: int) -> Iterator[int]:
-        """Lets a work item's number pass."""
-        beam.metrics.Metrics.counter("own", "work_items").inc()
-        yield work_item
+    name = "WriteSizes"
+
+    def items(self) -> int:
+        """Returns 1: all shards are one work item."""
+        return 1
+
+    def do(self, item: int) -> Done:
+        """Reads the descriptions of shards; doing it twice writes the same."""
+        found = [read_description(self.job, name) for name in self.job.shard_names()]
+        lines = [f"{each.shard.name.path},{each.shard.records}\n" for each in found if each]
+        Path(f"{self.job.workspace.output}.csv").write_text("".join(lines))
+        return Done(counts={"shards_listed": len(lines)})
 
 
 def main(arguments: list[str]) -> None:
@@ -41,25 +46,11 @@ def main(arguments: list[str]) -> None:
     if plan is None:
         print("the dataset is complete: nothing to do")
         return
-    job, tree = plan.job, plan.stages
-    output, sizes = job.workspace.output, f"{job.workspace.output}.csv"
+    stages = [*text_stages(plan.job, plan.stages), WriteSizes(plan.job)]
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
-        built = (
-            pipeline
-            | "WorkItems" >> beam.Create(range(tree.work_items))
-            | "Scatter" >> ScatterDocuments(job)
-            | "CountWorkItems" >> beam.ParDo(CountWorkItems())
-            | "Regroup" >> RegroupRuns(job, tree)
-            | "PlanShards" >> PlanShards(job, tree)
-            | "Build" >> BuildShards(job, tree)  # examples in a shard
-        )
-        _ = (
-            built
-            | "Line" >> beam.Map(lambda count: f"{count}")
-            | "WriteSizes" >> beam.io.WriteToText(sizes, shard_name_template="")
-        )
-        _ = built | "Sum" >> beam.CombineGlobally(sum) | "Commit" >> CommitDataset(job, plan.commit)
-    print(f"the dataset is in {output}, the size of every shard in {sizes}")
+        _ = pipeline | "RunStages" >> RunStages(stages, plan.commit)
+    output = plan.job.workspace.output
+    print(f"the dataset is in {output}, the size of every shard in {output}.csv")
 
 
 if __name__ == "__main__":

@@ -20,11 +20,12 @@ from recordmill.pipelines.planning import text_planner as text_planning
 from recordmill.pipelines.planning.plan_job import plan_job
 from recordmill.pipelines.planning.text_planner import TextPlanner
 from recordmill.pipelines.text_request import text_request
+from recordmill.transforms.dataset.stages import RunStages
 from recordmill.transforms.shuffle.merge_tree import MergeTree
 from recordmill.transforms.sources.document_spec import DocumentLimits
 from recordmill.transforms.text.scatter import Scatterer, ScatterLimits
 from recordmill.transforms.text.text_spec import TextSpec
-from recordmill.transforms.text.text_stages import build_text
+from recordmill.transforms.text.text_stages import text_stages
 
 from ..conftest import bert_text, make_documents
 from .jobs import (
@@ -98,7 +99,8 @@ class TestSameBytes:
         assert plan
         limits = ScatterLimits(500, 500, DocumentLimits(block_bytes=5_000))
         with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-            build_text(pipeline, plan.job, tree=plan.stages, commit=plan.commit, limits=limits)
+            stages = text_stages(plan.job, plan.stages, limits=limits)
+            _ = pipeline | RunStages(stages, plan.commit)
         assert shard_bytes(tmp_path / "ds") == reference
 
     def test_limits_of_scatter_have_an_effect(

@@ -245,9 +245,10 @@ class Preloading:
         """Ends the process; the next `Preloading` begins another one."""
         process, self._process = self._process, None
         if process:
-            with suppress(psutil.Error):
+            with suppress(psutil.Error, ChildProcessError):
                 process.kill()
-                process.wait(10)
+                # Python itself collects its status, before it begins another one.
+                os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
 
 
 def socket_folder() -> str:

@@ -134,7 +134,7 @@ def test_what_is_submitted(
     }  # fmt: skip
     graph = read_graph(job)
     names = {transform.unique_name for transform in graph.components.transforms.values()}
-    assert {"WorkItems", "Build", "CommitDataset"} <= names
+    assert {"Begin", "Build", "Commit"} <= names
 
 
 def test_failed(

@@ -10,6 +10,7 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 import pytest
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing import test_pipeline
 from apache_beam.testing.util import assert_that, equal_to
 from PIL import Image
@@ -18,9 +19,10 @@ from recordmill.records.codec.framing import scan_records
 from recordmill.records.shards import ShardName
 from recordmill.transforms.dataset.output_spec import SplitSpec
 from recordmill.transforms.dataset.shard_writer import read_description
+from recordmill.transforms.dataset.stages import DoStages
 from recordmill.transforms.dataset.workspace import Workspace
-from recordmill.transforms.images.build_image_shards import BuildImageShards
-from recordmill.transforms.images.channel_statistics import AnalyzeImages
+from recordmill.transforms.images.build_image_shards import BuildImages, JoinParts
+from recordmill.transforms.images.channel_statistics import AnalyzePixels, CountPixels
 from recordmill.transforms.images.image_job import ImageJob
 from recordmill.transforms.images.image_shard_plan import ImageShardPlan, ImageSplit
 from recordmill.transforms.images.image_spec import EncodeSpec, ImageSpec
@@ -64,12 +66,13 @@ def shards(job: ImageJob) -> list[bytes]:
 
 
 def build(job: ImageJob, parts: int) -> None:
-    with test_pipeline.TestPipeline() as pipeline:
-        counts = pipeline | beam.Create(range(2 * parts)) | BuildImageShards(job, parts)
-        assert_that(counts, equal_to([3, 2]))
+    with test_pipeline.TestPipeline(runner=FnApiRunner()) as pipeline:
+        stages = BuildImages(job, parts), JoinParts(job, parts)
+        total = pipeline | beam.Impulse() | DoStages(stages)
+        assert_that(total, equal_to([5]))
 
 
-class TestBuildImageShards:
+class TestBuildImages:
     def test_records_and_rejects_are_those_of_the_plan(self, job: ImageJob) -> None:
         build(job, parts=1)
         for number, (data, images) in enumerate(zip(shards(job), ((0, 1, 2), (3, 4)), strict=True)):
@@ -123,12 +126,14 @@ class TestBuildImageShards:
         build(job, parts=1)
 
 
-class TestAnalyzeImages:
+class TestAnalyzePixels:
     @pytest.mark.slow
     def test_figures_are_those_of_the_pixels(self, job: ImageJob) -> None:
         pytest.importorskip("tensorflow_transform")
-        with test_pipeline.TestPipeline() as pipeline:
-            assert_that(pipeline | beam.Create([0]) | AnalyzeImages(job), equal_to([0]))
+        with test_pipeline.TestPipeline(runner=FnApiRunner()) as pipeline:
+            stages = CountPixels(job), AnalyzePixels(job)
+            assert_that(pipeline | beam.Impulse() | DoStages(stages), equal_to([0]))
+        assert CountPixels(job).items() == 0  # they are not counted again
         figures: dict[str, Any] | None = job.read_figures()
         assert figures is not None
         reds = np.array(VALUES, np.float64)

@@ -16,22 +16,22 @@ from apache_beam.testing.util import assert_that, equal_to
 from recordmill.records.codec.framing import scan_records
 from recordmill.records.errors import RunError
 from recordmill.transforms.dataset.output_spec import SplitSpec
+from recordmill.transforms.dataset.stages import DoStages, Phase, Stage
 from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.shuffle.finished_runs import read_run_files
 from recordmill.transforms.shuffle.merge_tree import MergeTree
-from recordmill.transforms.shuffle.regroup import RegroupRuns
+from recordmill.transforms.shuffle.regroup import Regroup
 from recordmill.transforms.shuffle.run_files import MAX_HASH, RunFileReader
 from recordmill.transforms.sources.documents import DocumentSpec
 from recordmill.transforms.sources.work_item_files import write_work_items
 from recordmill.transforms.sources.work_items import SourceRange
-from recordmill.transforms.text.build_text_shards import BuildShards
 from recordmill.transforms.text.chunk_records import decode_chunks
 from recordmill.transforms.text.chunk_runs import TextTools
 from recordmill.transforms.text.chunks import concatenate
-from recordmill.transforms.text.scatter import ScatterDocuments
+from recordmill.transforms.text.scatter import Scatter
 from recordmill.transforms.text.text_job import TextJob
-from recordmill.transforms.text.text_shard_plan import PlanShards
 from recordmill.transforms.text.text_spec import MlmTokens
+from recordmill.transforms.text.text_stages import text_stages
 from recordmill.transforms.text.tokenization import SPECIAL_TOKENS
 
 LETTERS = "abcdefgh"
@@ -65,15 +65,21 @@ def job(tmp_path: Path) -> TextJob:
     )
 
 
-def run_stage(stage: beam.PTransform, inputs: list, expected: list) -> None:
+def run(*stages: Stage[TextJob], records: int = 0) -> None:
     with test_pipeline.TestPipeline(runner=FnApiRunner()) as pipeline:
-        outputs = pipeline | "Inputs" >> beam.Create(inputs, reshuffle=False) | "Stage" >> stage
-        assert_that(outputs, equal_to(expected))
+        total = pipeline | beam.Impulse() | DoStages(stages)
+        assert_that(total, equal_to([records]))
 
 
 def scatter(job: TextJob) -> None:
-    numbers = list(range(len(FILES)))
-    run_stage(ScatterDocuments(job), numbers, numbers)
+    run(Scatter(job, len(FILES)))
+
+
+def planning(job: TextJob) -> Stage[TextJob]:
+    """The stage that plans the shards of run files that are not regrouped."""
+    stages = text_stages(job, MergeTree(len(FILES)))
+    assert [stage.name for stage in stages] == ["Scatter", "PlanShards", "Build"]
+    return stages[1]
 
 
 def texts_in(job: TextJob, level: int, number: int) -> list[tuple[int, list[int]]]:
@@ -114,10 +120,12 @@ def test_scatter_does_nothing_twice(job: TextJob) -> None:
 def test_regroup_merges_the_runs_by_ranges_of_hashes(job: TextJob) -> None:
     scatter(job)
     scattered = [text for number in range(len(FILES)) for text in texts_in(job, 0, number)]
-    merged = list(range(TREE.run_count(1)))
-    run_stage(RegroupRuns(job, TREE), list(range(len(FILES))), merged)
+    stage = Regroup(job, TREE, 1)
+    run(stage)
+    assert stage.items() == TREE.run_count(1)
+    assert list(stage.phases()) == [Phase("regroup", stage.items(), stage.items())]
     regrouped = []
-    for number in merged:
+    for number in range(stage.items()):
         low, high = TREE.hash_range(1, number)
         texts = texts_in(job, 1, number)
         assert texts == sorted(texts)
@@ -127,40 +135,34 @@ def test_regroup_merges_the_runs_by_ranges_of_hashes(job: TextJob) -> None:
 
 
 def test_few_runs_are_not_regrouped(job: TextJob) -> None:
-    scatter(job)
-    numbers = list(range(len(FILES)))
-    run_stage(RegroupRuns(job, MergeTree(len(FILES))), numbers, numbers)
-    assert not Path(job.workspace.work, "runs-1").exists()
+    names = [stage.name for stage in text_stages(job, TREE)]
+    assert names == ["Scatter", "Regroup1", "PlanShards", "Build"]
+    planning(job)
 
 
 def test_plan_shards_lists_every_shard_and_keeps_its_decision(job: TextJob) -> None:
     scatter(job)
-    stage = PlanShards(job, MergeTree(len(FILES)))
-    run_stage(stage, [0, 1, 2], [(0, 0), (0, 1)])
+    assert list(planning(job).phases()) == [Phase("plan shards", 0, 1)]
+    run(planning(job))
+    assert list(planning(job).phases()) == []
     plan = job.read_shard_plan()
     (split,) = plan.splits
     assert (split.name, split.shards, split.records) == ("train", 2, len(DOCUMENTS))
     assert split.size == sum(map(len, DOCUMENTS))
     assert (plan.documents_read, plan.documents_used) == (len(DOCUMENTS), len(DOCUMENTS))
     Path(job.description_path(0, 0)).unlink()  # it is not read again
-    run_stage(stage, [0, 1, 2], [(0, 0), (0, 1)])
+    run(planning(job))
 
 
 @pytest.fixture
 def planned(job: TextJob) -> TextJob:
     scatter(job)
-    run_stage(PlanShards(job, MergeTree(len(FILES))), [0, 1, 2], [(0, 0), (0, 1)])
+    run(planning(job))
     return job
 
 
 def test_build_shards_writes_every_document_once(planned: TextJob) -> None:
-    with test_pipeline.TestPipeline(runner=FnApiRunner()) as pipeline:
-        counts = (
-            pipeline
-            | "Shards" >> beam.Create([(0, 0), (0, 1)], reshuffle=False)
-            | "Build" >> BuildShards(planned, MergeTree(len(FILES)))
-        )
-        assert_that(counts | beam.CombineGlobally(sum), equal_to([len(DOCUMENTS)]))
+    run(text_stages(planned, MergeTree(len(FILES)))[-1], records=len(DOCUMENTS))
     sequences = []
     for path in sorted(Path(planned.workspace.staging, "shards", "train").iterdir()):
         data = np.frombuffer(path.read_bytes(), np.uint8)
@@ -185,7 +187,7 @@ def test_a_stage_that_fails_leaves_the_reason(job: TextJob) -> None:
     scatter(job)
     reason = "train has text for at most 6 shards, 50 were asked for"
     with pytest.raises((RunError, RuntimeError), match=reason):
-        run_stage(PlanShards(job, MergeTree(len(FILES))), [0, 1, 2], [])
+        run(planning(job))
     assert Path(job.workspace.failure_path).read_text().startswith(reason)
 
 
