@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from textwrap import wrap
 from typing import Any, NoReturn, TypeVar
@@ -357,7 +356,7 @@ def full_help(
     return parser.format_help().rstrip("\n")
 
 
-# Completion, documentation, templates, schemas and signatures
+# Completion, documentation, templates and schemas
 
 
 def completed_values(option: Option) -> Any:
@@ -426,24 +425,6 @@ def config_schema(command: str, options: Mapping[str, Option]) -> dict[str, Any]
         "additionalProperties": False,
         "properties": properties,
     }
-
-
-def signature_of(
-    function: Callable[..., Any], options: Mapping[str, Option], *, leave_out: Iterable[str] = ()
-) -> inspect.Signature:
-    """Returns the signature that notebooks show and complete: options with types and defaults."""
-    parameters = [
-        inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=option.default,
-            annotation=option.field.kind,
-        )
-        for name, option in options.items()
-        if name not in set(leave_out)
-    ]
-    result = inspect.signature(function).return_annotation
-    return inspect.Signature(parameters, return_annotation=result)
 
 
 # A dataset's own configuration file
