@@ -9,7 +9,6 @@ msgspec is imported, so help and wrong usage answer at once.
 from __future__ import annotations
 
 import argparse
-import difflib
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,7 +16,7 @@ from dataclasses import dataclass, field
 from textwrap import wrap
 from typing import Any, NoReturn, TypeVar
 
-from recordmill.records.errors import UsageError
+from recordmill.records.errors import UsageError, did_you_mean
 from recordmill.records.spec import (
     Option,
     Spec,
@@ -197,9 +196,7 @@ def refuse_unknown(rest: Sequence[str], known: Iterable[str]) -> None:
         raise UsageError(
             f"unexpected argument {rest[0]!r}; write quotes around a glob, and see --help"
         )
-    near = difflib.get_close_matches(flag, list(known), n=1)
-    hint = f"; did you mean {near[0]}?" if near else "; see --help"
-    raise UsageError(f"unknown flag {rest[0]}{hint}")
+    raise UsageError(f"unknown flag {rest[0]}{did_you_mean(flag, known, otherwise='see --help')}")
 
 
 @dataclass

@@ -14,7 +14,6 @@ turned into the words of the Python API: the name of the argument, or what `pyth
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 import math
@@ -43,7 +42,7 @@ from typing import (
 import msgspec
 from msgspec.structs import asdict, force_setattr
 
-from recordmill.records.errors import RunError, UsageError, hide_passwords, one_of
+from recordmill.records.errors import RunError, UsageError, did_you_mean, hide_passwords, one_of
 
 SpecT = TypeVar("SpecT", bound="Spec")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -542,9 +541,8 @@ def _without_effect(option: Option, values: Mapping[str, Any], known: Mapping[st
 
 def unknown_option(name: str, known: Iterable[str]) -> str:
     """Returns the message about an option that there is not."""
-    near = difflib.get_close_matches(name, list(known), n=1)
-    hint = f"did you mean {near[0]}?" if near else "--help-all lists all flags"
-    return f"there is no flag named {name}; {hint}"
+    hint = did_you_mean(name, known, otherwise="--help-all lists all flags")
+    return f"there is no flag named {name}{hint}"
 
 
 # Values
@@ -638,8 +636,7 @@ def parse_boolean(flag: str, text: str) -> bool:
     """
     if text.lower() in _BOOLEANS:
         return _BOOLEANS[text.lower()]
-    near = difflib.get_close_matches(text.lower(), ["true", "false"], n=1)
-    hint = f"; did you mean {near[0]}?" if near else ""
+    hint = did_you_mean(text.lower(), ("true", "false"))
     raise UsageError(f"{flag} must be true or false, got {text!r}{hint}")
 
 
@@ -987,8 +984,7 @@ def _by_field(
             values[name] = value
             continue
         if name not in names:
-            near = difflib.get_close_matches(name, [*own, *names], n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            hint = did_you_mean(name, (*own, *names))
             raise TypeError(f"{called}() has no argument named {name}{hint}")
         each = names[name]
         if value is each.default and each.name in values:
