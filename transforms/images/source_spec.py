@@ -377,6 +377,17 @@ class SourceSpec(Spec, frozen=True, dict=True):
         return parse_fields(self.keep_fields)
 
     @property
+    def boxes_are_fractions(self) -> bool:
+        """Whether numbers of boxes are fractions of the image's sides."""
+        return self.box_units == "fraction"
+
+    def split_labels(self, texts: list[str]) -> list[str]:
+        """Returns the labels in the texts of a field; some may be empty."""
+        if not self.label_delimiter:
+            return texts
+        return [part.strip() for text in texts for part in text.split(self.label_delimiter)]
+
+    @property
     def split_field(self) -> str:
         """The column of the split, "" where there is none."""
         return "" if self.split_from in ("folder", "none") else self.split_from
