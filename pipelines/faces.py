@@ -9,16 +9,14 @@ msgspec is imported, so help and wrong usage answer at once.
 from __future__ import annotations
 
 import argparse
-import difflib
-import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from textwrap import wrap
 from typing import Any, NoReturn, TypeVar
 
-from recordmill.records.errors import UsageError
+from recordmill.records.errors import UsageError, did_you_mean
 from recordmill.records.spec import (
     Option,
     Spec,
@@ -198,9 +196,7 @@ def refuse_unknown(rest: Sequence[str], known: Iterable[str]) -> None:
         raise UsageError(
             f"unexpected argument {rest[0]!r}; write quotes around a glob, and see --help"
         )
-    near = difflib.get_close_matches(flag, list(known), n=1)
-    hint = f"; did you mean {near[0]}?" if near else "; see --help"
-    raise UsageError(f"unknown flag {rest[0]}{hint}")
+    raise UsageError(f"unknown flag {rest[0]}{did_you_mean(flag, known, otherwise='see --help')}")
 
 
 @dataclass
@@ -357,7 +353,7 @@ def full_help(
     return parser.format_help().rstrip("\n")
 
 
-# Completion, documentation, templates, schemas and signatures
+# Completion, documentation, templates and schemas
 
 
 def completed_values(option: Option) -> Any:
@@ -426,24 +422,6 @@ def config_schema(command: str, options: Mapping[str, Option]) -> dict[str, Any]
         "additionalProperties": False,
         "properties": properties,
     }
-
-
-def signature_of(
-    function: Callable[..., Any], options: Mapping[str, Option], *, leave_out: Iterable[str] = ()
-) -> inspect.Signature:
-    """Returns the signature that notebooks show and complete: options with types and defaults."""
-    parameters = [
-        inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=option.default,
-            annotation=option.field.kind,
-        )
-        for name, option in options.items()
-        if name not in set(leave_out)
-    ]
-    result = inspect.signature(function).return_annotation
-    return inspect.Signature(parameters, return_annotation=result)
 
 
 # A dataset's own configuration file

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import hashlib
 import importlib.util
 import os
@@ -17,7 +16,7 @@ from typing import Any
 from apache_beam.io.filesystem import BeamIOError
 
 from recordmill.pipelines.code_digest import digest_of_function
-from recordmill.records.errors import UsageError
+from recordmill.records.errors import UsageError, did_you_mean
 from recordmill.transforms.dataset.output_spec import MapOptions
 from recordmill.transforms.dataset.user_functions import (
     MapSpec,
@@ -138,8 +137,8 @@ def _near_files(path: str) -> str:
         return ""
     folder = os.path.dirname(path) or "."
     names = [n for n in (os.listdir(folder) if os.path.isdir(folder) else []) if n.endswith(".py")]
-    near = difflib.get_close_matches(os.path.basename(path), names, n=1)
-    return f"; did you mean {os.path.join(os.path.dirname(path), near[0])}?" if near else ""
+    above, name = os.path.split(path)
+    return did_you_mean(name, names, show=lambda near: os.path.join(above, near))
 
 
 def _of_module(module: str, attribute: str) -> UserFunction:

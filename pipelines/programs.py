@@ -5,7 +5,6 @@ An error that the caller can mend is a `JobError` of one line, the one that the 
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from recordmill.pipelines.command_table import COMMANDS, Call
 from recordmill.pipelines.config_files import add_config
-from recordmill.pipelines.faces import Given, checked_values, signature_of
+from recordmill.pipelines.faces import Given, checked_values
 from recordmill.pipelines.launch import run_job
 from recordmill.pipelines.map_functions import function_from_object, user_function
 from recordmill.records import manifest as m
 from recordmill.records.errors import RunError, UsageError
+from recordmill.records.spec import signature_of
 from recordmill.transforms.dataset.user_functions import UserFunction
 from recordmill.transforms.dataset.workspace import read_manifest
 from recordmill.transforms.storage import files
@@ -179,13 +179,13 @@ def _describe(function: Callable[..., Any], name: str) -> None:
 
     It has not `wait`, because the dataset is what is returned.
     """
-    beam = inspect.Parameter(
-        "beam_flags", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Sequence[str]
-    )
-    found = signature_of(function, COMMANDS[name].options(), leave_out=["wait"])
-    function.__signature__ = found.replace(  # type: ignore[attr-defined]
-        parameters=[*found.parameters.values(), beam]
-    )
+    arguments = [
+        (flag, option.default, option.field.kind)
+        for flag, option in COMMANDS[name].options().items()
+        if flag != "wait"
+    ]
+    arguments.append(("beam_flags", None, Sequence[str]))
+    function.__signature__ = signature_of(function, arguments)  # type: ignore[attr-defined]
 
 
 for _function, _name in (

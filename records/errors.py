@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 _URL_PASSWORD = re.compile(r"(\w+://[^\s/:@]*):[^\s/]*@")
 _PARAMETER = re.compile(r"\b((?:ssl)?password)=[^&\s'\"]*")
@@ -28,6 +28,22 @@ def hide_passwords(text: str) -> str:
     return _PARAMETER.sub(r"\1=***", _URL_PASSWORD.sub(r"\1:***@", text))
 
 
+def did_you_mean(
+    wrong: str, valid: Iterable[str], *, otherwise: str = "", show: Callable[[str], str] = str
+) -> str:
+    """Returns the end of a message: a hint at the nearest valid word.
+
+    Args:
+      wrong: the word that was given.
+      valid: the words that there are.
+      otherwise: the hint where none of them is near.
+      show: gives the text that stands for the nearest.
+    """
+    near = difflib.get_close_matches(wrong, list(valid), n=1)
+    hint = f"did you mean {show(near[0])}?" if near else otherwise
+    return f"; {hint}" if hint else ""
+
+
 def one_of(name: str, value: str, valid: Iterable[str]) -> str:
     """Returns `value` if it is valid.
 
@@ -37,8 +53,7 @@ def one_of(name: str, value: str, valid: Iterable[str]) -> str:
     names = sorted(valid)
     if value in names:
         return value
-    near = difflib.get_close_matches(value, names, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    hint = did_you_mean(value, names, show=repr)
     shown = ", ".join(each or repr(each) for each in names)
     raise UsageError(f"{name} must be one of {shown}, got {value!r}{hint}")
 

@@ -14,7 +14,6 @@ turned into the words of the Python API: the name of the argument, or what `pyth
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 import math
@@ -33,7 +32,6 @@ from typing import (
     Any,
     ClassVar,
     Literal,
-    ParamSpec,
     TypeVar,
     Union,
     get_args,
@@ -44,7 +42,7 @@ from typing import (
 import msgspec
 from msgspec.structs import asdict, force_setattr
 
-from recordmill.records.errors import RunError, UsageError, hide_passwords, one_of
+from recordmill.records.errors import RunError, UsageError, did_you_mean, hide_passwords, one_of
 
 SpecT = TypeVar("SpecT", bound="Spec")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -543,9 +541,8 @@ def _without_effect(option: Option, values: Mapping[str, Any], known: Mapping[st
 
 def unknown_option(name: str, known: Iterable[str]) -> str:
     """Returns the message about an option that there is not."""
-    near = difflib.get_close_matches(name, list(known), n=1)
-    hint = f"did you mean {near[0]}?" if near else "--help-all lists all flags"
-    return f"there is no flag named {name}; {hint}"
+    hint = did_you_mean(name, known, otherwise="--help-all lists all flags")
+    return f"there is no flag named {name}{hint}"
 
 
 # Values
@@ -639,8 +636,7 @@ def parse_boolean(flag: str, text: str) -> bool:
     """
     if text.lower() in _BOOLEANS:
         return _BOOLEANS[text.lower()]
-    near = difflib.get_close_matches(text.lower(), ["true", "false"], n=1)
-    hint = f"; did you mean {near[0]}?" if near else ""
+    hint = did_you_mean(text.lower(), ("true", "false"))
     raise UsageError(f"{flag} must be true or false, got {text!r}{hint}")
 
 
@@ -666,15 +662,6 @@ def check_type(name: str, value: object, hint: Any) -> Any:
         if len(shown) > _MOST_SHOWN:
             shown = f"{shown[:_MOST_SHOWN]}…"
         raise UsageError(f"{name} must be {str(error) or _describe(hint)}, got {shown}") from None
-
-
-def as_strings(
-    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
-) -> tuple[str, ...]:
-    """Returns paths, or one, as text."""
-    if isinstance(paths, str | os.PathLike):
-        return (os.fspath(paths),)
-    return tuple(os.fspath(path) for path in paths)
 
 
 def check_paths(patterns: Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
@@ -923,12 +910,15 @@ def takes(kind: type[Spec]) -> Callable[[_Function], _Function]:
     def decorate(function: _Function) -> _Function:
         *outer, name = function.__qualname__.split(".")
         called = outer[-1] if name == "__init__" else name
-        signature = inspect.signature(function)
-        own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        own = {
+            p.name
+            for p in inspect.signature(function).parameters.values()
+            if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+        }
 
         @functools.wraps(function)
         def call(*args: Any, **given: Any) -> Any:
-            values, used = _by_field(kind, called, given, {p.name for p in own})
+            values, used = _by_field(kind, called, given, own)
             try:
                 return function(*args, **values)
             except UsageError as error:  # its message names the argument that was given
@@ -938,8 +928,7 @@ def takes(kind: type[Spec]) -> Callable[[_Function], _Function]:
                 raise
 
         decorated: Any = call
-        parameters = [*own, *_parameters(kind)]
-        decorated.__signature__ = signature.replace(parameters=parameters)
+        decorated.__signature__ = signature_of(function, _arguments(kind))
         decorated.__doc__ = _with_options(function.__doc__ or "", kind)
         decorated.takes = kind
         found: _Function = decorated
@@ -959,11 +948,11 @@ def _is_part(each: Field) -> bool:
 
 
 def arguments_of(kind: type[Spec]) -> Iterator[tuple[type[Spec], Field]]:
-    """Yields the fields of a spec, and of the structs in it, with the struct of each."""
+    """Yields the options of a spec, and of the structs in it, with the struct of each."""
     for each in declared_fields(kind):
         if _is_part(each):
             yield from arguments_of(each.specs[0])
-        else:
+        elif each.declared:
             yield kind, each
 
 
@@ -995,8 +984,7 @@ def _by_field(
             values[name] = value
             continue
         if name not in names:
-            near = difflib.get_close_matches(name, [*own, *names], n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            hint = did_you_mean(name, (*own, *names))
             raise TypeError(f"{called}() has no argument named {name}{hint}")
         each = names[name]
         if value is each.default and each.name in values:
@@ -1012,14 +1000,34 @@ def _by_field(
     return values, used
 
 
-def _parameters(kind: type[Spec]) -> Iterator[inspect.Parameter]:
+def _arguments(kind: type[Spec]) -> Iterator[tuple[str, Any, Any]]:
+    """Yields what `signature_of` takes."""
     for owner, each in arguments_of(kind):
         hint = get_type_hints(owner)[each.name]  # without words for messages
-        default = inspect.Parameter.empty if each.default is msgspec.NODEFAULT else each.default
-        for name in names_of(each):
-            yield inspect.Parameter(
-                name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint
-            )
+        yield from ((name, each.default, hint) for name in names_of(each))
+
+
+def signature_of(
+    function: Callable[..., Any], arguments: Iterable[tuple[str, Any, Any]]
+) -> inspect.Signature:
+    """Returns the signature that notebooks show and complete.
+
+    Args:
+      function: whose `**options` the arguments are.
+      arguments: name, default and type of each; `msgspec.NODEFAULT` for one that is needed.
+    """
+    signature = inspect.signature(function)
+    own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    options = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if default is msgspec.NODEFAULT else default,
+            annotation=hint,
+        )
+        for name, default, hint in arguments
+    ]
+    return signature.replace(parameters=[*own, *options])
 
 
 def _with_options(text: str, kind: type[Spec]) -> str:
@@ -1035,52 +1043,3 @@ def _with_options(text: str, kind: type[Spec]) -> str:
         )  # fmt: skip
 
     return _OPTIONS_LINE.sub(listed, text)
-
-
-# Functions whose users are programs
-
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
-
-
-def checked_arguments(
-    names: Mapping[str, str],
-) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
-    """Decorates a function whose users are programs: it gets values of the types it asks for.
-
-    Whole numbers of numpy are given to it as int, and paths as str. Errors of users, raised within,
-    name arguments, as `naming_arguments` says.
-
-    Args:
-      names: see `python_names`.
-    """
-
-    def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
-        signature = inspect.signature(function)
-
-        @functools.wraps(function)
-        def checked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-            try:
-                bound = signature.bind(*args, **kwargs)
-            except TypeError:
-                return function(*args, **kwargs)  # whose own error names it
-            hints = _hints(function)
-            with naming_arguments(names):
-                for name, value in bound.arguments.items():
-                    if name not in hints:  # self and cls
-                        continue
-                    if signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL:
-                        given = tuple(check_type(name, each, hints[name]) for each in value)
-                        bound.arguments[name] = given
-                    else:
-                        bound.arguments[name] = check_type(name, value, hints[name])
-                return function(*bound.args, **bound.kwargs)
-
-        return checked
-
-    return decorate
-
-
-@cache
-def _hints(function: Any) -> dict[str, Any]:
-    return get_type_hints(function, include_extras=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import shutil
 from collections.abc import Callable, Iterable
 
@@ -23,7 +22,7 @@ from recordmill.pipelines.engines.remote import (
     given_options,
 )
 from recordmill.pipelines.faces import Parser
-from recordmill.records.errors import UsageError
+from recordmill.records.errors import UsageError, did_you_mean
 
 Engine = LocalEngine | RemoteEngine
 
@@ -50,8 +49,7 @@ def check_beam_flags(flags: list[str], ours: Iterable[str]) -> None:
         names = [*(f"--{name}" for name in ours), *option_actions(beam_parser)]
         if not unknown[0].startswith("-"):
             raise UsageError(f"no flag before {unknown[0]}; for a second input write --input again")
-        near = difflib.get_close_matches(unknown[0].partition("=")[0], names, n=1)
-        hint = f"; did you mean {near[0]}?" if near else "; see --help"
+        hint = did_you_mean(unknown[0].partition("=")[0], names, otherwise="see --help")
         raise UsageError(f"unknown flag {unknown[0]}{hint}")
     FileSystems.set_options(PipelineOptions(flags))
 

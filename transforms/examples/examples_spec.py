@@ -5,7 +5,7 @@ Nothing heavy is imported here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from recordmill.records.errors import UsageError
@@ -13,6 +13,7 @@ from recordmill.records.schema import DType
 from recordmill.records.spec import Spec, option
 from recordmill.transforms.dataset.output_spec import MapOptions, OutputSpec, WriteSpec
 from recordmill.transforms.sources.input_spec import (
+    SOURCE_ARGUMENTS,
     AllowOutside,
     Delimiter,
     Header,
@@ -244,3 +245,15 @@ class WriteExamplesSpec(Spec, frozen=True, kw_only=True):
     run_bytes: Annotated[int, option("A worker holds so many bytes of records, twice.", ge=1)] = (
         1 << 26
     )
+
+
+class ReadExamplesSpec(Spec, frozen=True, kw_only=True):
+    """The arguments of `ReadExamples`."""
+
+    words: ClassVar[Mapping[str, str]] = SOURCE_ARGUMENTS
+
+    skip_damaged: Annotated[bool, option(
+        "Count what is damaged (`rejected_broken_record`, `rejected_broken_file`) instead of "
+        "failing."
+    )] = False  # fmt: skip
+    range_bytes: Annotated[int, option("Of a large file that is read at once.", ge=1)] = 1 << 25

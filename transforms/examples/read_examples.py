@@ -10,17 +10,22 @@ from typing import Any
 import apache_beam as beam
 
 from recordmill.records.codec.framing import FOOTER_BYTES, HEADER_BYTES
-from recordmill.records.errors import RunError, UsageError, at_least
-from recordmill.records.spec import as_strings, checked_arguments, naming_arguments
+from recordmill.records.errors import RunError, UsageError
+from recordmill.records.spec import (
+    check_paths,
+    from_arguments,
+    naming_arguments,
+    python_names,
+    takes,
+)
 from recordmill.records.state import convert
 from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.rejects import REASONS, Reject
+from recordmill.transforms.examples.examples_spec import ReadExamplesSpec
 from recordmill.transforms.examples.record_items import cut_record_items, record_files
 from recordmill.transforms.examples.record_source import RecordFileRange, read_records
 from recordmill.transforms.sources.input_spec import SOURCE_ARGUMENTS
 from recordmill.transforms.sources.work_items import list_sources
-
-_RANGE_BYTES = 1 << 25
 
 
 def list_ranges(patterns: Sequence[str], range_bytes: int) -> Iterator[dict[str, Any]]:
@@ -77,40 +82,34 @@ class ReadExamples(beam.PTransform[beam.pvalue.PBegin, beam.PCollection[bytes]])
     checked. Memory: a block of 8 MB, or a record that is larger.
     """
 
-    @checked_arguments(SOURCE_ARGUMENTS)
-    def __init__(
-        self,
-        *patterns: str | os.PathLike[str],
-        skip_damaged: bool = False,
-        range_bytes: int = _RANGE_BYTES,
-    ) -> None:
+    @takes(ReadExamplesSpec)
+    @naming_arguments(python_names(ReadExamplesSpec))
+    def __init__(self, *patterns: str | os.PathLike[str], **options: Any) -> None:
         """Files are listed when the pipeline runs.
 
         Args:
           patterns: globs, local or gs://….
-          skip_damaged: count what is damaged (`rejected_broken_record`, `rejected_broken_file`)
-            instead of failing.
-          range_bytes: of a large file that is read at once.
+          options: the keyword arguments listed below.
 
         Raises:
           UsageError: a value is not valid.
+          TypeError: an argument that there is not.
         """
         super().__init__()
         if not patterns:
             raise UsageError("patterns must be a glob of TFRecord files, got none")
-        self._patterns = as_strings(patterns)
-        self._range_bytes = at_least("range_bytes", range_bytes, 1)
-        self._skip_damaged = skip_damaged
+        self._patterns = check_paths(patterns)
+        self._spec = from_arguments(ReadExamplesSpec, options)
 
     def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection[bytes]:
         """Lists files, and reads their parts."""
         return (
             begin
             | "Impulse" >> beam.Impulse()
-            | "ListFiles" >> beam.ParDo(_ListFilesDoFn(self._patterns, self._range_bytes))
+            | "ListFiles" >> beam.ParDo(_ListFilesDoFn(self._patterns, self._spec.range_bytes))
             | "SpreadRanges" >> beam.Reshuffle()
             | "ReadRecords"
-            >> beam.ParDo(_ReadRecordsDoFn(skip_damaged=self._skip_damaged)).with_output_types(
+            >> beam.ParDo(_ReadRecordsDoFn(skip_damaged=self._spec.skip_damaged)).with_output_types(
                 bytes
             )
         )

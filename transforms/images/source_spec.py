@@ -11,17 +11,19 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 
 from recordmill.records.errors import UsageError
 from recordmill.records.spec import Spec, option
-from recordmill.transforms.sources.input_spec import AllowOutside
+from recordmill.transforms.sources.input_spec import SOURCE_ARGUMENTS, AllowOutside
 
 if TYPE_CHECKING:
     from recordmill.transforms.sources.kept_fields import KeptField
 
 USUAL_OBJECTS = 100_000  # of an image: some seconds
-LABELS_FROM = ("auto", "folder", "field", "number", "none")
+LabelsFrom = Literal["auto", "folder", "field", "number", "none"]
+LABELS_FROM = get_args(LabelsFrom)
+_LABELS_IN_PYTHON = (("from_folder", "labels_from='folder'"), ("from_field", "labels_from='field'"))
 BoxFormat = Literal["", "xyxy", "xywh", "cxcywh"]
 BoxUnits = Literal["", "pixels", "fraction"]
 Layout = Literal[
@@ -199,10 +201,7 @@ class SourceSpec(Spec, frozen=True, dict=True):
             parse=lambda text: (
                 text.removeprefix("from_") if text in ("from_folder", "from_field") else text
             ),
-            python_values=(
-                ("from_folder", "labels_from='folder'"),
-                ("from_field", "labels_from='field'"),
-            ),
+            python_values=_LABELS_IN_PYTHON,
             example="labels.txt",
         ),
     ] = "auto"
@@ -263,8 +262,8 @@ class SourceSpec(Spec, frozen=True, dict=True):
         "label, unless --labels=none.", value="N", needs="record_shape", example="3074"
     )] = 0  # fmt: skip
     label_offset: Annotated[int, option(
-        "--layout=fixed: which byte of a record is the label: its number, or where --labels names "
-        "a file, the position in it.", value="N", needs="record_shape", example="1"
+        "--layout=fixed: which byte of a record is the label: its number, or with a file of labels "
+        "the position in it.", value="N", needs="record_shape", example="1"
     )] = 0  # fmt: skip
     allow_outside: AllowOutside = ()
     labels: tuple[str, ...] = ()
@@ -378,6 +377,17 @@ class SourceSpec(Spec, frozen=True, dict=True):
         return parse_fields(self.keep_fields)
 
     @property
+    def boxes_are_fractions(self) -> bool:
+        """Whether numbers of boxes are fractions of the image's sides."""
+        return self.box_units == "fraction"
+
+    def split_labels(self, texts: list[str]) -> list[str]:
+        """Returns the labels in the texts of a field; some may be empty."""
+        if not self.label_delimiter:
+            return texts
+        return [part.strip() for text in texts for part in text.split(self.label_delimiter)]
+
+    @property
     def split_field(self) -> str:
         """The column of the split, "" where there is none."""
         return "" if self.split_from in ("folder", "none") else self.split_from
@@ -386,6 +396,36 @@ class SourceSpec(Spec, frozen=True, dict=True):
     def group_field(self) -> str:
         """The column of the group, "" where there is none."""
         return "" if self.split_by == "folder" else self.split_by
+
+
+class ReadImagesSpec(SourceSpec, frozen=True, kw_only=True):
+    """The arguments of `ReadImages`: those of the command's input, but for what needs its job.
+
+    Attributes:
+      split: of which images are read; "" is all, and each then names its own.
+      skip_rejected: what cannot be used is counted.
+    """
+
+    words: ClassVar[Mapping[str, str]] = SOURCE_ARGUMENTS
+
+    # No arguments: globs are given without a name, and an `Image` carries no fields.
+    patterns: tuple[str, ...] = ()
+    keep_fields: str = ""
+    annotations: Annotated[tuple[str, ...], "a path, or a list of paths", option(
+        "A table, the folder of Pascal VOC's XML, or COCO's JSON, of which there may be several, "
+        "one for each split."
+    )] = ()  # fmt: skip
+    labels_from: Annotated[LabelsFrom, option(
+        "Where labels come from; number: a table's field is a number to be predicted, and no "
+        "class.", flag="labels", python_values=_LABELS_IN_PYTHON
+    )] = "auto"  # fmt: skip
+    split: Annotated[str, option(
+        'Read this split of those that the input names; "" reads all, and then each image names '
+        "its own, which `WriteImages(splits=[…])` takes."
+    )] = ""  # fmt: skip
+    skip_rejected: Annotated[bool, option(
+        "Count what cannot be used (`rejected_<reason>`) instead of failing."
+    )] = False  # fmt: skip
 
 
 def check_layout(layout: str, given: Mapping[str, Any]) -> None:

@@ -13,7 +13,7 @@ from backports import zstd
 
 from recordmill.transforms.sources.changes import check_opened
 from recordmill.transforms.sources.content import binary_format
-from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentLimits, DocumentSpec
+from recordmill.transforms.sources.document_spec import DocumentLimits, DocumentSpec
 from recordmill.transforms.sources.lines import split_lines
 from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.storage import files
@@ -71,7 +71,7 @@ def read_blocks(
         decoder = codecs.getincrementaldecoder(spec.encoding)(_MARK_UNDECODABLE)
     with files.open_read(source.path, start) as raw:
         check_opened(source.path, raw, source.size, source.modified_ns)
-        most_bytes = max(spec.max_compression_ratio * source.size, READ_LIMITS.unpacked_bytes)
+        most_bytes = spec.most_unpacked_bytes(source.size)
         stream = open_decompressed(raw, source.compression, most_bytes)
         damage: Exception | None = None
         ended = False

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from recordmill.records.arrays import Int64s
-from recordmill.records.hashing import U64, fingerprint64
+from recordmill.records.hashing import U64
 from recordmill.transforms.sources.column_format import ColumnFormat, Damage, Rows, column_type
 from recordmill.transforms.sources.document_batch import BatchMaker, DocumentBatch
 from recordmill.transforms.sources.document_spec import DocumentLimits, DocumentSpec
@@ -40,7 +40,7 @@ class ColumnReader:
         self._spec = spec
         self._limits = limits
         self._maker = maker
-        self._texts, self._others = _text_names(spec), _other_names(spec)
+        self._texts, self._others = spec.text_names, spec.other_names
         self._names = column_names(spec)
         schema = opened.schema
         self._missing = ""
@@ -93,7 +93,7 @@ class ColumnReader:
         arrays = []
         for name in self._texts:
             array = rows.columns[name]
-            filled = self._is_filled(name)
+            filled = self._spec.must_be_filled(name)
             if not is_text(array.type):
                 for row in range(rows.count):
                     problems.setdefault(row, ("field_not_text", f"{name!r} is {array.type}"))
@@ -110,10 +110,6 @@ class ColumnReader:
             arrays.append(array)
         return arrays
 
-    def _is_filled(self, name: str) -> bool:
-        row = self._spec.row
-        return row.is_example and name != row.prompt_field
-
     def _decodable(
         self, lines: Lines, arrays: list[pa.Array], problems: dict[int, tuple[str, str]]
     ) -> Lines:
@@ -123,12 +119,12 @@ class ColumnReader:
         replaced: dict[int, bytes] = {}
         for i in np.flatnonzero(lines.non_ascii).tolist():
             try:
-                lines[i].decode("utf-8")
+                text = self._spec.decode(lines[i]).encode()
             except UnicodeDecodeError as error:
-                if self._spec.encoding_errors == "replace":
-                    replaced[i] = lines[i].decode("utf-8", "replace").encode()
-                else:
-                    problems.setdefault(i // len(arrays), ("undecodable", error.reason))
+                problems.setdefault(i // len(arrays), ("undecodable", error.reason))
+                continue
+            if text != lines[i]:
+                replaced[i] = text
         return lines.replace(replaced) if replaced else lines
 
     def _check_sizes(self, lines: Lines, problems: dict[int, tuple[str, str]]) -> None:
@@ -145,11 +141,10 @@ class ColumnReader:
           `[rows] int64` splits, `[rows] uint64` groups, and what is carried: None where not asked.
         """
         spec, row_spec = self._spec, self._spec.row
-        if not (spec.split_by or spec.split_from or row_spec.is_carried):
+        if not self._others:
             return None, None, None
-        lax = spec.encoding_errors == "replace"
-        values = {name: _values(rows.columns[name], lax=lax) for name in self._others}
-        splits, groups = np.zeros(rows.count, np.int64), np.zeros(rows.count, np.uint64)
+        values = {name: _values(rows.columns[name], spec) for name in self._others}
+        splits, groups = [0] * rows.count, [0] * rows.count
         carried: list[tuple[str, ...]] = [()] * rows.count
         for row in range(rows.count):
             if row in problems:
@@ -157,43 +152,17 @@ class ColumnReader:
             fields = {name: column[row] for name, column in values.items()}
             try:
                 _check_values(fields)
-                if spec.split_from:
-                    splits[row] = self._split_number(str(fields[spec.split_from]))
+                splits[row] = spec.split_of(fields)
                 carried[row] = row_spec.carried(fields)
+                groups[row] = spec.group_of(fields)
             except RecordRejectedError as error:
                 problems[row] = (error.reason, error.detail)
-                continue
-            if spec.split_by:
-                groups[row] = fingerprint64(str(fields[spec.split_by]).encode())
-        return (
-            splits if spec.split_from else None,
-            groups if spec.split_by else None,
-            carried if row_spec.is_carried else None,
-        )
-
-    def _split_number(self, split: str) -> int:
-        names = self._spec.split_names
-        if split not in names:
-            detail = f"{self._spec.split_from!r} is {split!r}"
-            raise RecordRejectedError("no_split", detail)
-        return names.index(split)
+        return spec.splits(splits), spec.groups(groups), carried if row_spec.is_carried else None
 
 
 def column_names(spec: DocumentSpec) -> list[str]:
     """Returns the names of the columns that are read, each once."""
-    return list(dict.fromkeys([*_text_names(spec), *_other_names(spec)]))
-
-
-def _text_names(spec: DocumentSpec) -> list[str]:
-    names = (spec.row.prompt_field, spec.text_field, spec.row.pair_field)
-    return [name for name in names if name]
-
-
-def _other_names(spec: DocumentSpec) -> list[str]:
-    label = spec.row.label
-    names = [spec.split_by, spec.split_from, label.name if label else ""]
-    names += [kept.name for kept in spec.row.keep_fields]
-    return list(dict.fromkeys(filter(None, names)))
+    return list(dict.fromkeys([*spec.text_names, *spec.other_names]))
 
 
 def _are_valid(arrays: list[pa.Array]) -> bool:
@@ -205,27 +174,30 @@ def _are_valid(arrays: list[pa.Array]) -> bool:
     return True
 
 
-def _values(array: pa.Array, *, lax: bool) -> list[Any]:
+def _values(array: pa.Array, spec: DocumentSpec) -> list[Any]:
     """Returns the values of a column as JSON knows them; an error where there is none such.
 
     Args:
       array: of any type.
-      lax: U+FFFD stands for what is no UTF-8.
+      spec: says what stands for text that is no UTF-8.
     """
     if pa.types.is_temporal(array.type) and not pa.types.is_duration(array.type):
         array = array.cast(pa.string())
     try:
         return [_plain(value) for value in array.to_pylist()]
     except ValueError:
-        return [_value(each, lax=lax) for each in array]
+        return [_value(each, spec) for each in array]
 
 
-def _value(scalar: pa.Scalar, *, lax: bool) -> Any:
+def _value(scalar: pa.Scalar, spec: DocumentSpec) -> Any:
     try:
-        return _plain(scalar.as_py())
+        try:
+            return _plain(scalar.as_py())
+        except UnicodeDecodeError:
+            if not is_text(scalar.type):
+                raise
+            return spec.decode(pa.array([scalar]).cast(pa.large_binary())[0].as_py())
     except UnicodeDecodeError as error:
-        if lax and is_text(scalar.type):
-            return pa.array([scalar]).cast(pa.large_binary())[0].as_py().decode("utf-8", "replace")
         return RecordRejectedError("undecodable", error.reason)
     except ValueError as error:
         return RecordRejectedError("bad_row", str(error))

@@ -11,6 +11,7 @@ from recordmill.records.arrays import Bools, Int64s
 from recordmill.records.codec.jit import kernel
 from recordmill.records.hashing import FNV_OFFSET, FNV_PRIME, U64, fingerprint64, mix64
 from recordmill.transforms.dataset.rejects import Reject
+from recordmill.transforms.sources.document_spec import DocumentSpec
 from recordmill.transforms.sources.lines import Lines
 from recordmill.transforms.sources.work_items import SourceRange
 
@@ -151,13 +152,13 @@ class BatchMaker:
             return []
         return [self.batch(Lines.from_list([]), np.zeros(0, np.int64), np.zeros(0, np.int64))]
 
-    def decodable(self, lines: Lines, position: int, encoding_errors: str) -> tuple[Lines, Bools]:
+    def decodable(self, lines: Lines, position: int, spec: DocumentSpec) -> tuple[Lines, Bools]:
         """Replaces or rejects lines that are not valid UTF-8.
 
         Args:
           lines: any bytes.
           position: of the lines' buffer in the file.
-          encoding_errors: "replace" or "strict".
+          spec: says which of the two.
 
         Returns:
           The lines, and `[num_lines] bool`: which to keep.
@@ -172,14 +173,14 @@ class BatchMaker:
         replaced: dict[int, bytes] = {}
         for i in np.flatnonzero(lines.non_ascii).tolist():
             try:
-                lines[i].decode("utf-8")
+                text = spec.decode(lines[i]).encode()
             except UnicodeDecodeError as error:
-                if encoding_errors == "replace":
-                    replaced[i] = lines[i].decode("utf-8", "replace").encode()
-                else:
-                    keep[i] = False
-                    at = position + int(lines.starts[i]) + error.start
-                    self.reject(at, "read", "undecodable", f"{error.reason}: {lines[i]!r}")
+                keep[i] = False
+                at = position + int(lines.starts[i]) + error.start
+                self.reject(at, "read", "undecodable", f"{error.reason}: {lines[i]!r}")
+                continue
+            if text != lines[i]:
+                replaced[i] = text
         return (lines.replace(replaced) if replaced else lines), keep
 
 

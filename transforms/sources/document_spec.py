@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import codecs
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from msgspec.structs import replace
+
+from recordmill.records.arrays import Int64s
+from recordmill.records.hashing import U64, fingerprint64
 from recordmill.transforms.sources.input_spec import (
     RAW_TEXT,
     WHOLE_TEXT,
@@ -12,7 +18,7 @@ from recordmill.transforms.sources.input_spec import (
     SentenceSplitting,
     SourceOptions,
 )
-from recordmill.transforms.sources.row_fields import RowSpec
+from recordmill.transforms.sources.row_fields import RecordRejectedError, RowSpec, required_field
 
 
 class DocumentSpec(SourceOptions, frozen=True, kw_only=True):
@@ -62,6 +68,74 @@ class DocumentSpec(SourceOptions, frozen=True, kw_only=True):
     def splittable(self) -> bool:
         """True where a range of a file can be read without what comes before it."""
         return self.is_utf8 and self.documents != "file"
+
+    def raw(self, limits: DocumentLimits) -> DocumentSpec:
+        """Returns how documents are read whole, with the text that they have in their files."""
+        most_bytes = self.max_document_bytes or limits.record_bytes
+        return replace(self, sentence_splitter=RAW_TEXT, max_document_bytes=most_bytes)
+
+    def most_unpacked_bytes(self, compressed_bytes: int) -> int:
+        """Returns to how many bytes a compressed file may unpack."""
+        return max(self.max_compression_ratio * compressed_bytes, READ_LIMITS.unpacked_bytes)
+
+    def decode(self, data: bytes, encoding: str = "utf-8") -> str:
+        """Returns text, with U+FFFD for invalid bytes if --encoding_errors says so.
+
+        Raises:
+          UnicodeDecodeError: else, where there are such bytes.
+        """
+        return data.decode(encoding, self.encoding_errors)
+
+    # Fields of a record
+
+    @property
+    def text_names(self) -> list[str]:
+        """The fields of texts, in the order in which a record has them."""
+        row = self.row
+        return [name for name in (row.prompt_field, self.text_field, row.pair_field) if name]
+
+    @property
+    def other_names(self) -> list[str]:
+        """The other fields that are read, each once."""
+        label = self.row.label
+        names = [self.split_by, self.split_from, label.name if label else ""]
+        names += [kept.name for kept in self.row.keep_fields]
+        return list(dict.fromkeys(filter(None, names)))
+
+    def must_be_filled(self, name: str) -> bool:
+        """Whether a field of a text needs more than white space."""
+        return self.row.is_example and name != self.row.prompt_field
+
+    def group_of(self, fields: Mapping[str, object]) -> int:
+        """Returns what documents of one split have in common, as a field says; 0 where none does.
+
+        Raises:
+          RecordRejectedError: there is no such field.
+        """
+        if not self.split_by:
+            return 0
+        return fingerprint64(str(required_field(fields, self.split_by)).encode())
+
+    def split_of(self, fields: Mapping[str, object]) -> int:
+        """Returns the number of the split that a field names; 0 where none does.
+
+        Raises:
+          RecordRejectedError: there is no such field, or no such split.
+        """
+        if not self.split_from:
+            return 0
+        split = str(required_field(fields, self.split_from))
+        if split not in self.split_names:
+            raise RecordRejectedError("no_split", f"{self.split_from!r} is {split!r}")
+        return self.split_names.index(split)
+
+    def groups(self, found: Sequence[int]) -> U64 | None:
+        """Returns the groups of records, `[num_records] uint64`; None where no field has them."""
+        return np.array(found, np.uint64) if self.split_by else None
+
+    def splits(self, found: Sequence[int]) -> Int64s | None:
+        """Returns the splits of records, `[num_records] int64`; None where no field has them."""
+        return np.array(found, np.int64) if self.split_from else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-import msgspec
 import numpy as np
 
 from recordmill.records.arrays import Int64s
@@ -20,7 +19,7 @@ from recordmill.transforms.elements import Document
 from recordmill.transforms.sources.document_batch import BatchMaker, DocumentBatch
 from recordmill.transforms.sources.document_spec import DocumentLimits, DocumentSpec
 from recordmill.transforms.sources.documents import read_documents
-from recordmill.transforms.sources.input_spec import RAW_TEXT, WHOLE_TEXT
+from recordmill.transforms.sources.input_spec import WHOLE_TEXT
 from recordmill.transforms.sources.lines import Lines
 from recordmill.transforms.sources.paragraphs import number_paragraphs, split_paragraph_lines
 from recordmill.transforms.sources.record_reader import text_lines
@@ -87,11 +86,7 @@ class DocumentMapper:
         self._spec = spec
         self._chain = FunctionChain(spec, Document)
         self._documents = documents
-        self._raw = msgspec.structs.replace(
-            documents,
-            sentence_splitter=RAW_TEXT,
-            max_document_bytes=documents.max_document_bytes or limits.record_bytes,
-        )
+        self._raw = documents.raw(limits)
         self._limits = limits
         self._groups = groups
         self._is_example = documents.row.is_example

@@ -229,7 +229,7 @@ class TextReader:
         groups = self._maker.groups(
             lines.select(~blank), documents[~blank], len(positions), hashed_ends
         )
-        lines, keep = self._maker.decodable(lines, window.position, self._spec.encoding_errors)
+        lines, keep = self._maker.decodable(lines, window.position, self._spec)
         if self._spec.sentence_splitter != RAW_TEXT or self._spec.documents != "file":
             keep &= ~blank
         lines, line_documents = lines.select(keep), documents[keep]

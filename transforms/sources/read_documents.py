@@ -34,7 +34,6 @@ from recordmill.transforms.sources.dataset_folders import expand_folder
 from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentLimits, DocumentSpec
 from recordmill.transforms.sources.documents import read_documents
 from recordmill.transforms.sources.input_spec import (
-    RAW_TEXT,
     SOURCE_ARGUMENTS,
     ReadDocumentsSpec,
 )
@@ -167,11 +166,7 @@ class DocumentReader:
     def __init__(self, spec: DocumentInput) -> None:
         documents = spec.documents
         self._limits = spec.limits
-        self._raw = msgspec.structs.replace(
-            documents,
-            sentence_splitter=RAW_TEXT,
-            max_document_bytes=documents.max_document_bytes or spec.limits.record_bytes,
-        )
+        self._raw = documents.raw(spec.limits)
         self._row = documents.row
 
     def read(self, source: SourceRange) -> Iterator[Document | Reject]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from recordmill.records.arrays import Int64s
-from recordmill.records.hashing import fingerprint64
 from recordmill.transforms.sources.blocks import BrokenFileError, read_blocks, without_bom
 from recordmill.transforms.sources.document_batch import BatchMaker, DocumentBatch
 from recordmill.transforms.sources.document_spec import DocumentLimits, DocumentSpec
@@ -16,7 +15,6 @@ from recordmill.transforms.sources.json_texts import JsonTexts
 from recordmill.transforms.sources.lines import Lines
 from recordmill.transforms.sources.row_fields import (
     RecordRejectedError,
-    find_field,
     required_field,
     text_field,
 )
@@ -76,18 +74,12 @@ class RecordReader:
         self._limits = limits
         self._maker = maker
         self._format = record_format
-        row = spec.row
         # A text that stays as it is, and nothing else, and no path through nested objects.
         self._reads_texts = (
             spec.keeps_text
             and "." not in spec.text_field
-            and not (
-                row.is_example
-                or row.is_carried
-                or row.pair_field
-                or spec.split_by
-                or spec.split_from
-            )
+            and spec.text_names == [spec.text_field]
+            and not spec.other_names
         )
         # The beginning of the next record, as far as it was read, and its position in the file.
         self._rest = b""
@@ -193,19 +185,15 @@ class RecordReader:
         if not record.strip(self._format.blank_bytes):
             return None
         try:
-            record.decode("utf-8")
-        except UnicodeDecodeError as error:
-            if self._spec.encoding_errors == "strict":
-                at = position + error.start
-                self._maker.reject(at, "read", "undecodable", error.reason)
-                return None
-            record = record.decode("utf-8", "replace").encode()
-        try:
+            if not record.isascii():
+                record = self._spec.decode(record).encode()
             fields = self._format.parse(record)
             return None if fields is None else read_row(fields, self._spec)
+        except UnicodeDecodeError as error:
+            self._maker.reject(position + error.start, "read", "undecodable", error.reason)
         except RecordRejectedError as error:
             self._maker.reject(position, "parse", error.reason, error.detail)
-            return None
+        return None
 
 
 def _without_empty_lines(data: bytes, starts: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
@@ -219,11 +207,12 @@ def _without_empty_lines(data: bytes, starts: Int64s, ends: Int64s) -> tuple[Int
 
 
 class RecordRow(NamedTuple):
-    """What is used of a record: its fields, its texts, and what its document carries along."""
+    """What is used of a record: its texts, what its document carries along, group and split."""
 
-    fields: Mapping[str, object]
     texts: list[str]
     carried: tuple[str, ...]
+    group: int
+    split: int
 
 
 def read_row(fields: dict[str, object], spec: DocumentSpec) -> RecordRow:
@@ -232,20 +221,10 @@ def read_row(fields: dict[str, object], spec: DocumentSpec) -> RecordRow:
     Raises:
       RecordRejectedError: one that is asked for is not there, or not of its kind.
     """
-    for name in filter(None, (spec.text_field, spec.split_by, spec.split_from)):
-        required_field(fields, name)
-    if spec.split_from:
-        split = str(find_field(fields, spec.split_from))
-        if split not in spec.split_names:
-            detail = f"{spec.split_from!r} is {split!r}"
-            raise RecordRejectedError("no_split", detail)
-    row = spec.row
-    names = filter(None, (row.prompt_field, spec.text_field, row.pair_field))
-    texts = [
-        text_field(fields, name, filled=row.is_example and name != row.prompt_field)
-        for name in names
-    ]
-    return RecordRow(fields, texts, spec.row.carried(fields))
+    required_field(fields, spec.text_field)
+    group, split = spec.group_of(fields), spec.split_of(fields)
+    texts = [text_field(fields, n, filled=spec.must_be_filled(n)) for n in spec.text_names]
+    return RecordRow(texts, spec.row.carried(fields), group, split)
 
 
 class RowCollector:
@@ -293,11 +272,8 @@ class RowCollector:
         self._carried.append(row.carried)
         if identity is not None:
             self._identities.append(identity)
-        if spec.split_by:
-            self._groups.append(fingerprint64(str(find_field(row.fields, spec.split_by)).encode()))
-        if spec.split_from:
-            split = str(find_field(row.fields, spec.split_from))
-            self._splits.append(spec.split_names.index(split))
+        self._groups.append(row.group)
+        self._splits.append(row.split)
 
     def batch(self, maker: BatchMaker) -> DocumentBatch:
         """Makes a batch of what was added since the last one."""
@@ -306,8 +282,8 @@ class RowCollector:
             Lines.from_list(self._sentences),
             np.repeat(np.arange(len(self._counts)), self._counts),
             np.array(self._positions, np.int64),
-            groups=np.array(self._groups, np.uint64) if spec.split_by else None,
-            splits=np.array(self._splits, np.int64) if spec.split_from else None,
+            groups=spec.groups(self._groups),
+            splits=spec.splits(self._splits),
             carried=self._carried if spec.row.is_carried else None,
             identities=np.array(self._identities, np.uint64) if self._identities else None,
         )

@@ -18,7 +18,7 @@ from recordmill.transforms.sources.blocks import BrokenFileError, broken, read_b
 from recordmill.transforms.sources.changes import check_opened
 from recordmill.transforms.sources.column_reader import column_names
 from recordmill.transforms.sources.document_batch import BatchMaker, DocumentBatch
-from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentLimits, DocumentSpec
+from recordmill.transforms.sources.document_spec import DocumentLimits, DocumentSpec
 from recordmill.transforms.sources.json_records import JsonLines
 from recordmill.transforms.sources.record_reader import RowCollector, read_row
 from recordmill.transforms.sources.row_fields import RecordRejectedError
@@ -85,7 +85,7 @@ class SampleReader:
         self._limits = limits
         self._maker = maker
         names = column_names(spec)
-        self._texts = {_TEXT_EXTENSION, spec.text_field, spec.row.pair_field, spec.row.prompt_field}
+        self._texts = {_TEXT_EXTENSION, *spec.text_names}
         self._wanted = {*names, "json", *([_TEXT_EXTENSION] if _TEXT in names else [])}
         self._rows = RowCollector(spec, source.format)
         self._json = JsonLines()
@@ -236,7 +236,7 @@ class SampleReader:
 
     def _decoded(self, name: str, data: bytes) -> str:
         try:
-            return data.decode(self._spec.encoding, self._spec.encoding_errors).lstrip("\ufeff")
+            return self._spec.decode(data, self._spec.encoding).lstrip("\ufeff")
         except UnicodeDecodeError as error:
             detail = f"its .{name}: {error.reason}"
             raise RecordRejectedError("undecodable", detail) from error
@@ -253,7 +253,7 @@ def _opened(source: SourceRange, spec: DocumentSpec) -> Iterator[IO[bytes]]:
         if not source.compression:
             yield raw
             return
-        most_bytes = max(spec.max_compression_ratio * source.size, READ_LIMITS.unpacked_bytes)
+        most_bytes = spec.most_unpacked_bytes(source.size)
         stream = open_decompressed(raw, source.compression, most_bytes)
         yield cast("IO[bytes]", _Unpacked(stream, source))
 

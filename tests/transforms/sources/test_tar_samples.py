@@ -17,7 +17,7 @@ from backports import zstd
 from msgspec.structs import replace
 
 from recordmill.records.errors import UsageError
-from recordmill.transforms.sources import tar_samples
+from recordmill.transforms.sources import document_spec
 from recordmill.transforms.sources.document_spec import DocumentLimits, DocumentSpec
 from recordmill.transforms.sources.documents import read_documents
 from recordmill.transforms.sources.input_spec import WHOLE_TEXT
@@ -268,7 +268,7 @@ def test_a_damaged_stream_is_used_up_to_there(tmp_path: Path, extension: str) ->
 def test_a_tar_that_unpacks_to_too_much_is_a_reject(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tar_samples, "READ_LIMITS", DocumentLimits(unpacked_bytes=1 << 20))
+    monkeypatch.setattr(document_spec, "READ_LIMITS", DocumentLimits(unpacked_bytes=1 << 20))
     data = gzip.compress(tar([("a.txt", "a"), ("b.txt", "x" * (2 << 20)), ("c.txt", "c")]))
     found = read_tar(tmp_path / "a.tgz", data, DocumentSpec(max_compression_ratio=1))
     assert texts(found) == [b"a"]

@@ -10,6 +10,7 @@ import orjson
 
 from recordmill.records.errors import UsageError
 from recordmill.transforms.images.references import box_sides
+from recordmill.transforms.images.source_spec import SourceSpec
 
 Box = tuple[float, float, float, float]
 
@@ -36,19 +37,27 @@ _SAMPLES = 100
 _LARGEST_FRACTION = 2.0  # fractions a little above 1 are boxes a little beyond the image
 
 
-def box_columns(columns: Sequence[str], box_format: str, table: str) -> tuple[str, ...]:
+def box_columns(columns: Sequence[str], spec: SourceSpec, table: str) -> tuple[str, ...]:
     """Returns the columns of a table that hold boxes: four, or one of all numbers, or none.
 
     Args:
       columns: of the table.
-      box_format: the flag; "" where it is not given.
+      spec: says what the boxes are.
       table: its path, for messages.
 
     Raises:
-      UsageError: --box_format is given, and there is no such column.
+      UsageError: --box_format or --box_units is given, and the table has no boxes.
     """
+    box_format = spec.box_format
     if not box_format:
-        return _USUAL_SIDES if set(_USUAL_SIDES) <= set(columns) else ()
+        if set(_USUAL_SIDES) <= set(columns):
+            return _USUAL_SIDES
+        if spec.box_units:
+            raise UsageError(
+                f"--box_units={spec.box_units} must go with a table of boxes, and {table} has "
+                f"{', '.join(columns)}; name their form by --box_format, or remove --box_units"
+            )
+        return ()
     for sides in (*_SIDES[box_format], *((name,) for name in _WHOLE_BOXES)):
         if set(sides) <= set(columns):
             return sides
@@ -57,6 +66,11 @@ def box_columns(columns: Sequence[str], box_format: str, table: str) -> tuple[st
         f"--box_format={box_format} must go with a table of boxes, with the columns {wanted}; or "
         f"bbox; {table} has {', '.join(columns)}"
     )
+
+
+def read_box(values: Sequence[Any], spec: SourceSpec) -> Box:
+    """Returns what `to_corners` does of the numbers of a table's box."""
+    return to_corners(values, spec.box_format or "xyxy")
 
 
 def to_corners(values: Sequence[Any], box_format: str = "xyxy") -> Box:
@@ -91,14 +105,14 @@ class UnitsCheck:
 
     Args:
       source: the file of the boxes, for messages.
-      units: the flag; "" where it is not given, which means pixels.
+      spec: says their unit; where it names none, it is pixels.
     """
 
-    def __init__(self, source: str, units: str = "") -> None:
+    def __init__(self, source: str, spec: SourceSpec) -> None:
         self._source = source
-        self._units = units
+        self._are_fractions = spec.boxes_are_fractions
         self._boxes: list[Box] = []
-        self._is_open = units != "pixels"
+        self._is_open = spec.box_units != "pixels"
 
     def add(self, box: Box) -> None:
         """Adds a box.
@@ -123,7 +137,7 @@ class UnitsCheck:
             return
         self._is_open = False
         largest = max(max(map(abs, box)) for box in boxes)
-        if self._units == "fraction":
+        if self._are_fractions:
             if largest > _LARGEST_FRACTION:
                 raise UsageError(
                     f"--box_units=fraction must go with boxes in [0, 1]; {self._source} has "

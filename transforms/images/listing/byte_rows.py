@@ -17,7 +17,7 @@ import pyarrow as pa
 from apache_beam.io.filesystem import BeamIOError
 
 from recordmill.records.errors import UsageError
-from recordmill.transforms.images.listing.boxes import to_corners
+from recordmill.transforms.images.listing.boxes import read_box
 from recordmill.transforms.images.listing.entries import Entry, Listing, make_reference
 from recordmill.transforms.images.listing.image_files import find_files
 from recordmill.transforms.images.listing.joins import Listed
@@ -232,9 +232,7 @@ def _labels(value: Any, columns: ByteColumns, spec: SourceSpec) -> tuple[str, ..
     if not columns.label or value is None:
         return None
     parts = value if isinstance(value, list) else [value]
-    texts = [_label(part, columns) for part in parts]
-    if spec.label_delimiter:
-        texts = [part.strip() for text in texts for part in text.split(spec.label_delimiter)]
+    texts = spec.split_labels([_label(part, columns) for part in parts])
     if spec.labels_from == "number":
         for text in texts:
             if not abs(float(text)) < float("inf"):
@@ -267,8 +265,8 @@ def _objects(
     return tuple(
         ImageObject(
             _label(label, columns) if columns.label else "",
-            to_corners(box, spec.box_format or "xyxy"),
-            is_fraction=spec.box_units == "fraction",
+            read_box(box, spec),
+            is_fraction=spec.boxes_are_fractions,
         )
         for box, label in zip(boxes, labels, strict=True)
     )

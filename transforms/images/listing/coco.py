@@ -90,7 +90,7 @@ def coco_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
     for path in paths:
         listing.report_file(path)
     merged_categories(paths)
-    is_fraction = spec.box_units == "fraction"
+    is_fraction = spec.boxes_are_fractions
 
     def rows() -> Iterator[Row]:
         for path in paths:
@@ -230,7 +230,7 @@ def _annotation_rows(path: str, spec: SourceSpec, split: str) -> Iterator[Row]:
             continue
         unknown = f"image {image}" if image not in by_image else f"category {category}"
         yield reject_row(ListedReject(f"{file}#{number}", "bad_row", f"there is no {unknown}"))
-    _check_units(content.annotations, path, spec.box_units)
+    _check_units(content.annotations, path, spec)
     content.annotations.clear()
     names = [image.file_name for image in content.images]
     resolver = NameResolver(
@@ -259,13 +259,13 @@ def _is_empty(value: msgspec.Raw) -> bool:
     return len(text) < 16 and text.translate(None, b" \t\r\n") in _EMPTY
 
 
-def _check_units(annotations: Sequence[msgspec.Raw], path: str, units_flag: str) -> None:
+def _check_units(annotations: Sequence[msgspec.Raw], path: str, spec: SourceSpec) -> None:
     """Refuses boxes that look like fractions: COCO's are in pixels by definition.
 
     Raises:
       UsageError: the first boxes are all within [0, 1].
     """
-    units = UnitsCheck(path, units_flag)
+    units = UnitsCheck(path, spec)
     for item in islice(annotations, _SAMPLED_BOXES):
         try:
             bbox = read_annotation(item).bbox

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import islice
 from typing import Any, NamedTuple
 
 import apache_beam as beam
 
-from recordmill.records.errors import RunError, UsageError, one_of
-from recordmill.records.spec import as_strings, checked_arguments, naming_arguments, python_names
+from recordmill.records.errors import RunError, UsageError
+from recordmill.records.spec import (
+    check_paths,
+    from_arguments,
+    naming_arguments,
+    python_names,
+    takes,
+)
 from recordmill.records.state import convert
 from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.rejects import REASONS
@@ -31,13 +37,7 @@ from recordmill.transforms.images.listing.list_images import detect_layout, list
 from recordmill.transforms.images.listing.tables import has_boxes
 from recordmill.transforms.images.objects import region_box
 from recordmill.transforms.images.references import ImageReference, ListedReject
-from recordmill.transforms.images.source_spec import (
-    LABELS_FROM,
-    BoxFormat,
-    BoxUnits,
-    Layout,
-    SourceSpec,
-)
+from recordmill.transforms.images.source_spec import ReadImagesSpec, SourceSpec
 from recordmill.transforms.images.stored_bytes import ImageReader, UnreadableBytesError
 from recordmill.transforms.sources.work_items import SourceRange
 
@@ -76,44 +76,41 @@ class ListedImages(NamedTuple):
     ranges: list[dict[str, Any]]
 
 
-def list_references(source: SourceSpec, split: str, *, skip_rejected: bool) -> Iterator[Any]:
+def list_references(spec: ReadImagesSpec) -> Iterator[ListedImages]:
     """Yields the images of an input, some at a time.
-
-    Args:
-      source: where they are.
-      split: of which only those are wanted; "" for all.
-      skip_rejected: count what listing rejects.
 
     Raises:
       UsageError: there is no image, or none of that split.
       RunError: listing rejects something.
     """
-    source = detect_layout(source)
+    source = detect_layout(spec)
     boxes = source.layout in _LAYOUTS_OF_BOXES or has_boxes(source)
-    form = _Form(boxes, bool(source.label_delimiter), source.labels_from == "number", not split)
+    form = _Form(
+        boxes, bool(spec.label_delimiter), spec.labels_from == "number", not spec.split
+    )  # fmt: skip
     if first_byte_columns(source):
         for _, ranges in list_ranges(source, Listing(boundary=input_boundary(source))):
             yield from (ListedImages(form, [], [asdict(one)]) for one in ranges)
         return
-    lines = _lines(source, split, skip_rejected=skip_rejected)
+    lines = _lines(source, spec)
     while batch := list(islice(lines, _BATCH_IMAGES)):
         yield ListedImages(form, batch, [])
 
 
-def _lines(source: SourceSpec, split: str, *, skip_rejected: bool) -> Iterator[str]:
+def _lines(source: SourceSpec, spec: ReadImagesSpec) -> Iterator[str]:
     names: set[str] = set()
     is_empty = True
     for item in list_images(source):
         if isinstance(item, ListedReject):
-            _reject(item.source, item.reason, item.detail, skip=skip_rejected)
+            _reject(item.source, item.reason, item.detail, skip=spec.skip_rejected)
             continue
         names.add(item.split)
-        if split in ("", item.split):
+        if spec.split in ("", item.split):
             is_empty = False
             yield item.to_line()
-    if split and is_empty:
+    if spec.split and is_empty:
         found = ", ".join(sorted(names - {""})) or "none"
-        raise UsageError(f"split must be one that the input names ({found}), got {split!r}")
+        raise UsageError(f"split must be one that the input names ({found}), got {spec.split!r}")
 
 
 def _reject(name: str, reason: str, detail: str, *, skip: bool) -> None:
@@ -138,7 +135,7 @@ def read_image(reference: ImageReference, form: _Form, reader: ImageReader) -> I
 
 
 def read_range(
-    content: dict[str, Any], source: SourceSpec, split: str
+    content: dict[str, Any], source: ReadImagesSpec
 ) -> Iterator[tuple[ImageReference, bytes] | ListedReject]:
     """Yields the images of a range of rows that hold them, with their bytes, and the rejects.
 
@@ -150,7 +147,7 @@ def read_range(
     if columns is None:
         raise RunError(f"{one.path} has changed since it was listed; run the pipeline again")
     for item in read_byte_rows(one, columns, source):
-        if isinstance(item, ListedReject) or split in ("", item[0].split):
+        if isinstance(item, ListedReject) or source.split in ("", item[0].split):
             yield item
 
 
@@ -186,22 +183,19 @@ def _boxes(reference: ImageReference, data: bytes, form: _Form) -> tuple[Box, ..
 
 
 class _ListImagesDoFn(beam.DoFn):
-    def __init__(self, source: SourceSpec, split: str, *, skip_rejected: bool) -> None:
+    def __init__(self, source: ReadImagesSpec) -> None:
         self._source = source
-        self._split = split
-        self._skip = skip_rejected
 
     def process(self, impulse: bytes) -> Iterator[ListedImages]:
         del impulse
-        with naming_arguments(python_names(SourceSpec)):
-            yield from list_references(self._source, self._split, skip_rejected=self._skip)
+        with naming_arguments(python_names(ReadImagesSpec)):
+            yield from list_references(self._source)
 
 
 class _ReadImagesDoFn(beam.DoFn):
-    def __init__(self, source: SourceSpec, split: str, *, skip_rejected: bool) -> None:
+    def __init__(self, source: ReadImagesSpec) -> None:
         self._source = source
-        self._split = split
-        self._skip = skip_rejected
+        self._skip = source.skip_rejected
 
     def setup(self) -> None:
         self._reader = ImageReader()
@@ -210,6 +204,10 @@ class _ReadImagesDoFn(beam.DoFn):
         self._reader.close()
 
     def process(self, listed: ListedImages) -> Iterator[Image]:
+        with naming_arguments(python_names(ReadImagesSpec)):
+            yield from self._read(listed)
+
+    def _read(self, listed: ListedImages) -> Iterator[Image]:
         form = _Form(*listed.form)
         for line in listed.lines:
             reference = ImageReference.from_line(line)
@@ -221,7 +219,7 @@ class _ReadImagesDoFn(beam.DoFn):
             yield from self._read_rows(content, form)
 
     def _read_rows(self, content: dict[str, Any], form: _Form) -> Iterator[Image]:
-        for item in read_range(content, self._source, self._split):
+        for item in read_range(content, self._source):
             if isinstance(item, ListedReject):
                 _reject(item.source, item.reason, item.detail, skip=self._skip)
                 continue
@@ -243,79 +241,38 @@ class ReadImages(beam.PTransform[beam.pvalue.PBegin, beam.PCollection[Image]]):
     and what listing needs.
     """
 
-    @checked_arguments(python_names(SourceSpec))
-    def __init__(
-        self,
-        *patterns: str | os.PathLike[str],
-        layout: Layout = "auto",
-        annotations: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
-        masks: str | os.PathLike[str] = "",
-        mask_suffix: str = "",
-        labels_from: str = "auto",
-        label_folder: int | None = None,
-        label_pattern: str = "",
-        path_field: str = "",
-        label_field: str = "",
-        label_delimiter: str = "",
-        box_format: BoxFormat = "",
-        box_units: BoxUnits = "",
-        only_defective: bool = False,
-        record_shape: str = "",
-        allow_outside: Sequence[str | os.PathLike[str]] = (),
-        split: str = "",
-        split_from: str = "",
-        skip_rejected: bool = False,
-    ) -> None:
+    @takes(ReadImagesSpec)
+    @naming_arguments(python_names(ReadImagesSpec))
+    def __init__(self, *patterns: str | os.PathLike[str], **options: Any) -> None:
         """Images are listed when the pipeline runs. Options mean what the command's flags mean.
 
         Args:
           patterns: globs or folders of images, archives or idx files, or tables of them, local or
             gs://….
-          layout: how the input is arranged; "auto" goes by names.
-          annotations: a table, the folder of Pascal VOC's XML, or COCO's JSON, of which there may
-            be several.
-          masks, mask_suffix: mask images, and what their names have behind the image's.
-          labels_from: "auto", "folder", "field", "number" or "none".
-          label_folder, label_pattern: the folder, or the part of the name, that is the label.
-          path_field, label_field, label_delimiter: of a table.
-          box_format, box_units: of boxes in a table.
-          only_defective: of DAGM, without the images that are free of defects.
-          record_shape: of raw pixels, for the layout "fixed".
-          allow_outside: folders beyond the input that links and annotations may name.
-          split: read this split of those that the input names; "" reads all, and then each image
-            names its own, which `WriteImages(splits=[…])` takes.
-          split_from: "folder" or a column, where the layout does not name splits itself.
-          skip_rejected: count what cannot be used (`rejected_<reason>`) instead of failing.
+          options: the keyword arguments listed below.
 
         Raises:
           UsageError: a value is not valid, or has no meaning for the layout.
+          TypeError: an argument that there is not.
         """
         super().__init__()
         if not patterns:
             raise UsageError(
                 "patterns must be a glob or folder of images, or a table that names them, got none"
             )
-        one_of("labels_from", labels_from, LABELS_FROM)
-        self._source = SourceSpec(
-            as_strings(patterns), layout, as_strings(annotations), os.fspath(masks), mask_suffix,
-            labels_from, label_folder, path_field, label_field, label_delimiter, split_from,
-            only_defective=only_defective, box_format=box_format, box_units=box_units,
-            label_pattern=label_pattern, record_shape=record_shape,
-            allow_outside=as_strings(allow_outside),
-        )  # fmt: skip
-        self._split = split
-        self._skip = skip_rejected
+        annotations = options.get("annotations", ())
+        if isinstance(annotations, str | os.PathLike):
+            options["annotations"] = (annotations,)
+        given = {**options, "patterns": check_paths(patterns)}
+        self._source = from_arguments(ReadImagesSpec, given)
 
     def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection[Image]:
         """Lists images, and reads them."""
-        listing = _ListImagesDoFn(self._source, self._split, skip_rejected=self._skip)
+        read = beam.ParDo(_ReadImagesDoFn(self._source))
         return (
             begin
             | "Impulse" >> beam.Impulse()
-            | "ListImages" >> beam.ParDo(listing)
+            | "ListImages" >> beam.ParDo(_ListImagesDoFn(self._source))
             | "SpreadImages" >> beam.Reshuffle()
-            | "ReadImages"
-            >> beam.ParDo(
-                _ReadImagesDoFn(self._source, self._split, skip_rejected=self._skip)
-            ).with_output_types(Image)
+            | "ReadImages" >> read.with_output_types(Image)
         )

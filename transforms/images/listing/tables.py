@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 
 from recordmill.records.errors import UsageError
 from recordmill.transforms.images.extensions import IMAGE_EXTENSIONS, has_image_extension
-from recordmill.transforms.images.listing.boxes import Box, UnitsCheck, box_columns, to_corners
+from recordmill.transforms.images.listing.boxes import Box, UnitsCheck, box_columns, read_box
 from recordmill.transforms.images.listing.byte_rows import (
     byte_images,
     first_byte_columns,
@@ -37,7 +37,6 @@ from recordmill.transforms.images.listing.joins import (
 )
 from recordmill.transforms.images.references import ImageObject, ImageReference, ListedReject
 from recordmill.transforms.images.source_spec import SourceSpec
-from recordmill.transforms.sources.kept_fields import KeptField
 from recordmill.transforms.sources.table_rows import (
     as_text,
     is_table,
@@ -84,16 +83,18 @@ class _TableRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The names of the columns of a table that hold annotations; "" where there is none."""
+    """The columns of a table that hold annotations.
+
+    Attributes:
+      path, label: the names of columns; "" where there is none.
+      boxes: the names of columns, () where there are none.
+      spec: names the others.
+    """
 
     path: str
     label: str
-    split: str
-    group: str
-    delimiter: str
-    boxes: tuple[str, ...] = ()
-    box_format: str = "xyxy"
-    kept: tuple[KeptField, ...] = ()
+    boxes: tuple[str, ...]
+    spec: SourceSpec
 
     @classmethod
     def find(cls, table: str, spec: SourceSpec) -> Columns:
@@ -124,11 +125,7 @@ class Columns:
                 f"--label_field must name the column of {table} with the labels: {names}; or do "
                 "without them by --labels=none"
             )
-        return cls(
-            path, label, spec.split_field, spec.group_field, spec.label_delimiter,
-            _find_boxes(table, columns, spec), spec.box_format or "xyxy",
-            spec.kept_fields,
-        )  # fmt: skip
+        return cls(path, label, box_columns(columns, spec, table), spec)
 
     def read(self, values: dict[str, Any], *, source: str, path: str) -> _TableRow:
         """Returns the annotation of a row.
@@ -136,29 +133,30 @@ class Columns:
         Raises:
           ValueError: a field is of the wrong kind.
         """
+        spec = self.spec
         labels = self._labels(values.get(self.label)) if self.label else None
-        box = _box([values.get(name) for name in self.boxes], self.box_format)
+        box = _box([values.get(name) for name in self.boxes], spec)
         if box and self.label and not labels:
             raise ValueError(f"a box, and the field {self.label} is empty")
         return _TableRow(
             source,
             path,
             labels=labels,
-            split=as_text(values.get(self.split)) if self.split else "",
-            group=as_text(values.get(self.group)) if self.group else "",
+            split=as_text(values.get(spec.split_field)) if spec.split_field else "",
+            group=as_text(values.get(spec.group_field)) if spec.group_field else "",
             box=box,
             has_box_columns=bool(self.boxes),
-            fields=tuple(field.check(as_text(values.get(field.name))) for field in self.kept),
+            fields=tuple(
+                field.check(as_text(values.get(field.name))) for field in spec.kept_fields
+            ),
         )
 
     def _labels(self, value: Any) -> tuple[str, ...] | None:
         """Returns the labels in a field; None where it is empty and holds only one."""
-        if value in (None, "") and not self.delimiter:
+        if value in (None, "") and not self.spec.label_delimiter:
             return None
         parts = value if isinstance(value, list) else [value]
-        texts = [as_text(part) for part in parts]
-        if self.delimiter:
-            texts = [part.strip() for text in texts for part in text.split(self.delimiter)]
+        texts = self.spec.split_labels([as_text(part) for part in parts])
         return tuple(dict.fromkeys(filter(None, texts)))
 
 
@@ -263,7 +261,7 @@ def _table_rows(table: str, root: str, spec: SourceSpec) -> Iterator[Row]:
     columns = Columns.find(table, spec)
     samples = _first_paths(table, columns)
     resolver = NameResolver(root, table.rpartition("/")[0] or ".", samples)
-    units = UnitsCheck(table, spec.box_units)
+    units = UnitsCheck(table, spec)
     for row in read_rows(table):
         source = f"{table.rpartition('/')[2]}#{row.number}"
         text = row.values.get(columns.path)
@@ -332,7 +330,7 @@ def _image_of_boxes(spec: SourceSpec, image: Entry, rows: list[_TableRow]) -> Li
     if len({(row.split, row.group, row.fields) for row in rows}) > 1:
         detail = "its rows name several splits, groups or values of --keep_fields"
         return ListedReject(image.name, "bad_row", detail)
-    is_fraction = spec.box_units == "fraction"
+    is_fraction = spec.boxes_are_fractions
     objects = tuple(
         ImageObject(" ".join(row.labels or ()), row.box, is_fraction=is_fraction)
         for row in rows
@@ -363,22 +361,7 @@ def _are_numbers(labels: tuple[str, ...]) -> bool:
         return False
 
 
-def _find_boxes(table: str, columns: list[str], spec: SourceSpec) -> tuple[str, ...]:
-    """Returns the columns of boxes, () where the table has none.
-
-    Raises:
-      UsageError: --box_format or --box_units is given, and the table has no boxes.
-    """
-    boxes = box_columns(columns, spec.box_format, table)
-    if spec.box_units and not boxes:
-        raise UsageError(
-            f"--box_units={spec.box_units} must go with a table of boxes, and {table} has "
-            f"{', '.join(columns)}; name their form by --box_format, or remove --box_units"
-        )
-    return boxes
-
-
-def _box(values: list[Any], box_format: str) -> Box | None:
+def _box(values: list[Any], spec: SourceSpec) -> Box | None:
     """Returns a row's box, None where its fields are empty.
 
     Raises:
@@ -387,6 +370,6 @@ def _box(values: list[Any], box_format: str) -> Box | None:
     if all(value in (None, "") for value in values):
         return None
     try:
-        return to_corners(values, box_format)
+        return read_box(values, spec)
     except (TypeError, ValueError) as error:
         raise ValueError(f"the box is {', '.join(map(str, values))}") from error

@@ -68,7 +68,7 @@ def voc_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:  # noqa:
       UsageError: there is no XML, or a glob matches nothing.
     """
     sets = {} if spec.split_from else _read_sets(spec.annotation, listing)
-    units = UnitsCheck(spec.annotation, spec.box_units)
+    units = UnitsCheck(spec.annotation, spec)
     root = input_root(spec.patterns) or "."
 
     def xml_files() -> Iterator[tuple[str, FoundFile]]:
@@ -103,7 +103,7 @@ def voc_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:  # noqa:
             try:
                 if xml.problem:
                     raise ValueError(xml.problem)
-                objects = parse_voc(xml.data, is_fraction=spec.box_units == "fraction")
+                objects = parse_voc(xml.data, is_fraction=spec.boxes_are_fractions)
             except ValueError as error:
                 yield ListedReject(image.name, xml.reason, f"{xml.name}: {error}")
                 return

@@ -9,6 +9,7 @@ import pytest
 
 from recordmill.records.errors import UsageError
 from recordmill.transforms.images.listing.boxes import UnitsCheck, to_corners
+from recordmill.transforms.images.source_spec import SourceSpec
 
 from ..image_trees import fill, listed
 
@@ -76,7 +77,7 @@ class TestTables:
 
 
 def test_units_are_judged_by_the_first_hundred():
-    units = UnitsCheck("t.csv")
+    units = UnitsCheck("t.csv", SourceSpec())
     for _ in range(99):
         units.add((0.0, 0.0, 0.5, 0.5))
     with pytest.raises(UsageError, match="--box_units=fraction"):

@@ -34,7 +34,7 @@ def elements(*patterns: str | Path, **options: Any) -> dict[str | None, Image]:
     transform = ReadImages(*map(str, patterns), **options)
     found = {}
     with ImageReader() as reader:
-        for listed in list_references(transform._source, transform._split, skip_rejected=False):
+        for listed in list_references(transform._source):
             for line in listed.lines:
                 image = read_image(ImageReference.from_line(line), _Form(*listed.form), reader)
                 found[image.key] = image
@@ -122,6 +122,16 @@ def test_pixels_are_arrays_and_a_split_is_chosen(tmp_path: Path) -> None:
         elements(tmp_path / "idx", split="dev")
 
 
+def test_records_of_a_fixed_length_and_groups(photos: Path, tmp_path: Path) -> None:
+    pixels = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
+    record = bytes([9, 4]) + pixels.transpose(2, 0, 1).tobytes()
+    fill(tmp_path / "cifar", {"data.bin": record})
+    options = {"layout": "fixed", "record_shape": "3x2x2", "record_bytes": 14, "label_offset": 1}
+    (image,) = elements(tmp_path / "cifar", **options).values()
+    assert (image.label, np.array_equal(image.data, pixels)) == ("4", True)
+    assert elements(photos, split_by="folder")["cat/1.jpg"].group == "cat"
+
+
 def test_reading_and_writing_is_what_the_command_does(photos: Path, tmp_path: Path) -> None:
     options = ["--num_shards=2", "--direct_num_workers=1"]
     assert main(["images", f"--input={photos}", f"--output={tmp_path}/command", *options]) == 0
@@ -155,13 +165,30 @@ def test_rejects_end_the_pipeline_or_are_counted(photos: Path) -> None:
 @pytest.mark.parametrize(
     ("patterns", "options", "message"),
     [((), {}, "patterns must be"), (("x",), {"layout": "vocc"}, "did you mean 'voc'"),
-     (("x",), {"layout": "coco"}, "needs annotations")],
+     (("x",), {"layout": "coco"}, "needs annotations"),
+     (("x",), {"labels_from": "labels.txt"}, "^labels_from must be one of auto, field"),
+     (("x",), {"annotations": 3}, "^annotations must be a path, or a list of paths, got 3")],
 )  # fmt: skip
 def test_wrong_options_fail_at_once(
     patterns: tuple[str, ...], options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
         ReadImages(*patterns, **options)
+
+
+def test_arguments_that_there_are_not() -> None:
+    for name in ("keep_fields", "patterns", "options"):
+        with pytest.raises(TypeError, match=rf"^ReadImages\(\) has no argument named {name}"):
+            ReadImages("x", **{name: "y"})
+
+
+def test_an_image_with_too_many_objects_names_the_argument(photos: Path) -> None:
+    table = photos / "boxes.csv"
+    table.write_text("path,label,xmin,ymin,xmax,ymax\n" + "cat/1.jpg,ear,1,2,3,4\n" * 3)
+    pipeline = beam.Pipeline(runner="FnApiRunner")
+    _ = pipeline | ReadImages(str(table), max_objects=2)
+    with pytest.raises(Exception, match="3 objects, at most 2, see max_objects"):
+        pipeline.run()
 
 
 REAL = REAL_DATA / "images"
