@@ -30,7 +30,7 @@ from recordmill.transforms.dataset.pipeline_run import begin_run
 from recordmill.transforms.examples.example_elements import encode_elements
 from recordmill.transforms.examples.examples_job import ExamplesJob
 from recordmill.transforms.examples.schema_survey import parse_features
-from recordmill.transforms.shuffle import gathered_runs
+from recordmill.transforms.shuffle import gathered_runs, shuffle_stages
 from recordmill.transforms.shuffle.merge_tree import MergeTree
 from recordmill.transforms.shuffle.regroup import drop_runs, regroup
 
@@ -105,7 +105,7 @@ def test_many_run_files_are_regrouped(
         built_from.append(not bundles and all(Path(path).exists() for path in regrouped))
 
     monkeypatch.setattr(gathered_runs, "regroup", regroup_twice)
-    monkeypatch.setattr(gathered_runs, "drop_runs", drop)
+    monkeypatch.setattr(shuffle_stages, "drop_runs", drop)
     options = {"num_shards": 3, "splits": {"train": 0.8, "test": 0.2}, "deduplicate": deduplicate}
     elements: list[Any] = [*rows(300), *rows(40)]
     first = write(tmp_path / "a", elements, **options)
