@@ -11,11 +11,9 @@ import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import apache_beam as beam
-import numpy as np
 
 from recordmill.pipelines.cores import usable_cores
 from recordmill.pipelines.engines.choice import Engine
@@ -24,30 +22,26 @@ from recordmill.pipelines.engines.local import JobSize
 from recordmill.pipelines.planning.item_sizes import work_item_bytes
 from recordmill.pipelines.temporary_folders import make_folder_beside, remove_folder
 from recordmill.records.errors import RunError
-from recordmill.records.state import decode
-from recordmill.transforms.dataset.tensorflow_loading import load_tensorflow
+from recordmill.transforms.dataset.stages import DoStages
 from recordmill.transforms.sources.document_spec import DocumentSpec
 from recordmill.transforms.sources.item_cutting import cut_work_items
 from recordmill.transforms.sources.source_list import SourceList
 from recordmill.transforms.sources.work_item_files import write_work_items
 from recordmill.transforms.storage import files
-from recordmill.transforms.vocabulary.analyze_words import (
-    CountWords,
-    SketchWords,
+from recordmill.transforms.vocabulary.counting_stages import (
     Totals,
     WordCountSpec,
+    counting_stages,
     read_counts,
-    read_sketch,
 )
 from recordmill.transforms.vocabulary.tokenizer_learning import learn_tokenizer
 from recordmill.transforms.vocabulary.vocab_spec import VocabSpec
-from recordmill.transforms.vocabulary.word_counts import SketchSpec, choose_threshold, passing
+from recordmill.transforms.vocabulary.word_counts import SketchSpec
 
 # So much text has two million distinct words at worst, which memory holds; the size alone decides,
 # and never the number of workers, so that both ways of counting never compete for one input.
 ONE_PASS_BYTES = 16_000_000
-# Loading TensorFlow in workers takes 10 seconds a pass, in which one process reads so much.
-_ONE_PROCESS_BYTES = 256_000_000
+_ONE_PROCESS_BYTES = 16_000_000  # starting a second one takes longer
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,79 +81,39 @@ def _work_folder(output: str) -> Iterator[str]:
         files.delete_folder(work)
 
 
-@dataclass(frozen=True, slots=True)
-class CountingRun:
-    """Runs the passes over a planned input.
-
-    Attributes:
-      engine: counts the words.
-      work_items: the number of work items that the input is cut into.
-      input_bytes: the bytes of the input.
-    """
-
-    engine: Engine
-    work_items: int
-    input_bytes: int
-
-    def over_tasks(self, work: str, transform: beam.PTransform[beam.PCollection[int], Any]) -> None:
-        """Applies a transform to the numbers of all work items, on the engine asked for.
-
-        Raises:
-          RunError: a work item failed, or the engine.
-        """
-
-        def build(pipeline: beam.Pipeline) -> object:
-            return (
-                pipeline
-                | "WorkItems" >> beam.Create(range(self.work_items), reshuffle=False)
-                | "SpreadWorkItems" >> beam.Reshuffle()
-                | "Words" >> transform
-            )
-
-        try:
-            self.engine.run(
-                build,
-                folder=work,
-                failure_path=files.join(work, "failure.txt"),
-                size=JobSize(
-                    self.work_items,
-                    self.input_bytes,
-                    1 if self.input_bytes <= _ONE_PROCESS_BYTES else usable_cores(),
-                ),
-            )
-        except RunError:
-            raise
-        except Exception as error:
-            raise RunError(one_line(error)) from error
-
-
 def count_words(
-    run: CountingRun, spec: WordCountSpec, sketch: SketchSpec | None
-) -> tuple[dict[str, int], dict[str, int]]:
-    """Returns the counts of words and of characters.
+    engine: Engine, spec: WordCountSpec, input_bytes: int
+) -> tuple[dict[str, int], dict[str, int], Totals]:
+    """Returns the counts of words and of characters, and the totals.
 
     Args:
-      run: over the work items that `spec.work` holds.
-      spec: what to count.
-      sketch: where given, words that are rarer than about the `sketch.kept_words` most frequent
-        ones are left out.
+      engine: counts the words.
+      spec: what to count; its work items are written.
+      input_bytes: of the input.
+
+    Raises:
+      RunError: a work item failed, or the engine.
     """
-    threshold = 1
-    if sketch is not None:
-        spec = replace(spec, sketch=sketch)
-        print("reading for the first time: which words may be frequent", file=sys.stderr)
-        run.over_tasks(spec.work, SketchWords(spec))
-        counters = read_sketch(spec)
-        threshold = choose_threshold(counters, sketch)
-        files.write_bytes(spec.passing_path, np.asarray(passing(counters, threshold)).tobytes())
-        print("reading for the second time: how frequent they are", file=sys.stderr)
-    run.over_tasks(spec.work, CountWords(spec))
-    words, characters = read_counts(spec)
-    return {word: count for word, count in words.items() if count >= threshold}, characters
+    if spec.sketch:
+        print("reading twice: which words may be frequent, then how frequent", file=sys.stderr)
+    stages = DoStages(counting_stages(spec))
+    processes = 1 if input_bytes <= _ONE_PROCESS_BYTES else usable_cores()
+    try:
+        engine.run(
+            lambda pipeline: pipeline | "Begin" >> beam.Impulse() | "Count" >> stages,
+            folder=spec.work,
+            failure_path=files.join(spec.work, "failure.txt"),
+            size=JobSize(spec.work_items, input_bytes, processes),
+        )
+    except RunError:
+        raise
+    except Exception as error:
+        raise RunError(one_line(error)) from error
+    return read_counts(spec)
 
 
 def _check_totals(totals: Totals, max_rejected: float) -> None:
-    rejected = totals.rejected.total()
+    rejected = sum(totals.rejected.values())
     inputs = totals.documents + rejected
     first = totals.first_reject
     if first and rejected > max_rejected * inputs:
@@ -213,15 +167,18 @@ def write_vocabulary(
         delimiter=request.documents.delimiter,
         quotes=request.documents.quotes,
     )
-    load_tensorflow("tensorflow_text")
     spec, kind = request.spec, request.spec.kind
     sketch = None if input_bytes <= ONE_PASS_BYTES else SketchSpec.for_words(kind.most_words)
     with _work_folder(spec.output) as work:
-        count = write_work_items(work, work_items)
-        counted = WordCountSpec(work, request.documents, kind.do_lower_case, kind=kind.name)
-        run = CountingRun(engine, count, input_bytes)
-        words, characters = count_words(run, counted, sketch)
-        totals = decode(files.read_bytes(counted.totals_path), Totals)
+        counted = WordCountSpec(
+            work,
+            write_work_items(work, work_items),
+            request.documents,
+            kind.do_lower_case,
+            sketch,
+            kind.name,
+        )
+        words, characters, totals = count_words(engine, counted, input_bytes)
         _check_totals(totals, spec.input.max_rejected)
         made = learn_tokenizer(words, characters, kind)
         files.write_bytes(spec.output, made.data, partial_folder=work)

@@ -3,6 +3,7 @@ from .dataset.commit import CommitSpec as CommitSpec
 from .dataset.output_spec import ShardSpec as ShardSpec
 from .dataset.output_spec import SplitSpec as SplitSpec
 from .dataset.stages import Done as Done
+from .dataset.stages import DoStages as DoStages
 from .dataset.stages import RunStages as RunStages
 from .dataset.stages import Stage as Stage
 from .dataset.workspace import Workspace as Workspace
@@ -34,5 +35,5 @@ from .text.text_spec import T5Tokens as T5Tokens
 from .text.text_spec import Ul2 as Ul2
 from .text.text_stages import text_stages as text_stages
 from .text.write_text import WriteText as WriteText
-from .vocabulary.analyze_words import CountWords as CountWords
-from .vocabulary.analyze_words import SketchWords as SketchWords
+from .vocabulary.counting_stages import WordCountSpec as WordCountSpec
+from .vocabulary.counting_stages import counting_stages as counting_stages

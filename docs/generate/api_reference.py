@@ -79,9 +79,9 @@ NAMES: dict[str, dict[str, list[str]]] = {
             "image_stages",
             "ImageJob",
         ],
-        "Stages": ["Stage", "Done", "RunStages"],
+        "Stages": ["Stage", "Done", "DoStages", "RunStages"],
         "Datasets": ["CommitDataset", "CommitSpec", "SplitSpec", "ShardSpec", "Workspace"],
-        "Vocabulary": ["SketchWords", "CountWords"],
+        "Vocabulary": ["counting_stages", "WordCountSpec"],
     },
     "recordmill.pipelines": {
         "Jobs": [

@@ -13,6 +13,7 @@ from recordmill.records.state import FormatError, decode
 from recordmill.transforms.dataset.job import Job
 from recordmill.transforms.dataset.rejects import REASONS, Reject
 from recordmill.transforms.dataset.run_state import DamagedStateError, pipeline_name
+from recordmill.transforms.dataset.workspace import Run
 from recordmill.transforms.storage import files
 
 _MOST_REJECT_BYTES = 1 << 16
@@ -52,7 +53,7 @@ class OverBudgetError(RunError):
     """More inputs were rejected than the job allows."""
 
 
-def fail(job: Job, error: RunError) -> None:
+def fail(job: Run, error: RunError) -> None:
     """Writes the reason to the file that the launching process reads, and raises it."""
     error.args = (job.worded(str(error)), *error.args[1:])
     with suppress(RunError, OSError):  # the storage may be what failed

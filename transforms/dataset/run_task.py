@@ -17,7 +17,7 @@ import apache_beam as beam
 from recordmill.records.errors import RunError, UsageError
 from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.dataset.job import Job
-from recordmill.transforms.dataset.workspace import Workspace
+from recordmill.transforms.dataset.workspace import Run, Workspace
 from recordmill.transforms.storage import files
 
 JobT = TypeVar("JobT", bound=Job)
@@ -35,7 +35,7 @@ def is_over(workspace: Workspace) -> bool:
 
 
 @contextmanager
-def run_errors(job: Job) -> Iterator[None]:
+def run_errors(job: Run) -> Iterator[None]:
     """Tells the launching process of an error of this run, raised within, and of no other.
 
     Raises:

@@ -29,11 +29,11 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.commit import CommitDataset, CommitSpec
-from recordmill.transforms.dataset.job import Job
-from recordmill.transforms.dataset.run_task import RunTask, is_over, run_errors
+from recordmill.transforms.dataset.run_task import is_over, run_errors
 from recordmill.transforms.dataset.worker_pool import current_pool
+from recordmill.transforms.dataset.workspace import Run
 
-JobT = TypeVar("JobT", bound=Job)
+RunT = TypeVar("RunT", bound=Run)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +65,17 @@ class Phase:
     size_bytes: int = 0
 
 
-class Stage(ABC, Generic[JobT]):
+class Stage(ABC, Generic[RunT]):
     """A stage of a job. It is sent to workers; what one of them loads, it keeps in attributes.
 
     Attributes:
       name: a verb, in the pipeline's graph; each stage of a job has another one.
-      job: the job, with the folders of its run.
+      job: with the folders of its run.
     """
 
     name: str
 
-    def __init__(self, job: JobT) -> None:
+    def __init__(self, job: RunT) -> None:
         self.job = job
 
     @abstractmethod
@@ -110,7 +110,7 @@ class Stage(ABC, Generic[JobT]):
         yield from ()
 
 
-class OnceStage(Stage[JobT]):
+class OnceStage(Stage[RunT]):
     """A stage of one work item, such as a plan that follows from all results before it."""
 
     def items(self) -> int:
@@ -138,14 +138,15 @@ def do_item(stage: Stage[Any], item: int) -> Done | None:
     return found[0] if found else None  # none: the run ended meanwhile
 
 
-class _ListItemsDoFn(RunTask[Job]):
+class _ListItemsDoFn(beam.DoFn):
     def __init__(self, stage: Stage[Any]) -> None:
-        super().__init__(stage.job)
         self._stage = stage
 
-    def work(self, finished: int) -> Iterator[int]:
+    def process(self, finished: int) -> Iterator[int]:
         del finished  # its arrival means that the stage before is done
-        yield from range(self._stage.items())
+        if not is_over(self._stage.job.workspace):
+            with run_errors(self._stage.job):
+                yield from range(self._stage.items())
 
 
 class _DoItemsDoFn(beam.DoFn):

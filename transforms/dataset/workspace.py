@@ -15,6 +15,7 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import msgspec
 
@@ -386,3 +387,16 @@ def read_manifest(output: str) -> Manifest | None:
         return Manifest.from_bytes(files.read_bytes(path))
     except ValueError as error:
         raise RunError(f"{path} cannot be read: {error}") from error
+
+
+class Run(Protocol):
+    """What stages need to know of a job, whatever it makes."""
+
+    @property
+    def workspace(self) -> Workspace:
+        """The folders of the run."""
+        ...
+
+    def worded(self, message: str) -> str:
+        """Returns a message as the job's users know its options."""
+        ...

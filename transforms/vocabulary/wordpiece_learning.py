@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from recordmill.transforms.dataset.tensorflow_loading import load_quietly
 from recordmill.transforms.vocabulary.vocab_spec import LearnSpec
 
 MAX_PIECE_CHARS = 50
@@ -49,6 +50,7 @@ def learn_vocabulary(counts: list[tuple[str, int]], spec: LearnSpec) -> list[str
       counts: (word, count), from `choose_words`; at least one.
       spec: the vocabulary wanted.
     """
+    load_quietly("tensorflow_text")
     from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib as library
 
     def learn(threshold: int) -> list[str]:

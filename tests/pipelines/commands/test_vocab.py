@@ -16,7 +16,6 @@ import pytest
 from recordmill.pipelines import vocabulary as vocab
 from recordmill.pipelines.command_line import main
 from recordmill.pipelines.engines.local import LocalEngine
-from recordmill.transforms.dataset.tensorflow_loading import load_tensorflow
 from recordmill.transforms.sources.document_spec import DocumentSpec
 from recordmill.transforms.sources.item_cutting import cut_work_items
 from recordmill.transforms.sources.work_item_files import write_work_items
@@ -24,7 +23,7 @@ from recordmill.transforms.sources.work_items import list_sources
 from recordmill.transforms.text.normalization import normalize
 from recordmill.transforms.text.tokenization import SPECIAL_TOKENS, Vocabulary
 from recordmill.transforms.text.tokenizer_files import load_tokenizer
-from recordmill.transforms.vocabulary.analyze_words import WordCountSpec
+from recordmill.transforms.vocabulary.counting_stages import WordCountSpec
 from recordmill.transforms.vocabulary.word_counts import SketchSpec
 
 AWKWARD = (
@@ -63,10 +62,13 @@ def count(
     assert len(work_items) > 3
     work.mkdir()
     write_work_items(str(work), work_items)
-    load_tensorflow("tensorflow_text")
-    run = vocab.CountingRun(LocalEngine(processes=workers), len(work_items), 1)
-    spec = WordCountSpec(str(work), DocumentSpec(sentence_splitter="none"), lower_case=True)
-    return vocab.count_words(run, spec, sketch)
+    spec = WordCountSpec(
+        str(work), len(work_items), DocumentSpec(sentence_splitter="none"), lower_case=True,
+        sketch=sketch,
+    )  # fmt: skip
+    engine = LocalEngine(processes=workers)
+    words, characters, _ = vocab.count_words(engine, spec, 1)
+    return words, characters
 
 
 def test_counts_equal_those_of_a_plain_loop(awkward: Path, tmp_path: Path) -> None:
