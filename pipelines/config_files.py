@@ -100,7 +100,7 @@ def settings_text(
     settings = own_settings(given, options)
     lines = [
         f"# Settings of recordmill {command}; all others have their defaults. The same again:\n",
-        f"# recordmill {command} --config=FILE --output=FOLDER\n",
+        f"# recordmill {command} --config=FILE{' --output=FOLDER' * ('output' in options)}\n",
     ]
     names = [each.name for each in functions]
     if any(each.pickled for each in functions):

@@ -20,7 +20,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import apache_beam as beam
@@ -138,7 +140,15 @@ def do_item(stage: Stage[Any], item: int) -> Done | None:
     return found[0] if found else None  # none: the run ended meanwhile
 
 
-class _ListItemsDoFn(beam.DoFn):
+def _describe(stage: Stage[Any], item: int) -> str:
+    """Returns what a work item is, for a message."""
+    of_what = ""
+    with suppress(Exception):  # the death of its worker matters more
+        of_what = stage.describe(item)
+    return f"item {item} of {stage.name}" + (f", {of_what}" if of_what else "")
+
+
+class _ListWorkDoFn(beam.DoFn):
     def __init__(self, stage: Stage[Any]) -> None:
         self._stage = stage
 
@@ -169,7 +179,8 @@ class _DoItemsDoFn(beam.DoFn):
         pool = current_pool()
         if self._held and pool:
             counters.count(counters.STARTED, len(self._held))
-            for done in pool.map(self._stage, self._held):
+            stage = self._stage
+            for done in pool.map(partial(do_item, stage), self._held, partial(_describe, stage)):
                 for records in _counted(done):
                     yield WindowedValue(records, GlobalWindow().max_timestamp(), [GlobalWindow()])
         self._stage.release()
@@ -204,7 +215,7 @@ class DoStages(beam.PTransform[beam.PCollection[Any], beam.PCollection[int]]):
             name = stage.name
             awaited = (
                 awaited
-                | f"List{name}" >> beam.ParDo(_ListItemsDoFn(stage)).with_output_types(int)
+                | f"List{name}" >> beam.ParDo(_ListWorkDoFn(stage)).with_output_types(int)
                 | f"Spread{name}" >> beam.Reshuffle()
                 | name >> beam.ParDo(_DoItemsDoFn(stage)).with_output_types(int)
                 | f"Await{name}" >> beam.CombineGlobally(sum)

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from multiprocessing import forkserver, get_context, parent_process, resource_tracker, util
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import psutil
 
@@ -32,13 +32,13 @@ from recordmill.transforms.storage.beam_storage_internals import (
     unpickle_function,
 )
 
-if TYPE_CHECKING:
-    from recordmill.transforms.dataset.stages import Done, Stage
-
 PRELOADED = "RECORDMILL_PRELOADED"  # the variable that names the file of what `preloading` loads
 _PRELOADING = "recordmill.transforms.dataset.preloading"
 _MOST_FOLDER_BYTES = 60
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # they reach all processes of a terminal
+
+
+_Result = TypeVar("_Result")
 
 
 class WorkerDiedError(RunError):
@@ -52,18 +52,18 @@ class _Worker:
     Attributes:
       process: of the worker.
       connection: to it.
-      stage: the stage that it has; items of another one are sent with their stage.
+      function: that it has; items of another one are sent with it.
       item: that it does; None while it waits.
     """
 
     process: BaseProcess
     connection: Connection
-    stage: object = None
+    function: object = None
     item: int | None = None
 
 
 class WorkerPool:
-    """Does work items of stages in several processes, one stage after the other.
+    """Calls functions for work items in several processes, one function after the other.
 
     Args:
       workers: the number of processes.
@@ -87,34 +87,45 @@ class WorkerPool:
         self._workers: list[_Worker] = []
         self._is_closed = False
 
-    def map(self, stage: Stage[Any], items: Iterable[int]) -> Iterator[Done | None]:
-        """Yields the results of work items, as they come; None where the run is committed.
+    def map(
+        self,
+        function: Callable[[int], _Result],
+        items: Iterable[int],
+        describe: Callable[[int], str] = str,
+    ) -> Iterator[_Result]:
+        """Yields the results of a function for work items, as they come.
+
+        Args:
+          function: is sent to each process once, as cloudpickle has it.
+          items: their numbers.
+          describe: returns what an item is, for the message that its worker died.
 
         Raises:
           WorkerDiedError: a worker was killed or crashed; names the item that it did.
           Exception: what the first item raised that failed.
         """
         waiting = deque(items)
-        sent = pickle_function(stage)
+        sent = pickle_function(function)
         try:
             self._start(min(self._count, len(waiting)))
             while True:
                 for worker in self._workers:
                     if worker.item is None and waiting:
-                        self._send(worker, stage, sent, waiting.popleft())
+                        self._send(worker, function, sent, waiting.popleft(), describe)
                 busy = [worker for worker in self._workers if worker.item is not None]
                 if self._is_closed:  # by another thread
                     raise RunError("interrupted; run the same command again to go on")
                 if not busy:
                     return
                 for worker in self._ready(busy):
-                    yield self._receive(worker, stage)
+                    yield self._receive(worker, describe)
         except BaseException:
             self.close()  # other workers may be at their items
             raise
 
     def _start(self, workers: int) -> None:
         context = get_context("forkserver")
+        socket_folder()
         with _no_main_module():
             while len(self._workers) < workers:
                 ours, theirs = context.Pipe()
@@ -129,13 +140,20 @@ class WorkerPool:
                 theirs.close()
                 self._workers.append(_Worker(process, ours))
 
-    def _send(self, worker: _Worker, stage: Stage[Any], sent: bytes, item: int) -> None:
+    def _send(
+        self,
+        worker: _Worker,
+        function: object,
+        sent: bytes,
+        item: int,
+        describe: Callable[[int], str],
+    ) -> None:
         worker.item = item
         try:
-            worker.connection.send((None if worker.stage is stage else sent, item))
+            worker.connection.send((None if worker.function is function else sent, item))
         except OSError:
-            raise self._death(worker, stage) from None
-        worker.stage = stage
+            raise self._death(worker, describe) from None
+        worker.function = function
 
     @staticmethod
     def _ready(busy: Sequence[_Worker]) -> Iterator[_Worker]:
@@ -145,18 +163,18 @@ class WorkerPool:
             if worker.connection in ready or worker.process.sentinel in ready:
                 yield worker
 
-    def _receive(self, worker: _Worker, stage: Stage[Any]) -> Done | None:
+    def _receive(self, worker: _Worker, describe: Callable[[int], str]) -> Any:
         try:
             done, error = worker.connection.recv()
         except (EOFError, OSError):
-            raise self._death(worker, stage) from None
+            raise self._death(worker, describe) from None
         worker.item = None
         if error is not None:
             raise error
         return done
 
     @staticmethod
-    def _death(worker: _Worker, stage: Stage[Any]) -> WorkerDiedError:
+    def _death(worker: _Worker, describe: Callable[[int], str]) -> WorkerDiedError:
         worker.process.join(5)
         status = worker.process.exitcode or 0
         how = f"its exit status is {status}"
@@ -164,13 +182,9 @@ class WorkerPool:
             how = f"signal {-status} killed it"
             if -status == signal.SIGKILL:
                 how += ", which the system does where memory runs out"
-        item, of_what = worker.item or 0, ""
-        with suppress(Exception):  # the death matters more
-            of_what = stage.describe(item)
-        doing = f"item {item} of {stage.name}" + (f", {of_what}" if of_what else "")
         return WorkerDiedError(
-            f"a worker died: {how}, while it did {doing}; finished work is kept, run the same "
-            "command again to go on"
+            f"a worker died: {how}, while it did {describe(worker.item or 0)}; finished work is "
+            "kept, run the same command again to go on"
         )
 
     def close(self) -> None:
@@ -232,6 +246,7 @@ class Preloading:
         before = {child.pid for child in here.children()}
         settings = {**environment, PRELOADED: path, "PYTHONSAFEPATH": "1"}
         with _variables(settings):
+            socket_folder()
             forkserver.ensure_running()
         begun = (child for child in here.children() if child.pid not in before)
         self._process = next((c for c in begun if _is_fork_server(c)), None)
@@ -260,9 +275,12 @@ def socket_folder() -> str:
     if len(os.fsencode(tempfile.gettempdir())) > _MOST_FOLDER_BYTES:
         tempfile.tempdir = "/tmp"  # a socket's path may have some hundred bytes
     try:
-        return util.get_temp_dir()
+        folder: str = util.get_temp_dir()
     finally:
         tempfile.tempdir = before
+    # Python makes it once in a process, and somebody may have tidied up since.
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    return folder
 
 
 @contextmanager
@@ -311,17 +329,15 @@ def _work(connection: Connection, environment: dict[str, str], begin: bytes, log
     start = unpickle_function(begin)
     if start:
         start()
-    from recordmill.transforms.dataset.stages import do_item
-
-    stage: Any = None
+    function: Any = None
     with suppress(EOFError, OSError):
         while True:
             sent, item = connection.recv()
             if sent is not None:
-                stage = None  # with what was loaded for it
-                stage = unpickle_function(sent)
+                function = None  # with what was loaded for it
+                function = unpickle_function(sent)
             try:
-                answer: tuple[Any, Any] = (do_item(stage, item), None)
+                answer: tuple[Any, Any] = (function(item), None)
             except Exception as error:
                 answer = (None, _sendable(error))
             connection.send(answer)

@@ -8,7 +8,7 @@ from recordmill.transforms.dataset.stages import Stage
 from recordmill.transforms.examples.build_examples import RecordShardBuilder
 from recordmill.transforms.examples.examples_job import ExamplesJob
 from recordmill.transforms.examples.examples_shard_plan import plan_record_shards
-from recordmill.transforms.examples.scatter import RECORD_LIMITS, RecordLimits, Scatter
+from recordmill.transforms.examples.scatter import RECORD_LIMITS, RecordLimits, ScatterRecords
 from recordmill.transforms.shuffle.merge_tree import MergeTree
 from recordmill.transforms.shuffle.shuffle_stages import shuffle_stages
 
@@ -29,6 +29,6 @@ def examples_stages(
       limits: the sizes in which records are handled.
     """
     return [
-        Scatter(job, tree.work_items, limits, input_bytes),
+        ScatterRecords(job, tree.work_items, limits, input_bytes),
         *shuffle_stages(job, tree, plan_record_shards, RecordShardBuilder, input_bytes),
     ]

@@ -255,7 +255,7 @@ def _input_ties(source: RecordFileRange, positions: Int64s) -> U64:
     return (np.uint64(source.ordinal) << _POSITION_BITS) + positions.astype(np.uint64)
 
 
-class Scatter(Stage[ExamplesJob]):
+class ScatterRecords(Stage[ExamplesJob]):
     """Writes the run files of each work item.
 
     Memory: one run file's records twice, whatever the size of the input. Doing a work item twice,

@@ -263,7 +263,7 @@ class Scatterer:
         progress.runs.add(chunks, chosen)
 
 
-class Scatter(Stage[TextJob]):
+class ScatterDocuments(Stage[TextJob]):
     """Writes the run files of each work item.
 
     Memory: a work item's tokens and one block of text, whatever the size of the input. Doing a work

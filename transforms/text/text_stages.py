@@ -13,7 +13,7 @@ from recordmill.transforms.text.cleaning.find_duplicates import (
     Compare,
     Fingerprint,
 )
-from recordmill.transforms.text.scatter import SCATTER_LIMITS, Scatter, ScatterLimits
+from recordmill.transforms.text.scatter import SCATTER_LIMITS, ScatterDocuments, ScatterLimits
 from recordmill.transforms.text.text_job import TextJob
 from recordmill.transforms.text.text_shard_plan import plan_shards
 
@@ -41,6 +41,6 @@ def text_stages(
     ]
     return [
         *(duplicates if job.clean.deduplicates else ()),
-        Scatter(job, count, limits, input_bytes),
+        ScatterDocuments(job, count, limits, input_bytes),
         *shuffle_stages(job, tree, plan_shards, TextShardBuilder, input_bytes),
     ]

@@ -134,7 +134,8 @@ def test_what_is_submitted(
     }  # fmt: skip
     graph = read_graph(job)
     names = {transform.unique_name for transform in graph.components.transforms.values()}
-    assert {"Begin", "Build", "Commit"} <= names
+    stages = {f"RunStages/DoStages/{name}" for name in ("Scatter", "PlanShards", "Build")}
+    assert {*stages, "RunStages/CommitDataset"} <= names
 
 
 def test_failed(

@@ -14,8 +14,8 @@ from recordmill.transforms import Bert, WriteExamples, WriteImages, WriteText
 from recordmill.transforms.dataset import commit as committing
 from recordmill.transforms.dataset.pipeline_run import begin_run
 from recordmill.transforms.dataset.run_state import pipeline_name
+from recordmill.transforms.dataset.stages import do_item
 from recordmill.transforms.dataset.workspace import Workspace
-from recordmill.transforms.images.write_images import _CutDoFn, _ListStatisticsDoFn
 
 from ..images.test_write_images import images
 from ..text.test_write_text import documents
@@ -118,9 +118,8 @@ def test_no_stage_of_images_works_behind_the_commit(vocab_file: str, tmp_path: P
     """An engine may run some stages again alone, with what those before them gave."""
     transform, elements = write_images(str(tmp_path / "ds"), vocab_file)
     write_elements(transform, elements, bundles=1, workers=1)
-    job = transform._sink.job  # type: ignore[attr-defined]
-    for stage in (_CutDoFn(job), _ListStatisticsDoFn(job)):
-        assert list(stage.process((0, 0))) == []
+    for stage in transform._sink.stages():  # type: ignore[attr-defined]
+        assert do_item(stage, 0) is None
 
 
 def test_a_claim_that_was_killed_before_its_plan(tmp_path: Path) -> None:
