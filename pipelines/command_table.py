@@ -48,7 +48,7 @@ class Command:
     @property
     def is_job(self) -> bool:
         """Whether it writes a dataset."""
-        return self.name in JOBS
+        return self.name in JOBS or self.name == "index"
 
     @property
     def has_engine(self) -> bool:
@@ -170,6 +170,14 @@ _MAKE = (
             "  --num_shards=256",
         ),
         more="recordmill plan examples: an estimate",
+    ),
+    Command(
+        name="index",
+        summary="metadata and indexes beside existing TFRecords, which stay as they are",
+        specs=("recordmill.transforms.examples.examples_spec:IndexSpec", _ENGINE),
+        function=f"{_COMMANDS}.examples:index_planner",
+        usage=_DATASET,
+        example=("recordmill index old", "recordmill index gs://bucket/old --runner=dataflow"),
     ),
     Command(
         name="vocab",

@@ -20,6 +20,11 @@ Overwrite = Annotated[bool, option(
     "run.json and report.html in _meta.", short="replace the dataset that is there",
     of_run=True, fingerprint=False, python="overwrite=True"
 )]  # fmt: skip
+TempDir = Annotated[str | None, option(
+    "The folder for temporary files; by default the one of the output.", path="folder",
+    picker="GCS_WRITE_FOLDER", of_run=True, fingerprint=False, python="output",
+    group="output", example="/scratch"
+)]  # fmt: skip
 Seed = Annotated[int, option("The seed of every random draw.", python="seed", example="7")]
 Splits = Annotated[str, option(
     "Such as train:0.9,validation:0.1; all copies of an input go to the same split.",
@@ -52,11 +57,7 @@ class OutputSpec(Spec, frozen=True, kw_only=True):
         example="gs://bucket/ds"
     )] = ""  # fmt: skip
     overwrite: Overwrite = False
-    temp_dir: Annotated[str | None, option(
-        "The folder for temporary files; by default the one of the output.", path="folder",
-        picker="GCS_WRITE_FOLDER", of_run=True, fingerprint=False, python="output",
-        example="/scratch"
-    )] = None  # fmt: skip
+    temp_dir: TempDir = None
     splits: Splits = "train:1"
     num_shards: Annotated[str | None, option(
         "The number of shards of the first split; other splits get theirs in proportion.",

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from recordmill.records.errors import UsageError
 from recordmill.records.schema import DType
 from recordmill.records.spec import Spec, option
-from recordmill.transforms.dataset.output_spec import MapOptions, OutputSpec, WriteSpec
+from recordmill.transforms.dataset.output_spec import (
+    MapOptions,
+    OutputSpec,
+    Overwrite,
+    TempDir,
+    WarningsOption,
+    WriteSpec,
+)
 from recordmill.transforms.sources.input_spec import (
     SOURCE_ARGUMENTS,
     AllowOutside,
@@ -232,6 +239,52 @@ class ExamplesSpec(Spec, frozen=True, kw_only=True):
                 f"--{name} has no effect with --in_place_metadata, which leaves records, files and "
                 "their splits as they are; leave it out"
             )
+
+
+class IndexSpec(Spec, frozen=True, kw_only=True):
+    """`recordmill index`: all of its options.
+
+    Attributes:
+      dataset: the folder that the files are in.
+      input: globs of its TFRecords, () for the usual names.
+      overwrite, schema, temp_dir, warnings: as of `recordmill examples`.
+    """
+
+    group: ClassVar[str] = "input"
+
+    dataset: Annotated[str, option(
+        "The folder above all TFRecords, local or gs://….", positional=True, value="DIR",
+        path="folder", example="old"
+    )]  # fmt: skip
+    input: Annotated[tuple[str, ...], option(
+        "The TFRecords, where not all files below DIR with tfrecord in their names: globs, or "
+        "comma lists of them. train=GLOB and validation=GLOB name the splits that files are for.",
+        short="by default DIR/**/*tfrecord*", value="GLOB", split="words", path="file",
+        example="'old/train-?????-of-?????'"
+    )] = ()  # fmt: skip
+    schema: Annotated[str, option(
+        "The features that each record must have, instead of inferring them: a features.json, of "
+        "TFDS too, or the manifest of a dataset.", group="records", value="FILE",
+        example="old/features.json"
+    )] = ""  # fmt: skip
+    temp_dir: TempDir = None
+    overwrite: Overwrite = False
+    warnings: WarningsOption = "print"
+
+    @property
+    def examples(self) -> ExamplesSpec:
+        """The same as options of `recordmill examples`."""
+        return ExamplesSpec(
+            input=self.input or (f"{self.dataset.rstrip('/')}/**/*tfrecord*",),
+            in_place_metadata=True,
+            schema=self.schema,
+            output=OutputSpec(
+                output=self.dataset,
+                temp_dir=self.temp_dir,
+                overwrite=self.overwrite,
+                warnings=self.warnings,
+            ),
+        )
 
 
 class WriteExamplesSpec(Spec, frozen=True, kw_only=True):
