@@ -51,7 +51,7 @@ _BROKEN_PIPE_STATUS = 128 + 13  # as a shell reports a process that SIGPIPE has 
 _ENGINE_THREAD = "pipeline"  # of `engines/local.py`
 
 
-_RESUMED = ("text", "images", "examples", "vocab")  # what was done is kept
+_RESUMED = ("text", "images", "examples", "index", "vocab")  # what was done is kept
 _NO_MEMORY = (
     "not enough memory; see the limits of this machine (ulimit -v), give it fewer workers "
     "(--direct_num_workers), and run the same command again"

@@ -48,7 +48,7 @@ class Command:
     @property
     def is_job(self) -> bool:
         """Whether it writes a dataset."""
-        return self.name in JOBS or self.name == "index"
+        return self.name in (*JOBS, "index")
 
     @property
     def has_engine(self) -> bool:
@@ -173,7 +173,7 @@ _MAKE = (
     ),
     Command(
         name="index",
-        summary="metadata and indexes beside existing TFRecords, which stay as they are",
+        summary="metadata and indexes beside TFRecords, which stay as they are",
         specs=("recordmill.transforms.examples.examples_spec:IndexSpec", _ENGINE),
         function=f"{_COMMANDS}.examples:index_planner",
         usage=_DATASET,
@@ -191,7 +191,7 @@ _MAKE = (
         ),
     ),
 )
-JOBS = ("text", "images", "examples")
+JOBS = ("text", "images", "examples")  # that can be estimated
 _PLAN_SUMMARY = "estimate what such a job does, takes and costs; write nothing"
 
 

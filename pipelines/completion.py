@@ -34,7 +34,7 @@ class CompletionSpec(Spec, frozen=True, kw_only=True):
     shell: Annotated[Literal["bash", "zsh", "fish", "schema"], option(
         "The shell, or schema.", positional=True, value="SHELL", example="bash"
     )]  # fmt: skip
-    command: Annotated[Literal["text", "images", "examples", "vocab"], option(
+    command: Annotated[Literal["text", "images", "examples", "index", "vocab"], option(
         "The job whose configuration file the schema is of.", example="images"
     )] = "text"  # fmt: skip
 

@@ -98,9 +98,10 @@ def settings_text(
       functions: that a program gave instead of --map.
     """
     settings = own_settings(given, options)
+    place = "--output=FOLDER" if "output" in options else "DIR"
     lines = [
         f"# Settings of recordmill {command}; all others have their defaults. The same again:\n",
-        f"# recordmill {command} --config=FILE{' --output=FOLDER' * ('output' in options)}\n",
+        f"# recordmill {command} --config=FILE {place}\n",
     ]
     names = [each.name for each in functions]
     if any(each.pickled for each in functions):

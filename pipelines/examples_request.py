@@ -89,7 +89,7 @@ def examples_request(spec: ExamplesSpec, functions: Sequence[UserFunction] = ())
     if spec.in_place_metadata:
         raise UsageError(
             "--in_place_metadata has no estimate: it reads each file once and writes small files; "
-            "run it by `recordmill examples`"
+            "run it by `recordmill index`"
         )
     required(spec, "input")
     required(spec.output, "output")

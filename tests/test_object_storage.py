@@ -437,27 +437,27 @@ def test_a_dataset_on_gs_is_inspected_and_reported(
 def test_metadata_of_records_that_stay_in_the_bucket(
     cloud: Cloud, place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    line = ["examples", "--in_place_metadata", "--direct_num_workers=1"]
+    line = ["index", f"{place}/old", "--direct_num_workers=1"]
     for i in range(2):
         name = f"train-{i:05d}-of-00002.tfrecord"
         records = [example(id=n) for n in range(20 * i, 20 * i + 20)]
         write_records(tmp_path / "old" / name, records)
         files.write_bytes(f"{place}/old/{name}", (tmp_path / "old" / name).read_bytes())
-    assert main([*line, f"--input={tmp_path}/old/train-*"]) == 0
+    assert main(["index", f"{tmp_path}/old", "--direct_num_workers=1"]) == 0
     cloud.watch()
-    assert main([*line, f"--input={place}/old/train-*"]) == 0
+    assert main(line) == 0
     writes = [path for method, path in cloud.requests if method != "GET"]
     assert writes
     assert not [path for path in writes if "old%2Ftrain-0" in path]
     assert main(["verify", f"{place}/old"]) == 0
-    assert main([*line, f"--input={place}/old/train-*"]) == 0
+    assert main(line) == 0
     assert "is complete: nothing to do" in capsys.readouterr().out
     for name in ("_meta/index/train/train-00001-of-00002.idx", "features.json"):
         assert files.read_bytes(f"{place}/old/{name}") == (tmp_path / "old" / name).read_bytes()
     other = ["examples", f"--input={tmp_path}/old/train-*", f"--output={place}/old", "--overwrite"]
     assert main([*other, "--direct_num_workers=1"]) == 2
     assert "no command replaces or deletes them" in capsys.readouterr().err
-    assert main([*line, f"--input={place}/old/train-*", "--overwrite"]) == 0
+    assert main([*line, "--overwrite"]) == 0
     assert main(["verify", f"{place}/old"]) == 0
     for path in (tmp_path / "old").glob("train-*"):
         assert files.read_bytes(f"{place}/old/{path.name}") == path.read_bytes()

@@ -36,7 +36,7 @@ from recordmill.transforms.storage import files
 _OF_TFDS = ("dataset_info.json", "features.json")
 _OURS = (m.SUCCESS_PATH, ".recordmill.lock", *_OF_TFDS)
 _COMPRESSIONS = {"": "", "gz": "GZIP", "zlib": "ZLIB"}
-_COPIES = "write copies by --output=DIR without --in_place_metadata"
+_COPIES = "write copies with `recordmill examples`"
 
 
 class InPlaceStages(msgspec.Struct, frozen=True):
@@ -59,7 +59,7 @@ class InPlaceInventory(Inventory):
 
 
 class InPlacePlanner(Planner[InPlaceJob, InPlaceStages, InPlaceInventory]):
-    """Plans and builds `recordmill examples --in_place_metadata`."""
+    """Plans `recordmill index`, which is `recordmill examples --in_place_metadata` too."""
 
     kind = "examples"
     stages_type = InPlaceStages
@@ -105,8 +105,8 @@ class InPlacePlanner(Planner[InPlaceJob, InPlaceStages, InPlaceInventory]):
             if not inside or source.outside:
                 where = source.outside or source.path
                 raise UsageError(
-                    f"--in_place_metadata needs all files in one folder, and {where} is not in "
-                    f"{folder}; give the folder above all of them as --output, or {_COPIES}"
+                    f"metadata in place needs all files in one folder, and {where} is not in "
+                    f"{folder}; name the folder above all of them, or {_COPIES}"
                 )
             name = path[len(folder.rstrip("/")) + 1 :]
             is_ours = name in _OURS or name.startswith(("_meta/", "_tmp/"))
@@ -114,7 +114,7 @@ class InPlacePlanner(Planner[InPlaceJob, InPlaceStages, InPlaceInventory]):
                 continue
             if source.format in ROW_FORMATS:
                 raise UsageError(
-                    f"--in_place_metadata is for TFRecords, and {source.path} is a table; leave it "
+                    f"metadata in place is for TFRecords, and {source.path} is a table; leave it "
                     f"out of --input, or {_COPIES}"
                 )
             yield replace(source, name=name, format="tfrecord")
@@ -157,7 +157,7 @@ class InPlacePlanner(Planner[InPlaceJob, InPlaceStages, InPlaceInventory]):
           UsageError: it cannot.
         """
         try:
-            check_writable(self.job.workspace.output, "--in_place_metadata: the folder")
+            check_writable(self.job.workspace.output, "the folder")
         except UsageError as error:
             raise UsageError(f"{error}; make the folder writable, or {_COPIES}") from error
 

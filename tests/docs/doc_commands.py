@@ -26,7 +26,7 @@ from recordmill.pipelines.image_request import image_request
 from recordmill.pipelines.text_request import text_request
 
 ROOT = Path(__file__).parents[2]
-JOBS = ("text", "images", "examples", "vocab")
+JOBS = ("text", "images", "examples", "index", "vocab")
 
 
 def commands(code: str) -> Iterator[list[str]]:

@@ -27,7 +27,7 @@ def test_help_lists_the_commands(arguments: list[str], capsys: pytest.CaptureFix
     assert main(arguments) == 0
     text = capsys.readouterr().out
     assert text.startswith("usage: recordmill COMMAND")
-    for name in ("text", "images", "examples", "vocab", "plan", "bench", "verify", "doctor"):
+    for name in "text images examples index vocab plan bench verify doctor".split():
         assert f"  {name} " in text
 
 
@@ -89,7 +89,7 @@ def test_plan_of_what(capsys: pytest.CaptureFixture[str]) -> None:
     assert "must be one of examples, images, text, got 'txt'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["bench", "verify", "doctor", "inspect", "completion"])
+@pytest.mark.parametrize("name", ["index", "bench", "verify", "doctor", "inspect", "completion"])
 def test_help_of_a_command(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["help", name]) == 0
     assert capsys.readouterr().out.startswith(f"usage: recordmill {name} ")

@@ -1,4 +1,5 @@
-"""`recordmill examples --in_place_metadata`: metadata of TFRecords that nobody touches."""
+"""`recordmill index`, by its other name `recordmill examples --in_place_metadata` too: metadata of
+TFRecords that nobody touches."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from recordmill.records.errors import UsageError
 from recordmill.records.shards import ShardName
 from recordmill.records.spec import build, naming_flags, options_of
 from recordmill.transforms.dataset import commit as committing
-from recordmill.transforms.examples.examples_spec import ExamplesSpec
+from recordmill.transforms.examples.examples_spec import ExamplesSpec, IndexSpec
 from recordmill.transforms.storage import files
 
 from ..transforms.examples.record_files import example, framed, message, write_records
@@ -65,6 +66,10 @@ def metadata(folder: Path, before: State) -> dict[str, bytes]:
 
 def run(*flags: str, workers: int = 1) -> int:
     return main(["examples", "--in_place_metadata", f"--direct_num_workers={workers}", *flags])
+
+
+def index(folder: Path | str, *flags: str) -> int:
+    return main(["index", str(folder), "--direct_num_workers=1", *flags])
 
 
 def manifest(folder: Path) -> dict[str, Any]:
@@ -145,6 +150,80 @@ def test_the_same_bytes_for_any_workers(made: tuple[Path, State], tmp_path: Path
     assert one.pop("files").keys() == two.pop("files").keys()
     assert one == two
     assert found == expected
+
+
+def test_the_command_writes_the_same(
+    made: tuple[Path, State], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, before = made
+    other = tmp_path / "old"
+    other.mkdir()
+    for name in before:
+        shutil.copy2(folder / name, other / name)
+    there = state(other)
+    assert index(other) == 0
+    written, expected = metadata(other, there), metadata(folder, before)
+    text = written["_meta/config.yaml"].decode()
+    assert "# recordmill index --config=FILE DIR\n{}\n" in text
+    for found in (written, expected):
+        told = json.loads(found.pop("_meta/manifest.json"))
+        found["told"] = json.dumps({k: told[k] for k in ("shards", "counts", "features")}).encode()
+        del found["_SUCCESS"], found["_meta/config.yaml"]
+    assert written == expected
+    capsys.readouterr()
+    assert index(f"{other}/", f"--config={other}/_meta/config.yaml") == 0
+    assert run(f"--input={other}/**tfrecord*") == 0
+    told = capsys.readouterr()
+    assert told.out.count("is complete: nothing to do") == 2
+    assert told.err == f"--in_place_metadata is another name of `recordmill index {other}`\n"
+
+
+def test_the_command_reads_files_below_with_tfrecord_in_their_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "a=b,[c]"
+    write_records(folder / "train/x.tfrecord", numbered(4))
+    write_records(folder / "deep/er/test.tfrecords", numbered(3))
+    write_records(folder / "tfrecord/other", numbered(2))
+    (folder / "notes.txt").write_text("mine")
+    monkeypatch.chdir(folder)
+    before = state(folder)
+    assert index(".") == 0
+    assert {s["file"] for s in manifest(folder)["shards"]} == {
+        "deep/er/test.tfrecords", "train/x.tfrecord",
+    }  # fmt: skip
+    metadata(folder, before)
+    assert index(folder, "--input=train=tfrecord/*", "--overwrite") == 0
+    assert manifest(folder)["counts"]["examples"] == 2
+    assert [s["split"] for s in manifest(folder)["shards"]] == ["train"]
+    metadata(folder, before)
+    assert main(["verify", str(folder)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ([""], "DIR must be the folder above all TFRecords, got ''"),
+        (["nowhere"], "and nowhere does not exist; --input names"),
+        (["old/notes.txt"], "and old/notes.txt is none; --input names"),
+        (["old"], "--input old/**tfrecord* matches no file"),
+        (["old", "--input=new/*"], "needs all files in one folder, and "),
+        (["old", "--num_shards=2"], "unknown flag --num_shards=2"),
+        ([], "the following arguments are required: DIR"),
+    ],
+)
+def test_what_the_command_cannot_do_is_one_line(
+    tmp_path: Path, line: list[str], message: str, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    write(tmp_path / "old/notes.txt", b"mine")
+    write_records(tmp_path / "new/x", numbered(2))
+    monkeypatch.chdir(tmp_path)
+    assert main(["index", *line]) == 2
+    told = capsys.readouterr().err
+    assert message in told
+    assert told.count("\n") == 1
+    assert {path.name for path in (tmp_path / "old").iterdir()} == {"notes.txt"}
 
 
 def test_our_reader_takes_it(made: tuple[Path, State]) -> None:
@@ -289,6 +368,24 @@ def test_no_later_job_replaces_the_shards(
     assert "no command replaces or deletes them: choose another output" in error_of(capsys)
     assert state(folder) == first
     metadata(folder, before)
+
+
+def test_the_settings_of_the_command_alone_keep_the_shards(
+    made: tuple[Path, State], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "old"
+    folder.mkdir()
+    for name in made[1]:
+        shutil.copy2(made[0] / name, folder / name)
+    assert index(folder) == 0
+    (folder / "_meta/manifest.json").write_bytes(b'{"cut')
+    (folder / "_meta/in_place.txt").unlink()
+    first = state(folder)
+    write_records(tmp_path / "in/x", numbered(40))
+    line = ["examples", f"--input={tmp_path}/in/x", f"--output={folder}", "--overwrite"]
+    assert main([*line, "--direct_num_workers=1"]) == 2
+    assert "no command replaces or deletes them: choose another output" in error_of(capsys)
+    assert state(folder) == first
 
 
 def test_no_pipeline_of_a_user_replaces_them(copied: tuple[Path, State]) -> None:
@@ -481,7 +578,7 @@ def test_damaged_records_are_named_and_a_new_copy_is_taken(
         assert told.startswith("recordmill: 2 records in 2 files cannot be used as they are")
         assert f"train-00001-of-00003.tfrecord at byte {second} (checksum of the data" in told
         assert "train-00002-of-00003.tfrecord at byte" in told
-        assert "--max_rejected=SHARE without --in_place_metadata" in told
+        assert "with `recordmill examples` and --max_rejected=SHARE" in told
         now = state(folder)
         assert {name: now[name] for name in before} == before
         assert not (folder / "_meta").exists()
@@ -717,6 +814,7 @@ def test_every_flag_is_refused_or_taken() -> None:
     taken = {"input", "in_place_metadata", "output", "overwrite", "schema", "temp_dir", "warnings"}
     refused = {each.removeprefix("--").partition("=")[0] for flag in FLAGS for each in flag.split()}
     assert {*options_of(ExamplesSpec)} == {*taken, *refused}
+    assert {*options_of(IndexSpec)} == taken - {"in_place_metadata", "output"} | {"dataset"}
 
 
 def test_metadata_of_tfds_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,6 +16,7 @@ from recordmill.transforms.dataset.workspace import Workspace, read_manifest
 from recordmill.transforms.storage import files
 
 OPTION = "in_place_metadata"  # of the configuration
+_COMMAND = b"# Settings of recordmill index;"  # of the settings of a command without that option
 NOTE = (
     b"The TFRecords of this folder were here before recordmill made its metadata.\n"
     b"No command of recordmill writes, renames or deletes them.\n"
@@ -80,12 +81,12 @@ def check_place(workspace: Workspace, old: Manifest | None) -> None:
         if (old and old.in_place) or (marker and marker.in_place) or has_note(output):
             raise UsageError(
                 f"{output} holds TFRecords that were there before recordmill, with metadata of "
-                "--in_place_metadata; no command replaces or deletes them: choose another output"
+                "`recordmill index`; no command replaces or deletes them: choose another output"
             )
         return
     if old and not old.in_place:
         raise UsageError(
-            f"{output} is a dataset of recordmill, and has its metadata; --in_place_metadata is "
+            f"{output} is a dataset of recordmill, and has its metadata; `recordmill index` is "
             "for TFRecords of other tools"
         )
     if marker and not marker.in_place:
@@ -101,7 +102,8 @@ def has_note(output: str) -> bool:
         return True
     for path in (m.MANIFEST_PATH, m.CONFIG_PATH):
         try:
-            if OPTION.encode() in files.read_bytes(files.join(output, path)):
+            content = files.read_bytes(files.join(output, path))
+            if OPTION.encode() in content or content.startswith(_COMMAND):
                 return True
         except (FileNotFoundError, NotADirectoryError, RunError):
             continue

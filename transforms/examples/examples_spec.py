@@ -14,7 +14,6 @@ from recordmill.records.spec import Spec, option
 from recordmill.transforms.dataset.output_spec import (
     MapOptions,
     OutputSpec,
-    Overwrite,
     TempDir,
     WarningsOption,
     WriteSpec,
@@ -192,8 +191,9 @@ class ExamplesSpec(Spec, frozen=True, kw_only=True):
     )] = ()  # fmt: skip
     in_place_metadata: Annotated[bool, option(
         "Write no records: make index, schema, statistics and manifest beside the TFRecords of "
-        "--input, which stay as they are. --output is then the folder above all of them, which "
-        "may be left out.", short="only an index and the like, beside them"
+        "--input, which stay as they are: another name of `recordmill index`. --output is then the "
+        "folder above all of them, which may be left out.",
+        short="only an index and the like, beside them"
     )] = False  # fmt: skip
     allow_outside: AllowOutside = ()
     max_rejected: MaxRejected = 0.0
@@ -254,12 +254,13 @@ class IndexSpec(Spec, frozen=True, kw_only=True):
 
     dataset: Annotated[str, option(
         "The folder above all TFRecords, local or gs://….", positional=True, value="DIR",
-        path="folder", example="old"
+        path="folder", of_run=True, fingerprint=False, example="old"
     )]  # fmt: skip
     input: Annotated[tuple[str, ...], option(
         "The TFRecords, where not all files below DIR with tfrecord in their names: globs, or "
         "comma lists of them. train=GLOB and validation=GLOB name the splits that files are for.",
-        short="by default DIR/**/*tfrecord*", value="GLOB", split="words", path="file",
+        short="by default all with tfrecord in their names", value="GLOB", split="words",
+        path="file", default="all with tfrecord in their names",
         example="'old/train-?????-of-?????'"
     )] = ()  # fmt: skip
     schema: Annotated[str, option(
@@ -267,15 +268,23 @@ class IndexSpec(Spec, frozen=True, kw_only=True):
         "TFDS too, or the manifest of a dataset.", group="records", value="FILE",
         example="old/features.json"
     )] = ""  # fmt: skip
+    overwrite: Annotated[bool, option(
+        "Make metadata anew that is there; files of others stay as they are.", group="output",
+        short="make metadata anew that is there", of_run=True, fingerprint=False
+    )] = False  # fmt: skip
     temp_dir: TempDir = None
-    overwrite: Overwrite = False
     warnings: WarningsOption = "print"
+
+    def check(self) -> None:
+        """Checks that there is a folder: all files of a disk are below the empty name."""
+        if not self.dataset:
+            raise UsageError("DIR must be the folder above all TFRecords, got ''")
 
     @property
     def examples(self) -> ExamplesSpec:
         """The same as options of `recordmill examples`."""
         return ExamplesSpec(
-            input=self.input or (f"{self.dataset.rstrip('/')}/**/*tfrecord*",),
+            input=self.input or (f"{self.dataset.rstrip('/')}/**tfrecord*",),
             in_place_metadata=True,
             schema=self.schema,
             output=OutputSpec(

@@ -191,5 +191,5 @@ def _check_whole(damages: list[ShardDamage]) -> None:
         f"{records} records in {len(damages)} files cannot be used as they are: {shown}"
         + (f"; and {more} more files" if more > 0 else "")
         + "; copy these files again and run the same command again, or write what is whole anew "
-        "by --output=DIR --max_rejected=SHARE without --in_place_metadata"
+        "with `recordmill examples` and --max_rejected=SHARE"
     )
