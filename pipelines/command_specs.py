@@ -154,6 +154,7 @@ class VerifySpec(Spec, frozen=True, kw_only=True):
     Attributes:
       dataset: its folder.
       workers: the number of processes; None: as many as the dataset is worth.
+      temp_dir: for the reports of shards, where an engine reads them.
     """
 
     dataset: Annotated[str, option(
@@ -163,6 +164,10 @@ class VerifySpec(Spec, frozen=True, kw_only=True):
     workers: Annotated[int | None, option(
         "The number of processes; by default one for a small dataset, else one per core.", ge=1,
         example="4"
+    )] = None  # fmt: skip
+    temp_dir: Annotated[str | None, option(
+        "The folder for the reports of shards, which all workers reach; needed where not this "
+        "machine reads the shards.", path="folder", of_run=True, example="gs://bucket/temp"
     )] = None  # fmt: skip
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _SPECS = "recordmill.pipelines.command_specs"
 _COMMANDS = "recordmill.pipelines.commands"
 _ENGINE = "recordmill.pipelines.engines.engine_spec:EngineSpec"
+_RUNNER = "recordmill.pipelines.engines.engine_spec:RunnerSpec"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +54,7 @@ class Command:
     @property
     def has_engine(self) -> bool:
         """Whether an engine runs it, whose flags pass through."""
-        return _ENGINE in self.specs
+        return _ENGINE in self.specs or _RUNNER in self.specs
 
     def kinds(self) -> list[type[Spec]]:
         """Returns its specs."""
@@ -237,7 +238,7 @@ _LOOK = (
     Command(
         name="verify",
         summary="check every record, count and checksum of a dataset",
-        specs=(f"{_SPECS}:VerifySpec",),
+        specs=(f"{_SPECS}:VerifySpec", _RUNNER),
         function=f"{_COMMANDS}.verify:run",
         usage=_DATASET,
     ),

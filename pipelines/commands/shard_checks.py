@@ -1,16 +1,12 @@
 """Check one shard and its index in one pass over their bytes, and name every defect.
 
-Memory is a few blocks of the file, or one record where that is larger. Worker processes run this.
+Memory is a few blocks of the file, or one record where that is larger.
 """
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import zlib
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import google_crc32c
@@ -265,32 +261,3 @@ class _ShardCheck:
 def check_shard(target: ShardToCheck) -> ShardReport:
     """Reads a shard and its index; returns every defect of both."""
     return _ShardCheck(target).run()
-
-
-@contextmanager
-def _safe_path() -> Iterator[None]:
-    """Keeps worker processes from importing modules of the current folder."""
-    before = os.environ.get("PYTHONSAFEPATH")
-    os.environ["PYTHONSAFEPATH"] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["PYTHONSAFEPATH"]
-        else:
-            os.environ["PYTHONSAFEPATH"] = before
-
-
-def check_shards(targets: list[ShardToCheck], workers: int) -> Iterator[ShardReport]:
-    """Yields the report of each shard, in order.
-
-    Args:
-      targets: one for each shard.
-      workers: the number of processes; 1 is this one.
-    """
-    if workers == 1:
-        yield from map(check_shard, targets)
-        return
-    context = multiprocessing.get_context("spawn")
-    with _safe_path(), ProcessPoolExecutor(workers, mp_context=context) as pool:
-        yield from pool.map(check_shard, targets)

@@ -9,22 +9,26 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import google_crc32c
 
 from recordmill.pipelines.command_specs import VerifySpec
+from recordmill.pipelines.command_table import Call
 from recordmill.pipelines.commands.shard_checks import (
     BLOCK_BYTES,
     FileDefects,
     ShardReport,
     ShardToCheck,
-    check_shards,
+    check_shard,
 )
 from recordmill.pipelines.cores import usable_cores
+from recordmill.pipelines.engines.engine_spec import EngineSpec, RunnerSpec
+from recordmill.pipelines.faces import aliases_of, refuse_unknown
 from recordmill.pipelines.job_request import TEMPORARY
 from recordmill.records import manifest as m
 from recordmill.records.errors import RunError, UsageError
@@ -35,7 +39,7 @@ from recordmill.records.schema import Schema
 from recordmill.records.seqio_metadata import COMPLETED_PATH, seqio_files
 from recordmill.records.state import FormatError, decode
 from recordmill.records.tfds_metadata import tfds_files
-from recordmill.transforms.dataset.run_state import MARKER
+from recordmill.transforms.dataset.run_state import MARKER, new_token
 from recordmill.transforms.storage import files
 
 _COPY_AGAIN = "copy the broken files again, or repeat the dataset's own command with --overwrite"
@@ -44,6 +48,7 @@ _IN_PLACE = "copy the broken files again, or make their metadata anew with --ove
 _REMOVE = "remove the files that the manifest does not list; the dataset itself is whole"
 _UPGRADE = "upgrade recordmill: the dataset is of a later release"
 
+CheckShards = Callable[[list[ShardToCheck]], Iterator[ShardReport]]
 _UNREADABLE = object()
 _MOST_SHOWN = 200  # characters of a value
 _SMALL_BYTES = 256_000_000  # starting a second process takes longer than reading so much in one
@@ -311,7 +316,11 @@ def _shard_with_content_of(
 
 
 def verify(
-    dataset: str, *, workers: int | None = None, block_bytes: int = BLOCK_BYTES
+    dataset: str,
+    *,
+    workers: int | None = None,
+    block_bytes: int = BLOCK_BYTES,
+    check: CheckShards | None = None,
 ) -> DatasetReport:
     """Checks every record, checksum, count and file of a dataset.
 
@@ -319,9 +328,11 @@ def verify(
       dataset: the folder, local or on one of Beam's file systems.
       workers: the number of processes; by default one for a small dataset, else one per core.
       block_bytes: how much of a shard is read at once.
+      check: reads the shards instead of processes of this machine.
 
     Raises:
       UsageError: there is nothing at `dataset`.
+      RunError: what reads the shards failed.
     """
     report = DatasetReport()
     if not (os.path.isdir(dataset) if files.is_local(dataset) else files.list_files(dataset)):
@@ -340,9 +351,8 @@ def verify(
         ShardToCheck(dataset, shard, schema, manifest.compression, block_bytes)
         for shard in manifest.shards
     ]
-    for target, found in zip(
-        targets, check_shards(targets, _workers(targets, workers)), strict=True
-    ):
+    reports = check(targets) if check else _check_here(targets, _workers(targets, workers))
+    for target, found in zip(targets, reports, strict=True):
         if other := _shard_with_content_of(found, target.shard, manifest.shards):
             problem = f"holds the content of {other.name.path}: put each under its own name"
             report.add(target.shard.name.path, problem)
@@ -356,9 +366,65 @@ def verify(
     return report
 
 
-def run(options: VerifySpec) -> int:
-    """Runs `recordmill verify`; returns the exit status."""
-    report = verify(options.dataset, workers=options.workers)
+def _check_here(targets: list[ShardToCheck], workers: int) -> Iterator[ShardReport]:
+    """Yields the report of each shard, in order, by processes of this machine."""
+    if workers == 1:
+        yield from map(check_shard, targets)
+        return
+    # Beam is not loaded for a small dataset.
+    from recordmill.pipelines.commands.verify_stage import check_on
+    from recordmill.pipelines.engines.local import LocalEngine
+
+    with TemporaryDirectory() as folder:
+        yield from check_on(LocalEngine(processes=workers), targets, folder)
+
+
+def _engine_check(call: Call, spec: VerifySpec) -> CheckShards | None:
+    """Returns what reads the shards on the engine asked for; None for this machine.
+
+    Raises:
+      UsageError: the engine cannot be used, or has no folder for its reports.
+    """
+    where = call.make(RunnerSpec)
+    if where.runner in ("direct", "DirectRunner", "FnApiRunner"):
+        refuse_unknown(call.given.beam, (f"--{name}" for name in call.command.options()))
+        if spec.temp_dir:
+            raise UsageError("--temp_dir has no effect with --runner=direct; leave it out")
+        return None
+    from recordmill.pipelines.commands.verify_stage import check_on
+    from recordmill.pipelines.engines.choice import check_beam_flags, choose_engine
+
+    check_beam_flags(call.given.beam, aliases_of(call.command.options()))
+    if spec.workers:
+        raise UsageError("--workers has no effect with --runner; leave it out")
+    if not spec.temp_dir:
+        raise UsageError(
+            f"--runner={where.runner} needs --temp_dir, a folder for reports that all workers reach"
+        )
+    engine = choose_engine(EngineSpec(runner=where.runner), call.given.beam)
+    engine.check({"--temp_dir": spec.temp_dir, "DIR": spec.dataset})
+    folder = files.join(spec.temp_dir, f"recordmill-verify-{new_token()}")
+
+    def check(targets: list[ShardToCheck]) -> Iterator[ShardReport]:
+        files.make_folder(folder)
+        try:
+            yield from check_on(engine, targets, folder)
+        finally:
+            files.delete_folder(folder)
+
+    return check
+
+
+def run(call: Call) -> int:
+    """Runs `recordmill verify`; returns the exit status.
+
+    Raises:
+      UsageError: wrong flags, or no dataset.
+      RunError: the engine failed.
+    """
+    options = call.make(VerifySpec)
+    check = _engine_check(call, options)
+    report = verify(options.dataset, workers=options.workers, check=check)
     for line in report.lines():
         print(line)
     print(f"{options.dataset}: {report.summary()}")

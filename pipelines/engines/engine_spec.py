@@ -10,17 +10,11 @@ from recordmill.records.spec import Spec, option
 STALL_SECONDS = 600.0
 
 
-class EngineSpec(Spec, frozen=True, kw_only=True):
-    """Where a job runs; Beam's own flags, which are no options of ours, configure it further.
+class RunnerSpec(Spec, frozen=True, kw_only=True):
+    """Where work is done; Beam's own flags, which are no options of ours, configure it further.
 
     Attributes:
       runner: "direct" is this machine.
-      direct_num_workers: processes of this machine; 0: as many as the input is worth.
-      stall_timeout: seconds without progress after which a run of this machine ends; 0: never.
-      wait: wait for the end of the job.
-      config: the file of options, which are among the others already.
-      progress: how progress is shown.
-      report: write a page about the dataset at the end.
     """
 
     group: ClassVar[str] = "engine"
@@ -30,6 +24,20 @@ class EngineSpec(Spec, frozen=True, kw_only=True):
         "Beam's own flags configure it.", short="this machine, or flink, dataflow, prism",
         value="NAME", of_run=True, fingerprint=False, example="flink"
     )] = "direct"  # fmt: skip
+
+
+class EngineSpec(RunnerSpec, frozen=True, kw_only=True):
+    """Where a job runs, and how it shows itself.
+
+    Attributes:
+      direct_num_workers: processes of this machine; 0: as many as the input is worth.
+      stall_timeout: seconds without progress after which a run of this machine ends; 0: never.
+      wait: wait for the end of the job.
+      config: the file of options, which are among the others already.
+      progress: how progress is shown.
+      report: write a page about the dataset at the end.
+    """
+
     direct_num_workers: Annotated[int, option(
         "Processes of the direct runner; 0 means one for a small input, else one per core.", ge=0,
         short="processes; 0: as many as the input is worth", value="N", of_run=True,
