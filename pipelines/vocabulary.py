@@ -15,10 +15,9 @@ from dataclasses import dataclass
 
 import apache_beam as beam
 
-from recordmill.pipelines.cores import usable_cores
 from recordmill.pipelines.engines.choice import Engine
 from recordmill.pipelines.engines.error_text import one_line
-from recordmill.pipelines.engines.local import JobSize
+from recordmill.pipelines.engines.local import JobSize, processes_for
 from recordmill.pipelines.planning.item_sizes import work_item_bytes
 from recordmill.pipelines.temporary_folders import make_folder_beside, remove_folder
 from recordmill.records.errors import RunError
@@ -41,7 +40,6 @@ from recordmill.transforms.vocabulary.word_counts import SketchSpec
 # So much text has two million distinct words at worst, which memory holds; the size alone decides,
 # and never the number of workers, so that both ways of counting never compete for one input.
 ONE_PASS_BYTES = 16_000_000
-_ONE_PROCESS_BYTES = 16_000_000  # starting a second one takes longer
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +95,12 @@ def count_words(
     if spec.sketch:
         print("reading twice: which words may be frequent, then how frequent", file=sys.stderr)
     stages = DoStages(counting_stages(spec))
-    processes = 1 if input_bytes <= _ONE_PROCESS_BYTES else usable_cores()
     try:
         engine.run(
             lambda pipeline: pipeline | "Begin" >> beam.Impulse() | "Count" >> stages,
             folder=spec.work,
             failure_path=files.join(spec.work, "failure.txt"),
-            size=JobSize(spec.work_items, input_bytes, processes),
+            size=JobSize(spec.work_items, input_bytes, processes_for(input_bytes)),
         )
     except RunError:
         raise
