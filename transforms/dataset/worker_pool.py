@@ -114,7 +114,7 @@ class WorkerPool:
                         self._send(worker, function, sent, waiting.popleft(), describe)
                 busy = [worker for worker in self._workers if worker.item is not None]
                 if self._is_closed:  # by another thread
-                    raise RunError("interrupted; run the same command again to go on")
+                    raise RunError("interrupted; run the same command again")
                 if not busy:
                     return
                 for worker in self._ready(busy):
@@ -183,8 +183,8 @@ class WorkerPool:
             if -status == signal.SIGKILL:
                 how += ", which the system does where memory runs out"
         return WorkerDiedError(
-            f"a worker died: {how}, while it did {describe(worker.item or 0)}; finished work is "
-            "kept, run the same command again to go on"
+            f"a worker died: {how}, while it did {describe(worker.item or 0)}; run the same "
+            "command again"
         )
 
     def close(self) -> None:

@@ -159,8 +159,7 @@ def do(item):
 def test_the_death_of_a_worker_is_one_line(tmp_path: Path, how: str, told: str) -> None:
     lines, error = program(tmp_path, _DIES.format(how=how), items=5)
     assert lines == [
-        f"a worker died: {told}, while it did item 3 of Call, toy 3; finished work is kept, run "
-        "the same command again to go on"
+        f"a worker died: {told}, while it did item 3 of Call, toy 3; run the same command again"
     ]
     assert "Traceback" not in error
 
