@@ -104,6 +104,9 @@ class Stage(ABC, Generic[RunT]):
     def release(self) -> None:
         """Frees buffers that items have shared, at the end of a bundle; others may follow."""
 
+    def close(self) -> None:
+        """Closes what a worker has open, when no items follow."""
+
     def phases(self) -> Iterator[Phase]:
         """Yields how far the stage is, from the files that finished items have written.
 
@@ -184,6 +187,9 @@ class _DoItemsDoFn(beam.DoFn):
                 for records in _counted(done):
                     yield WindowedValue(records, GlobalWindow().max_timestamp(), [GlobalWindow()])
         self._stage.release()
+
+    def teardown(self) -> None:
+        self._stage.close()
 
 
 def _counted(done: Done | None) -> Iterator[int]:

@@ -330,11 +330,10 @@ class BuildImages(Stage[ImageJob]):
     def _shards(self) -> int:
         return sum(split.num_shards for split in self.job.read_shard_plan().splits)
 
-    def release(self) -> None:
+    def close(self) -> None:
         """Closes the archives that were read from."""
         if "_builder" in self.__dict__:
             self._builder.close()
-            del self._builder
 
     def items(self) -> int:
         """Returns the number of parts of all shards."""

@@ -107,11 +107,10 @@ class CountPixels(Stage[ImageJob]):
     def _reader(self) -> ImageReader:
         return ImageReader(packs=self.job.packs_folder)
 
-    def release(self) -> None:
+    def close(self) -> None:
         """Closes the archives that were read from."""
         if "_reader" in self.__dict__:
             self._reader.close()
-            del self._reader
 
     def items(self) -> int:
         """Returns into how many work items the images are cut."""
