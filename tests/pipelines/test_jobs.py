@@ -16,6 +16,7 @@ import pytest
 from recordmill.pipelines.command_line import main
 from recordmill.transforms.dataset import commit
 from recordmill.transforms.dataset import shard_writer as shard_files
+from recordmill.transforms.dataset.worker_pool import socket_folder
 from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.storage import files
 
@@ -33,6 +34,7 @@ class TestSameBytes:
     def test_two_workers(
         self, small: Written, tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        socket_folder()  # Python keeps it until this process ends
         monkeypatch.setattr(tempfile, "tempdir", str(temporary))
         assert small.case.run(small.source, tmp_path / "ds", workers=2) == 0
         assert shard_bytes(tmp_path / "ds") == small.shards
