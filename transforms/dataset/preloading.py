@@ -6,10 +6,11 @@ the job meets it, and says it.
 
 import importlib
 import os
+import signal
 import sys
 from contextlib import suppress
 
-from recordmill.transforms.dataset.worker_pool import PRELOADED
+from recordmill.transforms.dataset.worker_pool import PRELOADED, SIGNALS
 from recordmill.transforms.storage.beam_storage_internals import unpickle_function
 
 
@@ -27,5 +28,8 @@ def _load(path: str) -> None:
 
 
 if PRELOADED in os.environ:
+    for each in SIGNALS:
+        signal.signal(each, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     with suppress(Exception):
         _load(os.environ.pop(PRELOADED))

@@ -35,7 +35,7 @@ from recordmill.transforms.storage.beam_storage_internals import (
 PRELOADED = "RECORDMILL_PRELOADED"  # the variable that names the file of what `preloading` loads
 _PRELOADING = "recordmill.transforms.dataset.preloading"
 _MOST_FOLDER_BYTES = 60
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # they reach all processes of a terminal
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # they reach all processes of a terminal
 
 
 _Result = TypeVar("_Result")
@@ -247,7 +247,12 @@ class Preloading:
         settings = {**environment, PRELOADED: path, "PYTHONSAFEPATH": "1"}
         with _variables(settings):
             socket_folder()
-            forkserver.ensure_running()
+            # It ignores them once it is loaded: until then they wait.
+            blocked = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+            try:
+                forkserver.ensure_running()
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         begun = (child for child in here.children() if child.pid not in before)
         self._process = next((c for c in begun if _is_fork_server(c)), None)
 
@@ -316,7 +321,7 @@ def _no_main_module() -> Iterator[None]:
 
 def _work(connection: Connection, environment: dict[str, str], begin: bytes, log: str) -> None:
     """Does items until the connection is closed."""
-    for each in _SIGNALS:
+    for each in SIGNALS:
         signal.signal(each, signal.SIG_IGN)
     os.environ.clear()
     os.environ.update(environment)
