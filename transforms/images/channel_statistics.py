@@ -20,6 +20,7 @@ import apache_beam as beam
 import msgspec
 import numpy as np
 import pyarrow as pa
+from apache_beam.io.filesystems import FileSystems
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from PIL import Image
 
@@ -34,6 +35,7 @@ from recordmill.transforms.images.preparing import untouched
 from recordmill.transforms.images.reference_files import ReferenceFiles
 from recordmill.transforms.images.stored_bytes import ImageReader, UnreadableBytesError
 from recordmill.transforms.storage import files
+from recordmill.transforms.storage.beam_storage_internals import beam_options
 
 _VOCABULARY = "labels"
 _LEVELS = 256
@@ -221,8 +223,13 @@ class AnalyzePixels(OnceStage[ImageJob]):
         if self.job.read_figures() is None:
             load_tensorflow()
             # Beam keeps what it counts by thread, and this one does an item of a pipeline.
-            with ThreadPoolExecutor(1) as thread:
-                thread.submit(_analyze, self.job).result()
+            # A new pipeline has no options, and gives these to the storage of the whole process.
+            options = beam_options()
+            try:
+                with ThreadPoolExecutor(1) as thread:
+                    thread.submit(_analyze, self.job).result()
+            finally:
+                FileSystems.set_options(options)
             self.job.write_figures(_figures(self.job))
             files.delete_folder(self.job.transform_temp)
         return Done()

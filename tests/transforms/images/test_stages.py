@@ -10,6 +10,8 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 import pytest
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing import test_pipeline
 from apache_beam.testing.util import assert_that, equal_to
@@ -28,6 +30,7 @@ from recordmill.transforms.images.image_shard_plan import ImageShardPlan, ImageS
 from recordmill.transforms.images.image_spec import EncodeSpec, ImageSpec
 from recordmill.transforms.images.reference_files import ReferenceWriter
 from recordmill.transforms.images.references import ImageReference, StoredBytes
+from recordmill.transforms.storage.beam_storage_internals import beam_options
 
 from ...pictures import encoded
 
@@ -143,3 +146,14 @@ class TestAnalyzePixels:
             figures["channel_std"], [reds.std(), 0.0, 2 * reds.std()], rtol=1e-6
         )
         assert (Path(job.transform_folder) / "transform_fn").is_dir()
+
+    @pytest.mark.slow
+    def test_the_storage_keeps_its_options(self, job: ImageJob) -> None:
+        before, given = beam_options(), PipelineOptions(["--s3_region_name=nowhere"])
+        FileSystems.set_options(given)
+        try:
+            for stage in (CountPixels(job), AnalyzePixels(job)):
+                stage.do(0)
+            assert beam_options() is given
+        finally:
+            FileSystems.set_options(before)
