@@ -27,7 +27,7 @@ from recordmill.pipelines.commands.shard_checks import (
     check_shard,
 )
 from recordmill.pipelines.cores import usable_cores
-from recordmill.pipelines.engines.engine_spec import EngineSpec, RunnerSpec
+from recordmill.pipelines.engines.engine_spec import LOCAL_RUNNERS, EngineSpec, RunnerSpec
 from recordmill.pipelines.faces import aliases_of, refuse_unknown
 from recordmill.pipelines.job_request import TEMPORARY
 from recordmill.records import manifest as m
@@ -386,7 +386,7 @@ def _engine_check(call: Call, spec: VerifySpec) -> CheckShards | None:
       UsageError: the engine cannot be used, or has no folder for its reports.
     """
     where = call.make(RunnerSpec)
-    if where.runner in ("direct", "DirectRunner", "FnApiRunner"):
+    if where.runner in LOCAL_RUNNERS:
         refuse_unknown(call.given.beam, (f"--{name}" for name in call.command.options()))
         if spec.temp_dir:
             raise UsageError("--temp_dir has no effect with --runner=direct; leave it out")

@@ -12,7 +12,7 @@ from apache_beam.runners.runner import create_runner
 from recordmill.pipelines.beam_internals import add_beam_arguments, option_actions
 from recordmill.pipelines.cores import usable_cores
 from recordmill.pipelines.engines.dataflow import dataflow_engine
-from recordmill.pipelines.engines.engine_spec import STALL_SECONDS, EngineSpec
+from recordmill.pipelines.engines.engine_spec import LOCAL_RUNNERS, STALL_SECONDS, EngineSpec
 from recordmill.pipelines.engines.flink import JOB_SERVER_FLAGS, flink_engine
 from recordmill.pipelines.engines.local import LocalEngine
 from recordmill.pipelines.engines.remote import (
@@ -26,7 +26,6 @@ from recordmill.records.errors import UsageError, did_you_mean
 
 Engine = LocalEngine | RemoteEngine
 
-_LOCAL = ("direct", "DirectRunner", "FnApiRunner")
 _EMBEDDED_FLINK = ("[local]", "[auto]")
 
 
@@ -116,7 +115,7 @@ def choose_engine(spec: EngineSpec, beam: list[str]) -> Engine:
     Raises:
       UsageError: there is no such engine, it does not answer, or its flags contradict each other.
     """
-    if spec.runner in _LOCAL:
+    if spec.runner in LOCAL_RUNNERS:
         if not spec.wait:
             raise UsageError(
                 "--no_wait has no meaning for --runner=direct, whose job ends with this process; "

@@ -8,6 +8,7 @@ from recordmill.records.errors import UsageError
 from recordmill.records.spec import Spec, option
 
 STALL_SECONDS = 600.0
+LOCAL_RUNNERS = ("direct", "DirectRunner", "FnApiRunner")  # names of this machine
 
 
 class RunnerSpec(Spec, frozen=True, kw_only=True):

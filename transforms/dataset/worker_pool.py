@@ -13,7 +13,6 @@ import signal
 import sys
 import tempfile
 import threading
-import traceback
 import types
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -350,15 +349,12 @@ def _work(connection: Connection, environment: dict[str, str], begin: bytes, log
 
 
 def _sendable(error: Exception) -> Exception:
-    """Returns an error as it can be sent, with where it was raised."""
+    """Returns an error as it can be sent."""
     error.__cause__ = None
-    where = traceback.format_exc()
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:
-        error = RuntimeError(f"{type(error).__name__}: {error}")
-    if not isinstance(error, RunError):
-        error.__dict__["worker_traceback"] = where
+        return RuntimeError(f"{type(error).__name__}: {error}")
     return error
 
 
