@@ -126,7 +126,7 @@ def test_finished_statistics_are_not_found_again(
 ) -> None:
     with unpublished():
         assert run(photos, tmp_path / "ds", "--statistics=full") == 1
-    monkeypatch.setattr(statistics, "_analyze", lambda _: pytest.fail("run again"))
+    monkeypatch.setattr(statistics, "_analyze", lambda *_: pytest.fail("run again"))
     assert run(photos, tmp_path / "ds", "--statistics=full") == 0
     assert figures(tmp_path / "ds") == figures(full)
     assert run(photos, tmp_path / "ds", "--overwrite") == 0

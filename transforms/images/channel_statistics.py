@@ -11,6 +11,7 @@ TensorFlow is loaded where a job asks for statistics, and nowhere else.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
@@ -29,7 +30,7 @@ from recordmill.records.state import Count
 from recordmill.transforms.dataset.stages import Done, OnceStage, Phase, Stage
 from recordmill.transforms.dataset.tensorflow_loading import load_tensorflow
 from recordmill.transforms.images.decoding import ImageRejectedError
-from recordmill.transforms.images.image_job import ImageJob
+from recordmill.transforms.images.image_job import ChannelFigures, ImageJob
 from recordmill.transforms.images.mapped_images import ImageMapper
 from recordmill.transforms.images.preparing import untouched
 from recordmill.transforms.images.reference_files import ReferenceFiles
@@ -37,6 +38,7 @@ from recordmill.transforms.images.stored_bytes import ImageReader, UnreadableByt
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.beam_storage_internals import beam_options
 
+_GRAPH = "graph"  # a folder
 _VOCABULARY = "labels"
 _LEVELS = 256
 _WORK_ITEM_IMAGES = 128
@@ -208,12 +210,11 @@ def _graph(*, labels: bool) -> Callable[[dict[str, Any]], dict[str, Any]]:
 
 
 class AnalyzePixels(OnceStage[ImageJob]):
-    """Writes the figures of all rows to `job.statistics_path`, and the graph that uses them.
+    """Writes the figures of all rows, and the graph that uses them, to `job.statistics_path`.
 
-    The graph in `job.transform_folder` takes `pixel`, `[n, channels] float32` in [0, 255], and
-    gives it less the mean, by the deviation. tensorflow_transform's analyzers add up the rows, in a
-    pipeline of their own in this process. Memory: a row. Deterministic: neither order nor retries
-    show.
+    The graph takes `pixel`, `[n, channels] float32` in [0, 255], and gives it less the mean, by
+    the deviation. tensorflow_transform's analyzers add up the rows, in a pipeline of their own in
+    this process. Memory: a row. Deterministic: neither order nor retries show.
     """
 
     name = "AnalyzePixels"
@@ -222,28 +223,30 @@ class AnalyzePixels(OnceStage[ImageJob]):
         """Adds up the rows, unless the figures are there."""
         if self.job.read_figures() is None:
             load_tensorflow()
+            # A folder of this attempt: another one may be at the same work meanwhile.
+            folder = files.join(self.job.workspace.work, f"transform-{uuid.uuid4().hex}")
             # Beam keeps what it counts by thread, and this one does an item of a pipeline.
             # A new pipeline has no options, and gives these to the storage of the whole process.
             options = beam_options()
             try:
                 with ThreadPoolExecutor(1) as thread:
-                    thread.submit(_analyze, self.job).result()
+                    thread.submit(_analyze, self.job, folder).result()
             finally:
                 FileSystems.set_options(options)
-            self.job.write_figures(_figures(self.job))
-            files.delete_folder(self.job.transform_temp)
+            self.job.write_figures(_figures(self.job, files.join(folder, _GRAPH)))
+            files.delete_folder(folder)
         return Done()
 
 
-def _analyze(job: ImageJob) -> None:
+def _analyze(job: ImageJob, folder: str) -> None:
+    """Writes the graph of the figures of all rows below a folder."""
     import tensorflow_transform.beam as tft_beam
 
-    files.delete_folder(job.transform_folder)  # of a run that was cut short
     labels = job.lists_labels and job.images.task != "segmentation"
     work_items = range(statistics_work_items(job))
     with (
         beam.Pipeline(runner=FnApiRunner()) as pipeline,
-        tft_beam.Context(temp_dir=job.transform_temp),
+        tft_beam.Context(temp_dir=files.join(folder, "temp")),
     ):
         rows = (
             pipeline
@@ -254,16 +257,21 @@ def _analyze(job: ImageJob) -> None:
             tft_beam.AnalyzeDataset(_graph(labels=labels))
         )
         # The sink writes when the pipeline runs; nothing follows it.
-        _ = analyzed | "WriteGraph" >> tft_beam.WriteTransformFn(job.transform_folder)
+        _ = analyzed | "WriteGraph" >> tft_beam.WriteTransformFn(files.join(folder, _GRAPH))
 
 
-def _figures(job: ImageJob) -> dict[str, Any]:
+def _figures(job: ImageJob, folder: str) -> ChannelFigures:
+    """Returns what the graph in a folder says, with its files."""
     import tensorflow as tf
     import tensorflow_transform as tft
 
     pixel = tf.zeros([1, job.images.channels])
-    outputs = tft.TFTransformOutput(job.transform_folder).transform_raw_features({"pixel": pixel})
+    outputs = tft.TFTransformOutput(folder).transform_raw_features({"pixel": pixel})
     figures: dict[str, Any] = {"channel_images": int(outputs["images"][0])}
     for name in ("mean", "std"):  # the shortest decimals that give the graph's very float32 again
         figures[f"channel_{name}"] = [float(str(value)) for value in outputs[name][0].numpy()]
-    return figures
+    graph = {
+        path[len(folder) :].lstrip("/"): files.read_bytes(path)
+        for path in sorted(files.list_files(folder))
+    }
+    return ChannelFigures(figures, graph)

@@ -29,11 +29,16 @@ SAMPLE_IMAGES = 1000  # of channel statistics
 _LABEL_MAP_FORMATS = ("object_detection", "model_garden")
 
 
-class _ChannelFigures(msgspec.Struct, frozen=True):
-    """Mean and deviation of channels, and the files of the transform graph, with their bytes."""
+class ChannelFigures(msgspec.Struct, frozen=True):
+    """The statistics of channels.
+
+    Attributes:
+      figures: mean and deviation, as the dataset's statistics have them.
+      graph: relative path -> bytes, of the files of the transform graph.
+    """
 
     figures: dict[str, Any]
-    graph: dict[str, Count]
+    graph: dict[str, bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,20 +105,13 @@ class ImageJob(Job):
         """Writes the shard plan."""
         self.workspace.write_state(self.shard_plan_path, plan)
 
-    def write_figures(self, figures: dict[str, Any]) -> None:
-        """Writes mean and deviation of channels, and of which files the transform graph is."""
-        sizes = files.list_files(self.transform_folder)
-        graph = {path[len(self.transform_folder) :]: size for path, size in sizes.items()}
-        self.workspace.write_state(self.statistics_path, _ChannelFigures(figures, graph))
+    def write_figures(self, figures: ChannelFigures) -> None:
+        """Writes mean and deviation of channels, and the transform graph, as one file."""
+        self.workspace.write_state(self.statistics_path, figures)
 
-    def read_figures(self) -> dict[str, Any] | None:
-        """Returns mean and deviation of channels, None where the statistics are not complete."""
-        found = self.workspace.read_state(self.statistics_path, _ChannelFigures)
-        if found is None:
-            return None
-        sizes = files.list_files(self.transform_folder)
-        graph = {path[len(self.transform_folder) :]: size for path, size in sizes.items()}
-        return found.figures if graph == found.graph else None
+    def read_figures(self) -> ChannelFigures | None:
+        """Returns mean and deviation of channels; None where the statistics are not complete."""
+        return self.workspace.read_state(self.statistics_path, ChannelFigures)
 
     def statistics(self) -> JobStatistics:
         """Returns the object that adds up the statistics of the shards."""
@@ -139,18 +137,8 @@ class ImageJob(Job):
 
     @property
     def statistics_path(self) -> str:
-        """Mean and deviation of channels; written when all of the statistics are complete."""
+        """Mean and deviation of channels, with their graph, when the statistics are complete."""
         return files.join(self.workspace.work, "statistics.json")
-
-    @property
-    def transform_temp(self) -> str:
-        """What tensorflow_transform writes on the way."""
-        return files.join(self.workspace.work, "transform-temp")
-
-    @property
-    def transform_folder(self) -> str:
-        """The graph that tensorflow_transform made of the statistics."""
-        return files.join(self.workspace.work, "transform")
 
 
 class _ImageJobStatistics(JobStatistics):
@@ -228,8 +216,9 @@ class _ImageJobStatistics(JobStatistics):
                 raise RunError(
                     f"{self._job.statistics_path} is missing or damaged; run the same command again"
                 )
-            statistics[plan.splits[0].name] |= figures
-            extra_files |= _files_below(self._job.transform_folder, TRANSFORM_PATH)
+            statistics[plan.splits[0].name] |= figures.figures
+            for path, data in figures.graph.items():
+                extra_files[f"{TRANSFORM_PATH}/{path}"] = data
         return JobSummary(
             statistics=statistics,
             counts={
@@ -256,9 +245,3 @@ def passed_over_json(kinds: Mapping[str, tuple[int, str]]) -> dict[str, Any]:
     return {
         kind: {"files": number, "first": name} for kind, (number, name) in sorted(kinds.items())
     }
-
-
-def _files_below(folder: str, target: str) -> dict[str, bytes]:
-    """Returns the contents of all files of a folder, by the path they will have."""
-    paths = sorted(files.list_files(folder))
-    return {target + path[len(folder) :]: files.read_bytes(path) for path in paths}

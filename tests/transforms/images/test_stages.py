@@ -25,7 +25,7 @@ from recordmill.transforms.dataset.stages import DoStages
 from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.images.build_image_shards import BuildImages, JoinParts
 from recordmill.transforms.images.channel_statistics import AnalyzePixels, CountPixels
-from recordmill.transforms.images.image_job import ImageJob
+from recordmill.transforms.images.image_job import ChannelFigures, ImageJob
 from recordmill.transforms.images.image_shard_plan import ImageShardPlan, ImageSplit
 from recordmill.transforms.images.image_spec import EncodeSpec, ImageSpec
 from recordmill.transforms.images.reference_files import ReferenceWriter
@@ -137,15 +137,17 @@ class TestAnalyzePixels:
             stages = CountPixels(job), AnalyzePixels(job)
             assert_that(pipeline | beam.Impulse() | DoStages(stages), equal_to([0]))
         assert CountPixels(job).items() == 0  # they are not counted again
-        figures: dict[str, Any] | None = job.read_figures()
-        assert figures is not None
+        found: ChannelFigures | None = job.read_figures()
+        assert found is not None
+        figures = found.figures
         reds = np.array(VALUES, np.float64)
         assert figures["channel_images"] == len(VALUES)  # the broken one is skipped
         assert figures["channel_mean"] == [32.0, 100.0, 64.0]
         np.testing.assert_allclose(
             figures["channel_std"], [reds.std(), 0.0, 2 * reds.std()], rtol=1e-6
         )
-        assert (Path(job.transform_folder) / "transform_fn").is_dir()
+        assert "transform_fn/saved_model.pb" in found.graph
+        assert not list(Path(job.workspace.work).glob("transform*"))
 
     @pytest.mark.slow
     def test_the_storage_keeps_its_options(self, job: ImageJob) -> None:
