@@ -87,9 +87,10 @@ def _run(arguments: list[str]) -> int:
                 load("recordmill.pipelines.config_files:add_config")(given, options)
         call = Call(command=command, given=given)
         call.check()
-        with _loading():
-            load(command.function)
-        return call.run()
+        with call.preloading():
+            with _loading():
+                load(command.function)
+            return call.run()
     except (UsageError, RunError) as error:
         error.args = (given.worded(str(error)), *error.args[1:])
         raise

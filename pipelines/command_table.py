@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from recordmill.pipelines.cores import usable_cores
+from recordmill.pipelines.engines.engine_spec import LOCAL_RUNNERS, EngineSpec
+from recordmill.pipelines.engines.preloading import preloading
 from recordmill.pipelines.faces import Given, HelpPage, merged
 from recordmill.records.errors import one_of
 from recordmill.records.spec import Option, Spec, SpecT
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
 
 _SPECS = "recordmill.pipelines.command_specs"
 _COMMANDS = "recordmill.pipelines.commands"
+_TRANSFORMS = "recordmill.transforms"
 _ENGINE = "recordmill.pipelines.engines.engine_spec:EngineSpec"
 _RUNNER = "recordmill.pipelines.engines.engine_spec:RunnerSpec"
 
@@ -31,6 +36,7 @@ class Command:
       specs: MODULE:CLASS of its specs; the first is its own.
       function: MODULE:FUNCTION: of jobs what gives the planner; of others what runs it, with the
         `Call` where an engine does the work, else with its spec.
+      loads: modules that workers of this machine load, the stages among them.
       example: lines of a command line.
       usage: behind the name; "[flags]" where it is not given.
       description: sentences of `--help-all`.
@@ -41,6 +47,7 @@ class Command:
     summary: str
     specs: tuple[str, ...]
     function: str
+    loads: tuple[str, ...] = ()
     example: tuple[str, ...] = ()
     usage: str = "[flags]"
     description: str = ""
@@ -114,6 +121,19 @@ class Call:
         for kind in self.command.kinds():
             self.make(kind)
 
+    def preloading(self) -> AbstractContextManager[object]:
+        """Begins to load what workers need, before this process loads Beam itself.
+
+        It does so where they are processes of this machine, and the command is a job.
+        """
+        if not self.command.loads:
+            return nullcontext()
+        engine = self.make(EngineSpec)
+        workers = engine.direct_num_workers or usable_cores()
+        if engine.runner not in LOCAL_RUNNERS or workers == 1:
+            return nullcontext()
+        return preloading(self.command.loads)
+
     def run(self) -> int:
         """Runs the command; returns the exit status.
 
@@ -141,6 +161,7 @@ _MAKE = (
         summary="raw text to tokenized, masked, sharded TFRecords",
         specs=(_TEXT, _ENGINE),
         function=f"{_COMMANDS}.text:planner",
+        loads=(f"{_TRANSFORMS}.text.text_stages",),
         usage="--input=GLOB --output=DIR --tokenizer=FILE [flags]",
         example=(
             "recordmill text --input='wiki/*.txt.gz' --output=gs://bucket/wiki \\",
@@ -153,6 +174,7 @@ _MAKE = (
         summary="images, with labels, boxes or masks, to sharded TFRecords",
         specs=(_IMAGES, _ENGINE),
         function=f"{_COMMANDS}.images:planner",
+        loads=(f"{_TRANSFORMS}.images.image_stages",),
         usage="--input=FOLDER --output=DIR [flags]",
         example=(
             "recordmill images --input=photos --output=ds --image_size=224x224 \\",
@@ -165,6 +187,10 @@ _MAKE = (
         summary="existing TFRecords: shuffled, resharded, merged, deduplicated",
         specs=(_EXAMPLES, _ENGINE),
         function=f"{_COMMANDS}.examples:planner",
+        loads=(
+            f"{_TRANSFORMS}.examples.examples_stages",
+            f"{_TRANSFORMS}.examples.kernels",
+        ),
         usage="--input=GLOB --output=DIR [flags]",
         example=(
             "recordmill examples --input='old/*.tfrecord.gz' --output=new \\",
@@ -177,6 +203,7 @@ _MAKE = (
         summary="metadata and indexes beside TFRecords, which stay as they are",
         specs=("recordmill.transforms.examples.examples_spec:IndexSpec", _ENGINE),
         function=f"{_COMMANDS}.examples:index_planner",
+        loads=(f"{_TRANSFORMS}.examples.in_place_stages",),
         usage=_DATASET,
         example=("recordmill index old", "recordmill index gs://bucket/old --runner=dataflow"),
     ),

@@ -63,7 +63,7 @@ def plan_and_run(
     remove_leftovers()
     engine.check(planner.paths())
     workspace = planner.job.workspace
-    with engine.started(planner.worker_modules, planner.warm_up()), only_run(workspace.output):
+    with engine.started(planner.warm_up()), only_run(workspace.output):
         try:
             plan = plan_job(planner, workers=engine.workers)
         except (UsageError, RunError):
@@ -103,7 +103,8 @@ def run_job(call: Call) -> str:
     kind = command.kinds()[0]
     planner = load(command.function)(call.make(kind), call.functions)
     planner.settings = settings_text(command.name, call.given, options_of(kind), call.functions)
-    plan_and_run(planner, engine, call.given.beam)
+    with call.preloading():
+        plan_and_run(planner, engine, call.given.beam)
     output: str = planner.job.workspace.output
     return output
 

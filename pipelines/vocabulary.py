@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import apache_beam as beam
-
 from recordmill.pipelines.engines.choice import Engine
 from recordmill.pipelines.engines.error_text import one_line
 from recordmill.pipelines.engines.local import JobSize, processes_for
@@ -97,7 +95,7 @@ def count_words(
     stages = DoStages(counting_stages(spec))
     try:
         engine.run(
-            lambda pipeline: pipeline | "Begin" >> beam.Impulse() | "Count" >> stages,
+            lambda pipeline: pipeline | "Count" >> stages,
             folder=spec.work,
             failure_path=files.join(spec.work, "failure.txt"),
             size=JobSize(spec.work_items, input_bytes, processes_for(input_bytes)),

@@ -21,7 +21,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from recordmill.pipelines.engines.local import ENVIRONMENT
+from recordmill.pipelines.engines.preloading import ENVIRONMENT
 
 from .conftest import bert_text, make_documents, make_vocabulary
 from .pipelines.clusters import flink_cluster

@@ -28,6 +28,7 @@ from recordmill.pipelines.commands.shard_checks import (
 )
 from recordmill.pipelines.cores import usable_cores
 from recordmill.pipelines.engines.engine_spec import LOCAL_RUNNERS, EngineSpec, RunnerSpec
+from recordmill.pipelines.engines.preloading import preloading
 from recordmill.pipelines.faces import aliases_of, refuse_unknown
 from recordmill.pipelines.job_request import TEMPORARY
 from recordmill.records import manifest as m
@@ -49,6 +50,7 @@ _REMOVE = "remove the files that the manifest does not list; the dataset itself 
 _UPGRADE = "upgrade recordmill: the dataset is of a later release"
 
 CheckShards = Callable[[list[ShardToCheck]], Iterator[ShardReport]]
+_STAGE = "recordmill.pipelines.commands.verify_stage"
 _UNREADABLE = object()
 _MOST_SHOWN = 200  # characters of a value
 _SMALL_BYTES = 256_000_000  # starting a second process takes longer than reading so much in one
@@ -371,11 +373,11 @@ def _check_here(targets: list[ShardToCheck], workers: int) -> Iterator[ShardRepo
     if workers == 1:
         yield from map(check_shard, targets)
         return
-    # Beam is not loaded for a small dataset.
-    from recordmill.pipelines.commands.verify_stage import check_on
-    from recordmill.pipelines.engines.local import LocalEngine
+    with TemporaryDirectory() as folder, preloading((_STAGE,)):
+        # Beam is not loaded for a small dataset.
+        from recordmill.pipelines.commands.verify_stage import check_on
+        from recordmill.pipelines.engines.local import LocalEngine
 
-    with TemporaryDirectory() as folder:
         yield from check_on(LocalEngine(processes=workers), targets, folder)
 
 

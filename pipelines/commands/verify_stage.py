@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import apache_beam as beam
 from apache_beam.io.filesystem import BeamIOError
 
 from recordmill.pipelines.commands.shard_checks import ShardReport, ShardToCheck, check_shard
@@ -81,9 +80,9 @@ def check_on(engine: Engine, targets: Sequence[ShardToCheck], folder: str) -> It
     stage = CheckShards(_Checking(folder), targets)
     size = JobSize(len(targets), sum(each.shard.file_bytes for each in targets), engine.workers)
     try:
-        with engine.started((__name__,)):
+        with engine.started():
             engine.run(
-                lambda p: p | "Begin" >> beam.Impulse() | "Verify" >> DoStages([stage]),
+                lambda p: p | "Verify" >> DoStages([stage]),
                 folder=folder,
                 failure_path=stage.job.workspace.failure_path,
                 size=size,

@@ -32,26 +32,15 @@ from recordmill.pipelines.cores import usable_cores
 from recordmill.pipelines.engines.call_stacks import answer_with_calls
 from recordmill.pipelines.engines.counters import sum_counters
 from recordmill.pipelines.engines.error_text import without_stage_names
+from recordmill.pipelines.engines.preloading import Preloading, missing_environment, preloading
 from recordmill.pipelines.engines.watchdog import Watchdog
 from recordmill.records.errors import RunError
-from recordmill.transforms.dataset.worker_pool import Preloading, WorkerPool, socket_folder, using
+from recordmill.transforms.dataset.worker_pool import WorkerPool, using
 from recordmill.transforms.storage import files
 
 PIPELINE_THREAD = "pipeline"
 _SMALL_INPUT_BYTES = 16_000_000
 _SIGNALS_EVERY_SECONDS = 0.2
-
-# For workers: the current folder is not on their path, and each has one thread.
-ENVIRONMENT = {
-    "PYTHONSAFEPATH": "1",
-    "OMP_NUM_THREADS": "1",
-    "TF_NUM_INTRAOP_THREADS": "1",
-    "TF_NUM_INTEROP_THREADS": "1",
-    "NUMBA_NUM_THREADS": "1",
-    "TOKENIZERS_PARALLELISM": "false",
-    "TF_CPP_MIN_LOG_LEVEL": "3",
-    "GRPC_VERBOSITY": "ERROR",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +61,6 @@ class JobSize:
 def processes_for(input_bytes: int) -> int:
     """Returns the processes for an input; for a small one, starting a second one takes longer."""
     return 1 if input_bytes < _SMALL_INPUT_BYTES else usable_cores()
-
-
-def _missing_environment() -> dict[str, str]:
-    """Returns the variables for workers that the user has not set."""
-    return {name: value for name, value in ENVIRONMENT.items() if name not in os.environ}
 
 
 class _BeamJob:
@@ -187,7 +171,6 @@ class LocalEngine:
     wait: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        self._folder = ""
         self._preloading: Preloading | None = None
         self._watchdog: Watchdog | None = None
 
@@ -204,37 +187,27 @@ class LocalEngine:
         """Accepts every path: all are within reach of this machine."""
 
     @contextmanager
-    def started(
-        self, modules: tuple[str, ...] = (), warm_up: Callable[[], None] | None = None
-    ) -> Iterator[None]:
+    def started(self, warm_up: Callable[[], None] | None = None) -> Iterator[None]:
         """Loads meanwhile what workers need."""
-        if self._folder or self.workers == 1:
+        if self._preloading or self.workers == 1:
             with self._watched():
                 yield
             return
-        self._folder = temporary_folders.make_folder()
-        temporary_folders.remove_with(self._folder, socket_folder())
-        try:
-            self._preloading = Preloading(self._folder, modules, _missing_environment(), warm_up)
-            with self._watched():
-                yield
-        finally:
-            self._stop_preloading()
-            temporary_folders.remove_folder(self._folder)
-            self._folder = ""
-
-    def _stop_preloading(self) -> None:
-        if self._preloading:
-            self._preloading.close()
-            self._preloading = None
+        with preloading() as self._preloading:
+            try:
+                self._preloading.warm_up(warm_up)
+                with self._watched():
+                    yield
+            finally:
+                self._preloading = None
 
     def warms_workers(self, size: JobSize) -> bool:
         """Returns whether `warm_up` is called for the workers of a job; if not, it ends.
 
         A job that this process does alone needs no other one to take its core.
         """
-        if self.workers_for(size) == 1:
-            self._stop_preloading()
+        if self._preloading and self.workers_for(size) == 1:
+            self._preloading.end()
         return bool(self._preloading and self._preloading.is_own)
 
     @contextmanager
@@ -267,16 +240,15 @@ class LocalEngine:
         """
         with self.started(), self._watched() as watchdog:
             workers = self.workers_for(size)
-            if workers == 1:
+            if workers == 1 or not self._preloading:
                 return run_local(build, self.flags, watchdog=watchdog)
             if not files.is_local(folder):
                 folder = tempfile.gettempdir()
+            calls = self._preloading.folder
             pool = WorkerPool(
                 workers,
-                environment=_missing_environment(),
-                begin=partial(answer_with_calls, self._folder),
+                environment=missing_environment(),
+                begin=partial(answer_with_calls, calls),
                 log=files.join(folder, f"recordmill-workers-{os.getpid()}.log"),
             )
-            return run_local(
-                build, self.flags, pool=pool, watchdog=watchdog, calls_folder=self._folder
-            )
+            return run_local(build, self.flags, pool=pool, watchdog=watchdog, calls_folder=calls)

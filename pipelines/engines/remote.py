@@ -226,9 +226,7 @@ class RemoteEngine:
             check_shared(self.name, paths)
 
     @contextmanager
-    def started(
-        self, modules: tuple[str, ...], warm_up: Callable[[], None] | None = None
-    ) -> Iterator[None]:
+    def started(self, warm_up: Callable[[], None] | None = None) -> Iterator[None]:
         """Does nothing: these engines start their workers themselves."""
         yield
 

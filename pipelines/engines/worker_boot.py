@@ -19,7 +19,7 @@ from apache_beam.portability.api import beam_provision_api_pb2 as api
 from apache_beam.portability.api import beam_provision_api_pb2_grpc
 from google.protobuf import json_format, text_format
 
-from recordmill.pipelines.engines.local import ENVIRONMENT
+from recordmill.pipelines.engines.preloading import ENVIRONMENT
 
 _TIMEOUT_SECONDS = 60
 _WATCH_EVERY_SECONDS = 0.5

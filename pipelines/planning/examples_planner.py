@@ -71,10 +71,6 @@ class ExamplesPlanner(Planner[ExamplesJob, MergeTree, ExamplesInventory]):
 
     kind = "examples"
     stages_type = MergeTree
-    worker_modules = (
-        "recordmill.transforms.examples.examples_stages",
-        "recordmill.transforms.examples.kernels",
-    )
     packages: tuple[str, ...] = ()
     bytes_version = 1
 

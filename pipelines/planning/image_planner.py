@@ -111,7 +111,6 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
 
     kind = "images"
     stages_type = ImageStages
-    worker_modules = ("recordmill.transforms.images.image_stages",)
     packages = ("pillow",)
     bytes_version = 2
     metadata = (LABELS_PATH, LABEL_MAP_PATH)

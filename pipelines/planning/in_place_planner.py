@@ -63,7 +63,6 @@ class InPlacePlanner(Planner[InPlaceJob, InPlaceStages, InPlaceInventory]):
 
     kind = "examples"
     stages_type = InPlaceStages
-    worker_modules = ("recordmill.transforms.examples.in_place_stages",)
     packages: tuple[str, ...] = ()
     bytes_version = 1
     metadata = (m.IN_PLACE_PATH,)

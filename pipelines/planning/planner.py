@@ -72,7 +72,6 @@ class Planner(ABC, Generic[JobT, StagesT, InventoryT]):
     Attributes:
       kind: its command, such as "text".
       stages_type: the struct of its stage plan.
-      worker_modules: what a worker loads: the modules of the stages.
       packages: whose versions the manifest names.
       bytes_version: a change of what the bytes are made of, so that no run is finished by a release
         that makes others.
@@ -86,7 +85,6 @@ class Planner(ABC, Generic[JobT, StagesT, InventoryT]):
 
     kind: str
     stages_type: type[StagesT]
-    worker_modules: tuple[str, ...]
     packages: tuple[str, ...]
     bytes_version: int
     metadata: tuple[str, ...] = ()

@@ -181,7 +181,6 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
 
     kind = "text"
     stages_type = MergeTree
-    worker_modules = ("recordmill.transforms.text.text_stages",)
     packages: tuple[str, ...] = ("tokenizers",)
     bytes_version = 2
 

@@ -16,7 +16,7 @@ import pytest
 from recordmill.pipelines.command_line import main
 from recordmill.transforms.dataset import commit
 from recordmill.transforms.dataset import shard_writer as shard_files
-from recordmill.transforms.dataset.worker_pool import socket_folder
+from recordmill.transforms.dataset.fork_server import socket_folder
 from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.storage import files
 

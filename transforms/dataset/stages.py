@@ -26,6 +26,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 import apache_beam as beam
+from apache_beam.pvalue import AsList
 from apache_beam.transforms.window import GlobalWindow, GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
@@ -155,15 +156,15 @@ class _ListWorkDoFn(beam.DoFn):
     def __init__(self, stage: Stage[Any]) -> None:
         self._stage = stage
 
-    def process(self, finished: int) -> Iterator[int]:
-        del finished  # its arrival means that the stage before is done
+    def process(self, element: Any, awaited: Any = None) -> Iterator[int]:
+        del element, awaited  # which arrives when the stage before is done
         if not is_over(self._stage.job.workspace):
             with run_errors(self._stage.job):
                 yield from range(self._stage.items())
 
 
 class _DoItemsDoFn(beam.DoFn):
-    """Numbers of work items -> the records that each has added."""
+    """Numbers of work items -> (0, the records that each has added)."""
 
     def __init__(self, stage: Stage[Any]) -> None:
         self._stage = stage
@@ -171,7 +172,7 @@ class _DoItemsDoFn(beam.DoFn):
     def start_bundle(self) -> None:
         self._held: list[int] = []
 
-    def process(self, item: int) -> Iterator[int]:
+    def process(self, item: int) -> Iterator[tuple[int, int]]:
         if current_pool():
             self._held.append(item)
             return
@@ -192,42 +193,75 @@ class _DoItemsDoFn(beam.DoFn):
         self._stage.close()
 
 
-def _counted(done: Done | None) -> Iterator[int]:
+def _counted(done: Done | None) -> Iterator[tuple[int, int]]:
     if done is not None:
         for name, amount in done.counts.items():
             counters.count(name, amount)
         counters.count(counters.FINISHED)
-        yield done.records
+        yield 0, done.records
 
 
-class DoStages(beam.PTransform[beam.PCollection[Any], beam.PCollection[int]]):
-    """Any PCollection -> the records of all stages as one number, once the last one is done.
+class _NumberDoFn(beam.DoFn):
+    """Anything -> (0, 1)."""
 
-    The first stage begins when the PCollection is complete.
+    def process(self, element: Any) -> Iterator[tuple[int, int]]:
+        del element
+        yield 0, 1
+
+
+class _TotalDoFn(beam.DoFn):
+    """Anything -> the sum of the values of side inputs."""
+
+    def process(self, element: Any, *sums: list[tuple[int, int]]) -> Iterator[int]:
+        del element
+        yield sum(value for each in sums for _, value in each)
+
+
+class DoStages(beam.PTransform[Any, beam.PCollection[int]]):
+    """A pipeline, or a PCollection of anything -> the records of all stages as one number.
+
+    The first stage begins when the PCollection is complete; the number comes after the last one.
     """
 
     def __init__(self, stages: Sequence[Stage[Any]]) -> None:
         super().__init__()
         self._stages = tuple(stages)
 
-    def expand(self, before: beam.PCollection[Any]) -> beam.PCollection[int]:
-        """Lists, spreads and awaits the work items of one stage after the other."""
-        if not before.windowing.is_default():
-            before = before | "IgnoreWindows" >> beam.WindowInto(GlobalWindows())
-        count = beam.combiners.CountCombineFn()
-        awaited = before | "AwaitInput" >> beam.CombineGlobally(count)
-        sums = []
+    def expand(self, before: Any) -> beam.PCollection[int]:
+        """Lists, spreads and awaits the work items of one stage after the other.
+
+        What is awaited is a side input: an element of the main input is there from the beginning,
+        so a stage without work items is followed by the next one, too.
+        """
+        pipeline, awaited, sums = before, [], []
+        if isinstance(before, beam.PCollection):
+            pipeline = before.pipeline
+            if not before.windowing.is_default():
+                before = before | "IgnoreWindows" >> beam.WindowInto(GlobalWindows())
+            awaited = [AsList(before | "NumberInput" >> _summed(_NumberDoFn()))]
         for stage in self._stages:
             name = stage.name
-            awaited = (
-                awaited
-                | f"List{name}" >> beam.ParDo(_ListWorkDoFn(stage)).with_output_types(int)
+            done = (
+                pipeline
+                | f"Begin{name}" >> beam.Impulse()
+                | f"List{name}" >> beam.ParDo(_ListWorkDoFn(stage), *awaited).with_output_types(int)
                 | f"Spread{name}" >> beam.Reshuffle()
-                | name >> beam.ParDo(_DoItemsDoFn(stage)).with_output_types(int)
-                | f"Await{name}" >> beam.CombineGlobally(sum)
+                | name >> _summed(_DoItemsDoFn(stage))
             )
-            sums.append(awaited)
-        return sums | "FlattenSums" >> beam.Flatten() | "SumRecords" >> beam.CombineGlobally(sum)
+            awaited = [AsList(done)]
+            sums += awaited
+        begin = pipeline | "BeginTotal" >> beam.Impulse()
+        return begin | "Total" >> beam.ParDo(_TotalDoFn(), *sums).with_output_types(int)
+
+
+@beam.ptransform_fn
+def _summed(elements: beam.PCollection[Any], function: beam.DoFn) -> beam.PCollection[Any]:
+    """Elements -> the sum of the numbers that a function gives for them; nothing without any."""
+    return (
+        elements
+        | "Do" >> beam.ParDo(function).with_output_types(tuple[int, int])
+        | "Await" >> beam.CombinePerKey(sum)
+    )
 
 
 class RunStages(beam.PTransform[Any, beam.PCollection[dict[str, Any]]]):
@@ -244,8 +278,6 @@ class RunStages(beam.PTransform[Any, beam.PCollection[dict[str, Any]]]):
 
     def expand(self, begin: Any) -> beam.PCollection[dict[str, Any]]:
         """Does the stages, then publishes the shards and writes `_SUCCESS`."""
-        if not isinstance(begin, beam.PCollection):
-            begin = begin | "Begin" >> beam.Impulse()
         return (
             begin
             | "DoStages" >> DoStages(self._stages)

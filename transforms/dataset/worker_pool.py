@@ -11,31 +11,23 @@ import os
 import pickle
 import signal
 import sys
-import tempfile
 import threading
 import types
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing import forkserver, get_context, parent_process, resource_tracker, util
+from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
 
-import psutil
-
 from recordmill.records.errors import RunError
+from recordmill.transforms.dataset.fork_server import SIGNALS, socket_folder
 from recordmill.transforms.storage.beam_storage_internals import (
     pickle_function,
     unpickle_function,
 )
-
-PRELOADED = "RECORDMILL_PRELOADED"  # the variable that names the file of what `preloading` loads
-_PRELOADING = "recordmill.transforms.dataset.preloading"
-_MOST_FOLDER_BYTES = 60
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # they reach all processes of a terminal
-
 
 _Result = TypeVar("_Result")
 
@@ -214,97 +206,6 @@ def using(pool: WorkerPool | None) -> Iterator[None]:
         _pool = before
         if pool:
             pool.close()
-
-
-class Preloading:
-    """The process that workers are forked from; it loads what they need while the caller goes on.
-
-    Where a program has such a process already, that one is used as it is, and workers load what
-    they need.
-
-    Args:
-      folder: a private one, for the description of what is loaded.
-      modules: that are loaded.
-      environment: variables for it.
-      warm_up: called then; it leaves no thread. An error of it is not reported.
-    """
-
-    def __init__(
-        self,
-        folder: str,
-        modules: Sequence[str],
-        environment: Mapping[str, str],
-        warm_up: Callable[[], None] | None = None,
-    ) -> None:
-        path = os.path.join(folder, "preloaded")
-        with open(path, "wb") as handle:
-            handle.write(pickle_function((tuple(modules), warm_up)))
-        get_context("forkserver").set_forkserver_preload([_PRELOADING])
-        resource_tracker.ensure_running()
-        here = psutil.Process()
-        before = {child.pid for child in here.children()}
-        settings = {**environment, PRELOADED: path, "PYTHONSAFEPATH": "1"}
-        with _variables(settings):
-            socket_folder()
-            # It ignores them once it is loaded: until then they wait.
-            blocked = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-            try:
-                forkserver.ensure_running()
-            finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-        begun = (child for child in here.children() if child.pid not in before)
-        self._process = next((c for c in begun if _is_fork_server(c)), None)
-
-    @property
-    def is_own(self) -> bool:
-        """Whether the process loads what was asked for."""
-        return self._process is not None
-
-    def close(self) -> None:
-        """Ends the process; the next `Preloading` begins another one."""
-        process, self._process = self._process, None
-        if process:
-            with suppress(psutil.Error, ChildProcessError):
-                process.kill()
-                # Python itself collects its status, before it begins another one.
-                os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-
-
-def socket_folder() -> str:
-    """Returns the private folder of the socket by which Python reaches the process to fork from.
-
-    Python removes it when the program ends, but not where it is killed, or ends by `os._exit`.
-    """
-    before = tempfile.tempdir
-    if len(os.fsencode(tempfile.gettempdir())) > _MOST_FOLDER_BYTES:
-        tempfile.tempdir = "/tmp"  # a socket's path may have some hundred bytes
-    try:
-        folder: str = util.get_temp_dir()
-    finally:
-        tempfile.tempdir = before
-    # Python makes it once in a process, and somebody may have tidied up since.
-    os.makedirs(folder, mode=0o700, exist_ok=True)
-    return folder
-
-
-@contextmanager
-def _variables(settings: Mapping[str, str]) -> Iterator[None]:
-    before = dict(os.environ)
-    os.environ.update(settings)
-    try:
-        yield
-    finally:
-        for name in settings:
-            os.environ.pop(name)
-            if name in before:
-                os.environ[name] = before[name]
-
-
-def _is_fork_server(process: psutil.Process) -> bool:
-    try:
-        return "multiprocessing.forkserver" in " ".join(process.cmdline())
-    except psutil.Error:
-        return False
 
 
 @contextmanager

@@ -12,7 +12,6 @@ import msgspec
 from recordmill.records.errors import RunError, UsageError, at_least
 from recordmill.records.schema import Schema
 from recordmill.records.spec import python_names
-from recordmill.records.state import Count
 from recordmill.transforms.dataset.content_sample import shared_contents
 from recordmill.transforms.dataset.error_budget import check_budget
 from recordmill.transforms.dataset.job import Job, JobStatistics, JobSummary

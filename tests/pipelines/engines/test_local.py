@@ -61,7 +61,7 @@ print("program", flush=True)
 {functions}
 engine = LocalEngine((), 2)
 try:
-    with engine.started((), {warm_up}):
+    with engine.started({warm_up}):
         engine.run(
             lambda p: p | Impulse() | call(folder, {function}, {items}),
             folder=folder, failure_path="", size=JobSize(2, 1, 2),

@@ -20,12 +20,7 @@ from recordmill.pipelines.engines.error_text import one_line
 from recordmill.records.errors import RunError
 from recordmill.transforms.dataset.run_state import LostFoldersError
 from recordmill.transforms.dataset.stages import Done, DoStages, OnceStage, Stage
-from recordmill.transforms.dataset.worker_pool import (
-    Preloading,
-    WorkerDiedError,
-    WorkerPool,
-    using,
-)
+from recordmill.transforms.dataset.worker_pool import WorkerDiedError, WorkerPool, using
 
 from .small_job import SmallJob, small_job
 
@@ -97,7 +92,7 @@ def run(
     job: SmallJob, *stages: Stage[SmallJob], records: int, flags: tuple[str, ...] = ()
 ) -> Counter[str]:
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions(flags))
-    total = pipeline | beam.Impulse() | DoStages(stages)
+    total = pipeline | DoStages(stages)
     assert_that(total, equal_to([records]))
     result = pipeline.run()
     sums: Counter[str] = Counter()
@@ -147,17 +142,6 @@ def test_a_dead_worker_is_told_with_its_item(job: SmallJob) -> None:
         run(job, Die(job), records=0)
     with pytest.raises(RunError, match="interrupted"):
         list(pool.map(str, [1]))
-
-
-def test_preloading_serves_one_pool(tmp_path: Path, job: SmallJob) -> None:
-    preloading = Preloading(str(tmp_path), ["json"], {"OMP_NUM_THREADS": "1"})
-    try:
-        with using(WorkerPool(2)):
-            run(job, Write(job), records=15)
-    finally:
-        preloading.close()
-    with using(WorkerPool(1)):
-        run(job, Check(job), records=0)
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -6,7 +6,6 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
-import apache_beam as beam
 import numpy as np
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
@@ -67,7 +66,7 @@ def job(tmp_path: Path) -> TextJob:
 
 def run(*stages: Stage[TextJob], records: int = 0) -> None:
     with test_pipeline.TestPipeline(runner=FnApiRunner()) as pipeline:
-        total = pipeline | beam.Impulse() | DoStages(stages)
+        total = pipeline | DoStages(stages)
         assert_that(total, equal_to([records]))
 
 

@@ -43,7 +43,7 @@ def spec(tmp_path: Path) -> WordCountSpec:
 
 def run(spec: WordCountSpec) -> None:
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-        _ = pipeline | beam.Impulse() | DoStages(counting_stages(spec))
+        _ = pipeline | DoStages(counting_stages(spec))
 
 
 def words() -> Counter[str]:

@@ -1,0 +1,54 @@
+"""Imported by the process that workers are forked from: loads once what all of them need.
+
+An error is no affair of this process: whoever plans or does the job meets it, and says it.
+"""
+
+import importlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+
+from recordmill.pipelines.engines.preloading import PRELOADED, WARM_UP
+from recordmill.transforms.dataset.fork_server import SIGNALS
+
+_LOOK_EVERY_SECONDS = 0.01
+
+
+def _load(modules: Iterable[str]) -> None:
+    from recordmill.transforms.storage import beam_storage_internals
+
+    del beam_storage_internals  # what is called at last needs it in any case
+    for name in modules:
+        module = importlib.import_module(name)
+        if "recordmill.records.codec.jit" in sys.modules:
+            sys.modules["recordmill.records.codec.jit"].load()
+        getattr(module, "load_kernels", lambda: None)()
+
+
+def _warm_up(folder: str, parent: int) -> None:
+    from recordmill.transforms.storage.beam_storage_internals import unpickle_function
+
+    path = os.path.join(folder, WARM_UP)
+    while not os.path.exists(path):
+        if os.getppid() != parent:
+            os._exit(1)
+        time.sleep(_LOOK_EVERY_SECONDS)
+    with open(path, "rb") as handle:
+        function = unpickle_function(handle.read())
+    if function:
+        function()
+
+
+if PRELOADED in os.environ:
+    _parent = os.getppid()
+    for _each in SIGNALS:
+        signal.signal(_each, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    _folder, *_modules = os.environ.pop(PRELOADED).split(" ")
+    with suppress(Exception):
+        _load(_modules)
+    with suppress(Exception):
+        _warm_up(_folder, _parent)

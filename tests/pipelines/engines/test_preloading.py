@@ -1,0 +1,82 @@
+"""The process that workers of this machine are forked from."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+
+def run(text: str) -> subprocess.CompletedProcess[str]:
+    """Runs a program; a process of tests has a process to fork from already."""
+    return subprocess.run(
+        [sys.executable, "-c", text], timeout=120, capture_output=True, text=True, cwd=ROOT
+    )
+
+
+_TWO_AND_NONE = """
+import os
+import psutil
+from recordmill.pipelines.engines.preloading import preloading
+from recordmill.transforms.dataset.worker_pool import WorkerPool
+
+def parents():
+    return set(WorkerPool(2).map(lambda _: os.getppid(), range(4)))
+
+before = os.environ.copy()
+with preloading(["json"]) as one, preloading(["csv"]) as same:
+    one.warm_up(None)
+    print(one is same, one.is_own, len(parents()), os.getpid() in parents())
+    first = parents()
+print(os.path.exists(one.folder), os.environ == before)
+with preloading() as other:
+    other.warm_up(None)
+    print(first.isdisjoint(parents()))
+    (process,) = map(psutil.Process, parents())
+    other.end()
+    print(other.is_own, process.status())
+"""
+
+
+def test_workers_are_forked_from_it_and_from_another_one_afterwards() -> None:
+    shown = run(_TWO_AND_NONE)
+    first, *lines = shown.stdout.splitlines()
+    assert first == "True True 1 False", shown.stderr
+    assert lines == ["False True", "True", "False zombie"]
+
+
+# It begins to load while the program has not loaded Beam, and waits for the job then.
+_KILLED = """
+import os, signal, sys, time
+import psutil
+from recordmill.pipelines.command_line import main
+from recordmill.pipelines.command_table import COMMANDS, Call
+from recordmill.pipelines.faces import Given
+
+call = Call(command=COMMANDS["text"], given=Given({}, beam=[]))
+with call.preloading() as found:
+    print(found.is_own, "apache_beam" in sys.modules, found.folder, flush=True)
+    (process,) = [p for p in psutil.Process().children() if "forkserver" in str(p.cmdline())]
+    while not any("libarrow" in each.path for each in process.memory_maps()):
+        time.sleep(0.1)
+    print(process.pid, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one process is enough for one core")
+def test_one_of_a_killed_launcher_ends() -> None:
+    shown = run(_KILLED)
+    assert shown.returncode == -signal.SIGKILL, shown.stderr
+    told, number = shown.stdout.splitlines()
+    assert told.split()[:2] == ["True", "False"]
+    with suppress(psutil.NoSuchProcess):
+        psutil.Process(int(number)).wait(20)
