@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import numpy as np
 from corpus import pydoc_text
-from duplicates import similarity
+from duplicates import find_duplicates, similarity
 from text import show
 
 from recordmill.pipelines.job_request import parse_bytes
@@ -35,7 +35,6 @@ from recordmill.transforms.sources.item_cutting import cut_work_items
 from recordmill.transforms.sources.work_item_files import write_work_items
 from recordmill.transforms.sources.work_items import list_sources
 from recordmill.transforms.text.cleaning.duplicates import read_repeats
-from recordmill.transforms.text.cleaning.find_duplicates import find_duplicates
 from recordmill.transforms.text.text_job import TextJob
 from recordmill.transforms.text.text_spec import CleanSpec, Gpt
 
@@ -114,7 +113,7 @@ def ours(scratch: Path) -> tuple[float, set[int]]:
     shutil.rmtree(f"{work}/duplicates")
     cost = find_duplicates(job, 1)
     repeats = read_repeats(job, 0, (1 << 63) - 1)
-    return cost.hash_seconds + cost.compare_seconds, set(repeats[:, 0].tolist())
+    return sum(cost.values()), set(repeats[:, 0].tolist())
 
 
 def datatrove(scratch: Path, python: str) -> tuple[float, set[int]]:

@@ -14,20 +14,21 @@ from recordmill.pipelines.engines.error_text import one_line
 from recordmill.pipelines.examples_request import examples_request
 from recordmill.pipelines.image_request import image_request
 from recordmill.pipelines.launch import engine_of
-from recordmill.pipelines.planning.estimate import Estimate
-from recordmill.pipelines.planning.examples_estimate import estimate_examples
-from recordmill.pipelines.planning.image_estimate import estimate_images
-from recordmill.pipelines.planning.text_estimate import estimate_text
+from recordmill.pipelines.planning.estimate import estimate
+from recordmill.pipelines.planning.examples_planner import ExamplesPlanner
+from recordmill.pipelines.planning.image_planner import ImagePlanner
+from recordmill.pipelines.planning.planner import Planner
+from recordmill.pipelines.planning.text_planner import TextPlanner
 from recordmill.pipelines.text_request import text_request
 from recordmill.records.errors import RunError, UsageError
 
 
-def _estimate(kind: str, spec: Any, workers: int) -> Estimate:
+def _planner(kind: str, spec: Any) -> Planner[Any, Any, Any]:
     if kind == "examples":
-        return estimate_examples(examples_request(spec), workers=workers)
+        return ExamplesPlanner(examples_request(spec))
     if kind == "text":
-        return estimate_text(text_request(spec), workers=workers)
-    return estimate_images(image_request(spec), workers=workers)
+        return TextPlanner(text_request(spec))
+    return ImagePlanner(image_request(spec))
 
 
 def run(call: Call) -> int:
@@ -43,17 +44,17 @@ def run(call: Call) -> int:
     spec: Any = call.make(call.command.kinds()[1])
     workers = options.plan_workers or usable_cores()
     try:
-        estimate = _estimate(kind, spec, workers)
+        found = estimate(_planner(kind, spec), workers=workers)
     except (UsageError, RunError):
         raise
     except (OSError, ValueError, BeamIOError) as error:
         raise UsageError(f"the job cannot be planned: {one_line(error)}") from error
-    lines = list(estimate.lines(workers, options.price_per_worker_hour))
+    lines = list(found.lines(workers, options.price_per_worker_hour))
     width = max(len(name) for name, _ in lines)
     for name, value in lines:
         print(f"{name:<{width}}  {value}")
     what = spec.output.warnings
-    warnings = estimate.warnings() if what != "none" else []
+    warnings = found.warnings() if what != "none" else []
     for warning in warnings:
         print(f"recordmill: warning: {warning.text}", file=sys.stderr)
     return 1 if warnings and what == "error" else 0

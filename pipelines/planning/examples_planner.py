@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
+
+import msgspec
 
 from recordmill.pipelines.examples_request import ExamplesRequest
 from recordmill.pipelines.planning.item_sizes import (
@@ -14,30 +17,37 @@ from recordmill.pipelines.planning.item_sizes import (
     work_item_bytes,
 )
 from recordmill.pipelines.planning.key_sample import sample_keys
+from recordmill.pipelines.planning.outline import Outline, show_bytes
 from recordmill.pipelines.planning.planner import Inventory, Planner, WorkPlan
+from recordmill.pipelines.planning.sample_sources import Layout
+from recordmill.pipelines.planning.shuffle_outline import ShuffleOutline
 from recordmill.pipelines.planning.table_checks import check_tables
 from recordmill.records.codec.feature_values import ABSENT, find_feature
 from recordmill.records.codec.framing import HEADER_BYTES
 from recordmill.records.conditions import parse_comparisons
 from recordmill.records.errors import UsageError
-from recordmill.transforms.dataset.output_spec import SplitSpec
+from recordmill.transforms.dataset.output_spec import ShardSpec, SplitSpec
 from recordmill.transforms.dataset.shard_counts import count_shards
 from recordmill.transforms.dataset.stages import Stage
+from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.examples.examples_job import ExamplesJob
-from recordmill.transforms.examples.examples_spec import ROW_FORMATS
+from recordmill.transforms.examples.examples_spec import ROW_FORMATS, TableSpec
 from recordmill.transforms.examples.examples_stages import examples_stages
 from recordmill.transforms.examples.record_filter import fulfilling
 from recordmill.transforms.examples.record_items import cut_record_items, record_files
 from recordmill.transforms.examples.record_source import RecordFileRange, compression_of
+from recordmill.transforms.examples.scatter import RECORD_LIMITS
 from recordmill.transforms.examples.sort_keys import KeySplits
 from recordmill.transforms.examples.table_records import read_batches
 from recordmill.transforms.shuffle.merge_tree import MergeTree, choose_merge_tree
+from recordmill.transforms.sources.item_cutting import cut_work_items
 from recordmill.transforms.sources.source_list import SourceList
 from recordmill.transforms.sources.work_item_files import write_work_items
-from recordmill.transforms.sources.work_items import SourceRange, list_sources
+from recordmill.transforms.sources.work_items import COLUMN_FORMATS, SourceRange, list_sources
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.globs import matches_output
 
+_SAMPLE_BYTES = 1 << 26
 _USUAL_ITEM_BYTES = 1 << 27
 _CHECKED_BYTES = 1 << 20  # of the first file, for --where
 
@@ -191,6 +201,46 @@ class ExamplesPlanner(Planner[ExamplesJob, MergeTree, ExamplesInventory]):
         """Returns the stages of the job."""
         return examples_stages(plan.job, plan.stages, input_bytes=plan.input_bytes)
 
+    def outline(self, inventory: ExamplesInventory, *, workers: int) -> Outline:
+        """Returns what an estimate must know of the job."""
+        job, total = self.job, inventory.input_bytes
+        target = record_item_bytes(total, workers)
+        # Files are not read for the ends of their records.
+        as_text = (s if s.format in COLUMN_FORMATS else replace(s, format="text")
+                   for s in self.ranges(inventory))  # fmt: skip
+        items = sum(1 for _ in cut_work_items(as_text, target_bytes=target, splittable=True))
+
+        def begin(workspace: Workspace) -> ExamplesJob:
+            order = "shuffle" if job.records.key else job.records.order
+            return replace(
+                job, workspace=workspace, splits=(SplitSpec("train", 1.0, 1),), shards=ShardSpec(),
+                max_rejected=1.0,
+                records=msgspec.structs.replace(job.records, order=order, key=""),
+            )  # fmt: skip
+
+        return ShuffleOutline(
+            inputs=f"{inventory.sources['files']:,} files, "
+            f"{show_bytes(inventory.sources['bytes'])}",
+            job=job,
+            sources=self.ranges(inventory),
+            layout=Layout(
+                True,
+                job.tables.delimiter,
+                job.tables.quoting == "csv",
+                tuple(job.tables.columns),
+                partial(_copy_records, job.tables),
+            ),
+            total=sum(source.text_bytes for source in inventory.files),
+            wanted=_SAMPLE_BYTES,
+            tree=tree_of_records(job, items, total),
+            shares={split.name: split.share for split in job.splits},
+            begin=begin,
+            stages=examples_stages,
+            first_steps=lambda _: [("Scatter", "read", items)],
+            item_bytes=2.0 * RECORD_LIMITS.run_bytes,
+            is_most=bool(job.records.deduplicate),
+        )
+
     def summary(self, counts: dict[str, Any]) -> str:
         """Returns one line of what became of the records."""
         dropped = "".join(
@@ -204,6 +254,31 @@ class ExamplesPlanner(Planner[ExamplesJob, MergeTree, ExamplesInventory]):
             + (f"{added} added by --map, " if added else "")
             + f"{counts['examples']} written{dropped}{repeated}"
         )
+
+
+def _copy_records(
+    tables: TableSpec, source: RecordFileRange, lengths: Sequence[int], paths: Sequence[str]
+) -> Iterator[float]:
+    """Copies the first records of a file to some files; yields the stored bytes they are of."""
+    waiting = list(zip(lengths, paths, strict=True))
+    parts: list[bytes] = []
+    taken = 0
+    packed = source.text_bytes / max(source.size, 1)
+    for batch in read_batches(source, tables, _CHECKED_BYTES):
+        if not waiting:
+            return
+        for begin, end in zip(batch.begins.tolist(), batch.ends.tolist(), strict=True):
+            parts.append(batch.data[begin:end].tobytes())
+            taken += end - begin
+            if taken >= waiting[0][0]:
+                files.write_bytes(waiting.pop(0)[1], b"".join(parts))
+                yield taken / packed
+                parts, taken = [], 0
+            if not waiting:
+                return
+    if parts:
+        files.write_bytes(waiting[0][1], b"".join(parts))
+        yield taken / packed
 
 
 def _tag(split: str, weight: float) -> str:

@@ -216,3 +216,17 @@ def _without_rejects(listed: Iterable[Listed], rejects: RejectLog) -> Iterator[I
             rejects.add(item)
         else:
             yield item
+
+
+class AssignedImage(NamedTuple):
+    """An image with its split.
+
+    Attributes:
+      split: the number of its split.
+      record_bytes: the expected size of one of its records.
+      line: its reference as JSON.
+    """
+
+    split: int
+    record_bytes: int
+    line: str

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import version
 from itertools import chain, islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -23,17 +23,20 @@ from recordmill.pipelines.image_request import (
 from recordmill.pipelines.job_request import DEFAULT_SPLITS, parse_splits
 from recordmill.pipelines.planning.image_inputs import (
     BATCH_ROWS,
+    AssignedImage,
     ImageInventory,
     InputSummary,
     RejectLog,
     rank_images,
 )
+from recordmill.pipelines.planning.image_outline import ImageOutline
 from recordmill.pipelines.planning.image_shards import (
     count_work_items,
     describe_copies,
     input_splits,
 )
 from recordmill.pipelines.planning.mask_checks import segmentation_masks
+from recordmill.pipelines.planning.outline import Outline
 from recordmill.pipelines.planning.planner import Planner, WorkPlan
 from recordmill.records.errors import UsageError
 from recordmill.records.hashing import seed_for
@@ -70,20 +73,6 @@ from recordmill.transforms.images.source_spec import SourceSpec, check_layout
 from recordmill.transforms.sources.work_item_files import write_work_items
 
 _LAYOUTS_WITHOUT_ANNOTATIONS = ("fixed", "flat", "folders", "idx")
-
-
-class AssignedImage(NamedTuple):
-    """An image with its split.
-
-    Attributes:
-      split: the number of its split.
-      record_bytes: the expected size of one of its records.
-      line: its reference as JSON.
-    """
-
-    split: int
-    record_bytes: int
-    line: str
 
 
 class ImageStages(msgspec.Struct, frozen=True):
@@ -301,6 +290,11 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
         job, stages, size = plan.job, plan.stages, plan.input_bytes
         unpack = [Unpack(job, self.source, stages.packs, size)] if stages.packs else []
         return [*unpack, *image_stages(job, parts=stages.parts, input_bytes=size)]
+
+    def outline(self, inventory: ImageInventory, *, workers: int) -> Outline:
+        """Returns what an estimate must know of the job."""
+        images = self.assign_splits(inventory)
+        return ImageOutline(self.job, self.source, inventory, images, workers=workers)
 
     def summary(self, counts: dict[str, Any]) -> str:
         """Returns one line of what became of the images."""

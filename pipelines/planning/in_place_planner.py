@@ -12,6 +12,7 @@ import msgspec
 
 from recordmill.pipelines.examples_request import InPlaceRequest
 from recordmill.pipelines.planning.item_sizes import report_passed_over, work_item_bytes
+from recordmill.pipelines.planning.outline import Outline
 from recordmill.pipelines.planning.planner import Inventory, Planner, WorkPlan
 from recordmill.records import manifest as m
 from recordmill.records.codec.framing import HEADER_BYTES
@@ -180,6 +181,11 @@ class InPlacePlanner(Planner[InPlaceJob, InPlaceStages, InPlaceInventory]):
         planned = plan.stages
         job = replace(plan.job, work_items=planned.work_items, kept=planned.kept)
         return [Scan(job, int(plan.commit.sources["files"]), plan.input_bytes)]
+
+    def outline(self, inventory: InPlaceInventory, *, workers: int) -> Outline:
+        """Refuses an estimate."""
+        del inventory, workers
+        raise UsageError("there is no estimate of metadata alone; run the command itself")
 
     def summary(self, counts: dict[str, Any]) -> str:
         """Returns one line of what was read."""

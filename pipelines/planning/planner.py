@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import Field, dataclass
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+from recordmill.pipelines.planning.outline import Outline
 from recordmill.transforms.dataset.commit import CommitSpec
 from recordmill.transforms.dataset.job import Job
 from recordmill.transforms.dataset.stages import Stage
@@ -150,6 +151,14 @@ class Planner(ABC, Generic[JobT, StagesT, InventoryT]):
     @abstractmethod
     def stages(self, plan: WorkPlan[JobT, StagesT]) -> Sequence[Stage[Any]]:
         """Returns the stages of the job, in order; the commit follows them."""
+
+    @abstractmethod
+    def outline(self, inventory: InventoryT, *, workers: int) -> Outline:
+        """Returns what an estimate must know of the job, cut for so many workers.
+
+        Raises:
+          UsageError: such a job has no estimate.
+        """
 
     @abstractmethod
     def summary(self, counts: dict[str, Any]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import textwrap
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,7 +20,10 @@ from recordmill.pipelines.planning.item_sizes import (
     report_passed_over,
     work_item_bytes,
 )
+from recordmill.pipelines.planning.outline import Outline, show_bytes
 from recordmill.pipelines.planning.planner import Inventory, Planner, WorkPlan
+from recordmill.pipelines.planning.sample_sources import Layout
+from recordmill.pipelines.planning.shuffle_outline import ShuffleOutline
 from recordmill.pipelines.planning.text_warm_up import warm_up
 from recordmill.pipelines.planning.tokenizer_kernels import compile_kernels
 from recordmill.pipelines.text_request import (
@@ -31,6 +34,7 @@ from recordmill.pipelines.text_request import (
 )
 from recordmill.records.errors import UsageError
 from recordmill.transforms.dataset.labels import LABELS_PATH
+from recordmill.transforms.dataset.output_spec import ShardSpec, SplitSpec
 from recordmill.transforms.dataset.shard_counts import count_shards
 from recordmill.transforms.dataset.stages import Stage
 from recordmill.transforms.dataset.workspace import Workspace
@@ -47,12 +51,13 @@ from recordmill.transforms.sources.query_rows import list_query
 from recordmill.transforms.sources.source_checks import check_contents
 from recordmill.transforms.sources.source_list import SourceList
 from recordmill.transforms.sources.work_item_files import write_work_items
-from recordmill.transforms.sources.work_items import SourceRange, list_sources
+from recordmill.transforms.sources.work_items import COLUMN_FORMATS, SourceRange, list_sources
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.globs import matches_output
 from recordmill.transforms.subwords.sentence_pieces import PieceTokenizer
 from recordmill.transforms.subwords.tokenizer import Tokenizer
 from recordmill.transforms.text.bind_objective import bind
+from recordmill.transforms.text.cleaning.duplicates import PART_BYTES
 from recordmill.transforms.text.cleaning.unicode_forms import ftfy_version
 from recordmill.transforms.text.text_job import TextJob
 from recordmill.transforms.text.text_stages import text_stages
@@ -62,6 +67,10 @@ from recordmill.transforms.text.tokenizer_checks import (
     read_vocabulary,
 )
 
+_SAMPLE_BYTES = 1 << 24
+_SAMPLE_COPIED_BYTES = 1 << 25  # of all copies of its text
+_LEAST_BYTES = 1 << 18
+_MEMORY_PER_ITEM_BYTE = 2.3  # measured by benchmarks/text.py
 _SHOWN_COLUMNS, _SHOWN_CHARACTERS = 20, 30
 
 
@@ -311,6 +320,64 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
     def stages(self, plan: WorkPlan[TextJob, MergeTree]) -> list[Stage[Any]]:
         """Returns the stages of a text job."""
         return text_stages(plan.job, plan.stages, input_bytes=plan.input_bytes)
+
+    def outline(self, inventory: TextInventory, *, workers: int) -> Outline:
+        """Returns what an estimate must know of the job."""
+        job, total = self.job, inventory.input_bytes
+        target = work_item_bytes(total, workers)
+        # Tables are not read for the ends of their records.
+        as_text = (s if s.format in COLUMN_FORMATS else replace(s, format="text")
+                   for s in inventory.files)  # fmt: skip
+        items = sum(
+            1 for _ in cut_work_items(
+                as_text, target_bytes=target, splittable=job.documents.splittable
+            )
+        )  # fmt: skip
+        tree = tree_for_job(job, items, total)
+        dupe_factor = job.objective.dupe_factor
+
+        def begin(workspace: Workspace) -> TextJob:
+            sample = replace(
+                job, workspace=workspace, splits=(SplitSpec("train", 1.0, 1),), shards=ShardSpec(),
+                max_rejected=1.0, dupe_splits=None,
+                documents=msgspec.structs.replace(job.documents, split_from="", split_names=()),
+            )  # fmt: skip
+            files.write_bytes(sample.vocabulary_path, inventory.vocabulary)
+            return sample
+
+        def first_steps(work_bytes: Mapping[str, float]) -> Iterator[tuple[str, str, int]]:
+            if job.clean.deduplicates:
+                yield "Fingerprint", "fingerprint", items
+                ranges = -(-int(work_bytes["fingerprints"]) // PART_BYTES)
+                yield "Compare", "compare", max(ranges, 1)
+            yield "Scatter", "read", items
+
+        return ShuffleOutline(
+            inputs=f"{inventory.sources['files']:,} files, "
+            f"{show_bytes(inventory.sources['bytes'])}",
+            job=job,
+            sources=inventory.files,
+            layout=Layout(
+                job.documents.splittable,
+                job.documents.delimiter,
+                job.documents.quotes,
+                tuple(column_names(job.documents)),
+            ),
+            total=total,
+            wanted=max(min(_SAMPLE_BYTES, _SAMPLE_COPIED_BYTES // dupe_factor), _LEAST_BYTES),
+            tree=tree,
+            # A sample has all copies, which some splits do not get.
+            shares={
+                split.name: split.share * copies / dupe_factor
+                for split, copies in zip(job.splits, job.copies, strict=True)
+            },
+            copies=dict(zip((split.name for split in job.splits), job.copies, strict=True)),
+            begin=begin,
+            stages=text_stages,
+            first_steps=first_steps,
+            item_bytes=_MEMORY_PER_ITEM_BYTE * target,
+            is_most=job.clean.deduplicates,
+        )
 
     def summary(self, counts: dict[str, Any]) -> str:
         """Returns one line of what became of the documents."""

@@ -31,9 +31,9 @@ from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.dataset.first_rejects import first_rejects
 from recordmill.transforms.dataset.job import Job, JobSummary
 from recordmill.transforms.dataset.removal import remove_dataset
-from recordmill.transforms.dataset.run_state import LostFoldersError, parse_state, pipeline_name
+from recordmill.transforms.dataset.run_state import LostFoldersError, pipeline_name
 from recordmill.transforms.dataset.run_task import is_over
-from recordmill.transforms.dataset.shard_writer import ShardDescription
+from recordmill.transforms.dataset.shard_writer import read_descriptions
 from recordmill.transforms.dataset.statistics_warnings import find_warnings
 from recordmill.transforms.dataset.workspace import Workspace, read_manifest
 from recordmill.transforms.storage import files
@@ -85,24 +85,13 @@ class _FinishedShards:
 
 def _read_finished(job: Job) -> _FinishedShards:
     workspace = job.workspace
-    names = list(job.shard_names())
     shards, indexes, statistics = [], {}, job.statistics()
-    kind = ShardDescription[job.shard_statistics]  # type: ignore[name-defined]
-    descriptions = files.read_many(map(workspace.done_path, names))
-    try:
-        for name, content in zip(names, descriptions, strict=True):
-            done = parse_state(content, workspace.token, kind)
-            if done is None or done.shard.name != name:
-                raise RunError(
-                    f"{workspace.done_path(name)} is damaged or of another run; run the same "
-                    "command again"
-                )
-            shards.append(done.shard)
-            if done.index:
-                indexes[name.index_path] = _StagedFile(workspace.index_path(name), *done.index)
-            statistics.add(name.split, shards[-1].records, done.statistics)
-    except FileNotFoundError as error:
-        raise RunError(f"{error.filename} is missing; run the same command again") from error
+    for done in read_descriptions(job):
+        shards.append(done.shard)
+        name = done.shard.name
+        if done.index:
+            indexes[name.index_path] = _StagedFile(workspace.index_path(name), *done.index)
+        statistics.add(name.split, done.shard.records, done.statistics)
     return _FinishedShards(shards, indexes, statistics.summarize())
 
 

@@ -60,6 +60,10 @@ class JobStatistics(ABC):
         """Adds a shard: its split, its number of records, and its `Job.shard_statistics`."""
 
     @abstractmethod
+    def of_splits(self) -> dict[str, Any]:
+        """Returns split -> what its shards say, for `statistics.json`."""
+
+    @abstractmethod
     def summarize(self) -> JobSummary:
         """Returns the sums.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from functools import lru_cache
 from typing import IO, Any, Generic, TypeVar
@@ -24,6 +24,7 @@ from recordmill.records.shards import ShardName
 from recordmill.records.state import FileSum
 from recordmill.transforms.dataset.job import Job
 from recordmill.transforms.dataset.rejects import RejectFile
+from recordmill.transforms.dataset.run_state import parse_state
 from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.array_files import begin_sync, write_array
@@ -117,6 +118,28 @@ def read_description(job: Job, name: ShardName) -> ShardDescription[Any] | None:
     kind = ShardDescription[job.shard_statistics]  # type: ignore[name-defined]
     found = job.workspace.read_state(job.workspace.done_path(name), kind)
     return found if found and found.shard.name == name else None
+
+
+def read_descriptions(job: Job) -> Iterator[ShardDescription[Any]]:
+    """Yields what all shards say of themselves, when they are finished.
+
+    Raises:
+      RunError: one is missing, damaged or of another run.
+    """
+    workspace, names = job.workspace, list(job.shard_names())
+    kind = ShardDescription[job.shard_statistics]  # type: ignore[name-defined]
+    contents = files.read_many(map(workspace.done_path, names))
+    try:
+        for name, content in zip(names, contents, strict=True):
+            done = parse_state(content, workspace.token, kind)
+            if done is None or done.shard.name != name:
+                raise RunError(
+                    f"{workspace.done_path(name)} is damaged or of another run; run the same "
+                    "command again"
+                )
+            yield done
+    except FileNotFoundError as error:
+        raise RunError(f"{error.filename} is missing; run the same command again") from error
 
 
 def finished_shard(

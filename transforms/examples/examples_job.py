@@ -96,6 +96,9 @@ class _RecordStatistics(JobStatistics):
             known["least"] = min(known["least"], statistics.least_bytes)
             known["most"] = max(known["most"], statistics.most_bytes)
 
+    def of_splits(self) -> dict[str, Any]:
+        return {split: _of_split(found) for split, found in self._splits.items()}
+
     def summarize(self) -> JobSummary:
         plan = self._plan
         for split in plan.splits:
@@ -131,7 +134,7 @@ class _RecordStatistics(JobStatistics):
             inputs["no_schema"] = plan.survey.reason
         inputs["shared_contents"] = list(plan.shared_contents)
         return JobSummary(
-            statistics={split: _of_split(found) for split, found in self._splits.items()},
+            statistics=self.of_splits(),
             counts=counts,
             rejected_files=plan.rejected_files,
             extra_files={},

@@ -143,6 +143,9 @@ class _InPlaceStatistics(JobStatistics):
             known[2] = min(known[2], statistics.least_bytes)
             known[3] = max(known[3], statistics.most_bytes)
 
+    def of_splits(self) -> dict[str, Any]:
+        return {name: _of_split(*known) for name, known in self._splits.items()}
+
     def summarize(self) -> JobSummary:
         _check_whole(self._damages)
         survey = self._survey
@@ -153,7 +156,7 @@ class _InPlaceStatistics(JobStatistics):
         if survey.reason:
             inputs["no_schema"] = survey.reason
         return JobSummary(
-            statistics={name: _of_split(*known) for name, known in self._splits.items()},
+            statistics=self.of_splits(),
             counts={"records_read": total, "rejected": {}, "examples": total},
             rejected_files={},
             extra_files={m.IN_PLACE_PATH: note_text(self._job.kept)},

@@ -7,7 +7,6 @@ item is done. Only the numbers of work items pass to the next stage.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from tempfile import SpooledTemporaryFile
@@ -23,7 +22,7 @@ from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.content_sample import ContentSample
 from recordmill.transforms.dataset.rejects import write_rejects
 from recordmill.transforms.dataset.splits import choose_splits
-from recordmill.transforms.dataset.stages import Done, Phase, Stage
+from recordmill.transforms.dataset.stages import Done
 from recordmill.transforms.examples.examples_job import ExamplesJob
 from recordmill.transforms.examples.examples_state import ReadResult
 from recordmill.transforms.examples.record_changes import CHANGES, RecordChanges
@@ -37,8 +36,8 @@ from recordmill.transforms.examples.run_records import KeyedRecords
 from recordmill.transforms.examples.schema_survey import SchemaSurvey
 from recordmill.transforms.examples.table_records import read_batches
 from recordmill.transforms.sources.changes import reading
+from recordmill.transforms.sources.input_stage import InputStage
 from recordmill.transforms.sources.work_item_files import read_ranges
-from recordmill.transforms.storage import files
 from recordmill.transforms.storage.buffers import Arena, BlockPool
 
 ORDER_PURPOSE, WEIGHT_PURPOSE = "records", "weights"
@@ -255,40 +254,24 @@ def _input_ties(source: RecordFileRange, positions: Int64s) -> U64:
     return (np.uint64(source.ordinal) << _POSITION_BITS) + positions.astype(np.uint64)
 
 
-class ScatterRecords(Stage[ExamplesJob]):
+class ScatterRecords(InputStage[ExamplesJob]):
     """Writes the run files of each work item.
 
     Memory: one run file's records twice, whatever the size of the input. Doing a work item twice,
     or twice at once, writes the same bytes under the same name.
-
-    Args:
-      job: of existing records.
-      work_items: their number.
-      limits: see there.
-      input_bytes: of all work items, for progress.
     """
 
     name = "Scatter"
-
-    def __init__(
-        self,
-        job: ExamplesJob,
-        work_items: int,
-        limits: RecordLimits = RECORD_LIMITS,
-        input_bytes: int = 0,
-    ) -> None:
-        super().__init__(job)
-        self._work_items = work_items
-        self._limits = limits
-        self._input_bytes = input_bytes
+    phase = "read"
 
     @cached_property
     def _scatterer(self) -> RecordScatterer:
         return RecordScatterer(self.job, self._limits)
 
-    def items(self) -> int:
-        """Returns the number of work items."""
-        return self._work_items
+    @property
+    def results_folder(self) -> str:
+        """The folder of run files."""
+        return self.job.runs_folder(0)
 
     def do(self, item: int) -> Done:
         """Reads the records of a work item."""
@@ -296,16 +279,7 @@ class ScatterRecords(Stage[ExamplesJob]):
         read = {"records_read": result.counts["records_read"]}
         return Done(counts=read | counters.of_rejects(result.rejected))
 
-    def describe(self, item: int) -> str:
-        """Returns the name of its first file."""
-        return read_ranges(self.job.workspace.inputs_folder, item, RecordFileRange)[0].name
-
     def release(self) -> None:
         """Frees the buffers of records."""
         if "_scatterer" in self.__dict__:
             self._scatterer.drop_buffers()
-
-    def phases(self) -> Iterator[Phase]:
-        """Yields the work items that are described."""
-        done = files.count(self.job.runs_folder(0), ".json")
-        yield Phase("read", done, self._work_items, self._input_bytes)

@@ -180,6 +180,13 @@ class _ImageJobStatistics(JobStatistics):
         count = max(last + 1, len(images.classes))
         return [class_name(images.classes, number) for number in range(count)]
 
+    def of_splits(self) -> dict[str, Any]:
+        names = self._class_names()
+        return {
+            split: sums.summarize(self._examples[split], names)
+            for split, sums in self._splits.items()
+        }
+
     def summarize(self) -> JobSummary:
         plan = self._plan
         rejected = Counter(plan.rejected)
@@ -199,10 +206,7 @@ class _ImageJobStatistics(JobStatistics):
                 why = f"{lost} left out by --map" if lost else "see the reasons of the rejects"
                 raise RunError(f"split {split} has no image that can be used; {why}")
         names = self._class_names()
-        statistics = {
-            split: sums.summarize(self._examples[split], names)
-            for split, sums in self._splits.items()
-        }
+        statistics = self.of_splits()
         extra_files = {}
         if names:
             extra_files[LABELS_PATH] = labels_file(names)

@@ -22,11 +22,12 @@ from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.content_sample import ContentSample
 from recordmill.transforms.dataset.rejects import write_rejects
 from recordmill.transforms.dataset.splits import choose_splits
-from recordmill.transforms.dataset.stages import Done, Phase, Stage
+from recordmill.transforms.dataset.stages import Done
 from recordmill.transforms.sources.changes import reading
 from recordmill.transforms.sources.document_batch import DocumentBatch
 from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentLimits
 from recordmill.transforms.sources.documents import read_documents
+from recordmill.transforms.sources.input_stage import InputStage
 from recordmill.transforms.sources.mapped_documents import (
     DocumentMapper,
     DropDocument,
@@ -34,7 +35,6 @@ from recordmill.transforms.sources.mapped_documents import (
 )
 from recordmill.transforms.sources.work_item_files import read_work_item
 from recordmill.transforms.sources.work_items import SourceRange
-from recordmill.transforms.storage import files
 from recordmill.transforms.text.chunk_fields import ChunkFields
 from recordmill.transforms.text.chunk_runs import ChunkRuns, TextTools
 from recordmill.transforms.text.chunks import (
@@ -263,40 +263,24 @@ class Scatterer:
         progress.runs.add(chunks, chosen)
 
 
-class ScatterDocuments(Stage[TextJob]):
+class ScatterDocuments(InputStage[TextJob]):
     """Writes the run files of each work item.
 
     Memory: a work item's tokens and one block of text, whatever the size of the input. Doing a work
     item twice, or twice at once, writes the same bytes under the same name.
-
-    Args:
-      job: of text.
-      work_items: their number.
-      limits: see there.
-      input_bytes: of all work items, for progress.
     """
 
     name = "Scatter"
-
-    def __init__(
-        self,
-        job: TextJob,
-        work_items: int,
-        limits: ScatterLimits = SCATTER_LIMITS,
-        input_bytes: int = 0,
-    ) -> None:
-        super().__init__(job)
-        self._work_items = work_items
-        self._limits = limits
-        self._input_bytes = input_bytes
+    phase = "read"
 
     @cached_property
     def _scatterer(self) -> Scatterer:
         return Scatterer(self.job, self._limits)
 
-    def items(self) -> int:
-        """Returns the number of work items."""
-        return self._work_items
+    @property
+    def results_folder(self) -> str:
+        """The folder of run files."""
+        return self.job.runs_folder(0)
 
     def do(self, item: int) -> Done:
         """Reads and tokenizes the documents of a work item."""
@@ -308,12 +292,3 @@ class ScatterDocuments(Stage[TextJob]):
                 **counters.of_rejects(result.rejected),
             }
         )
-
-    def describe(self, item: int) -> str:
-        """Returns the name of its first file."""
-        return read_work_item(self.job.workspace.inputs_folder, item)[0].name
-
-    def phases(self) -> Iterator[Phase]:
-        """Yields the work items that are described."""
-        done = files.count(self.job.runs_folder(0), ".json")
-        yield Phase("read", done, self._work_items, self._input_bytes)

@@ -179,7 +179,10 @@ class _TextStatistics(JobStatistics):
         dropped = {reason: sum(counts) for reason, counts in self._plan.dropped.items()}
         classes = self._plan.classes
         return JobSummary(
-            statistics={split: self._statistics(split) for split in self._lengths},
+            statistics={
+                split: found | {"copies": self._copies[split]} | self._dropped(split)
+                for split, found in self.of_splits().items()
+            },
             counts={
                 "documents_read": read,
                 "documents_written": used,
@@ -203,19 +206,22 @@ class _TextStatistics(JobStatistics):
             found[f"_meta/{name}"] = files.read_bytes(self._job.vocabulary_path)
         return found
 
-    def _statistics(self, split: str) -> dict[str, Any]:
-        return summarize_examples(
-            self._examples[split],
-            TextShardStatistics(
-                counts=self._counts[split],
-                classes=self._classes[split],
-                lengths=self._lengths[split].tolist(),
-            ),
-            padded_length=self._job.objective.padded_length,
-            packed_tokens=self._job.objective.packed_tokens,
-        ) | {
-            "copies": self._copies[split], **self._dropped(split), **self._feature_tokens(split)
-        }  # fmt: skip
+    def of_splits(self) -> dict[str, Any]:
+        objective = self._job.objective
+        return {
+            split: summarize_examples(
+                self._examples[split],
+                TextShardStatistics(
+                    counts=self._counts[split],
+                    classes=self._classes[split],
+                    lengths=self._lengths[split].tolist(),
+                ),
+                padded_length=objective.padded_length,
+                packed_tokens=objective.packed_tokens,
+            )
+            | self._feature_tokens(split)
+            for split in self._lengths
+        }
 
     def _feature_tokens(self, split: str) -> dict[str, int]:
         """Returns the tokens of features under seqio's names, where they were counted."""

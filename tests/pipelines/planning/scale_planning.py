@@ -104,15 +104,15 @@ def request_of(kind: str, folder: Path) -> Any:
 
 
 def planned(kind: str, request: Any) -> dict[str, Any]:
+    from recordmill.pipelines.planning.estimate import estimate
     from recordmill.pipelines.planning.image_planner import ImagePlanner
     from recordmill.pipelines.planning.plan_job import plan_job
-    from recordmill.pipelines.planning.text_estimate import estimate_text
     from recordmill.pipelines.planning.text_planner import TextPlanner
 
     if kind == "estimate":
-        estimate = estimate_text(request, workers=100)
-        work_items = {step.name: step.work_items for step in estimate.steps}
-        return {"work_items": work_items, "lines": dict(estimate.lines(100, 0.05))}
+        found = estimate(TextPlanner(request), workers=100)
+        work_items = {step.name: step.work_items for step in found.steps}
+        return {"work_items": work_items, "lines": dict(found.lines(100, 0.05))}
     planner = ImagePlanner(request) if kind == "images" else TextPlanner(request)
     plan = plan_job(planner, workers=100)
     sources = {name: plan.commit.sources[name] for name in ("bytes", "checksum")}
@@ -120,8 +120,9 @@ def planned(kind: str, request: Any) -> dict[str, Any]:
 
 
 def main(kind: str, count: str, size: str, folder: str) -> None:
+    import recordmill.pipelines.planning.estimate
     import recordmill.pipelines.planning.image_planner
-    import recordmill.pipelines.planning.text_estimate  # noqa: F401
+    import recordmill.pipelines.planning.text_planner  # noqa: F401
 
     request = request_of(kind, Path(folder))
     Listed.files, Listed.size_bytes = int(count), int(size)

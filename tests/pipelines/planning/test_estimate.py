@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from recordmill.pipelines.command_line import main
-from recordmill.pipelines.planning.estimate import Estimate, Step, show_bytes, show_seconds
+from recordmill.pipelines.planning import text_planner
+from recordmill.pipelines.planning.estimate import Estimate, Step, show_seconds
+from recordmill.pipelines.planning.outline import show_bytes
 
 from ...conftest import BERT_FLAGS
 from ...pictures import jpeg
@@ -79,6 +82,110 @@ def test_tables_and_compressed_files(
         assert number(found["output"]) > 0
     assert "cost" not in found
     assert [path.name for path in tmp_path.iterdir()] == [f"a.{form}"]
+
+
+def _words(rng: random.Random, size: int) -> str:
+    return " ".join(rng.choice(("the", "words", "of", "a", "line")) for _ in range(size // 5 + 1))
+
+
+def _jsonl(path: Path, sizes: Iterable[int]) -> None:
+    rng = random.Random(1)
+    lines = (json.dumps({"text": _words(rng, size)}) + "\n" for size in sizes)
+    data = "".join(lines).encode()
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+
+
+def _short_first(folder: Path) -> None:
+    _jsonl(folder / "a.jsonl", [40] * 15_000 + [2500] * 600)
+
+
+def _long_lines(folder: Path) -> None:
+    _jsonl(folder / "a.jsonl", [60_000] * 60)
+
+
+def _small_and_large_files(folder: Path) -> None:
+    rng = random.Random(1)
+    for number in range(1200):
+        (folder / f"a{number:04d}.txt").write_text(_words(rng, rng.randrange(20, 1000)))
+    for number in range(4):
+        (folder / f"z{number}.txt").write_text("\n".join(_words(rng, 80) for _ in range(4000)))
+
+
+def _packed(folder: Path) -> None:
+    rng = random.Random(1)
+    for number in range(6):
+        _jsonl(folder / f"{number}.jsonl.gz", (int(rng.lognormvariate(6, 1)) for _ in range(700)))
+
+
+def _row_groups(folder: Path) -> None:
+    rng = random.Random(1)
+    rows = [_words(rng, 60 if row < 15_000 else 2500) for row in range(16_000)]
+    pq.write_table(pa.table({"text": rows}), folder / "a.parquet", row_group_size=500)
+
+
+def _table(folder: Path) -> None:
+    rng = random.Random(1)
+    rows = "".join(f'"{_words(rng, rng.randrange(10, 600))}\nend"\n' for _ in range(9000))
+    (folder / "a.csv").write_text(f"text\n{rows}")
+
+
+@pytest.mark.parametrize(
+    ("make", "flags"),
+    [
+        (_short_first, ()),
+        (_long_lines, ()),
+        (_small_and_large_files, ("--documents=file",)),
+        (_packed, ()),
+        (_row_groups, ()),
+        (_table, ()),
+    ],
+)
+def test_a_sample_is_of_the_whole_input(
+    make: Callable[[Path], None],
+    flags: tuple[str, ...],
+    vocab_file: str,
+    tmp_path: Path,
+    told: Told,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Within 10 %, or in the range that is told, wherever in the input what kind of text is."""
+    (tmp_path / "in").mkdir()
+    make(tmp_path / "in")
+    monkeypatch.setattr(text_planner, "_SAMPLE_BYTES", 1 << 19)
+    monkeypatch.setattr(text_planner, "_LEAST_BYTES", 1 << 19)
+    flags = (
+        f"--input={tmp_path}/in", f"--output={tmp_path}/ds", f"--vocab_file={vocab_file}",
+        "--task=mlm", "--dupe_factor=1", "--max_seq_length=32", *flags,
+    )  # fmt: skip
+    found = told("text", *flags)["output"]
+    assert main(["text", *flags, "--direct_num_workers=1", "--progress=none"]) == 0
+    written = sum(records_by_split(tmp_path / "ds").values())
+    between = re.search(r"between ([\d,]+) and ([\d,]+)", found)
+    low, high = 0.9 * written, 1.1 * written
+    if between:
+        low, high = (int(each.replace(",", "")) for each in between.groups())
+        assert high < 2 * low
+        assert low <= written <= high
+    else:
+        assert low <= number(found) <= high
+
+
+def test_a_sample_without_a_record_says_why(
+    vocab_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.jsonl").write_text('{"words": "of another field"}\n' * 9)
+    flags = (f"--input={tmp_path}/a.jsonl", f"--output={tmp_path}/ds", f"--vocab_file={vocab_file}")
+    assert main(["plan", "text", "--task=mlm", *flags]) == 2
+    error = capsys.readouterr().err
+    assert "gives no record (rejected: field_missing 9); `recordmill text` with" in error
+    assert error.count("\n") == 1
+
+
+def test_rejects_are_told_of_the_whole(vocab_file: str, tmp_path: Path, told: Told) -> None:
+    lines = ['{"text": "the words of a line"}\n', '{"words": "of another field"}\n']
+    (tmp_path / "a.jsonl").write_text("".join(lines) * 50)
+    flags = (f"--input={tmp_path}/a.jsonl", f"--output={tmp_path}/ds", f"--vocab_file={vocab_file}")
+    assert told("text", "--task=mlm", *flags)["rejected"] == "field_missing 50"
 
 
 def test_images_as_it_was_told(tmp_path: Path, told: Told) -> None:

@@ -48,9 +48,12 @@ class _Sums(JobStatistics):
         self._records[split] += records
         self._sums[split] += statistics["sum"]
 
+    def of_splits(self) -> dict[str, Any]:
+        return {split: {"sum": total} for split, total in self._sums.items()}
+
     def summarize(self) -> JobSummary:
         return JobSummary(
-            statistics={split: {"sum": total} for split, total in self._sums.items()},
+            statistics=self.of_splits(),
             counts={"examples": self._records.total(), "rejected": {}},
             rejected_files={},
             extra_files={"labels.txt": b"one\ntwo\n"},

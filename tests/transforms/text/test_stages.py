@@ -27,7 +27,7 @@ from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.text.chunk_records import decode_chunks
 from recordmill.transforms.text.chunk_runs import TextTools
 from recordmill.transforms.text.chunks import concatenate
-from recordmill.transforms.text.scatter import ScatterDocuments
+from recordmill.transforms.text.scatter import SCATTER_LIMITS, ScatterDocuments
 from recordmill.transforms.text.text_job import TextJob
 from recordmill.transforms.text.text_spec import MlmTokens
 from recordmill.transforms.text.text_stages import text_stages
@@ -71,7 +71,7 @@ def run(*stages: Stage[TextJob], records: int = 0) -> None:
 
 
 def scatter(job: TextJob) -> None:
-    run(ScatterDocuments(job, len(FILES)))
+    run(ScatterDocuments(job, len(FILES), SCATTER_LIMITS))
 
 
 def planning(job: TextJob) -> Stage[TextJob]:
