@@ -30,7 +30,8 @@ _REMOTE_POLLS = 10  # listing object storage costs requests: it is done at each 
 def resident_bytes(root: int | None = None) -> int | None:
     """Returns the memory of a process (this one by default) and its descendants together.
 
-    Pages that they share are counted for each. None if the system does not report it.
+    On Linux, pages that several of them share are counted once. None if the system does not report
+    it.
     """
     sizes = []
     try:
@@ -40,7 +41,10 @@ def resident_bytes(root: int | None = None) -> int | None:
         return None
     for each in processes:
         try:
-            sizes.append(each.memory_info().rss)
+            if psutil.LINUX:
+                sizes.append(each.memory_full_info().pss)
+            else:
+                sizes.append(each.memory_info().rss)
         except psutil.Error:
             continue  # it has just ended
     return sum(sizes) or None

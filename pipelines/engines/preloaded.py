@@ -3,6 +3,7 @@
 An error is no affair of this process: whoever plans or does the job meets it, and says it.
 """
 
+import gc
 import importlib
 import os
 import signal
@@ -48,7 +49,11 @@ if PRELOADED in os.environ:
         signal.signal(_each, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     _folder, *_modules = os.environ.pop(PRELOADED).split(" ")
+    gc.disable()  # what is loaded stays
     with suppress(Exception):
         _load(_modules)
     with suppress(Exception):
         _warm_up(_folder, _parent)
+    # A collection would write into pages that all workers share.
+    gc.freeze()
+    gc.enable()
