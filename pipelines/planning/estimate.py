@@ -206,6 +206,8 @@ def estimate(planner: Planner[Any, Any, Any], *, workers: int) -> Estimate:
         samples = outline.samples(folder)
         alike: dict[str, list[_Measured]] = {}
         for number, (name, each) in enumerate(samples.items()):
+            if not each:  # nothing of the files can be read
+                continue
             # The first run would also measure the compiling and loading of code.
             _run(each[0], files.join(folder, f"{number}-{_WARM}"))
             alike[name] = [

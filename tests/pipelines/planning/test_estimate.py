@@ -181,6 +181,22 @@ def test_a_sample_without_a_record_says_why(
     assert error.count("\n") == 1
 
 
+def test_no_file_can_be_read(
+    vocab_file: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(text_planner, "_SAMPLE_BYTES", 1 << 12)
+    monkeypatch.setattr(text_planner, "_LEAST_BYTES", 1 << 12)
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b"")[:10] + bytes(9999))
+    flags = (f"--input={tmp_path}/a.*", f"--output={tmp_path}/ds", f"--vocab_file={vocab_file}")
+    assert main(["plan", "text", "--task=mlm", *flags]) == 2
+    error = capsys.readouterr().err
+    assert "no sample could be taken" in error
+    assert error.count("\n") == 1
+
+
 def test_rejects_are_told_of_the_whole(vocab_file: str, tmp_path: Path, told: Told) -> None:
     lines = ['{"text": "the words of a line"}\n', '{"words": "of another field"}\n']
     (tmp_path / "a.jsonl").write_text("".join(lines) * 50)
