@@ -2,7 +2,7 @@
 
 The input counts as one long text, file after file. A part is a piece of it at a place drawn in each
 of equal steps, so small files, long lines and rare forms are in the sample as often as their bytes
-are in the input. Files of lines are read in place, by the rule of work items: the records that
+are in the input. JSON lines are read in place, by the rule of work items: the records that
 begin in a range, each whole. Of other files as much is copied.
 """
 
@@ -147,11 +147,14 @@ def _take(
 
 
 def _lines_of(source: SourceRange) -> str:
-    """Returns the format of a file that can be cut between any lines, "" for none such."""
+    """Returns the format of a file whose lines are documents, "" for none such.
+
+    A document of text may be as long as its file: of those, pieces are documents of the sample.
+    """
     if source.format == "json":
         with files.open_read(source.path) as handle:
             return "jsonl" if has_object_lines(handle.read(SNIFFED_BYTES)) else ""
-    return source.format if source.format in ("text", "jsonl") else ""
+    return source.format if source.format == "jsonl" else ""
 
 
 def _copied(

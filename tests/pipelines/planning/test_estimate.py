@@ -111,6 +111,11 @@ def _small_and_large_files(folder: Path) -> None:
         (folder / f"z{number}.txt").write_text("\n".join(_words(rng, 80) for _ in range(4000)))
 
 
+def _one_document(folder: Path) -> None:
+    rng = random.Random(1)
+    (folder / "a.txt").write_text("\n".join(_words(rng, 90) for _ in range(30_000)))
+
+
 def _packed(folder: Path) -> None:
     rng = random.Random(1)
     for number in range(6):
@@ -135,6 +140,7 @@ def _table(folder: Path) -> None:
         (_short_first, ()),
         (_long_lines, ()),
         (_small_and_large_files, ("--documents=file",)),
+        (_one_document, ()),
         (_packed, ()),
         (_row_groups, ()),
         (_table, ()),
