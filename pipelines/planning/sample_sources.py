@@ -218,9 +218,11 @@ def _copy_first(
     """Copies a file from its beginning; yields the share of it that each copy is."""
     with files.open_read(source.path) as handle:
         stored = _Stored(handle)
-        stream = open_decompressed(cast("IO[bytes]", stored), source.compression)
+        stream = handle
+        if source.compression:
+            stream = open_decompressed(cast("IO[bytes]", stored), source.compression)
         data, at_end = stream.read(sum(lengths)), not stream.read(1)
-    share = 1.0 if at_end else stored.used / max(source.size, 1)
+    share = 1.0 if at_end else (stored.used or len(data)) / max(source.size, 1)
     ends = [len(data)]
     if source.format in ("csv", "tsv") and not at_end:
         scanner = RecordScanner(delimiter_of(source.format, layout.delimiter), quotes=layout.quotes)

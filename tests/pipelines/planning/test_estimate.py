@@ -130,7 +130,7 @@ def _row_groups(folder: Path) -> None:
 
 def _table(folder: Path) -> None:
     rng = random.Random(1)
-    rows = "".join(f'"{_words(rng, rng.randrange(10, 600))}\nend"\n' for _ in range(9000))
+    rows = "".join(f'"{_words(rng, rng.randrange(10, 3000))}\nend"\n' for _ in range(2000))
     (folder / "a.csv").write_text(f"text\n{rows}")
 
 
