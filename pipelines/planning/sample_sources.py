@@ -37,7 +37,7 @@ SourceT = TypeVar("SourceT", bound=SourceRange)
 
 
 @dataclass(frozen=True, slots=True)
-class Part(Generic[SourceT]):
+class SamplePart(Generic[SourceT]):
     """A part of the input.
 
     Attributes:
@@ -79,7 +79,7 @@ class _Piece:
 
 def sample_sources(
     sources: Iterable[SourceT], total: int, layout: Layout, folder: str, *, parts: int, wanted: int
-) -> list[list[Part[SourceT]]]:
+) -> list[list[SamplePart[SourceT]]]:
     """Returns what each part of the sample is made of; one part of all where the input is small.
 
     Args:
@@ -91,8 +91,8 @@ def sample_sources(
       wanted: text bytes of all together.
     """
     if total <= wanted:
-        return [[Part(replace(s, split=""), s.text_bytes) for s in sources if s.text_bytes]]
-    taken: list[list[Part[SourceT]]] = [[] for _ in range(parts)]
+        return [[SamplePart(replace(s, split=""), s.text_bytes) for s in sources if s.text_bytes]]
+    taken: list[list[SamplePart[SourceT]]] = [[] for _ in range(parts)]
     for source, pieces in _pieces(sources, total, parts, wanted // parts):
         for piece, part in _take(source, pieces, layout, folder, sum(map(len, taken))):
             taken[piece].append(part)
@@ -124,18 +124,18 @@ def _pieces(
 
 def _take(
     source: SourceT, pieces: Sequence[_Piece], layout: Layout, folder: str, copies: int
-) -> Iterator[tuple[int, Part[SourceT]]]:
+) -> Iterator[tuple[int, SamplePart[SourceT]]]:
     """Yields the pieces of a file with their parts of the sample."""
     source = replace(source, split="")  # a sample has one
     if pieces[0].length == source.text_bytes:
-        yield pieces[0].part, Part(source, source.text_bytes)
+        yield pieces[0].part, SamplePart(source, source.text_bytes)
         return
     lines = _lines_of(source) if layout.splittable and not source.compression else ""
     if lines:
         for piece in pieces:
             end = piece.offset + piece.length
             part = replace(source, format=lines, start=piece.offset, end=end)
-            yield piece.part, Part(part, piece.length)
+            yield piece.part, SamplePart(part, piece.length)
         return
     paths = [files.join(folder, f"part-{copies + n:04d}") for n in range(len(pieces))]
     for piece, path, kind, share in _copied(source, pieces, layout, paths):
@@ -143,7 +143,7 @@ def _take(
             source, path=path, name=path[len(folder) + 1 :], format=kind, compression="",
             size=files.size(path), modified_ns=0, query=None, stream=None,
         )  # fmt: skip
-        yield piece.part, Part(part, share * source.text_bytes)
+        yield piece.part, SamplePart(part, share * source.text_bytes)
 
 
 def _lines_of(source: SourceRange) -> str:

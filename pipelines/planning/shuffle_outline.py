@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from recordmill.pipelines.planning.outline import Outline, Sample
-from recordmill.pipelines.planning.sample_sources import Layout, Part, sample_sources
+from recordmill.pipelines.planning.sample_sources import Layout, SamplePart, sample_sources
 from recordmill.transforms.dataset.shard_counts import count_shards
 from recordmill.transforms.dataset.stages import Stage
 from recordmill.transforms.dataset.workspace import Workspace
@@ -86,7 +86,7 @@ class ShuffleOutline(Outline, Generic[JobT, SourceT]):
         return {"the sample": samples}
 
     def _begin(
-        self, parts: Sequence[Part[SourceT]], workspace: Workspace
+        self, parts: Sequence[SamplePart[SourceT]], workspace: Workspace
     ) -> tuple[JobT, Sequence[Stage[Any]]]:
         job = self.begin(workspace)
         sources = [part.source for part in parts]

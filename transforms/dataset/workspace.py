@@ -46,7 +46,7 @@ from recordmill.transforms.storage import files
 # What workers make in the temporary folders.
 _OWN_FOLDERS = {
     "done", "drop-lists", "dropped", "duplicates", "fingerprints", "index", "inputs", "packs",
-    "partial", "parts", "rejected", "runs-", "shards", "statistics", "transform", "transform-temp",
+    "partial", "parts", "rejected", "runs-", "shards", "statistics", "transform",
 }  # fmt: skip
 
 _STAYS = ".stays"

@@ -224,7 +224,7 @@ class AnalyzePixels(OnceStage[ImageJob]):
         if self.job.read_figures() is None:
             load_tensorflow()
             # A folder of this attempt: another one may be at the same work meanwhile.
-            folder = files.join(self.job.workspace.work, f"transform-{uuid.uuid4().hex}")
+            folder = files.join(self.job.workspace.work, "transform", uuid.uuid4().hex)
             # Beam keeps what it counts by thread, and this one does an item of a pipeline.
             # A new pipeline has no options, and gives these to the storage of the whole process.
             options = beam_options()

@@ -145,7 +145,7 @@ class TestAnalyzePixels:
             figures["channel_std"], [reds.std(), 0.0, 2 * reds.std()], rtol=1e-6
         )
         assert "transform_fn/saved_model.pb" in found.graph
-        assert not list(Path(job.workspace.work).glob("transform*"))
+        assert not list(Path(job.workspace.work).glob("transform/*"))
 
     @pytest.mark.slow
     def test_the_storage_keeps_its_options(self, job: ImageJob) -> None:
