@@ -22,6 +22,7 @@ from recordmill.transforms.storage import files
 PROGRESS_THREAD = "progress"
 _POLL_SECONDS = 0.5
 _FIRST_POLL_SECONDS = 0.1
+_MEASURE_SECONDS = 1.0
 _COMMIT = "commit"
 _UNREADABLE = (OSError, ValueError, KeyError, RunError)
 _REMOTE_POLLS = 10  # listing object storage costs requests: it is done at each tenth poll
@@ -89,6 +90,7 @@ class Progress:
         self._display: Display | None = None
         self._phase: Phase | None = None
         self._began = self._phase_began = self._looked_at = self.clock()
+        self._measure_at = self._began
         self._bytes_before = 0
         self._key: tuple[int, str] | None = None  # position and name of the phase that is shown
         self._first = 0  # position of the first phase that is not done
@@ -134,6 +136,10 @@ class Progress:
                 self.look()
 
     def _measure(self) -> None:
+        now = self.clock()
+        if now < self._measure_at:  # to find shared pages takes milliseconds of each process
+            return
+        self._measure_at = now + _MEASURE_SECONDS
         size = resident_bytes()
         if size is not None:
             self.peak_bytes = max(self.peak_bytes or 0, size)
