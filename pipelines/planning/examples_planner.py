@@ -17,10 +17,14 @@ from recordmill.pipelines.planning.item_sizes import (
     work_item_bytes,
 )
 from recordmill.pipelines.planning.key_sample import sample_keys
-from recordmill.pipelines.planning.outline import Outline, show_bytes
+from recordmill.pipelines.planning.outline import Outline
 from recordmill.pipelines.planning.planner import Inventory, Planner, WorkPlan
 from recordmill.pipelines.planning.sample_sources import Layout
-from recordmill.pipelines.planning.shuffle_outline import ShuffleOutline
+from recordmill.pipelines.planning.shuffle_outline import (
+    ShuffleOutline,
+    count_work_items,
+    describe_files,
+)
 from recordmill.pipelines.planning.table_checks import check_tables
 from recordmill.records.codec.feature_values import ABSENT, find_feature
 from recordmill.records.codec.framing import HEADER_BYTES
@@ -40,10 +44,9 @@ from recordmill.transforms.examples.scatter import RECORD_LIMITS
 from recordmill.transforms.examples.sort_keys import KeySplits
 from recordmill.transforms.examples.table_records import read_batches
 from recordmill.transforms.shuffle.merge_tree import MergeTree, choose_merge_tree
-from recordmill.transforms.sources.item_cutting import cut_work_items
 from recordmill.transforms.sources.source_list import SourceList
 from recordmill.transforms.sources.work_item_files import write_work_items
-from recordmill.transforms.sources.work_items import COLUMN_FORMATS, SourceRange, list_sources
+from recordmill.transforms.sources.work_items import SourceRange, list_sources
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.globs import matches_output
 
@@ -205,10 +208,7 @@ class ExamplesPlanner(Planner[ExamplesJob, MergeTree, ExamplesInventory]):
         """Returns what an estimate must know of the job."""
         job, total = self.job, inventory.input_bytes
         target = record_item_bytes(total, workers)
-        # Files are not read for the ends of their records.
-        as_text = (s if s.format in COLUMN_FORMATS else replace(s, format="text")
-                   for s in self.ranges(inventory))  # fmt: skip
-        items = sum(1 for _ in cut_work_items(as_text, target_bytes=target, splittable=True))
+        items = count_work_items(self.ranges(inventory), target, splittable=True)
 
         def begin(workspace: Workspace) -> ExamplesJob:
             order = "shuffle" if job.records.key else job.records.order
@@ -219,8 +219,7 @@ class ExamplesPlanner(Planner[ExamplesJob, MergeTree, ExamplesInventory]):
             )  # fmt: skip
 
         return ShuffleOutline(
-            inputs=f"{inventory.sources['files']:,} files, "
-            f"{show_bytes(inventory.sources['bytes'])}",
+            inputs=describe_files(inventory.sources),
             job=job,
             sources=self.ranges(inventory),
             layout=Layout(

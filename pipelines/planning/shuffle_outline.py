@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from recordmill.pipelines.planning.outline import Outline, Sample
+from recordmill.pipelines.planning.outline import Outline, Sample, show_bytes
 from recordmill.pipelines.planning.sample_sources import Layout, SamplePart, sample_sources
 from recordmill.transforms.dataset.shard_counts import count_shards
 from recordmill.transforms.dataset.stages import Stage
 from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.shuffle.merge_tree import MergeTree
 from recordmill.transforms.shuffle.shuffle_job import ShuffleJob
+from recordmill.transforms.sources.item_cutting import cut_work_items
 from recordmill.transforms.sources.work_item_files import write_work_items
-from recordmill.transforms.sources.work_items import SourceRange
+from recordmill.transforms.sources.work_items import COLUMN_FORMATS, SourceRange
 from recordmill.transforms.storage import files
 
 _SAMPLES = 8
@@ -26,6 +27,24 @@ _REMOTE_READ_SECONDS = 0.03  # of a range from object storage; not measured here
 
 JobT = TypeVar("JobT", bound=ShuffleJob)
 SourceT = TypeVar("SourceT", bound=SourceRange)
+
+
+def describe_files(sources: Mapping[str, Any]) -> str:
+    """Returns number and size of files, from what the manifest will say of them."""
+    return f"{sources['files']:,} files, {show_bytes(sources['bytes'])}"
+
+
+def count_work_items(sources: Iterable[SourceRange], target_bytes: int, *, splittable: bool) -> int:
+    """Returns into how many work items files are cut, without reading most for where records end.
+
+    Args:
+      sources: whole files.
+      target_bytes: of a work item.
+      splittable: whether files can be cut at all.
+    """
+    as_text = (s if s.format in COLUMN_FORMATS else replace(s, format="text") for s in sources)
+    items = cut_work_items(as_text, target_bytes=target_bytes, splittable=splittable)
+    return sum(1 for _ in items)
 
 
 @dataclass

@@ -20,10 +20,14 @@ from recordmill.pipelines.planning.item_sizes import (
     report_passed_over,
     work_item_bytes,
 )
-from recordmill.pipelines.planning.outline import Outline, show_bytes
+from recordmill.pipelines.planning.outline import Outline
 from recordmill.pipelines.planning.planner import Inventory, Planner, WorkPlan
 from recordmill.pipelines.planning.sample_sources import Layout
-from recordmill.pipelines.planning.shuffle_outline import ShuffleOutline
+from recordmill.pipelines.planning.shuffle_outline import (
+    ShuffleOutline,
+    count_work_items,
+    describe_files,
+)
 from recordmill.pipelines.planning.text_warm_up import warm_up
 from recordmill.pipelines.planning.tokenizer_kernels import compile_kernels
 from recordmill.pipelines.text_request import (
@@ -51,7 +55,7 @@ from recordmill.transforms.sources.query_rows import list_query
 from recordmill.transforms.sources.source_checks import check_contents
 from recordmill.transforms.sources.source_list import SourceList
 from recordmill.transforms.sources.work_item_files import write_work_items
-from recordmill.transforms.sources.work_items import COLUMN_FORMATS, SourceRange, list_sources
+from recordmill.transforms.sources.work_items import SourceRange, list_sources
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.globs import matches_output
 from recordmill.transforms.subwords.sentence_pieces import PieceTokenizer
@@ -325,14 +329,7 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
         """Returns what an estimate must know of the job."""
         job, total = self.job, inventory.input_bytes
         target = work_item_bytes(total, workers)
-        # Tables are not read for the ends of their records.
-        as_text = (s if s.format in COLUMN_FORMATS else replace(s, format="text")
-                   for s in inventory.files)  # fmt: skip
-        items = sum(
-            1 for _ in cut_work_items(
-                as_text, target_bytes=target, splittable=job.documents.splittable
-            )
-        )  # fmt: skip
+        items = count_work_items(inventory.files, target, splittable=job.documents.splittable)
         tree = tree_for_job(job, items, total)
         dupe_factor = job.objective.dupe_factor
 
@@ -353,8 +350,7 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
             yield "Scatter", "read", items
 
         return ShuffleOutline(
-            inputs=f"{inventory.sources['files']:,} files, "
-            f"{show_bytes(inventory.sources['bytes'])}",
+            inputs=describe_files(inventory.sources),
             job=job,
             sources=inventory.files,
             layout=Layout(
