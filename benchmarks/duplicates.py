@@ -61,7 +61,7 @@ FILE_BYTES = 20_000_000
 
 def find_duplicates(job: TextJob, work_items: int) -> dict[str, float]:
     """Does the stages that find duplicates, one after the other; returns seconds of each half."""
-    stages = Fingerprint(job, work_items, READ_LIMITS), Compare(job, work_items)
+    stages = Fingerprint(job, READ_LIMITS), Compare(job)
     times = [time.process_time()]
     for stage in (*stages, CollectDuplicates(job)):
         for item in range(stage.items()):

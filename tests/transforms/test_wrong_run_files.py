@@ -22,6 +22,7 @@ from recordmill.transforms.dataset.content_sample import ContentSample
 from recordmill.transforms.dataset.rejects import RejectFile
 from recordmill.transforms.dataset.run_state import Nothing, parse_state, read_state, write_state
 from recordmill.transforms.dataset.shard_writer import ShardDescription
+from recordmill.transforms.dataset.write_elements import SpoolFile
 from recordmill.transforms.examples.examples_state import ReadResult, RecordPlan, ShardRecords
 from recordmill.transforms.examples.schema_survey import FeatureFacts, SchemaSurvey
 from recordmill.transforms.examples.shard_scan import ShardDamage
@@ -30,14 +31,12 @@ from recordmill.transforms.images.image_shard_plan import ImageShardPlan, ImageS
 from recordmill.transforms.images.reference_files import ReferenceFiles, write_references
 from recordmill.transforms.images.references import ImageReference, StoredBytes
 from recordmill.transforms.images.statistics import ImageStatistics
+from recordmill.transforms.shuffle.merge_tree import MergeTree
 from recordmill.transforms.shuffle.run_files import RunFileInfo, RunFiles, read_run_file
 from recordmill.transforms.shuffle.shard_ranges import PlannedShards, PlannedSplit
 from recordmill.transforms.sources.work_item_files import read_work_item, write_work_items
 from recordmill.transforms.sources.work_items import SourceRange
-from recordmill.transforms.text.bundle_results import BundleResult
-from recordmill.transforms.text.cleaning.drop_lists import LinesFile
 from recordmill.transforms.text.cleaning.duplicates import FingerprintState, RowsState
-from recordmill.transforms.text.cleaning.element_hashes import RunHashes
 from recordmill.transforms.text.text_state import ScatterResult, ShardPlan, TextShardStatistics
 
 from ..mutations import paths_of, with_value, wrong_bytes, wrong_json
@@ -47,7 +46,7 @@ SCATTERED = ScatterResult(
     runs=RUNS, chunks=(5, 1), tokens=(50, 10), documents_read=7, documents_used=6,
     rejected={"not_utf8": 1}, rejected_file=(90, 7), labels=("cat", "dog"),
     contents={"train": ContentSample(6, names={"00ff": (2, "a.txt at byte 7")}, limit="00ff")},
-    dropped={"too_short": [1, 0]}, dropped_file=(80, 6), dropped_files={2: (70, 5)},
+    dropped={"too_short": [1, 0]}, dropped_file=(80, 6),
 )  # fmt: skip
 PLAN = ShardPlan(
     splits=(PlannedSplit("train", 2, 5, 50, 900),), documents_read=7, documents_used=6,
@@ -77,10 +76,6 @@ IMAGE_SUMS = ImageStatistics(
 SHARD = ShardInfo("train", 0, 1, 3, 90, 90, 5, "{SPLIT}-{SHARD_X_OF_Y}.tfrecord")
 KEYS = KeySplits("id", "int64", (3, 1 << 63), (1, 2))
 TEXTS = KeySplits("id", "bytes", (b"a", b"\xff"), (1, 2))
-BUNDLE = BundleResult(
-    SCATTERED, ("a.rejects",), ("a.samples",), (RunHashes("a", 9, 8, [7]),),
-    (LinesFile("a.lines", 3, 90),),
-)  # fmt: skip
 TEXT_SUMS = TextShardStatistics(counts={"masked": 2}, lengths=[0, 3], classes={"cat": 3})
 TOKEN = "0123456789abcdef"
 # What is written -> the type that it is read as.
@@ -100,7 +95,8 @@ STATES: dict[str, tuple[msgspec.Struct, Any]] = {
     "plan of records": (RECORDS, RecordPlan),
     "keys": (KEYS, KeySplits),
     "texts": (TEXTS, KeySplits),
-    "bundle": (BUNDLE, BundleResult),
+    "merge tree": (MergeTree(9, 4, 8), MergeTree),
+    "elements": (SpoolFile("a", 9, 90), SpoolFile),
     "hashes": (FingerprintState([3, 4], 9), FingerprintState),
     "pairs": (RowsState([3]), RowsState),
     "damage": (ShardDamage("a", 7, "cut", 1), ShardDamage),
@@ -182,7 +178,7 @@ def test_a_wrong_number_is_refused_by_the_name_of_its_field(kind: str) -> None:
         ("scatter", ("rejected_file", 1), 1 << 32, "rejected_file[1] expected `int` <= 42949"),
         ("scatter", ("rejected_file",), [1, 2, 3], "rejected_file expected `array` of length 2"),
         ("scatter", ("contents", "train", "items"), 1.0, "an integer, and is a number"),
-        ("scatter", ("dropped_files",), {"a": [1, 2]}, "a key of dropped_files must be an integer"),
+        ("plan of text", ("dropped_files",), {"a": [1, 2]}, "a key of dropped_files must be"),
         ("regroup", ("runs", 0, "tail_bytes"), 1 << 63, "runs[0].tail_bytes expected `int` <= "),
         ("plan of text", ("splits", 0, "shards"), None, "splits[0].shards must be an integer"),
         ("plan of images", ("splits", 0, "copies"), 0, "splits[0].copies expected `int` >= 1"),
@@ -195,7 +191,6 @@ def test_a_wrong_number_is_refused_by_the_name_of_its_field(kind: str) -> None:
         ("plan of records", ("survey", "features", "id", "dtype"), "int32", "invalid enum value"),
         ("keys", ("dtype",), "bytes", "values of bytes cannot be 3"),
         ("texts", ("values", 0), "?", "values[0] invalid base64"),
-        ("bundle", ("lines", 0, "rows"), True, "lines[0].rows must be an integer, and is true or"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_named(kind: str, path: tuple[Any, ...], value: Any, message: str) -> None:
@@ -218,7 +213,6 @@ def test_what_is_wrong_is_named(kind: str, path: tuple[Any, ...], value: Any, me
                                 "survey"}),
         ("plan of records", {"splits", "counts", "rejected", "rejected_files", "survey"}),
         ("keys", {"feature", "dtype", "values", "counts"}),
-        ("bundle", {"scatter"}),
         ("hashes", {"rows", "documents"}),
         ("damage", {"file", "position", "problem", "count"}),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from recordmill.records.manifest import Manifest
+from recordmill.transforms.dataset.write_elements import WriteElements
 
 
 def split_up(pipeline: beam.Pipeline, elements: list[Any], bundles: int) -> beam.PCollection[Any]:
@@ -30,6 +32,13 @@ def write_elements(
         flags["direct_running_mode"] = "multi_processing"
     with beam.Pipeline(runner="FnApiRunner", options=PipelineOptions([], **flags)) as pipeline:
         _ = split_up(pipeline, elements, bundles) | "Write" >> writing
+
+
+def in_small_items(writing: WriteElements, **limits: int) -> WriteElements:
+    """Cuts what bundles write to files of rows, each a work item, as large inputs are cut."""
+    sink = writing._sink
+    writing._sink = replace(sink, **{"file_bytes": 1, "item_bytes": 1, **limits})
+    return writing
 
 
 def counts(output: Path) -> dict[str, Any]:

@@ -31,8 +31,8 @@ from recordmill.transforms.dataset.error_budget import fail
 from recordmill.transforms.dataset.first_rejects import first_rejects
 from recordmill.transforms.dataset.job import Job, JobSummary
 from recordmill.transforms.dataset.removal import remove_dataset
+from recordmill.transforms.dataset.run_errors import is_over
 from recordmill.transforms.dataset.run_state import LostFoldersError, pipeline_name
-from recordmill.transforms.dataset.run_task import is_over
 from recordmill.transforms.dataset.shard_writer import read_descriptions
 from recordmill.transforms.dataset.statistics_warnings import find_warnings
 from recordmill.transforms.dataset.workspace import Workspace, read_manifest

@@ -32,7 +32,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.commit import CommitDataset, CommitSpec
-from recordmill.transforms.dataset.run_task import is_over, run_errors
+from recordmill.transforms.dataset.run_errors import is_over, run_errors
 from recordmill.transforms.dataset.worker_pool import current_pool
 from recordmill.transforms.dataset.workspace import Run
 

@@ -45,8 +45,8 @@ from recordmill.transforms.storage import files
 
 # What workers make in the temporary folders.
 _OWN_FOLDERS = {
-    "done", "drop-lists", "dropped", "duplicates", "fingerprints", "index", "inputs", "packs",
-    "partial", "parts", "rejected", "runs-", "shards", "statistics", "transform",
+    "done", "dropped", "duplicates", "elements", "fingerprints", "index", "inputs", "lists",
+    "packs", "partial", "parts", "rejected", "runs-", "shards", "statistics", "transform",
 }  # fmt: skip
 
 _STAYS = ".stays"
@@ -122,6 +122,17 @@ class Workspace:
     def success_path(self) -> str:
         """`_SUCCESS` of the finished dataset."""
         return files.join(self.output, m.SUCCESS_PATH)
+
+    @property
+    def of_lists(self) -> Workspace:
+        """Where work items write lists of rejects and the like.
+
+        What lies in this workspace is published as it is. Elements have no order, and how they came
+        to work items must not show, so their lists lie elsewhere until they are sorted into one.
+        """
+        if not self.of_pipeline:
+            return self
+        return replace(self, staging=files.join(self.work, "lists"))
 
     def rejected_path(self, number: int) -> str:
         """The rejects of one work item."""

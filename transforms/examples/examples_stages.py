@@ -15,7 +15,7 @@ from recordmill.transforms.shuffle.shuffle_stages import shuffle_stages
 
 def examples_stages(
     job: ExamplesJob,
-    tree: MergeTree,
+    tree: MergeTree | None,
     *,
     input_bytes: int = 0,
     limits: RecordLimits = RECORD_LIMITS,
@@ -23,12 +23,12 @@ def examples_stages(
     """Returns the stages of a planned job of existing records.
 
     Args:
-      job: whose work items are written.
-      tree: of its run files.
+      job: whose work items are written when they begin.
+      tree: of its run files; None for one that is written when they begin.
       input_bytes: of all work items, for progress.
       limits: the sizes in which records are handled.
     """
     return [
-        ScatterRecords(job, tree.work_items, limits, input_bytes),
+        ScatterRecords(job, limits, input_bytes),
         *shuffle_stages(job, tree, plan_record_shards, RecordShardBuilder, input_bytes),
     ]

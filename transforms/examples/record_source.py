@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BufferedReader
 from typing import IO, Annotated
 
@@ -24,6 +24,7 @@ from recordmill.records.codec.framing import (
     scan_records,
     walk_lengths,
 )
+from recordmill.records.errors import RunError
 from recordmill.records.hashing import U64
 from recordmill.records.state import Count
 from recordmill.transforms.dataset.rejects import Reject
@@ -35,6 +36,7 @@ from recordmill.transforms.storage.buffers import BlockPool
 from recordmill.transforms.storage.unpacking import UnpacksTooMuchError, open_decompressed
 
 BLOCK_BYTES = 1 << 23
+KEYED_ELEMENTS = "keyed elements"  # of a PCollection, in files of a run, with hashes of keys beside
 _WBITS = {"gz": 31, "zlib": 15}
 _PACKED_BYTES = 1 << 20
 _NotNegative = Annotated[float, msgspec.Meta(ge=0)]
@@ -72,6 +74,7 @@ class RecordBatch:
         each is the only one.
       extent: all positions in the file are below it; 0 for the size of the file.
       keys: `[num_records] uint64` that decide the order; None where position or content does.
+      groups: `[num_records] uint64`: of elements with keys, the hashes of these.
     """
 
     data: Bytes
@@ -84,6 +87,7 @@ class RecordBatch:
     numbers: Int64s | None = None
     extent: int = 0
     keys: U64 | None = None
+    groups: U64 | None = None
 
     @property
     def positions(self) -> Int64s:
@@ -333,6 +337,39 @@ def _last_reject(source: RecordFileRange, position: int, reason: str, detail: st
     none = np.zeros(0, np.int64)
     rejects = (_reject(source, position, reason, detail),)
     return RecordBatch(np.zeros(0, np.uint8), none, none, position, 0, rejects)
+
+
+def keys_path(path: str) -> str:
+    """Returns the file of the hashes of the keys of elements."""
+    return f"{path}.keys"
+
+
+def read_elements(
+    source: RecordFileRange, block_bytes: int, pool: BlockPool | None = None
+) -> Iterator[RecordBatch]:
+    """Yields the records of a file that a users' pipeline has spooled.
+
+    Args:
+      source, block_bytes, pool: as `read_records` takes them.
+
+    Raises:
+      RunError: the file is missing or damaged.
+    """
+    lost = RunError(
+        f"{source.path} is missing or damaged; run the pipeline again, from its beginning"
+    )
+    if files.size(source.path) != source.size:
+        raise lost
+    keys = None
+    if source.format == KEYED_ELEMENTS:
+        path = keys_path(source.path)
+        keys = np.frombuffer(files.read_bytes(path) if files.exists(path) else b"", "<u8")
+    done = 0
+    for batch in read_records(source, block_bytes, pool):
+        first, done = done, done + len(batch.begins)
+        if batch.rejects or (keys is not None and done > len(keys)):
+            raise lost
+        yield batch if keys is None else replace(batch, groups=keys[first:done])
 
 
 def record_starts(source: SourceRange, target_bytes: int, block_bytes: int = 1 << 22) -> list[int]:

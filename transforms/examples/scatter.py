@@ -149,9 +149,10 @@ class RecordScatterer:
         if not self._job.given_schema:
             progress.survey.add(batch.data, batch.begins, batch.ends)
         contents = hash_contents(batch.data, batch.begins + HEADER_BYTES, batch.ends - FOOTER_BYTES)
-        keys, ties = self._keys(batch, source, contents)
+        groups = contents[:, 0] if batch.groups is None else batch.groups
+        keys, ties = self._keys(batch, source, contents, groups)
         records = KeyedRecords(batch.data, batch.begins, batch.ends, keys, ties)
-        splits = self._splits(source, contents[:, 0])
+        splits = self._splits(source, groups)
         self._sample_contents(batch, source, contents[:, 0], splits, progress)
         if source.weight != 1:
             records, splits = self._weighted(records, splits, source.weight, progress)
@@ -162,10 +163,12 @@ class RecordScatterer:
             elif mine.any():
                 progress.writer.add(split, records.take(mine))
 
-    def _keys(self, batch: RecordBatch, source: RecordFileRange, contents: U64) -> tuple[U64, U64]:
+    def _keys(
+        self, batch: RecordBatch, source: RecordFileRange, contents: U64, groups: U64
+    ) -> tuple[U64, U64]:
         """Returns the key that decides the position of each record, and a tie-breaker."""
-        if self._job.records.deduplicate:
-            return mix64(contents[:, 0] ^ self._seed), contents[:, 1]
+        if self._job.records.deduplicate or self._job.workspace.of_pipeline:
+            return mix64(groups ^ self._seed), contents[:, 1]
         if batch.keys is not None:
             return batch.keys, contents[:, 1]
         positions = batch.positions
@@ -177,13 +180,13 @@ class RecordScatterer:
             keys = np.where(batch.numbers, combine(keys, batch.numbers.astype(np.uint64)), keys)
         return mix64(keys ^ self._seed), contents[:, 1]
 
-    def _splits(self, source: RecordFileRange, contents: U64) -> Int64s:
-        """Returns `[n] int64`: the split of each record; equal records are in one split."""
+    def _splits(self, source: RecordFileRange, groups: U64) -> Int64s:
+        """Returns `[n] int64`: the split of each record; those of one group are in one split."""
         if source.split:
-            return np.full(len(contents), self._split_names.index(source.split), np.int64)
+            return np.full(len(groups), self._split_names.index(source.split), np.int64)
         if len(self._shares) == 1:
-            return np.zeros(len(contents), np.int64)
-        return choose_splits(contents, self._shares)
+            return np.zeros(len(groups), np.int64)
+        return choose_splits(groups, self._shares)
 
     def _sample_contents(
         self,

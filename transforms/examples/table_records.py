@@ -19,7 +19,13 @@ from recordmill.transforms.dataset.rejects import Reject
 from recordmill.transforms.examples.delimited_rows import DelimitedRows, ParsedRows
 from recordmill.transforms.examples.example_elements import frame_records
 from recordmill.transforms.examples.examples_spec import DELIMITED, ROW_FORMATS, TableSpec
-from recordmill.transforms.examples.record_source import RecordBatch, RecordFileRange, read_records
+from recordmill.transforms.examples.record_source import (
+    KEYED_ELEMENTS,
+    RecordBatch,
+    RecordFileRange,
+    read_elements,
+    read_records,
+)
 from recordmill.transforms.examples.table_columns import (
     RecordColumn,
     UnfitColumnError,
@@ -28,6 +34,7 @@ from recordmill.transforms.examples.table_columns import (
 from recordmill.transforms.sources.blocks import BrokenFileError
 from recordmill.transforms.sources.column_format import Damage, column_type
 from recordmill.transforms.sources.open_columns import open_columns
+from recordmill.transforms.sources.work_items import ELEMENTS
 from recordmill.transforms.storage.buffers import BlockPool
 
 _MOST_BYTES = 1 << 22  # of the columns of a batch
@@ -47,6 +54,8 @@ def read_batches(
     Raises:
       InputChangedError: it is another file than was planned.
     """
+    if source.format in (ELEMENTS, KEYED_ELEMENTS):
+        return read_elements(source, block_bytes, pool)
     if source.format not in ROW_FORMATS:
         return read_records(source, block_bytes, pool)
     return _read_rows(source, spec, min(block_bytes, _MOST_BYTES))

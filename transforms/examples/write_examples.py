@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-from msgspec import structs
-
-from recordmill.records.codec.content_hash import hash_contents
-from recordmill.records.codec.framing import FOOTER_BYTES, HEADER_BYTES
 from recordmill.records.errors import UsageError
-from recordmill.records.hashing import U64, mix64, seed_for
 from recordmill.records.spec import from_arguments, naming_arguments, python_names, takes
-from recordmill.records.state import decode, encode
-from recordmill.transforms.dataset import counters
-from recordmill.transforms.dataset.bundles import (
-    BundleWriter,
-    WriteElements,
-    Written,
-    bundle_path,
-)
 from recordmill.transforms.dataset.commit import CommitSpec
 from recordmill.transforms.dataset.pipeline_run import commit_spec, pipeline_job
-from recordmill.transforms.dataset.splits import choose_splits
-from recordmill.transforms.examples.build_examples import RecordShardBuilder
+from recordmill.transforms.dataset.stages import Stage
+from recordmill.transforms.dataset.write_elements import (
+    Spool,
+    SpoolFile,
+    WriteElements,
+)
 from recordmill.transforms.examples.example_elements import (
     Key,
     Record,
@@ -37,135 +26,81 @@ from recordmill.transforms.examples.example_elements import (
     size_of,
 )
 from recordmill.transforms.examples.examples_job import ExamplesJob
-from recordmill.transforms.examples.examples_shard_plan import RecordTotals, plan_record_shards
 from recordmill.transforms.examples.examples_spec import (
     ExamplesSpec,
     RecordOptions,
     WriteExamplesSpec,
 )
-from recordmill.transforms.examples.examples_state import ReadResult
-from recordmill.transforms.examples.record_writer import RunWriter
-from recordmill.transforms.examples.run_records import KeyedRecords
-from recordmill.transforms.examples.scatter import ORDER_PURPOSE
-from recordmill.transforms.examples.schema_survey import SchemaSurvey
-from recordmill.transforms.shuffle.gathered_runs import RunFileSink
-from recordmill.transforms.shuffle.merge_tree import MergeTree
-from recordmill.transforms.shuffle.regroup import merge_run_files
-from recordmill.transforms.shuffle.run_files import RunFileInfo
-from recordmill.transforms.shuffle.shard_ranges import SplitShards
+from recordmill.transforms.examples.examples_stages import examples_stages
+from recordmill.transforms.examples.record_source import (
+    KEYED_ELEMENTS,
+    RecordFileRange,
+    keys_path,
+)
+from recordmill.transforms.examples.scatter import RECORD_LIMITS, RecordLimits
+from recordmill.transforms.sources.element_items import ShuffledElements
+from recordmill.transforms.sources.work_items import ELEMENTS
+from recordmill.transforms.storage import files
+from recordmill.transforms.storage.array_files import write_array
 
-_COUNTS = ("records_read", "repeated", "sampled_out", "duplicates")
 
+class RecordSpool(Spool):
+    """Writes records with their frames, and beside them the hashes of their keys if they have some.
 
-class _RecordBundles(BundleWriter):
-    """Elements -> run files of framed records."""
+    Args:
+      key: gives each element its key.
+    """
 
-    def __init__(self, sink: _RecordSink) -> None:
-        self._sink = sink
-        self._seed = np.uint64(seed_for(sink.job.seed, ORDER_PURPOSE))
-        self._shares = [split.share for split in sink.job.splits]
+    def __init__(self, key: Callable[[Any], Key] | None) -> None:
+        self._key = key
 
-    def begin(self) -> None:
-        """Begins a bundle."""
-        self._writer = _new_writer(self._sink.job, self._sink.merge_size)
-        self._survey = SchemaSurvey()
-        self._read = 0
+    def begin(self, path: str, opened: ExitStack) -> None:
+        """Begins a file."""
+        self._handle = opened.enter_context(files.writing(path, sync=False))
+        if self._key:
+            self._keys = opened.enter_context(files.writing(keys_path(path), sync=False))
 
-    def add(self, elements: list[Record]) -> None:
+    def add(self, elements: list[Record]) -> int:
         """Encodes elements and gives them keys."""
-        self._read += len(elements)
-        for data, offsets, positions in encode_elements(elements):
-            begins, ends = offsets[:-1], offsets[1:]
-            self._survey.add(data, begins, ends)
-            contents = hash_contents(data, begins + HEADER_BYTES, ends - FOOTER_BYTES)
-            groups = contents[:, 0]
-            if self._sink.key is not None:
-                groups = hash_keys((elements[position] for position in positions), self._sink.key)
-            keys = mix64(groups ^ self._seed)
-            self._put(KeyedRecords(data, begins, ends, keys, contents[:, 1]), groups)
-
-    def _put(self, records: KeyedRecords, groups: U64) -> None:
-        splits = choose_splits(groups, self._shares)
-        for split in np.unique(splits).tolist():
-            mine = splits == split
-            self._writer.add(split, records if mine.all() else records.take(mine))
-
-    def end(self) -> Written:
-        """Writes what is held."""
-        self._writer.write()
-        counters.count("records_read", self._read)
-        writer = self._writer
-        counts = Counter({"records_read": self._read, "duplicates": writer.duplicates})
-        totals = RecordTotals(len(writer.records), counts=counts, survey=self._survey)
-        totals.records, totals.sizes = writer.records, writer.sizes
-        return _describe(_result(writer.runs, totals))
-
-
-def _new_writer(job: ExamplesJob, run_bytes: int) -> RunWriter:
-    return RunWriter(
-        partial(_run_path, bundle_path(job)), len(job.splits), job.workspace.token, run_bytes,
-        job.records.deduplicate,
-    )  # fmt: skip
-
-
-def _run_path(base: str, number: int) -> str:
-    return f"{base}-{number}.bin"
-
-
-def _result(runs: Iterable[RunFileInfo], totals: RecordTotals) -> ReadResult:
-    """Returns run files and sums as the result of a work item."""
-    return ReadResult(
-        runs=tuple(runs), counts={name: totals.counts[name] for name in _COUNTS},
-        records=tuple(totals.records), sizes=tuple(totals.sizes), rejected={},
-        rejected_file=(0, 0), survey=totals.survey,
-    )  # fmt: skip
-
-
-def _describe(result: ReadResult) -> Written:
-    return Written(sum(result.sizes), encode(result, indent=None).decode())
+        size = 0
+        for data, _, positions in encode_elements(elements):
+            write_array(self._handle, data)
+            size += len(data)
+            if self._key:
+                keys = hash_keys((elements[position] for position in positions), self._key)
+                write_array(self._keys, keys.astype("<u8"))
+        return size
 
 
 @dataclass(frozen=True)
-class _RecordSink(RunFileSink[ExamplesJob]):
-    """Records, with the function that gives each its key; see `RunFileSink`."""
+class _RecordSink(ShuffledElements[ExamplesJob]):
+    """Records, with the function that gives each its key.
+
+    Attributes:
+      limits: the sizes in which records are handled.
+      key: that function; None takes the content.
+    """
 
     transform = "WriteExamples"
+    limits: RecordLimits = RECORD_LIMITS
     key: Callable[[Any], Key] | None = None
-
-    def prepare(self) -> None:
-        """Nothing is needed."""
 
     def size_of(self, element: Any) -> int:
         """Returns about how many bytes an element takes as a record."""
         return size_of(element)
 
-    def open_writer(self) -> BundleWriter:
-        """Returns the writer of a worker."""
-        return _RecordBundles(self)
+    def open_spool(self) -> Spool:
+        """Returns what writes records with their frames."""
+        return RecordSpool(self.key)
 
-    def merge(self, texts: list[str]) -> Written:
-        """Merges run files into one."""
-        whole = self.gather(texts)
-        run = merge_run_files(self.job, _run_path(bundle_path(self.job), 0), whole.runs)
-        return _describe(structs.replace(whole, runs=(run,)))
+    def source(self, spooled: SpoolFile) -> RecordFileRange:
+        """Returns a file of records as scatter reads it."""
+        path, form = spooled.path(self.job), KEYED_ELEMENTS if self.key else ELEMENTS
+        return RecordFileRange(path, spooled.name, form, "", spooled.size_bytes)
 
-    def gather(self, texts: list[str]) -> ReadResult:
-        """Adds up descriptions."""
-        totals = RecordTotals(len(self.job.splits))
-        runs: list[RunFileInfo] = []
-        for text in texts:
-            result = decode(text, ReadResult)
-            totals.add(0, result)
-            runs += result.runs
-        return _result(runs, totals)
-
-    def plan_shards(self, tree: MergeTree) -> list[SplitShards]:
-        """Plans the shards by the bytes of records."""
-        return plan_record_shards(self.job, tree)
-
-    def open_builder(self, tree: MergeTree) -> RecordShardBuilder:
-        """Returns what builds shards in a worker."""
-        return RecordShardBuilder(self.job, tree)
+    def stages(self) -> list[Stage[Any]]:
+        """Returns the stages of a job of records."""
+        return examples_stages(self.job, None, limits=self.limits)
 
     def commit_spec(self) -> CommitSpec:
         """Returns what the manifest says."""
@@ -181,8 +116,9 @@ class WriteExamples(WriteElements):
 
     The key of an element decides its position and its split; without one the hash of its bytes
     does. So equal elements give equal shards for any engine, any number of workers and any bundles,
-    and equal elements without a key lie side by side. Memory: one run file's records twice for each
-    bundle, however large the bundle. Repeated bundles change nothing.
+    and equal elements without a key lie side by side. Until the end the output's folder holds all
+    records once more. Memory: one run file's records twice in a worker, however large the bundle.
+    Repeated bundles change nothing.
     """
 
     @takes(WriteExamplesSpec)
@@ -203,4 +139,5 @@ class WriteExamples(WriteElements):
             raise UsageError("deduplicate=True compares contents; give no key")
         records = RecordOptions(deduplicate=spec.deduplicate)
         job = ExamplesJob(**pipeline_job(output, spec.dataset), records=records)
-        super().__init__(_RecordSink(job, spec.run_bytes, spec.key))
+        limits = replace(RECORD_LIMITS, run_bytes=spec.run_bytes)
+        super().__init__(_RecordSink(job, limits=limits, key=spec.key))

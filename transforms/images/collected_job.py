@@ -26,6 +26,7 @@ from recordmill.transforms.dataset.labels import (
 )
 from recordmill.transforms.dataset.rejects import Reject, write_rejects
 from recordmill.transforms.dataset.splits import choose_splits
+from recordmill.transforms.dataset.write_elements import SpoolFile
 from recordmill.transforms.images.collecting import (
     CollectedImage,
     CollectedReject,
@@ -107,7 +108,7 @@ class _Sums:
 
 
 def plan_collected(
-    job: CollectedImageJob, texts: Sequence[str], *, named: bool = False
+    job: CollectedImageJob, spooled: Sequence[SpoolFile], *, named: bool = False
 ) -> ImageShardPlan:
     """Writes the references in order of their hash, the labels and the shard plan.
 
@@ -115,7 +116,7 @@ def plan_collected(
 
     Args:
       job: the job.
-      texts: the descriptions of all bundles.
+      spooled: the files of all bundles.
       named: each image names its split, and none was drawn.
 
     Raises:
@@ -124,7 +125,7 @@ def plan_collected(
     sums = _Sums()
 
     def rows() -> Iterator[Row]:
-        for row in read_rows(job, texts):
+        for row in read_rows(job, spooled):
             sums.add(row)
             yield row
 

@@ -1,7 +1,7 @@
 """Images of a PCollection to files: their bytes one after the other, and a row for each image.
 
-A bundle of images appends their bytes to packs, files of bounded size, and a row to a file of rows:
-where the bytes are, and the annotations. From then on such images are like those of a listing, and
+A bundle of images appends their bytes to a pack, and a row to a file of rows beside it: where the
+bytes are, and the annotations. From then on such images are like those of a listing, and
 the shards of both are built alike: they are decoded once, while shards are built, and whatever an
 image becomes (copies, other sizes) is made of bytes that are stored once.
 """
@@ -9,26 +9,18 @@ image becomes (copies, other sizes) is made of bytes that are stored once.
 from __future__ import annotations
 
 import hashlib
-import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 import orjson
 
 from recordmill.records.errors import RunError
 from recordmill.records.hashing import fingerprint64, mix64, seed_for
-from recordmill.records.state import Count, decode, encode
 from recordmill.transforms.dataset import counters
-from recordmill.transforms.dataset.bundles import (
-    BundleWriter,
-    Written,
-    bundle_path,
-    runs_folder,
-)
+from recordmill.transforms.dataset.write_elements import Spool, SpoolFile
 from recordmill.transforms.elements import Image
 from recordmill.transforms.images.image_elements import read_label, read_object, store_data
 from recordmill.transforms.images.image_job import ImageJob
@@ -41,12 +33,12 @@ from recordmill.transforms.images.references import (
     box_sides,
 )
 from recordmill.transforms.images.shard_cutting import expected_record_bytes
+from recordmill.transforms.sources.item_cutting import gather
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.external_sort import Row
 
-PACK_BYTES = 1 << 28
 ORDER_PURPOSE = "images"
-_BLOCK_BYTES = 1 << 20
+_READ_BYTES = 1 << 26
 _REJECT = ""  # the key of rows of rejects: they sort before all images
 
 
@@ -92,54 +84,37 @@ class UnusableImageError(Exception):
         self.reason = reason
 
 
-class ImageCollector(BundleWriter):
-    """Writes the images of bundles. Memory: those that it is given at once.
+class ImageSpool(Spool):
+    """Writes images: rows to a file, and their bytes to a pack beside it.
 
     Args:
       job: the job.
-      pack_bytes: a pack is ended before it has more bytes, unless one image alone has.
       need_splits: an image that names no split is a reject.
     """
 
-    def __init__(
-        self, job: ImageJob, pack_bytes: int = PACK_BYTES, *, need_splits: bool = False
-    ) -> None:
+    def __init__(self, job: ImageJob, *, need_splits: bool = False) -> None:
         self._job = job
         self._spec = job.images
         self._seed = np.uint64(seed_for(job.seed, ORDER_PURPOSE))
-        self._pack_bytes = pack_bytes
         self._need_splits = need_splits
 
-    def begin(self) -> None:
-        """Begins a bundle, in files of its own."""
-        self._base = bundle_path(self._job)
-        self._opened_rows, self._opened_pack = ExitStack(), ExitStack()
-        self._rows = self._opened_rows.enter_context(files.writing(rows_path(self._base)))
-        self._pack: IO[bytes] | None = None
-        self._pack_path = ""
-        self._packs = self._at = self._images = 0
+    def begin(self, path: str, opened: ExitStack) -> None:
+        """Begins a file and its pack."""
+        self._rows = opened.enter_context(files.writing(path))
+        self._pack_path, self._at = f"{path}.bin", 0
+        self._pack = opened.enter_context(files.writing(self._pack_path))
 
-    def add(self, elements: list[Any]) -> None:
+    def add(self, elements: list[Any]) -> int:
         """Writes images.
 
         Raises:
           TypeError: one is none, or its label is of the wrong kind for the task.
         """
-        try:
-            for image in elements:
-                self._rows.write(orjson.dumps(self._row(image)) + b"\n")
-        except BaseException as error:
-            for opened in (self._opened_pack, self._opened_rows):  # which removes the files
-                opened.__exit__(type(error), error, error.__traceback__)
-            raise
-        self._images += len(elements)
-
-    def end(self) -> Written:
-        """Ends the files of the bundle."""
-        self._opened_pack.close()
-        self._opened_rows.close()
-        counters.count("images_read", self._images)
-        return describe(self._base, self._images)
+        before = self._at
+        for image in elements:
+            self._rows.write(orjson.dumps(self._row(image)) + b"\n")
+        counters.count("images_read", len(elements))
+        return self._at - before
 
     def _row(self, image: Image) -> list[object]:
         if not isinstance(image, Image):
@@ -190,64 +165,44 @@ class ImageCollector(BundleWriter):
 
     def _store(self, stored: StoredBytes, data: bytes) -> StoredBytes:
         """Appends bytes to the pack; returns where they are."""
-        if self._pack is not None and self._at + len(data) > self._pack_bytes:
-            self._opened_pack.close()
-            self._pack = None
-        if self._pack is None:
-            self._at, self._pack_path = 0, f"{self._base}-{self._packs}.bin"
-            self._packs += 1
-            self._pack = self._opened_pack.enter_context(files.writing(self._pack_path))
         self._pack.write(data)
         at, self._at = self._at, self._at + len(data)
         storage: Storage = "idx" if stored.storage == "idx" else "range"
         return replace(stored, path=self._pack_path, storage=storage, offset=at, size=len(data))
 
 
-class _Rows(msgspec.Struct, frozen=True):
-    """What a bundle has written: its files without extension, and its images."""
+def read_rows(job: ImageJob, spooled: Iterable[SpoolFile]) -> Iterator[Row]:
+    """Yields the rows of all bundles; `parse_row` reads their contents. Memory: some megabytes.
 
-    base: str
-    images: Count
-
-
-def rows_path(base: str) -> str:
-    """Returns the file of rows of a bundle."""
-    return f"{base}.rows"
-
-
-def describe(base: str, images: int) -> Written:
-    """Returns the description of what a bundle has written."""
-    return Written(images, encode(_Rows(base.rpartition("/")[2], images), indent=None).decode())
-
-
-def described_rows(job: ImageJob, text: str) -> tuple[str, int]:
-    """Returns the file of rows of a description, and the number of rows."""
-    found = decode(text, _Rows)
-    return rows_path(files.join(runs_folder(job), found.base)), found.images
-
-
-def merge_rows(job: ImageJob, texts: Sequence[str]) -> Written:
-    """Writes the rows of several files to one; the packs stay where they are."""
-    base = bundle_path(job)
-    paths, counts = zip(*(described_rows(job, text) for text in texts), strict=True)
-    with files.writing(rows_path(base)) as out:
-        for path in paths:
-            with files.open_read(path) as handle:
-                shutil.copyfileobj(handle, out, _BLOCK_BYTES)
-    return describe(base, sum(counts))
-
-
-def read_rows(job: ImageJob, texts: Iterable[str]) -> Iterator[Row]:
-    """Yields the rows of all bundles; `parse_row` reads their contents."""
-    for text in texts:
-        path, count = described_rows(job, text)
-        with files.open_read(path) as handle:
-            for line in handle:
-                count -= 1
+    Raises:
+      RunError: a file is missing or cut.
+    """
+    for group in gather(spooled, lambda each: each.size_bytes, _READ_BYTES):
+        for each, lines in zip(group, _lines_of(job, group), strict=True):
+            count = 0
+            for line in lines:
+                count += 1
                 key, tag, *content = orjson.loads(line)
                 yield key, tag, content
-        if count:
-            raise RunError(f"{path} is cut short; check the storage and run the pipeline again")
+            if count != each.elements:
+                raise RunError(
+                    f"{each.path(job)} is cut short; check the storage and run the pipeline again"
+                )
+
+
+def _lines_of(job: ImageJob, group: list[SpoolFile]) -> Iterator[Iterable[bytes]]:
+    """Yields the lines of each file: of a large one as it is read, small ones are read at once."""
+    try:
+        if len(group) == 1:
+            with files.open_read(group[0].path(job)) as handle:
+                yield handle
+            return
+        for data in files.map_files(files.read_bytes, (each.path(job) for each in group)):
+            yield data.splitlines()
+    except FileNotFoundError as error:
+        raise RunError(
+            f"{error.filename} is missing; check the storage and run the pipeline again"
+        ) from error
 
 
 def parse_row(row: Row) -> CollectedImage | CollectedReject:

@@ -17,17 +17,22 @@ from recordmill.records.spec import (
     python_names,
     takes,
 )
-from recordmill.transforms.dataset.bundles import BundleWriter, ElementSink, WriteElements, Written
 from recordmill.transforms.dataset.commit import CommitSpec
 from recordmill.transforms.dataset.pipeline_run import commit_spec, pipeline_job
 from recordmill.transforms.dataset.stages import Stage
+from recordmill.transforms.dataset.write_elements import (
+    ElementSink,
+    Spool,
+    SpoolFile,
+    WriteElements,
+)
 from recordmill.transforms.elements import Image
 from recordmill.transforms.images.collected_job import (
     CollectedImageJob,
     plan_collected,
     spec_of_elements,
 )
-from recordmill.transforms.images.collecting import PACK_BYTES, ImageCollector, merge_rows
+from recordmill.transforms.images.collecting import ImageSpool
 from recordmill.transforms.images.image_spec import (
     ImageSpec,
     ImagesSpec,
@@ -37,19 +42,17 @@ from recordmill.transforms.images.image_spec import (
 from recordmill.transforms.images.image_stages import image_stages
 from recordmill.transforms.images.shard_cutting import augmented_splits
 
-_MERGED_ROWS = 100_000
-
 
 @dataclass(frozen=True)
 class _ImageSink(ElementSink[CollectedImageJob]):
-    """Images; see `ElementSink`. Sizes are numbers of images: only their rows are merged."""
+    """Images.
+
+    Attributes:
+      need_splits: an image that names no split is a reject.
+    """
 
     transform = "WriteImages"
-    pack_bytes: int = PACK_BYTES
     need_splits: bool = False
-
-    def prepare(self) -> None:
-        """Nothing is needed."""
 
     def size_of(self, element: Any) -> int:
         """Returns the bytes of an image, and of its mask."""
@@ -61,17 +64,13 @@ class _ImageSink(ElementSink[CollectedImageJob]):
             if each is not None
         )
 
-    def open_writer(self) -> BundleWriter:
-        """Returns the writer of a worker."""
-        return ImageCollector(self.job, self.pack_bytes, need_splits=self.need_splits)
+    def open_spool(self) -> Spool:
+        """Returns what writes images to packs."""
+        return ImageSpool(self.job, need_splits=self.need_splits)
 
-    def merge(self, texts: list[str]) -> Written:
-        """Merges rows."""
-        return merge_rows(self.job, texts)
-
-    def plan(self, texts: list[str]) -> None:
+    def plan(self, spooled: list[SpoolFile]) -> None:
         """Sorts the images and cuts them into shards."""
-        plan_collected(self.job, texts, named=self.need_splits)
+        plan_collected(self.job, spooled, named=self.need_splits)
 
     def stages(self) -> list[Stage[Any]]:
         """Returns the stages that build shards."""
@@ -144,7 +143,7 @@ class WriteImages(WriteElements):
         )
         job = replace(job, augment_splits=augmented_splits(job))
         need_splits = splits is not None and not isinstance(splits, Mapping)
-        super().__init__(_ImageSink(job, _MERGED_ROWS, given.pack_bytes, need_splits))
+        super().__init__(_ImageSink(job, given.pack_bytes, need_splits))
 
 
 def _shares(splits: Mapping[str, float] | Sequence[str] | None) -> Mapping[str, float] | None:

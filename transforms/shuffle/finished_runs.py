@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from recordmill.records.errors import RunError
@@ -17,7 +17,6 @@ def read_run_files(
     number: int,
     *,
     histograms: bool = True,
-    only: Sequence[int] | None = None,
 ) -> list[RunFile]:
     """Reads the tails of the run files of a work item: mostly one, more from a huge file.
 
@@ -25,7 +24,6 @@ def read_run_files(
       job: whose run files they are.
       level, number: of the work item.
       histograms: they are read, too.
-      only: the positions of those that are read; None for all.
 
     Raises:
       RunError: one is missing, damaged or of another run; the next run makes it anew.
@@ -34,8 +32,6 @@ def read_run_files(
     infos = job.read_run_infos(level, number)
     if infos is None:
         raise RunError(f"{path} is missing or damaged; run the same command again")
-    if only is not None:
-        infos = tuple(infos[position] for position in only)
     folder, token = job.runs_folder(level), job.workspace.token
     with made_anew(job, level, number):
         return [read_run_file(folder, info, token=token, histograms=histograms) for info in infos]

@@ -25,7 +25,6 @@ class MergeTree(msgspec.Struct, frozen=True):
       work_items: the work items of scatter, which write the runs of level 0.
       max_fan_in: more runs than that are regrouped before shards are built from them.
       fan_in: the number of runs that a regroup merges, a power of two.
-      gathered: one description lists the run files of level 0, each of which counts as a run.
 
     Raises:
       ValueError: `fan_in` is not a power of two.
@@ -34,16 +33,10 @@ class MergeTree(msgspec.Struct, frozen=True):
     work_items: Count
     max_fan_in: Count = MAX_FAN_IN
     fan_in: Count = REGROUP_FAN_IN
-    gathered: bool = False
 
     def __post_init__(self) -> None:
         if self.fan_in < 2 or self.fan_in & (self.fan_in - 1):
             raise ValueError(f"fan_in must be a power of two, got {self.fan_in}")
-
-    @property
-    def descriptions(self) -> int:
-        """The number of descriptions of level 0."""
-        return 1 if self.gathered else self.work_items
 
     def group_count(self, level: int) -> int:
         """Returns the number of groups on a level."""
@@ -91,9 +84,6 @@ class MergeTree(msgspec.Struct, frozen=True):
         return [g * parts + part for g in range(self.group_count(level)) for part in wanted]
 
 
-ONE_ITEM = MergeTree(1)  # of users' pipelines: one description lists the run files of all bundles
-
-
 def choose_merge_tree(work_items: int, build_reads: float, run_bytes: float = 0) -> MergeTree:
     """Returns the tree that needs the fewest range reads.
 
@@ -113,3 +103,17 @@ def choose_merge_tree(work_items: int, build_reads: float, run_bytes: float = 0)
     }
     allowed = [tree for tree in candidates if tree.group_count(tree.levels) <= MAX_FAN_IN]
     return min(allowed or candidates, key=lambda tree: (cost(tree), tree.levels))
+
+
+def single_level_tree(work_items: int, most: int = MAX_FAN_IN) -> MergeTree:
+    """Returns a tree that regroups at most once: for stages that are there before their number is.
+
+    Args:
+      work_items: of scatter.
+      most: more runs than that are regrouped, in groups so large that no more are left.
+    """
+    # A regroup reads `runs * fan_in` ranges, and shards `shards * runs / fan_in`.
+    fan_in = max(2, 1 << (work_items.bit_length() // 2))
+    while -(-work_items // fan_in) > most:
+        fan_in *= 2
+    return MergeTree(work_items, most, fan_in)

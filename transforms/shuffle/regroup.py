@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
+from functools import cached_property
 from itertools import chain
 
 import numpy as np
 
 from recordmill.records.arrays import Bytes, Int64s
-from recordmill.records.errors import RunError
 from recordmill.transforms.dataset.run_state import Nothing
 from recordmill.transforms.dataset.stages import Done, Phase, Stage
 from recordmill.transforms.shuffle.finished_runs import made_anew, read_run_files
 from recordmill.transforms.shuffle.merge_tree import MergeTree
 from recordmill.transforms.shuffle.run_files import (
     CELL_BITS,
-    MAX_HASH,
-    DamagedRunFileError,
     RunFile,
-    RunFileInfo,
     RunFileReader,
     RunFiles,
-    read_run_file,
     write_run_file,
 )
 from recordmill.transforms.shuffle.shuffle_job import ShuffleJob
@@ -45,10 +41,7 @@ def regroup(job: ShuffleJob, tree: MergeTree, level: int, number: int) -> None:
     job.workspace.check_own()
     low, high = tree.hash_range(level, number)
     inputs = tree.inputs(level, number)
-    if tree.gathered and level == 1:
-        runs = {0: read_run_files(job, 0, 0, only=inputs)}
-    else:
-        runs = {source: read_run_files(job, level - 1, source) for source in inputs}
+    runs = {source: read_run_files(job, level - 1, source) for source in inputs}
 
     def read(split: int) -> list[Bytes]:
         slices = []
@@ -58,42 +51,13 @@ def regroup(job: ShuffleJob, tree: MergeTree, level: int, number: int) -> None:
         return slices
 
     all_runs = [*chain.from_iterable(runs.values())]
-    run = _merge(job, job.run_path(level, number) + ".bin", all_runs, read, (low, high))
-    job.workspace.write_state(job.description_path(level, number), RunFiles(runs=(run,)))
-
-
-def _merge(
-    job: ShuffleJob,
-    path: str,
-    runs: list[RunFile],
-    read: Callable[[int], list[Bytes]],
-    bounds: tuple[int, int],
-) -> RunFileInfo:
-    """Merges the records of run files that `read` returns of each split."""
-    low, high = bounds
     merge = job.record_merger()
     splits = range(len(job.splits))
-    histograms = [_histogram(runs, split, low, high) for split in splits]
-    merged = (merge(read(split), low, high) for split in splits)
-    return write_run_file(path, merged, histograms, token=job.workspace.token)
-
-
-def merge_run_files(job: ShuffleJob, path: str, infos: Sequence[RunFileInfo]) -> RunFileInfo:
-    """Merges whole run files of a folder that no description on disk lists, into one.
-
-    Raises:
-      RunError: one is missing, damaged or of another run.
-    """
-    try:
-        folder, token = path.rpartition("/")[0], job.workspace.token
-        runs = [read_run_file(folder, info, token=token) for info in infos]
-
-        def read(split: int) -> list[Bytes]:
-            return [RunFileReader(run, split).read(0, MAX_HASH) for run in runs]
-
-        return _merge(job, path, runs, read, (0, MAX_HASH))
-    except DamagedRunFileError as error:
-        raise RunError(f"{error}; run the pipeline again, from its beginning") from error
+    run = write_run_file(
+        job.run_path(level, number) + ".bin", (merge(read(split), low, high) for split in splits),
+        [_histogram(all_runs, split, low, high) for split in splits], token=job.workspace.token,
+    )  # fmt: skip
+    job.workspace.write_state(job.description_path(level, number), RunFiles(runs=(run,)))
 
 
 def drop_runs(job: ShuffleJob, level: int) -> None:
@@ -107,17 +71,31 @@ class Regroup(Stage[ShuffleJob]):
     """Writes the run files of a level of the merge tree, once those of the level below are written.
 
     Memory: one run file. Run files two levels below are deleted when the level begins.
+
+    Args:
+      job: whose run files they are.
+      tree: of them; None for the one that is written when the stage begins.
+      level: from 1 on.
+      input_bytes: that a pass moves, for progress.
     """
 
-    def __init__(self, job: ShuffleJob, tree: MergeTree, level: int, input_bytes: int = 0) -> None:
+    def __init__(
+        self, job: ShuffleJob, tree: MergeTree | None, level: int, input_bytes: int = 0
+    ) -> None:
         super().__init__(job)
         self.name = f"Regroup{level}"
-        self._tree = tree
+        self._known = tree
         self._level = level
         self._input_bytes = input_bytes
 
+    @cached_property
+    def _tree(self) -> MergeTree:
+        return self.job.merge_tree(self._known)
+
     def items(self) -> int:
-        """Returns the number of run files of the level."""
+        """Returns the number of run files of the level, none where there are few enough below."""
+        if self._level > self._tree.levels:
+            return 0
         if self._level >= 2:
             drop_runs(self.job, self._level - 2)
         return self._tree.run_count(self._level)
@@ -129,5 +107,6 @@ class Regroup(Stage[ShuffleJob]):
 
     def phases(self) -> Iterator[Phase]:
         """Yields the run files that are described."""
-        done = files.count(self.job.runs_folder(self._level), ".json")
-        yield Phase("regroup", done, self._tree.run_count(self._level), self._input_bytes)
+        if self._known:
+            done = files.count(self.job.runs_folder(self._level), ".json")
+            yield Phase("regroup", done, self._known.run_count(self._level), self._input_bytes)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from recordmill.records.arrays import Bytes
 from recordmill.transforms.dataset.job import Job
 from recordmill.transforms.dataset.run_state import Nothing
+from recordmill.transforms.shuffle.merge_tree import MergeTree
 from recordmill.transforms.shuffle.run_files import RunFileInfo, RunFiles, SortedRecords
 from recordmill.transforms.storage import files
 
@@ -23,6 +24,19 @@ class ShuffleJob(Job):
     @abstractmethod
     def record_merger(self) -> MergeRecords:
         """Returns what merges parts of run files; whatever it needs is loaded once."""
+
+    @property
+    def tree_path(self) -> str:
+        """The merge tree, where nobody knows it before the run."""
+        return files.join(self.workspace.work, "tree.json")
+
+    def merge_tree(self, known: MergeTree | None) -> MergeTree:
+        """Returns the merge tree of run files: that which is known, or what is written of it.
+
+        Raises:
+          DamagedStateError: it is missing or damaged.
+        """
+        return known or self.workspace.need_state(self.tree_path, MergeTree)
 
     @property
     def shard_plan_path(self) -> str:

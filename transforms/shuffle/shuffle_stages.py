@@ -40,7 +40,7 @@ def finished_results(
     Raises:
       RunError: one of them is missing or damaged.
     """
-    for number in range(tree.descriptions):
+    for number in range(tree.work_items):
         result = read(number)
         if result is None:
             raise RunError(
@@ -79,15 +79,16 @@ def decide_once(
 
 
 def plan_shards_of(
-    job: ShuffleJobT, tree: MergeTree, plan: Callable[[ShuffleJobT, MergeTree], object]
+    job: ShuffleJobT, known: MergeTree | None, plan: Callable[[ShuffleJobT, MergeTree], object]
 ) -> None:
     """Decides the shards, and deletes the run files that were merged into those of the last level.
 
     Args:
       job: whose shards are planned.
-      tree: of its run files.
+      known: the tree of its run files; None for the one that is written.
       plan: decides, or reads what was decided before.
     """
+    tree = job.merge_tree(known)
     plan(job, tree)
     if tree.levels:
         drop_runs(job, tree.levels - 1)
@@ -177,9 +178,17 @@ class BuildShards(Stage[ShuffleJob]):
             yield Phase("write", done, sum(split.shards for split in plan.splits), expected)
 
 
+def _open_builder(
+    job: ShuffleJobT,
+    known: MergeTree | None,
+    make_builder: Callable[[ShuffleJobT, MergeTree], BuildsShards],
+) -> BuildsShards:
+    return make_builder(job, job.merge_tree(known))
+
+
 def shuffle_stages(
     job: ShuffleJobT,
-    tree: MergeTree,
+    tree: MergeTree | None,
     plan: Callable[[ShuffleJobT, MergeTree], object],
     make_builder: Callable[[ShuffleJobT, MergeTree], BuildsShards],
     input_bytes: int = 0,
@@ -188,14 +197,14 @@ def shuffle_stages(
 
     Args:
       job: that shuffles.
-      tree: of its run files.
+      tree: of its run files; None for one of a level at most, written when the stages begin.
       plan: decides the shards, or reads what was decided before.
       make_builder: makes what builds them, once in a worker.
       input_bytes: that each pass moves, for progress.
     """
-    levels = range(1, tree.levels + 1)
+    levels = range(1, (tree.levels if tree else 1) + 1)
     return [
         *(Regroup(job, tree, level, input_bytes) for level in levels),
         PlanShards(job, partial(plan_shards_of, job, tree, plan)),
-        BuildShards(job, partial(make_builder, job, tree)),
+        BuildShards(job, partial(_open_builder, job, tree, make_builder)),
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,6 +35,9 @@ class DocumentBatch:
       contents: `[num_documents] uint64`, stable: equal for documents that begin alike; all equal
         where groups are not wanted.
       positions: `[num_documents] int64`: bytes from the file's beginning, or numbers of rows.
+      describe: (position) -> what a person finds a document by; None: its file and position.
+      ranks: returns `[num_documents, 2] uint64`, stable, in order of which documents come that are
+        alike; None: positions say it.
     """
 
     lines: Lines
@@ -46,6 +50,19 @@ class DocumentBatch:
     carried: list[tuple[str, ...]] | None = None
     contents: U64 = field(default_factory=lambda: np.zeros(0, np.uint64))
     positions: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
+    describe: Callable[[int], dict[str, str]] | None = None
+    ranks: Callable[[], U64] | None = None
+
+    def description(self, source: str, position: int) -> dict[str, Any]:
+        """Returns what a person finds a document by.
+
+        Args:
+          source: the name of its file.
+          position: of it.
+        """
+        if self.describe:
+            return dict(self.describe(position))
+        return {"source": source, "position": position}
 
     def select(self, keep: Bools) -> DocumentBatch:
         """Returns the documents where `keep`, `[num_documents] bool`, is True; all rejects stay."""
@@ -58,7 +75,7 @@ class DocumentBatch:
             self.lines.select(lines), numbers[self.line_documents[lines]], self.keys[keep],
             self.groups[keep], self.continues and bool(keep[0]), self.rejects,
             None if self.splits is None else self.splits[keep], carried, self.contents[keep],
-            self.positions[keep],
+            self.positions[keep], self.describe,
         )  # fmt: skip
 
 

@@ -5,7 +5,8 @@ continues in the next one. The documents depend on the file alone, and not on th
 and ranges: the range in which a document begins reads all of it, wherever it ends.
 
 `plain_text.py` reads text, `record_reader.py` JSONL, CSV and TSV, `column_reader.py` Parquet,
-`tar_samples.py` WebDataset's tars.
+`tar_samples.py` WebDataset's tars, `element_rows.py` elements of a
+PCollection.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from recordmill.transforms.sources.column_reader import ColumnReader
 from recordmill.transforms.sources.delimited_records import DelimitedRecords
 from recordmill.transforms.sources.document_batch import BatchMaker, DocumentBatch
 from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentLimits, DocumentSpec
+from recordmill.transforms.sources.element_rows import read_element_rows
 from recordmill.transforms.sources.json_records import JsonLines, JsonValues
 from recordmill.transforms.sources.json_values import (
     SNIFFED_BYTES,
@@ -28,7 +30,7 @@ from recordmill.transforms.sources.open_columns import open_columns
 from recordmill.transforms.sources.plain_text import TextReader
 from recordmill.transforms.sources.record_reader import RecordReader
 from recordmill.transforms.sources.tar_samples import SampleReader
-from recordmill.transforms.sources.work_items import COLUMN_FORMATS, SourceRange
+from recordmill.transforms.sources.work_items import COLUMN_FORMATS, ELEMENTS, SourceRange
 from recordmill.transforms.storage.regular_files import NotRegularError
 
 
@@ -59,7 +61,11 @@ def read_documents(
 def _documents_of(
     source: SourceRange, spec: DocumentSpec, *, groups: bool, limits: DocumentLimits
 ) -> Iterator[DocumentBatch]:
-    maker = BatchMaker(source, hashed_bytes=limits.hashed_bytes if groups else 0)
+    hashed_bytes = limits.hashed_bytes if groups else 0
+    if source.format == ELEMENTS:
+        yield from read_element_rows(source, spec, hashed_bytes)
+        return
+    maker = BatchMaker(source, hashed_bytes=hashed_bytes)
     if source.outside:
         maker.reject(0, "read", "outside_input", source.outside)
         yield from maker.remaining()

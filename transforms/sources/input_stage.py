@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
+from recordmill.transforms.dataset.run_state import DamagedStateError
 from recordmill.transforms.dataset.stages import Phase, Stage
 from recordmill.transforms.dataset.workspace import Run
-from recordmill.transforms.sources.work_item_files import read_work_item
+from recordmill.transforms.sources.work_item_files import read_work_item, read_work_item_count
 from recordmill.transforms.storage import files
 
 RunT = TypeVar("RunT", bound=Run)
@@ -18,8 +21,7 @@ class InputStage(Stage[RunT]):
     """Reads each work item that planning cut.
 
     Args:
-      job: the job.
-      work_items: their number.
+      job: whose work items are written when the stage begins.
       limits: the sizes in which input is read.
       input_bytes: of all work items, for progress.
 
@@ -29,9 +31,8 @@ class InputStage(Stage[RunT]):
 
     phase: ClassVar[str]
 
-    def __init__(self, job: RunT, work_items: int, limits: Any, input_bytes: int = 0) -> None:
+    def __init__(self, job: RunT, limits: Any, input_bytes: int = 0) -> None:
         super().__init__(job)
-        self._work_items = work_items
         self._limits = limits
         self._input_bytes = input_bytes
 
@@ -44,11 +45,17 @@ class InputStage(Stage[RunT]):
         """Returns the number of work items."""
         return self._work_items
 
+    @cached_property
+    def _work_items(self) -> int:
+        return read_work_item_count(self.job.workspace.inputs_folder)
+
     def describe(self, item: int) -> str:
         """Returns the name of its first file."""
         return read_work_item(self.job.workspace.inputs_folder, item)[0].name
 
     def phases(self) -> Iterator[Phase]:
         """Yields the work items that are described."""
-        done = files.count(self.results_folder, ".json")
-        yield Phase(self.phase, done, self._work_items, self._input_bytes)
+        with suppress(DamagedStateError):  # they are not cut yet, or deleted by now
+            total = self._work_items
+            done = files.count(self.results_folder, ".json")
+            yield Phase(self.phase, done, total, self._input_bytes)

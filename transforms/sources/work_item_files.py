@@ -39,7 +39,23 @@ def write_work_items(work: str, items: Iterable[Sequence[SourceRange]]) -> int:
                 begins.append(begins[-1] + len(line))
         files.write_bytes(f"{path}.json", orjson.dumps(begins))
         count += len(begins) - 1
+    files.write_bytes(_count_path(work), orjson.dumps(count))
     return count
+
+
+def read_work_item_count(work: str) -> int:
+    """Returns the number of work items.
+
+    Raises:
+      DamagedStateError: it is missing or damaged.
+    """
+    path = _count_path(work)
+    try:
+        return decode(files.read_bytes(path), Count)
+    except (FileNotFoundError, ValueError) as error:
+        raise DamagedStateError(
+            f"{path} is missing or damaged; start anew with --overwrite"
+        ) from error
 
 
 def read_work_item(work: str, number: int) -> list[SourceRange]:
@@ -72,6 +88,10 @@ def read_ranges(work: str, number: int, kind: type[SourceRangeT]) -> list[Source
         raise DamagedStateError(
             f"{path}.jsonl is missing or damaged; start anew with --overwrite"
         ) from error
+
+
+def _count_path(work: str) -> str:
+    return files.join(work, "work-items", "count.json")
 
 
 def _items_path(work: str, number: int) -> str:

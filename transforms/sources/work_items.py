@@ -41,6 +41,7 @@ _COMPRESSED_TARS = {".tgz": ".gz", ".tbz2": ".bz2", ".txz": ".xz", ".tzst": ".zs
 # text a stored byte has: columns are compressed, and not all of them are text.
 COLUMNS_RATIO = {"arrow": 1, "avro": 2, "parquet": 2}
 COLUMN_FORMATS = (*COLUMNS_RATIO, "sql", "bigquery")
+ELEMENTS = "elements"  # of a PCollection, in files of a run
 LIMITED_COLUMNS = ("arrow", "parquet")  # by max_compression_ratio, each of their parts
 INPUT_FORMATS = ("auto", "text", "jsonl", "json", "csv", "tsv", *COLUMNS_RATIO, "webdataset")
 COLUMNS_OF_EXTENSION = {
@@ -104,8 +105,8 @@ class SourceRange:
       path: the path of the file.
       name: its path relative to the input root: what keys are made of, so that moving the input
         changes nothing.
-      format: "text", "jsonl", "json", "csv", "tsv", "webdataset" or one of `COLUMN_FORMATS`; of
-        "json" the content decides whether it is JSONL.
+      format: "text", "jsonl", "json", "csv", "tsv", "webdataset", ELEMENTS or one of
+        `COLUMN_FORMATS`; of "json" the content decides whether it is JSONL.
       compression: "", "gz", "bz2", "xz" or "zst".
       start, end: in bytes; `end` -1 is the end of the file, and the only one for compressed files.
       size: of the whole file as stored.

@@ -27,6 +27,7 @@ from recordmill.transforms.sources.changes import reading
 from recordmill.transforms.sources.document_batch import DocumentBatch
 from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentLimits
 from recordmill.transforms.sources.documents import read_documents
+from recordmill.transforms.sources.element_rows import name_of
 from recordmill.transforms.sources.input_stage import InputStage
 from recordmill.transforms.sources.mapped_documents import (
     DocumentMapper,
@@ -74,7 +75,6 @@ SCATTER_LIMITS = ScatterLimits()
 class _Progress:
     """The numbers of a work item so far, and the run files that it has written."""
 
-    number: int
     runs: ChunkRuns
     rejects: IO[bytes]
     cleaner: DocumentCleaner[tuple[int, Chunks]]
@@ -124,14 +124,18 @@ class Scatterer:
                 drops,
             )
             runs = ChunkRuns(self._tools, partial(self._run_path, number), most_tokens)
-            progress = _Progress(number, runs, rejects, cleaner)
+            progress = _Progress(runs, rejects, cleaner)
             progress.mapped.drop = self._mapped_drops(drops)
             for source in sources:
                 with reading(source.path, source.size, source.modified_ns):
                     self._read(source, cutter, progress)
             runs.write()
-            rejected_file = self._write_rejects(progress)
-            dropped_file = drops.write(workspace, number)
+            lists = workspace.of_lists
+            rejected = write_rejects(
+                rejects, number=number, path=lists.rejected_path(number),
+                partial_folder=lists.partial_folder,
+            )  # fmt: skip
+            dropped_file = drops.write(lists, number)
         result = ScatterResult(
             runs=tuple(runs.runs),
             chunks=tuple(runs.chunks),
@@ -142,7 +146,7 @@ class Scatterer:
             - progress.mapped.added,
             documents_used=cutter.documents - cleaner.num_of_wrong_length,
             rejected=dict(progress.reasons),
-            rejected_file=rejected_file,
+            rejected_file=(rejected.size_bytes, rejected.crc32c),
             labels=tuple(sorted(runs.labels)),
             contents=runs.samples(),
             dropped=drops.by_reason(len(self._shares)),
@@ -154,23 +158,13 @@ class Scatterer:
 
     def _is_whole(self, number: int, result: ScatterResult) -> bool:
         """Tells whether what a finished work item wrote is still there."""
-        rejects = self._job.workspace.holds_rejects(number, result.rejected_file[0])
-        dropped = holds_dropped(self._job.workspace, number, result.dropped_file[0])
+        lists = self._job.workspace.of_lists
+        rejects = lists.holds_rejects(number, result.rejected_file[0])
+        dropped = holds_dropped(lists, number, result.dropped_file[0])
         return rejects and dropped and self._job.holds_run_files(0, result.runs)
 
     def _run_path(self, number: int, run: int) -> str:
         return f"{self._job.run_path(0, number)}-{run}.bin"
-
-    def _write_rejects(self, progress: _Progress) -> tuple[int, int]:
-        """Copies the lines of rejects to their file; returns its size and crc32c."""
-        workspace = self._job.workspace
-        written = write_rejects(
-            progress.rejects,
-            number=progress.number,
-            path=workspace.rejected_path(progress.number),
-            partial_folder=workspace.partial_folder,
-        )
-        return written.size_bytes, written.crc32c
 
     def _read(self, source: SourceRange, cutter: ChunkCutter, progress: _Progress) -> None:
         before: DocumentBatch | None = None
@@ -196,7 +190,8 @@ class Scatterer:
 
         def drop(batch: DocumentBatch, number: int, source: SourceRange) -> None:
             split = int(self._splits(batch, source)[number])
-            drops.add("map", split, source.name, int(batch.positions[number]))
+            described = partial(batch.description, source.name, int(batch.positions[number]))
+            drops.add("map", split, described)
 
         return drop
 
@@ -205,14 +200,18 @@ class Scatterer:
     ) -> None:
         """Samples the texts of each split, where not their hash decides the split."""
         spec = self._job.documents
-        if len(self._shares) == 1 or not (source.split or spec.split_by or spec.split_from):
+        by_hash = not (source.split or spec.split_by or spec.split_from)
+        if batch.describe:  # elements have groups; but of equal texts only one may be left
+            by_hash = self._job.clean.deduplicates
+        if len(self._shares) == 1 or by_hash:
             return
         begins = np.unique(batch.line_documents)  # a document without lines has no text
         begins = begins[begins > 0] if batch.continues else begins
         for split in np.unique(splits[begins]).tolist():
             mine = begins[splits[begins] == split]
             sample = progress.runs.contents.setdefault(split, ContentSample())
-            sample.add_documents(batch.contents[mine], source.name, batch.positions[mine])
+            name = partial(_name_of, batch, source.name, batch.positions[mine].tolist())
+            sample.add_named(batch.contents[mine], name)
 
     def _splits(self, batch: DocumentBatch, source: SourceRange) -> Int64s:
         """Returns `[num_documents] int64`: the split of each document."""
@@ -261,6 +260,14 @@ class Scatterer:
             kept = compress(batch.carried, verdicts.keep) if verdicts else batch.carried
             progress.runs.add_labels(kept)
         progress.runs.add(chunks, chosen)
+
+
+def _name_of(batch: DocumentBatch, source: str, positions: list[int], number: int) -> str:
+    """Returns what a person finds one of some documents by, as one text."""
+    position = positions[number]
+    if batch.describe:
+        return name_of(batch.describe(position))
+    return f"{source} at position {position}"
 
 
 class ScatterDocuments(InputStage[TextJob]):

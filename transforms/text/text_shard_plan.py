@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 from collections import Counter
+from collections.abc import Iterator, Sequence
+from tempfile import SpooledTemporaryFile
 
 from recordmill.records.errors import RunError
 from recordmill.transforms.dataset.content_sample import ContentSample, shared_contents
 from recordmill.transforms.dataset.error_budget import check_budget
 from recordmill.transforms.dataset.labels import check_class_count, class_names, first_fraction
+from recordmill.transforms.dataset.rejects import write_rejects
 from recordmill.transforms.dataset.shard_counts import count_shards
 from recordmill.transforms.shuffle.merge_tree import MergeTree
 from recordmill.transforms.shuffle.shard_ranges import (
@@ -16,8 +20,13 @@ from recordmill.transforms.shuffle.shard_ranges import (
     read_planned_splits,
 )
 from recordmill.transforms.shuffle.shuffle_stages import decide_once, finished_results
+from recordmill.transforms.storage import files
+from recordmill.transforms.storage.external_sort import Row, sort_rows
+from recordmill.transforms.text.cleaning.dropped import DropList
 from recordmill.transforms.text.text_job import TextJob
 from recordmill.transforms.text.text_state import ScatterResult, ShardPlan
+
+_SPOOL_BYTES = 1 << 22
 
 
 def plan_shards(job: TextJob, tree: MergeTree) -> list[SplitShards]:
@@ -61,7 +70,7 @@ class ScatterTotals:
         self.dropped_files: dict[int, tuple[int, int]] = {}
 
     def add(self, number: int, result: ScatterResult) -> None:
-        """Adds the result of one work item or bundle."""
+        """Adds the result of one work item, and the number of its lists."""
         for split, (chunks, tokens) in enumerate(zip(result.chunks, result.tokens, strict=True)):
             self.chunks[split] += chunks
             self.tokens[split] += tokens
@@ -81,13 +90,58 @@ class ScatterTotals:
             self.dropped[reason] = [a + b for a, b in zip(known_counts, counts, strict=True)]
         if result.dropped_file[0]:
             self.dropped_files[number] = result.dropped_file
-        self.dropped_files.update(result.dropped_files)
+
+
+def _join_lists(job: TextJob, totals: ScatterTotals) -> None:
+    """Sorts the lines of all lists into one each, as elements have no order."""
+    workspace, lists = job.workspace, job.workspace.of_lists
+    if totals.rejected_files:
+        paths = [lists.rejected_path(number) for number in sorted(totals.rejected_files)]
+        with SpooledTemporaryFile(max_size=_SPOOL_BYTES) as lines:
+            for line in _sorted_lines(job, paths):
+                lines.write(line.encode())
+            _, size, crc32c = write_rejects(
+                lines, number=0, path=workspace.rejected_path(0),
+                partial_folder=workspace.partial_folder,
+            )  # fmt: skip
+        totals.rejected_files = {0: (size, crc32c)}
+    if totals.dropped_files:
+        paths = [lists.dropped_path(number) for number in sorted(totals.dropped_files)]
+        with DropList(listed=True) as drops:
+            for line in _sorted_lines(job, paths):
+                drops.add_line(line)
+            totals.dropped_files = {0: drops.write(workspace, 0)}
+
+
+def _sorted_lines(job: TextJob, paths: Sequence[str]) -> Iterator[str]:
+    """Yields the lines of lists in order; memory is bounded.
+
+    Raises:
+      RunError: a list is missing.
+    """
+
+    def rows() -> Iterator[Row]:
+        for path in paths:
+            with files.open_read(path) as handle:
+                unpacked = gzip.GzipFile(fileobj=handle) if path.endswith(".gz") else handle
+                for line in unpacked:
+                    yield line.decode(), "", None
+
+    try:
+        for line, _, _ in sort_rows(rows()):
+            yield line
+    except FileNotFoundError as error:
+        raise RunError(
+            f"{error.filename} is missing; run the pipeline again, from its beginning"
+        ) from error
 
 
 def _add_up(job: TextJob, tree: MergeTree) -> ScatterTotals:
     totals = ScatterTotals(len(job.splits))
     for number, result in finished_results(job, tree, job.read_scatter_result):
         totals.add(number, result)
+    if job.workspace.of_pipeline:
+        _join_lists(job, totals)
     check_budget(job, accepted=totals.documents_read, reasons=totals.rejected)
     return totals
 

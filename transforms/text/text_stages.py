@@ -20,7 +20,7 @@ from recordmill.transforms.text.text_shard_plan import plan_shards
 
 def text_stages(
     job: TextJob,
-    tree: MergeTree,
+    tree: MergeTree | None,
     *,
     input_bytes: int = 0,
     limits: ScatterLimits = SCATTER_LIMITS,
@@ -28,19 +28,18 @@ def text_stages(
     """Returns the stages of a planned text job.
 
     Args:
-      job: whose work items are written.
-      tree: of its run files.
+      job: whose work items are written when they begin.
+      tree: of its run files; None for one that is written when they begin.
       input_bytes: of all work items, for progress.
       limits: the sizes in which text is read.
     """
-    count = tree.work_items
     duplicates: list[Stage[Any]] = [
-        Fingerprint(job, count, limits.documents, input_bytes),
-        Compare(job, count),
+        Fingerprint(job, limits.documents, input_bytes),
+        Compare(job),
         CollectDuplicates(job),
     ]
     return [
         *(duplicates if job.clean.deduplicates else ()),
-        ScatterDocuments(job, count, limits, input_bytes),
+        ScatterDocuments(job, limits, input_bytes),
         *shuffle_stages(job, tree, plan_shards, TextShardBuilder, input_bytes),
     ]

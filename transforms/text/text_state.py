@@ -26,7 +26,6 @@ class ScatterResult(RunFiles, frozen=True, kw_only=True):
       contents: split -> a sample of its texts, where not their hash decides the split.
       dropped: reason -> documents that were left out, of each split, in order.
       dropped_file: bytes and crc32c of their list, zeros for none.
-      dropped_files: of users' pipelines: list -> its bytes and crc32c.
       documents_added: by the user's functions, of documents that became several.
     """
 
@@ -40,7 +39,6 @@ class ScatterResult(RunFiles, frozen=True, kw_only=True):
     contents: dict[str, ContentSample] = field(default_factory=dict)
     dropped: dict[str, list[Count]] = field(default_factory=dict)
     dropped_file: FileSum = (0, 0)
-    dropped_files: dict[Count, FileSum] = field(default_factory=dict)
     documents_added: Count = 0
 
 

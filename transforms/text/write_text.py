@@ -8,45 +8,35 @@ import zlib
 from dataclasses import dataclass, replace
 from typing import Any
 
-import apache_beam as beam
-from msgspec import structs
-
 from recordmill.records.errors import UsageError
 from recordmill.records.spec import from_arguments, naming_arguments, python_names, takes
-from recordmill.transforms.dataset.bundles import (
-    BundleWriter,
-    WriteElements,
-    Written,
-    bundle_path,
-)
 from recordmill.transforms.dataset.commit import CommitSpec
 from recordmill.transforms.dataset.pipeline_run import commit_spec, pipeline_job
-from recordmill.transforms.shuffle.gathered_runs import RunFileSink
-from recordmill.transforms.shuffle.merge_tree import MergeTree
-from recordmill.transforms.shuffle.regroup import merge_run_files
-from recordmill.transforms.shuffle.shard_ranges import SplitShards
+from recordmill.transforms.dataset.stages import Stage
+from recordmill.transforms.dataset.write_elements import (
+    Spool,
+    SpoolFile,
+    WriteElements,
+)
 from recordmill.transforms.sources.document_spec import DocumentSpec
+from recordmill.transforms.sources.element_items import ShuffledElements
+from recordmill.transforms.sources.element_rows import (
+    LABEL,
+    PAIR,
+    PROMPT,
+    DocumentSpool,
+    text_bytes,
+)
 from recordmill.transforms.sources.kept_fields import parse_fields
 from recordmill.transforms.sources.row_fields import RowSpec
+from recordmill.transforms.sources.work_items import ELEMENTS, SourceRange
 from recordmill.transforms.storage import files
 from recordmill.transforms.subwords.tokenizer import Tokenizer
 from recordmill.transforms.text.bind_objective import bind
-from recordmill.transforms.text.build_text_shards import TextShardBuilder
-from recordmill.transforms.text.bundle_results import (
-    BundleResult,
-    add_up,
-    complete,
-    read_samples,
-    write_samples,
-)
 from recordmill.transforms.text.cleaning.unicode_forms import ftfy_version
-from recordmill.transforms.text.deduplicate_bundles import DeduplicateBundles
-from recordmill.transforms.text.document_bundles import DocumentBundles
 from recordmill.transforms.text.label_spec import label_spec
-from recordmill.transforms.text.list_bundles import ListDropped
-from recordmill.transforms.text.text_elements import LABEL, PAIR, PROMPT, text_bytes
+from recordmill.transforms.text.scatter import SCATTER_LIMITS, ScatterLimits
 from recordmill.transforms.text.text_job import TextJob
-from recordmill.transforms.text.text_shard_plan import plan_shards
 from recordmill.transforms.text.text_spec import (
     AnyObjective,
     Classify,
@@ -54,7 +44,7 @@ from recordmill.transforms.text.text_spec import (
     TextSpec,
     WriteTextSpec,
 )
-from recordmill.transforms.text.text_state import ScatterResult
+from recordmill.transforms.text.text_stages import text_stages
 from recordmill.transforms.text.tokenizer_checks import (
     check_case,
     check_own_normalization,
@@ -63,15 +53,17 @@ from recordmill.transforms.text.tokenizer_checks import (
 
 
 @dataclass(frozen=True)
-class _TextSink(RunFileSink[TextJob]):
-    """Documents, with the tokenizer's file; see `RunFileSink`.
+class _TextSink(ShuffledElements[TextJob]):
+    """Documents, with the tokenizer's file.
 
     Attributes:
+      limits: the sizes in which text is read.
       vocabulary: the content of the tokenizer's file, packed by zlib; b"" once it is written.
       checksums: of the tokenizer, for the manifest.
     """
 
     transform = "WriteText"
+    limits: ScatterLimits = SCATTER_LIMITS
     vocabulary: bytes = b""
     checksums: tuple[tuple[str, str | int], ...] = ()
 
@@ -87,43 +79,18 @@ class _TextSink(RunFileSink[TextJob]):
         """Returns about how many bytes a document or a batch takes."""
         return text_bytes(element)
 
-    def open_writer(self) -> BundleWriter:
-        """Returns the writer of a worker."""
-        return DocumentBundles(self.job, self.merge_size)
+    def open_spool(self) -> Spool:
+        """Returns what writes documents as rows."""
+        return DocumentSpool(self.job.documents)
 
-    def clean(self) -> beam.PTransform[Any, Any] | None:
-        """Returns what drops duplicates, and lists what is dropped."""
-        clean = self.job.clean
-        lists = ListDropped(self.job) if clean.list_dropped else None
-        if not clean.deduplicates:
-            return lists
-        drops = DeduplicateBundles(self.job)
-        return drops | lists if lists else drops
+    def source(self, spooled: SpoolFile) -> SourceRange:
+        """Returns a file of rows as scatter reads it."""
+        path = spooled.path(self.job)
+        return SourceRange(path, spooled.name, ELEMENTS, "", spooled.size_bytes)
 
-    def merge(self, texts: list[str]) -> Written:
-        """Merges run files into one, and samples; rejects stay where they are."""
-        job, base = self.job, bundle_path(self.job)
-        whole = add_up(job, texts)
-        scatter = whole.scatter
-        run = merge_run_files(job, f"{base}.bin", scatter.runs)
-        samples = whole.samples
-        if len(samples) > 1:
-            path = f"{base}.samples"
-            write_samples(path, read_samples(job, samples))
-            samples = (path.rpartition("/")[2],)
-        return BundleResult(structs.replace(scatter, runs=(run,)), whole.rejects, samples).written()
-
-    def plan_shards(self, tree: MergeTree) -> list[SplitShards]:
-        """Plans the shards by the expected bytes of chunks."""
-        return plan_shards(self.job, tree)
-
-    def open_builder(self, tree: MergeTree) -> TextShardBuilder:
-        """Returns what builds shards in a worker."""
-        return TextShardBuilder(self.job, tree)
-
-    def gather(self, texts: list[str]) -> ScatterResult:
-        """Adds up descriptions, and writes the list of rejects."""
-        return complete(self.job, add_up(self.job, texts))
+    def stages(self) -> list[Stage[Any]]:
+        """Returns the stages of a text job."""
+        return text_stages(self.job, None, limits=self.limits)
 
     def commit_spec(self) -> CommitSpec:
         """Returns what the manifest says."""
@@ -138,8 +105,9 @@ class WriteText(WriteElements):
 
     The key of a document decides its position and its draws, its group the split; without them its
     text does. So equal documents give equal shards for any engine, any number of workers and any
-    bundles. Memory: 16 million tokens twice for each bundle, and the largest element, however large
-    the bundle. Repeated bundles change nothing. A document without tokens is counted as such. One
+    bundles. Until the end the output's folder holds all text once more. Memory: 16 million tokens
+    twice in a worker, and the largest element, however large the bundle. Repeated bundles change
+    nothing. A document without tokens is counted as such. One
     that lacks what the objective reads of it, such as its label, is a reject, listed in
     `_meta/rejected`. Which one `deduplicate` keeps of documents that are alike follows from their
     keys and contents, as elements have no order. `keep_fields` names those of `Document.fields`.
@@ -180,7 +148,11 @@ class WriteText(WriteElements):
             check_case(vocabulary, lower_case=spec.do_lower_case)
         bind(objective, vocabulary, spec.dataset.seed, row)
         checksums = tuple(_checksums(vocabulary, clean.normalize).items())
-        super().__init__(_TextSink(job, spec.run_tokens, zlib.compress(data), checksums))
+        most = spec.run_tokens
+        limits = replace(SCATTER_LIMITS, min_run_tokens=most, max_run_tokens=most)
+        super().__init__(
+            _TextSink(job, limits=limits, vocabulary=zlib.compress(data), checksums=checksums)
+        )
 
 
 def row_spec(objective: AnyObjective, keep_fields: str) -> RowSpec:

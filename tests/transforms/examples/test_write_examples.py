@@ -6,7 +6,6 @@ import itertools
 import json
 import math
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +24,20 @@ from recordmill.pipelines.command_line import main
 from recordmill.records.errors import RunError, UsageError
 from recordmill.records.manifest import Manifest
 from recordmill.transforms import WriteExamples
-from recordmill.transforms.dataset import bundles as dataset_bundles
+from recordmill.transforms.dataset import write_elements as dataset_elements
 from recordmill.transforms.dataset.pipeline_run import begin_run
+from recordmill.transforms.dataset.write_elements import SpoolFile
 from recordmill.transforms.examples.example_elements import encode_elements
 from recordmill.transforms.examples.examples_job import ExamplesJob
 from recordmill.transforms.examples.schema_survey import parse_features
-from recordmill.transforms.shuffle import gathered_runs, shuffle_stages
+from recordmill.transforms.shuffle import regroup as regrouping
+from recordmill.transforms.shuffle import shuffle_stages
 from recordmill.transforms.shuffle.merge_tree import MergeTree
 from recordmill.transforms.shuffle.regroup import drop_runs, regroup
+from recordmill.transforms.sources.element_items import ShuffledElements
 
 from ...pipelines.jobs import shard_bytes
-from ..user_pipelines import write_elements
+from ..user_pipelines import in_small_items, write_elements
 from .record_files import example, unframed
 
 
@@ -60,12 +62,13 @@ def write(
     *,
     bundles: int = 1,
     workers: int = 1,
-    max_runs: int = 512,
+    max_runs: int = 0,
     **options: Any,
 ) -> dict[str, bytes]:
     """Runs a pipeline in which the elements are in so many bundles."""
     writing = WriteExamples(str(output), **options)
-    writing._sink = replace(writing._sink, max_runs=max_runs)
+    if max_runs:
+        in_small_items(writing, max_runs=max_runs)
     write_elements(writing, elements, bundles=bundles, workers=workers)
     return shard_bytes(output)
 
@@ -101,16 +104,16 @@ def test_many_run_files_are_regrouped(
 
     def drop(job: ExamplesJob, level: int) -> None:
         drop_runs(job, level)
-        bundles = list(Path(job.workspace.work).glob("runs-0/*.bin"))
-        built_from.append(not bundles and all(Path(path).exists() for path in regrouped))
+        scattered = list(Path(job.workspace.work).glob("runs-0/*.bin"))
+        built_from.append(not scattered and all(Path(path).exists() for path in regrouped))
 
-    monkeypatch.setattr(gathered_runs, "regroup", regroup_twice)
+    monkeypatch.setattr(regrouping, "regroup", regroup_twice)
     monkeypatch.setattr(shuffle_stages, "drop_runs", drop)
     options = {"num_shards": 3, "splits": {"train": 0.8, "test": 0.2}, "deduplicate": deduplicate}
     elements: list[Any] = [*rows(300), *rows(40)]
     first = write(tmp_path / "a", elements, **options)
     assert (regrouped, built_from) == ([], [])
-    monkeypatch.setattr(dataset_bundles, "_BATCH_ELEMENTS", 20)
+    monkeypatch.setattr(dataset_elements, "_BATCH_ELEMENTS", 20)
     again = write(tmp_path / "b", elements, bundles=3, run_bytes=2000, max_runs=4, **options)
     assert again == first
     assert len(regrouped) >= 8  # groups x ranges of keys
@@ -160,7 +163,7 @@ def test_elements_in_windows_are_written_as_those_without(
     assert shard_bytes(tmp_path / "b") == expected
 
 
-def test_run_files_of_repeated_bundles_are_not_listed(tmp_path: Path) -> None:
+def test_files_of_repeated_bundles_are_not_listed(tmp_path: Path) -> None:
     elements = rows(100)
     first = write(tmp_path / "a", elements, num_shards=2)
     options = PipelineOptions(direct_num_workers=1, direct_runner_bundle_repeat=2)
@@ -168,6 +171,22 @@ def test_run_files_of_repeated_bundles_are_not_listed(tmp_path: Path) -> None:
         _ = pipeline | beam.Create(elements) | WriteExamples(str(tmp_path / "b"), num_shards=2)
     assert shard_bytes(tmp_path / "b") == first
     assert not (tmp_path / "b/_tmp").exists()
+
+
+@pytest.mark.parametrize("suffix", ["", ".keys"])
+def test_a_lost_file_of_elements_ends_the_pipeline(
+    suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = ShuffledElements.plan
+
+    def lose(sink: ShuffledElements[Any], spooled: list[SpoolFile]) -> None:
+        Path(spooled[0].path(sink.job) + suffix).unlink()
+        plan(sink, spooled)
+
+    monkeypatch.setattr(ShuffledElements, "plan", lose)
+    with pytest.raises(Exception, match=r"elements/\w* is missing or damaged; run the pipeline"):
+        write(tmp_path / "ds", rows(20), key=row_id)
+    assert not (tmp_path / "ds/_SUCCESS").exists()
 
 
 def test_a_dataset_is_replaced_only_when_asked_for(tmp_path: Path) -> None:
@@ -206,8 +225,8 @@ def test_what_a_killed_pipeline_left_is_replaced(tmp_path: Path) -> None:
     job = WriteExamples(str(tmp_path / "ds"))._sink.job
     begin_run(job, "WriteExamples")
     begin_run(job, "WriteExamples")  # as an engine that repeats it
-    (tmp_path / "ds/_tmp/runs-0").mkdir()
-    (tmp_path / "ds/_tmp/runs-0/bundle-0.bin").write_bytes(b"half of it")
+    (tmp_path / "ds/_tmp/elements").mkdir()
+    (tmp_path / "ds/_tmp/elements/0").write_bytes(b"half of it")
     assert len(write(tmp_path / "ds", rows(20))) == 1
     assert len(records(tmp_path / "ds")) == 20
     assert not (tmp_path / "ds/_tmp").exists()

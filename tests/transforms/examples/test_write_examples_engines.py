@@ -94,7 +94,7 @@ def test_prism(prism: Path, line: Line, written: Written, tmp_path: Path, flags:
 
 
 @pytest.mark.flink
-@pytest.mark.parametrize("during", ["runs-0", "runs-1", "done"])
+@pytest.mark.parametrize("during", ["elements", "runs-0", "runs-1", "done"])
 def test_flink_with_a_killed_task_manager(
     cluster: Flink, line: Line, written: Written, tmp_path: Path, during: str
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from recordmill.transforms import (
     WriteImages,
 )
 from recordmill.transforms.dataset.pipeline_run import begin_run
+from recordmill.transforms.dataset.write_elements import SpoolFile
 from recordmill.transforms.images.build_image_shards import ImageShardBuilder
 
 from ...pictures import encoded
@@ -180,13 +182,14 @@ def plan(folder: Path, elements: list[Any], **options: Any) -> Any:
     """Writes elements and plans their shards, without a pipeline."""
     sink = WriteImages(str(folder), **options)._sink
     begin_run(sink.job, "WriteImages")
-    writer = sink.open_writer()
-    texts = []
+    spooled = []
     if elements:
-        writer.begin()
-        writer.add(elements)
-        texts = [writer.end().text]
-    sink.plan(texts)
+        path, spool = f"{sink.job.workspace.work}/elements/a", sink.open_spool()
+        with ExitStack() as opened:
+            spool.begin(path, opened)
+            spool.add(elements)
+        spooled = [SpoolFile("a", len(elements), Path(path).stat().st_size)]
+    sink.plan(spooled)
     return sink
 
 
@@ -208,7 +211,7 @@ def test_elements_of_wrong_types(
 ) -> None:
     with pytest.raises(TypeError, match=message):
         plan(tmp_path / "ds", [*images(3), element], **options)
-    assert not list((tmp_path / "ds/_tmp/runs-0").iterdir())
+    assert not list((tmp_path / "ds/_tmp/elements").iterdir())
 
 
 @pytest.mark.parametrize(
@@ -257,7 +260,7 @@ def test_files_of_others_stay(tmp_path: Path) -> None:
 
 def test_a_lost_pack_is_no_reject(tmp_path: Path) -> None:
     sink = plan(tmp_path / "ds", images(3), max_rejected=1.0)
-    (pack,) = (tmp_path / "ds/_tmp/runs-0").glob("*.bin")
+    (pack,) = (tmp_path / "ds/_tmp/elements").glob("*.bin")
     pack.write_bytes(pack.read_bytes()[:-1])
     builder = ImageShardBuilder(sink.job)
     with pytest.raises(RunError, match=r"the pack of .*png is damaged or gone"):

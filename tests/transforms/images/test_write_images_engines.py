@@ -67,7 +67,7 @@ def test_prism(prism: Path, shared_folder: SharedFolder, tmp_path: Path) -> None
     check(tmp_path / "ds", written(shared_folder, _SMALL), _SMALL)
 
 
-@pytest.mark.parametrize("during", ["runs-0", "done"])
+@pytest.mark.parametrize("during", ["elements", "done"])
 @pytest.mark.flink
 def test_flink_with_a_killed_task_manager(
     cluster: Flink, shared_folder: SharedFolder, tmp_path: Path, during: str

@@ -71,7 +71,7 @@ def run(*stages: Stage[TextJob], records: int = 0) -> None:
 
 
 def scatter(job: TextJob) -> None:
-    run(ScatterDocuments(job, len(FILES), SCATTER_LIMITS))
+    run(ScatterDocuments(job, SCATTER_LIMITS))
 
 
 def planning(job: TextJob) -> Stage[TextJob]:

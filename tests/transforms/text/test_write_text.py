@@ -26,14 +26,15 @@ from recordmill.transforms import (
     Ul2,
     WriteText,
 )
+from recordmill.transforms.sources.document_batch import DocumentBatch
 from recordmill.transforms.sources.document_spec import DocumentSpec
-from recordmill.transforms.text.text_elements import DocumentMaker
+from recordmill.transforms.sources.element_rows import DocumentSpool, RowDocuments, name_of
 from recordmill.transforms.text.write_text import row_spec
 
 from ...conftest import make_documents
 from ...pipelines.jobs import shard_bytes
 from ..examples.record_files import unframed
-from ..user_pipelines import counts, split_up, write_elements
+from ..user_pipelines import counts, in_small_items, split_up, write_elements
 
 SHORT = Bert(max_seq_length=64, dupe_factor=2)
 
@@ -59,10 +60,13 @@ def write(vocab_file: str) -> Callable[..., dict[str, bytes]]:
         bundles: int = 1,
         repeats: int = 1,
         workers: int = 1,
+        in_items: bool = False,
         **options: Any,
     ) -> dict[str, bytes]:
         given = {"objective": SHORT, "tokenizer": vocab_file} | options
         writing = WriteText(str(output), **given)
+        if in_items:
+            in_small_items(writing)
         write_elements(writing, elements, bundles=bundles, workers=workers, repeats=repeats)
         return shard_bytes(output)
 
@@ -88,7 +92,9 @@ def test_any_bundles_and_any_order_give_the_same_shards(
 ) -> None:
     options = {"num_shards": 3, "splits": {"train": 0.8, "test": 0.2}}
     reordered = documents(60)[::-1]
-    assert write(tmp_path / "ds", reordered, bundles=7, run_tokens=2000, **options) == first
+    assert write(tmp_path / "ds", reordered, bundles=7, in_items=True, **options) == first
+    again = write(tmp_path / "one", reordered, bundles=3, run_tokens=2000, **options)
+    assert again == first
     assert counts(tmp_path / "ds")["documents_read"] == 60
 
 
@@ -210,11 +216,19 @@ def test_documents_without_tokens_are_counted(write: Write, tmp_path: Path) -> N
     assert found["documents_without_tokens"] == 3
 
 
+def made_of(spec: DocumentSpec, elements: list[Any]) -> tuple[DocumentBatch, list[str]]:
+    """The documents that elements are read as, and what people find each by."""
+    (rows,) = DocumentSpool(spec).batches(elements)
+    batch = RowDocuments(spec, 0).documents(rows)
+    assert batch.describe
+    return batch, [name_of(batch.describe(position)) for position in batch.positions.tolist()]
+
+
 def test_half_of_a_surrogate_pair_becomes_a_question_mark() -> None:
-    maker = DocumentMaker(DocumentSpec(sentence_splitter="whole"), groups=False)
-    (made,) = maker.batches([Document("a\ud800b", key="\udfff"), "fine"])
-    assert [made.documents.lines[i] for i in range(2)] == [b"a?b", b"fine"]
-    assert [made.name(i) for i in range(2)] == ["?", "the text 'fine'"]
+    elements = [Document("a\ud800b", key="\udfff"), "fine"]
+    batch, names = made_of(DocumentSpec(sentence_splitter="whole"), elements)
+    assert [batch.lines[i] for i in range(2)] == [b"a?b", b"fine"]
+    assert names == ["?", "the text 'fine'"]
 
 
 @pytest.mark.parametrize(
@@ -239,7 +253,7 @@ def test_half_of_a_surrogate_pair_becomes_a_question_mark() -> None:
 )
 def test_elements_that_are_no_documents(element: Any, message: str) -> None:
     with pytest.raises(TypeError, match=message):
-        list(DocumentMaker(DocumentSpec(), groups=False).batches([element]))
+        list(DocumentSpool(DocumentSpec()).batches([element]))
 
 
 @pytest.mark.parametrize(
@@ -259,12 +273,12 @@ def test_rows_that_lack_what_is_written(document: Any, expected: tuple[str, ...]
     if isinstance(document, Document) and document.fields is None:
         row = row_spec(Classify(), "")
     good = Document("b", "k", label="x", fields={"id": 1} if row.keep_fields else None)
-    (made,) = DocumentMaker(DocumentSpec(row=row), groups=False).batches([good, document, good])
-    (reject,) = made.documents.rejects
+    batch, names = made_of(DocumentSpec(row=row), [good, document, good])
+    (reject,) = batch.rejects
     assert (reject.source, reject.reason) == expected[:2]
     assert expected[2] in reject.detail
-    assert len(made.documents.keys) == 2
-    assert made.name(1) == "k"
+    assert batch.positions.tolist() == [0, 2]
+    assert names == ["k", "k"]
 
 
 def _arguments() -> Iterator[tuple[dict[str, Any], str]]:

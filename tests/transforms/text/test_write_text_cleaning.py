@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,15 +14,17 @@ import pytest
 from recordmill.pipelines.command_line import main
 from recordmill.records.errors import UsageError
 from recordmill.transforms import Classify, Document, Gpt, WriteText
+from recordmill.transforms.dataset.write_elements import SpoolFile
+from recordmill.transforms.sources import element_rows
 from recordmill.transforms.sources.document_spec import DocumentSpec
+from recordmill.transforms.sources.element_items import ShuffledElements
+from recordmill.transforms.sources.element_rows import DocumentSpool, RowDocuments
 from recordmill.transforms.sources.kept_fields import KeptField
 from recordmill.transforms.sources.row_fields import RowSpec
-from recordmill.transforms.text.cleaning.element_duplicates import ElementDuplicates
-from recordmill.transforms.text.text_elements import DocumentMaker, ElementBatch
 
 from ...pipelines.jobs import shard_bytes
 from ..examples.record_files import unframed
-from ..user_pipelines import counts, write_elements
+from ..user_pipelines import counts, in_small_items, write_elements
 from .test_write_text import documents
 
 TASK = Gpt(max_seq_length=32)
@@ -36,6 +38,8 @@ def write(vocab_file: str, tmp_path: Path) -> Callable[..., Path]:
     ) -> Path:
         given = {"objective": TASK, "tokenizer": vocab_file} | options
         writing = WriteText(str(tmp_path / name), **given)
+        if bundles > 1:
+            in_small_items(writing)
         write_elements(writing, elements, bundles=bundles, workers=workers)
         return tmp_path / name
 
@@ -72,7 +76,7 @@ def test_documents_of_a_wrong_length_are_dropped_and_counted(write: Write) -> No
     by_split = [statistics(first)[split]["dropped"] for split in SPLITS]
     assert sum(each.get("too_short", 0) for each in by_split) == 5
     assert main(["verify", str(first)]) == 0
-    assert same(first, write("b", texts[::-1], bundles=7, run_tokens=1000, **options))
+    assert same(first, write("b", texts[::-1], bundles=7, **options))
     kept = write("c", documents(40), splits=SPLITS, num_shards=2)
     assert shard_bytes(kept) == shard_bytes(first)
 
@@ -175,7 +179,7 @@ def test_of_equal_texts_one_is_kept(write: Write) -> None:
     assert found["documents_without_tokens"] == 2
     assert main(["verify", str(first)]) == 0
     for name, parts in (("b", 1), ("c", 7)):
-        other = write(name, elements[::-1], bundles=parts, run_tokens=2000, **options)
+        other = write(name, elements[::-1], bundles=parts, **options)
         assert same(first, other)
     # Without draws and packing, whichever of equal texts is kept gives the records of any.
     alone = write("d", texts, num_shards=2, objective=apart)
@@ -190,7 +194,7 @@ def test_of_equal_texts_one_is_kept(write: Write) -> None:
 @pytest.mark.parametrize("kind", ["exact", "near"])
 def test_two_workers_drop_the_same(write: Write, kind: str) -> None:
     elements = [*documents(20), *documents(8)]
-    options = {"deduplicate": kind, "num_shards": 2, "run_tokens": 2000}
+    options = {"deduplicate": kind, "num_shards": 2}
     first = write("a", elements, **options)
     assert sum(counts(first)["dropped"].values()) == 8
     assert same(first, write("b", elements[::-1], bundles=5, workers=2, **options))
@@ -201,7 +205,7 @@ def test_deduplication_changes_no_byte_where_all_texts_differ(write: Write) -> N
     options = {"splits": SPLITS, "num_shards": 2, "bundles": 3}
     plain = write("a", documents(30), **options)
     for kind in ("exact", "near"):
-        found = write(kind, documents(30), deduplicate=kind, run_tokens=3000, **options)
+        found = write(kind, documents(30), deduplicate=kind, **options)
         assert shard_bytes(found) == shard_bytes(plain)
         assert counts(found)["dropped"] == {}
 
@@ -214,7 +218,7 @@ def test_of_similar_texts_one_is_kept(write: Write) -> None:
     first = write("a", elements, **options)
     dropped = counts(first)["dropped"]
     assert dropped == {"near_duplicate": 10}
-    assert same(first, write("b", elements[::-1], bundles=5, run_tokens=2000, **options))
+    assert same(first, write("b", elements[::-1], bundles=5, **options))
     all_kept = write("c", elements, deduplicate="near", near_threshold=1.0, num_shards=2)
     assert counts(all_kept)["dropped"] == {"near_duplicate": 2}
 
@@ -227,34 +231,37 @@ def test_documents_whose_first_64_bits_collide_are_kept(
     texts = documents(12)
     similar = [Document(f"{each.text} again", f"again {each.key}") for each in texts[:4]]
     elements = [*texts, *similar, *texts[:3], *texts[:2]]
-    make = DocumentMaker.batches
+    identify = element_rows._identities
 
-    def collide(self: DocumentMaker, elements: list[Any]) -> Iterator[ElementBatch]:
-        for batch in make(self, elements):
-            batch.identities[:, 0] = 7
-            yield batch
+    def collide(*given: Any) -> Any:
+        identities = identify(*given)
+        identities[:, 0] = 7
+        return identities
 
-    monkeypatch.setattr(DocumentMaker, "batches", collide)
-    found = write("a", elements, deduplicate=kind, run_tokens=2000)
+    monkeypatch.setattr(element_rows, "_identities", collide)
+    found = write("a", elements, deduplicate=kind)
     expected = {"exact": {"duplicate": 5}, "near": {"near_duplicate": 9}}
     assert counts(found)["dropped"] == expected[kind]
-    other = write("b", elements[::-1], deduplicate=kind, run_tokens=900, bundles=3)
+    other = write("b", elements[::-1], deduplicate=kind, bundles=3)
     assert same(found, other)
 
 
 def test_both_halves_of_an_identity_tell_documents_apart() -> None:
     row = RowSpec(keep_fields=(KeptField("n"),))
-    maker = DocumentMaker(DocumentSpec(row=row), groups=True)
+    spec = DocumentSpec(row=row)
     base = Document("a text", "key", "group", fields={"n": "1"})
     changed = [
         replace(base, text="another"), replace(base, key="other"), replace(base, group="other"),
         replace(base, fields={"n": "2"}), replace(base, key=None), replace(base, group=None),
     ]  # fmt: skip
-    (batch,) = maker.batches([base, *changed, base])
-    for half in batch.identities.T.tolist():
+    (rows,) = DocumentSpool(spec).batches([base, *changed, base])
+    ranks = RowDocuments(spec, 1 << 16).documents(rows).ranks
+    assert ranks
+    identities = ranks()
+    for half in identities.T.tolist():
         assert half[0] == half[-1]
         assert len(set(half)) == 1 + len(changed)
-    assert not set(batch.identities[:, 0].tolist()) & set(batch.identities[:, 1].tolist())
+    assert not set(identities[:, 0].tolist()) & set(identities[:, 1].tolist())
 
 
 def test_labels_of_duplicates_are_no_classes(write: Write) -> None:
@@ -269,19 +276,22 @@ def test_labels_of_duplicates_are_no_classes(write: Write) -> None:
     assert same(first, write("b", rows[::-1], bundles=4, **options))
 
 
-@pytest.mark.parametrize("suffix", ["documents", "identities", "bin"])
-def test_a_lost_file_of_hashes_ends_the_pipeline(
-    suffix: str, write: Write, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize("cut", [0, 100, None])
+def test_a_lost_or_cut_file_of_elements_ends_the_pipeline(
+    cut: int | None, write: Write, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    compare = ElementDuplicates.list_runs
+    plan = ShuffledElements.plan
 
-    def lose(self: ElementDuplicates, runs: Any) -> int:
-        (lost, *_) = (tmp_path / "ds/_tmp/runs-0").glob(f"*.{suffix}")
-        lost.unlink()
-        return compare(self, runs)
+    def lose(sink: ShuffledElements[Any], spooled: list[SpoolFile]) -> None:
+        path = Path(spooled[0].path(sink.job))
+        if cut is None:
+            path.unlink()
+        else:
+            path.write_bytes(bytes(cut) + path.read_bytes()[cut + (not cut) :])
+        plan(sink, spooled)
 
-    monkeypatch.setattr(ElementDuplicates, "list_runs", lose)
-    with pytest.raises(Exception, match=rf"\.{suffix} is missing.*; run the"):
+    monkeypatch.setattr(ShuffledElements, "plan", lose)
+    with pytest.raises(Exception, match=r"elements/\w* is missing or damaged; run the pipeline"):
         write("ds", documents(10), deduplicate="exact")
     assert not (tmp_path / "ds/_SUCCESS").exists()
 

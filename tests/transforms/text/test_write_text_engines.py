@@ -99,7 +99,7 @@ def test_a_function_between_ours_on_flink(
 
 
 @pytest.mark.flink
-@pytest.mark.parametrize("during", ["runs-0", "done"])
+@pytest.mark.parametrize("during", ["elements", "runs-0", "done"])
 def test_flink_with_a_killed_task_manager(
     cluster: Flink,
     line: Line,

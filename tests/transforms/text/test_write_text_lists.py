@@ -15,11 +15,11 @@ import pytest
 from recordmill.pipelines.command_line import main
 from recordmill.records.errors import UsageError
 from recordmill.transforms import Document, Gpt, WriteText
-from recordmill.transforms.text.cleaning.drop_lists import DropLists
-from recordmill.transforms.text.cleaning.element_duplicates import ElementDuplicates
+from recordmill.transforms.text import text_shard_plan
+from recordmill.transforms.text.cleaning import find_duplicates
 
 from ...pipelines.jobs import shard_bytes
-from ..user_pipelines import counts, write_elements
+from ..user_pipelines import counts, in_small_items, write_elements
 from .test_write_text import documents
 
 SPLITS = {"train": 0.5, "test": 0.5}
@@ -31,6 +31,8 @@ def write(vocab_file: str, tmp_path: Path) -> Write:
     def run(name: str, elements: list[Any], *, bundles: int = 1, **options: Any) -> Path:
         given = {"objective": Gpt(max_seq_length=32), "tokenizer": vocab_file, "splits": SPLITS}
         writing = WriteText(str(tmp_path / name), **{**given, "list_dropped": True, **options})
+        if bundles > 1:
+            in_small_items(writing)
         write_elements(writing, elements, bundles=bundles, workers=1)
         return tmp_path / name
 
@@ -79,8 +81,7 @@ def test_duplicates_name_what_they_repeat(
     short = [Document(text, f"s{i}") for i, text in enumerate(["make", "make", "part"])]
     elements = [*texts, *copies, *twice, *texts[10:12], *texts[10:11], *short, "why make"]
     options = {"deduplicate": kind, "min_tokens": 20}
-    monkeypatch.setattr(DropLists.plan, "__defaults__", (300,))
-    monkeypatch.setattr(ElementDuplicates.list_runs, "__defaults__", (400,))
+    monkeypatch.setattr(find_duplicates, "PART_BYTES", 400)
     first = write("a", elements, **options)
     found = lines(first)
     dropped = counts(first)["dropped"]
@@ -96,9 +97,9 @@ def test_duplicates_name_what_they_repeat(
     equal = [line for line in found if line.get("key") == texts[10].key]
     assert [line["duplicate_of"] for line in equal] == [{"key": texts[10].key}] * 2
     assert [line["reason"] for line in found if line.get("text") == "why make"] == ["too_short"]
-    assert len(lists(first)) > 2
+    assert list(lists(first)) == ["dropped-000000.jsonl.gz"]
     assert main(["verify", str(first)]) == 0
-    again = write("b", elements[::-1], bundles=4, run_tokens=600, **options)
+    again = write("b", elements[::-1], bundles=4, **options)
     assert lists(again) == lists(first)
     plain = write("c", elements, list_dropped=False, **options)
     assert shard_bytes(plain) == shard_bytes(first) == shard_bytes(again)
@@ -110,21 +111,18 @@ def test_nothing_dropped_is_no_list(write: Write) -> None:
     assert main(["verify", str(output)]) == 0
 
 
-@pytest.mark.parametrize("suffix", [".names", ".lines", ".lines.rows"])
-def test_a_lost_file_of_lines_ends_the_pipeline(
-    suffix: str, write: Write, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_a_lost_list_ends_the_pipeline(
+    write: Write, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    lister, name = (ElementDuplicates, "list_runs") if suffix == ".names" else (DropLists, "plan")
-    listing = getattr(lister, name)
+    add_up = text_shard_plan.ScatterTotals.add
 
-    def lose(*args: Any) -> Any:
-        found = listing(*args)
-        for path in (tmp_path / "ds/_tmp/runs-0").glob(f"*{suffix}"):
+    def lose(*args: Any) -> None:
+        for path in (tmp_path / "ds/_tmp/lists").glob("**/*.gz"):
             path.unlink()
-        return found
+        add_up(*args)
 
-    monkeypatch.setattr(lister, name, lose)
-    with pytest.raises(Exception, match=r"(names|lines|rows) is missing or cut.*run the"):
+    monkeypatch.setattr(text_shard_plan.ScatterTotals, "add", lose)
+    with pytest.raises(Exception, match=r"jsonl.gz is missing; run the pipeline again"):
         write("ds", [*documents(10), *documents(2)], deduplicate="exact")
     assert not (tmp_path / "ds/_SUCCESS").exists()
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Generic, Protocol, TypeVar
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -33,8 +34,8 @@ class KnownDuplicates(Protocol):
         """
         ...
 
-    def origin(self, original: int) -> tuple[str, int]:
-        """Returns the file and the position of a document that others repeat."""
+    def origin(self, original: int) -> dict[str, Any]:
+        """Returns what a document that others repeat is found by."""
         ...
 
 
@@ -96,10 +97,9 @@ class DocumentCleaner(Generic[HeldT]):
                 continue  # counted with its first part
             more = {}
             if self._drops.is_listed:
-                name, at = duplicates.origin(original)
-                more = {"duplicate_of": {"source": name, "position": at}}
-            position = int(batch.positions[i])
-            self._drops.add(self._reason, int(splits[i]), source.name, position, **more)
+                more = {"duplicate_of": duplicates.origin(original)}
+            described = partial(batch.description, source.name, int(batch.positions[i]))
+            self._drops.add(self._reason, int(splits[i]), described, **more)
             self.num_duplicates += 1
         keep = np.ones(len(batch.keys), np.bool_)
         keep[dropped] = False
@@ -135,8 +135,9 @@ class DocumentCleaner(Generic[HeldT]):
             self.num_of_wrong_length += len(dropped)
             for i in dropped.tolist():
                 position = int(batch.positions[i]) if i else begin
+                described = partial(batch.description, source.name, position)
                 tokens = int(verdicts.tokens[i])
-                self._drops.add(reason, int(splits[i]), source.name, position, tokens=tokens)
+                self._drops.add(reason, int(splits[i]), described, tokens=tokens)
         self._open_position = int(batch.positions[-1]) if size > 1 else begin
         return verdicts
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections import Counter
+from collections.abc import Callable
 from tempfile import SpooledTemporaryFile
 from typing import IO, Any
 
@@ -44,24 +45,26 @@ class DropList:
         """Whether a list is wanted."""
         return self._lines is not None
 
-    def add(self, reason: str, split: int, source: str, position: int, **more: Any) -> None:
+    def add(
+        self, reason: str, split: int, describe: Callable[[], dict[str, Any]], **more: Any
+    ) -> None:
         """Adds a document.
 
         Args:
           reason: a key of `DROP_REASONS`.
           split: its number.
-          source: the file's name relative to the input root.
-          position: of the document, in bytes from the file's beginning, after decompression.
+          describe: returns what the document is found by, where a list is wanted.
           more: what else its line says.
         """
         self.counts[reason, split] += 1
         if self._lines:
-            self.add_line({"source": source, "position": position, "reason": reason, **more})
+            line = {**describe(), "reason": reason, **more}
+            self.add_line(json.dumps(line, ensure_ascii=False) + "\n")
 
-    def add_line(self, line: dict[str, Any]) -> None:
-        """Adds a line, where a list is wanted."""
+    def add_line(self, line: str) -> None:
+        """Adds a line as another list has it, where a list is wanted."""
         if self._lines:
-            self._lines.write((json.dumps(line, ensure_ascii=False) + "\n").encode())
+            self._lines.write(line.encode())
             self._has_lines = True
 
     def by_reason(self, splits: int) -> dict[str, list[int]]:

@@ -5,7 +5,8 @@
     <work>/duplicates/<token>/clusters.rows         near: dropped documents and what they repeat
 
 Beside each lies its description, written once it is whole. For exact duplicates the parts have the
-dropped documents already; for near ones the pairs of all parts are joined into clusters.
+dropped documents already; for near ones the pairs of all parts are joined into clusters. What a
+document is there is said by `comparison.py`.
 """
 
 from __future__ import annotations
@@ -20,11 +21,14 @@ from recordmill.records.hashing import U64
 from recordmill.records.state import Count
 from recordmill.transforms.storage import files
 from recordmill.transforms.text.cleaning.comparison import (
+    EXACT_WIDTH,
+    NEAR_WIDTH,
     Clusters,
+    distinct,
     equal_documents,
     similar_documents,
 )
-from recordmill.transforms.text.cleaning.minhash import SKETCH_WORDS, most_differing
+from recordmill.transforms.text.cleaning.minhash import most_differing
 from recordmill.transforms.text.cleaning.sorted_rows import file_bytes, read_rows, write_rows
 from recordmill.transforms.text.text_job import TextJob
 
@@ -58,7 +62,10 @@ class DuplicateFiles:
 
     def __init__(self, job: TextJob) -> None:
         self._job = job
-        self.width = 2 + SKETCH_WORDS if job.clean.deduplicate == "near" else 3
+        self.places = 3 if job.workspace.of_pipeline else 1  # numbers that a document's place has
+        hashed = NEAR_WIDTH if job.clean.deduplicate == "near" else EXACT_WIDTH
+        self.width = hashed + self.places - 1
+        self.pair_width = 2 * self.places if job.clean.deduplicate == "near" else _PAIR
 
     def _path(self, folder: str, name: str) -> str:
         return files.join(self._job.workspace.work, folder, self._job.workspace.token, name)
@@ -81,9 +88,13 @@ class DuplicateFiles:
         """The description of the hashes of a work item."""
         return self._path("fingerprints", f"item-{item:06d}.json")
 
-    def positions_path(self, item: int) -> str:
-        """Where the documents of a work item lie, for lists of dropped documents."""
-        return self._path("fingerprints", f"item-{item:06d}.positions")
+    def names_path(self, item: int) -> str:
+        """What the documents of a work item are found by, for lists of dropped documents."""
+        return self._path("fingerprints", f"item-{item:06d}.names")
+
+    def ends_path(self, item: int) -> str:
+        """Where each of these begins in that file, and the last one ends."""
+        return self._path("fingerprints", f"item-{item:06d}.ends")
 
     @property
     def parts_path(self) -> str:
@@ -102,32 +113,6 @@ class DuplicateFiles:
     def clusters_path(self) -> str:
         """The dropped documents, where parts have no more than pairs."""
         return self._path("duplicates", "clusters.rows")
-
-    @property
-    def elements_path(self) -> str:
-        """Of a PCollection: its run files, and the numbers of parts."""
-        return self._path("duplicates", "elements.json")
-
-    def texts_path(self, part: int) -> str:
-        """Of a PCollection: the identities of a range of hashes that repeat another."""
-        return self._path("duplicates", f"texts-{part:06d}.rows")
-
-    def dropped_elements_path(self, part: int) -> str:
-        """Of a PCollection: the documents of a range of identities that are dropped."""
-        return self._path("duplicates", f"elements-{part:06d}.rows")
-
-    def repeated_path(self, part: int) -> str:
-        """Of a PCollection: the identities that others repeat, of a range of hashes, for lists."""
-        return self._path("duplicates", f"repeated-{part:06d}.rows")
-
-    @property
-    def repeated_clusters_path(self) -> str:
-        """Of a PCollection: the identities that others repeat, where clusters are known."""
-        return self._path("duplicates", "repeated-clusters.rows")
-
-    def listed_elements_path(self, part: int) -> str:
-        """Of a PCollection: the documents of a range of identities of which lists tell."""
-        return self._path("duplicates", f"listed-{part:06d}.rows")
 
     @property
     def dropped_path(self) -> str:
@@ -200,7 +185,7 @@ def compare_part(job: TextJob, work_items: int, part: int) -> None:
     held = DuplicateFiles(job)
     path, state_path = held.pairs_path(part), held.pairs_state_path(part)
     done = held.rows_state(state_path)
-    if done is not None and held.holds_rows(path, done[0], _PAIR):
+    if done is not None and held.holds_rows(path, done[0], held.pair_width):
         return
     job.workspace.check_own()
     parts = held.part_count() or 1
@@ -231,7 +216,8 @@ def _hashes(held: DuplicateFiles, work_items: int, low: int, high: int) -> Itera
 def collect_duplicates(job: TextJob) -> None:
     """Writes which documents are dropped, once the pairs of all parts are, unless it is known.
 
-    Memory: 16 bytes for each document in a pair of near duplicates, and twice that meanwhile.
+    Memory: 16 bytes for each document in a pair of near duplicates (32 for elements of a
+    PCollection), and thrice that meanwhile.
 
     Raises:
       RunError: the pairs of a part are missing or cut; the next run makes them anew.
@@ -244,10 +230,7 @@ def collect_duplicates(job: TextJob) -> None:
     job.workspace.check_own()
     rows = [_need_rows(held, part) for part in range(held.part_count() or 0)]
     if is_near:
-        nodes = np.zeros(0, np.uint64)
-        for pairs in _pairs(held, rows):
-            nodes = np.union1d(nodes, pairs)
-        clusters = Clusters(nodes)
+        clusters = Clusters(_all_of(held, rows))
         for pairs in _pairs(held, rows):
             clusters.join(pairs)
         repeats = clusters.repeats()
@@ -265,18 +248,32 @@ def _need_rows(held: DuplicateFiles, part: int) -> int:
     return state[0]
 
 
+def _all_of(held: DuplicateFiles, rows: list[int]) -> U64:
+    """Returns `[n, places] uint64`: the places of all documents in pairs, in order, each once."""
+    nodes = np.zeros((0, held.places), np.uint64)
+    found: list[U64] = []
+    size = 0
+    for pairs in _pairs(held, rows):
+        found.append(pairs.reshape(-1, held.places))
+        size += len(found[-1])
+        if size >= len(nodes):  # so that sorting them costs as often as they double
+            nodes, found, size = distinct(np.concatenate([nodes, *found])), [], 0
+    return distinct(np.concatenate([nodes, *found]))
+
+
 def _pairs(held: DuplicateFiles, rows: list[int]) -> Iterator[U64]:
     for part, count in enumerate(rows):
-        yield _read_pairs(held, held.pairs_path(part), held.pairs_state_path(part), count)
+        path, state_path = held.pairs_path(part), held.pairs_state_path(part)
+        yield _read_pairs(held, path, state_path, count, held.pair_width)
 
 
 def _read_pairs(
-    held: DuplicateFiles, path: str, state_path: str, rows: int,
+    held: DuplicateFiles, path: str, state_path: str, rows: int, width: int,
     bounds: tuple[int, int] = (0, (1 << 64) - 1),
 ) -> U64:  # fmt: skip
     """Reads pairs whose first document is in some bounds."""
     try:
-        return read_rows(path, rows, _PAIR, *bounds)
+        return read_rows(path, rows, width, *bounds)
     except RunError:
         files.delete_quietly([state_path, held.dropped_path])
         raise
@@ -293,9 +290,10 @@ def read_repeats(job: TextJob, first: int, last: int) -> U64:
     if rows is None:
         raise RunError(f"{held.dropped_path} is missing or damaged; run the same command again")
     if job.clean.deduplicate == "near":
-        return _read_pairs(held, held.clusters_path, held.dropped_path, rows[0], (first, last))
+        path, bounds = held.clusters_path, (first, last)
+        return _read_pairs(held, path, held.dropped_path, rows[0], _PAIR, bounds)
     found = [
-        _read_pairs(held, held.pairs_path(p), held.pairs_state_path(p), count, (first, last))
+        _read_pairs(held, held.pairs_path(p), held.pairs_state_path(p), count, _PAIR, (first, last))
         for p, count in enumerate(rows)
         if count
     ]

@@ -7,6 +7,7 @@ from functools import cached_property
 
 from recordmill.transforms.dataset.stages import Done, OnceStage, Phase, Stage
 from recordmill.transforms.sources.input_stage import InputStage
+from recordmill.transforms.sources.work_item_files import read_work_item_count
 from recordmill.transforms.storage import files
 from recordmill.transforms.text.cleaning.duplicates import (
     PART_BYTES,
@@ -51,9 +52,9 @@ class Compare(Stage[TextJob]):
 
     name = "Compare"
 
-    def __init__(self, job: TextJob, work_items: int) -> None:
-        super().__init__(job)
-        self._work_items = work_items
+    @cached_property
+    def _work_items(self) -> int:
+        return read_work_item_count(self.job.workspace.inputs_folder)
 
     def items(self) -> int:
         """Returns the number of ranges; it is decided once, and kept."""
@@ -73,7 +74,7 @@ class Compare(Stage[TextJob]):
 class CollectDuplicates(OnceStage[TextJob]):
     """Decides which documents are dropped: of those that are alike, the first of the input stays.
 
-    Memory: for near duplicates 16 bytes for each document that is similar to another.
+    Memory: see `collect_duplicates`.
     """
 
     name = "CollectDuplicates"

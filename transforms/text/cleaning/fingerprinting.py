@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
-from tempfile import SpooledTemporaryFile
+from typing import Any
 
 import numpy as np
+import orjson
 
 from recordmill.records.arrays import Int64s
 from recordmill.records.hashing import U64
@@ -17,7 +18,7 @@ from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentLim
 from recordmill.transforms.sources.documents import read_documents
 from recordmill.transforms.sources.mapped_documents import DocumentMapper, MapSums
 from recordmill.transforms.sources.work_item_files import read_work_item
-from recordmill.transforms.sources.work_items import SourceRange
+from recordmill.transforms.sources.work_items import ELEMENTS, SourceRange
 from recordmill.transforms.storage import files
 from recordmill.transforms.text.cleaning.comparison import first_document, work_item_of
 from recordmill.transforms.text.cleaning.duplicates import (
@@ -32,9 +33,8 @@ from recordmill.transforms.text.cleaning.unicode_forms import LineNormalizer
 from recordmill.transforms.text.text_job import TextJob
 
 HELD_BYTES = 1 << 25  # of rows, before they go to a file
-_SPOOL_BYTES = 1 << 22
-_BLOCK_POSITIONS = 4096  # that are read at a time
-_POSITION_BYTES = 16  # the number of the source in the work item, and the position in its file
+_BLOCK_NAMES = 4096  # that are read at a time
+_END_BYTES = 8
 
 
 class Fingerprinter:
@@ -68,26 +68,25 @@ class Fingerprinter:
         written: list[int] = []
         size = documents = 0
         sources = read_work_item(self._job.workspace.inputs_folder, item)
-        with SpooledTemporaryFile(max_size=_SPOOL_BYTES) as positions:
-            for number, source in enumerate(sources):
+        names = _NamesFile(held, item) if self._job.clean.list_dropped else None
+        with names or nullcontext():
+            for source in sources:
                 for batch, goes_on in self._batches(source):
                     first = documents - batch.continues
                     documents = first + len(batch.keys)
                     chosen, hashes = hasher.add(batch, goes_on=goes_on)
-                    keys = np.uint64(first_document(item) + first) + chosen.astype(np.uint64)
-                    rows.append(hasher.rows(keys, hashes))
-                    size += rows[-1].nbytes
-                    if self._job.clean.list_dropped:
-                        begun = batch.positions[int(batch.continues) :]
-                        sourced = np.column_stack([np.full(len(begun), number, np.int64), begun])
-                        positions.write(sourced.astype("<i8").tobytes())
+                    begin = np.uint64(first_document(item) + first)
+                    found = hasher.rows(begin + chosen.astype(np.uint64), hashes)
+                    if batch.ranks:
+                        of_row = (found[:, 1] - begin).astype(np.int64)
+                        found = np.column_stack([found, batch.ranks()[of_row]])
+                    rows.append(found)
+                    size += found.nbytes
+                    if names:
+                        names.add(batch, source.name)
                     if size >= self._held_bytes:
                         written.append(self._write(item, len(written), rows))
                         rows, size = [], 0
-            if self._job.clean.list_dropped:
-                positions.seek(0)
-                with files.writing(held.positions_path(item)) as out:
-                    shutil.copyfileobj(positions, out)
         if size:
             written.append(self._write(item, len(written), rows))
         state = FingerprintState(written, documents)
@@ -106,9 +105,9 @@ class Fingerprinter:
             files.size(held.fingerprint_path(item, i)) == file_bytes(rows, held.width)
             for i, rows in enumerate(state.rows)
         )
-        listed = self._job.clean.list_dropped and state.documents
-        size = state.documents * _POSITION_BYTES
-        return found and (not listed or files.size(held.positions_path(item)) == size)
+        listed = self._job.clean.list_dropped
+        size = (state.documents + 1) * _END_BYTES
+        return found and (not listed or files.size(held.ends_path(item)) == size)
 
     def _write(self, item: int, number: int, parts: list[U64]) -> int:
         """Writes rows in order of their hashes and documents; returns their number."""
@@ -134,10 +133,38 @@ class Fingerprinter:
         """Yields the documents of a range as scatter sees them."""
         job = self._job
         if not job.map:
-            return read_documents(source, job.documents, groups=False, limits=self._limits)
+            # The places of elements follow from all that they have.
+            groups = source.format == ELEMENTS and len(job.splits) > 1
+            return read_documents(source, job.documents, groups=groups, limits=self._limits)
         if self._mapper is None:
             self._mapper = DocumentMapper(job.map, job.documents, self._limits, groups=False)
         return self._mapper.read(source, MapSums())
+
+
+class _NamesFile:
+    """What the documents of a work item are found by: lines of JSON, and where each ends."""
+
+    def __init__(self, held: DuplicateFiles, item: int) -> None:
+        self._opened = ExitStack()
+        self._names = self._opened.enter_context(files.writing(held.names_path(item)))
+        self._ends = self._opened.enter_context(files.writing(held.ends_path(item)))
+        self._ends.write(bytes(_END_BYTES))
+        self._end = 0
+
+    def add(self, batch: DocumentBatch, source: str) -> None:
+        """Adds the documents that begin in a batch."""
+        begun = batch.positions[int(batch.continues) :].tolist()
+        lines = [orjson.dumps(batch.description(source, position)) + b"\n" for position in begun]
+        ends = self._end + np.cumsum([len(line) for line in lines], dtype=np.int64)
+        self._names.write(b"".join(lines))
+        self._ends.write(ends.astype("<i8").tobytes())
+        self._end += sum(map(len, lines))
+
+    def __enter__(self) -> _NamesFile:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._opened.__exit__(*error)
 
 
 class ItemDuplicates:
@@ -147,7 +174,7 @@ class ItemDuplicates:
         self._job = job
         self._begin = first_document(item)
         self._repeats = read_repeats(job, self._begin, first_document(item + 1) - 1)
-        self._origins: dict[int, tuple[str, int]] | None = None
+        self._origins: dict[int, dict[str, Any]] | None = None
 
     def find(self, first: int, count: int) -> tuple[Int64s, U64]:
         """Returns which of some documents are dropped, from 0 on, and what each repeats."""
@@ -157,29 +184,28 @@ class ItemDuplicates:
         found = self._repeats[bounds[0] : bounds[1]]
         return (found[:, 0] - begin).astype(np.int64), found[:, 1]
 
-    def origin(self, original: int) -> tuple[str, int]:
-        """Returns the file and the position of a document that others repeat."""
+    def origin(self, original: int) -> dict[str, Any]:
+        """Returns what a document that others repeat is found by."""
         if self._origins is None:
             self._origins = self._read_origins()
         return self._origins[original]
 
-    def _read_origins(self) -> dict[int, tuple[str, int]]:
-        """Reads where the originals lie, those of one work item after those of another."""
+    def _read_origins(self) -> dict[int, dict[str, Any]]:
+        """Reads what the originals are found by, those of one work item after those of another."""
         held = DuplicateFiles(self._job)
-        origins: dict[int, tuple[str, int]] = {}
-        item, block, sources, positions = -1, -1, [""], np.zeros((0, 2), np.int64)
+        origins: dict[int, dict[str, Any]] = {}
+        at, ends, names = (-1, -1), np.zeros(1, np.int64), b""
         for document in np.unique(self._repeats[:, 1]).tolist():
-            of_item, number = work_item_of(document)
-            if of_item != item:
-                found = read_work_item(self._job.workspace.inputs_folder, of_item)
-                sources, block = [source.name for source in found], -1
-            if (of_item, number // _BLOCK_POSITIONS) != (item, block):
-                item, block = of_item, number // _BLOCK_POSITIONS
-                size = _BLOCK_POSITIONS * _POSITION_BYTES
-                data = files.read_bytes(held.positions_path(item), block * size, size)
-                positions = np.frombuffer(data, "<i8").reshape(-1, 2)
-            source, position = positions[number % _BLOCK_POSITIONS].tolist()
-            origins[document] = sources[source], position
+            item, number = work_item_of(document)
+            block, row = divmod(number, _BLOCK_NAMES)
+            if (item, block) != at:
+                at, begin = (item, block), block * _BLOCK_NAMES * _END_BYTES
+                size = (_BLOCK_NAMES + 1) * _END_BYTES
+                ends = np.frombuffer(files.read_bytes(held.ends_path(item), begin, size), "<i8")
+                first, last = int(ends[0]), int(ends[-1])
+                names = files.read_bytes(held.names_path(item), first, last - first)
+            first, last = (ends[row : row + 2] - ends[0]).tolist()
+            origins[document] = orjson.loads(names[first:last])
         return origins
 
 

@@ -68,3 +68,9 @@ def test_the_first_of_equal_documents_is_kept_in_any_order_of_rows() -> None:
     for order in ([0, 1, 2, 3, 4], [4, 3, 2, 1, 0]):
         pairs = equal_documents(rows[order])
         assert sorted(map(tuple, pairs.tolist())) == [(5, 3), (11, 3)]
+
+
+def test_ranks_come_before_numbers() -> None:
+    rows = np.array([[7, 1, 1, 9, 9], [7, 2, 1, 9, 8], [7, 3, 1, 8, 9], [7, 4, 1, 8, 9]], np.uint64)
+    for order in ([0, 1, 2, 3], [3, 2, 1, 0]):
+        assert sorted(equal_documents(rows[order]).tolist()) == [[1, 3], [2, 3], [4, 3]]

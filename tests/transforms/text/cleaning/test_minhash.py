@@ -6,8 +6,15 @@ import re
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from recordmill.transforms.text.cleaning.comparison import Clusters, similar_documents
+from recordmill.transforms.text.cleaning.comparison import (
+    Clusters,
+    distinct,
+    places_of,
+    similar_documents,
+)
 from recordmill.transforms.text.cleaning.minhash import MinHasher, choose_bands, most_differing
 
 from .test_exact_hashes import batch_of
@@ -139,10 +146,34 @@ def test_a_bucket_of_equal_documents_is_a_star() -> None:
 
 def test_clusters_keep_the_first_in_any_order_of_pairs() -> None:
     pairs = [(5, 3), (9, 5), (4, 1), (12, 9), (8, 4)]
-    documents = np.unique(np.array(pairs, np.uint64))
+    documents = distinct(np.array(pairs, np.uint64).reshape(-1, 1))
     wanted = [[4, 1], [5, 3], [8, 1], [9, 3], [12, 3]]
     for order in itertools.permutations(pairs):
         clusters = Clusters(documents)
         for pair in order:
             clusters.join(np.array([pair], np.uint64))
         assert clusters.repeats().tolist() == wanted
+
+
+def test_ranks_come_before_numbers() -> None:
+    texts = ["the same five words here", "another five words are here", "the same five words here"]
+    hasher = MinHasher(0.8)
+    chosen, hashes = hasher.add(batch_of([[t] for t in [*texts, *texts]]), goes_on=False)
+    rows = hasher.rows(chosen.astype(np.uint64), hashes)
+    # The first halves of the ranks of equal texts are equal, so the second ones decide.
+    ranks = np.array([[7, 9], [1, 1], [7, 8], [7, 5], [1, 1], [7, 4]], np.uint64)
+    ranked = np.column_stack([rows, ranks[rows[:, 1].astype(np.int64)]])
+    assert places_of(ranked, rows.shape[1])[0].tolist() == [7, 9, 0]
+    for order in (slice(None), slice(None, None, -1)):
+        pairs = similar_documents(ranked[order], most_differing(0.8))
+        found = {(int(later[2]), int(first[2])) for later, first in pairs.reshape(-1, 2, 3)}
+        assert found == {(0, 5), (2, 5), (3, 5), (4, 1)}
+        clusters = Clusters(distinct(pairs.reshape(-1, 3)))
+        clusters.join(pairs)
+        assert clusters.repeats().tolist() == [[0, 5], [2, 5], [3, 5], [4, 1]]
+
+
+@given(st.lists(st.tuples(*[st.sampled_from([0, 1, 2, 1 << 63, (1 << 64) - 1])] * 3), max_size=30))
+def test_places_in_order(places: list[tuple[int, ...]]) -> None:
+    found = distinct(np.array(places, np.uint64).reshape(-1, 3))
+    assert [tuple(row) for row in found.tolist()] == sorted(set(places))

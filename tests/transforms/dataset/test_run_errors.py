@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from recordmill.transforms.dataset.run_task import is_over
+from recordmill.transforms.dataset.run_errors import is_over
 from recordmill.transforms.dataset.workspace import Workspace
 
 

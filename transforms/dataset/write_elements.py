@@ -1,0 +1,288 @@
+"""Any PCollection to a dataset: what `WriteExamples`, `WriteText` and the like have in common.
+
+A PCollection has no work items. The bundle that holds elements writes them to files of rows, each
+of bounded size and under a name of its own, and only their descriptions go on: those of bundles
+that an engine has committed. These files are the input of the job's own stages, which read them as
+they read the files of a command. A bundle that fails or is repeated leaves files that nobody lists;
+they go with the temporary folder.
+
+    <work>/elements.json                 the files of all bundles
+    <work>/elements/<a name of its own>  rows, in the form of the kind of job
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+import apache_beam as beam
+import msgspec
+from apache_beam.transforms.window import GlobalWindow, GlobalWindows
+from apache_beam.utils.windowed_value import WindowedValue
+
+from recordmill.records.errors import RunError, UsageError
+from recordmill.records.spec import naming_arguments
+from recordmill.records.state import Count
+from recordmill.transforms.dataset.commit import CommitSpec
+from recordmill.transforms.dataset.error_budget import fail
+from recordmill.transforms.dataset.job import Job
+from recordmill.transforms.dataset.pipeline_run import begin_run, check_output
+from recordmill.transforms.dataset.run_errors import is_over, run_errors
+from recordmill.transforms.dataset.stages import Done, OnceStage, RunStages, Stage
+from recordmill.transforms.storage import files
+
+_LOGGER = logging.getLogger("recordmill")
+_BATCH_BYTES = 1 << 22
+_BATCH_ELEMENTS = 4096
+
+JobT = TypeVar("JobT", bound=Job)
+
+
+class SpoolFile(msgspec.Struct, frozen=True, order=True):
+    """A file of rows that a bundle has written.
+
+    Attributes:
+      name: of it, in the folder of elements.
+      elements: their number.
+      size_bytes: of the file.
+    """
+
+    name: str
+    elements: Count
+    size_bytes: Count
+
+    def path(self, job: Job) -> str:
+        """Returns where it lies."""
+        return files.join(elements_folder(job), self.name)
+
+
+class _SpoolFiles(msgspec.Struct, frozen=True):
+    """`elements.json`: the files of all bundles."""
+
+    files: list[SpoolFile]
+
+
+class Spool(ABC):
+    """Writes files of rows, one after the other; a worker has one."""
+
+    @abstractmethod
+    def begin(self, path: str, opened: ExitStack) -> None:
+        """Begins a file.
+
+        Args:
+          path: of it; what else it needs has names that begin so.
+          opened: closes what is opened, by the error that ended it if there was one.
+        """
+
+    @abstractmethod
+    def add(self, elements: list[Any]) -> int:
+        """Takes some elements, of 4 MB or 4,096 unless one alone is larger.
+
+        Returns:
+          About how many bytes they take in files.
+
+        Raises:
+          TypeError: one is none that can be written.
+        """
+
+
+@dataclass(frozen=True)
+class ElementSink(ABC, Generic[JobT]):
+    """How elements of one kind become a dataset; small enough to be sent to every stage.
+
+    Attributes:
+      transform: the name of the PTransform, for messages and the manifest.
+      job: what is written.
+      file_bytes: a file of rows, or what lies beside it, is ended when it has so many.
+    """
+
+    transform: ClassVar[str]
+    job: JobT
+    file_bytes: int = 1 << 25
+
+    def prepare(self) -> None:
+        """Writes what the run needs into its folders, once they are claimed."""
+        return
+
+    def prepared(self) -> ElementSink[JobT]:
+        """Returns the sink as stages have it that follow `prepare`, without what it has written."""
+        return self
+
+    @abstractmethod
+    def size_of(self, element: Any) -> int:
+        """Returns about how many bytes an element takes, 0 for one that is of a wrong type."""
+
+    @abstractmethod
+    def open_spool(self) -> Spool:
+        """Returns what a worker writes files of rows with."""
+
+    @abstractmethod
+    def plan(self, spooled: list[SpoolFile]) -> None:
+        """Writes what the first of the stages needs of the files of all bundles.
+
+        Raises:
+          RunError: there is nothing to write.
+        """
+
+    @abstractmethod
+    def stages(self) -> Sequence[Stage[Any]]:
+        """Returns the stages that make the dataset of what is planned."""
+
+    @abstractmethod
+    def commit_spec(self) -> CommitSpec:
+        """Returns what the manifest says."""
+
+
+def elements_folder(job: Job) -> str:
+    """The folder of the files of all bundles."""
+    return files.join(job.workspace.work, "elements")
+
+
+def _list_path(job: Job) -> str:
+    return files.join(job.workspace.work, "elements.json")
+
+
+class _BeginDoFn(beam.DoFn):
+    def __init__(self, sink: ElementSink[Any]) -> None:
+        self._sink = sink
+
+    def process(self, impulse: bytes) -> Iterator[str]:
+        del impulse
+        job = self._sink.job
+        if is_over(job.workspace):
+            _LOGGER.warning(
+                "%s: this pipeline has written it already, and runs again, as engines let it that "
+                "lost a worker; nothing is written. For a new run build the pipeline anew",
+                job.workspace.output,
+            )
+        else:
+            with naming_arguments(job.argument_names):
+                begin_run(job, self._sink.transform)
+                self._sink.prepare()
+        yield job.workspace.token
+
+
+class _SpoolDoFn(beam.DoFn):
+    """Elements -> the files of rows that a bundle has written."""
+
+    def __init__(self, sink: ElementSink[Any]) -> None:
+        self._sink = sink
+        self._spool: Spool | None = None
+
+    def start_bundle(self) -> None:
+        self._held: list[Any] = []
+        self._held_bytes = 0
+        self._opened: ExitStack | None = None
+        self._is_over: bool | None = None
+
+    def process(self, element: Any, token: str) -> Iterator[SpoolFile]:
+        del token  # its arrival means that the folders are claimed
+        if self._is_over is None:
+            self._is_over = is_over(self._sink.job.workspace)
+        if self._is_over:  # the engine runs once more what is committed
+            return
+        self._held.append(element)
+        self._held_bytes += self._sink.size_of(element)
+        if self._held_bytes >= _BATCH_BYTES or len(self._held) >= _BATCH_ELEMENTS:
+            self._flush()
+            if self._size >= self._sink.file_bytes:
+                yield self._ended()
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        if self._held:
+            self._flush()
+        if self._opened:
+            yield WindowedValue(self._ended(), GlobalWindow().max_timestamp(), [GlobalWindow()])
+
+    def _flush(self) -> None:
+        held, self._held, self._held_bytes = self._held, [], 0
+        if self._spool is None:
+            self._spool = self._sink.open_spool()
+        if self._opened is None:
+            self._opened, self._size, self._elements = ExitStack(), 0, 0
+            self._path = files.join(elements_folder(self._sink.job), uuid.uuid4().hex)
+            self._spool.begin(self._path, self._opened)
+        try:
+            self._size += self._spool.add(held)
+        except BaseException as error:
+            self._opened.__exit__(type(error), error, error.__traceback__)  # removes the file
+            if isinstance(error, RunError | UsageError):
+                fail(self._sink.job, RunError(str(error)))
+            raise
+        self._elements += len(held)
+
+    def _ended(self) -> SpoolFile:
+        opened, self._opened = self._opened, None
+        if opened:
+            opened.close()
+        name = self._path.rpartition("/")[2]
+        return SpoolFile(name, self._elements, files.size(self._path))
+
+
+class _ListDoFn(beam.DoFn):
+    """The files of all bundles -> their number, once they are listed on disk."""
+
+    def __init__(self, sink: ElementSink[Any]) -> None:
+        self._job = sink.job
+
+    def process(self, spooled: list[SpoolFile]) -> Iterator[int]:
+        if not is_over(self._job.workspace):
+            with run_errors(self._job):
+                self._job.workspace.check_own()
+                listed = _SpoolFiles(sorted(spooled))
+                self._job.workspace.write_state(_list_path(self._job), listed)
+        yield len(spooled)
+
+
+class _PlanElements(OnceStage[Job]):
+    """Makes the input of the job's first stage of what bundles have written."""
+
+    name = "PlanElements"
+
+    def __init__(self, sink: ElementSink[Any]) -> None:
+        super().__init__(sink.job)
+        self._sink = sink
+
+    def do(self, item: int) -> Done:
+        listed = self.job.workspace.need_state(_list_path(self.job), _SpoolFiles)
+        self._sink.plan(listed.files)
+        return Done()
+
+
+class WriteElements(beam.PTransform[beam.PCollection[Any], beam.PCollection[dict[str, Any]]]):
+    """Elements -> a dataset; gives the counts of it, once `_SUCCESS` is written."""
+
+    def __init__(self, sink: ElementSink[Any]) -> None:
+        """Checks that nothing is lost at the output.
+
+        Raises:
+          UsageError: something is there that may not be replaced.
+        """
+        super().__init__()
+        self._sink = sink
+        check_output(sink.job)
+
+    def expand(self, elements: beam.PCollection[Any]) -> beam.PCollection[dict[str, Any]]:
+        """Writes files of rows, then does the stages of the job, and writes `_SUCCESS`."""
+        sink = self._sink
+        begun = (
+            elements.pipeline
+            | "Impulse" >> beam.Impulse()
+            | "Begin" >> beam.ParDo(_BeginDoFn(sink)).with_output_types(str)
+        )
+        sink = sink.prepared()
+        if not elements.windowing.is_default():  # it costs more for each element than all the rest
+            elements = elements | "IgnoreWindows" >> beam.WindowInto(GlobalWindows())
+        spool = beam.ParDo(_SpoolDoFn(sink), beam.pvalue.AsSingleton(begun))
+        return (
+            elements
+            | "Spool" >> spool.with_output_types(SpoolFile)
+            | "ListFiles" >> beam.CombineGlobally(beam.combiners.ToListCombineFn())
+            | "WriteList" >> beam.ParDo(_ListDoFn(sink)).with_output_types(int)
+            | "RunStages" >> RunStages([_PlanElements(sink), *sink.stages()], sink.commit_spec())
+        )
