@@ -23,6 +23,9 @@ from recordmill.transforms.sources.work_items import list_sources
 
 from .column_files import ranges, read, write
 
+# With sums of its own; it lives as long as what it has allocated.
+POOL = pa.proxy_memory_pool(pa.system_memory_pool())
+
 ARROW = ["arrow", "lz4", "zstd", "stream"]
 ROWS = [{"text": f"the text of row {i}", "id": i} for i in range(30)]
 LINES = DocumentSpec(sentence_splitter="none")
@@ -138,7 +141,7 @@ def test_memory_does_not_grow_with_the_batch(tmp_path: Path, form: str) -> None:
     text = [rng.bytes(2000).hex() for _ in range(8000)]  # 32 MB in one batch
     path = write(form, tmp_path, pa.table({"text": text, "id": range(8000)}))
     del text
-    pool, before = pa.system_memory_pool(), pa.default_memory_pool()
+    pool, before = POOL, pa.default_memory_pool()
     pa.set_memory_pool(pool)
     held = 0
     try:
