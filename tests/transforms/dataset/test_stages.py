@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -197,3 +200,19 @@ def test_two_launchers_at_once_change_nothing(job: SmallJob) -> None:
     with ThreadPoolExecutor(2) as threads:
         both = [threads.submit(run, job, Write(job), Check(job), records=15) for _ in range(2)]
         assert [each.result()["examples_written"] for each in both] == [6, 6]
+
+
+@pytest.mark.slow
+def test_a_kill_at_any_step_leaves_what_the_next_run_finishes(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.transforms.dataset.killed_stages", str(tmp_path)]
+    found = subprocess.run(command, check=True, timeout=300, capture_output=True, text=True).stdout
+    runs = [json.loads(line) for line in found.splitlines()]
+    # Each stage has a step where items are listed, and three for each item.
+    assert [status for status, *_ in runs] == [-signal.SIGKILL] * 2 * (1 + 3 * 2) + [0]
+    names = {f"{stage}-{item}" for stage in ("First", "Second") for item in range(2)}
+    for _, before, status, after in runs:
+        assert status == 0
+        assert after.keys() == names
+        assert all(text.startswith("True ") for text in after.values())
+        assert before.items() <= after.items()  # what was whole is not done again
+    assert [len(before) for _, before, *_ in runs] == [0, 0, 0, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 4, 4]
