@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from importlib.metadata import version
 
 from recordmill.pipelines.command_table import (
+    MADE,
     PLAN_HELP,
     Call,
     Command,
@@ -51,7 +52,6 @@ _BROKEN_PIPE_STATUS = 128 + 13  # as a shell reports a process that SIGPIPE has 
 _ENGINE_THREAD = "pipeline"  # of `engines/local.py`
 
 
-_RESUMED = ("text", "images", "examples", "index", "vocab")  # what was done is kept
 _NO_MEMORY = (
     "not enough memory; see the limits of this machine (ulimit -v), give it fewer workers "
     "(--direct_num_workers), and run the same command again"
@@ -165,7 +165,7 @@ def main(arguments: list[str] | None = None) -> int:
         return _end(1)
     except KeyboardInterrupt as error:
         given = sys.argv[1:] if arguments is None else arguments
-        again = "; run the same command again to go on" if given and given[0] in _RESUMED else ""
+        again = "; run the same command again to go on" if given and given[0] in MADE else ""
         said = "terminated" if isinstance(error, _TerminatedError) else "interrupted"
         _print_error(str(error) or f"{said}{again}")
         return _end(error.status if isinstance(error, _TerminatedError) else 130)

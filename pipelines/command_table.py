@@ -41,6 +41,8 @@ class Command:
       usage: behind the name; "[flags]" where it is not given.
       description: sentences of `--help-all`.
       more: the end of the last line of `--help`.
+      is_job: it writes a dataset.
+      is_estimated: so does `plan` of it, without writing.
     """
 
     name: str
@@ -52,11 +54,8 @@ class Command:
     usage: str = "[flags]"
     description: str = ""
     more: str = ""
-
-    @property
-    def is_job(self) -> bool:
-        """Whether it writes a dataset."""
-        return self.name in (*JOBS, "index")
+    is_job: bool = False
+    is_estimated: bool = False
 
     @property
     def has_engine(self) -> bool:
@@ -168,6 +167,8 @@ _MAKE = (
             "  --vocab_file=vocab.txt --splits=train:0.99,validation:0.01",
         ),
         more="recordmill plan text: an estimate",
+        is_job=True,
+        is_estimated=True,
     ),
     Command(
         name="images",
@@ -181,6 +182,8 @@ _MAKE = (
             "  --resize=crop --splits=train:0.9,validation:0.1",
         ),
         more="recordmill plan images: an estimate",
+        is_job=True,
+        is_estimated=True,
     ),
     Command(
         name="examples",
@@ -197,6 +200,8 @@ _MAKE = (
             "  --num_shards=256",
         ),
         more="recordmill plan examples: an estimate",
+        is_job=True,
+        is_estimated=True,
     ),
     Command(
         name="index",
@@ -206,6 +211,7 @@ _MAKE = (
         loads=(f"{_TRANSFORMS}.examples.in_place_stages",),
         usage=_DATASET,
         example=("recordmill index old", "recordmill index gs://bucket/old --runner=dataflow"),
+        is_job=True,
     ),
     Command(
         name="vocab",
@@ -219,7 +225,8 @@ _MAKE = (
         ),
     ),
 )
-JOBS = ("text", "images", "examples")  # that can be estimated
+MADE = tuple(command.name for command in _MAKE)  # the same command finishes what was killed
+JOBS = tuple(command.name for command in _MAKE if command.is_estimated)
 _PLAN_SUMMARY = "estimate what such a job does, takes and costs; write nothing"
 
 
@@ -300,7 +307,7 @@ _SET_UP = (
 )
 COMMANDS: dict[str, Command] = {
     command.name: command
-    for command in (*_MAKE, *(_plan(job) for job in _MAKE if job.name in JOBS), *_LOOK, *_SET_UP)
+    for command in (*_MAKE, *(_plan(job) for job in _MAKE if job.is_estimated), *_LOOK, *_SET_UP)
 }
 _GROUPS = {"Make a dataset": _MAKE, "Look into one": _LOOK, "Set up": _SET_UP}
 # The first words of commands -> what each does, as help lists them.

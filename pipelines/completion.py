@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Literal
 
-from recordmill.pipelines.command_table import COMMANDS, JOBS, SUMMARIES
+from recordmill.pipelines.command_table import COMMANDS, JOBS, MADE, SUMMARIES
 from recordmill.pipelines.faces import (
     completed_values,
     config_schema,
@@ -34,8 +34,8 @@ class CompletionSpec(Spec, frozen=True, kw_only=True):
     shell: Annotated[Literal["bash", "zsh", "fish", "schema"], option(
         "The shell, or schema.", positional=True, value="SHELL", example="bash"
     )]  # fmt: skip
-    command: Annotated[Literal["text", "images", "examples", "index", "vocab"], option(
-        "The job whose configuration file the schema is of.", example="images"
+    command: Annotated[str, option(
+        "The job whose configuration file the schema is of.", choices=MADE, example="images"
     )] = "text"  # fmt: skip
 
 

@@ -25,6 +25,7 @@ ALLOWED = {
     "transforms.dataset": ("records", "transforms.storage"),
     "transforms.sources": (
         "records", "transforms.elements", "transforms.storage", "transforms.dataset",
+        "transforms.shuffle",
     ),
     "transforms.subwords": (
         "records", "transforms.storage", "transforms.dataset", "transforms.sources",

@@ -8,27 +8,12 @@ from typing import Any
 from apache_beam.io.filesystem import BeamIOError
 
 from recordmill.pipelines.command_specs import PlanSpec
-from recordmill.pipelines.command_table import Call
+from recordmill.pipelines.command_table import COMMANDS, Call, load
 from recordmill.pipelines.cores import usable_cores
 from recordmill.pipelines.engines.error_text import one_line
-from recordmill.pipelines.examples_request import examples_request
-from recordmill.pipelines.image_request import image_request
 from recordmill.pipelines.launch import engine_of
 from recordmill.pipelines.planning.estimate import estimate
-from recordmill.pipelines.planning.examples_planner import ExamplesPlanner
-from recordmill.pipelines.planning.image_planner import ImagePlanner
-from recordmill.pipelines.planning.planner import Planner
-from recordmill.pipelines.planning.text_planner import TextPlanner
-from recordmill.pipelines.text_request import text_request
 from recordmill.records.errors import RunError, UsageError
-
-
-def _planner(kind: str, spec: Any) -> Planner[Any, Any, Any]:
-    if kind == "examples":
-        return ExamplesPlanner(examples_request(spec))
-    if kind == "text":
-        return TextPlanner(text_request(spec))
-    return ImagePlanner(image_request(spec))
 
 
 def run(call: Call) -> int:
@@ -44,7 +29,7 @@ def run(call: Call) -> int:
     spec: Any = call.make(call.command.kinds()[1])
     workers = options.plan_workers or usable_cores()
     try:
-        found = estimate(_planner(kind, spec), workers=workers)
+        found = estimate(load(COMMANDS[kind].function)(spec), workers=workers)
     except (UsageError, RunError):
         raise
     except (OSError, ValueError, BeamIOError) as error:

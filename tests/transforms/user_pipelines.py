@@ -37,7 +37,9 @@ def write_elements(
 def in_small_items(writing: WriteElements, **limits: int) -> WriteElements:
     """Cuts what bundles write to files of rows, each a work item, as large inputs are cut."""
     sink = writing._sink
-    writing._sink = replace(sink, **{"file_bytes": 1, "item_bytes": 1, **limits})
+    writing._sink = replace(
+        sink, **{"file_bytes": 1, "item_bytes": 1, "batch_elements": 7, **limits}
+    )
     return writing
 
 

@@ -17,7 +17,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
 import apache_beam as beam
@@ -38,7 +38,6 @@ from recordmill.transforms.storage import files
 
 _LOGGER = logging.getLogger("recordmill")
 _BATCH_BYTES = 1 << 22
-_BATCH_ELEMENTS = 4096
 
 JobT = TypeVar("JobT", bound=Job)
 
@@ -67,7 +66,7 @@ class _SpoolFiles(msgspec.Struct, frozen=True):
     files: list[SpoolFile]
 
 
-class Spool(ABC):
+class ElementSpool(ABC):
     """Writes files of rows, one after the other; a worker has one."""
 
     @abstractmethod
@@ -81,7 +80,7 @@ class Spool(ABC):
 
     @abstractmethod
     def add(self, elements: list[Any]) -> int:
-        """Takes some elements, of 4 MB or 4,096 unless one alone is larger.
+        """Takes some elements, of 4 MB unless one alone is larger.
 
         Returns:
           About how many bytes they take in files.
@@ -99,11 +98,13 @@ class ElementSink(ABC, Generic[JobT]):
       transform: the name of the PTransform, for messages and the manifest.
       job: what is written.
       file_bytes: a file of rows, or what lies beside it, is ended when it has so many.
+      batch_elements: of a bundle are held, or 4 MB of them, before they are written.
     """
 
     transform: ClassVar[str]
     job: JobT
     file_bytes: int = 1 << 25
+    batch_elements: int = field(default=4096, kw_only=True)
 
     def prepare(self) -> None:
         """Writes what the run needs into its folders, once they are claimed."""
@@ -118,12 +119,12 @@ class ElementSink(ABC, Generic[JobT]):
         """Returns about how many bytes an element takes, 0 for one that is of a wrong type."""
 
     @abstractmethod
-    def open_spool(self) -> Spool:
+    def open_spool(self) -> ElementSpool:
         """Returns what a worker writes files of rows with."""
 
     @abstractmethod
     def plan(self, spooled: list[SpoolFile]) -> None:
-        """Writes what the first of the stages needs of the files of all bundles.
+        """Writes what the first of the stages needs of the files of all bundles, or finds it.
 
         Raises:
           RunError: there is nothing to write.
@@ -172,7 +173,7 @@ class _SpoolDoFn(beam.DoFn):
 
     def __init__(self, sink: ElementSink[Any]) -> None:
         self._sink = sink
-        self._spool: Spool | None = None
+        self._spool: ElementSpool | None = None
 
     def start_bundle(self) -> None:
         self._held: list[Any] = []
@@ -188,7 +189,7 @@ class _SpoolDoFn(beam.DoFn):
             return
         self._held.append(element)
         self._held_bytes += self._sink.size_of(element)
-        if self._held_bytes >= _BATCH_BYTES or len(self._held) >= _BATCH_ELEMENTS:
+        if self._held_bytes >= _BATCH_BYTES or len(self._held) >= self._sink.batch_elements:
             self._flush()
             if self._size >= self._sink.file_bytes:
                 yield self._ended()
@@ -225,7 +226,7 @@ class _SpoolDoFn(beam.DoFn):
 
 
 class _ListDoFn(beam.DoFn):
-    """The files of all bundles -> their number, once they are listed on disk."""
+    """The files of all bundles -> their number, once listed on disk, where the first list stays."""
 
     def __init__(self, sink: ElementSink[Any]) -> None:
         self._job = sink.job
@@ -233,9 +234,12 @@ class _ListDoFn(beam.DoFn):
     def process(self, spooled: list[SpoolFile]) -> Iterator[int]:
         if not is_over(self._job.workspace):
             with run_errors(self._job):
-                self._job.workspace.check_own()
-                listed = _SpoolFiles(sorted(spooled))
-                self._job.workspace.write_state(_list_path(self._job), listed)
+                workspace, path = self._job.workspace, _list_path(self._job)
+                workspace.check_own()
+                # An engine that lost a worker spools once more, in other bundles. What stages have
+                # done is of the files that were listed first, which hold the same elements.
+                if workspace.read_state(path, _SpoolFiles) is None:
+                    workspace.write_state(path, _SpoolFiles(sorted(spooled)))
         yield len(spooled)
 
 

@@ -123,5 +123,5 @@ def decide_shards(job: ExamplesJob, totals: RecordTotals) -> RecordPlan:
         rejected=dict(totals.rejected),
         rejected_files=totals.rejected_files,
         survey=totals.survey,
-        shared_contents=tuple(shared_contents(totals.contents, "records")),
+        shared_contents=tuple(shared_contents(dict(sorted(totals.contents.items())), "records")),
     )

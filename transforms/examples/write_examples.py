@@ -14,7 +14,7 @@ from recordmill.transforms.dataset.commit import CommitSpec
 from recordmill.transforms.dataset.pipeline_run import commit_spec, pipeline_job
 from recordmill.transforms.dataset.stages import Stage
 from recordmill.transforms.dataset.write_elements import (
-    Spool,
+    ElementSpool,
     SpoolFile,
     WriteElements,
 )
@@ -44,7 +44,7 @@ from recordmill.transforms.storage import files
 from recordmill.transforms.storage.array_files import write_array
 
 
-class RecordSpool(Spool):
+class RecordSpool(ElementSpool):
     """Writes records with their frames, and beside them the hashes of their keys if they have some.
 
     Args:
@@ -89,7 +89,7 @@ class _RecordSink(ShuffledElements[ExamplesJob]):
         """Returns about how many bytes an element takes as a record."""
         return size_of(element)
 
-    def open_spool(self) -> Spool:
+    def open_spool(self) -> ElementSpool:
         """Returns what writes records with their frames."""
         return RecordSpool(self.key)
 

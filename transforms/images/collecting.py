@@ -20,7 +20,7 @@ import orjson
 from recordmill.records.errors import RunError
 from recordmill.records.hashing import fingerprint64, mix64, seed_for
 from recordmill.transforms.dataset import counters
-from recordmill.transforms.dataset.write_elements import Spool, SpoolFile
+from recordmill.transforms.dataset.write_elements import ElementSpool, SpoolFile
 from recordmill.transforms.elements import Image
 from recordmill.transforms.images.image_elements import read_label, read_object, store_data
 from recordmill.transforms.images.image_job import ImageJob
@@ -84,7 +84,7 @@ class UnusableImageError(Exception):
         self.reason = reason
 
 
-class ImageSpool(Spool):
+class ImageSpool(ElementSpool):
     """Writes images: rows to a file, and their bytes to a pack beside it.
 
     Args:

@@ -22,7 +22,7 @@ from recordmill.transforms.dataset.pipeline_run import commit_spec, pipeline_job
 from recordmill.transforms.dataset.stages import Stage
 from recordmill.transforms.dataset.write_elements import (
     ElementSink,
-    Spool,
+    ElementSpool,
     SpoolFile,
     WriteElements,
 )
@@ -64,7 +64,7 @@ class _ImageSink(ElementSink[CollectedImageJob]):
             if each is not None
         )
 
-    def open_spool(self) -> Spool:
+    def open_spool(self) -> ElementSpool:
         """Returns what writes images to packs."""
         return ImageSpool(self.job, need_splits=self.need_splits)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from recordmill.transforms.dataset.write_elements import ElementSink, SpoolFile
-from recordmill.transforms.shuffle.merge_tree import MAX_FAN_IN, single_level_tree
+from recordmill.transforms.shuffle.merge_tree import MAX_FAN_IN, MergeTree, single_level_tree
 from recordmill.transforms.shuffle.shuffle_job import ShuffleJob
 from recordmill.transforms.sources.item_cutting import gather
 from recordmill.transforms.sources.work_item_files import write_work_items
@@ -35,8 +35,10 @@ class ShuffledElements(ElementSink[ShuffleJobT]):
         """Returns a file of rows as stages read it."""
 
     def plan(self, spooled: list[SpoolFile]) -> None:
-        """Makes work items of the files of rows, and decides how run files are regrouped."""
+        """Makes work items of the files of rows, and decides how run files are regrouped, once."""
         job = self.job
+        if job.workspace.read_state(job.tree_path, MergeTree) is not None:
+            return
         target = max(self.item_bytes, sum(each.size_bytes for each in spooled) // _MOST_ITEMS)
         items = gather(map(self.source, spooled), lambda source: source.size, target)
         count = write_work_items(job.workspace.inputs_folder, items)

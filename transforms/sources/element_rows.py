@@ -20,7 +20,7 @@ from recordmill.records.codec.content_hash import hash_contents
 from recordmill.records.errors import RunError
 from recordmill.records.hashing import U64, combine, fingerprint64
 from recordmill.transforms.dataset.rejects import Reject
-from recordmill.transforms.dataset.write_elements import Spool
+from recordmill.transforms.dataset.write_elements import ElementSpool
 from recordmill.transforms.elements import Document
 from recordmill.transforms.sources.document_batch import BatchMaker, DocumentBatch
 from recordmill.transforms.sources.document_spec import DocumentSpec
@@ -65,7 +65,7 @@ def _text_names(row: RowSpec) -> list[str]:
     return [name for name in (row.prompt_field, TEXT, row.pair_field) if name]
 
 
-class DocumentSpool(Spool):
+class DocumentSpool(ElementSpool):
     """Writes documents.
 
     Args:

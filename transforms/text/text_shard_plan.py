@@ -183,7 +183,7 @@ def _decide(job: TextJob, totals: ScatterTotals, split_bytes: list[int]) -> Shar
         rejected=dict(totals.rejected),
         rejected_files=totals.rejected_files,
         classes=_classes(job, totals.labels),
-        shared_contents=tuple(shared_contents(totals.contents, "documents")),
+        shared_contents=tuple(shared_contents(dict(sorted(totals.contents.items())), "documents")),
         dropped=totals.dropped,
         dropped_files=totals.dropped_files,
         documents_added=totals.documents_added,

@@ -14,7 +14,7 @@ from recordmill.transforms.dataset.commit import CommitSpec
 from recordmill.transforms.dataset.pipeline_run import commit_spec, pipeline_job
 from recordmill.transforms.dataset.stages import Stage
 from recordmill.transforms.dataset.write_elements import (
-    Spool,
+    ElementSpool,
     SpoolFile,
     WriteElements,
 )
@@ -79,7 +79,7 @@ class _TextSink(ShuffledElements[TextJob]):
         """Returns about how many bytes a document or a batch takes."""
         return text_bytes(element)
 
-    def open_spool(self) -> Spool:
+    def open_spool(self) -> ElementSpool:
         """Returns what writes documents as rows."""
         return DocumentSpool(self.job.documents)
 

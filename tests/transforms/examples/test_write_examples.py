@@ -24,7 +24,6 @@ from recordmill.pipelines.command_line import main
 from recordmill.records.errors import RunError, UsageError
 from recordmill.records.manifest import Manifest
 from recordmill.transforms import WriteExamples
-from recordmill.transforms.dataset import write_elements as dataset_elements
 from recordmill.transforms.dataset.pipeline_run import begin_run
 from recordmill.transforms.dataset.write_elements import SpoolFile
 from recordmill.transforms.examples.example_elements import encode_elements
@@ -113,7 +112,6 @@ def test_many_run_files_are_regrouped(
     elements: list[Any] = [*rows(300), *rows(40)]
     first = write(tmp_path / "a", elements, **options)
     assert (regrouped, built_from) == ([], [])
-    monkeypatch.setattr(dataset_elements, "_BATCH_ELEMENTS", 20)
     again = write(tmp_path / "b", elements, bundles=3, run_bytes=2000, max_runs=4, **options)
     assert again == first
     assert len(regrouped) >= 8  # groups x ranges of keys

@@ -54,7 +54,9 @@ def main(source: str, output: str, arguments: list[str]) -> None:
         output, num_shards=12, splits={"train": 0.9, "test": 0.1}, run_bytes=1 << 14
     )
     if "--regroup" in arguments:  # as many run files of a huge dataset are
-        writing._sink = replace(writing._sink, max_runs=3, file_bytes=1, item_bytes=1)
+        writing._sink = replace(
+            writing._sink, max_runs=3, file_bytes=1, item_bytes=1, batch_elements=50
+        )
     with beam.Pipeline(options=PipelineOptions(flags)) as pipeline:
         written = (
             pipeline

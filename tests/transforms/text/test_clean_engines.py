@@ -90,7 +90,7 @@ def test_flink(cluster: Flink, expected: Path, vocab_file: str, tmp_path: Path) 
 
 
 @pytest.mark.flink
-@pytest.mark.parametrize("during", ["duplicates", "drop-lists"])
+@pytest.mark.parametrize("during", ["fingerprints", "duplicates", "lists"])
 def test_flink_with_a_killed_task_manager(
     cluster: Flink, expected: Path, vocab_file: str, tmp_path: Path, during: str
 ) -> None:

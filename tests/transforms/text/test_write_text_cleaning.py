@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from recordmill.pipelines.command_line import main
 from recordmill.records.errors import UsageError
 from recordmill.transforms import Classify, Document, Gpt, WriteText
+from recordmill.transforms.dataset import write_elements as write_elements_module
 from recordmill.transforms.dataset.write_elements import SpoolFile
 from recordmill.transforms.sources import element_rows
 from recordmill.transforms.sources.document_spec import DocumentSpec
@@ -21,6 +24,7 @@ from recordmill.transforms.sources.element_items import ShuffledElements
 from recordmill.transforms.sources.element_rows import DocumentSpool, RowDocuments
 from recordmill.transforms.sources.kept_fields import KeptField
 from recordmill.transforms.sources.row_fields import RowSpec
+from recordmill.transforms.text.cleaning import find_duplicates
 
 from ...pipelines.jobs import shard_bytes
 from ..examples.record_files import unframed
@@ -294,6 +298,36 @@ def test_a_lost_or_cut_file_of_elements_ends_the_pipeline(
     with pytest.raises(Exception, match=r"elements/\w* is missing or damaged; run the pipeline"):
         write("ds", documents(10), deduplicate="exact")
     assert not (tmp_path / "ds/_SUCCESS").exists()
+
+
+def test_a_list_that_an_engine_makes_once_more_changes_nothing(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Flink does when a worker is lost: the elements are spooled again, in other bundles."""
+    elements = [*documents(40), *documents(15)]
+    options = {"deduplicate": "exact", "splits": SPLITS, "num_shards": 2}
+    expected = write("a", elements, **options)
+    planned: list[tuple[ShuffledElements[Any], list[SpoolFile]]] = []
+    plan, count = ShuffledElements.plan, find_duplicates.count_parts
+
+    def remember(sink: ShuffledElements[Any], spooled: list[SpoolFile]) -> None:
+        planned.append((sink, spooled))
+        plan(sink, spooled)
+
+    def spool_again(*args: Any) -> int:
+        if len(planned) == 1:
+            sink, spooled = planned[0]
+            again = [structs.replace(each, name=f"{i}") for i, each in enumerate(reversed(spooled))]
+            for one, other in zip(spooled, reversed(again), strict=True):
+                shutil.copy(one.path(sink.job), other.path(sink.job))
+            list(write_elements_module._ListDoFn(sink).process(again))
+            write_elements_module._PlanElements(sink).do(0)
+        return count(*args)
+
+    monkeypatch.setattr(ShuffledElements, "plan", remember)
+    monkeypatch.setattr(find_duplicates, "count_parts", spool_again)
+    assert same(expected, write("b", elements, bundles=6, **options))
+    assert len(planned) == 2
 
 
 @pytest.mark.parametrize(
