@@ -46,6 +46,7 @@ VOCAB = [
     "tfx-bsl>=1.21,<1.22",
 ]
 FTFY = ["ftfy>=6.3,<7"]  # --normalize=ftfy alone
+WIKI = ["mwparserfromhell>=0.7,<0.8"]  # --input_format=mediawiki, unless markup stays
 SQL = [
     "adbc-driver-postgresql>=1.8,<2",  # --input=postgresql://… alone
     "adbc-driver-sqlite>=1.8,<2",  # --input=sqlite://… alone
@@ -82,6 +83,7 @@ setup(
         "beam": [*BEAM, *VOCAB],
         "gcp": [*BEAM, *VOCAB, *beam("[gcp]")],
         "ftfy": FTFY,
+        "wiki": WIKI,
         "sql": SQL,
         "docs": [*BEAM, *VOCAB, *DOCS],  # flags and API are read from the code
         "dev": [
@@ -91,6 +93,7 @@ setup(
             *beam("[aws,gcp]"),
             *FTFY,
             *SQL,
+            *WIKI,
             "filelock>=3.24,<5",
             "gcp-storage-emulator>=2026.7",
             "moto[s3]>=5,<6",

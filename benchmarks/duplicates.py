@@ -256,7 +256,7 @@ def one(scratch: Path, size: int, how: str) -> None:
     workspace = Workspace(output=work, work=work, staging=work)
     job = TextJob(workspace=workspace, objective=objective, clean=CleanSpec(deduplicate=how))
     sources = list_sources([f"{scratch}/planted-{size}/*.txt"])
-    items = cut_work_items(sources, target_bytes=1 << 24, splittable=True)
+    items = cut_work_items(sources, 1 << 24)
     work_items = write_work_items(workspace.inputs_folder, items)
     cost = find_duplicates(job, work_items)
     dropped = sum(DuplicateFiles(job).rows_state(DuplicateFiles(job).dropped_path) or [])

@@ -106,7 +106,7 @@ def ours(scratch: Path) -> tuple[float, set[int]]:
         clean=CleanSpec(deduplicate="near"),
     )
     sources = list_sources([f"{scratch}/text/*.jsonl"])
-    items = cut_work_items(sources, target_bytes=1 << 40, splittable=True)
+    items = cut_work_items(sources, 1 << 40)
     assert write_work_items(workspace.inputs_folder, items) == 1
     find_duplicates(job, 1)  # compiles
     shutil.rmtree(f"{work}/fingerprints")

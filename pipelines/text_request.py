@@ -17,16 +17,13 @@ from recordmill.transforms.dataset.user_functions import UserFunction
 from recordmill.transforms.sources.bigquery_service import is_bigquery, parse_address
 from recordmill.transforms.sources.databases import is_database
 from recordmill.transforms.sources.document_spec import DocumentSpec
+from recordmill.transforms.sources.formats import COLUMN_FORMATS, FORMATS
 from recordmill.transforms.sources.input_spec import USUAL_COMPRESSION_RATIO, InputSpec
 from recordmill.transforms.sources.kept_fields import parse_fields
 from recordmill.transforms.sources.row_fields import RowSpec
-from recordmill.transforms.sources.work_items import COLUMN_FORMATS
 from recordmill.transforms.text.label_spec import label_spec
 from recordmill.transforms.text.text_job import TextJob
 from recordmill.transforms.text.text_spec import Classify, Gpt, MlmTokens, TextSpec
-
-_TABLES = ("csv", "tsv")
-_RECORDS = ("jsonl", "json", *_TABLES, *COLUMN_FORMATS, "webdataset")
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,17 +314,16 @@ def check_formats(spec: DocumentSpec, formats: Set[str], num_splits: int) -> Non
         raise UsageError(
             f"--encoding has no effect on {_listed(formats)}, whose strings are UTF-8; leave it out"
         )
-    flags = {
-        "header": spec.header != "first_row", "delimiter": spec.delimiter,
-        "quoting": not spec.quotes,
-    }  # fmt: skip
-    for name in (name for name, given in flags.items() if given):
-        if not formats & set(_TABLES):
+    allowed = {name for each in formats for name in FORMATS[each].options}
+    for name in spec.given():
+        owners = [kind for kind, each in FORMATS.items() if name in each.options]
+        if owners and name not in allowed:
+            titles = " and ".join(FORMATS[each].title for each in owners)
             raise UsageError(
-                f"--{name} is for CSV and TSV, and the input is {_listed(formats)}; leave it out, "
-                "or give --input_format=csv"
+                f"--{name} is for {titles}, and the input is {_listed(formats)}; leave it out, "
+                f"or give --input_format={owners[0]}"
             )
-    if spec.text_field != "text" and not formats & set(_RECORDS):
+    if spec.text_field != "text" and not formats - {"text"}:
         raise UsageError(
             f"--text_field={spec.text_field} is for formats with fields, and the input is "
             f"{_listed(formats)}; leave it out, or name the format with --input_format"
@@ -359,9 +355,4 @@ def check_ratio(spec: DocumentSpec, *, is_compressed: bool) -> None:
 
 
 def _listed(formats: Set[str]) -> str:
-    names = {
-        "text": "plain text", "jsonl": "JSONL", "json": "JSON", "csv": "CSV", "tsv": "TSV",
-        "parquet": "Parquet", "arrow": "Arrow", "avro": "Avro", "sql": "a database",
-        "bigquery": "BigQuery", "webdataset": "WebDataset",
-    }  # fmt: skip
-    return " and ".join(sorted(names[name] for name in formats))
+    return " and ".join(sorted(FORMATS[name].title for name in formats))

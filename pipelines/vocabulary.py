@@ -155,13 +155,8 @@ def write_vocabulary(
       RunError: one line: why the run failed.
     """
     input_bytes = sources.text_bytes
-    work_items = cut_work_items(
-        sources,
-        target_bytes=work_item_bytes(input_bytes, engine.workers),
-        splittable=request.documents.splittable,
-        delimiter=request.documents.delimiter,
-        quotes=request.documents.quotes,
-    )
+    target = work_item_bytes(input_bytes, engine.workers)
+    work_items = cut_work_items(sources, target, request.documents.cutting)
     spec, kind = request.spec, request.spec.kind
     sketch = None if input_bytes <= ONE_PASS_BYTES else SketchSpec.for_words(kind.most_words)
     with _work_folder(spec.output) as work:

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from recordmill.records.errors import UsageError
 from recordmill.transforms.sources.blocks import BrokenFileError
 from recordmill.transforms.sources.column_format import column_type
+from recordmill.transforms.sources.formats import COLUMN_FORMATS
 from recordmill.transforms.sources.open_columns import open_columns
 from recordmill.transforms.sources.source_list import SourceList
 from recordmill.transforms.sources.text_arrays import is_text
-from recordmill.transforms.sources.work_items import COLUMN_FORMATS
 
 _TEXTS = ("--text_field", "--text_pair_field", "--prompt_field")
 _SHOWN_NAMES = 20

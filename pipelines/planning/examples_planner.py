@@ -35,7 +35,7 @@ from recordmill.transforms.dataset.shard_counts import count_shards
 from recordmill.transforms.dataset.stages import Stage
 from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.examples.examples_job import ExamplesJob
-from recordmill.transforms.examples.examples_spec import ROW_FORMATS, TableSpec
+from recordmill.transforms.examples.examples_spec import TableSpec
 from recordmill.transforms.examples.examples_stages import examples_stages
 from recordmill.transforms.examples.record_filter import fulfilling
 from recordmill.transforms.examples.record_items import cut_record_items, record_files
@@ -44,6 +44,7 @@ from recordmill.transforms.examples.scatter import RECORD_LIMITS
 from recordmill.transforms.examples.sort_keys import KeySplits
 from recordmill.transforms.examples.table_records import read_batches
 from recordmill.transforms.shuffle.merge_tree import MergeTree, choose_merge_tree
+from recordmill.transforms.sources.formats import ROW_FORMATS
 from recordmill.transforms.sources.source_list import SourceList
 from recordmill.transforms.sources.work_item_files import write_work_items
 from recordmill.transforms.sources.work_items import SourceRange, list_sources

@@ -23,11 +23,11 @@ from recordmill.transforms.dataset.in_place import is_foreign, noted_names
 from recordmill.transforms.dataset.output_spec import SplitSpec
 from recordmill.transforms.dataset.stages import Stage
 from recordmill.transforms.dataset.writable import check_writable
-from recordmill.transforms.examples.examples_spec import ROW_FORMATS
 from recordmill.transforms.examples.in_place_job import InPlaceJob
 from recordmill.transforms.examples.in_place_stages import Scan
 from recordmill.transforms.examples.record_source import compression_of
 from recordmill.transforms.examples.shard_files import ShardFile, place_shards
+from recordmill.transforms.sources.formats import ROW_FORMATS
 from recordmill.transforms.sources.item_cutting import gather
 from recordmill.transforms.sources.source_list import SourceList
 from recordmill.transforms.sources.work_item_files import write_work_items

@@ -13,11 +13,12 @@ from recordmill.records.codec.framing import HEADER_BYTES
 from recordmill.records.errors import UsageError
 from recordmill.records.example_values import parse_any
 from recordmill.transforms.examples.examples_job import ExamplesJob
-from recordmill.transforms.examples.examples_spec import DELIMITED, ROW_FORMATS, RecordOptions
+from recordmill.transforms.examples.examples_spec import RecordOptions
 from recordmill.transforms.examples.record_changes import RecordChanges
 from recordmill.transforms.examples.record_source import RecordFileRange, is_record_length
 from recordmill.transforms.examples.sort_keys import KeySplits, sample_values
 from recordmill.transforms.examples.table_records import read_batches
+from recordmill.transforms.sources.formats import DELIMITED, ROW_FORMATS, CutOptions
 from recordmill.transforms.sources.item_cutting import cut_source
 from recordmill.transforms.storage import files
 
@@ -102,9 +103,7 @@ def _within(source: RecordFileRange, offsets: range) -> Iterator[RecordFileRange
     if source.compression:
         yield source
     elif source.format in ROW_FORMATS and source.format not in DELIMITED:
-        for part in cut_source(
-            source, target_bytes=max(offsets.step, 1), splittable=True, delimiter="", quotes=True
-        ):
+        for part in cut_source(source, max(offsets.step, 1), CutOptions()):
             if isinstance(part, RecordFileRange):
                 yield part
     else:

@@ -22,10 +22,11 @@ import pyarrow.parquet as pq
 from recordmill.transforms.sources.blocks import BROKEN_STREAM, BrokenFileError
 from recordmill.transforms.sources.column_format import Rows, column_type
 from recordmill.transforms.sources.delimited import RecordScanner, delimiter_of
+from recordmill.transforms.sources.formats import COLUMN_FORMATS, FORMATS, CutOptions
 from recordmill.transforms.sources.item_cutting import cut_source
 from recordmill.transforms.sources.json_values import SNIFFED_BYTES, has_object_lines
 from recordmill.transforms.sources.open_columns import open_columns
-from recordmill.transforms.sources.work_items import COLUMN_FORMATS, SourceRange
+from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.unpacking import open_decompressed
 
@@ -228,10 +229,10 @@ def _copy_first(
         scanner = RecordScanner(delimiter_of(source.format, layout.delimiter), quotes=layout.quotes)
         found = scanner.record_ends(np.frombuffer(data, np.uint8))
         ends = [int(found[-1])] if len(found) else ends
-    elif source.format in ("text", "jsonl"):
+    elif source.format in FORMATS and (mark := FORMATS[source.format].end):
         wanted = (len(data) * number // len(lengths) for number in range(1, len(lengths) + 1))
-        lines = [data.rfind(b"\n", 0, each) + 1 for each in wanted]
-        ends = [*dict.fromkeys(filter(None, lines))] or ends
+        marks = [data.rfind(mark, 0, each) for each in wanted]
+        ends = [*dict.fromkeys(at + len(mark) for at in marks if at >= 0)] or ends
     for begin, end, path in zip([0, *ends], ends, paths, strict=False):
         files.write_bytes(path, data[begin:end])
         yield share * (end - begin) / max(len(data), 1)
@@ -248,9 +249,7 @@ def _copy_columns(
     waiting = list(zip(pieces, paths, strict=True))
     ranges: Iterable[SourceRange] = [source]
     if source.format != "bigquery":  # which makes streams for ranges
-        ranges = cut_source(
-            source, target_bytes=pieces[0].length, splittable=True, delimiter="", quotes=True
-        )
+        ranges = cut_source(source, pieces[0].length, CutOptions())
     at = 0.0
     for each in ranges:
         at += each.text_bytes

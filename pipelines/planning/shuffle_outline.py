@@ -14,9 +14,10 @@ from recordmill.transforms.dataset.stages import Stage
 from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.shuffle.merge_tree import MergeTree
 from recordmill.transforms.shuffle.shuffle_job import ShuffleJob
+from recordmill.transforms.sources.formats import COLUMN_FORMATS, CutOptions
 from recordmill.transforms.sources.item_cutting import cut_work_items
 from recordmill.transforms.sources.work_item_files import write_work_items
-from recordmill.transforms.sources.work_items import COLUMN_FORMATS, SourceRange
+from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.storage import files
 
 _SAMPLES = 8
@@ -43,7 +44,7 @@ def count_work_items(sources: Iterable[SourceRange], target_bytes: int, *, split
       splittable: whether files can be cut at all.
     """
     as_text = (s if s.format in COLUMN_FORMATS else replace(s, format="text") for s in sources)
-    items = cut_work_items(as_text, target_bytes=target_bytes, splittable=splittable)
+    items = cut_work_items(as_text, target_bytes, CutOptions(splittable))
     return sum(1 for _ in items)
 
 

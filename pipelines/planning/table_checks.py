@@ -9,11 +9,12 @@ from msgspec.structs import replace
 from recordmill.records.errors import UsageError
 from recordmill.records.schema import DType, Feature
 from recordmill.transforms.examples.delimited_rows import DelimitedRows, infer_types
-from recordmill.transforms.examples.examples_spec import DELIMITED, ROW_FORMATS, TableSpec
+from recordmill.transforms.examples.examples_spec import TableSpec
 from recordmill.transforms.examples.table_columns import UnfitColumnError, column_dtype
 from recordmill.transforms.sources.blocks import BrokenFileError
 from recordmill.transforms.sources.column_format import column_type
 from recordmill.transforms.sources.delimited_records import read_first_row, read_header
+from recordmill.transforms.sources.formats import DELIMITED, ROW_FORMATS
 from recordmill.transforms.sources.open_columns import open_columns
 from recordmill.transforms.sources.source_list import SourceList
 from recordmill.transforms.sources.work_items import SourceRange

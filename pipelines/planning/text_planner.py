@@ -49,6 +49,7 @@ from recordmill.transforms.sources.column_reader import column_names
 from recordmill.transforms.sources.databases import is_database
 from recordmill.transforms.sources.delimited_records import read_first_row
 from recordmill.transforms.sources.document_spec import DocumentSpec
+from recordmill.transforms.sources.formats import FORMATS, load
 from recordmill.transforms.sources.input_spec import InputSpec
 from recordmill.transforms.sources.item_cutting import cut_work_items
 from recordmill.transforms.sources.query_rows import list_query
@@ -253,6 +254,8 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
                 checksums["ftfy"] = ftfy_version()
                 if spec.keeps_text:
                     checksums["line_ends"] = "kept"
+            for versions in filter(None, (FORMATS[kind].versions for kind in sources.formats)):
+                checksums |= load(versions)(spec)
             if vocabulary.stored_name:
                 checksums["tokenizer"] = vocabulary.kind
             yield TextInventory(
@@ -280,10 +283,7 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
         target = work_item_bytes(input_bytes, workers)
         if job.map:
             target = min(target, mapped_item_bytes(input_bytes, workers))
-        work_items = cut_work_items(
-            inventory.files, target_bytes=target, splittable=job.documents.splittable,
-            delimiter=job.documents.delimiter, quotes=job.documents.quotes,
-        )  # fmt: skip
+        work_items = cut_work_items(inventory.files, target, job.documents.cutting)
         count = write_work_items(job.workspace.inputs_folder, work_items)
         return tree_for_job(job, count, input_bytes)
 

@@ -11,7 +11,7 @@ from recordmill.records.augmentations import AUGMENTATIONS
 from recordmill.records.spec import tag_of
 from recordmill.transforms.images.image_spec import FORMATS
 from recordmill.transforms.images.source_spec import Layout
-from recordmill.transforms.sources.input_spec import InputFormat
+from recordmill.transforms.sources.formats import FORMATS as SOURCE_FORMATS
 from recordmill.transforms.text.text_spec import AnyObjective
 
 from . import doc_blocks
@@ -34,12 +34,8 @@ PLACES: dict[str, tuple[list[str], dict[str, str]]] = {
         {"transforms/text/text_spec.py": 'tag="{}"', "docs/guides/text.md": "`{}`"},
     ),
     "Adding a source": (
-        [name for name in get_args(InputFormat) if name not in ("auto", "text")],
-        {
-            "transforms/sources/input_spec.py": '"{}"',
-            "transforms/sources/work_items.py": '"{}"',
-            "pipelines/text_request.py": '"{}"',
-        },
+        list(SOURCE_FORMATS),
+        {"transforms/sources/formats.py": '"{}"'},
     ),
     "Adding an image layout": (
         [name for name in get_args(Layout) if name != "auto"],

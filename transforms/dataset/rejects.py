@@ -25,6 +25,7 @@ REASONS = {
     "no_text": "the text of a row to classify, or the second text of its pair, is empty",
     "field_not_text": "the field is no string",
     "wrong_number_of_fields": "the row has more or fewer fields than the header",
+    "broken_page": "the page of the dump is not whole, or its markup cannot be read",
     "broken_row": "the row cannot be read as CSV; see --quoting",
     "line_too_long": "the record is longer than 64 MiB",
     "document_too_long": "the document has more text than --max_document_bytes",

@@ -18,6 +18,7 @@ from recordmill.transforms.dataset.output_spec import (
     WarningsOption,
     WriteSpec,
 )
+from recordmill.transforms.sources.formats import ROW_FORMATS
 from recordmill.transforms.sources.input_spec import (
     SOURCE_ARGUMENTS,
     AllowOutside,
@@ -31,8 +32,6 @@ from recordmill.transforms.sources.input_spec import (
 if TYPE_CHECKING:
     from recordmill.transforms.sources.document_spec import DocumentSpec
 
-DELIMITED = ("csv", "tsv")
-ROW_FORMATS = ("arrow", "avro", "parquet", *DELIMITED)
 # What a job of metadata takes of the options: others have no effect on files that stay.
 _IN_PLACE = ("input", "in_place_metadata", "output", "overwrite", "schema", "temp_dir", "warnings")
 
@@ -175,9 +174,10 @@ class ExamplesSpec(Spec, frozen=True, kw_only=True):
         example="'old/*.tfrecord.gz'"
     )] = ()  # fmt: skip
     input_format: Annotated[
-        Literal["auto", "tfrecord", "arrow", "avro", "parquet", "csv", "tsv"],
+        str,
         option(
             "auto: tables by the extensions of their files, and TFRecords.",
+            choices=("auto", "tfrecord", *ROW_FORMATS),
             value="FORMAT",
             example="parquet",
         ),

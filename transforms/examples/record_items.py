@@ -8,12 +8,13 @@ from itertools import islice, pairwise
 from typing import cast
 
 from recordmill.records.codec.framing import HEADER_BYTES
-from recordmill.transforms.examples.examples_spec import ROW_FORMATS, TableSpec
+from recordmill.transforms.examples.examples_spec import TableSpec
 from recordmill.transforms.examples.record_source import (
     RecordFileRange,
     compression_of,
     record_starts,
 )
+from recordmill.transforms.sources.formats import ROW_FORMATS, CutOptions
 from recordmill.transforms.sources.item_cutting import cut_source, gather
 from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.storage import files
@@ -80,10 +81,8 @@ def _ranges(
     source: RecordFileRange, target_bytes: int, tables: TableSpec
 ) -> Iterator[RecordFileRange]:
     if source.format in ROW_FORMATS:
-        ranges = cut_source(
-            source, target_bytes=target_bytes, splittable=True, delimiter=tables.delimiter,
-            quotes=tables.quoting == "csv",
-        )  # fmt: skip
+        options = CutOptions(delimiter=tables.delimiter, quotes=tables.quoting == "csv")
+        ranges = cut_source(source, target_bytes, options)
         yield from cast("Iterator[RecordFileRange]", ranges)  # each is made of `source`
         return
     if source.compression or source.size <= target_bytes * 3 // 2:

@@ -18,7 +18,7 @@ from recordmill.records.schema import Feature, Schema
 from recordmill.transforms.dataset.rejects import Reject
 from recordmill.transforms.examples.delimited_rows import DelimitedRows, ParsedRows
 from recordmill.transforms.examples.example_elements import frame_records
-from recordmill.transforms.examples.examples_spec import DELIMITED, ROW_FORMATS, TableSpec
+from recordmill.transforms.examples.examples_spec import TableSpec
 from recordmill.transforms.examples.record_source import (
     KEYED_ELEMENTS,
     RecordBatch,
@@ -33,8 +33,8 @@ from recordmill.transforms.examples.table_columns import (
 )
 from recordmill.transforms.sources.blocks import BrokenFileError
 from recordmill.transforms.sources.column_format import Damage, column_type
+from recordmill.transforms.sources.formats import DELIMITED, ELEMENTS, ROW_FORMATS
 from recordmill.transforms.sources.open_columns import open_columns
-from recordmill.transforms.sources.work_items import ELEMENTS
 from recordmill.transforms.storage.buffers import BlockPool
 
 _MOST_BYTES = 1 << 22  # of the columns of a batch

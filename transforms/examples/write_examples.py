@@ -39,7 +39,7 @@ from recordmill.transforms.examples.record_source import (
 )
 from recordmill.transforms.examples.scatter import RECORD_LIMITS, RecordLimits
 from recordmill.transforms.sources.element_items import ShuffledElements
-from recordmill.transforms.sources.work_items import ELEMENTS
+from recordmill.transforms.sources.formats import ELEMENTS
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.array_files import write_array
 

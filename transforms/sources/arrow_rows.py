@@ -32,9 +32,10 @@ from recordmill.transforms.sources.column_format import (
     rows_without_columns,
     whole_batch,
 )
+from recordmill.transforms.sources.formats import CutOptions
 from recordmill.transforms.sources.input_spec import USUAL_COMPRESSION_RATIO
 from recordmill.transforms.sources.row_sizes import LimitedRows
-from recordmill.transforms.sources.work_items import SourceRange
+from recordmill.transforms.sources.work_items import SourceRange, ranges_at
 from recordmill.transforms.storage import files
 
 
@@ -183,31 +184,33 @@ class ArrowRows:
 
 
 @contextmanager
-def open_arrow(source: SourceRange, ratio: int = USUAL_COMPRESSION_RATIO) -> Iterator[ArrowRows]:
+def open_arrow(
+    source: SourceRange, ratio: int = USUAL_COMPRESSION_RATIO, *, lists: bool = False
+) -> Iterator[ArrowRows]:
     """Opens a range of a file, of which a batch may unpack to so many times its bytes.
 
     Raises:
       BrokenFileError: it is no Arrow file, or its beginning is damaged.
       InputChangedError: it is another file than was planned.
     """
+    del lists  # they have types of Arrow in any case
     with files.open_read(source.path) as handle:
         check_opened(source.path, handle, source.size, source.modified_ns)
         yield ArrowRows(source, handle, read_beginning(handle, source.size), ratio)
 
 
-def cut_arrow(source: SourceRange, target_bytes: int) -> tuple[list[int], list[int]]:
-    """Returns where to cut a file into ranges of about that many bytes.
+def cut_arrow(source: SourceRange, target_bytes: int, options: CutOptions) -> Iterator[SourceRange]:
+    """Yields ranges of about that many bytes.
 
     A file that cannot be opened, or that has dictionaries, which stand before the batches, is one
     range.
-
-    Returns:
-      Where ranges begin, from 0 on, and the number of the first row of each.
     """
+    del options  # of text
+    cuts: tuple[list[int], list[int]] = ([0], [0])
     with suppress(BrokenFileError), open_arrow(source) as opened:
         if not any(map(_has_dictionary, [field.type for field in opened.schema])):
-            return cut_blocks(opened.batches(0), target_bytes)
-    return [0], [0]
+            cuts = cut_blocks(opened.batches(0), target_bytes)
+    yield from ranges_at(source, *cuts)
 
 
 def _has_dictionary(kind: pa.DataType) -> bool:

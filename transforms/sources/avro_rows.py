@@ -41,9 +41,10 @@ from recordmill.transforms.sources.column_format import (
     pick_columns,
     rows_without_columns,
 )
+from recordmill.transforms.sources.formats import CutOptions
 from recordmill.transforms.sources.input_spec import USUAL_COMPRESSION_RATIO
 from recordmill.transforms.sources.row_sizes import LimitedRows
-from recordmill.transforms.sources.work_items import SourceRange
+from recordmill.transforms.sources.work_items import SourceRange, ranges_at
 from recordmill.transforms.storage import files
 
 _SYNC_BYTES = 16
@@ -276,17 +277,16 @@ def open_avro(
         yield AvroRows(source, handle, ratio, lists=lists)
 
 
-def cut_avro(source: SourceRange, target_bytes: int) -> tuple[list[int], list[int]]:
-    """Returns where to cut a file into ranges of about that many bytes.
+def cut_avro(source: SourceRange, target_bytes: int, options: CutOptions) -> Iterator[SourceRange]:
+    """Yields ranges of about that many bytes.
 
     A file that cannot be opened is one range: reading it rejects it.
-
-    Returns:
-      Where ranges begin, from 0 on, and the number of the first row of each.
     """
+    del options  # of text
+    cuts: tuple[list[int], list[int]] = ([0], [0])
     with suppress(BrokenFileError), open_avro(source) as opened:
-        return cut_blocks(opened.blocks(0), target_bytes)
-    return [0], [0]
+        cuts = cut_blocks(opened.blocks(0), target_bytes)
+    yield from ranges_at(source, *cuts)
 
 
 class _Begin:

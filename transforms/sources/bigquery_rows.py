@@ -79,13 +79,14 @@ class TableRows:
 
 
 @contextmanager
-def open_table(source: SourceRange) -> Iterator[TableRows]:
+def open_table(source: SourceRange, ratio: int = 0, *, lists: bool = False) -> Iterator[TableRows]:
     """Opens a stream, or a whole table.
 
     Raises:
       LostStreamsError: its session has expired.
       RunError: it cannot be read.
     """
+    del ratio, lists  # of files
     try:
         with storage_client() as client:
             yield TableRows(source, client)

@@ -7,7 +7,7 @@ import gzip
 import lzma
 import zlib
 from collections.abc import Iterator
-from typing import IO
+from typing import IO, cast
 
 from backports import zstd
 
@@ -57,7 +57,7 @@ def read_blocks(
     Args:
       source: the file; its range does not matter.
       spec: names the encoding.
-      start: 0 for compressed files.
+      start: of compressed files that of the range, else 0 or where a document begins.
       block_bytes: the size of a block before it is converted to UTF-8; no block is empty.
 
     Raises:
@@ -72,6 +72,8 @@ def read_blocks(
     with files.open_read(source.path, start) as raw:
         check_opened(source.path, raw, source.size, source.modified_ns)
         most_bytes = spec.most_unpacked_bytes(source.size)
+        if source.compression and source.end >= 0:
+            raw = cast("IO[bytes]", _FilePart(raw, source.end - start))
         stream = open_decompressed(raw, source.compression, most_bytes)
         damage: Exception | None = None
         ended = False
@@ -88,6 +90,20 @@ def read_blocks(
                 yield block
         if damage:
             raise broken(damage, source.size) from damage
+
+
+class _FilePart:
+    """The next bytes of an open file, as a file of its own."""
+
+    def __init__(self, handle: IO[bytes], size: int) -> None:
+        self._handle = handle
+        self._left = size
+
+    def read(self, size: int = -1) -> bytes:
+        """Returns `size` bytes, fewer at the end; -1: all the rest."""
+        data = self._handle.read(self._left if size < 0 else min(size, self._left))
+        self._left -= len(data)
+        return data
 
 
 def broken(damage: Exception, size: int) -> BrokenFileError:

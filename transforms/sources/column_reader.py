@@ -10,13 +10,16 @@ import pyarrow as pa
 
 from recordmill.records.arrays import Int64s
 from recordmill.records.hashing import U64
+from recordmill.transforms.sources.blocks import BrokenFileError
 from recordmill.transforms.sources.column_format import ColumnFormat, Damage, Rows, column_type
 from recordmill.transforms.sources.document_batch import BatchMaker, DocumentBatch
 from recordmill.transforms.sources.document_spec import DocumentLimits, DocumentSpec
 from recordmill.transforms.sources.lines import Lines
+from recordmill.transforms.sources.open_columns import open_columns
 from recordmill.transforms.sources.row_fields import RecordRejectedError
 from recordmill.transforms.sources.row_lines import cut_rows
 from recordmill.transforms.sources.text_arrays import is_text, plain_strings, row_lines
+from recordmill.transforms.sources.work_items import SourceRange
 
 _MOST_NAMES = 20
 
@@ -218,3 +221,17 @@ def _plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.decode("utf-8")
     return value if value is None or isinstance(value, (str, int, float)) else str(value)
+
+
+def read_columns(
+    source: SourceRange, spec: DocumentSpec, limits: DocumentLimits, maker: BatchMaker
+) -> Iterator[DocumentBatch]:
+    """Yields the documents of a range of columns, see `formats.SourceFormat.read`."""
+    if not source.size:
+        return
+    try:
+        with open_columns(source, ratio=spec.max_compression_ratio) as opened:
+            yield from ColumnReader(opened, spec, limits, maker).read()
+    except BrokenFileError as error:
+        maker.reject(0, "read", error.reason, str(error))
+        yield from maker.remaining()

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterator
 
 import numpy as np
 
 from recordmill.records.arrays import Int64s
 from recordmill.transforms.sources.blocks import BrokenFileError, read_blocks, without_bom
 from recordmill.transforms.sources.delimited import RecordScanner, delimiter_of, parse_row
+from recordmill.transforms.sources.document_batch import BatchMaker, DocumentBatch
 from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentLimits, DocumentSpec
+from recordmill.transforms.sources.formats import CutOptions
+from recordmill.transforms.sources.record_reader import RecordReader
 from recordmill.transforms.sources.row_fields import RecordRejectedError
-from recordmill.transforms.sources.work_items import SourceRange
+from recordmill.transforms.sources.work_items import SourceRange, equal_starts, ranges_at
+from recordmill.transforms.storage import files
 
 
 class DelimitedRecords:
@@ -24,6 +29,7 @@ class DelimitedRecords:
     """
 
     blank_bytes: bytes | None = b"\r\n"  # white space alone can be a row
+    number_field = ""
 
     def __init__(self, source: SourceRange, spec: DocumentSpec, limits: DocumentLimits) -> None:
         self._delimiter = delimiter_of(source.format, spec.delimiter)
@@ -91,3 +97,36 @@ def read_first_row(
         return parse_row(first.decode("utf-8"), delimiter, quotes=spec.quotes)
     except (BrokenFileError, UnicodeDecodeError, csv.Error):
         return []
+
+
+def read_table(
+    source: SourceRange, spec: DocumentSpec, limits: DocumentLimits, maker: BatchMaker
+) -> Iterator[DocumentBatch]:
+    """Yields the documents of a range of CSV or TSV, see `formats.SourceFormat.read`."""
+    rows = DelimitedRecords(source, spec, limits)
+    return RecordReader(source, spec, limits, maker, rows).read(source.start)
+
+
+def cut_table_rows(
+    source: SourceRange, target_bytes: int, options: CutOptions
+) -> Iterator[SourceRange]:
+    """Yields ranges of about so many bytes that begin with a row.
+
+    Whether a line end is inside quotes depends on all bytes before it, so this takes a pass.
+    """
+    starts = equal_starts(source, target_bytes) if options.splittable else [0]
+    yield from ranges_at(source, sorted({0, *_row_starts(source, starts[1:], options)}))
+
+
+def _row_starts(source: SourceRange, wanted: list[int], options: CutOptions) -> Iterator[int]:
+    """Yields the first row that begins at or after each of the wanted offsets."""
+    delimiter = delimiter_of(source.format, options.delimiter)
+    scanner = RecordScanner(delimiter, quotes=options.quotes)
+    at = 0
+    with files.open_read(source.path) as handle:
+        while wanted and (block := handle.read(1 << 22)):
+            ends = scanner.record_ends(np.frombuffer(block, np.uint8)) + at
+            while wanted and len(ends) and ends[-1] >= wanted[0]:
+                yield int(ends[np.searchsorted(ends, wanted[0])])
+                wanted = wanted[1:]
+            at += len(block)

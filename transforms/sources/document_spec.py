@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from recordmill.records.arrays import Int64s
 from recordmill.records.hashing import U64, fingerprint64
+from recordmill.transforms.sources.formats import CutOptions
 from recordmill.transforms.sources.input_spec import (
     RAW_TEXT,
     WHOLE_TEXT,
@@ -68,6 +69,11 @@ class DocumentSpec(SourceOptions, frozen=True, kw_only=True):
     def splittable(self) -> bool:
         """True where a range of a file can be read without what comes before it."""
         return self.is_utf8 and self.documents != "file"
+
+    @property
+    def cutting(self) -> CutOptions:
+        """What decides where files can be cut."""
+        return CutOptions(self.splittable, self.delimiter, self.quotes)
 
     def raw(self, limits: DocumentLimits) -> DocumentSpec:
         """Returns how documents are read whole, with the text that they have in their files."""

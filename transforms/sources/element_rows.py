@@ -23,12 +23,12 @@ from recordmill.transforms.dataset.rejects import Reject
 from recordmill.transforms.dataset.write_elements import ElementSpool
 from recordmill.transforms.elements import Document
 from recordmill.transforms.sources.document_batch import BatchMaker, DocumentBatch
-from recordmill.transforms.sources.document_spec import DocumentSpec
+from recordmill.transforms.sources.document_spec import DocumentLimits, DocumentSpec
 from recordmill.transforms.sources.lines import Lines
 from recordmill.transforms.sources.row_fields import RecordRejectedError, RowSpec, text_field
 from recordmill.transforms.sources.row_lines import cut_rows
 from recordmill.transforms.sources.text_arrays import is_text, plain_strings, row_lines
-from recordmill.transforms.sources.work_items import ELEMENTS, SourceRange
+from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.storage import files
 
 # A batch is a list of documents, or a table with a column `text`, and `key` and `group` if wanted.
@@ -246,27 +246,26 @@ def _names_column(batch: pa.RecordBatch, name: str) -> pa.Array:
     return plain_strings(column)
 
 
-def read_element_rows(
-    source: SourceRange, spec: DocumentSpec, hashed_bytes: int
+def read_elements(
+    source: SourceRange, spec: DocumentSpec, limits: DocumentLimits, maker: BatchMaker
 ) -> Iterator[DocumentBatch]:
     """Yields the documents of a file that `DocumentSpool` has written; positions are rows.
 
     Args:
-      source: the file.
-      spec: how texts are cut, and what else than a text documents have.
-      hashed_bytes: how much of a document's beginning its contents are made of; 0 for nothing.
+      source, spec, limits, maker: see `formats.SourceFormat.read`.
 
     Raises:
       RunError: the file is missing or damaged.
     """
+    del limits  # elements are in memory as a whole anyway
     lost = f"{source.path} is missing or damaged; run the pipeline again, from its beginning"
-    maker = RowDocuments(spec, hashed_bytes)
+    rows = RowDocuments(spec, maker)
     if files.size(source.path) != source.size:
         raise RunError(lost)
     with files.open_read(source.path) as handle:
         try:
             for batch in pa.ipc.open_stream(handle):
-                yield maker.documents(batch)
+                yield rows.documents(batch)
         except pa.ArrowInvalid as error:
             raise RunError(lost) from error
 
@@ -275,12 +274,13 @@ class RowDocuments:
     """Makes batches of documents of the rows of one file, in order.
 
     Args:
-      spec, hashed_bytes: as `read_element_rows` takes them.
+      spec: how texts are cut, and what else than a text documents have.
+      maker: of the groups of documents by their contents.
     """
 
-    def __init__(self, spec: DocumentSpec, hashed_bytes: int) -> None:
+    def __init__(self, spec: DocumentSpec, maker: BatchMaker) -> None:
         self._spec = spec
-        self._maker = BatchMaker(SourceRange("", "", ELEMENTS, "", 0), hashed_bytes=hashed_bytes)
+        self._maker = maker
         self._names = _text_names(spec.row)
         self._first = 0
 

@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Final, Literal
 from recordmill.records.errors import UsageError
 from recordmill.records.spec import Spec, option
 from recordmill.transforms.dataset.output_spec import KeptFields
+from recordmill.transforms.sources.formats import CHOICES
 
 # No choices of people. Objectives that are not of sentences ask for the first one, and functions of
 # users' own for the second, which has the blank lines within documents too.
@@ -21,9 +22,6 @@ Quotes = Literal["csv", "none"]
 DecodingErrors = Literal["strict", "replace"]
 # Text shrinks to a third or a tenth, logs and tables to a fiftieth.
 USUAL_COMPRESSION_RATIO = 250
-InputFormat = Literal[
-    "auto", "text", "jsonl", "json", "csv", "tsv", "arrow", "avro", "parquet", "webdataset"
-]
 
 # What messages of `ReadDocuments` and its siblings call flags.
 SOURCE_ARGUMENTS = {"input": "patterns", "overwrite": "another run of the pipeline"}
@@ -50,10 +48,11 @@ Quoting = Annotated[Quotes, option(
     "csv: quotes enclose fields of CSV and TSV. none: they are characters, as in the TSV files of "
     "GLUE.", group="input", example="none"
 )]  # fmt: skip
-_Format = Annotated[InputFormat, option(
+_Format = Annotated[str, option(
     "auto goes by the extension, as .parquet; in .json, objects may be one a line, in an "
     "array, or one alone; .gz, .bz2, .xz and .zst are decompressed in any case.",
-    short="or jsonl, csv, parquet, arrow, sql…", value="FORMAT", example="parquet"
+    short="or jsonl, csv, parquet, arrow, sql…", value="FORMAT", choices=CHOICES,
+    example="parquet"
 )]  # fmt: skip
 _Query = Annotated[str, option(
     "What is read where --input is a database, sqlite:///FILE or postgresql://…, or "
@@ -128,6 +127,8 @@ class SourceOptions(Spec, frozen=True, kw_only=True):
       columns: the names of the columns where the files have none.
       delimiter: the character between the fields of CSV and TSV; "" is the usual one of the format.
       quoting: "csv": quotes enclose fields of CSV and TSV, with "none" they are characters.
+      wiki_markup: of MediaWiki dumps.
+      wiki_namespaces: of these, by number.
       max_compression_ratio: a compressed file, a row group of Parquet or a batch of Arrow that
         unpacks to more than so many times its size, and to more than 64 MiB, is read up to there,
         and rejected.
@@ -155,6 +156,14 @@ class SourceOptions(Spec, frozen=True, kw_only=True):
         "strict rejects lines with invalid bytes, replace puts U+FFFD instead of the bytes.",
         example="replace"
     )] = "strict"  # fmt: skip
+    wiki_markup: Annotated[Literal["remove", "keep"], option(
+        "Of MediaWiki dumps, leave the words of a page (templates, references, tables and formulas "
+        "go), or keep its markup.", example="keep"
+    )] = "remove"  # fmt: skip
+    wiki_namespaces: Annotated[tuple[int, ...], option(
+        "The namespaces of MediaWiki whose pages are read, by number: 0 has articles.",
+        value="N,…", split="comma", example="0,4"
+    )] = (0,)  # fmt: skip
     max_compression_ratio: Annotated[int, option(
         "A compressed file, a row group of Parquet or a batch of Arrow that unpacks to more than "
         "64 MiB and more than N times its size is read up to there, and rejected.", ge=1, value="N",

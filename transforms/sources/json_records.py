@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import orjson
 
 from recordmill.records.arrays import Int64s
+from recordmill.transforms.sources.blocks import BrokenFileError, first_line, read_blocks
+from recordmill.transforms.sources.document_batch import BatchMaker, DocumentBatch
+from recordmill.transforms.sources.document_spec import DocumentLimits, DocumentSpec
+from recordmill.transforms.sources.formats import CutOptions
 from recordmill.transforms.sources.json_texts import JsonTexts, read_texts
-from recordmill.transforms.sources.json_values import scan_values
+from recordmill.transforms.sources.json_values import (
+    SNIFFED_BYTES,
+    has_object_lines,
+    read_beginning,
+    scan_values,
+)
+from recordmill.transforms.sources.record_reader import RecordReader
 from recordmill.transforms.sources.row_fields import RecordRejectedError
+from recordmill.transforms.sources.work_items import SourceRange, equal_starts, ranges_at
+from recordmill.transforms.storage import files
 
 
 class JsonLines:
     """See `record_reader.RecordFormat`."""
 
     blank_bytes: bytes | None = None
+    number_field = ""
 
     def record_ends(self, block: bytes) -> Int64s:
         """Returns `[num_ends] int64`: the offsets in the next block just after each line."""
@@ -72,3 +87,33 @@ class JsonValues(JsonLines):
         self, data: bytes, starts: Int64s, ends: Int64s, *, name: str, most_bytes: int
     ) -> None:
         """Returns None: values are not one on each line."""
+
+
+def read_json_lines(
+    source: SourceRange, spec: DocumentSpec, limits: DocumentLimits, maker: BatchMaker
+) -> Iterator[DocumentBatch]:
+    """Yields the documents of a range of JSONL, see `formats.SourceFormat.read`."""
+    start = 0 if source.compression else first_line(source, limits)[0]
+    return RecordReader(source, spec, limits, maker, JsonLines()).read(start)
+
+
+def read_json(
+    source: SourceRange, spec: DocumentSpec, limits: DocumentLimits, maker: BatchMaker
+) -> Iterator[DocumentBatch]:
+    """Yields the documents of JSON, which may be objects on a line each."""
+    try:
+        beginning = read_beginning(read_blocks(source, spec, 0, SNIFFED_BYTES))
+    except BrokenFileError:
+        beginning = b""
+    if has_object_lines(beginning):
+        return read_json_lines(source, spec, limits, maker)
+    return RecordReader(source, spec, limits, maker, JsonValues()).read(0)
+
+
+def cut_json(source: SourceRange, target_bytes: int, options: CutOptions) -> Iterator[SourceRange]:
+    """Yields ranges of a file of an object on each line, and any other file as it is."""
+    with files.open_read(source.path) as handle:
+        has_lines = options.splittable and has_object_lines(handle.read(SNIFFED_BYTES))
+    if has_lines:
+        source = replace(source, format="jsonl")
+    yield from ranges_at(source, equal_starts(source, target_bytes) if has_lines else [0])

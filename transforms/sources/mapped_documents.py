@@ -19,13 +19,14 @@ from recordmill.transforms.elements import Document
 from recordmill.transforms.sources.document_batch import BatchMaker, DocumentBatch
 from recordmill.transforms.sources.document_spec import DocumentLimits, DocumentSpec
 from recordmill.transforms.sources.documents import read_documents
+from recordmill.transforms.sources.formats import COLUMN_FORMATS
 from recordmill.transforms.sources.input_spec import WHOLE_TEXT
 from recordmill.transforms.sources.lines import Lines
 from recordmill.transforms.sources.paragraphs import number_paragraphs, split_paragraph_lines
 from recordmill.transforms.sources.record_reader import text_lines
 from recordmill.transforms.sources.text_arrays import cut_all_lines, cut_lines
 from recordmill.transforms.sources.whole_documents import WholeDocument, whole_documents
-from recordmill.transforms.sources.work_items import COLUMN_FORMATS, SourceRange
+from recordmill.transforms.sources.work_items import SourceRange
 
 _BATCH_BYTES = 1 << 22  # of text that functions return, before it is handed on
 _DETAIL_CHARACTERS = 400

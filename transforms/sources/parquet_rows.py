@@ -10,7 +10,7 @@ import itertools
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import IO, Any
 
 import pyarrow as pa
@@ -26,6 +26,7 @@ from recordmill.transforms.sources.column_format import (
     pick_columns,
     rows_without_columns,
 )
+from recordmill.transforms.sources.formats import CutOptions
 from recordmill.transforms.sources.input_spec import USUAL_COMPRESSION_RATIO
 from recordmill.transforms.sources.parquet_deltas import (
     SharedTexts,
@@ -37,7 +38,7 @@ from recordmill.transforms.sources.parquet_deltas import (
 from recordmill.transforms.sources.parquet_footer import Leaf, read_row_groups
 from recordmill.transforms.sources.parquet_pages import pages, up_to_dictionary
 from recordmill.transforms.sources.row_sizes import LimitedRows
-from recordmill.transforms.sources.work_items import SourceRange
+from recordmill.transforms.sources.work_items import SourceRange, ranges_at
 from recordmill.transforms.storage import files
 
 _READ_BYTES = 1 << 20
@@ -205,7 +206,7 @@ class ParquetRows:
 
 @contextmanager
 def open_parquet(
-    source: SourceRange, ratio: int = USUAL_COMPRESSION_RATIO
+    source: SourceRange, ratio: int = USUAL_COMPRESSION_RATIO, *, lists: bool = False
 ) -> Iterator[ParquetRows]:
     """Opens a range of a file, of which a row group may unpack to so many times its bytes.
 
@@ -214,6 +215,7 @@ def open_parquet(
       EncryptedFileError: it, or a column, is encrypted.
       InputChangedError: it is another file than was planned.
     """
+    del lists  # they have types of Arrow in any case
     with files.open_read(source.path) as handle:
         check_opened(source.path, handle, source.size, source.modified_ns)
         if handle.read(4) == b"PARE":
@@ -280,21 +282,22 @@ def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return joined
 
 
-def cut_parquet(source: SourceRange, target_bytes: int) -> list[int]:
-    """Returns where to cut a file into ranges of about that many stored bytes, from 0 on.
+def cut_parquet(
+    source: SourceRange, target_bytes: int, options: CutOptions
+) -> Iterator[SourceRange]:
+    """Yields ranges of about that many stored bytes, of whole row groups.
 
     A file that cannot be opened is one range: reading it rejects it.
     """
-    try:
-        with open_parquet(source) as opened:
-            begins = sorted(group.begin for group in opened.groups)
-    except BrokenFileError:
-        return [0]
+    del options  # of text
+    begins: list[int] = []
+    with suppress(BrokenFileError), open_parquet(source) as opened:
+        begins = sorted(group.begin for group in opened.groups)
     starts = [0]
     for begin, end in itertools.pairwise([*begins, source.size]):
         if end - starts[-1] > target_bytes and begin > max(starts[-1], begins[0]):
             starts.append(begin)
-    return starts
+    yield from ranges_at(source, starts)
 
 
 def _is_of(path: str, name: str) -> bool:

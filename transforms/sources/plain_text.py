@@ -255,3 +255,10 @@ class TextReader:
         # A document that begins before the range is not read beyond the range.
         if 0 <= self._source.end <= self._position and not self._within_document:
             self._range_ended = True
+
+
+def read_text(
+    source: SourceRange, spec: DocumentSpec, limits: DocumentLimits, maker: BatchMaker
+) -> Iterator[DocumentBatch]:
+    """Yields the documents of a range of plain text, see `formats.SourceFormat.read`."""
+    return TextReader(source, spec, limits, maker).read()

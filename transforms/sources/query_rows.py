@@ -26,6 +26,7 @@ from recordmill.transforms.sources.databases import (
     open_database,
     quoted,
 )
+from recordmill.transforms.sources.formats import CutOptions
 from recordmill.transforms.sources.work_items import QueryRange, SourceRange
 
 _SAMPLED_ROWS = 1000
@@ -77,13 +78,14 @@ class QueryRows:
 
 
 @contextmanager
-def open_query(source: SourceRange) -> Iterator[QueryRows]:
+def open_query(source: SourceRange, ratio: int = 0, *, lists: bool = False) -> Iterator[QueryRows]:
     """Opens a range.
 
     Raises:
       BrokenFileError: the file of the database is damaged.
       RunError: the database cannot be reached, or does not answer any more.
     """
+    del ratio, lists  # of files
     try:
         with open_database(source.path) as database:
             yield QueryRows(source, database)
@@ -163,12 +165,13 @@ def _row_bytes(database: Database, rows: str, column: str, text_field: str) -> i
     return max(1, int(total or 0) // count)
 
 
-def cut_query(source: SourceRange, target_bytes: int) -> Iterator[SourceRange]:
+def cut_query(source: SourceRange, target_bytes: int, options: CutOptions) -> Iterator[SourceRange]:
     """Yields ranges of about so many bytes, by the numbers that there are.
 
     Raises:
       UsageError: the database does not answer any more.
     """
+    del options  # of text
     query = source.query
     if query is None:
         yield source

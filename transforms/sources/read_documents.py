@@ -149,10 +149,7 @@ def list_items(spec: DocumentInput) -> Iterator[bytes]:
         )
     with closing(SourceList(listed)) as sources:
         check_contents(sources, documents)
-        items = cut_work_items(
-            sources, target_bytes=spec.item_bytes, splittable=documents.splittable,
-            delimiter=documents.delimiter, quotes=documents.quotes,
-        )  # fmt: skip
+        items = cut_work_items(sources, spec.item_bytes, documents.cutting)
         yield from map(orjson.dumps, items)
 
 

@@ -28,6 +28,9 @@ class RecordFormat(Protocol):
     blank_bytes: bytes | None
     """Records of these bytes alone are skipped; None means all white space."""
 
+    number_field: str
+    """The field that tells records apart, a number; "" where it is their position."""
+
     def record_ends(self, block: bytes) -> Int64s:
         """Returns `[num_ends] int64`: the offsets in the next block just behind each record."""
         ...
@@ -86,11 +89,13 @@ class RecordReader:
         self._position = 0
         self._skips_record = False  # the next record is too long and was rejected
         self._range_ended = False
+        # Where a compressed file is cut, a range has whole records.
+        self._end = -1 if source.compression else source.end
 
     def read(self, start: int) -> Iterator[DocumentBatch]:
         """Yields the documents of the records from byte `start` on, where one begins."""
         self._position = start
-        if self._source.end < 0 or start < self._source.end:
+        if self._end < 0 or start < self._end:
             for block in self._blocks():
                 yield from self._take_records(block)
                 if not block or self._range_ended:
@@ -128,8 +133,8 @@ class RecordReader:
             data, ends = self._rest, ends[1:] - skipped
             self._skips_record = False
         starts = np.concatenate([[0], ends[:-1]]).astype(np.int64) if len(ends) else ends
-        if self._source.end >= 0:
-            in_range = starts + self._position < self._source.end
+        if self._end >= 0:
+            in_range = starts + self._position < self._end
             self._range_ended = not in_range.all()
             starts, ends = starts[in_range], ends[in_range]
         yield self._batch(data, *_without_empty_lines(data, starts, ends))
@@ -139,7 +144,7 @@ class RecordReader:
     def _advance(self, used: int) -> None:
         self._rest = self._rest[used:]
         self._position += used
-        self._range_ended |= 0 <= self._source.end <= self._position
+        self._range_ended |= 0 <= self._end <= self._position
 
     def _batch(self, data: bytes, starts: Int64s, ends: Int64s) -> DocumentBatch:
         """Makes a batch of the records `data[start:end]`."""
@@ -154,7 +159,7 @@ class RecordReader:
         for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
             row = self._row(data[start:end], self._position + start)
             if row is not None:
-                rows.add(self._position + start, row)
+                rows.add(self._position + start if row.number is None else row.number, row)
         return rows.batch(self._maker)
 
     def _batch_of_texts(
@@ -188,12 +193,17 @@ class RecordReader:
             if not record.isascii():
                 record = self._spec.decode(record).encode()
             fields = self._format.parse(record)
-            return None if fields is None else read_row(fields, self._spec)
+            return None if fields is None else self._numbered(fields)
         except UnicodeDecodeError as error:
             self._maker.reject(position + error.start, "read", "undecodable", error.reason)
         except RecordRejectedError as error:
             self._maker.reject(position, "parse", error.reason, error.detail)
         return None
+
+    def _numbered(self, fields: dict[str, object]) -> RecordRow:
+        row, name = read_row(fields, self._spec), self._format.number_field
+        number = fields[name] if name else None
+        return row._replace(number=number) if isinstance(number, int) else row
 
 
 def _without_empty_lines(data: bytes, starts: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
@@ -207,12 +217,15 @@ def _without_empty_lines(data: bytes, starts: Int64s, ends: Int64s) -> tuple[Int
 
 
 class RecordRow(NamedTuple):
-    """What is used of a record: its texts, what its document carries along, group and split."""
+    """What is used of a record: its texts, what its document carries along, group and split; and
+    its number in the file, where it has one.
+    """
 
     texts: list[str]
     carried: tuple[str, ...]
     group: int
     split: int
+    number: int | None = None
 
 
 def read_row(fields: dict[str, object], spec: DocumentSpec) -> RecordRow:

@@ -11,21 +11,13 @@ from recordmill.records.errors import UsageError
 from recordmill.transforms.sources.blocks import BROKEN_STREAM
 from recordmill.transforms.sources.content import HEAD_BYTES, binary_format
 from recordmill.transforms.sources.document_spec import DocumentSpec
-from recordmill.transforms.sources.work_items import COLUMN_FORMATS, SourceRange
+from recordmill.transforms.sources.formats import FORMATS
+from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.unpacking import open_decompressed
 
 _MOST_LOCAL, _MOST_REMOTE = 1000, 32
-_NAMES = {
-    "text": "text", "jsonl": "JSONL", "json": "JSON", "csv": "CSV", "tsv": "TSV",
-    "parquet": "Parquet", "arrow": "Arrow", "avro": "Avro", "sql": "SQL", "bigquery": "BigQuery",
-    "webdataset": "WebDataset",
-}  # fmt: skip
-_TAR = "a tar archive"
-_FORMAT_OF_FORM = {
-    "a Parquet file": "parquet", "an Arrow file": "arrow", "an Arrow stream": "arrow",
-    "an Avro file": "avro", _TAR: "webdataset",
-}  # fmt: skip
+_FORMAT_OF_FORM = {form: name for name, each in FORMATS.items() for form in each.forms}
 _EXTENSIONS = {"gz": "gzip", "bz2": "bzip2", "xz": "xz", "zst": "Zstandard"}
 
 
@@ -60,16 +52,16 @@ def _problem(source: SourceRange, spec: DocumentSpec) -> str:
     try:
         with files.open_read(source.path) as handle:
             head = handle.read(HEAD_BYTES)
-        if source.format in COLUMN_FORMATS:
+        if FORMATS[source.format].has_columns:
             return _column_problem(source, head)
-        form = binary_format(head)
-        if source.format == "webdataset" and form in ("", _TAR):
+        form, own_forms = binary_format(head), FORMATS[source.format].forms
+        if own_forms and form in ("", *own_forms):
             return ""
         own = _EXTENSIONS.get(source.compression)
         if own and form == f"{own}-compressed":
             inside, head = f"{form} and holds ", _decompressed(source)
             form = binary_format(head)
-            if source.format == "webdataset" and form in ("", _TAR):
+            if own_forms and form in ("", *own_forms):
                 return ""
     except (OSError, BeamIOError):
         return ""  # the reader reports the error
@@ -77,9 +69,12 @@ def _problem(source: SourceRange, spec: DocumentSpec) -> str:
         extension = next(key for key, name in _EXTENSIONS.items() if form.startswith(name))
         return f"{form}, and its name does not say so; rename it to end in .{extension}"
     if form in _FORMAT_OF_FORM and not inside:
-        return f"{form}, not {_NAMES[source.format]}; give --input_format={_FORMAT_OF_FORM[form]}"
+        own_title = FORMATS[source.format].title
+        return f"{form}, not {own_title}; give --input_format={_FORMAT_OF_FORM[form]}"
     if form:
         return f"{inside}{form}, not text; leave it out, or convert it to JSONL"
+    if (mark := FORMATS[source.format].mark) and mark not in head:
+        return f"not {FORMATS[source.format].title}; for plain text give --input_format=text"
     if b"\0" in head and not _has_nul_bytes(spec.encoding):
         if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             return f"{inside}UTF-16; give --encoding=utf-16"
@@ -89,7 +84,7 @@ def _problem(source: SourceRange, spec: DocumentSpec) -> str:
 
 def _column_problem(source: SourceRange, head: bytes) -> str:
     """Returns what is wrong with a file of columns, by its first bytes; "" for nothing."""
-    name = _NAMES[source.format]
+    name = FORMATS[source.format].title
     if source.compression:
         own = _EXTENSIONS[source.compression]
         return f"{name} inside of {own}; unpack it, {name} compresses its own columns"

@@ -10,8 +10,8 @@ from typing import Any
 
 from recordmill.records.errors import UsageError
 from recordmill.transforms.sources.bigquery_service import show_time
+from recordmill.transforms.sources.formats import FORMATS
 from recordmill.transforms.sources.work_items import (
-    LIMITED_COLUMNS,
     QueryRange,
     SourceRange,
     TableStream,
@@ -66,7 +66,8 @@ class SourceList:
         self.text_bytes += source.text_bytes
         self.split_bytes[source.split] += source.text_bytes
         self.formats.add(kind)
-        self.is_compressed |= bool(source.compression) or kind in LIMITED_COLUMNS
+        form = FORMATS.get(kind)
+        self.is_compressed |= bool(source.compression or (form and form.is_limited))
         if size and kind not in self.first:
             self.first[kind] = source
         if self._files <= _MOST_LISTED_SOURCES:

@@ -22,18 +22,17 @@ from recordmill.records.errors import UsageError
 from recordmill.transforms.sources.blocks import BROKEN_STREAM, BrokenFileError
 from recordmill.transforms.sources.column_format import ColumnFormat, Damage
 from recordmill.transforms.sources.document_spec import READ_LIMITS
+from recordmill.transforms.sources.formats import COLUMN_FORMATS, format_of_name
 from recordmill.transforms.sources.input_spec import USUAL_COMPRESSION_RATIO
 from recordmill.transforms.sources.open_columns import open_columns
 from recordmill.transforms.sources.work_items import (
-    COLUMN_FORMATS,
-    COLUMNS_OF_EXTENSION,
     COMPRESSION_OF_EXTENSION,
-    FORMAT_OF_EXTENSION,
     SourceRange,
 )
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.unpacking import open_decompressed
 
+_TABLES = ("csv", "tsv", "jsonl", *COLUMN_FORMATS)
 _LONGEST_FIELD = 1 << 26  # characters; Python's csv module stops at 128 Ki, a mask's runs do not
 
 
@@ -50,11 +49,10 @@ def table_format(path: str) -> tuple[str, str]:
     """Returns "csv", "tsv", "jsonl", a format of columns or "" by the name, and the compression."""
     base, extension = os.path.splitext(path.lower())
     compression = COMPRESSION_OF_EXTENSION.get(extension, "")
-    if compression:
-        extension = os.path.splitext(base)[1]
-    elif extension in COLUMNS_OF_EXTENSION:
-        return COLUMNS_OF_EXTENSION[extension], ""
-    return FORMAT_OF_EXTENSION.get(extension, ""), compression
+    kind = format_of_name("", os.path.splitext(base)[1] if compression else extension)
+    if kind not in _TABLES or (compression and kind in COLUMN_FORMATS):
+        kind = ""
+    return kind, compression
 
 
 def is_table(path: str) -> bool:

@@ -305,3 +305,10 @@ class _Unpacked:
         self._held = held[-_KEPT_BYTES:]
         self._held_at = reached - len(self._held)
         return data
+
+
+def read_samples(
+    source: SourceRange, spec: DocumentSpec, limits: DocumentLimits, maker: BatchMaker
+) -> Iterator[DocumentBatch]:
+    """Yields the documents of a tar, see `formats.SourceFormat.read`."""
+    return SampleReader(source, spec, limits, maker).read()

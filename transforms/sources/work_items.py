@@ -17,6 +17,7 @@ from apache_beam.io.filesystem import BeamIOError
 
 from recordmill.records.errors import UsageError
 from recordmill.records.state import MAX_INT64, Count
+from recordmill.transforms.sources.formats import FORMATS, format_of_name
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.boundary import Boundary, leaves
 from recordmill.transforms.storage.globs import (
@@ -35,19 +36,7 @@ from recordmill.transforms.storage.globs import (
 from recordmill.transforms.storage.regular_files import NotRegularError
 
 COMPRESSION_OF_EXTENSION = {".gz": "gz", ".bz2": "bz2", ".xz": "xz", ".zst": "zst"}
-FORMAT_OF_EXTENSION = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv"}
 _COMPRESSED_TARS = {".tgz": ".gz", ".tbz2": ".bz2", ".txz": ".xz", ".tzst": ".zst"}
-# Formats that hold columns, of which those that flags name are read, and about how many bytes of
-# text a stored byte has: columns are compressed, and not all of them are text.
-COLUMNS_RATIO = {"arrow": 1, "avro": 2, "parquet": 2}
-COLUMN_FORMATS = (*COLUMNS_RATIO, "sql", "bigquery")
-ELEMENTS = "elements"  # of a PCollection, in files of a run
-LIMITED_COLUMNS = ("arrow", "parquet")  # by max_compression_ratio, each of their parts
-INPUT_FORMATS = ("auto", "text", "jsonl", "json", "csv", "tsv", *COLUMNS_RATIO, "webdataset")
-COLUMNS_OF_EXTENSION = {
-    ".arrow": "arrow", ".arrows": "arrow", ".feather": "arrow", ".ipc": "arrow",
-    ".avro": "avro", ".parquet": "parquet", ".pq": "parquet",
-}  # fmt: skip
 TYPICAL_COMPRESSION_RATIO = 4
 
 
@@ -105,10 +94,9 @@ class SourceRange:
       path: the path of the file.
       name: its path relative to the input root: what keys are made of, so that moving the input
         changes nothing.
-      format: "text", "jsonl", "json", "csv", "tsv", "webdataset", ELEMENTS or one of
-        `COLUMN_FORMATS`; of "json" the content decides whether it is JSONL.
+      format: by its name in `formats.FORMATS`, or "tfrecord".
       compression: "", "gz", "bz2", "xz" or "zst".
-      start, end: in bytes; `end` -1 is the end of the file, and the only one for compressed files.
+      start, end: in bytes as stored; `end` -1 is the end of the file, for compressed files mostly.
       size: of the whole file as stored.
       first_row: of columns, the number in the file of the first row that begins in the range.
       modified_ns: when the file was last changed; 0 where that is unknown.
@@ -138,7 +126,32 @@ class SourceRange:
         if self.compression:
             return self.size * TYPICAL_COMPRESSION_RATIO
         stored = (self.size if self.end < 0 else self.end) - self.start
-        return stored * COLUMNS_RATIO.get(self.format, 1)
+        form = FORMATS.get(self.format)
+        return stored * form.ratio if form else stored
+
+
+def equal_starts(source: SourceRange, target_bytes: int) -> list[int]:
+    """Returns where ranges of equal size begin, of about so many bytes, from 0 on."""
+    count = -(-source.size // target_bytes)
+    return [source.size * i // count for i in range(count)]
+
+
+def ranges_at(
+    source: SourceRange, starts: Sequence[int], first_rows: Sequence[int] = ()
+) -> Iterator[SourceRange]:
+    """Yields the ranges of a file that begin at some positions, up to its end.
+
+    Args:
+      source: the file.
+      starts: from 0 on.
+      first_rows: the number of the first row of each range; () where rows have none.
+    """
+    if len(starts) == 1:
+        yield source
+        return
+    ends, first_rows = [*starts[1:], source.size], first_rows or [0] * len(starts)
+    for start, end, first_row in zip(starts, ends, first_rows, strict=True):
+        yield replace(source, start=start, end=end, first_row=first_row)
 
 
 def _format_of(path: str, input_format: str) -> tuple[str, str]:
@@ -150,10 +163,7 @@ def _format_of(path: str, input_format: str) -> tuple[str, str]:
         extension = os.path.splitext(base)[1]
     if input_format != "auto":
         return input_format, compression
-    if extension.lower() == ".json":
-        return "json", compression
-    known = FORMAT_OF_EXTENSION | COLUMNS_OF_EXTENSION | {".tar": "webdataset"}
-    return known.get(extension.lower(), "text"), compression
+    return format_of_name(base if compression else path, extension) or "text", compression
 
 
 def list_sources(

@@ -27,9 +27,10 @@ from recordmill.transforms.sources.element_rows import (
     DocumentSpool,
     text_bytes,
 )
+from recordmill.transforms.sources.formats import ELEMENTS
 from recordmill.transforms.sources.kept_fields import parse_fields
 from recordmill.transforms.sources.row_fields import RowSpec
-from recordmill.transforms.sources.work_items import ELEMENTS, SourceRange
+from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.storage import files
 from recordmill.transforms.subwords.tokenizer import Tokenizer
 from recordmill.transforms.text.bind_objective import bind

@@ -58,7 +58,7 @@ def count(
     folder: Path, work: Path, *, sketch: SketchSpec | None, workers: int
 ) -> tuple[dict[str, int], dict[str, int]]:
     sources = list_sources([f"{folder}/*.txt"])
-    work_items = list(cut_work_items(sources, target_bytes=6_000, splittable=True))
+    work_items = list(cut_work_items(sources, 6_000))
     assert len(work_items) > 3
     work.mkdir()
     write_work_items(str(work), work_items)

@@ -104,7 +104,7 @@ def write(
 def ranges(path: Path, target_bytes: int = 1 << 25) -> list[SourceRange]:
     """Returns the ranges of a file that work items of about so many bytes have."""
     listed = list_sources([str(path)])
-    items = cut_work_items(listed, target_bytes=target_bytes, splittable=True)
+    items = cut_work_items(listed, target_bytes)
     return [source for item in items for source in item]
 
 

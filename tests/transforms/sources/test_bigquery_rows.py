@@ -51,7 +51,7 @@ def ranges(
     spec: DocumentSpec, target_bytes: int = 1 << 25, url: str = URL, query: str = ""
 ) -> list[SourceRange]:
     listed = [list_table(url, query, column_names(spec))]
-    items = cut_work_items(listed, target_bytes=target_bytes, splittable=True)
+    items = cut_work_items(listed, target_bytes)
     return [source for item in items for source in item]
 
 
@@ -168,7 +168,7 @@ def test_all_streams_see_the_table_of_one_time(served: FakeBigQuery) -> None:
     listed = list_table(URL, "", ["text"])
     time.sleep(0.01)
     served.put("mill.corpus.docs", pa.table({"text": ["later"]}), since=time.time())
-    items = cut_work_items([listed], target_bytes=1500, splittable=True)
+    items = cut_work_items([listed], 1500)
     cut = [source for item in items for source in item]
     assert by_position(read_sources(cut, DocumentSpec(), DocumentLimits(300))) == before
     assert len({s.read_session.table_modifiers.snapshot_time for s in served.sessions[-2:]}) == 1

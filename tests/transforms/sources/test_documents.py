@@ -25,6 +25,7 @@ from recordmill.transforms.dataset.rejects import REASONS, Reject
 from recordmill.transforms.sources.delimited_records import read_header
 from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentLimits, DocumentSpec
 from recordmill.transforms.sources.documents import read_documents
+from recordmill.transforms.sources.formats import CutOptions
 from recordmill.transforms.sources.item_cutting import cut_work_items
 from recordmill.transforms.sources.work_items import SourceRange, list_sources
 from recordmill.transforms.storage import files
@@ -83,7 +84,7 @@ def collect(
 
 def ranges_of(path: Path, target_bytes: int, *, splittable: bool = True) -> list[SourceRange]:
     sources = list_sources([str(path)])
-    items = cut_work_items(sources, target_bytes=target_bytes, splittable=splittable)
+    items = cut_work_items(sources, target_bytes, CutOptions(splittable))
     return [source for item in items for source in item]
 
 

@@ -26,9 +26,7 @@ def read(
     """Returns the lines of each document, and the reasons of rejects."""
     documents: list[list[bytes]] = []
     reasons: list[str] = []
-    for item in cut_work_items(
-        list_sources([str(path)]), target_bytes=target_bytes, splittable=SPEC.splittable
-    ):
+    for item in cut_work_items(list_sources([str(path)]), target_bytes, SPEC.cutting):
         for source in item:
             for batch in read_documents(source, SPEC, limits=limits or DocumentLimits()):
                 found: list[list[bytes]] = [[] for _ in batch.keys]
@@ -89,9 +87,7 @@ def test_work_items_do_not_show(tmp_path: Path, layout: str) -> None:
 def test_only_lines_are_cut(tmp_path: Path) -> None:
     for layout, count in (("lines", 8), ("array, a line each", 1)):
         path = write(tmp_path, LAYOUTS[layout])
-        items = cut_work_items(
-            list_sources([str(path)]), target_bytes=path.stat().st_size // 8, splittable=True
-        )
+        items = cut_work_items(list_sources([str(path)]), path.stat().st_size // 8)
         assert sum(len(item) for item in items) >= count
 
 

@@ -84,7 +84,7 @@ def by_adbc(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 def ranges(database: Served, target_bytes: int = 1 << 25, query: str = QUERY) -> list[SourceRange]:
     listed = [list_query(take_password(database.url), query, "id", "text")]
-    items = cut_work_items(listed, target_bytes=target_bytes, splittable=True)
+    items = cut_work_items(listed, target_bytes)
     return [source for item in items for source in item]
 
 

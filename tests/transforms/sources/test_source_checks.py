@@ -52,7 +52,7 @@ def archive() -> bytes:
 
 
 CASES = {
-    "a.txt": (parquet(), "a Parquet file, not text; give --input_format=parquet"),
+    "a.txt": (parquet(), "a Parquet file, not plain text; give --input_format=parquet"),
     "a.parquet": (TEXT, "no Parquet file; leave it out, or name the format with --input_format"),
     "b.parquet": (archive(), "a zip archive, not a Parquet file; leave it out, or"),
     "c.parquet": (b"PARE" + parquet()[4:], "an encrypted Parquet file; decrypt it first"),

@@ -279,12 +279,12 @@ def test_tars_are_whole_work_items_and_checked(tmp_path: Path) -> None:
     for name in ("a.tar", "b.tar"):
         (tmp_path / name).write_bytes(tar([("0.txt", "x" * 5000)]))
     sources = list(list_sources([f"{tmp_path}/*.tar"]))
-    assert len(list(cut_work_items(sources, target_bytes=100, splittable=True))) == 2
+    assert len(list(cut_work_items(sources, 100))) == 2
     check_contents(sources, DocumentSpec())
     (tmp_path / "c.tar").write_bytes(b"PAR1" + b"x" * 500)
     with pytest.raises(UsageError, match=r"c.tar is a Parquet file, not WebDataset; give --input_"):
         check_contents(list_sources([f"{tmp_path}/c.tar"]), DocumentSpec())
     (tmp_path / "d.txt").write_bytes(tar([("0.txt", "a")]))
     assert not is_table(str(tmp_path / "a.tar"))
-    with pytest.raises(UsageError, match=r"d.txt is a tar archive, not text; give --input_f"):
+    with pytest.raises(UsageError, match=r"d.txt is a tar archive, not plain text; give --input_f"):
         check_contents(list_sources([f"{tmp_path}/d.txt"]), DocumentSpec())

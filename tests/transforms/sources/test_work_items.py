@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from recordmill.records.errors import UsageError
+from recordmill.transforms.sources.formats import CutOptions
 from recordmill.transforms.sources.item_cutting import cut_work_items
 from recordmill.transforms.sources.work_items import SourceRange, list_sources
 
@@ -109,7 +110,7 @@ class TestListing:
 def test_tasks_cover_every_byte_once(sizes, target, splittable, compressed):
     kind = "gz" if compressed else ""
     sources = [SourceRange(f"/{i}", f"{i}", "text", kind, size) for i, size in enumerate(sizes)]
-    work_items = list(cut_work_items(sources, target_bytes=target, splittable=splittable))
+    work_items = list(cut_work_items(sources, target, CutOptions(splittable)))
     assert all(work_items)
     pieces = [piece for task in work_items for piece in task]
     for source in sources:
@@ -144,7 +145,7 @@ def test_csv_ranges_begin_with_records(tmp_path: Path):
     for row in rows:
         begins.add(max(begins) + len(row) + 1)
     sources = list_sources([f"{tmp_path}/a.csv"])
-    work_items = cut_work_items(sources, target_bytes=16, splittable=True)
+    work_items = cut_work_items(sources, 16)
     pieces = [piece for task in work_items for piece in task]
     assert len(pieces) > 5
     assert {piece.start for piece in pieces} <= begins

@@ -26,9 +26,11 @@ from recordmill.transforms import (
     Ul2,
     WriteText,
 )
-from recordmill.transforms.sources.document_batch import DocumentBatch
+from recordmill.transforms.sources.document_batch import BatchMaker, DocumentBatch
 from recordmill.transforms.sources.document_spec import DocumentSpec
 from recordmill.transforms.sources.element_rows import DocumentSpool, RowDocuments, name_of
+from recordmill.transforms.sources.formats import ELEMENTS
+from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.text.write_text import row_spec
 
 from ...conftest import make_documents
@@ -216,10 +218,15 @@ def test_documents_without_tokens_are_counted(write: Write, tmp_path: Path) -> N
     assert found["documents_without_tokens"] == 3
 
 
+def maker(hashed_bytes: int = 0) -> BatchMaker:
+    """Of the groups of elements, which are in no file."""
+    return BatchMaker(SourceRange("", "", ELEMENTS, "", 0), hashed_bytes=hashed_bytes)
+
+
 def made_of(spec: DocumentSpec, elements: list[Any]) -> tuple[DocumentBatch, list[str]]:
     """The documents that elements are read as, and what people find each by."""
     (rows,) = DocumentSpool(spec).batches(elements)
-    batch = RowDocuments(spec, 0).documents(rows)
+    batch = RowDocuments(spec, maker()).documents(rows)
     assert batch.describe
     return batch, [name_of(batch.describe(position)) for position in batch.positions.tolist()]
 

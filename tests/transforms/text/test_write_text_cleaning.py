@@ -29,7 +29,7 @@ from recordmill.transforms.text.cleaning import find_duplicates
 from ...pipelines.jobs import shard_bytes
 from ..examples.record_files import unframed
 from ..user_pipelines import counts, in_small_items, write_elements
-from .test_write_text import documents
+from .test_write_text import documents, maker
 
 TASK = Gpt(max_seq_length=32)
 SPLITS = {"train": 0.5, "test": 0.5}
@@ -259,7 +259,7 @@ def test_both_halves_of_an_identity_tell_documents_apart() -> None:
         replace(base, fields={"n": "2"}), replace(base, key=None), replace(base, group=None),
     ]  # fmt: skip
     (rows,) = DocumentSpool(spec).batches([base, *changed, base])
-    ranks = RowDocuments(spec, 1 << 16).documents(rows).ranks
+    ranks = RowDocuments(spec, maker(1 << 16)).documents(rows).ranks
     assert ranks
     identities = ranks()
     for half in identities.T.tolist():

@@ -32,11 +32,12 @@ from recordmill.transforms.sources.blocks import BrokenFileError
 from recordmill.transforms.sources.changes import reading
 from recordmill.transforms.sources.column_format import Damage, column_type
 from recordmill.transforms.sources.document_spec import READ_LIMITS
+from recordmill.transforms.sources.formats import COLUMN_FORMATS
 from recordmill.transforms.sources.item_cutting import cut_work_items
 from recordmill.transforms.sources.kept_fields import KeptField
 from recordmill.transforms.sources.open_columns import open_columns
 from recordmill.transforms.sources.table_rows import as_text, is_table, table_format
-from recordmill.transforms.sources.work_items import COLUMN_FORMATS, SourceRange
+from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.storage import files
 
 PACK_BYTES = 1 << 27  # of a pack, about; it does not depend on the number of workers
@@ -291,7 +292,7 @@ def list_ranges(spec: SourceSpec, listing: Listing) -> Iterator[tuple[int, list[
         sources.append(
             SourceRange(file.path, name, kind, "", file.size, modified_ns=file.modified_ns)
         )
-    yield from enumerate(cut_work_items(sources, target_bytes=PACK_BYTES, splittable=True))
+    yield from enumerate(cut_work_items(sources, PACK_BYTES))
 
 
 def pack_name(number: int) -> str:

@@ -16,9 +16,10 @@ from recordmill.transforms.sources.changes import reading
 from recordmill.transforms.sources.document_batch import DocumentBatch
 from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentLimits
 from recordmill.transforms.sources.documents import read_documents
+from recordmill.transforms.sources.formats import ELEMENTS
 from recordmill.transforms.sources.mapped_documents import DocumentMapper, MapSums
 from recordmill.transforms.sources.work_item_files import read_work_item
-from recordmill.transforms.sources.work_items import ELEMENTS, SourceRange
+from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.storage import files
 from recordmill.transforms.text.cleaning.comparison import first_document, work_item_of
 from recordmill.transforms.text.cleaning.duplicates import (
