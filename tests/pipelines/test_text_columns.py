@@ -144,7 +144,8 @@ def encrypted(path: Path, *, plain_footer: bool) -> None:
         ("a.parquet", ["--delimiter=;"], "--delimiter is for CSV and TSV, and the input"),
         ("a.parquet", ["--input_format=jsonl"], "--input {path} is a Parquet file, not JSONL; give "
          "--input_format=parquet"),
-        ("other", [], "--input {path} is a Parquet file, not plain text; give --input_format=parquet"),
+        ("other", [], "--input {path} is a Parquet file, not plain text; give "
+         "--input_format=parquet"),
         ("a.arrow", ["--text_field=body"], "--text_field must be a column of {path}: text, id, "
          "kind; got 'body'"),
         ("a.txt", [], "--input {path} is an Arrow stream, not plain text; give --input_format=arrow"),
