@@ -148,7 +148,8 @@ def encrypted(path: Path, *, plain_footer: bool) -> None:
          "--input_format=parquet"),
         ("a.arrow", ["--text_field=body"], "--text_field must be a column of {path}: text, id, "
          "kind; got 'body'"),
-        ("a.txt", [], "--input {path} is an Arrow stream, not plain text; give --input_format=arrow"),
+        ("a.txt", [], "--input {path} is an Arrow stream, not plain text; give "
+         "--input_format=arrow"),
         ("b.arrow", [], "--input {path} is a Parquet file, not an Arrow file; leave it out, or "
          "name the format"),
         ("c.feather", [], "--input {path} is a Feather file of version 1; write it anew, as "

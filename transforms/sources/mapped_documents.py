@@ -23,7 +23,7 @@ from recordmill.transforms.sources.formats import COLUMN_FORMATS
 from recordmill.transforms.sources.input_spec import WHOLE_TEXT
 from recordmill.transforms.sources.lines import Lines
 from recordmill.transforms.sources.paragraphs import number_paragraphs, split_paragraph_lines
-from recordmill.transforms.sources.record_reader import text_lines
+from recordmill.transforms.sources.sentences import split_sentences
 from recordmill.transforms.sources.text_arrays import cut_all_lines, cut_lines
 from recordmill.transforms.sources.whole_documents import WholeDocument, whole_documents
 from recordmill.transforms.sources.work_items import SourceRange
@@ -218,10 +218,7 @@ class DocumentMapper:
             paragraphs = number_paragraphs(of_row, blank, self._limits.paragraph_lines)
             sentences, of_line = split_paragraph_lines(lines.select(~blank), paragraphs[~blank])
             return sentences, of_row[~blank][of_line]
-        texts = (rows[i].decode() for i in range(len(rows)))
-        cut = [text_lines(text, by_punctuation=by_punctuation) for text in texts]
-        flat = [sentence.encode() for sentences_of in cut for sentence in sentences_of]
-        return Lines.from_list(flat), np.repeat(np.arange(count), [len(each) for each in cut])
+        return split_sentences(rows) if by_punctuation else cut_lines(rows)
 
 
 def _check_results(results: list[Document]) -> None:

@@ -42,11 +42,17 @@ def split_paragraph_lines(lines: Lines, paragraphs: Int64s) -> tuple[Lines, Int6
     if not len(lines):
         return lines, np.zeros(0, np.int64)
     firsts = np.flatnonzero(np.concatenate([[True], paragraphs[1:] != paragraphs[:-1]]))
-    sentences: list[bytes] = []
-    of_line: list[int] = []
-    for first, end in zip(firsts.tolist(), [*firsts[1:].tolist(), len(lines)], strict=True):
-        text = b" ".join(lines[i] for i in range(first, end)).decode("utf-8")
-        of_paragraph = split_sentences(text)
-        sentences += [sentence.encode() for sentence in of_paragraph]
-        of_line += [first] * len(of_paragraph)
-    return Lines.from_list(sentences), np.array(of_line, np.int64)
+    lasts = np.concatenate([firsts[1:], [len(lines)]]) - 1
+    gaps = lines.starts[1:] - lines.ends[:-1]
+    is_within = paragraphs[1:] == paragraphs[:-1]
+    if ((gaps[is_within] == 1) | (gaps[is_within] == 2)).all():  # line ends, as they were read
+        texts = Lines(
+            lines.buffer, lines.starts[firsts], lines.ends[lasts], np.ones(len(firsts), np.bool_)
+        )
+    else:
+        bounds = zip(firsts.tolist(), lasts.tolist(), strict=True)
+        texts = Lines.from_list([
+            b" ".join(lines[i] for i in range(first, last + 1)) for first, last in bounds
+        ])  # fmt: skip
+    sentences, of_text = split_sentences(texts)
+    return sentences, firsts[of_text]

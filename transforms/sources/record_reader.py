@@ -18,7 +18,7 @@ from recordmill.transforms.sources.row_fields import (
     required_field,
     text_field,
 )
-from recordmill.transforms.sources.sentences import split_paragraphs, split_sentences
+from recordmill.transforms.sources.row_lines import cut_rows
 from recordmill.transforms.sources.work_items import SourceRange
 
 
@@ -155,7 +155,7 @@ class RecordReader:
             )
             if found is not None:
                 return self._batch_of_texts(found, data, starts, ends)
-        rows = RowCollector(spec, self._source.format)
+        rows = RowCollector(spec)
         for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
             row = self._row(data[start:end], self._position + start)
             if row is not None:
@@ -245,21 +245,18 @@ class RowCollector:
 
     Args:
       spec: names the fields.
-      source_format: of the records.
 
     Attributes:
       size: the bytes of text that are held.
     """
 
-    def __init__(self, spec: DocumentSpec, source_format: str) -> None:
+    def __init__(self, spec: DocumentSpec) -> None:
         self._spec = spec
-        self._by_punctuation = spec.by_punctuation(source_format)
         self._begin()
 
     def _begin(self) -> None:
         self.size = 0
-        self._sentences: list[bytes] = []
-        self._counts: list[int] = []
+        self._texts: list[bytes] = []
         self._positions: list[int] = []
         self._identities: list[int] = []
         self._groups: list[int] = []
@@ -274,13 +271,9 @@ class RowCollector:
           row: what is used of it.
           identity: what its key is made of, 64 bits; None: the position. Of all records or none.
         """
-        spec, texts = self._spec, row.texts
-        if not (spec.row.is_example or spec.keeps_text):
-            texts = text_lines(texts[0], by_punctuation=self._by_punctuation)
-        sentences = [text.encode() for text in texts]
-        self.size += sum(map(len, sentences))
-        self._sentences += sentences
-        self._counts.append(len(texts))
+        texts = [text.encode() for text in row.texts]
+        self.size += sum(map(len, texts))
+        self._texts += texts
         self._positions.append(position)
         self._carried.append(row.carried)
         if identity is not None:
@@ -291,9 +284,11 @@ class RowCollector:
     def batch(self, maker: BatchMaker) -> DocumentBatch:
         """Makes a batch of what was added since the last one."""
         spec = self._spec
+        texts = Lines.from_list(self._texts)
+        lines, of_row = cut_rows(texts, len(spec.text_names), spec)
         made = maker.batch(
-            Lines.from_list(self._sentences),
-            np.repeat(np.arange(len(self._counts)), self._counts),
+            lines,
+            of_row,
             np.array(self._positions, np.int64),
             groups=spec.groups(self._groups),
             splits=spec.splits(self._splits),
@@ -302,10 +297,3 @@ class RowCollector:
         )
         self._begin()
         return made
-
-
-def text_lines(text: str, *, by_punctuation: bool) -> list[str]:
-    """Returns the sentences of a text, or its lines that are not blank."""
-    if by_punctuation:
-        return [s for part in split_paragraphs(text) for s in split_sentences(part)]
-    return [line for line in text.split("\n") if line.strip()]

@@ -7,7 +7,7 @@ import numpy as np
 from recordmill.records.arrays import Int64s
 from recordmill.transforms.sources.document_spec import DocumentSpec
 from recordmill.transforms.sources.lines import Lines
-from recordmill.transforms.sources.sentences import split_paragraphs, split_sentences
+from recordmill.transforms.sources.sentences import split_sentences
 from recordmill.transforms.sources.text_arrays import cut_lines
 
 
@@ -24,13 +24,4 @@ def cut_rows(rows: Lines, texts: int, spec: DocumentSpec) -> tuple[Lines, Int64s
     """
     if spec.row.is_example or spec.keeps_text:
         return rows, np.repeat(np.arange(len(rows) // texts), texts)
-    if not spec.by_punctuation("parquet"):
-        return cut_lines(rows)
-    sentences: list[bytes] = []
-    counts: list[int] = []
-    for i in range(len(rows)):
-        before = len(sentences)
-        for paragraph in split_paragraphs(rows[i].decode()):
-            sentences += [sentence.encode() for sentence in split_sentences(paragraph)]
-        counts.append(len(sentences) - before)
-    return Lines.from_list(sentences), np.repeat(np.arange(len(rows)), counts)
+    return split_sentences(rows) if spec.by_punctuation("parquet") else cut_lines(rows)

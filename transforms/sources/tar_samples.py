@@ -87,7 +87,7 @@ class SampleReader:
         names = column_names(spec)
         self._texts = {_TEXT_EXTENSION, *spec.text_names}
         self._wanted = {*names, "json", *([_TEXT_EXTENSION] if _TEXT in names else [])}
-        self._rows = RowCollector(spec, source.format)
+        self._rows = RowCollector(spec)
         self._json = JsonLines()
 
     def read(self) -> Iterator[DocumentBatch]:

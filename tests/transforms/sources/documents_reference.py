@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from recordmill.transforms.sources.document_spec import DocumentLimits, DocumentSpec
-from recordmill.transforms.sources.sentences import split_paragraphs, split_sentences
+
+from .sentences_reference import split_paragraph, split_text
 
 ASCII_SPACE = b"\t\n\x0b\x0c\r "
 MASK = (1 << 64) - 1
@@ -108,7 +109,7 @@ def _sentences_of(parts: list[tuple[int, bytes]], spec: DocumentSpec, limits: Do
     return [
         sentence.encode()
         for paragraph in paragraphs
-        for sentence in split_sentences(b" ".join(paragraph).decode())
+        for sentence in split_paragraph(b" ".join(paragraph).decode())
     ]
 
 
@@ -203,8 +204,7 @@ def read_records(
         else:
             text = record[spec.text_field].encode("utf-8", "replace").decode()
             if spec.by_punctuation(input_format):
-                parts = split_paragraphs(text)
-                lines = [s.encode() for part in parts for s in split_sentences(part)]
+                lines = [sentence.encode() for sentence in split_text(text)]
             else:
                 lines = [line.encode() for line in text.split("\n") if line.strip()]
             group = group_of(lines, limits)
