@@ -19,6 +19,8 @@ from recordmill.transforms.text.text_spec import TextSpec
 
 from ..conftest import SharedFolder, bert_text, make_documents, make_vocabulary
 from ..databases import sqlite_database
+from ..transforms.sources.test_mediawiki import dump as mediawiki_dump
+from ..transforms.sources.test_mediawiki import page as mediawiki_page
 from ..transforms.subwords import trained
 
 MLM = "--task=mlm"
@@ -39,6 +41,7 @@ DOCS = ("--input=sqlite:///{folder}/docs.db", "--query=SELECT * FROM docs")
 ID = "--partition_column=id"
 LINKED = "--input={folder}/linked/*.txt"
 INVALID = "--input={folder}/invalid.txt"
+DUMP = "--input={folder}/dump.xml"
 
 
 @dataclass(frozen=True)
@@ -128,6 +131,16 @@ ROWS = (
         "--quoting=none",
         (MLM, CSV, "--max_rejected=1"),
         (((TEXT,), "--quoting is for CSV and TSV, and the input is plain text"),),
+    ),
+    Row(
+        "--wiki_markup=keep",
+        (MLM, DUMP),
+        (((TEXT,), "--wiki_markup is for a MediaWiki dump, and the input is plain text"),),
+    ),
+    Row(
+        "--wiki_namespaces=0,1",
+        (MLM, DUMP),
+        (((TEXT,), "--wiki_namespaces is for a MediaWiki dump, and the input is plain text"),),
     ),
     Row("--encoding=latin-1", (MLM, INVALID, "--max_rejected=1")),
     Row(
@@ -422,6 +435,9 @@ def folder(shared_folder: SharedFolder) -> Path:
             "def raises(document):\n    raise ValueError('no')\n"
         )
         wide = "\n\n".join("the \uff50\uff45\uff4e of the man" for _ in range(40))
+        pages = [mediawiki_page(n, f"[[of]] {line}") for n, line in enumerate(lines)]
+        pages.append(mediawiki_page(100, "of the man", namespace=1))
+        (folder / "dump.xml").write_bytes(mediawiki_dump(pages))
         (folder / "wide.txt").write_text(wide, encoding="utf-8")
         halves = [line[: len(line) // 2] for line in lines[:20]]
         similar = "\n\n".join([*lines[:20], *halves])
