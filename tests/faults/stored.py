@@ -132,9 +132,13 @@ def _damaged_state(workshop: Workshop, job: str, step: int, seed: int) -> Callab
         else:
             over = run_forked(folder, lambda: workshop.run(job, output, "--overwrite"))
             is_clean(over)
-            if job == IN_PLACE and "; finish that, or delete this folder and " in over.last_line:
-                for name in ("_tmp", "_meta"):  # by its marker of a command that replaces shards
-                    shutil.rmtree(output / name, ignore_errors=True)
+            advice = over.last_line.partition("; finish that, or delete this folder")[2]
+            if job == IN_PLACE and advice:  # by its marker of a command that replaces shards
+                shutil.rmtree(output / "_tmp")
+                if "/_meta" in advice:
+                    shutil.rmtree(output / "_meta")
+                if "/_SUCCESS" in advice:
+                    (output / "_SUCCESS").unlink()
                 workshop.keeps(output)
                 over = run_forked(folder, lambda: workshop.run(job, output, "--overwrite"))
             hold(over.status == 0, f"--overwrite does not work: {over.last_line}")

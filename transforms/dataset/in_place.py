@@ -90,9 +90,11 @@ def check_place(workspace: Workspace, old: Manifest | None) -> None:
             "for TFRecords of other tools"
         )
     if marker and not marker.in_place:
+        beside = [files.join(output, name) for name in ("_meta", m.SUCCESS_PATH)]
+        others = "".join(f" and {path}" for path in beside if files.exists(path))
         raise UsageError(
             f"{workspace.staging} is of an unfinished run of another command; finish that, or "
-            f"delete this folder and {files.join(output, '_meta')}"
+            f"delete this folder{others}"
         )
 
 
