@@ -18,6 +18,7 @@ from recordmill.transforms.shuffle.run_files import MAX_HASH
 from recordmill.transforms.sources.document_batch import BatchMaker, DocumentBatch
 from recordmill.transforms.sources.json_texts import read_texts
 from recordmill.transforms.sources.lines import Lines
+from recordmill.transforms.sources.sentences import split_sentences
 from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.text.bind_objective import bind
 from recordmill.transforms.text.chunk_order import sort_chunks
@@ -53,6 +54,8 @@ def warm_up(job: TextJob, tokenizer: bytes) -> None:
             lower_case=job.lower_case, allow_special_tokens=job.allow_special_tokens
         )
         batch = _documents()
+        if not job.documents.keeps_text:
+            split_sentences(batch.lines)
         words_per_id = id_words(len(vocabulary))
         cutter = ChunkCutter(objective.cut, 0, id_type(words_per_id))
         chunks, _ = cutter.cut(batch, lines.tokenize(batch.lines), goes_on=False)

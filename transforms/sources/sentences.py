@@ -12,7 +12,6 @@ download; pretraining needs segments of the right size that begin and end at pla
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 import numpy as np
 
@@ -33,7 +32,7 @@ _MOST_WORD = 24  # characters before a full stop that may be its word
 _LETTERS = 0x34000  # there are none from here on
 _KELVIN = 0x212A  # whose lower case is k
 _WESTERN, _WIDE, _SPACED = 1, 2, 3  # kinds of marks
-_SENTENCES = 1 << 10
+_USUAL_BYTES = 64  # of a sentence
 # Eight bytes at once: most text is ASCII with single blanks, and needs no more than a copy.
 _WORD = 8
 _BYTE, _LAST = np.uint64(8), np.uint64(63)
@@ -187,13 +186,6 @@ def _is_abbreviation(data: Bytes, begin: int, end: int, letters: Bools, known: U
 
 
 @kernel
-def _grown(array: Int64s) -> Int64s:
-    grown = np.empty(2 * array.shape[0], np.int64)
-    grown[: array.shape[0]] = array
-    return grown
-
-
-@kernel
 def _fold(data: Bytes, at: int, end: int, out: Bytes, begin: int) -> tuple[int, int]:
     """Writes a paragraph to `out` from `begin` on, with its white space folded.
 
@@ -279,11 +271,15 @@ def _sentence_end(data: Bytes, start: int, end: int, letters: Bools, known: U64)
 
 @kernel
 def _split(
-    data: Bytes, row_starts: Int64s, row_ends: Int64s, out: Bytes, letters: Bools, known: U64
-) -> Any:
-    """Folds texts into `out`; returns its size, and start, end and row of each sentence."""
-    starts = np.empty(_SENTENCES, np.int64)
-    ends, rows = np.empty(_SENTENCES, np.int64), np.empty(_SENTENCES, np.int64)
+    data: Bytes, row_starts: Int64s, row_ends: Int64s, out: Bytes, known: tuple[Bools, U64],
+    found: Int64s,
+) -> tuple[int, int]:  # fmt: skip
+    """Folds texts into `out`; writes start, end and row of each sentence to `[3, most] int64`.
+
+    Returns:
+      The bytes in `out`, and the number of sentences; -1 where there are more than there is room.
+    """
+    letters, abbreviations = known
     count = to = 0
     for row in range(row_starts.shape[0]):
         at = row_starts[row]
@@ -291,16 +287,19 @@ def _split(
             start = to
             at, to = _fold(data, at, row_ends[row], out, to)
             while start < to:
-                behind = _sentence_end(out, start, to, letters, known)
-                first = start + (out[start] == 32)
-                last = behind - (out[behind - 1] == 32)
+                behind = _sentence_end(out, start, to, letters, abbreviations)
+                first, last = start, behind
+                if out[first] == 32:
+                    first += 1
+                if out[last - 1] == 32:
+                    last -= 1
                 if last > first:
-                    if count == starts.shape[0]:
-                        starts, ends, rows = _grown(starts), _grown(ends), _grown(rows)
-                    starts[count], ends[count], rows[count] = first, last, row
+                    if count == found.shape[1]:
+                        return to, -1
+                    found[0, count], found[1, count], found[2, count] = first, last, row
                     count += 1
                 start = behind
-    return to, starts[:count], ends[:count], rows[:count]
+    return to, count
 
 
 @kernel
@@ -322,10 +321,14 @@ def split_sentences(texts: Lines) -> tuple[Lines, Int64s]:
     Returns:
       The sentences, and `[num_sentences] int64`: of which text each is.
     """
-    out = np.empty(int((texts.ends - texts.starts).sum()) + _WORD, np.uint8)
-    size, starts, ends, rows = _split(
-        texts.buffer, texts.starts, texts.ends, out, _letters(), _abbreviations()
-    )
+    size = int((texts.ends - texts.starts).sum())
+    out, known = np.empty(size + _WORD, np.uint8), (_letters(), _abbreviations())
+    most, count = max(len(texts), size // _USUAL_BYTES), -1
+    while count < 0:
+        most *= 2
+        found = np.empty((3, most), np.int64)
+        size, count = _split(texts.buffer, texts.starts, texts.ends, out, known, found)
+    starts, ends, rows = found[:, :count].copy()
     non_ascii = np.empty(len(starts), np.bool_)
     _find_non_ascii(out, starts, ends, non_ascii)
     out = out[:size]
