@@ -36,6 +36,8 @@ def _warm_up(folder: str, parent: int) -> None:
     while not os.path.exists(path):
         if os.getppid() != parent:
             os._exit(1)
+        if not os.path.isdir(folder):  # the job ended; another one may use this process
+            return
         time.sleep(_LOOK_EVERY_SECONDS)
     with open(path, "rb") as handle:
         function = unpickle_function(handle.read())

@@ -88,8 +88,10 @@ class Preloading:
         """Ends the process; the next `preloading` begins another one."""
         process, self._process = self._process, None
         if process:
-            with suppress(psutil.Error, ChildProcessError):
-                process.kill()
+            # By its number, which is its own until its status is collected: psutil takes a process
+            # for another one where the clock of the machine is set, and leaves it.
+            with suppress(ProcessLookupError, ChildProcessError):
+                os.kill(process.pid, signal.SIGKILL)
                 # Python itself collects its status, before it begins another one.
                 os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
 

@@ -53,6 +53,26 @@ def test_workers_are_forked_from_it_and_from_another_one_afterwards() -> None:
     assert lines == ["False True", "True", "False zombie"]
 
 
+_LEFT = """
+import os
+from recordmill.pipelines.engines.preloading import Preloading, preloading
+from recordmill.transforms.dataset.worker_pool import WorkerPool
+
+end, Preloading.end = Preloading.end, lambda self: None
+with preloading(["json"]) as one:
+    pass  # a job that planning refused
+Preloading.end = end
+with preloading() as other:
+    other.warm_up(None)
+    print(other.is_own, len(set(WorkerPool(2).map(lambda _: os.getppid(), range(4)))))
+"""
+
+
+def test_one_that_was_not_ended_serves_the_next_job() -> None:
+    shown = run(_LEFT)
+    assert shown.stdout == "False 1\n", shown.stderr
+
+
 # It begins to load while the program has not loaded Beam, and waits for the job then.
 _KILLED = """
 import os, signal, sys, time
