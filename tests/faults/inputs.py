@@ -17,6 +17,7 @@ from pathlib import Path
 
 from ..pictures import drawn, encoded
 from ..transforms.examples.record_files import example, framed, packed
+from ..transforms.sources.test_mediawiki import dump, multistream, page
 from .cases import Case, UntriedError, hold, run_main
 from .columns import COLUMNS, sqlite
 from .mutations import mutated, mutated_json
@@ -54,6 +55,11 @@ def _json_lines() -> bytes:
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
+def _pages() -> list[str]:
+    markup = "{{Box|a={{b}}}}\n[[File:x.jpg|thumb|A [[cap]]]]<ref>[[x|y]]</ref>\n{|\n|-\n| a\n|}\n"
+    return [page(number, f"{markup}'''{number}''' {_SENTENCES}") for number in range(9)]
+
+
 _TEXTS: dict[str, tuple[str, Callable[[], bytes], int]] = {
     "plain text": (".txt", lambda: (_SENTENCES * 9).encode(), 30),
     "JSON lines": (".jsonl", _json_lines, 60),
@@ -64,6 +70,8 @@ _TEXTS: dict[str, tuple[str, Callable[[], bytes], int]] = {
     "bzip2": (".txt.bz2", lambda: bz2.compress(_SENTENCES.encode() * 50), 12),
     "WebDataset": (".tar", _tar, 30),
     "packed WebDataset": (".tgz", lambda: gzip.compress(_tar(), mtime=0), 20),
+    "MediaWiki": (".xml", lambda: dump(_pages()), 60),
+    "packed MediaWiki": (".xml.bz2", lambda: multistream(_pages(), 2), 30),
     "xz": (".csv.xz", lambda: lzma.compress(_table(",") * 20), 20),
     **COLUMNS,
 }
