@@ -106,9 +106,11 @@ class Fingerprinter:
             files.size(held.fingerprint_path(item, i)) == file_bytes(rows, held.width)
             for i, rows in enumerate(state.rows)
         )
-        listed = self._job.clean.list_dropped
-        size = (state.documents + 1) * _END_BYTES
-        return found and (not listed or files.size(held.ends_path(item)) == size)
+        listed = not self._job.clean.list_dropped or (
+            files.size(held.ends_path(item)) == (state.documents + 1) * _END_BYTES
+            and files.exists(held.names_path(item))
+        )
+        return found and listed
 
     def _write(self, item: int, number: int, parts: list[U64]) -> int:
         """Writes rows in order of their hashes and documents; returns their number."""
