@@ -40,8 +40,11 @@ from recordmill.records.spec import options_of
 from recordmill.transforms.dataset.run_state import LostFoldersError
 from recordmill.transforms.dataset.stages import RunStages, Stage, phases_of
 from recordmill.transforms.dataset.statistics_report import describe_statistics
+from recordmill.transforms.dataset.worker_note import left_notes
 from recordmill.transforms.dataset.workspace import Workspace, read_manifest
 from recordmill.transforms.storage import files
+
+_SHOWN_NOTES = 3
 
 
 def plan_and_run(
@@ -186,7 +189,7 @@ def _run_engine(
     workspace = plan.job.workspace
     is_complete = partial(workspace.is_complete, plan.commit.fingerprint)
     finished_before = is_complete()
-    files.delete_quietly([workspace.failure_path])
+    files.delete_quietly([workspace.failure_path, *files.list_files(workspace.notes_folder)])
     try:
         return engine.run(
             lambda p: p | "RunStages" >> RunStages(stages, plan.commit),
@@ -220,7 +223,13 @@ def _failure(plan: WorkPlan[JobT, StagesT], error: Exception) -> RunError:
     if plan.resumed:  # what it was resumed from may be the reason
         with suppress(RunError, OSError):
             files.write_bytes(workspace.over_budget_path, b"\n")
-    return RunError(one_line(error))
+    noted = left_notes(workspace)
+    if not noted:
+        return RunError(one_line(error))
+    return RunError(
+        f"{one_line(error)}; workers were reading {' and '.join(noted[:_SHOWN_NOTES])}: if one of "
+        "these ends them, leave it out by --skip_files and start anew with --overwrite"
+    )
 
 
 def _summary(

@@ -14,7 +14,7 @@ from recordmill.pipelines.engines.engine_spec import EngineSpec
 from recordmill.pipelines.input_patterns import text_patterns
 from recordmill.pipelines.job_request import required
 from recordmill.pipelines.launch import engine_of
-from recordmill.pipelines.planning.item_sizes import report_passed_over
+from recordmill.pipelines.planning.item_sizes import PassedOver
 from recordmill.pipelines.planning.text_planner import check_columns, list_input
 from recordmill.pipelines.text_request import check_formats, check_query, check_ratio
 from recordmill.pipelines.vocabulary import VocabRequest, write_vocabulary
@@ -78,10 +78,10 @@ def run(call: Call) -> int:
     engine.check({"--input": patterns[0], "--output": spec.output})
     began = time.monotonic()
     # The input comes first: where it is wrong, no folder is made for the output.
-    passed_over: list[str] = []
-    listed = list_input(patterns, spec.input, documents, pass_over=passed_over.append)
+    passed_over = PassedOver()
+    listed = list_input(patterns, spec.input, documents, pass_over=passed_over.add)
     with closing(SourceList(listed)) as sources:
-        report_passed_over(passed_over)
+        passed_over.report()
         check_formats(documents, sources.formats, num_splits=1)
         check_ratio(documents, is_compressed=sources.is_compressed)
         check_contents(sources, documents)

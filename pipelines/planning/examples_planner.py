@@ -12,8 +12,8 @@ import msgspec
 
 from recordmill.pipelines.examples_request import ExamplesRequest
 from recordmill.pipelines.planning.item_sizes import (
+    PassedOver,
     mapped_item_bytes,
-    report_passed_over,
     work_item_bytes,
 )
 from recordmill.pipelines.planning.key_sample import sample_keys
@@ -115,13 +115,14 @@ class ExamplesPlanner(Planner[ExamplesJob, MergeTree, ExamplesInventory]):
         weights = self.job.weights or (1.0,) * len(request.patterns)
         splits = request.splits or [""] * len(request.patterns)
         tags = [_tag(*pair) for pair in zip(splits, weights, strict=True)]
-        passed_over: list[str] = []
+        passed_over = PassedOver()
         listed = list_sources(
             request.patterns, input_format=request.spec.input_format, splits=tags,
-            allow_outside=request.spec.allow_outside, pass_over=passed_over.append,
+            allow_outside=request.spec.allow_outside, skip_files=request.spec.skip_files,
+            pass_over=passed_over.add,
         )  # fmt: skip
         with closing(SourceList(map(_of_records, listed))) as sources:
-            report_passed_over(passed_over)
+            passed_over.report()
             _check_first(sources)
             self._check_tables(sources)
             self._check_condition(sources)

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from recordmill.pipelines.examples_request import InPlaceRequest
-from recordmill.pipelines.planning.item_sizes import report_passed_over, work_item_bytes
+from recordmill.pipelines.planning.item_sizes import PassedOver, work_item_bytes
 from recordmill.pipelines.planning.outline import Outline
 from recordmill.pipelines.planning.planner import Inventory, Planner, WorkPlan
 from recordmill.records import manifest as m
@@ -76,10 +76,10 @@ class InPlacePlanner(Planner[InPlaceJob, InPlaceStages, InPlaceInventory]):
     @contextmanager
     def inspect(self) -> Iterator[InPlaceInventory]:
         """Lists the files, and looks at the first bytes of each."""
-        request, passed_over = self._request, list[str]()
-        listed = list_sources(request.patterns, splits=request.splits, pass_over=passed_over.append)
+        request, passed_over = self._request, PassedOver()
+        listed = list_sources(request.patterns, splits=request.splits, pass_over=passed_over.add)
         shards = place_shards(self._of_dataset(listed))
-        report_passed_over(passed_over)
+        passed_over.report()
         if not shards:
             raise UsageError(f"--input {' '.join(request.patterns)} matches only metadata")
         shards, compression = _with_compression(shards)

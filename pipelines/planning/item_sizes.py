@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 
 from recordmill.transforms.shuffle.merge_tree import MAX_FAN_IN
 
@@ -26,7 +25,19 @@ def mapped_item_bytes(total: int, workers: int) -> int:
     return max(_MIN_MAPPED_BYTES, total // (workers * _WORK_ITEMS_PER_WORKER))
 
 
-def report_passed_over(paths: Sequence[str]) -> None:
-    """Prints how many files of the input are passed over, because they are no regular files."""
-    if paths:
-        print(f"files passed over: not_regular {len(paths)}, such as {min(paths)}", file=sys.stderr)
+class PassedOver:
+    """How many files of an input are passed over, by reason, and the first of their names."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[int, str]] = {}
+
+    def add(self, reason: str, path: str) -> None:
+        """Counts a file."""
+        count, first = self._found.get(reason, (0, path))
+        self._found[reason] = (count + 1, min(first, path))
+
+    def report(self) -> None:
+        """Prints a line, where there are any."""
+        found = [f"{why} {n}, such as {first}" for why, (n, first) in sorted(self._found.items())]
+        if found:
+            print(f"files passed over: {'; '.join(found)}", file=sys.stderr)

@@ -16,8 +16,8 @@ import orjson
 
 from recordmill.pipelines.planning.column_checks import check_column_types
 from recordmill.pipelines.planning.item_sizes import (
+    PassedOver,
     mapped_item_bytes,
-    report_passed_over,
     work_item_bytes,
 )
 from recordmill.pipelines.planning.outline import Outline
@@ -138,7 +138,7 @@ def list_input(
     spec: DocumentSpec,
     *,
     splits: Sequence[str] = (),
-    pass_over: Callable[[str], object],
+    pass_over: Callable[[str, str], object],
     snapshot_ms: int = 0,
 ) -> Iterator[SourceRange]:
     """Yields the files of an input, or the answer to its query.
@@ -162,7 +162,7 @@ def list_input(
         return
     yield from list_sources(
         patterns, input_format=options.input_format, splits=splits,
-        allow_outside=options.allow_outside, pass_over=pass_over,
+        allow_outside=options.allow_outside, skip_files=options.skip_files, pass_over=pass_over,
     )  # fmt: skip
 
 
@@ -227,14 +227,14 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
                     f"--input {pattern} also matches what is written to --output {output}; "
                     "choose an output outside of the input"
                 )
-        passed_over: list[str] = []
+        passed_over = PassedOver()
         is_table = is_bigquery(patterns[0])
         listed = list_input(
-            patterns, request.input, spec, splits=request.splits, pass_over=passed_over.append,
+            patterns, request.input, spec, splits=request.splits, pass_over=passed_over.add,
             snapshot_ms=_planned_snapshot(job.workspace, patterns) if is_table else 0,
         )  # fmt: skip
         with closing(SourceList(listed)) as sources:
-            report_passed_over(passed_over)
+            passed_over.report()
             check_formats(spec, sources.formats, len(job.splits))
             check_order(sources.formats, deduplicates=job.clean.deduplicates)
             check_ratio(spec, is_compressed=sources.is_compressed)

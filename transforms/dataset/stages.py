@@ -33,6 +33,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from recordmill.transforms.dataset import counters
 from recordmill.transforms.dataset.commit import CommitDataset, CommitSpec
 from recordmill.transforms.dataset.run_errors import is_over, run_errors
+from recordmill.transforms.dataset.worker_note import notes_in
 from recordmill.transforms.dataset.worker_pool import current_pool
 from recordmill.transforms.dataset.workspace import Run
 
@@ -177,7 +178,9 @@ class _DoItemsDoFn(beam.DoFn):
             self._held.append(item)
             return
         counters.count(counters.STARTED)
-        yield from _counted(do_item(self._stage, item))
+        with notes_in(self._stage.job.workspace):
+            done = do_item(self._stage, item)
+        yield from _counted(done)
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         pool = current_pool()

@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 
 from recordmill.records.errors import RunError
 from recordmill.transforms.dataset.fork_server import SIGNALS, socket_folder
+from recordmill.transforms.dataset.worker_note import make_note, read_note, use_note
 from recordmill.transforms.storage.beam_storage_internals import (
     pickle_function,
     unpickle_function,
@@ -43,12 +44,14 @@ class _Worker:
     Attributes:
       process: of the worker.
       connection: to it.
+      note: the file that it has noted, see `worker_note.py`.
       function: that it has; items of another one are sent with it.
       item: that it does; None while it waits.
     """
 
     process: BaseProcess
     connection: Connection
+    note: Any
     function: object = None
     item: int | None = None
 
@@ -120,16 +123,17 @@ class WorkerPool:
         with _no_main_module():
             while len(self._workers) < workers:
                 ours, theirs = context.Pipe()
+                note = make_note(context)
                 settings = {**os.environ, **self._environment}
                 process = context.Process(
                     target=_work,
-                    args=(theirs, settings, pickle_function(self._begin), self._log),
+                    args=(theirs, settings, pickle_function(self._begin), self._log, note),
                     name=f"recordmill-worker-{len(self._workers)}",
                     daemon=True,
                 )
                 process.start()
                 theirs.close()
-                self._workers.append(_Worker(process, ours))
+                self._workers.append(_Worker(process, ours, note))
 
     def _send(
         self,
@@ -173,9 +177,13 @@ class WorkerPool:
             how = f"signal {-status} killed it"
             if -status == signal.SIGKILL:
                 how += ", which the system does where memory runs out"
+        read, advice = "", ""
+        if noted := read_note(worker.note):
+            read = f", and read {noted}"
+            advice = ", or leave that file out by --skip_files and start anew with --overwrite"
         return WorkerDiedError(
-            f"a worker died: {how}, while it did {describe(worker.item or 0)}; run the same "
-            "command again"
+            f"a worker died: {how}, while it did {describe(worker.item or 0)}{read}; run the same "
+            f"command again{advice}"
         )
 
     def close(self) -> None:
@@ -219,8 +227,11 @@ def _no_main_module() -> Iterator[None]:
         sys.modules["__main__"] = before
 
 
-def _work(connection: Connection, environment: dict[str, str], begin: bytes, log: str) -> None:
+def _work(
+    connection: Connection, environment: dict[str, str], begin: bytes, log: str, note: Any
+) -> None:
     """Does items until the connection is closed."""
+    use_note(note)
     for each in SIGNALS:
         signal.signal(each, signal.SIG_IGN)
     os.environ.clear()

@@ -46,7 +46,7 @@ from recordmill.transforms.storage import files
 # What workers make in the temporary folders.
 _OWN_FOLDERS = {
     "done", "dropped", "duplicates", "elements", "fingerprints", "index", "inputs", "lists",
-    "packs", "partial", "parts", "rejected", "runs-", "shards", "statistics", "transform",
+    "notes", "packs", "partial", "parts", "rejected", "runs-", "shards", "statistics", "transform",
 }  # fmt: skip
 
 _STAYS = ".stays"
@@ -102,6 +102,11 @@ class Workspace:
     def failure_path(self) -> str:
         """The file with the reason why the run ended, in one line, for the launching process."""
         return files.join(self.staging, "failure.txt")
+
+    @property
+    def notes_folder(self) -> str:
+        """What workers of engines are reading, see `worker_note.py`."""
+        return files.join(self.staging, "notes")
 
     @property
     def over_budget_path(self) -> str:

@@ -26,6 +26,7 @@ from recordmill.transforms.sources.input_spec import (
     Header,
     MaxRejected,
     Quoting,
+    SkipFiles,
     check_delimited,
 )
 
@@ -159,6 +160,7 @@ class ExamplesSpec(Spec, frozen=True, kw_only=True):
       weights: how often the records of each glob are written, () where all are 1.
       in_place_metadata: write no records, but metadata beside those of the input.
       allow_outside: folders that links may lead to beside those of the globs.
+      skip_files: files, folders and globs of the input that are not read.
       max_rejected: the share of inputs that may be rejected, in [0, 1].
       schema: the file of the features that each record must have, "" where they are inferred.
     """
@@ -196,6 +198,7 @@ class ExamplesSpec(Spec, frozen=True, kw_only=True):
         short="only an index and the like, beside them"
     )] = False  # fmt: skip
     allow_outside: AllowOutside = ()
+    skip_files: SkipFiles = ()
     max_rejected: MaxRejected = 0.0
     records: RecordOptions = RecordOptions()
     map: RecordMapOptions = RecordMapOptions()

@@ -32,6 +32,7 @@ from recordmill.transforms.dataset.shard_writer import (
     write_shard,
 )
 from recordmill.transforms.dataset.stages import Done, Phase, Stage
+from recordmill.transforms.dataset.worker_note import note
 from recordmill.transforms.images.columns import Prepared, record_columns
 from recordmill.transforms.images.decoding import ImageRejectedError
 from recordmill.transforms.images.image_job import ImageJob
@@ -156,6 +157,8 @@ class ImageShardBuilder:
         held_bytes = 0
         with SpooledTemporaryFile(max_size=_SPOOL_BYTES) as rejects:
             for reference, copy in split.read_slots(references, slots):
+                is_file = reference.image.storage == "file"
+                note(reference.image.path if is_file else reference.name)
                 try:
                     images = self._prepare(reference, copy, variants[copy], statistics)
                 except ImageRejectedError as error:
@@ -173,9 +176,11 @@ class ImageShardBuilder:
                     statistics.add(image)
                     batch.append(image)
                     held_bytes += image.held_bytes
+                note("")
                 if held_bytes >= _BATCH_BYTES or len(batch) >= _BATCH_IMAGES:
                     self._encode(batch, add)
                     batch, held_bytes = [], 0
+            note("")
             self._encode(batch, add)
             if statistics.rejected:
                 number = work_item + 1  # 0 is the file of listing's rejects

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 
 from recordmill.records.errors import UsageError
 from recordmill.records.spec import Spec, option
-from recordmill.transforms.sources.input_spec import SOURCE_ARGUMENTS, AllowOutside
+from recordmill.transforms.sources.input_spec import SOURCE_ARGUMENTS, AllowOutside, SkipFiles
 
 if TYPE_CHECKING:
     from recordmill.transforms.sources.kept_fields import KeptField
@@ -154,6 +154,7 @@ class SourceSpec(Spec, frozen=True, dict=True):
         of image files; "" where labels are not in the names.
       record_shape, record_bytes, label_offset: of the layout "fixed", what a record is.
       allow_outside: folders beyond those of the flags that links and annotations may name.
+      skip_files: files, folders and globs that are not read.
       labels: all labels in order, where they are given: any other is rejected.
       common_folders: how many leading folders all images share that name neither labels nor
         splits; `list_images` finds it.
@@ -266,6 +267,7 @@ class SourceSpec(Spec, frozen=True, dict=True):
         "the position in it.", value="N", needs="record_shape", example="1"
     )] = 0  # fmt: skip
     allow_outside: AllowOutside = ()
+    skip_files: SkipFiles = ()
     labels: tuple[str, ...] = ()
     common_folders: int = 0
 

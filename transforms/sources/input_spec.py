@@ -32,6 +32,11 @@ AllowOutside = Annotated[tuple[str, ...], option(
     "times. Unset: what leads outside is rejected.", group="input", value="PATH", split="repeat",
     path="folder", example="/data/blobs"
 )]  # fmt: skip
+SkipFiles = Annotated[tuple[str, ...], option(
+    "A path, folder or glob of input that is not read, such as a file that ends a worker; may be "
+    "given several times.", group="input", value="GLOB", split="repeat", path="file",
+    example="corpus/broken.parquet"
+)]  # fmt: skip
 MaxRejected = Annotated[float, option(
     "The share of inputs that may be rejected; the run fails above it.", ge=0, le=1, group="input",
     value="SHARE", fingerprint=False, example="0.001"
@@ -113,6 +118,7 @@ class InputSpec(Spec, frozen=True, kw_only=True):
     query: _Query = ""
     partition_column: _PartitionColumn = ""
     allow_outside: AllowOutside = ()
+    skip_files: SkipFiles = ()
     max_rejected: MaxRejected = 0.0
 
 

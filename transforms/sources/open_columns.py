@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+from recordmill.transforms.dataset.worker_note import noted
 from recordmill.transforms.sources.column_format import ColumnFormat
 from recordmill.transforms.sources.formats import FORMATS, load
 from recordmill.transforms.sources.input_spec import USUAL_COMPRESSION_RATIO
 from recordmill.transforms.sources.work_items import SourceRange
 
 
+@contextmanager
 def open_columns(
     source: SourceRange, *, lists: bool = False, ratio: int = USUAL_COMPRESSION_RATIO
-) -> AbstractContextManager[ColumnFormat]:
+) -> Iterator[ColumnFormat]:
     """Opens a range of a file of one of `COLUMN_FORMATS`.
 
     Args:
@@ -26,7 +29,6 @@ def open_columns(
       InputChangedError: it is another file than was planned.
       RunError: a database, or BigQuery, does not answer.
     """
-    opened: AbstractContextManager[ColumnFormat] = load(FORMATS[source.format].opened)(
-        source, ratio, lists=lists
-    )
-    return opened
+    open_range = load(FORMATS[source.format].opened)
+    with noted(source.path), open_range(source, ratio, lists=lists) as opened:
+        yield opened

@@ -1,17 +1,19 @@
-"""Parquet: rows by number, read page by page, so that a row group of any size takes little memory.
+"""Parquet: rows by number, a few at a time, so that a row group of any size takes little memory.
 
-A range in bytes stands for the row groups whose first byte lies in it. So ranges share no row, and
-the number of a row, which is its position, depends on the file alone.
+A range in bytes stands for row groups: each has a share of the file's bytes as large as its share
+of all values. So ranges share no row, and the number of a row, which is its position, depends on
+the file alone.
+
+Rows can share texts, of a dictionary or with the text before them, and pyarrow unpacks what it
+returns. So how long shared texts are is looked at before rows are read.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -28,16 +30,7 @@ from recordmill.transforms.sources.column_format import (
 )
 from recordmill.transforms.sources.formats import CutOptions
 from recordmill.transforms.sources.input_spec import USUAL_COMPRESSION_RATIO
-from recordmill.transforms.sources.parquet_deltas import (
-    SharedTexts,
-    checked,
-    says_deltas,
-    says_shared,
-    shared_texts,
-)
-from recordmill.transforms.sources.parquet_footer import Leaf, read_row_groups
-from recordmill.transforms.sources.parquet_pages import pages, up_to_dictionary
-from recordmill.transforms.sources.row_sizes import LimitedRows
+from recordmill.transforms.sources.row_sizes import LimitedRows, row_sizes
 from recordmill.transforms.sources.work_items import SourceRange, ranges_at
 from recordmill.transforms.storage import files
 
@@ -48,12 +41,28 @@ _SIGNATURE_BYTES = 28
 # have so many bytes at most; where too few rows could be read at once, indices are read.
 _MOST_HELD_BYTES = 1 << 27
 _FEW_ROWS = 64
+_FEWEST_ROWS = 8  # of texts that can begin with the one before: fewer take too long
 
 
 class EncryptedFileError(BrokenFileError):
     """A file is encrypted."""
 
     reason = "unreadable_file"
+
+
+class RowGroup(NamedTuple):
+    """Rows of a file.
+
+    Attributes:
+      begin, end: its share of the file's bytes.
+      first: the number of its first row.
+      rows: how many it has.
+    """
+
+    begin: int
+    end: int
+    first: int
+    rows: int
 
 
 class ParquetRows:
@@ -63,7 +72,7 @@ class ParquetRows:
       source: the range.
       handle: the file, open.
       file: the same.
-      ratio: to how many times its bytes a row group may unpack, beyond 64 MiB.
+      ratio: to how many times its bytes a file may unpack, beyond 64 MiB.
     """
 
     def __init__(
@@ -73,10 +82,10 @@ class ParquetRows:
         self._ratio = ratio
         self._handle = handle
         self._file = file
-        metadata = file.metadata
-        self.groups = read_row_groups(handle, metadata.num_columns, metadata.created_by or "")
+        self.groups = _row_groups(file.metadata, source.size)
         self.schema: pa.Schema = file.schema_arrow
-        self._leaves = [_leaf(metadata.schema.column(i)) for i in range(metadata.num_columns)]
+        leaves = file.metadata.schema
+        self._leaves = [leaves.column(i) for i in range(len(leaves))]
 
     @property
     def num_rows(self) -> int:
@@ -85,123 +94,127 @@ class ParquetRows:
 
     def rows(self, names: Sequence[str], batch_bytes: int) -> Iterator[Rows | Damage]:
         """Yields the rows of the range; a damaged row group ends with a damage, others follow."""
-        first = 0
+        source = self._source
         for number, group in enumerate(self.groups):
-            if self._source.start <= group.begin and not 0 <= self._source.end <= group.begin:
-                stored = sum(column.stored_bytes for column in group.columns)
-                limit = LimitedRows(max(0, min(stored, self._source.size)), self._ratio)
-                yield from self._row_group(number, first, names, batch_bytes, limit)
-            first += group.rows
+            if source.start <= group.begin and not 0 <= source.end <= group.begin:
+                limit = LimitedRows(
+                    group.end - group.begin, self._ratio, (source.size, len(self.groups))
+                )
+                yield from self._row_group(number, group, names, batch_bytes, limit)
 
     def _row_group(
-        self, number: int, first: int, names: Sequence[str], batch_bytes: int, limit: LimitedRows
-    ) -> Iterator[Rows | Damage]:
-        group = self.groups[number]
-        at, end = first, first + group.rows
+        self, number: int, group: RowGroup, names: Sequence[str], batch_bytes: int,
+        limit: LimitedRows,
+    ) -> Iterator[Rows | Damage]:  # fmt: skip
+        at, end = group.first, group.first + group.rows
+        kinds = {name: column_type(self.schema, name) for name in names}
+        try:
+            batches = self._batches(number, names, batch_bytes, limit) if names else ()
+            for batch in batches:
+                rows = Rows(at, batch.num_rows, pick_columns(batch, names))
+                yield from limit.parts(rows, batch_bytes, kinds)
+                at += batch.num_rows
+                if limit.is_exceeded:
+                    return
+        except CompressionBombError as error:
+            yield Damage(at, error.reason, str(error))
+            return
+        except (pa.ArrowException, OSError, EOFError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise  # of the disk or a connection: the work item must be repeated
+            detail = f"rows {at} to {end - 1} of row group {number}: {_one_line(error)}"
+            yield Damage(at, "broken_file", detail)
+            return
         if not names:
-            for rows in rows_without_columns(first, end):
+            for rows in rows_without_columns(at, end):
                 yield from limit.parts(rows, batch_bytes)
                 if limit.is_exceeded:
                     return
-            return
-        leaves = self._leaves_of(names)
-        in_lists = (group.columns[i].values for i in leaves if self._leaves[i].is_in_lists)
-        if detail := limit.too_many(max(in_lists, default=0)):
-            yield Damage(first, "decompression_bomb", detail)
-            return
-        kinds = {name: column_type(self.schema, name) for name in names}
-        try:
-            for batch in self._batches(number, names, batch_bytes, limit):
-                rows = Rows(at, batch.num_rows, pick_columns(batch, names))
-                yield from limit.parts(rows, batch_bytes, kinds)
-                if limit.is_exceeded:
-                    return
-                at += batch.num_rows
-        except (pa.ArrowException, OSError, EOFError, BrokenFileError) as error:
-            if isinstance(error, OSError) and error.errno is not None:
-                raise  # of the disk or a connection: the work item must be repeated
-            reason = error.reason if isinstance(error, BrokenFileError) else "broken_file"
-            detail = f"rows {at} to {end - 1} of row group {number}: {_one_line(error)}"
-            yield Damage(at, reason, detail)
-            return
-        if at != end:
-            yield Damage(
-                at, "broken_file", f"row group {number} has {at - first} rows of {group.rows}"
-            )
+        elif at != end:
+            count = at - group.first
+            detail = f"row group {number} has {count} rows of {group.rows}"
+            yield Damage(at, "broken_file", detail)
 
     def _batches(
         self, number: int, names: Sequence[str], batch_bytes: int, limit: LimitedRows
     ) -> Iterator[pa.RecordBatch]:
         """Yields a row group in batches whose memory is bounded, whatever texts rows share."""
-        step = self._batch_rows(number, names, batch_bytes)
-        texts = self._shared_texts(number, names, limit)
-        shared = {leaf: column for leaf, column in texts.items() if column.longest}
-        flat = [column for i, column in shared.items() if not self._leaves[i].is_in_lists]
-        is_known = all(column.total >= 0 for column in shared.values())
-        longest, total = sum(each.longest for each in flat), sum(each.total for each in flat)
-        in_lists = sum(column.total for column in shared.values()) - total  # maybe all of one row
-        if is_known and min(longest * step, total) + in_lists <= _MOST_HELD_BYTES:
-            yield from _read(self._file, number, names, step)
-        elif is_known and len(flat) == len(shared) and longest <= _MOST_HELD_BYTES // _FEW_ROWS:
-            few = _MOST_HELD_BYTES // longest
-            yield from _merged(_read(self._file, number, names, min(few, step)), step)
-        else:
-            yield from self._indexed(number, names, step, shared, limit)
-
-    def _indexed(
-        self, number: int, names: Sequence[str], step: int, shared: dict[int, SharedTexts],
-        limit: LimitedRows,
-    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
-        """Yields a row group with indices of dictionaries, and few rows of texts without these."""
-        indexed = [leaf for leaf, column in shared.items() if not column.has_deltas]
-        others = {leaf: column for leaf, column in shared.items() if column.has_deltas}
-        if any(column.total < 0 for column in others.values()):
-            raise BrokenFileError("a dictionary that cannot be unpacked")
-        lists = [column.total for i, column in others.items() if self._leaves[i].is_in_lists]
-        if detail := limit.too_many(sum(lists)):
+        leaves = [
+            (i, leaf)
+            for i, leaf in enumerate(self._leaves)
+            if any(_is_of(leaf.path, name) for name in names)
+        ]
+        # A damaged column is noticed here. To ask what the footer says of one ends the process.
+        longest = {i: self._longest_text(number, leaf) for i, leaf in leaves}
+        group = self._file.metadata.row_group(number)
+        chunks = [(leaf, group.column(i), longest[i]) for i, leaf in leaves]
+        values = [chunk.num_values for leaf, chunk, _ in chunks if leaf.max_repetition_level]
+        if detail := limit.too_many(max(values, default=0)):
             raise CompressionBombError(detail)
-        flat = [column.longest for i, column in others.items() if not self._leaves[i].is_in_lists]
-        few = max(1, (_MOST_HELD_BYTES - sum(lists)) // max(sum(flat), 1))
-        file = self._with_dictionaries(indexed) if indexed else self._file
-        batches = _read(file, number, names, min(few, step))
-        yield from batches if indexed else _merged(batches, step)
+        unpacked = sum(chunk.total_uncompressed_size for _, chunk, _ in chunks)
+        step = max(1, min(batch_bytes * self.groups[number].rows // max(unpacked, 1), MOST_ROWS))
+        few, indexed = step, []
+        for leaf, chunk, most in chunks:
+            is_in_lists = bool(leaf.max_repetition_level)
+            if "DELTA_BYTE_ARRAY" in chunk.encodings:  # one text has all bytes at most
+                fewest = 1 if is_in_lists else _FEWEST_ROWS
+                fitting = _MOST_HELD_BYTES // max(chunk.total_uncompressed_size, 1)
+                few = min(few, max(fewest, min(fitting, _FEW_ROWS)))
+            elif leaf.physical_type == "FIXED_LEN_BYTE_ARRAY":
+                few = min(few, max(1, _MOST_HELD_BYTES // max(leaf.length, 1)))
+            elif most * (chunk.num_values if is_in_lists else _FEW_ROWS) > _MOST_HELD_BYTES:
+                indexed.append(leaf.path)
+            elif most and not is_in_lists:
+                few = min(few, _MOST_HELD_BYTES // most)
+        batches = _read(self._with_dictionaries(indexed), number, names, few)
+        yield from batches if indexed or few == step else _merged(batches, step)
 
-    def _leaves_of(self, names: Sequence[str]) -> list[int]:
-        """Returns the numbers of the leaves of columns."""
-        paths = enumerate(leaf.path for leaf in self._leaves)
-        return [i for i, path in paths if any(_is_of(path, name) for name in names)]
+    def _longest_text(self, number: int, leaf: pq.ColumnSchema) -> int:
+        """Returns how many bytes the longest text of a column's dictionary has; 0 without one.
 
-    def _shared_texts(
-        self, number: int, names: Sequence[str], limit: LimitedRows
-    ) -> dict[int, SharedTexts]:
-        """Checks the pages that are read; returns what rows share of each column of texts.
-
-        On remote storage each page would be a request, so there the footer is believed.
+        Raises:
+          pyarrow.ArrowException, OSError: the column is damaged.
         """
-        is_local = files.is_local(self._source.path)
-        texts = {}
-        for i in self._leaves_of(names):
-            leaf, column = self._leaves[i], self.groups[number].columns[i]
-            if not is_local and not (leaf.is_text and says_shared(column)):
-                continue
-            chunk = checked(pages(self._handle, column, self._source.size), limit)
-            if not leaf.is_text:
-                deque(chunk, maxlen=0)
-                continue
-            if not is_local and not says_deltas(column):
-                chunk = up_to_dictionary(chunk)
-            texts[i] = shared_texts(chunk, self._handle, column, leaf, limit)
-        return texts
+        if leaf.physical_type == "BYTE_ARRAY":
+            try:
+                file = self._with_dictionaries([leaf.path])
+                batch = next(_read(file, number, [leaf.path], 1), None)
+                return _longest_of(batch.column(0)) if batch else 0
+            except (pa.ArrowException, OSError):
+                pass  # some codings cannot be read as indices
+        next(_read(self._file, number, [leaf.path], 1), None)
+        return 0
 
-    def _with_dictionaries(self, leaves: Sequence[int]) -> pq.ParquetFile:
-        """Returns the file as one whose text is indices of dictionaries."""
-        paths = [self._leaves[i].path for i in leaves]
+    def _with_dictionaries(self, paths: Sequence[str]) -> pq.ParquetFile:
+        """Returns the file as one whose texts of such leaves are indices of dictionaries."""
+        if not paths:
+            return self._file
         return _open(self._handle, read_dictionary=paths, metadata=self._file.metadata)
 
-    def _batch_rows(self, number: int, names: Sequence[str], batch_bytes: int) -> int:
-        group = self.groups[number]
-        size = sum(group.columns[i].unpacked_bytes for i in self._leaves_of(names))
-        return max(1, min(batch_bytes * group.rows // max(size, 1), MOST_ROWS))
+
+def _row_groups(metadata: pq.FileMetaData, size: int) -> list[RowGroup]:
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+    if any(group.num_rows < 0 for group in groups):
+        raise BrokenFileError("not a whole Parquet file: a row group has fewer than no rows")
+    weights = [max(group.total_byte_size, 1) for group in groups]
+    whole, before, first, found = sum(weights), 0, 0, []
+    for group, weight in zip(groups, weights, strict=True):
+        begin, end = (size * part // whole for part in (before, before + weight))
+        found.append(RowGroup(begin, end, first, group.num_rows))
+        before, first = before + weight, first + group.num_rows
+    return found
+
+
+def _longest_of(array: pa.Array) -> int:
+    """Returns how many bytes the longest text of dictionaries has, in fields and lists too."""
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        return int(row_sizes(array.dictionary).max(initial=0))
+    if pa.types.is_struct(kind):
+        return max((_longest_of(array.field(i)) for i in range(kind.num_fields)), default=0)
+    if isinstance(array, pa.ExtensionArray):
+        return _longest_of(array.storage)
+    return _longest_of(array.values) if pa.types.is_nested(kind) else 0
 
 
 @contextmanager
@@ -236,13 +249,6 @@ def open_parquet(
         if footer_bytes - file.metadata.serialized_size == _SIGNATURE_BYTES:
             raise EncryptedFileError("columns of the Parquet file are encrypted; decrypt it first")
         yield opened
-
-
-def _leaf(column: pq.ColumnSchema) -> Leaf:
-    kind = column.physical_type
-    width = column.length if kind == "FIXED_LEN_BYTE_ARRAY" else 0
-    levels = (column.max_repetition_level > 0, column.max_definition_level > 0)
-    return Leaf(column.path, kind == "BYTE_ARRAY" or width > 0, width, levels)
 
 
 def _open(handle: IO[bytes], **options: Any) -> pq.ParquetFile:
@@ -290,13 +296,11 @@ def cut_parquet(
     A file that cannot be opened is one range: reading it rejects it.
     """
     del options  # of text
-    begins: list[int] = []
-    with suppress(BrokenFileError), open_parquet(source) as opened:
-        begins = sorted(group.begin for group in opened.groups)
     starts = [0]
-    for begin, end in itertools.pairwise([*begins, source.size]):
-        if end - starts[-1] > target_bytes and begin > max(starts[-1], begins[0]):
-            starts.append(begin)
+    with suppress(BrokenFileError), open_parquet(source) as opened:
+        for group in opened.groups:
+            if group.end - starts[-1] > target_bytes and group.begin > starts[-1]:
+                starts.append(group.begin)
     yield from ranges_at(source, starts)
 
 

@@ -138,14 +138,17 @@ class LimitedRows:
     Args:
       stored_bytes: of the part of the file.
       ratio: to how many times that it may unpack, beyond 64 MiB.
+      of: the bytes of the file and its number of parts, where 64 MiB are for all of these.
 
     Attributes:
       most_bytes: that it may unpack to.
     """
 
-    def __init__(self, stored_bytes: int, ratio: int) -> None:
+    def __init__(self, stored_bytes: int, ratio: int, of: tuple[int, int] = (0, 1)) -> None:
+        file_bytes, parts = of
+        least = max(ratio * file_bytes, READ_LIMITS.unpacked_bytes) // parts
         self._stored_bytes = stored_bytes
-        self.most_bytes = self._left = max(ratio * stored_bytes, READ_LIMITS.unpacked_bytes)
+        self.most_bytes = self._left = max(ratio * stored_bytes, least)
 
     def too_many(self, values: int) -> str:
         """Returns why so many values are too many to be read at once, or ""."""

@@ -172,7 +172,8 @@ def list_sources(
     input_format: str = "auto",
     splits: Sequence[str] = (),
     allow_outside: Sequence[str] = (),
-    pass_over: Callable[[str], object] = lambda _: None,
+    skip_files: Sequence[str] = (),
+    pass_over: Callable[[str, str], object] = lambda reason, path: None,
 ) -> Iterator[SourceRange]:
     """Yields the files that match, in order of name; each once.
 
@@ -181,14 +182,17 @@ def list_sources(
       input_format: of all files, or "auto".
       splits: for each pattern, the split that its files are for, "" for any; none for all any.
       allow_outside: folders beyond those of the globs that links may lead to.
-      pass_over: called with the path of each match that is no regular file.
+      skip_files: files, folders and globs that are left out.
+      pass_over: called with the reason and the path of each match that is left out: "hidden",
+        "not_regular" or "skip_files".
 
     Raises:
       UsageError: a pattern matches nothing, or only empty files; or a file is for two splits.
     """
     globs = whole_folders(patterns)
     root = common_root(glob.root for glob in globs)
-    finder = Finder(boundary=Boundary((glob.root for glob in globs), allow_outside))
+    boundary = Boundary((glob.root for glob in globs), allow_outside, skip_files)
+    finder = Finder(boundary=boundary)
     below = replace(finder, skip=partial(_is_passed_over, pass_over))
     last, last_split, found_bytes = "", "", 0
     matches = (
@@ -205,7 +209,10 @@ def list_sources(
             continue
         last, last_split = file.path, split
         if file.size == NOT_REGULAR:
-            pass_over(file.path)
+            pass_over("not_regular", file.path)
+            continue
+        if boundary.skips(file.path):
+            pass_over("skip_files", file.path)
             continue
         name = relative(file.path, root)
         kind, compression = _format_of(file.path, input_format)
@@ -219,13 +226,14 @@ def list_sources(
             file.path, name, kind, compression, file.size, modified_ns=file.modified_ns,
             split=split,
         )  # fmt: skip
+    boundary.check_skipped()
     if not found_bytes:
         raise UsageError(f"--input {' '.join(patterns)} matches only empty files")
 
 
-def _is_passed_over(pass_over: Callable[[str], object], name: str) -> bool:
+def _is_passed_over(pass_over: Callable[[str, str], object], name: str) -> bool:
     if is_hidden(name):
-        pass_over(name)
+        pass_over("hidden", name)
     return is_hidden(name)
 
 

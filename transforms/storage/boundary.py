@@ -6,9 +6,12 @@ A corpus may come from a stranger, and its links and annotations can name any fi
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable
+from fnmatch import fnmatchcase
 from functools import lru_cache
 
+from recordmill.records.errors import UsageError
 from recordmill.transforms.storage import files
 
 _KEPT_FOLDERS = 4096
@@ -23,9 +26,14 @@ class Boundary:
     Args:
       roots: the folders of the input, local or remote, and files.
       allowed: folders or files beyond them.
+      skipped: files, folders and globs that are left out.
     """
 
-    def __init__(self, roots: Iterable[str], allowed: Iterable[str] = ()) -> None:
+    def __init__(
+        self, roots: Iterable[str], allowed: Iterable[str] = (), skipped: Iterable[str] = ()
+    ) -> None:
+        self._skipped = {pattern: _absolute(pattern.rstrip("/")) for pattern in skipped}
+        self._found = Counter[str]()
         paths = dict.fromkeys([*roots, *allowed])
         self._inside = tuple(
             (os.path.realpath(path or "/") if files.is_local(path) else path).rstrip("/") + "/"
@@ -53,6 +61,30 @@ class Boundary:
         except ValueError:
             return True  # with a NUL byte it is no path: whoever opens it says so
 
+    def skips(self, path: str) -> bool:
+        """Tells whether a file is left out by its name, and counts it."""
+        if not self._skipped:
+            return False
+        whole = _absolute(path)
+        for pattern, skipped in self._skipped.items():
+            if whole == skipped or whole.startswith(f"{skipped}/") or fnmatchcase(whole, skipped):
+                self._found[pattern] += 1
+                return True
+        return False
+
+    def check_skipped(self) -> None:
+        """Checks that each pattern of files to be left out was that of some, at the end of a list.
+
+        Raises:
+          UsageError: which one was not.
+        """
+        for pattern in self._skipped:
+            if not self._found[pattern]:
+                raise UsageError(
+                    f"--skip_files must match files of --input, and {pattern} matches none; leave "
+                    "it out, or correct it"
+                )
+
     def _resolves_inside(self, path: str) -> bool:
         return self._has(os.path.realpath(path))
 
@@ -60,6 +92,10 @@ class Boundary:
         if "/../" in f"{path}/":  # of a remote path, which some storage may resolve
             return False
         return f"{path.rstrip('/')}/".startswith(self._inside)
+
+
+def _absolute(path: str) -> str:
+    return os.path.abspath(path) if files.is_local(path) else path
 
 
 def leaves(path: str) -> str:

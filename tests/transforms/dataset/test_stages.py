@@ -23,6 +23,7 @@ from recordmill.pipelines.engines.error_text import one_line
 from recordmill.records.errors import RunError
 from recordmill.transforms.dataset.run_state import LostFoldersError
 from recordmill.transforms.dataset.stages import Done, DoStages, OnceStage, Stage
+from recordmill.transforms.dataset.worker_note import left_notes, note, noted, notes_in
 from recordmill.transforms.dataset.worker_pool import WorkerDiedError, WorkerPool, using
 
 from .small_job import SmallJob, small_job
@@ -72,11 +73,18 @@ class Die(Stage[SmallJob]):
 
     name = "Die"
 
+    def __init__(self, job: SmallJob, noted: str = "") -> None:
+        super().__init__(job)
+        self.noted = noted
+
     def items(self) -> int:
         return 4
 
     def do(self, item: int) -> Done:
         if item == 2:
+            with noted("in/file 1"):
+                pass
+            note(self.noted)
             os.kill(os.getpid(), signal.SIGKILL)
         while item > 2:
             time.sleep(0.01)
@@ -143,8 +151,21 @@ def test_a_dead_worker_is_told_with_its_item(job: SmallJob) -> None:
         pytest.raises(WorkerDiedError, match=r"signal 9 killed it.* item 2 of Die, file 2;"),
     ):
         run(job, Die(job), records=0)
+    with using(WorkerPool(2)), pytest.raises(WorkerDiedError) as died:
+        run(job, Die(job, noted="in/ä 2"), records=0)
+    end = "item 2 of Die, file 2, and read in/ä 2; run the same command again, or leave that file"
+    assert f"{end} out by --skip_files" in str(died.value)
     with pytest.raises(RunError, match="interrupted"):
         list(pool.map(str, [1]))
+
+
+def test_a_worker_of_an_engine_leaves_its_note_in_the_run(job: SmallJob) -> None:
+    with notes_in(job.workspace), noted("in/a"), noted("in/b"):
+        assert left_notes(job.workspace) == ["in/a", "in/b"]
+    assert not left_notes(job.workspace)
+    shutil.rmtree(job.workspace.output)
+    with notes_in(job.workspace), noted("in/a"):
+        assert not os.path.exists(job.workspace.output)
 
 
 @pytest.mark.parametrize("workers", [0, 2])

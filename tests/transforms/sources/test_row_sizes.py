@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,10 +24,9 @@ from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentLim
 from recordmill.transforms.sources.documents import read_documents
 from recordmill.transforms.sources.kept_fields import parse_fields
 from recordmill.transforms.sources.open_columns import open_columns
-from recordmill.transforms.sources.parquet_pages import page_header
 from recordmill.transforms.sources.row_fields import RowSpec
 from recordmill.transforms.sources.row_sizes import LimitedRows, is_shared, row_sizes
-from recordmill.transforms.sources.work_items import SourceRange, list_sources
+from recordmill.transforms.sources.work_items import list_sources
 from recordmill.transforms.storage import files
 
 from .column_files import TEXTS, Read, arrow_file, avro, read
@@ -374,51 +372,6 @@ def test_types_that_share() -> None:
         assert is_shared(array.type) == shares, name
 
 
-def swapped_pages(path: Path) -> None:
-    """Swaps the two data pages of a file of one column, so that the plain one comes first."""
-    data = path.read_bytes()
-    column = pq.read_metadata(path).row_group(0).column(0)
-    begin, end = column.data_page_offset, column.dictionary_page_offset
-    end += column.total_compressed_size
-    handle = io.BytesIO(data)
-    header, middle = page_header(handle, begin)
-    middle += header[3]
-    last, after = page_header(handle, middle)
-    assert after + last[3] == end
-    path.write_bytes(data[:begin] + data[middle:end] + data[begin:middle] + data[end:])
-
-
-@pytest.mark.parametrize("version", ["1.0", "2.0"])
-def test_a_dictionary_behind_plain_pages_is_held_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
-) -> None:
-    path = tmp_path / "a.parquet"
-    texts = ["x" * 10_000] * 3000 + [None] * 2000 + [f"a{i}" for i in range(2000)]
-    pq.write_table(
-        pa.table({"text": texts}), path, dictionary_pagesize_limit=11_000, data_page_size=1 << 20,
-        write_statistics=False, data_page_version=version,
-    )  # fmt: skip
-    largest, plain_read = [0], parquet_rows._read
-
-    def observed(*arguments: Any) -> Iterator[pa.RecordBatch]:
-        for batch in plain_read(*arguments):
-            largest[0] = max(largest[0], batch.nbytes)
-            yield batch
-
-    monkeypatch.setattr(parquet_rows, "_read", observed)
-    monkeypatch.setattr(parquet_rows, "_MOST_HELD_BYTES", 1 << 20)
-    (source,) = list_sources([str(path)])
-    usual = read_texts(source)
-    swapped_pages(path)
-    (source,) = list_sources([str(path)])
-    swapped = read_texts(source)
-    assert usual == texts
-    assert swapped != texts
-    assert swapped[0] != texts[0]
-    assert sorted(map(str, swapped)) == sorted(map(str, texts))
-    assert largest[0] < 2 << 20
-
-
 def test_texts_that_lists_share_are_unpacked_part_by_part() -> None:
     """A part of a few rows was given all values of its batch: 10 kB of Parquet took 4 GB."""
     indices = pa.array(np.arange(6000, dtype=np.int32) % 2)
@@ -431,15 +384,6 @@ def test_texts_that_lists_share_are_unpacked_part_by_part() -> None:
     assert {array.type for array in found} == {kinds["tags"]}
     assert sum(len(array.values) for array in found) == 6000
     assert pa.concat_arrays(found).to_pylist() == tags.to_pylist()
-
-
-def read_texts(source: SourceRange) -> list[str | None]:
-    with open_columns(source, ratio=10**9) as opened:
-        found = []
-        for rows in opened.rows(["text"], 1 << 20):
-            assert isinstance(rows, Rows)
-            found += rows.columns["text"].to_pylist()
-        return found
 
 
 def test_nulls_before_plain_pages_show_no_dictionary(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from apache_beam.io.filesystem import BeamIOError
 from recordmill.records.errors import UsageError
 from recordmill.transforms.images.listing.boxes import read_box
 from recordmill.transforms.images.listing.entries import Entry, Listing, make_reference
-from recordmill.transforms.images.listing.image_files import find_files
+from recordmill.transforms.images.listing.image_files import find_files, input_boundary
 from recordmill.transforms.images.listing.joins import Listed
 from recordmill.transforms.images.references import (
     ImageObject,
@@ -112,7 +112,7 @@ def find_byte_columns(path: str, spec: SourceSpec) -> ByteColumns | None:
 
 def first_table(spec: SourceSpec) -> str:
     """Returns the path of the first table of an input, "" where it has none."""
-    found = find_files(spec.patterns, Listing())
+    found = find_files(spec.patterns, Listing(boundary=input_boundary(spec)))
     return next((file.path for _, file in found if is_table(file.path)), "")
 
 

@@ -34,6 +34,7 @@ FILTERS = {
     "not_defective": "images that DAGM's Labels.txt marks as free of defects",
     "not_in_input": "rows and annotations of images that the globs do not match",
     "not_regular": "fifos, sockets, devices and files of the kernel",
+    "skip_files": "files that --skip_files leaves out",
     "in_no_set": "images that no list in Pascal VOC's ImageSets names",
 }
 

@@ -44,7 +44,9 @@ def input_boundary(spec: SourceSpec) -> Boundary:
     and those that --allow_outside adds.
     """
     named = [*spec.patterns, *filter(None, (spec.masks, *spec.annotations))]
-    return Boundary((glob.root for glob in whole_folders(named)), spec.allow_outside)
+    return Boundary(
+        (glob.root for glob in whole_folders(named)), spec.allow_outside, spec.skip_files
+    )
 
 
 def find_files(
@@ -71,6 +73,8 @@ def find_files(
             name = relative(last, root)
             if file.size == NOT_REGULAR:
                 listing.pass_over("not_regular", name)
+            elif listing.boundary and listing.boundary.skips(last):
+                listing.pass_over("skip_files", name)
             else:
                 yield name, file
 

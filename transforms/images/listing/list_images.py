@@ -63,6 +63,7 @@ def list_images(spec: SourceSpec, listing: Listing | None = None) -> Iterator[Li
     for item in images:
         is_empty = False
         yield _checked(item, known) if known else item
+    listing.boundary.check_skipped()
     if is_empty:
         passed = sum(listing.filtered.values())
         raise UsageError(
