@@ -11,9 +11,17 @@ import os
 import random
 import socket
 import tarfile
+import time
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
+
+from recordmill.transforms.dataset.rejects import REASONS
+from recordmill.transforms.sources.document_spec import DocumentSpec
+from recordmill.transforms.sources.documents import read_documents
+from recordmill.transforms.sources.item_cutting import cut_work_items
+from recordmill.transforms.sources.work_items import list_sources
 
 from ..pictures import drawn, encoded
 from ..transforms.examples.record_files import example, framed, packed
@@ -60,6 +68,7 @@ def _pages() -> list[str]:
     return [page(number, f"{markup}'''{number}''' {_SENTENCES}") for number in range(9)]
 
 
+_OPTIONS: dict[str, dict[str, Any]] = {".xml": {"wiki_markup": "keep"}}
 _TEXTS: dict[str, tuple[str, Callable[[], bytes], int]] = {
     "plain text": (".txt", lambda: (_SENTENCES * 9).encode(), 30),
     "JSON lines": (".jsonl", _json_lines, 60),
@@ -88,6 +97,32 @@ def _text_case(workshop: Workshop, form: str, seed: int) -> Callable[[Path], Non
         line = workshop.arguments("text", folder / "ds", _ANY_SHARE)
         line[1] = f"--input={folder}/in/*"
         accounts(folder, run_main(folder, line), folder / "ds")
+
+    return check
+
+
+_READ_AT_ONCE = 300
+_MOST_SECONDS = 20
+
+
+def _many_case(form: str, seed: int) -> Callable[[Path], None]:
+    """Reads many mutated files in one process, which none may end or hold up."""
+    extension, make, _ = _TEXTS[form]
+
+    def check(folder: Path) -> None:
+        good, rng = make(), random.Random(f"many {form}{seed}")
+        path = folder / f"a{extension}"
+        spec = DocumentSpec(encoding_errors="replace", **_OPTIONS.get(extension, {}))
+        for number in range(_READ_AT_ONCE):
+            path.write_bytes(mutated(good, rng))
+            began = time.monotonic()
+            items = cut_work_items(list_sources([str(path)]), 1000)
+            for source in (source for item in items for source in item):
+                for batch in read_documents(source, spec):
+                    is_named = all(reject.reason in REASONS for reject in batch.rejects)
+                    hold(is_named, f"file {number} has a reject without reason")
+            seconds = time.monotonic() - began
+            hold(seconds < _MOST_SECONDS, f"file {number} took {seconds:.0f} s")
 
     return check
 
@@ -298,6 +333,8 @@ def inputs(workshop: Workshop, seed: int) -> Iterator[Case]:  # noqa: C901, PLR0
     for form, (_, _, count) in _TEXTS.items():
         for n in range(count):
             yield Case(f"fuzzed {form}", str(n), _text_case(workshop, form, seed + n))
+        for n in range(10):
+            yield Case(f"many {form}", str(n), _many_case(form, seed + n))
     for n in range(40):
         yield Case("fuzzed SQLite", str(n), _database_case(workshop, seed + n))
     for extension in _IMAGES:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
 from backports import zstd
 
 from recordmill.transforms.sources.blocks import BrokenFileError
@@ -148,10 +149,12 @@ def unpack(data: bytes, codec: str, most_bytes: int) -> bytes | None:
 
     Raises:
       EOFError: it is cut.
-      zlib.error, OSError, lzma.LZMAError, zstd.ZstdError: it is damaged.
+      zlib.error, OSError, lzma.LZMAError, zstd.ZstdError, pyarrow.ArrowException: it is damaged.
     """
     if codec == "null":
         return data
+    if codec == "snappy":
+        return _unpack_snappy(data, most_bytes)
     parts: list[bytes] = []
     left = most_bytes
     while True:
@@ -176,6 +179,27 @@ def unpack(data: bytes, codec: str, most_bytes: int) -> bytes | None:
         if len(parts) == _MOST_STREAMS:  # each copies what is left
             raise EOFError(f"it has more than {_MOST_STREAMS} compressed streams")
     return b"".join(parts)
+
+
+def _unpack_snappy(data: bytes, most_bytes: int) -> bytes | None:
+    """Returns what a block of Snappy unpacks to: it begins with its size, and its CRC-32 follows.
+
+    Source: "Required Codecs" of Avro's specification, and Snappy's format_description.txt.
+    """
+    size = 0
+    for at in range(5):
+        byte = data[at] if at < len(data) - 4 else 128
+        size |= (byte & 127) << 7 * at
+        if byte < 128:
+            break
+    else:
+        raise EOFError("a block of Snappy begins with no size")
+    if size > most_bytes:
+        return None
+    unpacked: bytes = pa.decompress(data[:-4], size, "snappy", asbytes=True)
+    if zlib.crc32(unpacked) != int.from_bytes(data[-4:], "big"):
+        raise EOFError("the checksum of a block differs")
+    return unpacked
 
 
 def _decompressor(codec: str) -> Any:

@@ -50,7 +50,7 @@ from recordmill.transforms.storage import files
 _SYNC_BYTES = 16
 _MOST_HEADER_BYTES = 1 << 26
 _PREFIX_BYTES = 20  # of two numbers of up to 10 bytes
-_CODECS = ("null", "deflate", "bzip2", "xz", "zstandard")
+_CODECS = ("null", "deflate", "snappy", "bzip2", "xz", "zstandard")
 _ESCAPED = "surrogateescape"
 # What fastavro, its codecs and Arrow raise on damaged bytes.
 _SENSELESS = (

@@ -268,13 +268,14 @@ def _read(
 def _merged(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
     """Yields batches of so many rows or a little more, unless they have many bytes."""
     held: list[pa.RecordBatch] = []
+    count = size = 0
     try:
         for batch in batches:
             held.append(batch)
-            is_large = sum(each.nbytes for each in held) > _MOST_HELD_BYTES // _FEW_ROWS
-            if is_large or sum(each.num_rows for each in held) >= rows:
+            count, size = count + batch.num_rows, size + batch.nbytes
+            if count >= rows or size > _MOST_HELD_BYTES // _FEW_ROWS:
                 yield _joined(held)
-                held = []
+                held, count, size = [], 0, 0
     except (pa.ArrowException, OSError, EOFError):
         if held:  # what comes before a damage is used
             yield _joined(held)

@@ -8,16 +8,18 @@ import json
 import lzma
 import random
 import uuid
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import fastavro
 import numpy as np
+import pyarrow as pa
 import pytest
 from backports import zstd
 
-from recordmill.transforms.sources.avro_format import header, number, unpack
+from recordmill.transforms.sources.avro_format import header, number, read_number, unpack
 from recordmill.transforms.sources.column_format import Rows
 from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentSpec
 from recordmill.transforms.sources.documents import read_documents
@@ -333,6 +335,35 @@ def test_blocks_that_unpack_to_too_much_are_rejects(tmp_path: Path, codec: str) 
     assert "--max_compression_ratio" in rejects[0].detail
     assert len(found) == 1  # of the block behind
     assert len(unpack_whole(path, codec)) == 2
+
+
+def test_snappy_is_read(tmp_path: Path) -> None:
+    """The usual codec of Spark and of BigQuery; fastavro writes it with one more package only."""
+    path = write("avro", tmp_path, ROWS, 10)
+    content, wanted = path.read_bytes(), read(path, LINES)
+    parts, at = [content[: blocks(path)[0][0]].replace(b"\x08null", b"\x0csnappy")], 0
+    for begin, end in blocks(path):
+        stored, at = content[begin : end - 16], 0
+        rows, at = read_number(stored, 0)
+        _, at = read_number(stored, at)
+        data = stored[at:]
+        packed = pa.compress(data, "snappy", asbytes=True) + zlib.crc32(data).to_bytes(4, "big")
+        parts += [number(rows), number(len(packed)), packed, content[end - 16 : end]]
+    path.write_bytes(b"".join(parts))
+    assert read(path, LINES) == wanted
+    begin, end = blocks(path)[1]
+    for position, byte in ((end - 18, 1), (begin + 12, 255)):  # of the checksum; of the text
+        damaged = bytearray(path.read_bytes())
+        damaged[position] ^= byte
+        (tmp_path / "b.avro").write_bytes(damaged)
+        documents, _, _, rejects = read(tmp_path / "b.avro", LINES)
+        assert [(each.position, each.reason) for each in rejects] == [(10, "broken_file")]
+        assert len(documents) == len(wanted[0]) - 10
+    assert unpack(packed, "snappy", len(data)) == data
+    assert unpack(packed, "snappy", len(data) - 1) is None
+    for cut in (packed[:3], packed[:-4] + b"\0\0\0\0", b"\xff" * 9):
+        with pytest.raises((EOFError, OSError, pa.ArrowException)):
+            unpack(cut, "snappy", 1 << 20)
 
 
 @pytest.mark.parametrize(
