@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -16,10 +16,11 @@ from recordmill.records.arrays import Int64s
 from recordmill.records.schema import DType
 from recordmill.transforms.dataset.rejects import Reject
 from recordmill.transforms.examples.examples_spec import TableSpec
-from recordmill.transforms.sources.blocks import BrokenFileError, read_blocks, without_bom
+from recordmill.transforms.sources.blocks import without_bom
 from recordmill.transforms.sources.delimited import RecordScanner, delimiter_of, parse_row
 from recordmill.transforms.sources.delimited_records import read_header
 from recordmill.transforms.sources.document_spec import READ_LIMITS
+from recordmill.transforms.sources.record_reader import split_records
 from recordmill.transforms.sources.work_items import SourceRange
 
 _TYPES: dict[DType, pa.DataType] = {
@@ -60,55 +61,23 @@ class DelimitedRows:
         self._missing = next((n for n in spec.columns if n not in self._header), "")
         self._types = dict(spec.types)
         self._skips_header = source.start == 0 and spec.header == "first_row"
+        self._rejects: list[Reject] = []
         csv.field_size_limit(READ_LIMITS.record_bytes)
 
     def read(self, block_bytes: int) -> Iterator[ParsedRows]:
         """Yields the rows in order."""
         scanner = RecordScanner(self._delimiter, quotes=self._quotes)
-        position, rest = self._source.start, b""
-        ended = skips = False
-        blocks = self._blocks(block_bytes)
-        while not ended:
-            block, damage = next(blocks)
-            ended = not block
-            data = rest + block
-            ends = scanner.record_ends(np.frombuffer(block, np.uint8)) + len(rest)
-            if ended and data and not damage:
-                ends = np.array([len(data)], np.int64)
-            rejects = []
-            if damage:
-                rejects.append(self._reject(position + len(rest), "read", *damage))
-            if not len(ends) and len(data) > READ_LIMITS.record_bytes:
-                if not skips:
-                    rejects.append(self._reject(position, "read", "line_too_long", ""))
-                skips, used = True, len(data)
-                yield ParsedRows(np.zeros(0, np.int64), {}, rejects)
-            else:
-                starts = np.concatenate([[0], ends[:-1]]).astype(np.int64)[: len(ends)]
-                used = int(ends[-1]) if len(ends) else 0
-                if skips and len(ends):
-                    starts, ends, skips = starts[1:], ends[1:], False
-                if self._source.end >= 0:
-                    inside = starts + position < self._source.end
-                    ended |= not inside.all()
-                    starts, ends = starts[inside], ends[inside]
-                yield self._batch(data, starts, ends, position, rejects)
-            rest, position = data[used:], position + used
-            ended |= 0 <= self._source.end <= position
+        blocks = split_records(
+            self._source, self._spec, self._source.start,
+            replace(READ_LIMITS, block_bytes=block_bytes),
+            lambda block: scanner.record_ends(np.frombuffer(block, np.uint8)), self._reject,
+        )  # fmt: skip
+        for block in blocks:
+            yield self._batch(*block)
+        if self._rejects:
+            yield self._parsed(np.zeros(0, np.int64), {})
 
-    def _blocks(self, block_bytes: int) -> Iterator[tuple[bytes, tuple[str, str] | None]]:
-        """Yields blocks, and b"" in the end, with the reason where it is damage."""
-        damage = None
-        try:
-            for block in read_blocks(self._source, self._spec, self._source.start, block_bytes):
-                yield block, None
-        except BrokenFileError as error:
-            damage = error.reason, str(error)
-        yield b"", damage
-
-    def _batch(
-        self, data: bytes, starts: Int64s, ends: Int64s, position: int, rejects: list[Reject]
-    ) -> ParsedRows:
+    def _batch(self, data: bytes, position: int, starts: Int64s, ends: Int64s) -> ParsedRows:
         """Parses the records `data[start:end]`."""
         if self._skips_header and len(starts):
             self._skips_header = False
@@ -120,20 +89,19 @@ class DelimitedRows:
         kept: list[int] = []
         for start, row in zip(starts.tolist(), self._rows(data, starts, ends), strict=True):
             if isinstance(row, tuple):
-                rejects.append(self._reject(position + start, *row))
+                self._reject(position + start, *row)
             elif self._missing and row:
                 detail = f"no {self._missing!r} among {', '.join(self._header[:20])}"
-                rejects.append(self._reject(position + start, "parse", "field_missing", detail))
+                self._reject(position + start, "parse", "field_missing", detail)
             elif row and len(row) != len(self._header):
                 detail = f"{len(row)} where there are {len(self._header)} columns"
-                at = position + start
-                rejects.append(self._reject(at, "parse", "wrong_number_of_fields", detail))
+                self._reject(position + start, "parse", "wrong_number_of_fields", detail)
             elif row:
                 rows.append(row)
                 kept.append(position + start)
-        return self._typed(rows, np.array(kept, np.int64), rejects)
+        return self._typed(rows, np.array(kept, np.int64))
 
-    def _typed(self, rows: list[list[str]], positions: Int64s, rejects: list[Reject]) -> ParsedRows:
+    def _typed(self, rows: list[list[str]], positions: Int64s) -> ParsedRows:
         """Returns rows as columns of their types."""
         columns: dict[str, pa.Array] = {}
         fits = np.ones(len(rows), np.bool_)
@@ -145,10 +113,15 @@ class DelimitedRows:
                 if fits[row]:
                     fits[row] = False
                     detail = f"{name!r} is {by_column[name][row]!r:.80} and must be {dtype}"
-                    rejects.append(self._reject(int(positions[row]), "parse", "bad_row", detail))
+                    self._reject(int(positions[row]), "parse", "bad_row", detail)
         if not fits.all():
             columns = {name: array.filter(pa.array(fits)) for name, array in columns.items()}
-        return ParsedRows(positions[fits], columns, rejects)
+        return self._parsed(positions[fits], columns)
+
+    def _parsed(self, positions: Int64s, columns: dict[str, pa.Array]) -> ParsedRows:
+        """Returns rows, with the rejects since the last ones."""
+        rejects, self._rejects = self._rejects, []
+        return ParsedRows(positions, columns, rejects)
 
     def _rows(
         self, data: bytes, starts: Int64s, ends: Int64s
@@ -179,8 +152,8 @@ class DelimitedRows:
         except csv.Error as error:
             return "parse", "broken_row", str(error)
 
-    def _reject(self, position: int, stage: str, reason: str, detail: str) -> Reject:
-        return Reject(self._source.name, position, stage, reason, detail)
+    def _reject(self, position: int, stage: str, reason: str, detail: str) -> None:
+        self._rejects.append(Reject(self._source.name, position, stage, reason, detail))
 
 
 def infer_types(columns: Mapping[str, Sequence[str]]) -> tuple[tuple[str, DType], ...]:

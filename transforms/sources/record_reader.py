@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -53,6 +53,80 @@ class RecordFormat(Protocol):
         ...
 
 
+class RecordBlock(NamedTuple):
+    """Records that follow each other.
+
+    Attributes:
+      data: bytes of the file, UTF-8 where it is valid.
+      position: of `data`, in bytes from the file's beginning.
+      starts, ends: `[records] int64`: each is `data[start:end]`, with what ends it.
+    """
+
+    data: bytes
+    position: int
+    starts: Int64s
+    ends: Int64s
+
+
+def split_records(
+    source: SourceRange, spec: DocumentSpec, start: int, limits: DocumentLimits,
+    record_ends: Callable[[bytes], Int64s], reject: Callable[[int, str, str, str], None],
+) -> Iterator[RecordBlock]:  # fmt: skip
+    """Yields the records that begin in a range of a file, those that end in one block together.
+
+    Args:
+      source: the range.
+      spec: names the encoding.
+      start: the byte where the first record begins.
+      limits: sizes; a longer record is a reject.
+      record_ends: returns `[ends] int64`: the offsets in the next block just behind each record.
+      reject: is called with position, stage, reason and detail of what cannot be read.
+    """
+    # Where a compressed file is cut, a range has whole records.
+    range_end = -1 if source.compression else source.end
+    rest, position, skips = b"", start, False
+    if 0 <= range_end <= start:
+        return
+    for block in _blocks_and_end(source, spec, start, limits.block_bytes):
+        if isinstance(block, BrokenFileError):
+            reject(position + len(rest), "read", block.reason, str(block))
+            return
+        data = rest + block
+        ends = record_ends(block) + len(rest)
+        if not block and data:
+            ends = np.array([len(data)], np.int64)
+        used = int(ends[-1]) if len(ends) else 0
+        is_last = not block
+        if len(data) > limits.record_bytes and not used:
+            if not skips:
+                reject(position, "read", "line_too_long", "")
+            skips, used = True, len(data)
+        else:
+            starts = np.concatenate([[0], ends[:-1]]).astype(np.int64) if used else ends
+            if skips and used:
+                starts, ends, skips = starts[1:], ends[1:], False
+            if range_end >= 0:
+                inside = starts + position < range_end
+                is_last |= not inside.all()
+                starts, ends = starts[inside], ends[inside]
+            yield RecordBlock(data, position, starts, ends)
+        rest, position = data[used:], position + used
+        if is_last or 0 <= range_end <= position:
+            return
+
+
+def _blocks_and_end(
+    source: SourceRange, spec: DocumentSpec, start: int, block_bytes: int
+) -> Iterator[bytes | BrokenFileError]:
+    """Yields blocks, and in the end b"", or the damage that ends the file."""
+    try:
+        yield from read_blocks(source, spec, start, block_bytes)
+    except BrokenFileError as error:
+        yield error
+        return
+    yield b""
+
+
 class RecordReader:
     """Reads the records that begin in a range of a file.
 
@@ -84,67 +158,19 @@ class RecordReader:
             and spec.text_names == [spec.text_field]
             and not spec.other_names
         )
-        # The beginning of the next record, as far as it was read, and its position in the file.
-        self._rest = b""
-        self._position = 0
-        self._skips_record = False  # the next record is too long and was rejected
-        self._range_ended = False
-        # Where a compressed file is cut, a range has whole records.
-        self._end = -1 if source.compression else source.end
+        self._position = 0  # of the block that is read
 
     def read(self, start: int) -> Iterator[DocumentBatch]:
         """Yields the documents of the records from byte `start` on, where one begins."""
-        self._position = start
-        if self._end < 0 or start < self._end:
-            for block in self._blocks():
-                yield from self._take_records(block)
-                if not block or self._range_ended:
-                    break
+        blocks = split_records(
+            self._source, self._spec, start, self._limits, self._format.record_ends,
+            self._maker.reject,
+        )  # fmt: skip
+        for block in blocks:
+            self._position = block.position
+            starts, ends = _without_empty_lines(block.data, block.starts, block.ends)
+            yield self._batch(block.data, starts, ends)
         yield from self._maker.remaining()
-
-    def _blocks(self) -> Iterator[bytes]:
-        """Yields blocks, and b"" once at the end of the file or where it is damaged."""
-        limits = self._limits
-        try:
-            yield from read_blocks(self._source, self._spec, self._position, limits.block_bytes)
-        except BrokenFileError as error:
-            at = self._position + len(self._rest)
-            self._maker.reject(at, "read", error.reason, str(error))
-            self._rest = b""
-        yield b""
-
-    def _take_records(self, block: bytes) -> Iterator[DocumentBatch]:
-        """Yields a batch of the records that end in a block, and keeps the bytes after them."""
-        data = self._rest + block
-        ends = self._format.record_ends(block) + len(self._rest)
-        if not block and data:
-            ends = np.array([len(data)], np.int64)
-        if len(data) > self._limits.record_bytes and not len(ends):
-            if not self._skips_record:
-                self._maker.reject(self._position, "read", "line_too_long")
-            self._skips_record = True
-            self._rest = data
-            self._advance(len(data))
-            return
-        if self._skips_record and len(ends):
-            skipped = int(ends[0])
-            self._rest = data
-            self._advance(skipped)
-            data, ends = self._rest, ends[1:] - skipped
-            self._skips_record = False
-        starts = np.concatenate([[0], ends[:-1]]).astype(np.int64) if len(ends) else ends
-        if self._end >= 0:
-            in_range = starts + self._position < self._end
-            self._range_ended = not in_range.all()
-            starts, ends = starts[in_range], ends[in_range]
-        yield self._batch(data, *_without_empty_lines(data, starts, ends))
-        self._rest = data
-        self._advance(int(ends[-1]) if len(ends) else 0)
-
-    def _advance(self, used: int) -> None:
-        self._rest = self._rest[used:]
-        self._position += used
-        self._range_ended |= 0 <= self._end <= self._position
 
     def _batch(self, data: bytes, starts: Int64s, ends: Int64s) -> DocumentBatch:
         """Makes a batch of the records `data[start:end]`."""
