@@ -86,11 +86,6 @@ def examples_request(spec: ExamplesSpec, functions: Sequence[UserFunction] = ())
     Raises:
       UsageError: one line: the rule, what was found, what to do.
     """
-    if spec.in_place_metadata:
-        raise UsageError(
-            "--in_place_metadata has no estimate: it reads each file once and writes small files; "
-            "run it by `recordmill index`"
-        )
     required(spec, "input")
     required(spec.output, "output")
     patterns, splits = split_patterns(spec.input)

@@ -121,6 +121,7 @@ def _documents(spec: TextSpec, shares: str) -> DocumentSpec:
         **asdict(spec.source),
         documents=spec.documents,
         sentence_splitter=spec.objective.splitter,
+        strips=spec.objective.strips,
         split_by=spec.split_by,
         split_from=spec.split_from,
         split_names=names if spec.split_from else (),

@@ -185,7 +185,10 @@ class InPlacePlanner(Planner[InPlaceJob, InPlaceStages, InPlaceInventory]):
     def outline(self, inventory: InPlaceInventory, *, workers: int) -> Outline:
         """Refuses an estimate."""
         del inventory, workers
-        raise UsageError("there is no estimate of metadata alone; run the command itself")
+        raise UsageError(
+            "--in_place_metadata has no estimate: it reads each file once and writes small files; "
+            "run it by `recordmill index`"
+        )
 
     def summary(self, counts: dict[str, Any]) -> str:
         """Returns one line of what was read."""

@@ -796,6 +796,7 @@ FLAGS = (
     "--splits=train:0.5,test:0.5", "--naming=flat", "--extension=tfrecord", "--compression=GZIP",
     "--columns=a", "--header=none --columns=a", "--delimiter=;", "--quoting=none",
     "--random_seed=1", "--max_rejected=0.5", "--input_format=parquet", "--allow_outside=/x",
+    "--skip_files=/x",
 )  # fmt: skip
 
 
@@ -948,7 +949,8 @@ def test_from_a_program(tmp_path: Path) -> None:
 
 
 def test_there_is_no_estimate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", "examples", "--in_place_metadata", f"--input={tmp_path}/*"]) == 2
+    shards(tmp_path / "old")
+    assert main(["plan", "examples", "--in_place_metadata", f"--input={tmp_path}/old/*"]) == 2
     assert "--in_place_metadata has no estimate" in error_of(capsys)
 
 

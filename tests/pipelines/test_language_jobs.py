@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any, get_args
@@ -145,6 +146,40 @@ def test_gpt_has_the_ids_of_whole_texts(folder: Path) -> None:
     for number, ids in expected.items():
         parts = Counter(tuple(ids[begin : begin + LENGTH]) for begin in range(0, len(ids), LENGTH))
         assert found[number] == parts
+
+
+AWKWARD = (
+    "\n\n  def f(x):\n\n\n    return x  \r\n\ttail \n\n\n", "no end", " \n", 
+    "it\n's\n\u3000a\n b\n\n\nc\n",
+)  # fmt: skip
+
+
+def test_plain_text_is_kept_byte_for_byte(folder: Path, tmp_path: Path) -> None:
+    """Files, what is between blank lines, and lines: their tokens are those of the library."""
+    import tokenizers
+
+    reference = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    (tmp_path / "in").mkdir()
+    written = [*AWKWARD, *texts(folder)]
+    for i, text in enumerate(written):
+        (tmp_path / f"in/{i:03d}.txt").write_bytes(text.encode())
+    between = [re.split(r"\r?\n(?:\s*\n)+", text.strip("\r\n")) for text in written]
+    lines = [line.removesuffix("\r") for text in written for line in text.split("\n")]
+    for documents, wanted, *flags in (
+        ("file", written),
+        ("file", [text.strip() for text in written], "--strip"),
+        ("line", [line for line in lines if line.strip()]),
+        ("blank_line", [part for parts in between for part in parts if part.strip()]),
+    ):
+        job = ["--task=gpt", "--format=seqio", "--packing=none", f"--documents={documents}"]
+        line = ["text", f"--input={tmp_path}/in", f"--output={tmp_path}/ds", *job, *flags]
+        line += [f"--tokenizer={folder}/tokenizer.json", "--max_seq_length=4000", "--overwrite"]
+        assert main(line) == 0
+        encoded = reference.encode_batch(list(filter(None, wanted)), add_special_tokens=False)
+        rows = [np.asarray(row).tolist() for row in loaded(tmp_path / "ds")["targets"]]
+        assert sorted(rows) == sorted([*each.ids, rows[0][-1]] for each in encoded)
+        found = reference.decode_batch(rows, skip_special_tokens=True)
+        assert sorted(found) == sorted(filter(None, wanted))
 
 
 def test_every_token_is_written_once(folder: Path) -> None:

@@ -39,6 +39,7 @@ CSV = "--input={folder}/corpus.csv"
 PIPES = "--input={folder}/pipes.csv"
 DOCS = ("--input=sqlite:///{folder}/docs.db", "--query=SELECT * FROM docs")
 ID = "--partition_column=id"
+BPE = "--vocab_file={folder}/bpe.json"
 LINKED = "--input={folder}/linked/*.txt"
 INVALID = "--input={folder}/invalid.txt"
 DUMP = "--input={folder}/dump.xml"
@@ -150,6 +151,7 @@ ROWS = (
     ),
     Row("--max_rejected=1", (MLM, INVALID), outcome="status"),
     Row("--allow_outside={folder}", (MLM, LINKED, "--max_rejected=1")),
+    Row("--skip_files={folder}/other.txt", (MLM, f"{TEXT},{{folder}}/other.txt")),
     Row("--max_document_bytes=300", (MLM, "--max_rejected=1")),
     Row(
         "--max_compression_ratio=2000",
@@ -315,6 +317,7 @@ ROWS = (
         ),
     ),
     Row("--eos_id=9", (GPT,), for_tasks("eos_id", "bert", "mlm")),
+    Row("--strip", (GPT, "--documents=file", BPE), for_tasks("strip", "bert", "mlm")),
     Row(
         "--prompt_field=book",
         (GPT, JSONL),

@@ -74,6 +74,7 @@ class DelimitedRows:
         )  # fmt: skip
         for block in blocks:
             yield self._batch(*block)
+            del block  # before the next one is read
         if self._rejects:
             yield self._parsed(np.zeros(0, np.int64), {})
 

@@ -29,8 +29,9 @@ class DocumentSpec(SourceOptions, frozen=True, kw_only=True):
       documents: in plain text, a document is a block between blank lines, a line, or a file.
       sentence_splitter: "none": a line is a sentence; "punctuation": `sentences.py`; "auto": the
         first for text in blocks between blank lines, BERT's form, the second for all other.
-        WHOLE_TEXT: the text of a record is one line, with the line ends that it has, and a line of
-        plain text is one.
+        WHOLE_TEXT: a text is one line, with the line ends that it has; a long one of plain text
+        several that follow each other, see `text_pieces.py`.
+      strips: white space at both ends of texts is no part of them.
       split_by: the field whose value decides the split; "" is the text itself.
       split_from: the field whose value is the name of the split; "" for none.
       split_names: the values that there may be, in order.
@@ -39,6 +40,7 @@ class DocumentSpec(SourceOptions, frozen=True, kw_only=True):
 
     documents: Documents = "blank_line"
     sentence_splitter: SentenceSplitting = "auto"
+    strips: bool = False
     split_by: str = ""
     split_from: str = ""
     split_names: tuple[str, ...] = ()
@@ -46,7 +48,7 @@ class DocumentSpec(SourceOptions, frozen=True, kw_only=True):
 
     @property
     def keeps_text(self) -> bool:
-        """Whether the text of a record is one line, as it is."""
+        """Whether a text stays as it is, with its line ends."""
         return self.sentence_splitter in (WHOLE_TEXT, RAW_TEXT)
 
     @property
@@ -78,7 +80,13 @@ class DocumentSpec(SourceOptions, frozen=True, kw_only=True):
     def raw(self, limits: DocumentLimits) -> DocumentSpec:
         """Returns how documents are read whole, with the text that they have in their files."""
         most_bytes = self.max_document_bytes or limits.record_bytes
-        return replace(self, sentence_splitter=RAW_TEXT, max_document_bytes=most_bytes)
+        splitter = WHOLE_TEXT if self.sentence_splitter == WHOLE_TEXT else RAW_TEXT
+        return replace(self, sentence_splitter=splitter, max_document_bytes=most_bytes)
+
+    @property
+    def line_end(self) -> bytes:
+        """What is between the lines of a document that was read."""
+        return b"" if self.sentence_splitter == WHOLE_TEXT else b"\n"
 
     def most_unpacked_bytes(self, compressed_bytes: int) -> int:
         """Returns to how many bytes a compressed file may unpack."""
@@ -157,6 +165,7 @@ class DocumentLimits:
       record_bytes: a longer record of JSONL, CSV or TSV is rejected.
       line_bytes: a longer line of plain text is cut at white space.
       paragraph_lines: a paragraph of more lines of plain text is cut.
+      piece_bytes: of a document of plain text that stays as it is, in pieces.
       hashed_bytes: of a document's beginning, for the choice of its split, without white space.
       hashed_within_bytes: of plain text, where those lie: what follows does not count, so that a
         document that begins with gigabytes of white space or NUL bytes is not held whole.
@@ -168,6 +177,7 @@ class DocumentLimits:
     record_bytes: int = 1 << 26
     line_bytes: int = 1 << 16
     paragraph_lines: int = 64
+    piece_bytes: int = 1 << 20
     hashed_bytes: int = 1 << 16
     hashed_within_bytes: int = 1 << 22
     unpacked_bytes: int = 1 << 26

@@ -127,7 +127,7 @@ class DocumentMapper:
         if self._is_example:
             text = read.lines[self._text_at].decode("utf-8", "replace")
         else:
-            text = b"\n".join(read.lines).decode("utf-8", "replace")
+            text = self._raw.line_end.join(read.lines).decode("utf-8", "replace")
         try:
             results = self._chain(Document(text, key))
             _check_results(results)
@@ -207,7 +207,7 @@ class DocumentMapper:
           The lines, and of which document each is.
         """
         spec = self._documents
-        if self._is_example or (spec.sentence_splitter == WHOLE_TEXT and source_format != "text"):
+        if self._is_example or spec.sentence_splitter == WHOLE_TEXT:
             return rows, np.repeat(np.arange(count), len(rows) // max(count, 1))
         by_punctuation = spec.by_punctuation(source_format)
         if not by_punctuation and source_format in ("text", *COLUMN_FORMATS):

@@ -16,10 +16,11 @@ from recordmill.transforms.sources.blocks import (
 )
 from recordmill.transforms.sources.document_batch import BatchMaker, DocumentBatch
 from recordmill.transforms.sources.document_spec import DocumentLimits, DocumentSpec
-from recordmill.transforms.sources.input_spec import RAW_TEXT
+from recordmill.transforms.sources.input_spec import RAW_TEXT, WHOLE_TEXT
 from recordmill.transforms.sources.lines import Lines, split_lines
 from recordmill.transforms.sources.long_lines import cut_at_white_space
 from recordmill.transforms.sources.paragraphs import number_paragraphs, split_paragraph_lines
+from recordmill.transforms.sources.text_pieces import join_pieces, piece_ends
 from recordmill.transforms.sources.work_items import SourceRange
 
 _BOM_BYTES = 3
@@ -51,6 +52,10 @@ class _Window:
     blank: Bools
     separates: Bools
     begins: Bools
+
+    def next_starts(self) -> Int64s:
+        """Returns `[num_lines] int64`: where the line after each begins, in the text."""
+        return np.concatenate([self.lines.starts[1:], [self.size]])
 
 
 class TextReader:
@@ -182,9 +187,14 @@ class TextReader:
         size = int(window.lines.ends[end - 1] - window.lines.starts[last])
         if size < self._limits.open_document_bytes:
             return last, False
-        # A part ends where a paragraph is cut anyway, and the first holds all that is hashed.
-        step = self._limits.paragraph_lines
-        part_end = last + (end - last) // step * step
+        # A part ends where a piece or a paragraph is cut anyway, and the first holds all that is
+        # hashed.
+        if self._spec.sentence_splitter == WHOLE_TEXT:
+            cuts = np.flatnonzero(self._piece_ends(window, last, end))
+            part_end = last + int(cuts[-1]) + 1 if len(cuts) else last
+        else:
+            step = self._limits.paragraph_lines
+            part_end = last + (end - last) // step * step
         if part_end == last:
             return last, False
         if len(begins) and not self._holds_hashed(window, last, part_end):
@@ -230,6 +240,14 @@ class TextReader:
             lines.select(~blank), documents[~blank], len(positions), hashed_ends
         )
         lines, keep = self._maker.decodable(lines, window.position, self._spec)
+        if self._spec.sentence_splitter == WHOLE_TEXT:
+            lines, line_documents = self._pieces(
+                window, chosen, lines, keep, documents, goes_on=goes_on
+            )
+            return self._maker.batch(
+                lines, line_documents, positions, groups=groups,
+                continues=self._within_document, goes_on=goes_on,
+            )  # fmt: skip
         if self._spec.sentence_splitter != RAW_TEXT or self._spec.documents != "file":
             keep &= ~blank
         lines, line_documents = lines.select(keep), documents[keep]
@@ -241,6 +259,43 @@ class TextReader:
             lines, line_documents, positions, groups=groups, continues=self._within_document,
             goes_on=goes_on,
         )  # fmt: skip
+
+    def _piece_ends(self, window: _Window, first: int, end: int) -> Bools:
+        """Returns behind which lines of a window pieces end; see `piece_ends`."""
+        chosen = slice(first, end)
+        return piece_ends(
+            window.lines.select(chosen), window.begins[chosen], window.next_starts()[chosen],
+            self._limits.piece_bytes,
+        )  # fmt: skip
+
+    def _pieces(
+        self, window: _Window, chosen: slice, lines: Lines, keep: Bools, documents: Int64s,
+        *, goes_on: bool,
+    ) -> tuple[Lines, Int64s]:  # fmt: skip
+        """Returns documents in pieces, and `[num_pieces] int64`: of which document each is.
+
+        Args:
+          window: what was read.
+          chosen: its lines.
+          lines: these, valid UTF-8 where they are kept.
+          keep: `[num_lines] bool`: which are.
+          documents: `[num_lines] int64`: of which document each is.
+          goes_on: the last document does not end here.
+        """
+        if self._spec.documents != "file":
+            keep = keep & ~window.separates[chosen]
+        ends = self._piece_ends(window, chosen.start, chosen.stop)
+        pieces: Int64s = (np.cumsum(ends) - ends)[keep]
+        lines, of_line = lines.select(keep), documents[keep]
+        ends_text = np.zeros(len(lines), np.bool_)
+        if self._spec.documents != "file" and len(lines):
+            ends_text[:-1] = of_line[1:] != of_line[:-1]
+            ends_text[-1] = not goes_on
+        firsts = np.concatenate([[True], pieces[1:] != pieces[:-1]])[: len(lines)]
+        joined = join_pieces(
+            lines, window.next_starts()[chosen][keep], pieces, ends_text, window.lines.buffer
+        )
+        return joined, of_line[firsts]
 
     def _advance(self, window: _Window, end: int, *, goes_on: bool) -> None:
         """Keeps the text after line `end` for the next round, and the state of the text before."""

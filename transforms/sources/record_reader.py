@@ -97,6 +97,7 @@ def split_records(
             ends = np.array([len(data)], np.int64)
         used = int(ends[-1]) if len(ends) else 0
         is_last = not block
+        del block  # which `data` has
         if len(data) > limits.record_bytes and not used:
             if not skips:
                 reject(position, "read", "line_too_long", "")
@@ -111,6 +112,7 @@ def split_records(
                 starts, ends = starts[inside], ends[inside]
             yield RecordBlock(data, position, starts, ends)
         rest, position = data[used:], position + used
+        del data
         if is_last or 0 <= range_end <= position:
             return
 
@@ -170,6 +172,7 @@ class RecordReader:
             self._position = block.position
             starts, ends = _without_empty_lines(block.data, block.starts, block.ends)
             yield self._batch(block.data, starts, ends)
+            del block  # before the next one is read
         yield from self._maker.remaining()
 
     def _batch(self, data: bytes, starts: Int64s, ends: Int64s) -> DocumentBatch:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 
 from recordmill.records.errors import UsageError
 from recordmill.records.noise import default_sentinel_ids
-from recordmill.transforms.sources.lines import Lines
 from recordmill.transforms.sources.row_fields import RowSpec
-from recordmill.transforms.subwords.hugging_face import JsonTokenizer, library_lines
 from recordmill.transforms.subwords.tokenizer import Tokenizer
 from recordmill.transforms.text.causal import CausalObjective
 from recordmill.transforms.text.classification import ClassifyObjective
@@ -73,21 +70,6 @@ def _fim_ids(tokenizer: Tokenizer, end_id: int) -> FimIds:
         f"--fim_rate needs a tokenizer with {', '.join(_FIM_SPELLINGS[0])}, and {tokenizer.source} "
         "lacks them; add them to it, or leave --fim_rate out"
     )
-
-
-@lru_cache(maxsize=4)
-def _line_end_ids(tokenizer: Tokenizer) -> tuple[int, ...]:
-    """Returns the tokens of a line end; () where a tokenizer does not keep white space.
-
-    Each split's objective asks; to start a tokenizer takes a second, its library does it at once.
-    """
-    if isinstance(tokenizer, JsonTokenizer) and tokenizer.kind != "wordpiece":
-        started = library_lines(tokenizer.library(allow_special_tokens=False))
-    else:
-        started = tokenizer.start(lower_case=False)
-    lines = started.tokenize(Lines.from_list([b"\n"]))
-    ids = tuple(lines.ids.tolist())
-    return () if tokenizer.special.unknown_id in ids else ids
 
 
 def _sentinel_ids(spec: T5 | Ul2, tokenizer: Tokenizer) -> tuple[int, ...]:
@@ -161,8 +143,7 @@ def _gpt(
     pad_id = _first(spec.pad_id, vocabulary.special.pad_id, end_id)
     fim_ids = _fim_ids(vocabulary, end_id) if spec.fim_rate else None
     return CausalObjective(
-        vocabulary, seed, spec.dupe_factor, spec, row, pad_id, end_id,
-        _line_end_ids(vocabulary), fim_ids,
+        vocabulary, seed, spec.dupe_factor, spec, row, pad_id, end_id, fim_ids,
     )  # fmt: skip
 
 
@@ -174,8 +155,8 @@ def _corrupted(
     pad_id = _first(spec.pad_id, vocabulary.special.pad_id, 0)
     start_id = _first(spec.decoder_start_id, vocabulary.special.begin_of_text_id, pad_id)
     return CorruptionObjective(
-        vocabulary, seed, spec.dupe_factor, spec, row, pad_id, _document_end(spec, end_id), (),
-        end_id, start_id, _sentinel_ids(spec, vocabulary), _mode_ids(spec, vocabulary),
+        vocabulary, seed, spec.dupe_factor, spec, row, pad_id, _document_end(spec, end_id), end_id,
+        start_id, _sentinel_ids(spec, vocabulary), _mode_ids(spec, vocabulary),
     )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from recordmill.records.hashing import U64, combine
 from recordmill.transforms.sources.document_batch import DocumentBatch
 from recordmill.transforms.subwords.tokenizer import Ids, Tokens
 from recordmill.transforms.text.chunk_fields import ChunkFields, joined_fields, take_fields
-from recordmill.transforms.text.document_ends import insert_ends, insert_line_ends
+from recordmill.transforms.text.document_ends import insert_ends
 
 
 class ChunkColumns(NamedTuple):
@@ -106,7 +106,6 @@ class CutSpec:
       overlap_tokens: what a chunk repeats of the one before, where sentences do not matter.
       end_id: behind the tokens of each document that has any, where sentences do not matter or
         documents are rows; None for nothing.
-      line_end_ids: between the lines of a document, where sentences do not matter.
     """
 
     chunk_tokens: int
@@ -114,7 +113,6 @@ class CutSpec:
     overlap_tokens: int = 0
     row_texts: int = 0
     end_id: int | None = None
-    line_end_ids: tuple[int, ...] = ()
 
 
 @kernel
@@ -174,7 +172,6 @@ class ChunkCutter:
         self._carry_ids = np.zeros(0, np.int32)
         self._carry_lengths = np.zeros(0, np.int32)
         self._next_number = 0
-        self._is_open = False  # the document that goes on has lines
         self.documents = 0  # that have tokens, so far
 
     def cut(self, batch: DocumentBatch, tokens: Tokens, *, goes_on: bool) -> tuple[Chunks, Int64s]:
@@ -190,8 +187,6 @@ class ChunkCutter:
             return self._cut_rows(batch, tokens, line_lengths)
         line_documents = batch.line_documents
         ids = tokens.ids
-        if self._spec.line_end_ids:
-            ids, line_lengths = self._with_line_ends(batch, tokens, line_lengths, goes_on=goes_on)
         first = 0
         if batch.continues:
             first = self._next_number
@@ -211,23 +206,6 @@ class ChunkCutter:
                 ids, counts, self._spec.end_id, goes_on=goes_on, id_type=self._id_type
             )
         return self._cut_at_tokens(batch, ids, counts, first, goes_on=goes_on)
-
-    def _with_line_ends(
-        self, batch: DocumentBatch, tokens: Tokens, line_lengths: Int64s, *, goes_on: bool
-    ) -> tuple[Ids, Int64s]:
-        """Returns ids and lengths of lines with a line end before each that follows another."""
-        documents = batch.line_documents
-        follows = np.zeros(len(documents), np.bool_)
-        follows[1:] = documents[1:] == documents[:-1]
-        if len(documents):
-            follows[0] = self._is_open and batch.continues and documents[0] == 0
-        last = len(batch.keys) - 1
-        of_last = bool(len(documents)) and documents[-1] == last
-        stays_open = self._is_open and batch.continues and last == 0
-        self._is_open = goes_on and (of_last or stays_open)
-        line_ends = np.array(self._spec.line_end_ids, np.int32)
-        ids = insert_line_ends(tokens.ids, tokens.row_splits[:-1][follows], line_ends)
-        return ids, line_lengths + len(line_ends) * follows
 
     def _cut_rows(
         self, batch: DocumentBatch, tokens: Tokens, line_lengths: Int64s

@@ -61,7 +61,6 @@ class RowObjective:
       row: what is read of records beside their text.
       pad_id: behind the tokens of a row.
       end_id: behind each document; None for nothing.
-      line_end_ids: between the lines of a document.
     """
 
     vocabulary: Tokenizer
@@ -71,7 +70,6 @@ class RowObjective:
     row: RowSpec = field(default_factory=RowSpec)
     pad_id: int = 0
     end_id: int | None = None
-    line_end_ids: tuple[int, ...] = ()
 
     wants_partners: ClassVar[bool] = False
 
@@ -100,7 +98,7 @@ class RowObjective:
         tokens = CHUNK_ROWS * (self.spec.row_tokens - self._overhead)
         if self.row.prompt_field:
             return CutSpec(tokens, _WHOLE_TEXTS, row_texts=2, end_id=self.end_id)
-        return CutSpec(tokens, end_id=self.end_id, line_end_ids=self.line_end_ids)
+        return CutSpec(tokens, end_id=self.end_id)
 
     def count_rows(self, chunks: Chunks) -> OutputBytes:
         """Returns `[num_chunks] float64`: the rows of one copy, of packed chunks their shares."""

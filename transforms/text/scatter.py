@@ -29,11 +29,14 @@ from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentLim
 from recordmill.transforms.sources.documents import read_documents
 from recordmill.transforms.sources.element_rows import name_of
 from recordmill.transforms.sources.input_stage import InputStage
+from recordmill.transforms.sources.lines import Lines
 from recordmill.transforms.sources.mapped_documents import (
     DocumentMapper,
     DropDocument,
     MapSums,
 )
+from recordmill.transforms.sources.row_fields import RowSpec
+from recordmill.transforms.sources.text_pieces import strip_texts
 from recordmill.transforms.sources.work_item_files import read_work_item
 from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.text.chunk_fields import ChunkFields
@@ -236,7 +239,10 @@ class Scatterer:
         progress.documents += len(batch.keys) - batch.continues
         if not len(batch.keys):
             return
-        tokens = self._tools.tokenizer.tokenize(batch.lines)
+        lines = batch.lines
+        if self._job.documents.strips:
+            lines = _stripped(batch, self._job.documents.row, goes_on=goes_on)
+        tokens = self._tools.tokenizer.tokenize(lines)
         progress.runs.held_tokens += len(tokens.ids)
         chunks, of_document = cutter.cut(batch, tokens, goes_on=goes_on)
         if batch.carried is not None:
@@ -260,6 +266,17 @@ class Scatterer:
             kept = compress(batch.carried, verdicts.keep) if verdicts else batch.carried
             progress.runs.add_labels(kept)
         progress.runs.add(chunks, chosen)
+
+
+def _stripped(batch: DocumentBatch, row: RowSpec, *, goes_on: bool) -> Lines:
+    """Returns the lines of a batch without white space at both ends of their texts."""
+    documents = batch.line_documents
+    begins, ends = (np.ones(len(documents), np.bool_) for _ in range(2))
+    if not row.is_example and len(documents):
+        begins[1:] = ends[:-1] = documents[1:] != documents[:-1]
+        begins[0] = not (batch.continues and documents[0] == 0)
+        ends[-1] = not (goes_on and documents[-1] == len(batch.keys) - 1)
+    return strip_texts(batch.lines, begins, ends)
 
 
 def _name_of(batch: DocumentBatch, source: str, positions: list[int], number: int) -> str:

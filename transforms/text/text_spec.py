@@ -123,6 +123,11 @@ class ObjectiveOptions(Spec, frozen=True, kw_only=True):
         return str(type(self).__struct_config__.tag)
 
     @property
+    def strips(self) -> bool:
+        """Whether white space at both ends of texts is left out."""
+        return False
+
+    @property
     def splitter(self) -> SentenceSplitting:
         """How text becomes sentences, see `DocumentSpec.sentence_splitter`."""
         return "none"
@@ -437,6 +442,7 @@ class Language(ObjectiveOptions, frozen=True, kw_only=True):
 
     Attributes:
       eos_id: behind documents; None is the tokenizer's end of text, or [SEP].
+      strip: leave out white space at both ends of texts.
     """
 
     is_language: ClassVar[bool] = True
@@ -445,6 +451,15 @@ class Language(ObjectiveOptions, frozen=True, kw_only=True):
         "gpt, t5, t5_tokens, ul2: the id behind documents, by default the tokenizer's end of "
         "text, or [SEP].", ge=0, le=(1 << 31) - 1, group=_LANGUAGE, value="ID", example="50256"
     )] = None  # fmt: skip
+    strip: Annotated[bool, option(
+        "gpt, t5, t5_tokens, ul2: leave out white space at the beginning and the end of each "
+        "document; else its text is what the input has.", group=_LANGUAGE
+    )] = False  # fmt: skip
+
+    @property
+    def strips(self) -> bool:
+        """See `strip`."""
+        return self.strip
 
     @property
     def splitter(self) -> SentenceSplitting:

@@ -137,7 +137,9 @@ class WriteText(WriteElements):
             warnings=spec.warnings,
             clean=clean,
             objective=objective,
-            documents=DocumentSpec(sentence_splitter=objective.splitter, row=row),
+            documents=DocumentSpec(
+                sentence_splitter=objective.splitter, strips=objective.strips, row=row
+            ),
             lower_case=spec.do_lower_case,
             dupe_splits=None if splits is None else tuple(splits),
             allow_special_tokens=spec.allow_special_tokens,

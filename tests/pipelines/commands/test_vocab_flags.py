@@ -17,6 +17,8 @@ from recordmill.records.spec import options_of
 from recordmill.transforms.vocabulary.vocab_spec import VocabSpec
 
 from ...databases import sqlite_database
+from ...transforms.sources.test_mediawiki import dump as mediawiki_dump
+from ...transforms.sources.test_mediawiki import page as mediawiki_page
 
 TEXT = "--input={folder}/in.txt"
 CSV = "--input={folder}/in.csv"
@@ -26,6 +28,7 @@ INVALID = "--input={folder}/invalid.txt"
 DOCS = ("--input=sqlite:///{folder}/docs.db", "--query=SELECT * FROM docs")
 ID = "--partition_column=id"
 LINKED = "--input={folder}/linked/*.txt"
+DUMP = "--input={folder}/dump.xml"
 DENSE = "--input={folder}/dense.txt.gz"
 REJECTS = "--max_rejected=0.9"
 
@@ -102,6 +105,17 @@ CASES = (
     ),
     Case(REJECTS, (INVALID,)),
     Case("--allow_outside={folder}", (LINKED, REJECTS)),
+    Case("--skip_files={folder}/linked/other.txt", (LINKED, REJECTS)),
+    Case(
+        "--wiki_markup=keep",
+        (DUMP,),
+        (((TEXT,), "--wiki_markup is for a MediaWiki dump, and the input is plain text"),),
+    ),
+    Case(
+        "--wiki_namespaces=0,1",
+        (DUMP,),
+        (((TEXT,), "--wiki_namespaces is for a MediaWiki dump, and the input is plain text"),),
+    ),
     Case("--max_document_bytes=300", (REJECTS,)),
     Case(
         "--max_compression_ratio=2000",
@@ -154,6 +168,9 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "in.csv").write_text(table)
     (tmp_path / "quoted.tsv").write_text("text\n" + '"the water of people"\n' * 5)
     (tmp_path / "invalid.txt").write_bytes(b"the p\xe9n of all\n\n" + b"the ink of all\n\n" * 5)
+    pages = [mediawiki_page(n, f"[[of]] {line}") for n, line in enumerate(lines)]
+    pages += [mediawiki_page(100 + n, "of the man", namespace=1) for n in range(9)]
+    (tmp_path / "dump.xml").write_bytes(mediawiki_dump(pages))
     (tmp_path / "in.csv.copy").write_text("kept\n")
     (tmp_path / "linked").mkdir()
     (tmp_path / "linked/own.txt").write_text("the own words\n\n" * 9)

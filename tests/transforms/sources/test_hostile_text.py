@@ -128,10 +128,10 @@ class TestListing:
     def test_odd_files_are_counted_or_refused(self, tmp_path: Path) -> None:
         os.mkfifo(tmp_path / "f.txt")
         (tmp_path / "a.txt").write_text("a")
-        passed: list[str] = []
-        found = list_sources([f"{tmp_path}/*.txt"], pass_over=passed.append)
+        passed: list[tuple[str, str]] = []
+        found = list_sources([f"{tmp_path}/*.txt"], pass_over=lambda *each: passed.append(each))
         assert [source.name for source in found] == ["a.txt"]
-        assert passed == [f"{tmp_path}/f.txt"]
+        assert passed == [("not_regular", f"{tmp_path}/f.txt")]
         with pytest.raises(UsageError, match=r"--input .*f.txt is a fifo, and only regular files"):
             list(list_sources([f"{tmp_path}/f.txt"]))
         assert "not_regular" in FILTERS
@@ -157,10 +157,11 @@ class TestListing:
         for name in ("b.txt", "deep/er/a.jsonl", ".git/config", "deep/.hidden", "Thumbs.db"):
             (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / "in" / name).write_text(name)
-        passed: list[str] = []
-        found = list(list_sources([f"{tmp_path}/in{end}"], pass_over=passed.append))
+        passed: list[tuple[str, str]] = []
+        listed = list_sources([f"{tmp_path}/in{end}"], pass_over=lambda *each: passed.append(each))
+        found = list(listed)
         assert [each.name for each in found] == ["b.txt", "deep/er/a.jsonl"]
-        assert sorted(passed) == [".git", ".hidden", "Thumbs.db"]
+        assert sorted(passed) == [("hidden", name) for name in (".git", ".hidden", "Thumbs.db")]
 
 
 class TestTables:
