@@ -17,6 +17,8 @@ class LibraryTokenizer:
       encode: lines -> the ids of each.
     """
 
+    splits_lines = False
+
     def __init__(self, encode: Callable[[list[str]], list[list[int]]]) -> None:
         self._encode = encode
 

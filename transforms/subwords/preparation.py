@@ -42,6 +42,7 @@ class Preparation:
       prefix: the line begins with "▁": "", "always", or "missing" where it has none.
       marked: what `normalize` returns has its marks.
       classes: of characters, for `MARK_WORDS`.
+      splits_lines: see `LineTokenizer`.
     """
 
     normalize: Callable[[list[str]], list[str]] | None = None
@@ -52,6 +53,7 @@ class Preparation:
     prefix: str = ""
     marked: bool = False
     classes: Bytes = field(default_factory=lambda: np.zeros(0, np.uint8))
+    splits_lines: bool = False
 
     def apply(self, lines: Lines) -> Lines:
         """Returns the lines that words are cut of.

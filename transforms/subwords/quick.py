@@ -59,6 +59,8 @@ class QuickTokenizer:
         longest_first = sorted(filter(None, spellings), key=len, reverse=True)
         self._pattern = re.compile(b"|".join(re.escape(text.encode()) for text in longest_first))
         self._searches = bool(longest_first)
+        in_spellings = any("\n" in text for text in spellings)
+        self.splits_lines = preparation.splits_lines and not in_spellings
         self._searches_prepared = searches_prepared and self._searches
 
     def clear(self) -> None:

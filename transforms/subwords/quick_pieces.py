@@ -51,9 +51,11 @@ def prepare_marked(normalize: Callable[[Any], Any], *, blanks: str, prefix: str)
     for code in range(32, 127):
         text = f"a{chr(code)}a"
         foreign[code] = normalize(text).endswith(text.replace(" ", _MARK)) is False
+    splits_lines = (blanks, prefix, normalize("a\n \nb")) == ("all", "always", "▁a▁b")
     return Preparation(
-        normalize, foreign, blanks, spaces=prepare.MARK_SPACES, prefix=prefix, marked=True
-    )
+        normalize, foreign, blanks, spaces=prepare.MARK_SPACES, prefix=prefix, marked=True,
+        splits_lines=splits_lines,
+    )  # fmt: skip
 
 
 def _joins_ascii(charsmap: bytes) -> bool:

@@ -80,7 +80,13 @@ class SpecialTokens:
 
 
 class LineTokenizer(Protocol):
-    """Lines -> ids. Not thread-safe: the memory of words is shared between calls."""
+    """Lines -> ids. Not thread-safe: the memory of words is shared between calls.
+
+    Attributes:
+      splits_lines: a line end is a space, and lines have the tokens that they have in a text.
+    """
+
+    splits_lines: bool
 
     def tokenize(self, lines: Lines) -> Tokens:
         """Returns the ids of each line, without special tokens around them.

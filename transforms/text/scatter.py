@@ -36,6 +36,7 @@ from recordmill.transforms.sources.mapped_documents import (
     MapSums,
 )
 from recordmill.transforms.sources.row_fields import RowSpec
+from recordmill.transforms.sources.text_arrays import cut_all_lines
 from recordmill.transforms.sources.text_pieces import strip_texts
 from recordmill.transforms.sources.work_item_files import read_work_item
 from recordmill.transforms.sources.work_items import SourceRange
@@ -242,6 +243,10 @@ class Scatterer:
         lines = batch.lines
         if self._job.documents.strips:
             lines = _stripped(batch, self._job.documents.row, goes_on=goes_on)
+        if source.format == "text" and self._tools.tokenizer.splits_lines:
+            # Of long texts SentencePiece's library must do more, and no faster.
+            lines, of_line = cut_all_lines(lines)
+            batch = replace(batch, lines=lines, line_documents=batch.line_documents[of_line])
         tokens = self._tools.tokenizer.tokenize(lines)
         progress.runs.held_tokens += len(tokens.ids)
         chunks, of_document = cutter.cut(batch, tokens, goes_on=goes_on)

@@ -209,6 +209,8 @@ class WordPieces:
 class WordPieceTokenizer(WordPieces):
     """Lines -> ids equal to google-research/bert's FullTokenizer."""
 
+    splits_lines = False
+
     def __init__(self, vocabulary: Vocabulary, *, lower_case: bool) -> None:
         model = WordPiece(
             vocabulary.ids, unk_token="[UNK]", max_input_chars_per_word=MAX_WORD_CHARS
