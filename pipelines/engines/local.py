@@ -201,14 +201,14 @@ class LocalEngine:
             finally:
                 self._preloading = None
 
-    def warms_workers(self, size: JobSize) -> bool:
-        """Returns whether `warm_up` is called for the workers of a job; if not, it ends.
+    def prepare(self, size: JobSize, compile_kernels: Callable[[], None]) -> None:
+        """Compiles what the job needs; the process that loads the same for workers helps.
 
-        A job that this process does alone needs no other one to take its core.
+        A job that this process does alone needs that one no more then.
         """
+        compile_kernels()
         if self._preloading and self.workers_for(size) == 1:
             self._preloading.end()
-        return bool(self._preloading and self._preloading.is_own)
 
     @contextmanager
     def _watched(self) -> Iterator[Watchdog | None]:

@@ -230,9 +230,8 @@ class RemoteEngine:
         """Does nothing: these engines start their workers themselves."""
         yield
 
-    def warms_workers(self, size: JobSize) -> bool:
-        """Returns False."""
-        return False
+    def prepare(self, size: JobSize, compile_kernels: Callable[[], None]) -> None:
+        """Does nothing: workers compile for themselves, one of a machine for all of it."""
 
     def run(
         self,

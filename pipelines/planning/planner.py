@@ -122,7 +122,7 @@ class Planner(ABC, Generic[JobT, StagesT, InventoryT]):
         return None
 
     def compile_kernels(self) -> None:
-        """Compiles what each worker would compile, where no process is warmed up for them."""
+        """Compiles what the job needs, if this machine does it for the first time; says so then."""
 
     def check_output(self) -> None:
         """Checks that the output can be written.

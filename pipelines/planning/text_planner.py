@@ -8,7 +8,6 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -28,8 +27,7 @@ from recordmill.pipelines.planning.shuffle_outline import (
     count_work_items,
     describe_files,
 )
-from recordmill.pipelines.planning.text_warm_up import warm_up
-from recordmill.pipelines.planning.tokenizer_kernels import compile_kernels
+from recordmill.pipelines.planning.text_warm_up import TextWarmUp
 from recordmill.pipelines.text_request import (
     TextRequest,
     check_formats,
@@ -56,7 +54,7 @@ from recordmill.transforms.sources.query_rows import list_query
 from recordmill.transforms.sources.source_checks import check_contents
 from recordmill.transforms.sources.source_list import SourceList
 from recordmill.transforms.sources.work_item_files import write_work_items
-from recordmill.transforms.sources.work_items import SourceRange, list_sources
+from recordmill.transforms.sources.work_items import SourceRange, format_of, list_sources
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.globs import matches_output
 from recordmill.transforms.subwords.sentence_pieces import PieceTokenizer
@@ -292,14 +290,20 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
         if not all(files.is_local(path) for path in self._request.vocab_file.split(",")):
             return None
         try:
-            return partial(warm_up, self.job, self._read_vocabulary()[0])
+            return self._warm_up
         except (UsageError, OSError, ValueError):  # planning meets it too, and says it
             return None
 
     def compile_kernels(self) -> None:
-        """Compiles the kernels of tokenizers, instead of each worker."""
-        if self._read_vocabulary()[1].kind != "wordpiece":
-            compile_kernels()
+        """Compiles what the job needs, if this machine does it for the first time."""
+        self._warm_up.compile()
+
+    @property
+    def _warm_up(self) -> TextWarmUp:
+        first = next(iter(self._request.patterns), "")
+        kind, _ = format_of(first, self._request.input.input_format)
+        content, tokenizer = self._read_vocabulary()
+        return TextWarmUp(self.job, content, tokenizer.kind, kind)
 
     def _read_vocabulary(self) -> tuple[bytes, Tokenizer]:
         """Returns what `read_vocabulary` does, once."""

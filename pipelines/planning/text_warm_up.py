@@ -1,25 +1,37 @@
-"""What all workers of a text job need, loaded once in the process that they are forked from.
+"""What a text job needs is loaded before it begins: kernels, and the tables of its tokenizer.
 
-Kernels of the cache take a second of a core, and the tables of a tokenizer a quarter of one. They
-are loaded by doing a job on one line, while the driver plans.
+Kernels of the cache take a second of a core, and a tokenizer a quarter of one. The process that
+workers are forked from loads them while the driver plans, by doing a job on one line.
+
+Where the cache does not hold them, on the first use, they are compiled. That process begins behind
+with the last step of a job, and the driver in front when it has planned, so that two cores compile:
+they share the files of the cache, and none compiles what the other does.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
-from dataclasses import replace
+import itertools
+import json
+import string
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from recordmill.pipelines.planning.tokenizer_kernels import compile_kernels
+from recordmill.records.codec import jit
 from recordmill.records.codec.encoding import encode_batch
 from recordmill.records.codec.framing import checksums_between, index_lines
 from recordmill.transforms.shuffle.run_files import MAX_HASH
-from recordmill.transforms.sources.document_batch import BatchMaker, DocumentBatch
-from recordmill.transforms.sources.json_texts import read_texts
+from recordmill.transforms.sources.document_batch import BatchMaker
+from recordmill.transforms.sources.documents import read_documents
 from recordmill.transforms.sources.lines import Lines
-from recordmill.transforms.sources.sentences import split_sentences
 from recordmill.transforms.sources.work_items import SourceRange
+from recordmill.transforms.subwords.tokenizer import Tokenizer, Tokens
 from recordmill.transforms.text.bind_objective import bind
 from recordmill.transforms.text.chunk_order import sort_chunks
 from recordmill.transforms.text.chunk_records import (
@@ -33,51 +45,150 @@ from recordmill.transforms.text.objective import Objective
 from recordmill.transforms.text.text_job import LOADED_FROM, TextJob
 from recordmill.transforms.text.tokenizer_files import load_tokenizer
 
-_LINE = b'{"text": "Some words of a line, and of another one."}\n'
+_SAMPLES = {  # of the formats that kernels read
+    "text": b"Some words of a line, and of another one.\n\nAnd words.\n",
+    "jsonl": b'{"text": "Some words of a line, and of another one."}\n',
+    "csv": b"text\nSome words of a line\n",
+    "tsv": b"text\nSome words of a line\n",
+}
+_PATIENCE = 3.0  # seconds; machine code of the cache is loaded in less
+# All tokenizers share their kernels, each of one signature: the smallest one compiles them, and
+# needs no second in which a large file is read. This one's lines are normalized and marked as well.
+_SMALLEST = {
+    "version": "1.0",
+    "added_tokens": [],
+    "normalizer": {"type": "NFKC"},
+    "pre_tokenizer": {
+        "type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True,
+    },
+    "model": {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0], ["a", -1.0]]},
+}  # fmt: skip
 
 
-def warm_up(job: TextJob, tokenizer: bytes) -> None:
+@dataclass(frozen=True)
+class TextWarmUp:
     """Loads kernels and tokenizer of a job; compiles what no cache holds.
 
-    An error is no affair of this process: whoever plans or does the job meets it, and says it.
-
-    Args:
+    Attributes:
       job: as it is before the input is known.
       tokenizer: the content of its file, as the job stores it.
+      kind: of tokenizer.
+      input_format: of the first file, by its name.
     """
-    with suppress(Exception):
-        vocabulary = load_tokenizer(tokenizer, LOADED_FROM)
-        if vocabulary.kind != "wordpiece":
-            compile_kernels()
-        objective = bind(job.objective, vocabulary, job.seed, job.documents.row)
-        lines = vocabulary.start(
+
+    job: TextJob
+    tokenizer: bytes
+    kind: str
+    input_format: str
+
+    def __call__(self) -> None:
+        """Loads all. An error is left to who plans or does the job, meets it too, and says it."""
+        with suppress(Exception):
+            compiled = jit.is_compiled(self._use)
+            for step in self._steps if compiled else reversed(self._steps):
+                step()
+            jit.remember(self._use)
+
+    def compile(self) -> None:
+        """Compiles what the job needs, if nobody did it yet; says so if that is long."""
+        with suppress(Exception):
+            if jit.is_compiled(self._use):
+                return
+            with saying_if_long(_say):
+                for step in self._steps:
+                    step()
+            jit.remember(self._use)
+
+    @property
+    def _steps(self) -> tuple[Callable[[], None], ...]:
+        return self._read, self._tokenize, self._store, self._write
+
+    @property
+    def _use(self) -> str:
+        documents = self.job.documents
+        by_punctuation = documents.by_punctuation(self.input_format)
+        kinds = (
+            type(self.job.objective).__name__, self.kind, self.input_format,
+            documents.documents, "sentences" if by_punctuation else documents.sentence_splitter,
+        )  # fmt: skip
+        return "-".join(("text", *kinds))
+
+    @cached_property
+    def _vocabulary(self) -> Tokenizer:
+        return load_tokenizer(self.tokenizer, LOADED_FROM)
+
+    @cached_property
+    def _objective(self) -> Objective:
+        return bind(self.job.objective, self._vocabulary, self.job.seed, self.job.documents.row)
+
+    def _read(self) -> None:
+        text = _SAMPLES.get(self.input_format)
+        if not text:
+            return
+        with TemporaryDirectory() as folder:
+            path = f"{folder}/sample"
+            with open(path, "wb") as file:
+                file.write(text)
+            source = SourceRange(path, "sample", self.input_format, "", len(text))
+            for _ in read_documents(source, self.job.documents):
+                pass
+
+    def _tokenize(self) -> None:
+        job = self.job
+        if self.kind != "wordpiece":
+            compile_tokenizers()
+        lines = self._vocabulary.start(
             lower_case=job.lower_case, allow_special_tokens=job.allow_special_tokens
         )
-        batch = _documents()
-        if not job.documents.keeps_text:
-            split_sentences(batch.lines)
-        words_per_id = id_words(len(vocabulary))
-        cutter = ChunkCutter(objective.cut, 0, id_type(words_per_id))
-        chunks, _ = cutter.cut(batch, lines.tokenize(batch.lines), goes_on=False)
-        compact = replace(chunks, ids=chunks.ids.astype(id_type(words_per_id)))
-        words, offsets, _ = encode_chunks(compact, words_per_id)
+        lines.tokenize(Lines.from_list([b"Some words of a line."]))
+
+    def _store(self) -> None:
+        """Cuts a document into chunks, writes and reads them."""
+        maker = BatchMaker(SourceRange("", "", "jsonl", "", 1), hashed_bytes=1)
+        zero = np.zeros(1, np.int64)
+        batch = maker.batch(Lines.from_list([b"Some words"]), zero, zero)
+        tokens = Tokens(np.zeros(2, np.int32), np.array([0, 2], np.int64))
+        words_per_id = id_words(len(self._vocabulary))
+        cutter = ChunkCutter(self._objective.cut, 0, id_type(words_per_id))
+        chunks, _ = cutter.cut(batch, tokens, goes_on=False)
+        words, offsets, _ = encode_chunks(chunks, words_per_id)
         stored = words.view(np.uint8)
         checksums_between(stored, offsets)
-        decoded = sort_chunks(decode_chunks([stored], [0], [MAX_HASH], words_per_id))
-        _encode_examples(objective, decoded)
+        sort_chunks(decode_chunks([stored], [0], [MAX_HASH], words_per_id))
+
+    def _write(self) -> None:
+        """Makes examples of a chunk of two sentences."""
+        zero, one = np.zeros(1, np.int64), np.ones(1, np.uint64)
+        texts = max(2, self._objective.cut.row_texts)
+        chunks = Chunks(
+            one, one, zero, np.array([texts], np.int64), np.array([0, texts], np.int64),
+            np.ones(texts, np.int32), np.zeros(texts, np.int32),
+        )  # fmt: skip
+        for batch in self._objective.examples(chunks, zero, zero):
+            encoded = encode_batch(self._objective.schema, batch.columns)
+            index_lines(encoded.offsets)
 
 
-def _documents() -> DocumentBatch:
-    """Returns a document of one line, as it is read from JSONL."""
-    ends = np.array([len(_LINE)], np.int64)
-    texts = read_texts(_LINE, ends - ends, ends, name="text", most_bytes=len(_LINE))
-    lines = Lines(texts.pool, texts.starts, texts.ends, texts.non_ascii)
-    maker = BatchMaker(SourceRange("", "", "jsonl", "", len(_LINE)), hashed_bytes=1)
-    return maker.batch(lines, np.zeros(1, np.int64), np.zeros(1, np.int64))
+def compile_tokenizers() -> None:
+    """Compiles the kernels of tokenizers, or loads them from the cache."""
+    tokenizer = load_tokenizer(json.dumps(_SMALLEST).encode(), "").start(lower_case=False)
+    # As many words as make the memory of words grow, and a line after them.
+    words = map("".join, itertools.product(string.ascii_lowercase, repeat=3))
+    tokenizer.tokenize(Lines.from_list([" ".join(words).encode(), "é".encode()]))
 
 
-def _encode_examples(objective: Objective, chunks: Chunks) -> None:
-    zero = np.zeros(1, np.int64)
-    for batch in objective.examples(chunks, zero, zero):
-        encoded = encode_batch(objective.schema, batch.columns)
-        index_lines(encoded.offsets)
+def _say() -> None:
+    print("compiling kernels, once on this machine: about 15 seconds of two cores", file=sys.stderr)
+
+
+@contextmanager
+def saying_if_long(say: Callable[[], None], after: float = _PATIENCE) -> Iterator[None]:
+    """Calls `say` if the block takes longer than `after` seconds; no thread outlives the block."""
+    timer = threading.Timer(after, say)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()

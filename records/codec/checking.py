@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recordmill.records.codec.framing import FOOTER_BYTES, HEADER_BYTES, Bytes, Offsets
-from recordmill.records.codec.jit import kernel
+from recordmill.records.codec.jit import kernel, subroutine
 from recordmill.records.codec.numba_internals import word_at
 from recordmill.records.schema import Schema
 
@@ -27,7 +27,7 @@ _ONES, _SEVEN, _FIFTY_SIX = np.uint64(0x0101010101010101), np.uint64(7), np.uint
 _KINDS = ("bytes", "float32", "int64")  # in the order of the Feature message's fields
 
 
-@kernel
+@subroutine
 def _varint(data: Bytes, at: int, end: int) -> tuple[Any, int]:
     """Returns a varint below 2**63 and the offset after it; the offset is -1 if there is none."""
     value = np.uint64(0)
@@ -41,7 +41,7 @@ def _varint(data: Bytes, at: int, end: int) -> tuple[Any, int]:
     return 0, -1
 
 
-@kernel
+@subroutine
 def read_field(data: Bytes, at: int, end: int, tag: int) -> tuple[int, int]:
     """Returns where the content of a length-delimited field begins and ends; -1 if it is broken."""
     if at >= end or data[at] != tag:
@@ -52,7 +52,7 @@ def read_field(data: Bytes, at: int, end: int, tag: int) -> tuple[int, int]:
     return begin, begin + length
 
 
-@kernel
+@subroutine
 def _count_varints(data: Bytes, begin: int, end: int) -> int:
     """Returns how many numbers are packed in some bytes, -1 if they are broken.
 
@@ -79,7 +79,7 @@ def _count_varints(data: Bytes, begin: int, end: int) -> int:
     return count if begin == end or data[end - 1] < 128 else -1
 
 
-@kernel
+@subroutine
 def _count_long_varints(data: Bytes, begin: int, end: int) -> int:
     count = 0
     run = 0
@@ -93,7 +93,7 @@ def _count_long_varints(data: Bytes, begin: int, end: int) -> int:
     return count if run == 0 else -1
 
 
-@kernel
+@subroutine
 def count_values(data: Bytes, begin: int, end: int, kind: int) -> int:
     """Returns the number of values in a list message, -1 if it is broken."""
     if kind == 0:
@@ -114,7 +114,7 @@ def count_values(data: Bytes, begin: int, end: int, kind: int) -> int:
     return _count_varints(data, first, last)
 
 
-@kernel
+@subroutine
 def _feature(data: Bytes, begin: int, end: int) -> tuple[int, int]:
     """Returns the kind and the number of values of a Feature message; the kind -1 if broken, and
     -2 if it has neither."""
@@ -136,7 +136,7 @@ def _feature(data: Bytes, begin: int, end: int) -> tuple[int, int]:
     return (kind, count) if count >= 0 else (-1, 0)
 
 
-@kernel
+@subroutine
 def _steps(data: Bytes, begin: int, end: int, kind: int) -> tuple[int, int, int]:
     """Returns the code, the kind and the number of steps of a FeatureList of single values."""
     count = 0
@@ -153,7 +153,7 @@ def _steps(data: Bytes, begin: int, end: int, kind: int) -> tuple[int, int, int]
     return _OK, kind, count
 
 
-@kernel
+@subroutine
 def _find_key(data: Bytes, begin: int, end: int, keys: Bytes, splits: Offsets, guess: int) -> int:
     """Returns the feature whose name is `data[begin:end]`, -1 for none; tries `guess` first."""
     count = splits.shape[0] - 1
@@ -168,7 +168,7 @@ def _find_key(data: Bytes, begin: int, end: int, keys: Bytes, splits: Offsets, g
     return -1
 
 
-@kernel
+@subroutine
 def _check_record(  # noqa: C901, PLR0912 - a kernel: a call costs
     data: Bytes,
     begin: int,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from recordmill.records.arrays import Bytes, Int64s
-from recordmill.records.codec.jit import kernel
+from recordmill.records.codec.jit import kernel, subroutine
 from recordmill.records.codec.numba_internals import word_at
 from recordmill.records.codec.randomness import mix_one
 from recordmill.records.hashing import GOLDEN, U64
@@ -23,17 +23,17 @@ _P5 = np.uint64(0x27D4EB2F165667C5)
 _ZERO = np.uint64(0)
 
 
-@kernel
+@subroutine
 def _rotate(value: np.uint64, bits: int) -> np.uint64:
     return (value << np.uint64(bits)) | (value >> np.uint64(64 - bits))
 
 
-@kernel
+@subroutine
 def _round(state: np.uint64, word: np.uint64) -> np.uint64:
     return _rotate(state + word * _P2, 31) * _P1
 
 
-@kernel
+@subroutine
 def _hash_one(data: Bytes, begin: int, end: int) -> tuple[np.uint64, np.uint64]:
     at = begin
     second = GOLDEN

@@ -14,12 +14,12 @@ import numpy.typing as npt
 from recordmill.records.codec.checking import count_values, read_field
 from recordmill.records.codec.encoding import Ragged, Strings
 from recordmill.records.codec.framing import FOOTER_BYTES, HEADER_BYTES, Bytes, Offsets
-from recordmill.records.codec.jit import kernel
+from recordmill.records.codec.jit import kernel, subroutine
 
 OTHER_FORM, ABSENT, BYTES, FLOATS, INTS = -3, -1, 0, 1, 2
 
 
-@kernel
+@subroutine
 def _is_key(data: Bytes, begin: int, end: int, key: Bytes) -> bool:
     i = 0
     while i < key.shape[0] and begin + i < end and data[begin + i] == key[i]:
@@ -27,7 +27,7 @@ def _is_key(data: Bytes, begin: int, end: int, key: Bytes) -> bool:
     return i == key.shape[0] and begin + i == end
 
 
-@kernel
+@subroutine
 def _list_of(data: Bytes, begin: int, end: int) -> tuple[int, int, int]:
     """Returns the kind of a Feature message, and where its list begins and ends."""
     if begin == end:
@@ -46,7 +46,7 @@ def _list_of(data: Bytes, begin: int, end: int) -> tuple[int, int, int]:
     return kind, first, last
 
 
-@kernel
+@subroutine
 def _find_in(data: Bytes, begin: int, end: int, key: Bytes) -> tuple[int, int, int]:
     """Returns the kind of the feature in a record, and where its list begins and ends."""
     if begin == end:

@@ -13,7 +13,7 @@ from enum import Enum
 import numpy as np
 import numpy.typing as npt
 
-from recordmill.records.codec.jit import kernel
+from recordmill.records.codec.jit import kernel, subroutine
 from recordmill.records.codec.numba_internals import crc32c_of_word, has_crc32c_instruction
 
 Bytes = npt.NDArray[np.uint8]
@@ -42,7 +42,7 @@ _TABLES = _tables()
 _INSTRUCTION = has_crc32c_instruction()
 
 
-@kernel
+@subroutine
 def _crc_of_words(data: Bytes, start: int, end: int) -> np.uint32:
     crc = np.uint64(0xFFFFFFFF)
     for at in range(start, end, 8):
@@ -50,7 +50,7 @@ def _crc_of_words(data: Bytes, start: int, end: int) -> np.uint32:
     return np.uint32(crc)
 
 
-@kernel
+@subroutine
 def crc32c(data: Bytes, start: int, end: int) -> np.uint32:
     """Returns the crc32c of `data[start:end]`."""
     crc = np.uint32(0xFFFFFFFF)
@@ -98,7 +98,7 @@ def checksums_between(data: Bytes, bounds: Offsets) -> npt.NDArray[np.uint32]:
     return found
 
 
-@kernel
+@subroutine
 def masked_crc32c(data: Bytes, start: int, end: int) -> np.uint32:
     """Returns the crc32c of `data[start:end]`, rotated and offset as TFRecord stores it.
 
@@ -110,13 +110,13 @@ def masked_crc32c(data: Bytes, start: int, end: int) -> np.uint32:
     return np.uint32(((crc >> np.uint32(15)) | (crc << np.uint32(17))) + np.uint32(0xA282EAD8))
 
 
-@kernel
+@subroutine
 def _put_uint32(out: Bytes, at: int, value: np.uint32) -> None:
     for i in range(4):
         out[at + i] = np.uint8(value >> np.uint32(8 * i))
 
 
-@kernel
+@subroutine
 def _get_uint32(data: Bytes, at: int) -> np.uint32:
     value = np.uint32(0)
     for i in range(4):
@@ -232,7 +232,7 @@ def scan_records(data: Bytes) -> tuple[Offsets, int, FrameDefect]:
     return offsets[: count + 1].copy(), used, _DEFECTS[code]
 
 
-@kernel
+@subroutine
 def _put_decimal(out: Bytes, at: int, value: int) -> int:
     end = at + 1
     rest = value // 10

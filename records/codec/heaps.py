@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from recordmill.records.codec.jit import kernel
+from recordmill.records.codec.jit import subroutine
 
 
-@kernel
+@subroutine
 def sift_down(heap: Any, count: int, value: Any) -> None:
     """Puts a value in the place of the least one of a heap.
 

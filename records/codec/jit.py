@@ -1,5 +1,9 @@
 """`kernel`: numba's njit with a cache on disk that survives the process and never goes stale.
 
+To compile takes seconds. So what only kernels call is a `subroutine`: it becomes machine code as
+a part of them, and has no entrance for Python and no cache of its own. Of processes that need the
+same kernel at the same time one compiles it, and the others wait for its file.
+
 numba checks only the file of the function itself, so a kernel that calls another file's kernel
 would keep running its old code; the cache folder is therefore named after the sources of all
 kernels. It lies in the user's cache folder, because site-packages may be read-only, and should not
@@ -84,9 +88,30 @@ def kernel(function: _Function) -> _Function:
             with compat.cache_folder(_CACHE_FOLDER):
                 cached: _Function = numba.njit(cache=True, nogil=True)(function)
                 compat.check_cached_code(cached)
+                compat.widen_literals(cached)
                 return cached
     compiled: _Function = numba.njit(nogil=True)(function)  # in every process anew
+    compat.widen_literals(compiled)
     return compiled
+
+
+def subroutine(function: _Function) -> _Function:
+    """Compiles `function` where kernels call it; Python must not, which would be the end of it."""
+    compiled: _Function = numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
+    compat.widen_literals(compiled)
+    return compiled
+
+
+def is_compiled(use: str) -> bool:
+    """Returns whether `remember` was called with this name, by this release, on this machine."""
+    return bool(_CACHE_FOLDER) and os.path.exists(os.path.join(_CACHE_FOLDER, f"{use}.compiled"))
+
+
+def remember(use: str) -> None:
+    """Says to all processes that the kernels of something were compiled, and are kept."""
+    if _CACHE_FOLDER:
+        with suppress(OSError):
+            Path(_CACHE_FOLDER, f"{use}.compiled").touch()
 
 
 def load() -> None:

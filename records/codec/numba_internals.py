@@ -6,9 +6,12 @@ fails then, with the name of what changed.
 
 from __future__ import annotations
 
+import fcntl
+import os
 import pickle
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from typing import Any
 
@@ -18,6 +21,8 @@ from numba.core.caching import IndexDataCacheFile
 from numba.extending import intrinsic
 
 _CHECKSUM_BYTES = 16
+_MOST_WAIT_SECONDS = 60.0  # for another process that compiles
+_LOOK_EVERY_SECONDS = 0.01
 
 
 @contextmanager
@@ -38,8 +43,50 @@ class _CheckedFile(IndexDataCacheFile):
     """numba's cache of a function with a checksum behind each part: what is damaged is not there.
 
     Without, an empty file, as a power loss leaves it, ends every run by an error of pickle, and a
-    flipped bit is run as machine code.
+    flipped bit is run as machine code. Who finds nothing compiles it, and others wait meanwhile.
     """
+
+    _lock = -1
+
+    def load(self, key: Any) -> Any:
+        data = super().load(key)
+        if data is not None or self._lock >= 0 or not self._wait():
+            return data
+        data = super().load(key)
+        if data is not None:
+            self._unlock()
+        return data
+
+    def save(self, key: Any, data: Any) -> None:
+        try:
+            super().save(key, data)
+        finally:
+            self._unlock()
+
+    def _wait(self) -> bool:
+        """Returns whether nobody else compiles the function now, who is alive and in time."""
+        end = time.monotonic() + _MOST_WAIT_SECONDS
+        try:
+            os.makedirs(self._cache_path, mode=0o700, exist_ok=True)
+            self._lock = os.open(f"{self._index_path}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+            while True:
+                try:
+                    fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    return True
+                except BlockingIOError:
+                    if time.monotonic() > end:
+                        break
+                time.sleep(_LOOK_EVERY_SECONDS)
+        except OSError:  # a disk without locks
+            pass
+        self._unlock()
+        return False
+
+    def _unlock(self) -> None:
+        lock, self._lock = self._lock, -1
+        if lock >= 0:
+            with suppress(OSError):
+                os.close(lock)
 
     def _dump(self, content: Any) -> bytes:
         data: bytes = super()._dump(content)
@@ -79,6 +126,21 @@ def check_cached_code(function: Any) -> None:
     checked = _CheckedFile.__new__(_CheckedFile)
     checked.__dict__.update(cache._cache_file.__dict__)
     cache._cache_file = checked
+
+
+def widen_literals(function: Any) -> None:
+    """Makes a kernel that another one calls with the number 0 compile for any number alone.
+
+    numba compiles it for a literal first, and again for what the variable becomes in a loop.
+    """
+    ask = getattr(function, "get_call_template", None)
+    if ask:  # not where NUMBA_DISABLE_JIT leaves the plain function
+
+        def get_call_template(args: Any, kws: Any) -> Any:
+            widened = {name: numba.types.unliteral(kind) for name, kind in kws.items()}
+            return ask(tuple(map(numba.types.unliteral, args)), widened)
+
+        function.get_call_template = get_call_template
 
 
 def load_compiler() -> None:

@@ -9,7 +9,7 @@ microseconds.
 import numpy as np
 import numpy.typing as npt
 
-from recordmill.records.codec.jit import kernel
+from recordmill.records.codec.jit import kernel, subroutine
 from recordmill.records.hashing import GOLDEN, MIX_1, MIX_2
 
 Generator = npt.NDArray[np.uint64]
@@ -17,7 +17,7 @@ Generator = npt.NDArray[np.uint64]
 _TO_UNIT = 1.0 / (1 << 53)
 
 
-@kernel
+@subroutine
 def mix_one(value: np.uint64) -> np.uint64:
     """`hashing.mix64` for one number."""
     value = (value ^ (value >> np.uint64(30))) * MIX_1
@@ -31,7 +31,7 @@ def start(rng: Generator, seed: np.uint64, key: np.uint64, copy: int) -> None:
     rng[0] = mix_one(mix_one(seed ^ key) + np.uint64(copy) * GOLDEN)
 
 
-@kernel
+@subroutine
 def next_bits(rng: Generator) -> np.uint64:
     """Returns 64 uniform bits."""
     rng[0] += GOLDEN

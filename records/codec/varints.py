@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from recordmill.records.codec.framing import Bytes, Offsets
-from recordmill.records.codec.jit import kernel
+from recordmill.records.codec.jit import kernel, subroutine
 from recordmill.records.codec.numba_internals import put_word_at
 from recordmill.records.codec.wire import message_size, put_varint, varint_size
 
@@ -57,7 +57,7 @@ def int64_sizes(values: Any, row_splits: Offsets, sizes: Offsets) -> None:
         sizes[i] = message_size(size) if size else 0
 
 
-@kernel
+@subroutine
 def put_varints(out: Bytes, at: int, values: Any, first: int, last: int) -> int:
     """Writes a list of numbers; returns the offset after it.
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from recordmill.records.arrays import Bools, Bytes, Int64s
 from recordmill.records.codec.framing import OVERHEAD_BYTES
-from recordmill.records.codec.jit import kernel
+from recordmill.records.codec.jit import kernel, subroutine
 from recordmill.records.codec.numba_internals import word_at
 from recordmill.records.hashing import U64
 from recordmill.transforms.shuffle.run_files import SortedRecords
@@ -55,7 +55,7 @@ class KeyedRecords:
         return KeyedRecords(data, bounds[:-1], bounds[1:], keys, ties)
 
 
-@kernel
+@subroutine
 def _put_word(out: Bytes, at: int, value: np.uint64) -> None:
     for i in range(8):
         out[at + i] = np.uint8(value >> np.uint64(8 * i))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from recordmill.records.arrays import Bytes
-from recordmill.records.codec.jit import kernel
+from recordmill.records.codec.jit import subroutine
 from recordmill.records.codec.numba_internals import put_word_at, word_at
 
 _QUOTE, _BACKSLASH = 34, 92
@@ -14,7 +14,7 @@ _HIGH_BITS = np.uint64(0x8080808080808080)
 WORD = 8  # bytes that are read and written at once
 
 
-@kernel
+@subroutine
 def _plain_bytes(word: np.uint64) -> int:
     """Returns how many of 8 bytes are ASCII that stands for itself in a string of JSON."""
     quotes = word ^ (_ONES * np.uint64(_QUOTE))
@@ -30,7 +30,7 @@ def _plain_bytes(word: np.uint64) -> int:
     return int(np.int64((below * _ONES) >> np.uint64(56))) - 1
 
 
-@kernel
+@subroutine
 def _utf8_bytes(data: Bytes, at: int, end: int) -> int:
     """Returns the bytes of the character at a byte of 0x80 or more, 0 where it is not valid."""
     first = data[at]
@@ -50,7 +50,7 @@ def _utf8_bytes(data: Bytes, at: int, end: int) -> int:
     return size
 
 
-@kernel
+@subroutine
 def _hex(data: Bytes, at: int, end: int) -> int:
     """Returns the value of four hexadecimal digits, -1 where there are none."""
     if at + 4 > end:
@@ -68,7 +68,7 @@ def _hex(data: Bytes, at: int, end: int) -> int:
     return value
 
 
-@kernel
+@subroutine
 def _put_char(out: Bytes, to: int, code: int) -> int:
     if code < 0x80:
         out[to] = code
@@ -89,7 +89,7 @@ def _put_char(out: Bytes, to: int, code: int) -> int:
     return to + 4
 
 
-@kernel
+@subroutine
 def _unescape(data: Bytes, at: int, end: int, out: Bytes, to: int) -> tuple[int, int]:
     """Writes the character of an escape, from the byte behind its backslash on.
 
@@ -128,7 +128,7 @@ def _unescape(data: Bytes, at: int, end: int, out: Bytes, to: int) -> tuple[int,
     return at + 1, to + 1
 
 
-@kernel
+@subroutine
 def read_string(data: Bytes, at: int, end: int, out: Bytes, to: int) -> tuple[int, int]:
     """Unescapes a string from the byte behind its opening quote on.
 

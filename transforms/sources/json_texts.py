@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from recordmill.records.arrays import Bools, Bytes, Int64s
-from recordmill.records.codec.jit import kernel
+from recordmill.records.codec.jit import kernel, subroutine
 from recordmill.transforms.sources.json_strings import WORD, read_string
 
 _QUOTE, _BACKSLASH, _COMMA, _COLON = 34, 92, 44, 58
@@ -38,14 +38,14 @@ class JsonTexts(NamedTuple):
     taken: Bools
 
 
-@kernel
+@subroutine
 def _behind_space(data: Bytes, at: int, end: int) -> int:
     while at < end and (data[at] == 32 or data[at] == 10 or data[at] == 13 or data[at] == 9):
         at += 1
     return at
 
 
-@kernel
+@subroutine
 def _behind_number(data: Bytes, at: int, end: int) -> int:
     """Returns the position behind a number without exponent and of few digits, -1 for others."""
     begin = at
@@ -68,7 +68,7 @@ def _behind_number(data: Bytes, at: int, end: int) -> int:
     return at
 
 
-@kernel
+@subroutine
 def _behind_name(data: Bytes, at: int, end: int) -> int:
     """Returns the position behind `true`, `false` or `null`, -1 where there is none."""
     for name in (b"true", b"false", b"null"):
@@ -82,7 +82,7 @@ def _behind_name(data: Bytes, at: int, end: int) -> int:
     return -1
 
 
-@kernel
+@subroutine
 def _behind_key(data: Bytes, at: int, end: int, out: Bytes, to: int) -> int:
     """Returns where the value of a member begins whose key begins at `at`, -1 where none does."""
     if at >= end or data[at] != _QUOTE:
@@ -96,7 +96,7 @@ def _behind_key(data: Bytes, at: int, end: int, out: Bytes, to: int) -> int:
     return _behind_space(data, at + 1, end)
 
 
-@kernel
+@subroutine
 def _behind_value(data: Bytes, at: int, end: int, out: Bytes, to: int) -> int:  # noqa: C901, PLR0912 - a kernel: a call costs
     """Returns the position behind a value of any kind, -1 where it is not valid or too deep."""
     depth, objects = 0, np.uint64(0)  # whether each level is an object: the last one is bit 0
@@ -147,7 +147,7 @@ def _behind_value(data: Bytes, at: int, end: int, out: Bytes, to: int) -> int:  
     return -1
 
 
-@kernel
+@subroutine
 def _is_name(data: Bytes, at: int, end: int, name: Bytes) -> int:
     """Returns 1 where a key is a name, 0 where it is not, -1 where it has escapes.
 
@@ -164,7 +164,7 @@ def _is_name(data: Bytes, at: int, end: int, name: Bytes) -> int:
     return 1 if same else 0
 
 
-@kernel
+@subroutine
 def _read_object(data: Bytes, at: int, end: int, name: Bytes, out: Bytes, to: int) -> int:
     """Writes the text of a field of the object at `at` to `out` from `to` on.
 

@@ -16,7 +16,7 @@ from functools import cache
 import numpy as np
 
 from recordmill.records.arrays import Bools, Bytes, Int64s
-from recordmill.records.codec.jit import kernel
+from recordmill.records.codec.jit import kernel, subroutine
 from recordmill.records.codec.numba_internals import put_word_at, word_at
 from recordmill.records.hashing import FNV_OFFSET, FNV_PRIME, U64
 from recordmill.transforms.sources.lines import Lines
@@ -61,7 +61,7 @@ def _abbreviations() -> U64:
     return np.array(sorted(hashes), np.uint64)
 
 
-@kernel
+@subroutine
 def _space(data: Bytes, at: int, end: int) -> int:
     """Returns the bytes of the white space at a position, 0 where there is none."""
     first = data[at]
@@ -83,7 +83,7 @@ def _space(data: Bytes, at: int, end: int) -> int:
     return 3 if third <= 0x8A or third == 0xA8 or third == 0xA9 or third == 0xAF else 0
 
 
-@kernel
+@subroutine
 def _code(data: Bytes, at: int, end: int) -> tuple[int, int]:
     """Returns the character at a position, and its bytes."""
     first = int(data[at])
@@ -97,7 +97,7 @@ def _code(data: Bytes, at: int, end: int) -> tuple[int, int]:
     return code | ((int(data[at + 2]) & 63) << 6) | (int(data[at + 3]) & 63), 4
 
 
-@kernel
+@subroutine
 def _mark(data: Bytes, at: int, end: int) -> tuple[int, int]:
     """Returns the kind of the mark at a position, 0 for none, and its bytes."""
     first = data[at]
@@ -115,7 +115,7 @@ def _mark(data: Bytes, at: int, end: int) -> tuple[int, int]:
     return 0, size
 
 
-@kernel
+@subroutine
 def _behind_closing(data: Bytes, at: int, end: int, wide: bool) -> int:
     """Returns the position behind closing quotes and brackets."""
     while at < end:
@@ -131,7 +131,7 @@ def _behind_closing(data: Bytes, at: int, end: int, wide: bool) -> int:
     return at
 
 
-@kernel
+@subroutine
 def _begins_sentence(data: Bytes, at: int, end: int) -> bool:
     """Returns whether opening marks, if any, and then a capital or a digit stand at a position."""
     while at < end:
@@ -147,7 +147,7 @@ def _begins_sentence(data: Bytes, at: int, end: int) -> bool:
     return False
 
 
-@kernel
+@subroutine
 def _is_abbreviation(data: Bytes, begin: int, end: int, letters: Bools, known: U64) -> bool:
     """Returns whether the word that ends at `end` is an abbreviation, or a single letter.
 
@@ -185,7 +185,7 @@ def _is_abbreviation(data: Bytes, begin: int, end: int, letters: Bools, known: U
     return bool(found < known.shape[0] and known[found] == value)
 
 
-@kernel
+@subroutine
 def _fold(data: Bytes, at: int, end: int, out: Bytes, begin: int) -> tuple[int, int]:
     """Writes a paragraph to `out` from `begin` on, with its white space folded.
 
@@ -229,7 +229,7 @@ def _fold(data: Bytes, at: int, end: int, out: Bytes, begin: int) -> tuple[int, 
     return at, to
 
 
-@kernel
+@subroutine
 def _sentence_end(data: Bytes, start: int, end: int, letters: Bools, known: U64) -> int:
     """Returns where the sentence ends that begins at `start`, in a folded paragraph."""
     i, doubtful = start, start

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from recordmill.records.arrays import Bools, Bytes, Int64s
-from recordmill.records.codec.jit import kernel
+from recordmill.records.codec.jit import kernel, subroutine
 from recordmill.transforms.sources.lines import Lines
 
 
@@ -66,7 +66,7 @@ def _strip(buffer: Bytes, starts: Int64s, stops: Int64s, begins: Bools, ends: Bo
     return doubtful
 
 
-@kernel
+@subroutine
 def _is_space(byte: int) -> bool:
     """Tells whether Python's `str.isspace` is true of a character of ASCII."""
     return byte == 32 or 9 <= byte <= 13 or 28 <= byte <= 31
@@ -90,7 +90,7 @@ def _find_ends(
             begin = starts[i + 1]
 
 
-@kernel
+@subroutine
 def _is_safe(buffer: Bytes, end: int, after: int) -> bool:
     """Tells whether one "\\n" is between a character that is no white space and a letter or digit.
 

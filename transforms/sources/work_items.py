@@ -154,7 +154,13 @@ def ranges_at(
         yield replace(source, start=start, end=end, first_row=first_row)
 
 
-def _format_of(path: str, input_format: str) -> tuple[str, str]:
+def format_of(path: str, input_format: str) -> tuple[str, str]:
+    """Returns the format of a file, and its compression, which its name says.
+
+    Args:
+      path: of the file.
+      input_format: "auto": by the name.
+    """
     base, extension = os.path.splitext(path)
     if extension.lower() in _COMPRESSED_TARS:
         base, extension = f"{base}.tar", _COMPRESSED_TARS[extension.lower()]
@@ -215,7 +221,7 @@ def list_sources(
             pass_over("skip_files", file.path)
             continue
         name = relative(file.path, root)
-        kind, compression = _format_of(file.path, input_format)
+        kind, compression = format_of(file.path, input_format)
         if file.size == OUTSIDE:
             yield SourceRange(
                 file.path, name, kind, compression, 0, split=split, outside=leaves(file.path)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recordmill.records.arrays import Bytes, Int32s, Int64s
-from recordmill.records.codec.jit import kernel
+from recordmill.records.codec.jit import kernel, subroutine
 from recordmill.records.hashing import GOLDEN, U64
 
 Float64s = npt.NDArray[np.float64]
@@ -41,7 +41,7 @@ class Pieces(NamedTuple):
     unknown_score: float
 
 
-@kernel
+@subroutine
 def _slot(keys: U64, node: int, byte: int) -> np.uint64:
     """Returns the slot of a node and a byte, or the free one where it belongs."""
     mask = np.uint64(keys.shape[0] - 1)
@@ -101,7 +101,7 @@ class Path(NamedTuple):
     pieces: Int32s
 
 
-@kernel
+@subroutine
 def _offer(path: Path, target: int, score: float, begin: int, piece: int) -> None:
     """Takes a way to a byte if it is the best, or the second best."""
     scores, seconds, begins, pieces = path
@@ -114,7 +114,7 @@ def _offer(path: Path, target: int, score: float, begin: int, piece: int) -> Non
         seconds[target] = score
 
 
-@kernel
+@subroutine
 def best_path(
     text: Bytes, at: int, end: int, before: float, single: bool, model: Pieces, path: Path
 ) -> float:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from recordmill.records.arrays import Bytes, Int32s, Int64s
 from recordmill.records.codec.heaps import sift_down
-from recordmill.records.codec.jit import kernel
+from recordmill.records.codec.jit import kernel, subroutine
 from recordmill.records.hashing import GOLDEN, U64
 
 _NONE = np.int64(-1)
@@ -64,7 +64,7 @@ def make_merges(pairs: npt.NDArray[np.int64], *, byte_ids: Int32s, char_ids: Int
     return Merges(keys, values, byte_ids, char_ids)
 
 
-@kernel
+@subroutine
 def _pair(keys: U64, values: Int64s, left: int, right: int) -> np.int64:
     """Returns rank and new id of a pair, -1 where it does not merge."""
     if left < 0 or right < 0:
@@ -79,7 +79,7 @@ def _pair(keys: U64, values: Int64s, left: int, right: int) -> np.int64:
     return _NONE
 
 
-@kernel
+@subroutine
 def _merge_short(keys: U64, values: Int64s, symbols: Int32s, begins: Int64s, count: int) -> int:
     pairs = np.empty(_SHORT, np.int64)
     for i in range(count - 1):
@@ -106,7 +106,7 @@ def _merge_short(keys: U64, values: Int64s, symbols: Int32s, begins: Int64s, cou
     return count
 
 
-@kernel
+@subroutine
 def _push(heap: Int64s, size: int, item: np.int64) -> int:
     at = size
     while at > 0:
@@ -119,7 +119,7 @@ def _push(heap: Int64s, size: int, item: np.int64) -> int:
     return size + 1
 
 
-@kernel
+@subroutine
 def _merge_long(keys: U64, values: Int64s, symbols: Int32s, begins: Int64s, count: int) -> int:
     pairs = np.empty(count, np.int64)  # of each symbol with the next; -1: none, or it is merged
     after, before = np.arange(1, count + 1), np.arange(-1, count - 1)
@@ -161,7 +161,7 @@ def _merge_long(keys: U64, values: Int64s, symbols: Int32s, begins: Int64s, coun
     return kept
 
 
-@kernel
+@subroutine
 def merge_word(
     text: Bytes, at: int, end: int, merges: Merges, symbols: Int32s, begins: Int64s
 ) -> int:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from recordmill.records.arrays import Bools, Bytes, Int64s
-from recordmill.records.codec.jit import kernel
+from recordmill.records.codec.jit import kernel, subroutine
 from recordmill.transforms.sources.lines import Lines
 from recordmill.transforms.subwords.char_classes import SPACE
 from recordmill.transforms.subwords.word_ends import char_at
@@ -111,7 +111,7 @@ def _find_foreign(
             found[line] = True
 
 
-@kernel
+@subroutine
 def _put_mark(out: Bytes, at: int) -> int:
     out[at] = _MARK[0]
     out[at + 1] = _MARK[1]
@@ -119,14 +119,14 @@ def _put_mark(out: Bytes, at: int) -> int:
     return at + 3
 
 
-@kernel
+@subroutine
 def _begins_with_mark(text: Bytes, at: int, end: int) -> bool:
     if at + 2 >= end:
         return False
     return text[at] == _MARK[0] and text[at + 1] == _MARK[1] and text[at + 2] == _MARK[2]
 
 
-@kernel
+@subroutine
 def _mark_words(
     text: Bytes, at: int, end: int, case: Bytes, classes: Bytes, out: Bytes, to: int
 ) -> int:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from recordmill.records.arrays import Bools, Bytes, Int32s, Int64s
-from recordmill.records.codec.jit import kernel
+from recordmill.records.codec.jit import kernel, subroutine
 from recordmill.records.codec.numba_internals import word_at
 from recordmill.records.hashing import FNV_OFFSET, GOLDEN, U64
 from recordmill.transforms.sources.lines import Lines
@@ -72,7 +72,7 @@ class Memory(NamedTuple):
     used: Int64s
 
 
-@kernel
+@subroutine
 def _pack(text: Bytes, at: int, end: int) -> tuple[np.uint64, np.uint64]:
     """Returns a word of at most 15 bytes as a key of two numbers, of which the second is not 0."""
     length = end - at
@@ -95,7 +95,7 @@ def _pack(text: Bytes, at: int, end: int) -> tuple[np.uint64, np.uint64]:
     return low, high
 
 
-@kernel
+@subroutine
 def _probe(short: U64, low: np.uint64, high: np.uint64) -> np.int64:
     """Returns the slot of a key, or the free one where it belongs."""
     mask = np.int64(short.shape[0] - 1)
@@ -106,7 +106,7 @@ def _probe(short: U64, low: np.uint64, high: np.uint64) -> np.int64:
     return slot
 
 
-@kernel
+@subroutine
 def _probe_long(
     text: Bytes, at: int, end: int, long: Int32s, words: Int64s, pool: Bytes
 ) -> np.int64:
@@ -135,13 +135,13 @@ def _clear(memory: Memory) -> None:
     memory.used[:] = 0
 
 
-@kernel
+@subroutine
 def _is_fragile(before: float, size: int, margin: float, score: float) -> bool:
     """Tells whether what stands before a word may decide how it is segmented."""
     return margin <= (size + 4) * _ROUNDING * (abs(before) + abs(score) + 20.0)
 
 
-@kernel
+@subroutine
 def _safe_tokens(size: int, margin: float, score: float, largest: float) -> int:
     """Returns before how many tokens of a line a word is not fragile, whichever they are.
 
@@ -155,7 +155,7 @@ def _safe_tokens(size: int, margin: float, score: float, largest: float) -> int:
     return int(min(most / (_SLACK * max(largest, 1e-9)), float(_MOST_SAFE)))
 
 
-@kernel
+@subroutine
 def _learn(text: Bytes, at: int, end: int, model: Model, memory: Memory, room: Room) -> int:
     """Gives a new word to the model and remembers it; returns its number."""
     short, long, words, pool, known, margins, scores, safe, used = memory
@@ -205,7 +205,7 @@ def _copy_short(old: U64, new: U64) -> None:
             new[_probe(new, old[i, 0], old[i, 1])] = old[i]
 
 
-@kernel
+@subroutine
 def _join_unknown(ids: Int32s, begin: int, first: int, count: int, unknown_id: int) -> int:
     """Removes the first token of a word where it and the token before it are unknown."""
     if not begin < first < count or ids[first] != unknown_id or ids[first - 1] != unknown_id:
@@ -215,7 +215,7 @@ def _join_unknown(ids: Int32s, begin: int, first: int, count: int, unknown_id: i
     return count - 1
 
 
-@kernel
+@subroutine
 def _take_known(words: Int64s, known: Int32s, word: int, ids: Int32s, count: int) -> int:
     """Appends the ids of a remembered word; returns the number of ids then."""
     for i in range(words[word, 2], words[word, 2] + words[word, 3]):
@@ -224,7 +224,7 @@ def _take_known(words: Int64s, known: Int32s, word: int, ids: Int32s, count: int
     return count
 
 
-@kernel
+@subroutine
 def _add_scores(scores: Float64s, ids: Int32s, first: int, end: int, before: float) -> float:
     """Adds the scores of tokens as SentencePiece does, in 32 bits."""
     for i in range(first, end):
@@ -232,7 +232,7 @@ def _add_scores(scores: Float64s, ids: Int32s, first: int, end: int, before: flo
     return before
 
 
-@kernel
+@subroutine
 def _is_quick(number: np.int64, single: bool, tokens: int) -> bool:
     """Tells whether the ids of a short word are those in its slot, and no more.
 
@@ -246,7 +246,7 @@ def _is_quick(number: np.int64, single: bool, tokens: int) -> bool:
     return bool(number & 0xFFFF <= 2)
 
 
-@kernel
+@subroutine
 def _trusted(word: int, before: float, size: int, margins: Float64s, totals: Float64s) -> int:
     """Returns a remembered word, or -1 where it must be segmented behind what stands before it."""
     if word < 0 or totals[word] > 0 or _is_fragile(before, size, margins[word], totals[word]):
@@ -254,7 +254,7 @@ def _trusted(word: int, before: float, size: int, margins: Float64s, totals: Flo
     return word
 
 
-@kernel
+@subroutine
 def _is_doubtful(room: Room, before: float, size: int, single: bool) -> bool:
     """Tells whether the library may segment the word in `room` in another way."""
     far = not single or before < -_FAR

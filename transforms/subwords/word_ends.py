@@ -7,7 +7,7 @@ text. A word is what the model sees alone, so that its ids can be remembered.
 from __future__ import annotations
 
 from recordmill.records.arrays import Bytes
-from recordmill.records.codec.jit import kernel
+from recordmill.records.codec.jit import subroutine
 from recordmill.transforms.subwords.char_classes import LETTER, NUMBER, OTHER, SPACE
 
 # How text is cut into words.
@@ -24,7 +24,7 @@ _APOSTROPHE, _BLANK, _RETURN, _NEWLINE = 39, 32, 13, 10
 _MARK_0, _MARK_1, _MARK_2 = 0xE2, 0x96, 0x81  # "▁", which SentencePiece writes for a space
 
 
-@kernel
+@subroutine
 def char_at(text: Bytes, at: int, end: int) -> tuple[int, int]:
     """Returns the code point at a position of valid UTF-8, and its bytes."""
     first = int(text[at])
@@ -40,7 +40,7 @@ def char_at(text: Bytes, at: int, end: int) -> tuple[int, int]:
     return 0xFFFD, end - at
 
 
-@kernel
+@subroutine
 def _run(text: Bytes, at: int, end: int, classes: Bytes, wanted: int) -> int:
     """Returns the end of the run of characters of a class."""
     while at < end:
@@ -57,7 +57,7 @@ def _run(text: Bytes, at: int, end: int, classes: Bytes, wanted: int) -> int:
     return at
 
 
-@kernel
+@subroutine
 def _contraction(text: Bytes, at: int, end: int, any_case: bool) -> int:
     """Returns the end of 's, 't, 're, 've, 'm, 'll or 'd behind an apostrophe, `at` for none."""
     if at + 1 >= end:
@@ -82,7 +82,7 @@ def _contraction(text: Bytes, at: int, end: int, any_case: bool) -> int:
     return at
 
 
-@kernel
+@subroutine
 def _spaces(text: Bytes, at: int, end: int, classes: Bytes) -> int:
     r"""Returns the end of `\s+(?!\S)|\s+`: the last space of a run belongs to the word behind."""
     begin = last = at
@@ -95,7 +95,7 @@ def _spaces(text: Bytes, at: int, end: int, classes: Bytes) -> int:
     return at
 
 
-@kernel
+@subroutine
 def _gpt2(text: Bytes, at: int, end: int, classes: Bytes) -> int:
     byte = text[at]
     if byte == _APOSTROPHE:
@@ -110,18 +110,18 @@ def _gpt2(text: Bytes, at: int, end: int, classes: Bytes) -> int:
     return _spaces(text, at, end, classes)
 
 
-@kernel
+@subroutine
 def _class_at(text: Bytes, at: int, end: int, classes: Bytes) -> int:
     code, _ = char_at(text, at, end)
     return int(classes[code])
 
 
-@kernel
+@subroutine
 def _is_line_end(byte: int) -> bool:
     return byte == _NEWLINE or byte == _RETURN
 
 
-@kernel
+@subroutine
 def _digits(text: Bytes, at: int, end: int, classes: Bytes, most: int) -> int:
     for _ in range(most):
         if at >= end:
@@ -133,7 +133,7 @@ def _digits(text: Bytes, at: int, end: int, classes: Bytes, most: int) -> int:
     return at
 
 
-@kernel
+@subroutine
 def _cl100k(text: Bytes, at: int, end: int, classes: Bytes, most_digits: int) -> int:
     byte = text[at]
     if byte == _APOSTROPHE:
@@ -163,14 +163,14 @@ def _cl100k(text: Bytes, at: int, end: int, classes: Bytes, most_digits: int) ->
     return _spaces(text, at, end, classes)
 
 
-@kernel
+@subroutine
 def _is_mark(text: Bytes, at: int, end: int) -> bool:
     if text[at] != _MARK_0 or at + 2 >= end:
         return False
     return text[at + 1] == _MARK_1 and text[at + 2] == _MARK_2
 
 
-@kernel
+@subroutine
 def _marked(text: Bytes, at: int, end: int, runs: bool) -> int:
     """Returns the end of "▁" and what follows up to the next; of some "▁" where they stay one."""
     while at < end and _is_mark(text, at, end):
@@ -182,7 +182,7 @@ def _marked(text: Bytes, at: int, end: int, runs: bool) -> int:
     return at
 
 
-@kernel
+@subroutine
 def word_end(text: Bytes, at: int, end: int, cut: int, classes: Bytes) -> int:
     """Returns the end of the word at a position.
 

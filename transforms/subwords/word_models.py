@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from recordmill.records.arrays import Bytes, Int32s, Int64s
-from recordmill.records.codec.jit import kernel
+from recordmill.records.codec.jit import subroutine
 from recordmill.records.hashing import GOLDEN
 from recordmill.transforms.subwords.best_path import Float64s, Path, Pieces, best_path
 from recordmill.transforms.subwords.merging import Merges, merge_word
@@ -58,7 +58,7 @@ class Room(NamedTuple):
     result: Float64s  # margin, score, 1 where a character is unknown
 
 
-@kernel
+@subroutine
 def _emit(
     text: Bytes, symbol: int, begin: int, end: int, model: Model, ids: Int32s, at: int, first: int
 ) -> int:
@@ -77,7 +77,7 @@ def _emit(
     return at + 1
 
 
-@kernel
+@subroutine
 def _whole_word(text: Bytes, at: int, end: int, pieces: Pieces) -> int:
     """Returns the id of a token that is the word, -1 for none."""
     node = 0
@@ -93,7 +93,7 @@ def _whole_word(text: Bytes, at: int, end: int, pieces: Pieces) -> int:
     return pieces.piece_of[node]
 
 
-@kernel
+@subroutine
 def by_merges(
     text: Bytes, at: int, end: int, model: Model, room: Room, ids: Int32s, count: int
 ) -> int:
@@ -112,7 +112,7 @@ def by_merges(
     return count
 
 
-@kernel
+@subroutine
 def by_path(
     text: Bytes, at: int, end: int, model: Model, room: Room, ids: Int32s, count: int,
     before: float, single: bool,

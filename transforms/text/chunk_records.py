@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recordmill.records.arrays import Int64s
-from recordmill.records.codec.jit import kernel
+from recordmill.records.codec.jit import kernel, subroutine
 from recordmill.transforms.shuffle.run_files import SortedRecords
 from recordmill.transforms.storage.buffers import Arena
 from recordmill.transforms.subwords.tokenizer import Ids
@@ -39,14 +39,14 @@ def id_type(words_per_id: int) -> npt.DTypeLike:
     return np.uint16 if words_per_id == 1 else np.int32
 
 
-@kernel
+@subroutine
 def _put(out: Words, at: int, value: np.uint64, words: int) -> int:
     for i in range(words):
         out[at + i] = np.uint16(value >> np.uint64(16 * i))
     return at + words
 
 
-@kernel
+@subroutine
 def _get(data: Words, at: int, words: int) -> np.uint64:
     value = np.uint64(0)
     for i in range(words):

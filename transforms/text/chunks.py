@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recordmill.records.arrays import Bools, Int64s
-from recordmill.records.codec.jit import kernel
+from recordmill.records.codec.jit import kernel, subroutine
 from recordmill.records.codec.randomness import mix_one
 from recordmill.records.hashing import U64, combine
 from recordmill.transforms.sources.document_batch import DocumentBatch
@@ -115,7 +115,7 @@ class CutSpec:
     end_id: int | None = None
 
 
-@kernel
+@subroutine
 def instance_key(chunk_hash: np.uint64, copy: int, number: int) -> np.uint64:
     """Returns the key of the instance (pair or window) `number` of a copy of a chunk."""
     return mix_one(chunk_hash ^ mix_one(np.uint64(number) + (np.uint64(copy) << np.uint64(32))))

@@ -17,7 +17,7 @@ import numpy as np
 from recordmill.records import text_formats as formats
 from recordmill.records.arrays import Int64s
 from recordmill.records.codec.encoding import Column
-from recordmill.records.codec.jit import kernel
+from recordmill.records.codec.jit import kernel, subroutine
 from recordmill.records.schema import Schema
 from recordmill.transforms.sources.row_fields import LabelSpec, RowSpec
 from recordmill.transforms.subwords.tokenizer import Ids, Tokenizer
@@ -36,7 +36,7 @@ from recordmill.transforms.text.text_spec import Classify
 _BYTES_AROUND = 150  # of a record: names of features, lengths, checksums
 
 
-@kernel
+@subroutine
 def truncated_lengths(first: int, second: int, most: int) -> tuple[int, int]:
     """Returns how many tokens of two texts are used: `_truncate_seq_pair` without its loop."""
     if first + second <= most:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from recordmill.records.arrays import Bools, Int32s, Int64s
 from recordmill.records.codec.heaps import sift_down
-from recordmill.records.codec.jit import kernel
+from recordmill.records.codec.jit import kernel, subroutine
 from recordmill.records.codec.randomness import mix_one, next_unit, start
 from recordmill.records.errors import UsageError
 from recordmill.records.hashing import GOLDEN, U64
@@ -154,13 +154,13 @@ class _Tables(NamedTuple):
     spans: Int64s
 
 
-@kernel
+@subroutine
 def _bits(state: np.uint64, counter: int) -> np.uint64:
     """Returns draw number `counter` of a state, without those before it."""
     return mix_one(state + np.uint64(counter + 1) * GOLDEN)
 
 
-@kernel
+@subroutine
 def _mark_cuts(
     state: np.uint64, purpose: int, items: int, parts: int, heap: U64, is_cut: Bools
 ) -> None:
@@ -179,7 +179,7 @@ def _mark_cuts(
         is_cut[np.int64(heap[i] & np.uint64((1 << _LOW_BITS) - 1))] = True
 
 
-@kernel
+@subroutine
 def _corrupt_row(
     row: Int32s, length: int, noise: int, sentinels: Int32s, noise_cuts: Bools, other_cuts: Bools,
     inputs: Int32s, targets: Int32s,

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recordmill.records.arrays import Bools, Int32s, Int64s
-from recordmill.records.codec.jit import kernel
+from recordmill.records.codec.jit import kernel, subroutine
 from recordmill.records.codec.randomness import next_below, next_unit, start
 from recordmill.records.hashing import U64
 from recordmill.transforms.text.packing import Parts
@@ -53,7 +53,7 @@ def draw_documents(keys: U64, *, spec: Gpt, seed: int) -> Bools:
     return moved
 
 
-@kernel
+@subroutine
 def _put(ids: Any, begin: int, end: int, out: Int32s, at: int) -> int:
     for j in range(begin, end):
         out[at] = ids[j]

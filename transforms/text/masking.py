@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recordmill.records.arrays import Bools
-from recordmill.records.codec.jit import kernel
+from recordmill.records.codec.jit import kernel, subroutine
 from recordmill.records.codec.randomness import Generator, next_below, next_unit, start
 from recordmill.records.hashing import U64
 from recordmill.transforms.subwords.tokenizer import Ids
@@ -103,7 +103,7 @@ class _Ngrams(NamedTuple):
 # Loops read arrays from local names: to take an array out of a named tuple counts references.
 
 
-@kernel
+@subroutine
 def _shuffle(rng: Generator, items: Ids, count: int) -> None:
     """Fisher and Yates, from the end, as Python's random.shuffle."""
     for i in range(count - 1, 0, -1):
@@ -111,7 +111,7 @@ def _shuffle(rng: Generator, items: Ids, count: int) -> None:
         items[i], items[j] = items[j], items[i]
 
 
-@kernel
+@subroutine
 def _find_words(row: Ids, length: int, kinds: _Kinds, whole_word: bool, words: Ids) -> int:
     """Fills `words` with begin and end of what is masked together; returns their number."""
     _, _, never_masked, continues_word = kinds
@@ -130,7 +130,7 @@ def _find_words(row: Ids, length: int, kinds: _Kinds, whole_word: bool, words: I
     return count
 
 
-@kernel
+@subroutine
 def _choose_words(
     rng: Generator, words: Ids, count: int, wanted: int, order: Ids, chosen: Ids
 ) -> int:
@@ -153,7 +153,7 @@ def _choose_words(
     return taken
 
 
-@kernel
+@subroutine
 def _list_ngrams(rng: Generator, words: Ids, count: int, most: int, ngrams: _Ngrams) -> int:
     """Lists the n-grams of neighbouring words, each size shuffled; returns how many there are."""
     first_words, counts, _ = ngrams
@@ -175,7 +175,7 @@ def _list_ngrams(rng: Generator, words: Ids, count: int, most: int, ngrams: _Ngr
     return total
 
 
-@kernel
+@subroutine
 def _draw_ngram_size(rng: Generator, most: int, total_weight: float) -> int:
     """Draws n in [1, most] with weight 1 / n, of which `total_weight` is the sum."""
     draw = next_unit(rng) * total_weight
@@ -187,7 +187,7 @@ def _draw_ngram_size(rng: Generator, most: int, total_weight: float) -> int:
     return n
 
 
-@kernel
+@subroutine
 def _choose_ngrams(
     rng: Generator, words: Ids, count: int, wanted: int, most: int, ngrams: _Ngrams, chosen: Ids
 ) -> int:
@@ -222,7 +222,7 @@ def _choose_ngrams(
     return taken
 
 
-@kernel
+@subroutine
 def _draw_replacements(
     rng: Generator, row: Ids, chosen: Ids, kinds: _Kinds, replace_words: bool, replacements: Ids
 ) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recordmill.records.arrays import Bools, Bytes, Int32s, Int64s
-from recordmill.records.codec.jit import kernel
+from recordmill.records.codec.jit import kernel, subroutine
 from recordmill.records.hashing import U64
 from recordmill.transforms.text.chunks import Chunks, instance_key
 from recordmill.transforms.text.text_spec import Packing
@@ -182,7 +182,7 @@ def _splits(rows: Int64s) -> Int64s:
     return np.concatenate([[0], np.cumsum(np.bincount(rows))]).astype(np.int64)
 
 
-@kernel
+@subroutine
 def _least_room(tree: Bytes, leaves: int, size: int) -> int:
     """Returns the least room of at least `size` that a row has; -1 where no row has it.
 

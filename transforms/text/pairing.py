@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from recordmill.records.arrays import Bools, Int64s
-from recordmill.records.codec.jit import kernel
+from recordmill.records.codec.jit import kernel, subroutine
 from recordmill.records.codec.randomness import Generator, next_below, next_unit, start
 from recordmill.records.hashing import U64
 from recordmill.transforms.subwords.tokenizer import Ids
@@ -114,7 +114,7 @@ class _Spans(NamedTuple):
 # local names: to take an array out of a named tuple counts references, which a loop would feel.
 
 
-@kernel
+@subroutine
 def _draw_target(rng: Generator, chunk_hash: np.uint64, copy: int, options: _PairOptions) -> int:
     """Starts the draws for one copy of a chunk; returns the tokens to gather for an instance."""
     start(rng, options.seed, chunk_hash, copy)
@@ -123,7 +123,7 @@ def _draw_target(rng: Generator, chunk_hash: np.uint64, copy: int, options: _Pai
     return options.segment_tokens
 
 
-@kernel
+@subroutine
 def _draw_instance(
     rng: Generator, lengths: Ids, first: int, end: int, target: int, second: int
 ) -> _Draft:
@@ -150,7 +150,7 @@ def _draw_instance(
     return _Draft(a_tokens, gathered - a_tokens, False, count, gathered)
 
 
-@kernel
+@subroutine
 def _find_partner(rng: Generator, documents: U64, chunk: int) -> int:
     """Draws a chunk of another document; -1 if some tries give none."""
     count = documents.shape[0]
@@ -166,7 +166,7 @@ def _find_partner(rng: Generator, documents: U64, chunk: int) -> int:
     return -1
 
 
-@kernel
+@subroutine
 def _draw_segment(
     rng: Generator, lengths: Ids, first: int, end: int, wanted: int
 ) -> tuple[int, int]:
@@ -186,7 +186,7 @@ def _draw_segment(
     return skipped, tokens
 
 
-@kernel
+@subroutine
 def _trim(rng: Generator, spans: _Spans, most: int) -> _Spans:
     """Takes tokens off the longer segment, in front or behind by coin, until both fit."""
     a_start, a_tokens, b_start, b_tokens = spans

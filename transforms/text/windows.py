@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from recordmill.records.arrays import Int64s
-from recordmill.records.codec.jit import kernel
+from recordmill.records.codec.jit import kernel, subroutine
 from recordmill.records.codec.randomness import Generator, next_below, next_unit, start
 from recordmill.records.hashing import U64
 from recordmill.transforms.subwords.tokenizer import Ids
@@ -58,7 +58,7 @@ class _WindowColumns(NamedTuple):
     keys: U64
 
 
-@kernel
+@subroutine
 def _draw_length(rng: Generator, options: _WindowOptions, rest: int) -> int:
     """Draws the length of a window over the `rest` tokens of a chunk."""
     if next_unit(rng) < options.short_seq_prob:

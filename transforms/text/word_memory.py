@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from recordmill.records.arrays import Bytes, Int32s, Int64s
-from recordmill.records.codec.jit import kernel
+from recordmill.records.codec.jit import kernel, subroutine
 from recordmill.records.hashing import FNV_OFFSET, GOLDEN, U64
 from recordmill.transforms.sources.lines import Lines
 from recordmill.transforms.text.normalization import Normalizer
@@ -70,7 +70,7 @@ class _Table(NamedTuple):
     used: Int64s
 
 
-@kernel
+@subroutine
 def _find_word(memory: Any, scratch: Bytes, length: int, hashed: np.uint64, counts: Int64s) -> int:
     """Returns the number of the word in `scratch`, a new one if it is unknown; -1: no room."""
     slot_hashes, slot_words, pool, word_starts, word_lengths = memory

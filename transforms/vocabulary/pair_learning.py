@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from recordmill.records.arrays import Bytes, Int32s, Int64s
-from recordmill.records.codec.jit import kernel
+from recordmill.records.codec.jit import kernel, subroutine
 from recordmill.records.hashing import FNV_OFFSET, FNV_PRIME, GOLDEN
 
 _FIRST_ROOM = 1 << 16
@@ -84,7 +84,7 @@ class Learned(NamedTuple):
     merges: Int32s
 
 
-@kernel
+@subroutine
 def _find_pair(pairs: Bigrams, key: int | np.int64) -> np.int64:
     mask = pairs.slots.shape[0] - 1
     hashed = np.uint64(key) * GOLDEN
@@ -102,14 +102,14 @@ def _rebuild(pairs: Bigrams, used: Int64s) -> None:
         pairs.slots[_find_pair(pairs, pairs.keys[pair])] = pair
 
 
-@kernel
+@subroutine
 def _precedes(pairs: Bigrams, count_a: int, a: int, count_b: int, b: int) -> bool:
     if count_a != count_b:
         return count_a > count_b
     return pairs.keys[a] < pairs.keys[b]
 
 
-@kernel
+@subroutine
 def _push(pairs: Bigrams, used: Int64s, count: int, pair: int) -> None:
     at = used[_HEAP]
     used[_HEAP] += 1
@@ -123,7 +123,7 @@ def _push(pairs: Bigrams, used: Int64s, count: int, pair: int) -> None:
     pairs.heap_counts[at], pairs.heap_pairs[at] = count, pair
 
 
-@kernel
+@subroutine
 def _pop(pairs: Bigrams, used: Int64s) -> None:
     """Removes the first of the heap."""
     used[_HEAP] -= 1
@@ -147,12 +147,12 @@ def _pop(pairs: Bigrams, used: Int64s) -> None:
     pairs.heap_counts[at], pairs.heap_pairs[at] = count, pair
 
 
-@kernel
+@subroutine
 def _key(left: int, right: int) -> np.int64:
     return (np.int64(left) << 32) | np.int64(right)
 
 
-@kernel
+@subroutine
 def _add(pairs: Bigrams, used: Int64s, words: Words, at: int, stamp: int) -> None:
     """Adds the pair that begins at a position."""
     key = _key(words.symbols[at], words.symbols[words.after[at]])
@@ -180,7 +180,7 @@ def _add(pairs: Bigrams, used: Int64s, words: Words, at: int, stamp: int) -> Non
         used[_TOUCHED] += 1
 
 
-@kernel
+@subroutine
 def _take_away(pairs: Bigrams, words: Words, left: int, right: int, at: int) -> None:
     pair = pairs.slots[_find_pair(pairs, _key(left, right))]
     if pair >= 0:
@@ -207,7 +207,7 @@ def _add_all(pairs: Bigrams, used: Int64s, words: Words, begin: int) -> int:
     return words.symbols.shape[0]
 
 
-@kernel
+@subroutine
 def _merge(pairs: Bigrams, used: Int64s, words: Words, pair: int, merged: int, stamp: int) -> None:
     """Merges a pair at all its positions, from left to right."""
     left, right = pairs.keys[pair] >> 32, pairs.keys[pair] & 0xFFFFFFFF
@@ -234,7 +234,7 @@ def _merge(pairs: Bigrams, used: Int64s, words: Words, pair: int, merged: int, s
     pairs.counts[pair] = 0
 
 
-@kernel
+@subroutine
 def _find_spelling(tokens: Learned, begin: int, size: int) -> np.int64:
     """Returns the slot of a spelling in the pool."""
     hashed = FNV_OFFSET
@@ -255,7 +255,7 @@ def _find_spelling(tokens: Learned, begin: int, size: int) -> np.int64:
     return slot
 
 
-@kernel
+@subroutine
 def _join(tokens: Learned, used: Int64s, left: int, right: int, special: int) -> int:
     """Returns the token that two others make, perhaps a new one; `_FORBIDDEN` for a special one."""
     begin = used[_POOL]

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from recordmill.records.arrays import Bytes, Int32s, Int64s
-from recordmill.records.codec.jit import kernel
+from recordmill.records.codec.jit import kernel, subroutine
 from recordmill.records.hashing import FNV_OFFSET, FNV_PRIME
 from recordmill.transforms.sources.lines import Lines
 from recordmill.transforms.subwords.char_classes import char_classes
@@ -149,7 +149,7 @@ class CutWordCounter:
         return table
 
 
-@kernel
+@subroutine
 def _find(
     text: Bytes, at: int, end: int, slots: Int32s, words: Int64s, pool: Bytes
 ) -> tuple[np.int64, np.int64]:

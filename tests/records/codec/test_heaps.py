@@ -5,7 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recordmill.records.codec.heaps import sift_down
+from recordmill.records.codec import heaps
+
+from ...kernels import entrance
+
+sift_down = entrance(heaps.sift_down)
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.uint64])

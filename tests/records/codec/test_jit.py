@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import re
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import numba
 import pytest
 
 from recordmill.records.codec import jit
@@ -50,7 +55,7 @@ def test_the_digest_covers_every_module_with_kernels() -> None:
         path.relative_to(root).parts[0]
         for folder in ("records", "reader", "transforms", "pipelines")
         for path in (root / folder).rglob("*.py")
-        if "\n@kernel\n" in path.read_text(encoding="utf-8")
+        if re.search(r"\n@(kernel|subroutine)\n", path.read_text(encoding="utf-8"))
     }
     assert kernels <= set(folders)
 
@@ -116,3 +121,106 @@ def test_a_folder_that_others_can_write_to_is_not_used(
     assert jit.cache_folder([base], "digest") == ""
     second = tmp_path / "second"
     assert jit.cache_folder([base, second], "digest") == str(second / "digest")
+
+
+def test_a_number_that_begins_as_0_compiles_no_second_form(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jit, "_CACHE_FOLDER", str(tmp_path))
+
+    @jit.subroutine
+    def step(at: int) -> int:
+        return at + 2
+
+    @jit.kernel
+    def walk(end: int) -> int:
+        at = 0
+        while at < end:
+            at = step(at)
+        return at
+
+    assert walk(5) == 6
+    assert cast(Any, step).signatures == [(numba.int64,)]
+
+
+def _decorators(part: ast.stmt) -> set[str]:
+    listed = part.decorator_list if isinstance(part, ast.FunctionDef) else []
+    return {ast.unparse(each) for each in listed}
+
+
+def test_only_kernels_call_subroutines() -> None:
+    """Python that calls one ends by a segmentation fault."""
+    root = Path(jit.__file__).parents[2]
+    paths = [path for part in ("records", "transforms") for path in (root / part).rglob("*.py")]
+    trees = {
+        "recordmill." + ".".join(path.relative_to(root).with_suffix("").parts): ast.parse(
+            path.read_text(encoding="utf-8")
+        )
+        for path in paths
+    }
+    own = {
+        module: {
+            part.name
+            for part in tree.body
+            if isinstance(part, ast.FunctionDef) and "subroutine" in _decorators(part)
+        }
+        for module, tree in trees.items()
+    }
+    assert sum(map(len, own.values())) > 100
+    called = []
+    for module, tree in trees.items():
+        names = set(own[module])
+        for part in tree.body:
+            if isinstance(part, ast.ImportFrom):
+                names |= {
+                    each.name for each in part.names if each.name in own.get(str(part.module), ())
+                }
+        outside = [part for part in tree.body if not _decorators(part) & {"kernel", "subroutine"}]
+        called += [
+            f"{module}:{node.lineno} {node.id}"
+            for part in outside
+            for node in ast.walk(part)
+            if isinstance(node, ast.Name) and node.id in names
+        ]
+    assert not called
+
+
+_COMPILES = """
+import sys, time
+from pathlib import Path
+from recordmill.records.codec import jit
+jit._CACHE_FOLDER = sys.argv[1]
+
+@jit.kernel
+def fib(n):
+    a, b = 0, 1
+    for _ in range(n):
+        a, b = b, a + b
+    return a
+
+Path(sys.argv[2]).touch()
+while len(list(Path(sys.argv[1]).glob("ready*"))) < 2:
+    time.sleep(0.001)
+assert fib(10) == 55
+print(sum(fib.stats.cache_misses.values()))
+"""
+
+
+def test_of_processes_at_once_one_compiles(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(_COMPILES)
+    line = [sys.executable, str(tmp_path / "program.py"), str(tmp_path)]
+    begun = [
+        subprocess.Popen([*line, f"{tmp_path}/ready{i}"], stdout=subprocess.PIPE) for i in range(2)
+    ]
+    assert sorted(process.communicate()[0] for process in begun) == [b"0\n", b"1\n"]
+
+
+def test_what_was_compiled_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jit, "_CACHE_FOLDER", str(tmp_path))
+    assert not jit.is_compiled("text-bert")
+    jit.remember("text-bert")
+    assert jit.is_compiled("text-bert")
+    assert not jit.is_compiled("text-gpt")
+    monkeypatch.setattr(jit, "_CACHE_FOLDER", "")
+    jit.remember("text-gpt")
+    assert not jit.is_compiled("text-gpt")

@@ -5,9 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recordmill.records.codec import randomness
 from recordmill.records.codec.jit import kernel
-from recordmill.records.codec.randomness import mix_one, next_below, next_bits, next_unit, start
+from recordmill.records.codec.randomness import next_below, next_unit, start
 from recordmill.records.hashing import mix64
+
+from ...kernels import entrance
+
+mix_one, next_bits = entrance(randomness.mix_one), entrance(randomness.next_bits)
 
 MASK = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15

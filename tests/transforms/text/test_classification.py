@@ -9,12 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recordmill.transforms.shuffle.run_files import MAX_HASH
+from recordmill.transforms.text import classification
 from recordmill.transforms.text.chunk_fields import ChunkFields
 from recordmill.transforms.text.chunk_records import decode_chunks, encode_chunks
 from recordmill.transforms.text.chunks import concatenate, select
-from recordmill.transforms.text.classification import truncated_lengths
 
+from ...kernels import entrance
 from .chunk_builder import make_chunks, texts_of
+
+truncated_lengths = entrance(classification.truncated_lengths)
 
 
 def bert_lengths(first: int, second: int, most: int) -> tuple[int, int]:

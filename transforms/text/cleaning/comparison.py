@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from recordmill.records.arrays import Int64s
-from recordmill.records.codec.jit import kernel
+from recordmill.records.codec.jit import kernel, subroutine
 from recordmill.records.hashing import U64
 from recordmill.transforms.text.cleaning.minhash import SKETCH_WORDS, differing_hashes
 
@@ -118,7 +118,7 @@ def _find(known: U64, wanted: U64, found: Int64s) -> None:
         found[i] = low
 
 
-@kernel
+@subroutine
 def _root(parents: Int64s, node: int) -> int:
     while parents[node] != node:
         parents[node] = parents[parents[node]]

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recordmill.records.arrays import Bytes, Int64s
-from recordmill.records.codec.jit import kernel
+from recordmill.records.codec.jit import kernel, subroutine
 from recordmill.records.codec.randomness import mix_one
 from recordmill.records.hashing import FNV_OFFSET, FNV_PRIME, GOLDEN, U64, mix64, seed_for
 from recordmill.transforms.sources.document_batch import DocumentBatch
@@ -59,7 +59,7 @@ def choose_bands(threshold: float) -> tuple[int, int]:
     return best if threshold < 1 else (1, MOST_HASHES)
 
 
-@kernel
+@subroutine
 def _kind(buffer: Bytes, at: int, end: int) -> tuple[int, int]:
     """Returns what the character at a byte beyond ASCII is, and its bytes; of letters one."""
     byte = buffer[at]
@@ -83,7 +83,7 @@ def _kind(buffer: Bytes, at: int, end: int) -> tuple[int, int]:
     return _LETTER, 1
 
 
-@kernel
+@subroutine
 def _lower_mins(mins: U32, ngram: np.uint64, odd: U32, more: U32) -> None:
     low, high = np.uint32(ngram), np.uint32(ngram >> np.uint64(32))
     for j in range(odd.shape[0]):
@@ -162,7 +162,7 @@ def _finish(
             hashes[d, bands + j // 32] |= bits << np.uint64(2 * (j % 32))
 
 
-@kernel
+@subroutine
 def differing_hashes(rows: U64, a: int, b: int, first: int) -> int:
     """Returns in how many pairs of bits two sketches differ, from column `first` on."""
     count = 0

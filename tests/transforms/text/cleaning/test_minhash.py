@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recordmill.transforms.text.cleaning import minhash
 from recordmill.transforms.text.cleaning.comparison import (
     Clusters,
     distinct,
@@ -17,6 +18,7 @@ from recordmill.transforms.text.cleaning.comparison import (
 )
 from recordmill.transforms.text.cleaning.minhash import MinHasher, choose_bands, most_differing
 
+from ....kernels import entrance
 from .test_exact_hashes import batch_of
 
 WORDS = [f"{a}{b}" for a in "bcdfghjklm" for b in ("a", "el", "in", "or", "ut")]
@@ -110,7 +112,7 @@ def test_a_document_in_parts_has_the_signature_of_the_whole(cut: int) -> None:
 def test_the_similarity_of_pairs_is_estimated_without_bias() -> None:
     """Two bits of 112 hashes: the mean over many pairs is near the true similarity."""
     rng = random.Random(0)
-    from recordmill.transforms.text.cleaning.minhash import differing_hashes
+    differing_hashes = entrance(minhash.differing_hashes)
 
     for share in (0.05, 0.2):
         true, estimated = [], []

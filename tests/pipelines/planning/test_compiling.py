@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from recordmill.pipelines.planning.tokenizer_kernels import compile_kernels, saying_if_long
+from recordmill.pipelines.planning.text_warm_up import compile_tokenizers, saying_if_long
 from recordmill.transforms.sources.lines import Lines
 from recordmill.transforms.subwords import best_path, merging, preparation, remembered
 from recordmill.transforms.text.tokenizer_files import load_tokenizer
@@ -37,7 +37,7 @@ def signatures() -> dict[str, int]:
     ids=range(6),
 )
 def test_no_tokenizer_compiles_more(make: Callable[[], bytes]) -> None:
-    compile_kernels()
+    compile_tokenizers()
     of_merges = {name: 1 for name in signatures() if ".merging." in name}
     before = signatures()
     assert before["recordmill.transforms.subwords.remembered._copy_short"] == 1
