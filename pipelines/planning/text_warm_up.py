@@ -17,7 +17,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from tempfile import TemporaryDirectory
 
@@ -151,7 +151,8 @@ class TextWarmUp:
         words_per_id = id_words(len(self._vocabulary))
         cutter = ChunkCutter(self._objective.cut, 0, id_type(words_per_id))
         chunks, _ = cutter.cut(batch, tokens, goes_on=False)
-        words, offsets, _ = encode_chunks(chunks, words_per_id)
+        compact = replace(chunks, ids=chunks.ids.astype(id_type(words_per_id)))
+        words, offsets, _ = encode_chunks(compact, words_per_id)
         stored = words.view(np.uint8)
         checksums_between(stored, offsets)
         sort_chunks(decode_chunks([stored], [0], [MAX_HASH], words_per_id))

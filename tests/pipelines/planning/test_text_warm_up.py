@@ -35,23 +35,38 @@ for kernel in kernels:
 """
 
 
+WORD_PIECES = "\n".join(
+    ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "word", "##1", "##2", "and", "another", ".", ","]
+).encode()
+
+
 def planner(*arguments: str) -> TextPlanner:
     return text.planner(parse(TextSpec, ["--input=x.jsonl", "--output=y", *arguments]))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "flags",
-    [["--task=gpt", "--max_seq_length=16"], ["--task=t5", "--max_seq_length=16", "--eos_id=1"]],
-    ids=["gpt", "t5"],
+    ("flags", "tokenizer", "name"),
+    [
+        (["--task=gpt", "--max_seq_length=16"], trained.byte_pairs(), "a.jsonl"),
+        (["--task=gpt", "--max_seq_length=16"], trained.byte_pairs(), "a.txt"),
+        (["--task=t5", "--max_seq_length=16", "--eos_id=1"], trained.byte_pairs(), "a.jsonl"),
+        (["--task=bert", "--max_seq_length=64"], WORD_PIECES, "a.txt"),
+        (["--task=bert", "--documents=file", "--max_seq_length=64"], WORD_PIECES, "a.txt"),
+        (["--task=mlm", "--max_seq_length=64"], WORD_PIECES, "a.jsonl"),
+    ],
+    ids=range(6),
 )
-def test_a_job_compiles_nothing_more(tmp_path: Path, flags: list[str]) -> None:
-    (tmp_path / "tokenizer.json").write_bytes(trained.byte_pairs())
-    lines = [f'{{"text": "word{i} and another one, {i}"}}\n' for i in range(50)]
-    (tmp_path / "a.jsonl").write_text("".join(lines))
+def test_a_job_compiles_nothing_more(
+    tmp_path: Path, flags: list[str], tokenizer: bytes, name: str
+) -> None:
+    (tmp_path / "tokenizer").write_bytes(tokenizer)
+    texts = [f"Word{i} and another one, {i}. It ends." for i in range(50)]
+    lines = [f'{{"text": "{text}"}}' for text in texts] if name == "a.jsonl" else texts
+    (tmp_path / name).write_text("\n".join(lines))
     given = [
-        f"--input={tmp_path}/a.jsonl", f"--output={tmp_path}/out", "--direct_num_workers=1",
-        f"--tokenizer={tmp_path}/tokenizer.json", "--num_shards=1", "--progress=none", *flags,
+        f"--input={tmp_path}/{name}", f"--output={tmp_path}/out", "--direct_num_workers=1",
+        f"--tokenizer={tmp_path}/tokenizer", "--num_shards=1", "--progress=none", *flags,
     ]  # fmt: skip
     line = [sys.executable, "-c", _PROGRAM, *given]
     ended = subprocess.run(line, capture_output=True, text=True, timeout=300)
