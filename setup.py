@@ -26,6 +26,7 @@ BEAM = [
     "backports.zstd>=1.0,<2",  # Python 3.14 has it as compression.zstd
     "defusedxml>=0.7.1,<0.8",
     "fastavro>=1.8,<2",  # which Beam has too
+    "fastokens>=0.3.5,<0.4",
     "jinja2>=3.1,<4",
     "matplotlib>=3.9,<4",
     "numba>=0.61,<0.70",

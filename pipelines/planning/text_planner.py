@@ -28,6 +28,7 @@ from recordmill.pipelines.planning.shuffle_outline import (
     describe_files,
 )
 from recordmill.pipelines.planning.text_warm_up import TextWarmUp
+from recordmill.pipelines.planning.tokenizer_sample import sample_texts
 from recordmill.pipelines.text_request import (
     TextRequest,
     check_formats,
@@ -68,6 +69,7 @@ from recordmill.transforms.text.tokenizer_checks import (
     check_case,
     check_own_normalization,
     read_vocabulary,
+    takes_fastokens,
 )
 
 _SAMPLE_BYTES = 1 << 24
@@ -256,6 +258,11 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
                 checksums |= load(versions)(spec)
             if vocabulary.stored_name:
                 checksums["tokenizer"] = vocabulary.kind
+            special = job.allow_special_tokens
+            texts = sample_texts(sources, spec)
+            if takes_fastokens(vocabulary, texts, allow_special_tokens=special):
+                self.packages = (*self.packages, "fastokens")
+                self.job = replace(self.job, fast_tokenizer=True)
             yield TextInventory(
                 sources.text_bytes, sources.summary(), checksums, sources.modified, sources, data
             )

@@ -52,7 +52,7 @@ _SAMPLES = {  # of the formats that kernels read
     "tsv": b"text\nSome words of a line\n",
 }
 _PATIENCE = 3.0  # seconds; machine code of the cache is loaded in less
-# All tokenizers share their kernels, each of one signature: the smallest one compiles them, and
+# All Unigrams share their kernels, each of one signature: the smallest one compiles them, and
 # needs no second in which a large file is read. This one's lines are normalized and marked as well.
 _SMALLEST = {
     "version": "1.0",
@@ -135,7 +135,7 @@ class TextWarmUp:
 
     def _tokenize(self) -> None:
         job = self.job
-        if self.kind != "wordpiece":
+        if self.kind == "unigram":
             compile_tokenizers()
         lines = self._vocabulary.start(
             lower_case=job.lower_case, allow_special_tokens=job.allow_special_tokens
@@ -171,7 +171,7 @@ class TextWarmUp:
 
 
 def compile_tokenizers() -> None:
-    """Compiles the kernels of tokenizers, or loads them from the cache."""
+    """Compiles the kernels of Unigrams, or loads them from the cache."""
     tokenizer = load_tokenizer(json.dumps(_SMALLEST).encode(), "").start(lower_case=False)
     # As many words as make the memory of words grow, and a line after them.
     words = map("".join, itertools.product(string.ascii_lowercase, repeat=3))

@@ -26,7 +26,8 @@ Compression = Literal["", "GZIP", "ZLIB"]
 Warnings = Literal["print", "error", "none"]
 COMPRESSIONS: tuple[str, ...] = get_args(Compression)
 WARNINGS: tuple[str, ...] = get_args(Warnings)
-_OF_RUN = ("workspace", "max_rejected", "overwrite", "warnings")  # they decide no byte of shards
+# They decide no byte of shards.
+_OF_RUN = ("workspace", "max_rejected", "overwrite", "warnings", "fast_tokenizer")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Annotated, Any
@@ -19,12 +20,12 @@ from tokenizers import Tokenizer as LibraryModel
 
 from recordmill.records.arrays import Bools
 from recordmill.records.state import FormatError, decode
+from recordmill.transforms.subwords.byte_pairs import agree, fast_byte_pairs
 from recordmill.transforms.subwords.errors import unusable
 from recordmill.transforms.subwords.library_lines import LibraryTokenizer
 from recordmill.transforms.subwords.preparation import Preparation
 from recordmill.transforms.subwords.quick import QuickTokenizer
 from recordmill.transforms.subwords.quick_json import (
-    bpe_json,
     cut_json,
     library_normalizer,
     prepare_json,
@@ -36,6 +37,7 @@ from recordmill.transforms.subwords.word_models import Model
 
 _KINDS = {"BPE": "bpe", "Unigram": "unigram", "WordPiece": "wordpiece"}
 _MOST_IDS = 1 << 24
+_LIKE_ADDED = re.compile(r"<.+>|\[.+\]")  # spelled as added tokens are
 _NEVER_IN_TEXT = "\U0010fffe\U0010ffff"  # these are no characters
 _Id = Annotated[int, msgspec.Meta(ge=0, lt=_MOST_IDS)]
 
@@ -77,6 +79,7 @@ class JsonTokenizer:
     Attributes:
       data: the file's content.
       source: its path.
+      fast: of a BPE, fastokens may give the ids.
 
     Raises:
       UsageError: it is none, or has a model of another kind.
@@ -85,6 +88,7 @@ class JsonTokenizer:
     data: bytes
     source: str
     stored_name: str = "tokenizer.json"
+    fast: bool = True
 
     def __post_init__(self) -> None:
         model = self.file.model
@@ -164,11 +168,14 @@ class JsonTokenizer:
 
     def start(self, *, lower_case: bool, allow_special_tokens: bool = False) -> LineTokenizer:
         """See `Tokenizer`."""
-        library = self.library(allow_special_tokens=allow_special_tokens)
-        return self._quick(library, allow_special_tokens) or library_lines(library)
+        quick = self._quick(allow_special_tokens)
+        return quick or library_lines(self.library(allow_special_tokens=allow_special_tokens))
 
-    def _quick(self, library: Any, allow_special_tokens: bool) -> LineTokenizer | None:
-        """Returns the tokenizer whose kernels do most lines, None where they cannot."""
+    def _quick(self, allow_special_tokens: bool) -> LineTokenizer | None:
+        """Returns what does most lines faster than the library, None where nothing does."""
+        if self.kind == "bpe":
+            return _fast(self, allow_special_tokens) if self.fast else None
+        library = self.library(allow_special_tokens=allow_special_tokens)
         added = [t for t in self.file.added_tokens if allow_special_tokens or not t.special]
         if self.file.normalizer and any(token.normalized for token in added):
             return None
@@ -180,6 +187,12 @@ class JsonTokenizer:
         return QuickTokenizer(
             WordMemoryTokenizer(model), preparation, lambda: library_lines(library), spellings
         )
+
+    def agrees(self, texts: Sequence[str], *, allow_special_tokens: bool) -> bool:
+        """Returns whether fastokens gives the ids of `tokenizers`, also of these texts."""
+        quick = _fast(self, allow_special_tokens)
+        library = library_lines(self.library(allow_special_tokens=allow_special_tokens))
+        return quick is not None and agree(quick, library, texts)
 
     @cached_property
     def special_pieces(self) -> frozenset[str]:
@@ -204,14 +217,23 @@ def _translate(tokenizer: JsonTokenizer) -> tuple[Preparation, Model] | None:
     cut = cut_json(tokenizer.file.pre_tokenizer, prepared) if prepared else None
     if cut is None:
         return None
-    pattern, preparation, by_bytes = cut
+    runs, preparation = cut
     content = json.loads(tokenizer.data)["model"]
-    model: Model | None = None
-    if tokenizer.kind == "bpe":
-        model = bpe_json(content, pattern, by_bytes=by_bytes)
-    elif tokenizer.kind == "unigram" and not by_bytes:
-        model = unigram_json(content, pattern, tokenizer.special_pieces)
+    model = unigram_json(content, tokenizer.special_pieces, runs=runs)
     return None if model is None else (preparation, model)
+
+
+@lru_cache(maxsize=2)
+def _fast(tokenizer: JsonTokenizer, allow_special_tokens: bool) -> LineTokenizer | None:
+    library = library_lines(tokenizer.library(allow_special_tokens=allow_special_tokens))
+    added = {token.content: None for token in tokenizer.file.added_tokens}
+    like_added = (
+        token for token in tokenizer.file.model.vocab if _LIKE_ADDED.fullmatch(str(token))
+    )
+    return fast_byte_pairs(
+        tokenizer.data, library, [*(added | dict.fromkeys(map(str, like_added)))],
+        allow_special_tokens=allow_special_tokens,
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=2)

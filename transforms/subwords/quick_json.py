@@ -1,22 +1,19 @@
-"""Which tokenizer.json our kernels can do: its parts, translated; None where one is not known."""
+"""Which Unigram of a tokenizer.json our kernels can do: its parts, translated; None for others."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import numpy as np
 
-from recordmill.records.arrays import Bytes, Int32s
+from recordmill.records.arrays import Int32s
 from recordmill.transforms.subwords import preparation as prepare
-from recordmill.transforms.subwords import word_ends
 from recordmill.transforms.subwords.best_path import make_pieces
-from recordmill.transforms.subwords.char_classes import char_classes, white_space
-from recordmill.transforms.subwords.merging import make_merges
+from recordmill.transforms.subwords.char_classes import white_space
 from recordmill.transforms.subwords.preparation import Preparation
-from recordmill.transforms.subwords.word_models import BPE, UNIGRAM, Model
+from recordmill.transforms.subwords.word_models import Model
 
 _NO_IDS = np.zeros(0, np.int32)
 # Normalizers that leave ASCII alone, or change each of its characters alone.
@@ -75,16 +72,13 @@ def _parts(content: Mapping[str, Any], name: str) -> Sequence[Mapping[str, Any]]
 
 def cut_json(
     pre_tokenizer: Mapping[str, Any] | None, preparation: Preparation
-) -> tuple[int, Preparation, bool] | None:
-    """Returns how words are cut, the preparation with its spaces, and whether bytes are symbols."""
+) -> tuple[bool, Preparation] | None:
+    """Returns whether some "▁" in a row begin one word, and the preparation with its spaces."""
     if pre_tokenizer is None:
-        marked = preparation.spaces == prepare.MARK_SPACES
-        return (word_ends.MARKED_RUNS, preparation, False) if marked else None
+        return (True, preparation) if preparation.spaces == prepare.MARK_SPACES else None
     if preparation.spaces != prepare.PLAIN:
         return None
     parts = _parts(pre_tokenizer, "pretokenizers")
-    if parts[-1]["type"] == "ByteLevel":
-        return _cut_bytes(parts, preparation)
     last = parts[-1]
     if (
         last["type"] != "Metaspace"
@@ -95,44 +89,10 @@ def cut_json(
     scheme = last.get("prepend_scheme", "always" if last.get("add_prefix_space", True) else "never")
     if len(parts) == 1:
         prefix = "" if scheme == "never" else "missing"
-        return (
-            word_ends.MARKED,
-            replace(preparation, spaces=prepare.MARK_SPACES, prefix=prefix),
-            False,
-        )
+        return False, replace(preparation, spaces=prepare.MARK_SPACES, prefix=prefix)
     if len(parts) == 2 and parts[0]["type"] == "WhitespaceSplit" and scheme == "always":
-        classes = white_space()
-        prepared = replace(preparation, spaces=prepare.MARK_WORDS, classes=classes)
-        return word_ends.MARKED, prepared, False
+        return False, replace(preparation, spaces=prepare.MARK_WORDS, classes=white_space())
     return None
-
-
-def _cut_bytes(
-    parts: Sequence[Mapping[str, Any]], preparation: Preparation
-) -> tuple[int, Preparation, bool] | None:
-    last = parts[-1]
-    if last.get("add_prefix_space", True):
-        preparation = replace(preparation, spaces=prepare.PREFIX_SPACE)
-    if len(parts) == 1 and last.get("use_regex", True):
-        return word_ends.GPT2, preparation, True
-    first = parts[0]
-    if len(parts) != 2 or first["type"] != "Split" or last.get("use_regex", True):
-        return None
-    if first.get("behavior") != "Isolated" or first.get("invert"):
-        return None
-    cut = word_ends.PATTERNS.get(str(first.get("pattern", {}).get("Regex")))
-    if cut is None or last.get("add_prefix_space", True):
-        return None
-    return cut, preparation, True
-
-
-@cache
-def byte_letters() -> dict[str, int]:
-    """Returns the characters that stand for bytes in byte-level models."""
-    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    letters = {chr(byte): byte for byte in shown}
-    others = [byte for byte in range(256) if byte not in set(shown)]
-    return letters | {chr(256 + i): byte for i, byte in enumerate(others)}
 
 
 def _byte_tokens(ids: Mapping[str, int]) -> Int32s:
@@ -141,79 +101,15 @@ def _byte_tokens(ids: Mapping[str, int]) -> Int32s:
     return _NO_IDS if -1 in found else np.array(found, np.int32)
 
 
-def _never_across_words(tokens: Sequence[str]) -> bool:
-    """Tells whether "▁" is only at the beginning of tokens."""
-    return not any(_MARK in token.lstrip(_MARK) for token in tokens)
-
-
-def bpe_json(content: Mapping[str, Any], cut: int, *, by_bytes: bool) -> Model | None:
-    """Returns the model of a BPE.
-
-    Args:
-      content: the file's `model`.
-      cut: how words are cut.
-      by_bytes: symbols are bytes.
-    """
-    ids: dict[str, int] = content["vocab"]
-    unknown = content.get("unk_token")
-    if content.get("end_of_word_suffix") or content.get("continuing_subword_prefix"):
-        return None
-    byte_ids, char_ids, byte_tokens = _NO_IDS, _NO_IDS, _NO_IDS
-    if by_bytes:
-        byte_ids = np.full(256, -1, np.int32)
-        for letter, byte in byte_letters().items():
-            byte_ids[byte] = ids.get(letter, -1)
-        if unknown is not None and (byte_ids < 0).any():
-            return None
-    else:
-        if content.get("ignore_merges") or not _never_across_words(list(ids)):
-            return None
-        char_ids = chars_of(ids)
-        byte_tokens = _byte_tokens(ids) if content.get("byte_fallback") else _NO_IDS
-        if not len(byte_tokens) and (unknown is None or content.get("byte_fallback")):
-            return None
-    pairs = np.empty((len(content["merges"]), 4), np.int64)
-    for rank, merge in enumerate(content["merges"]):
-        left, right = merge.split(" ") if isinstance(merge, str) else merge
-        pairs[rank] = ids[left], ids[right], rank, ids[left + right]
-    whole_words = bool(content.get("ignore_merges"))
-    vocabulary = [(b" ", 0)]
-    if whole_words:
-        letters = byte_letters()
-        vocabulary = [
-            (bytes(letters[c] for c in token), i)
-            for token, i in ids.items()
-            if token and all(c in letters for c in token)
-        ]
-    return Model(
-        BPE, cut, char_classes(), make_merges(pairs, byte_ids=byte_ids, char_ids=char_ids),
-        make_pieces([t for t, _ in vocabulary], [i for _, i in vocabulary], np.zeros(1), 0.0),
-        whole_words, max(ids.values()) + 1, -1 if unknown is None else ids[unknown], byte_tokens,
-        bool(content.get("fuse_unk")), False, False,
-    )  # fmt: skip
-
-
-def chars_of(ids: Mapping[str, int]) -> Int32s:
-    """Returns the id of each character that is a token, `[1114112] int32`, -1 for none."""
-    char_ids = np.full(0x110000, -1, np.int32)
-    for token, token_id in ids.items():
-        if len(token) == 1:
-            char_ids[ord(token)] = token_id
-    return char_ids
-
-
-def no_merges() -> Any:
-    """Returns the merges of a model that has none."""
-    return make_merges(np.zeros((0, 4), np.int64), byte_ids=_NO_IDS, char_ids=_NO_IDS)
-
-
-def unigram_json(content: Mapping[str, Any], cut: int, special: frozenset[str]) -> Model | None:
+def unigram_json(
+    content: Mapping[str, Any], special: frozenset[str], *, runs: bool
+) -> Model | None:
     """Returns the model of a Unigram.
 
     Args:
       content: the file's `model`.
-      cut: how words are cut.
       special: pieces that are never found in text.
+      runs: see `Model`.
     """
     vocab: Sequence[tuple[str, float]] = content["vocab"]
     unknown = content.get("unk_id")
@@ -226,12 +122,8 @@ def unigram_json(content: Mapping[str, Any], cut: int, special: frozenset[str]) 
         return None
     found = [(piece.encode(), i) for piece, i in ids.items() if piece and piece not in special]
     spelled, numbers = [piece for piece, _ in found], [i for _, i in found]
-    classes: Bytes = np.zeros(1, np.uint8)
-    return Model(
-        UNIGRAM, cut, classes, no_merges(),
-        make_pieces(spelled, numbers, scores, float(scores.min()) - 10.0), False, len(vocab),
-        int(unknown), byte_tokens, True, False, False,
-    )  # fmt: skip
+    pieces = make_pieces(spelled, numbers, scores, float(scores.min()) - 10.0)
+    return Model(runs, pieces, len(vocab), int(unknown), byte_tokens, False, False)
 
 
 def library_normalizer(library: Any) -> Callable[[str], str]:

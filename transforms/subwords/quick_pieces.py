@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,12 +12,9 @@ from recordmill.records.arrays import Bools
 from recordmill.transforms.subwords import piece_file
 from recordmill.transforms.subwords import preparation as prepare
 from recordmill.transforms.subwords.best_path import make_pieces
-from recordmill.transforms.subwords.merging import Merges, make_merges
 from recordmill.transforms.subwords.piece_file import PieceFile
 from recordmill.transforms.subwords.preparation import Preparation
-from recordmill.transforms.subwords.quick_json import no_merges
-from recordmill.transforms.subwords.word_ends import MARKED_RUNS
-from recordmill.transforms.subwords.word_models import BPE, UNIGRAM, Model
+from recordmill.transforms.subwords.word_models import Model
 
 _MARK = "▁"
 _UNKNOWN_PENALTY = 10.0
@@ -79,7 +75,7 @@ def _joins_ascii(charsmap: bytes) -> bool:
 
 
 def model_of_pieces(file: PieceFile) -> Model | None:
-    """Returns the model; None where a piece goes over words, or is of a kind that is not known."""
+    """Returns the model of a Unigram; None where a piece goes over words, or is of another kind."""
     normal = [(i, p, s) for i, (p, s, kind) in enumerate(file.pieces) if kind == piece_file.NORMAL]
     if any(kind == piece_file.UNUSED for _, _, kind in file.pieces) or file.space_is_suffix:
         return None
@@ -93,42 +89,12 @@ def model_of_pieces(file: PieceFile) -> Model | None:
         byte_tokens = np.array(found, np.int32)
     if len(unknown) != 1 or -1 in byte_tokens:
         return None
-    is_bpe = file.model_type == piece_file.BPE
     scores = np.array([score for _, score, _ in file.pieces], np.float64)
     least = np.float32(min(score for _, _, score in normal)) - np.float32(_UNKNOWN_PENALTY)
     pieces = make_pieces(
         [piece.encode() for _, piece, _ in normal], [i for i, _, _ in normal], scores, float(least)
     )
     return Model(
-        BPE if is_bpe else UNIGRAM, MARKED_RUNS, np.zeros(1, np.uint8),
-        merges_of_pieces(normal, len(file.pieces)) if is_bpe else no_merges(), pieces, False,
-        len(file.pieces), unknown[0], byte_tokens, True, True, not is_bpe,
+        True, pieces, len(file.pieces), unknown[0], byte_tokens, True, True,
         max(abs(score) for _, _, score in normal),
     )  # fmt: skip
-
-
-def merges_of_pieces(pieces: Sequence[tuple[int, str, float]], num_ids: int) -> Merges:
-    """Returns which pairs of pieces are a piece, in order of its score.
-
-    Args:
-      pieces: id, spelling and score of each.
-      num_ids: of the model. A character that is in pieces and is none gets a symbol from there on.
-    """
-    symbols = {piece: i for i, piece, _ in pieces}
-    for _, piece, _ in pieces:
-        for char in piece:
-            symbols.setdefault(char, num_ids + len(symbols))
-    ranks: dict[float, int] = defaultdict(lambda: len(ranks))
-    found = []
-    for i, piece, score in sorted(pieces, key=lambda row: -row[2]):
-        rank = ranks[score]
-        for cut in range(1, len(piece)):
-            left, right = symbols.get(piece[:cut]), symbols.get(piece[cut:])
-            if left is not None and right is not None:
-                found.append((left, right, rank, i))
-    char_ids = np.full(0x110000, -1, np.int32)
-    for text, number in symbols.items():
-        if len(text) == 1:
-            char_ids[ord(text)] = number
-    pairs = np.array(found, np.int64).reshape(-1, 4)
-    return make_merges(pairs, byte_ids=_NO_IDS, char_ids=char_ids)

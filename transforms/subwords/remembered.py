@@ -1,4 +1,4 @@
-"""Lines -> ids by a memory of words: each distinct word meets the model once.
+"""Lines -> ids of a Unigram by a memory of words: each distinct word meets the model once.
 
 Text repeats its words. A kernel cuts lines into words (`word_ends.py`), looks each up in a bounded
 hash table, and gives new ones to the model (`word_models.py`). When the table is full
@@ -18,15 +18,8 @@ from recordmill.records.hashing import FNV_OFFSET, GOLDEN, U64
 from recordmill.transforms.sources.lines import Lines
 from recordmill.transforms.subwords.best_path import Float64s, Path
 from recordmill.transforms.subwords.tokenizer import Tokens
-from recordmill.transforms.subwords.word_ends import word_end
-from recordmill.transforms.subwords.word_models import (
-    BPE,
-    UNIGRAM,
-    Model,
-    Room,
-    by_merges,
-    by_path,
-)
+from recordmill.transforms.subwords.word_ends import marked_end
+from recordmill.transforms.subwords.word_models import Model, Room, by_path
 
 MAX_WORDS = 1 << 18
 _SLOTS = 2 * MAX_WORDS
@@ -163,14 +156,11 @@ def _learn(text: Bytes, at: int, end: int, model: Model, memory: Memory, room: R
     if full or used[1] + end - at > POOL_BYTES or used[2] + end - at > POOL_BYTES:
         _clear(memory)
     word, first = used[0], used[2]
-    if model.kind == BPE:
-        count = by_merges(text, at, end, model, room, known, first)
-    else:
-        count = by_path(text, at, end, model, room, known, first, 0.0, False)
-        margins[word] = room.result[0]
-        # With an unknown character, the score is not to be had from ids: no score is above 0.
-        scores[word] = 1.0 if room.result[2] > 0 else room.result[1]
-        safe[word] = _safe_tokens(end - at, margins[word], scores[word], model.largest_score)
+    count = by_path(text, at, end, model, room, known, first, 0.0, False)
+    margins[word] = room.result[0]
+    # With an unknown character, the score is not to be had from ids: no score is above 0.
+    scores[word] = 1.0 if room.result[2] > 0 else room.result[1]
+    safe[word] = _safe_tokens(end - at, margins[word], scores[word], model.largest_score)
     words[word, 0] = used[1]
     words[word, 1] = end - at
     words[word, 2] = first
@@ -191,7 +181,7 @@ def _learn(text: Bytes, at: int, end: int, model: Model, memory: Memory, room: R
     if count > first + 1:
         short[slot, 2] |= np.uint64(known[first + 1]) << np.uint64(32)
     short[slot, 3] = np.uint64(word) << np.uint64(16) | np.uint64(count - first)
-    if model.kind != BPE and margins[word] <= _TIE:
+    if margins[word] <= _TIE:
         short[slot, 3] |= np.uint64(0x8000)
     if model.single:
         short[slot, 3] |= np.uint64(safe[word]) << np.uint64(40)
@@ -270,8 +260,8 @@ def _encode(  # noqa: C901, PLR0912 - a kernel: a call costs
     """Fills `ids` and `splits` from a line on; returns the line at which the table should grow."""
     short, long, words, pool, known, margins, totals, safe, used = memory
     most = short.shape[0] // 2 if short.shape[0] < _SLOTS else MAX_WORDS + 1
-    cut, classes, scores = model.cut, model.classes, model.pieces.scores
-    single, merging, largest = model.single, model.kind == BPE, max(model.largest_score, 1e-9)
+    runs, scores = model.runs, model.pieces.scores
+    single, largest = model.single, max(model.largest_score, 1e-9)
     count = splits[first_line]
     for line in range(first_line, starts.shape[0]):
         if used[0] > most:
@@ -281,7 +271,7 @@ def _encode(  # noqa: C901, PLR0912 - a kernel: a call costs
         # `before` is the score of the line's tokens up to `summed`, which is worth `least` tokens.
         summed, least = count, 0
         while at < end:
-            stop = word_end(text, at, end, cut, classes)
+            stop = marked_end(text, at, end, runs)
             first, word = count, -1
             if stop - at <= _SHORT_BYTES:
                 low, high = _pack(text, at, stop)
@@ -306,12 +296,10 @@ def _encode(  # noqa: C901, PLR0912 - a kernel: a call costs
                 before = np.float64(_add_scores(scores, ids, summed, count, before))
                 summed, least = count, int(abs(before) / largest) + 1
                 word = _trusted(word, before, stop - at, margins, totals)
-            elif word >= 0 and not single and not merging and margins[word] <= _TIE:
+            elif word >= 0 and not single and margins[word] <= _TIE:
                 doubtful[line] = True
             if word >= 0:
                 count = _take_known(words, known, word, ids, count)
-            elif merging:
-                count = by_merges(text, at, stop, model, room, ids, count)
             else:
                 count = by_path(text, at, stop, model, room, ids, count, before, single)
                 doubtful[line] |= _is_doubtful(room, before, stop - at, single)
@@ -364,13 +352,11 @@ class WordMemoryTokenizer:
         most = int(lengths.max(initial=0)) + 1
         ids = np.empty(int(lengths.sum()) + 2, np.int32)
         splits = np.zeros(len(lines) + 1, np.int64)
-        of_path = most if self._model.kind == UNIGRAM else 1
         path = Path(
-            np.empty(of_path), np.empty(of_path), np.empty(of_path, np.int64),
-            np.empty(of_path, np.int32),
-        )  # fmt: skip
+            np.empty(most), np.empty(most), np.empty(most, np.int64), np.empty(most, np.int32)
+        )
         doubtful = np.zeros(len(lines), np.bool_)
-        room = Room(np.empty(most, np.int32), np.empty(most, np.int64), path, np.empty(3))
+        room = Room(np.empty(most, np.int64), path, np.empty(3))
         # Bytes of a file cannot be written to, others can: for both, one kernel is compiled.
         text = lines.buffer.view()
         text.flags.writeable = False

@@ -125,9 +125,10 @@ class PieceTokenizer:
             if allow_special_tokens
             else library.encode
         )
+        if self.kind == "bpe" or sentencepiece.__version__ not in KNOWN_ROUNDING:
+            return lines_of
         preparation, model = _translate(self)
-        rounds = self.kind == "bpe" or sentencepiece.__version__ in KNOWN_ROUNDING
-        if preparation is None or model is None or not rounds:
+        if preparation is None or model is None:
             return lines_of
         kinds = {piece_file.USER_DEFINED}
         if allow_special_tokens:

@@ -1,26 +1,16 @@
-"""Kernels that say where the next word of a text ends, by the rules of tokenizers.
+"""Kernels that say where the next word of a text ends: by GPT-2's rule, and by SentencePiece's.
 
-Each is the regular expression of a family, written out, and is tested against the library on any
-text. A word is what the model sees alone, so that its ids can be remembered.
+A word is what the model sees alone, so that its ids can be remembered, and its count learned from.
 """
 
 from __future__ import annotations
 
 from recordmill.records.arrays import Bytes
 from recordmill.records.codec.jit import subroutine
-from recordmill.transforms.subwords.char_classes import LETTER, NUMBER, OTHER, SPACE
+from recordmill.transforms.subwords.char_classes import SPACE
 
-# How text is cut into words.
-GPT2, CL100K, CL100K_ONE_DIGIT, MARKED_RUNS, MARKED = range(5)
-PATTERNS = {
-    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": GPT2,
-    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": GPT2,
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|"
-    r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+": CL100K,
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|"
-    r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+": CL100K_ONE_DIGIT,
-}
-_APOSTROPHE, _BLANK, _RETURN, _NEWLINE = 39, 32, 13, 10
+GPT2, MARKED_RUNS = range(2)  # how text is cut into words
+_APOSTROPHE, _BLANK = 39, 32
 _MARK_0, _MARK_1, _MARK_2 = 0xE2, 0x96, 0x81  # "▁", which SentencePiece writes for a space
 
 
@@ -58,23 +48,16 @@ def _run(text: Bytes, at: int, end: int, classes: Bytes, wanted: int) -> int:
 
 
 @subroutine
-def _contraction(text: Bytes, at: int, end: int, any_case: bool) -> int:
+def _contraction(text: Bytes, at: int, end: int) -> int:
     """Returns the end of 's, 't, 're, 've, 'm, 'll or 'd behind an apostrophe, `at` for none."""
     if at + 1 >= end:
         return at
     first = text[at + 1]
-    if any_case:
-        if at + 2 < end and first == 0xC5 and text[at + 2] == 0xBF:  # "ſ", a form of "s"
-            return at + 3
-        if first < 0x80:
-            first |= 32
     if first == ord("s") or first == ord("t") or first == ord("m") or first == ord("d"):
         return at + 2
     if at + 2 >= end:
         return at
     second = text[at + 2]
-    if any_case and second < 0x80:
-        second |= 32
     if second == ord("e") and (first == ord("r") or first == ord("v")):
         return at + 3
     if first == ord("l") and second == ord("l"):
@@ -99,7 +82,7 @@ def _spaces(text: Bytes, at: int, end: int, classes: Bytes) -> int:
 def _gpt2(text: Bytes, at: int, end: int, classes: Bytes) -> int:
     byte = text[at]
     if byte == _APOSTROPHE:
-        after = _contraction(text, at, end, False)
+        after = _contraction(text, at, end)
         if after > at:
             return after
     after = at + 1 if byte == _BLANK and at + 1 < end else at
@@ -111,59 +94,6 @@ def _gpt2(text: Bytes, at: int, end: int, classes: Bytes) -> int:
 
 
 @subroutine
-def _class_at(text: Bytes, at: int, end: int, classes: Bytes) -> int:
-    code, _ = char_at(text, at, end)
-    return int(classes[code])
-
-
-@subroutine
-def _is_line_end(byte: int) -> bool:
-    return byte == _NEWLINE or byte == _RETURN
-
-
-@subroutine
-def _digits(text: Bytes, at: int, end: int, classes: Bytes, most: int) -> int:
-    for _ in range(most):
-        if at >= end:
-            break
-        code, size = char_at(text, at, end)
-        if classes[code] != NUMBER:
-            break
-        at += size
-    return at
-
-
-@subroutine
-def _cl100k(text: Bytes, at: int, end: int, classes: Bytes, most_digits: int) -> int:
-    byte = text[at]
-    if byte == _APOSTROPHE:
-        after = _contraction(text, at, end, True)
-        if after > at:
-            return after
-    code, size = char_at(text, at, end)
-    found = classes[code]
-    if found == LETTER:
-        return _run(text, at, end, classes, LETTER)
-    if found == NUMBER:
-        return _digits(text, at, end, classes, most_digits)
-    after = at + size
-    if not _is_line_end(byte) and after < end and _class_at(text, after, end, classes) == LETTER:
-        return _run(text, after, end, classes, LETTER)
-    begin = after if byte == _BLANK and after < end else at
-    if _class_at(text, begin, end, classes) == OTHER:
-        after = _run(text, begin, end, classes, OTHER)
-        while after < end and _is_line_end(text[after]):
-            after += 1
-        return after
-    after = _run(text, at, end, classes, SPACE)
-    while after > at:
-        if _is_line_end(text[after - 1]):
-            return after
-        after -= 1
-    return _spaces(text, at, end, classes)
-
-
-@subroutine
 def _is_mark(text: Bytes, at: int, end: int) -> bool:
     if text[at] != _MARK_0 or at + 2 >= end:
         return False
@@ -171,7 +101,7 @@ def _is_mark(text: Bytes, at: int, end: int) -> bool:
 
 
 @subroutine
-def _marked(text: Bytes, at: int, end: int, runs: bool) -> int:
+def marked_end(text: Bytes, at: int, end: int, runs: bool) -> int:
     """Returns the end of "▁" and what follows up to the next; of some "▁" where they stay one."""
     while at < end and _is_mark(text, at, end):
         at += 3
@@ -189,13 +119,9 @@ def word_end(text: Bytes, at: int, end: int, cut: int, classes: Bytes) -> int:
     Args:
       text: valid UTF-8, of which the line ends at `end`; `at` is before that.
       at, end: positions.
-      cut: `GPT2`, `CL100K`, `CL100K_ONE_DIGIT`, `MARKED_RUNS` or `MARKED`.
+      cut: `GPT2` or `MARKED_RUNS`.
       classes: from `char_classes`.
     """
     if cut == GPT2:
         return _gpt2(text, at, end, classes)
-    if cut == CL100K:
-        return _cl100k(text, at, end, classes, 3)
-    if cut == CL100K_ONE_DIGIT:
-        return _cl100k(text, at, end, classes, 1)
-    return _marked(text, at, end, cut == MARKED_RUNS)
+    return marked_end(text, at, end, True)

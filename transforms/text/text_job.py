@@ -21,6 +21,7 @@ from recordmill.transforms.shuffle.run_files import SortedRecords
 from recordmill.transforms.shuffle.shuffle_job import MergeRecords, ShuffleJob
 from recordmill.transforms.sources.document_spec import DocumentSpec
 from recordmill.transforms.storage import files
+from recordmill.transforms.subwords.hugging_face import JsonTokenizer
 from recordmill.transforms.subwords.tokenizer import Tokenizer
 from recordmill.transforms.text.bind_objective import bind
 from recordmill.transforms.text.chunk_records import decode_chunks, id_words, sorted_records
@@ -45,6 +46,7 @@ class TextJob(ShuffleJob):
         split called train, or the first one.
       clean: which documents are dropped, and how text is normalized.
       allow_special_tokens: the spelling of a special token in text becomes its id.
+      fast_tokenizer: fastokens gives the ids of a BPE, which are those of `tokenizers`.
     """
 
     argument_names: ClassVar[Mapping[str, str]] = python_names(TextSpec)
@@ -56,6 +58,7 @@ class TextJob(ShuffleJob):
     dupe_splits: tuple[str, ...] | None = None
     clean: CleanSpec = CleanSpec()  # noqa: RUF009 - it is frozen
     allow_special_tokens: bool = False
+    fast_tokenizer: bool = False
 
     def __post_init__(self) -> None:
         # Not super(): a dataclass with slots is made anew, and super() knows only the first.
@@ -103,11 +106,14 @@ class TextJob(ShuffleJob):
         """
         path = self.vocabulary_path
         try:
-            return load_tokenizer(files.read_bytes(path), LOADED_FROM)
+            tokenizer = load_tokenizer(files.read_bytes(path), LOADED_FROM)
         except (FileNotFoundError, UsageError) as error:
             raise DamagedStateError(
                 f"{path} is missing or damaged; start anew with --overwrite"
             ) from error
+        if isinstance(tokenizer, JsonTokenizer) and not self.fast_tokenizer:
+            return replace(tokenizer, fast=False)
+        return tokenizer
 
     def schema(self) -> Schema:
         """Returns the schema of the records."""

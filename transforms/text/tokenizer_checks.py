@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from apache_beam.io.filesystem import BeamIOError
 
 from recordmill.records.errors import UsageError
 from recordmill.transforms.dataset.writable import reason
 from recordmill.transforms.storage import files
+from recordmill.transforms.subwords.hugging_face import JsonTokenizer
 from recordmill.transforms.subwords.tokenizer import Tokenizer
 from recordmill.transforms.text.text_job import TextJob
 from recordmill.transforms.text.tokenizer_files import read_tokenizer
@@ -88,3 +91,12 @@ def check_own_normalization(tokenizer: Tokenizer, job: TextJob) -> None:
             f"--no-do_lower_case has no effect with --tokenizer {tokenizer.source}, which says "
             "that itself; leave it out"
         )
+
+
+def takes_fastokens(
+    tokenizer: Tokenizer, texts: Iterable[str], *, allow_special_tokens: bool
+) -> bool:
+    """Returns whether fastokens gives the ids of a BPE: those of `tokenizers`, of all texts."""
+    if not isinstance(tokenizer, JsonTokenizer) or tokenizer.kind != "bpe":
+        return False
+    return tokenizer.agrees(list(texts), allow_special_tokens=allow_special_tokens)

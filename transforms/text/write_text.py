@@ -50,6 +50,7 @@ from recordmill.transforms.text.tokenizer_checks import (
     check_case,
     check_own_normalization,
     read_vocabulary,
+    takes_fastokens,
 )
 
 
@@ -95,7 +96,8 @@ class _TextSink(ShuffledElements[TextJob]):
 
     def commit_spec(self) -> CommitSpec:
         """Returns what the manifest says."""
-        return commit_spec(self.job, self.transform, ("tokenizers",), dict(self.checksums))
+        packages = ("tokenizers", "fastokens") if self.job.fast_tokenizer else ("tokenizers",)
+        return commit_spec(self.job, self.transform, packages, dict(self.checksums))
 
 
 class WriteText(WriteElements):
@@ -150,6 +152,9 @@ class WriteText(WriteElements):
         if spec.check_case:
             check_case(vocabulary, lower_case=spec.do_lower_case)
         bind(objective, vocabulary, spec.dataset.seed, row)
+        special = spec.allow_special_tokens
+        fast = takes_fastokens(vocabulary, (), allow_special_tokens=special)
+        job = replace(job, fast_tokenizer=fast)
         checksums = tuple(_checksums(vocabulary, clean.normalize).items())
         most = spec.run_tokens
         limits = replace(SCATTER_LIMITS, min_run_tokens=most, max_run_tokens=most)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from recordmill.records.errors import RunError
+from recordmill.transforms.subwords.byte_pairs import byte_letters
 from recordmill.transforms.subwords.hugging_face import byte_level_file
-from recordmill.transforms.subwords.quick_json import byte_letters
 from recordmill.transforms.vocabulary.pair_learning import learn_merges
 from recordmill.transforms.vocabulary.vocab_spec import AnyKind, BytePairSpec, UnigramSpec
 from recordmill.transforms.vocabulary.word_cutting import LOWER_CASE_JSON, unigram_rule

@@ -168,7 +168,7 @@ class BytePairSpec(LearnedKind, frozen=True, kw_only=True, tag="bpe", tag_field=
 
     def check(self) -> None:
         """Checks that no special token stands for a byte."""
-        from recordmill.transforms.subwords.quick_json import byte_letters
+        from recordmill.transforms.subwords.byte_pairs import byte_letters
 
         super().check()
         letters = [token for token in self.first_tokens if token in byte_letters()]

@@ -16,13 +16,10 @@ from recordmill.records.arrays import Bytes, Int32s, Int64s
 from recordmill.records.codec.jit import kernel, subroutine
 from recordmill.records.hashing import FNV_OFFSET, FNV_PRIME
 from recordmill.transforms.sources.lines import Lines
+from recordmill.transforms.subwords.byte_pairs import byte_letters
 from recordmill.transforms.subwords.char_classes import char_classes
 from recordmill.transforms.subwords.preparation import Preparation
-from recordmill.transforms.subwords.quick_json import (
-    byte_letters,
-    library_normalizer,
-    prepare_json,
-)
+from recordmill.transforms.subwords.quick_json import library_normalizer, prepare_json
 from recordmill.transforms.subwords.quick_pieces import prepare_marked
 from recordmill.transforms.subwords.word_ends import GPT2, MARKED_RUNS, word_end
 from recordmill.transforms.vocabulary.vocab_spec import Kind

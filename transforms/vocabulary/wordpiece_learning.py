@@ -10,11 +10,15 @@ bisection needs 15.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from typing import Any
 
-from recordmill.transforms.dataset.tensorflow_loading import load_quietly
 from recordmill.transforms.vocabulary.vocab_spec import LearnSpec
 
+_LEARNER = ("tools", "wordpiece_vocab", "wordpiece_tokenizer_learner_lib.py")
 MAX_PIECE_CHARS = 50
 _SLACK = 0.05  # the learner's own: a vocabulary that is so much smaller will do
 _FIRST_GUESS = 0.65  # whole words among the tokens of a vocabulary; English novels have about that
@@ -50,8 +54,7 @@ def learn_vocabulary(counts: list[tuple[str, int]], spec: LearnSpec) -> list[str
       counts: (word, count), from `choose_words`; at least one.
       spec: the vocabulary wanted.
     """
-    load_quietly("tensorflow_text")
-    from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib as library
+    library = _learner()
 
     def learn(threshold: int) -> list[str]:
         tokens: list[str] = library.learn(
@@ -62,6 +65,25 @@ def learn_vocabulary(counts: list[tuple[str, int]], spec: LearnSpec) -> list[str
         return tokens
 
     return _without_surplus(_search(learn, counts, spec), spec)
+
+
+@cache
+def _learner() -> Any:
+    """Loads the file of the learner, which needs numpy alone; its package would load TensorFlow.
+
+    Raises:
+      ImportError: this release of tensorflow_text has no such file.
+    """
+    package = find_spec("tensorflow_text")
+    for folder in (package and package.submodule_search_locations) or ():
+        path = os.path.join(folder, *_LEARNER)
+        if os.path.exists(path):
+            found = spec_from_file_location("wordpiece_tokenizer_learner", path)
+            if found and found.loader:
+                module = module_from_spec(found)
+                found.loader.exec_module(module)
+                return module
+    raise ImportError(f"tensorflow_text has no {'/'.join(_LEARNER)}")
 
 
 def _thresholds(counts: list[tuple[str, int]], spec: LearnSpec) -> tuple[int, int]:

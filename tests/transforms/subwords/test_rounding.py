@@ -22,7 +22,7 @@ def test_the_installed_release_is_a_known_one() -> None:
     assert sentencepiece.__version__ in sentence_pieces.KNOWN_ROUNDING
 
 
-def test_bpe_knows_no_rounding_and_unigram_goes_to_the_library(
+def test_what_is_not_known_is_the_librarys(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     unigram = load_tokenizer(trained.pieces("unigram"), "m")
@@ -30,7 +30,7 @@ def test_bpe_knows_no_rounding_and_unigram_goes_to_the_library(
     assert isinstance(unigram.start(lower_case=True), QuickTokenizer)
     monkeypatch.setattr(sentencepiece, "__version__", "0.2.99")
     assert isinstance(unigram.start(lower_case=True), LibraryTokenizer)
-    assert isinstance(bpe.start(lower_case=True), QuickTokenizer)
+    assert isinstance(bpe.start(lower_case=True), LibraryTokenizer)
 
 
 @pytest.mark.parametrize("byte_fallback", [False, True])

@@ -187,7 +187,7 @@ def test_more_ids_than_16_bits() -> None:
     assert min(ids_of(tokenizer, ["the"])[0]) >= 70_000
 
 
-@pytest.mark.parametrize("name", ["bpe.json", "unigram.json", "unigram.model"])
+@pytest.mark.parametrize("name", ["unigram.json", "unigram.model"])
 def test_the_parts_for_kernels_are_made_once(
     files: dict[str, bytes], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

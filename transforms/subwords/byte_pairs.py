@@ -1,0 +1,133 @@
+"""BPE of a tokenizer.json by `fastokens`, wherever it gives the ids of `tokenizers`.
+
+`fastokens` is thirty to a hundred times as fast, and young. So it is taken only for a tokenizer for
+which both gave the same ids: of lines that tokenizers differ on, here, and of a sample of the
+corpus, when a job is planned. Else `tokenizers` does all lines, and the ids are the same.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from recordmill.records.arrays import Bools, Int64s
+from recordmill.transforms.sources.lines import Lines
+from recordmill.transforms.subwords.preparation import Preparation
+from recordmill.transforms.subwords.quick import QuickTokenizer
+from recordmill.transforms.subwords.tokenizer import LineTokenizer, Tokens
+
+_BATCH_BYTES = 1 << 22  # of lines that are Python's strings at once
+_PARTS = (
+    "the", " the", "The", " WATER", "'s", "'S", "'ſ", "'ll", "'", "''", " '", "don't", "we've",
+    "naïve", "é", "e\u0301", "中文", "のの", "한국", "ß", "🙂", " ", "  ", "   ", "\t", "\n",
+    "\r\n", "\n\n ", "\u3000", "\xa0", "\u2028", "\x85", "\x1c", "\x00", "\x7f", "-", "...",
+    "!!\n", "12", "12345", " 1984", "Ⅷ", "²", "٣٤", "▁", "▁▁", "▁the", "\u200b", "\ufeff", "ﬁ",
+    "…", "Ａ", "aaaaaaa", "abababab", "----------", "x" * 300, "é" * 200, "ab", "<", "unk>",
+    "def x():\n    return", "ǅ", "ʰ", "์", "किताब", "שלום", "مرحبا", "привет", "\U0001f9d1\u200d🚀",
+)  # fmt: skip
+_AWKWARD_LINES = 600
+
+
+class BytePairs:
+    """`QuickLines` of a BPE; no line is doubtful.
+
+    Args:
+      data: of a tokenizer.json.
+      allow_special_tokens: it finds special tokens in text.
+
+    Raises:
+      ValueError: fastokens cannot do such a file.
+    """
+
+    def __init__(self, data: bytes, *, allow_special_tokens: bool) -> None:
+        from fastokens import Tokenizer
+
+        self._library: Any = Tokenizer.from_json_str(data.decode("utf-8"))
+        self._as_text = not allow_special_tokens
+
+    def clear(self) -> None:
+        """Does nothing: what the library remembers is bounded."""
+
+    def tokenize(self, lines: Lines) -> tuple[Tokens, Bools]:
+        """See `QuickLines`."""
+        ids, sizes = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
+        for begin, end in _batches(lines):
+            texts = [lines[i].decode("utf-8") for i in range(begin, end)]
+            flat, splits = self._library.encode_batch_flat(texts, False, self._as_text)
+            ids.append(np.frombuffer(flat, np.int32))
+            bounds: Int64s = np.frombuffer(splits, np.int64)
+            sizes.append(bounds[1:] - bounds[:-1])
+        row_splits = np.zeros(len(lines) + 1, np.int64)
+        np.cumsum(np.concatenate(sizes), out=row_splits[1:])
+        return Tokens(np.concatenate(ids), row_splits), np.zeros(len(lines), np.bool_)
+
+
+def fast_byte_pairs(
+    data: bytes, library: LineTokenizer, spellings: Sequence[str], *, allow_special_tokens: bool
+) -> LineTokenizer | None:
+    """Returns a tokenizer by fastokens, None where its ids are not those of `tokenizers`.
+
+    Args:
+      data: of a tokenizer.json.
+      library: by `tokenizers`.
+      spellings: of all added tokens, and of others that look like such, as <0x0A>.
+      allow_special_tokens: they are found in text.
+    """
+    try:
+        pairs = BytePairs(data, allow_special_tokens=allow_special_tokens)
+    except ValueError:
+        return None
+    for given in ((), spellings):  # lines with an added token are the library's, if they must be
+        tokenizer = QuickTokenizer(pairs, Preparation(), lambda: library, given)
+        if agree(tokenizer, library, list(awkward_lines(spellings))):
+            return tokenizer
+    return None
+
+
+def agree(tokenizer: LineTokenizer, library: LineTokenizer, texts: Sequence[str]) -> bool:
+    """Returns whether two tokenizers give texts the same ids."""
+    lines = Lines.from_list([text.encode() for text in texts])
+    try:
+        ours, theirs = tokenizer.tokenize(lines), library.tokenize(lines)
+    except Exception:  # a fault of a library, whatever it is
+        return False
+    same_rows = np.array_equal(ours.row_splits, theirs.row_splits)
+    return same_rows and np.array_equal(ours.ids, theirs.ids)
+
+
+def awkward_lines(spellings: Sequence[str]) -> Iterator[str]:
+    """Yields lines that tokenizers differ on, the same in every process.
+
+    Args:
+      spellings: see `fast_byte_pairs`.
+    """
+    rng = random.Random(0)
+    parts = [*_PARTS, *(rng.sample(spellings, 50) if len(spellings) > 50 else spellings)]
+    yield from ("", *parts)
+    for _ in range(_AWKWARD_LINES):
+        yield "".join(rng.choices(parts, k=rng.randint(2, 12)))
+    for begin in range(0, 0x3000, 64):  # and characters of all scripts
+        yield "".join(f"{chr(code)}a {chr(code)}" for code in range(begin, begin + 64))
+
+
+@cache
+def byte_letters() -> dict[str, int]:
+    """Returns the characters that stand for bytes in byte-level models."""
+    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    letters = {chr(byte): byte for byte in shown}
+    others = [byte for byte in range(256) if byte not in set(shown)]
+    return letters | {chr(256 + i): byte for i, byte in enumerate(others)}
+
+
+def _batches(lines: Lines) -> Iterator[tuple[int, int]]:
+    """Yields ranges of lines that have about `_BATCH_BYTES`."""
+    ends = np.cumsum(lines.ends - lines.starts)
+    if len(ends):
+        numbers = np.arange(_BATCH_BYTES, int(ends[-1]) + _BATCH_BYTES, _BATCH_BYTES)
+        cuts = np.unique([0, *np.searchsorted(ends, numbers).tolist(), len(lines)])
+        yield from pairwise(cuts.tolist())
