@@ -179,7 +179,7 @@ def compile_tokenizers() -> None:
 
 
 def _say() -> None:
-    print("compiling kernels, once on this machine: about 15 seconds of two cores", file=sys.stderr)
+    print("compiling kernels, once on this machine: it takes about 10 seconds", file=sys.stderr)
 
 
 @contextmanager
