@@ -1,6 +1,7 @@
 """Tokenizer files of all kinds, told apart by their content.
 
-A dataset and its job store one file: GPT-2's two are read as one tokenizer.json of the same ids.
+A dataset and its job store one file: GPT-2's two, and tiktoken's, are read as one tokenizer.json of
+the same ids.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from recordmill.records.errors import UsageError
 from recordmill.transforms.subwords.errors import unusable
 from recordmill.transforms.subwords.hugging_face import JsonTokenizer, gpt2_tokenizer
 from recordmill.transforms.subwords.sentence_pieces import PieceTokenizer
+from recordmill.transforms.subwords.tiktoken_file import is_tiktoken, tiktoken_tokenizer
 from recordmill.transforms.subwords.tokenizer import Tokenizer
 from recordmill.transforms.text.text_spec import SPECIAL_TOKENS
 from recordmill.transforms.text.tokenization import Vocabulary
@@ -21,7 +23,7 @@ from recordmill.transforms.text.word_piece_file import WordPieceFile
 _SIBLINGS = (("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt"))
 _FORMS = (
     "BERT's vocab.txt, a Hugging Face tokenizer.json, GPT-2's encoder.json beside its vocab.bpe, "
-    "or a SentencePiece .model"
+    "a SentencePiece .model, or a .tiktoken file"
 )
 
 
@@ -29,7 +31,7 @@ def load_tokenizer(data: bytes, source: str) -> Tokenizer:
     """Returns the tokenizer of a file's content.
 
     Args:
-      data: the content; GPT-2's two files go through `read_tokenizer`.
+      data: the content; GPT-2's two files and tiktoken's go through `read_tokenizer`.
       source: the path, for messages.
 
     Raises:
@@ -64,6 +66,9 @@ def read_tokenizer(path: str, read: Callable[[str], bytes]) -> tuple[bytes, Toke
         raise unusable(path, "its merges are missing: give --tokenizer=encoder.json,vocab.bpe")
     if named and (not data or not data.lstrip().startswith(b"{") or _is_encoder(data)):
         tokenizer = gpt2_tokenizer(read(named[0]), read(named[1]), path)
+        return tokenizer.data, tokenizer
+    if is_tiktoken(data):
+        tokenizer = tiktoken_tokenizer(data, path)
         return tokenizer.data, tokenizer
     return data, load_tokenizer(data, path)
 

@@ -91,7 +91,7 @@ def test_lines_come_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ids_of(tokenizer, []) == []
 
 
-def _mixed_text(size: int) -> list[str]:
+def mixed_text(size: int) -> list[str]:
     """Prose of made words in eight scripts, code, numbers, white space and broken UTF-8."""
     rng = random.Random(3)
     alphabets = [
@@ -123,7 +123,7 @@ def _mixed_text(size: int) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["gpt2", "llama3", "qwen2", "bert"])
 def test_ids_of_20_mb_are_those_of_tokenizers(kind: str) -> None:
-    texts = _mixed_text(20_000_000)
+    texts = mixed_text(20_000_000)
     if kind == "bert":
         learned = BertWordPieceTokenizer()
         learned.train_from_iterator(texts[:400], vocab_size=8000, show_progress=False)

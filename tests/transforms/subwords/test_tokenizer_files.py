@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
+import random
+import unicodedata
 from collections.abc import Callable
 
 import numpy as np
@@ -13,12 +16,14 @@ from tokenizers import Tokenizer as LibraryModel
 
 from recordmill.records.errors import UsageError
 from recordmill.transforms.sources.lines import Lines
-from recordmill.transforms.subwords import hugging_face, sentence_pieces
+from recordmill.transforms.subwords import hugging_face, sentence_pieces, tiktoken_file
+from recordmill.transforms.subwords.byte_pairs import byte_letters
 from recordmill.transforms.subwords.quick import QuickTokenizer
 from recordmill.transforms.subwords.tokenizer import SpecialTokens, Tokenizer
 from recordmill.transforms.text.tokenizer_files import load_tokenizer, read_tokenizer
 
 from . import trained
+from .test_byte_pairs import mixed_text
 
 VOCAB_TXT = b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\nwater\n##s\n"
 
@@ -206,3 +211,62 @@ def test_the_parts_for_kernels_are_made_once(
     assert isinstance(tokenizer.start(lower_case=False), QuickTokenizer)
     assert isinstance(tokenizer.start(lower_case=True), QuickTokenizer)
     assert made == [parts]
+
+
+def _ranks(pattern: str, size: int = 900) -> dict[bytes, int]:
+    """Learned tokens and their ranks, as tiktoken has them."""
+    content = json.loads(trained.byte_pairs(pattern, size=size))
+    letters = byte_letters()
+    learned = sorted(content["model"]["vocab"].items(), key=lambda item: item[1])
+    tokens = [t for t, _ in learned if t not in (*trained.SPECIAL, "<|endoftext|>")]
+    return {bytes(letters[c] for c in token): rank for rank, token in enumerate(tokens)}
+
+
+def _file(ranks: dict[bytes, int]) -> bytes:
+    return b"".join(b"%s %d\n" % (base64.b64encode(t), rank) for t, rank in ranks.items())
+
+
+@pytest.mark.parametrize(
+    "name", ["r50k_base.tiktoken", "cl100k_base.tiktoken", "o200k_base.tiktoken", "qwen.tiktoken"]
+)
+def test_ids_of_ranks_are_those_of_tiktoken(name: str) -> None:
+    tiktoken = pytest.importorskip("tiktoken")
+    encoding = tiktoken_file._ENCODINGS[name.partition(".")[0].partition("_")[0]]
+    ranks = _ranks(encoding.pattern)
+    data, tokenizer = read_tokenizer(f"some/{name}", lambda _: _file(ranks))
+    assert load_tokenizer(data, "vocab.txt").checksum == tokenizer.checksum
+    assert tokenizer.special.end_of_text_id == encoding.special["<|endoftext|>"]
+    reference = tiktoken.Encoding(
+        name, pat_str=encoding.pattern, mergeable_ranks=ranks, special_tokens=dict(encoding.special)
+    )
+    rng = random.Random(4)
+    lines = [*trained.TEXT, *mixed_text(60_000), *("a" * rng.randint(1, 60) for _ in range(50))]
+    if encoding.normalizer:
+        lines = [unicodedata.normalize("NFC", line) for line in lines]
+    assert ids_of(tokenizer, lines) == [reference.encode_ordinary(line) for line in lines]
+
+
+def test_the_number_of_ranks_says_the_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    ranks = _ranks(trained.LLAMA3)
+    small = tiktoken_file._ENCODINGS["llama3"]._replace(tokens=len(ranks))
+    monkeypatch.setitem(tiktoken_file._ENCODINGS, "llama3", small)
+    _, tokenizer = read_tokenizer("original/tokenizer.model", lambda _: _file(ranks))
+    assert tokenizer.ids["<|begin_of_text|>"] == 128_000
+    assert tokenizer.ids["<|eot_id|>"] == 128_009
+    assert tokenizer.ids["<|reserved_special_token_250|>"] == 128_255
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("my.tiktoken", lambda data: data, "name it after its encoding, one of r50k, gpt2, p50k"),
+        ("cl100k.tiktoken", lambda data: data[:1000] + b"!\n", "its line .* is no token in base64"),
+        ("cl100k.tiktoken", lambda data: data[: data.index(b" 9") + 3], "of the 256 bytes are no"),
+    ],
+)
+def test_ranks_that_cannot_be_used(
+    name: str, change: Callable[[bytes], bytes], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message) as caught:
+        read_tokenizer(name, lambda _: change(_file(_ranks(trained.LLAMA3, size=300))))
+    assert "\n" not in str(caught.value)
