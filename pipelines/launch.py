@@ -137,7 +137,7 @@ def _run_job(
     if plan.job.map:  # how long the user's functions take is not known
         processes = max(processes, min(usable_cores(), plan.stages.work_items))
     size = JobSize(plan.stages.work_items, plan.input_bytes, processes)
-    engine.prepare(size, planner.compile_kernels)
+    engine.prepare(size, planner.compile_kernels, planner.release)
     with progress:
         counters = _run_engine(stages, plan, engine, size)
         if not engine.wait:

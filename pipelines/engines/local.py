@@ -201,14 +201,19 @@ class LocalEngine:
             finally:
                 self._preloading = None
 
-    def prepare(self, size: JobSize, compile_kernels: Callable[[], None]) -> None:
+    def prepare(
+        self, size: JobSize, compile_kernels: Callable[[], None], release: Callable[[], None]
+    ) -> None:
         """Compiles what the job needs; the process that loads the same for workers helps.
 
-        A job that this process does alone needs that one no more then.
+        A job that this process does alone needs that one no more then, and one of several
+        processes needs nothing of what this one has loaded.
         """
         compile_kernels()
         if self._preloading and self.workers_for(size) == 1:
             self._preloading.end()
+        elif self._preloading:
+            release()
 
     @contextmanager
     def _watched(self) -> Iterator[Watchdog | None]:

@@ -230,7 +230,9 @@ class RemoteEngine:
         """Does nothing: these engines start their workers themselves."""
         yield
 
-    def prepare(self, size: JobSize, compile_kernels: Callable[[], None]) -> None:
+    def prepare(
+        self, size: JobSize, compile_kernels: Callable[[], None], release: Callable[[], None]
+    ) -> None:
         """Does nothing: workers compile for themselves, one of a machine for all of it."""
 
     def run(

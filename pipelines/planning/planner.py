@@ -124,6 +124,9 @@ class Planner(ABC, Generic[JobT, StagesT, InventoryT]):
     def compile_kernels(self) -> None:
         """Compiles what the job needs, if this machine does it for the first time; says so then."""
 
+    def release(self) -> None:
+        """Frees what planning has loaded, where workers do all items."""
+
     def check_output(self) -> None:
         """Checks that the output can be written.
 

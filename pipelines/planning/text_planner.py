@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import operator
 import textwrap
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -58,6 +59,7 @@ from recordmill.transforms.sources.work_item_files import write_work_items
 from recordmill.transforms.sources.work_items import SourceRange, format_of, list_sources
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.globs import matches_output
+from recordmill.transforms.subwords.hugging_face import forget_libraries
 from recordmill.transforms.subwords.sentence_pieces import PieceTokenizer
 from recordmill.transforms.subwords.tokenizer import Tokenizer
 from recordmill.transforms.text.bind_objective import bind
@@ -68,8 +70,8 @@ from recordmill.transforms.text.text_stages import text_stages
 from recordmill.transforms.text.tokenizer_checks import (
     check_case,
     check_own_normalization,
+    lines_of_fastokens,
     read_vocabulary,
-    takes_fastokens,
 )
 
 _SAMPLE_BYTES = 1 << 24
@@ -260,9 +262,10 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
                 checksums["tokenizer"] = vocabulary.kind
             special = job.allow_special_tokens
             texts = sample_texts(sources, spec)
-            if takes_fastokens(vocabulary, texts, allow_special_tokens=special):
+            lines = lines_of_fastokens(vocabulary, texts, allow_special_tokens=special)
+            if lines:
                 self.packages = (*self.packages, "fastokens")
-                self.job = replace(self.job, fast_tokenizer=True)
+                self.job = replace(self.job, lines_of_fastokens=lines)
             yield TextInventory(
                 sources.text_bytes, sources.summary(), checksums, sources.modified, sources, data
             )
@@ -304,6 +307,13 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
     def compile_kernels(self) -> None:
         """Compiles what the job needs, if this machine does it for the first time."""
         self._warm_up.compile()
+
+    def release(self) -> None:
+        """Frees the tokenizer and what libraries hold of it, which may be 100 MB."""
+        self._vocabulary = None
+        forget_libraries()
+        with suppress(AttributeError, OSError):  # a C library that keeps what is freed
+            ctypes.CDLL(None).malloc_trim(0)
 
     @property
     def _warm_up(self) -> TextWarmUp:

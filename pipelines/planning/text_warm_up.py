@@ -31,6 +31,8 @@ from recordmill.transforms.sources.document_batch import BatchMaker
 from recordmill.transforms.sources.documents import read_documents
 from recordmill.transforms.sources.lines import Lines
 from recordmill.transforms.sources.work_items import SourceRange
+from recordmill.transforms.subwords.byte_pairs import ALL
+from recordmill.transforms.subwords.hugging_face import JsonTokenizer
 from recordmill.transforms.subwords.tokenizer import Tokenizer, Tokens
 from recordmill.transforms.text.bind_objective import bind
 from recordmill.transforms.text.chunk_order import sort_chunks
@@ -115,7 +117,11 @@ class TextWarmUp:
 
     @cached_property
     def _vocabulary(self) -> Tokenizer:
-        return load_tokenizer(self.tokenizer, LOADED_FROM)
+        tokenizer = load_tokenizer(self.tokenizer, LOADED_FROM)
+        if isinstance(tokenizer, JsonTokenizer) and tokenizer.kind == "bpe":
+            # Whether it gives the ids is found out by the driver meanwhile.
+            return replace(tokenizer, lines_of_fastokens=ALL)
+        return tokenizer
 
     @cached_property
     def _objective(self) -> Objective:

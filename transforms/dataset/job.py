@@ -27,7 +27,7 @@ Warnings = Literal["print", "error", "none"]
 COMPRESSIONS: tuple[str, ...] = get_args(Compression)
 WARNINGS: tuple[str, ...] = get_args(Warnings)
 # They decide no byte of shards.
-_OF_RUN = ("workspace", "max_rejected", "overwrite", "warnings", "fast_tokenizer")
+_OF_RUN = ("workspace", "max_rejected", "overwrite", "warnings", "lines_of_fastokens")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ corpus, when a job is planned. Else `tokenizers` does all lines, and the ids are
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import pairwise
 from typing import Any
@@ -31,6 +31,8 @@ _PARTS = (
     "def x():\n    return", "ǅ", "ʰ", "์", "किताब", "שלום", "مرحبا", "привет", "\U0001f9d1\u200d🚀",
 )  # fmt: skip
 _AWKWARD_LINES = 600
+_COMPARED = 20  # lines at once
+ALL, UNSPELLED = "all", "unspelled"
 
 
 class BytePairs:
@@ -67,44 +69,56 @@ class BytePairs:
         return Tokens(np.concatenate(ids), row_splits), np.zeros(len(lines), np.bool_)
 
 
-def fast_byte_pairs(
-    data: bytes, library: LineTokenizer, spellings: Sequence[str], *, allow_special_tokens: bool
-) -> LineTokenizer | None:
-    """Returns a tokenizer by fastokens, None where its ids are not those of `tokenizers`.
+def quick_pairs(
+    pairs: BytePairs, library: Callable[[], LineTokenizer], spellings: Sequence[str], lines: str
+) -> QuickTokenizer:
+    """Returns a tokenizer by fastokens.
 
     Args:
-      data: of a tokenizer.json.
-      library: by `tokenizers`.
+      pairs: of the file.
+      library: returns one by `tokenizers`.
       spellings: of all added tokens, and of others that look like such, as <0x0A>.
-      allow_special_tokens: they are found in text.
+      lines: which fastokens does: `ALL`, or `UNSPELLED`: those in which no added token is spelled.
     """
-    try:
-        pairs = BytePairs(data, allow_special_tokens=allow_special_tokens)
-    except ValueError:
-        return None
-    for given in ((), spellings):  # lines with an added token are the library's, if they must be
-        tokenizer = QuickTokenizer(pairs, Preparation(), lambda: library, given)
-        if agree(tokenizer, library, list(awkward_lines(spellings))):
-            return tokenizer
-    return None
+    return QuickTokenizer(pairs, Preparation(), library, spellings if lines == UNSPELLED else ())
+
+
+def lines_of_fastokens(
+    pairs: BytePairs, library: LineTokenizer, spellings: Sequence[str], texts: Sequence[str]
+) -> str:
+    """Returns which lines fastokens gives the ids of `tokenizers` for: see `quick_pairs`, or "".
+
+    Args:
+      pairs, spellings: see `quick_pairs`.
+      library: by `tokenizers`.
+      texts: of the corpus, on which they are compared beside awkward lines.
+    """
+    for lines in (ALL, UNSPELLED):
+        tokenizer = quick_pairs(pairs, lambda: library, spellings, lines)
+        if agree(tokenizer, library, [*awkward_lines(spellings), *texts]):
+            return lines
+    return ""
 
 
 def agree(tokenizer: LineTokenizer, library: LineTokenizer, texts: Sequence[str]) -> bool:
     """Returns whether two tokenizers give texts the same ids."""
-    lines = Lines.from_list([text.encode() for text in texts])
-    try:
-        ours, theirs = tokenizer.tokenize(lines), library.tokenize(lines)
-    except Exception:  # a fault of a library, whatever it is
-        return False
-    same_rows = np.array_equal(ours.row_splits, theirs.row_splits)
-    return same_rows and np.array_equal(ours.ids, theirs.ids)
+    for begin in range(0, len(texts), _COMPARED):  # `tokenizers` takes 500 bytes a token
+        lines = Lines.from_list([text.encode() for text in texts[begin : begin + _COMPARED]])
+        try:
+            ours, theirs = tokenizer.tokenize(lines), library.tokenize(lines)
+        except Exception:  # a fault of a library, whatever it is
+            return False
+        same_rows = np.array_equal(ours.row_splits, theirs.row_splits)
+        if not same_rows or not np.array_equal(ours.ids, theirs.ids):
+            return False
+    return True
 
 
 def awkward_lines(spellings: Sequence[str]) -> Iterator[str]:
     """Yields lines that tokenizers differ on, the same in every process.
 
     Args:
-      spellings: see `fast_byte_pairs`.
+      spellings: see `quick_pairs`.
     """
     rng = random.Random(0)
     parts = [*_PARTS, *(rng.sample(spellings, 50) if len(spellings) > 50 else spellings)]

@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Annotated, Any
 
 import msgspec
@@ -20,7 +20,11 @@ from tokenizers import Tokenizer as LibraryModel
 
 from recordmill.records.arrays import Bools
 from recordmill.records.state import FormatError, decode
-from recordmill.transforms.subwords.byte_pairs import agree, fast_byte_pairs
+from recordmill.transforms.subwords.byte_pairs import (
+    BytePairs,
+    lines_of_fastokens,
+    quick_pairs,
+)
 from recordmill.transforms.subwords.errors import unusable
 from recordmill.transforms.subwords.library_lines import LibraryTokenizer
 from recordmill.transforms.subwords.preparation import Preparation
@@ -79,7 +83,7 @@ class JsonTokenizer:
     Attributes:
       data: the file's content.
       source: its path.
-      fast: of a BPE, fastokens may give the ids.
+      lines_of_fastokens: see `byte_pairs.quick_pairs`; None: it is found out.
 
     Raises:
       UsageError: it is none, or has a model of another kind.
@@ -88,7 +92,7 @@ class JsonTokenizer:
     data: bytes
     source: str
     stored_name: str = "tokenizer.json"
-    fast: bool = True
+    lines_of_fastokens: str | None = None
 
     def __post_init__(self) -> None:
         model = self.file.model
@@ -174,7 +178,14 @@ class JsonTokenizer:
     def _quick(self, allow_special_tokens: bool) -> LineTokenizer | None:
         """Returns what does most lines faster than the library, None where nothing does."""
         if self.kind == "bpe":
-            return _fast(self, allow_special_tokens) if self.fast else None
+            lines = self.lines_of_fastokens
+            if lines is None:
+                lines = self.compare((), allow_special_tokens=allow_special_tokens)
+            pairs = _pairs(self.data, allow_special_tokens) if lines else None
+            if pairs is None:
+                return None
+            library = partial(self.library, allow_special_tokens=allow_special_tokens)
+            return quick_pairs(pairs, lambda: library_lines(library()), self._spellings, lines)
         library = self.library(allow_special_tokens=allow_special_tokens)
         added = [t for t in self.file.added_tokens if allow_special_tokens or not t.special]
         if self.file.normalizer and any(token.normalized for token in added):
@@ -188,11 +199,25 @@ class JsonTokenizer:
             WordMemoryTokenizer(model), preparation, lambda: library_lines(library), spellings
         )
 
-    def agrees(self, texts: Sequence[str], *, allow_special_tokens: bool) -> bool:
-        """Returns whether fastokens gives the ids of `tokenizers`, also of these texts."""
-        quick = _fast(self, allow_special_tokens)
+    def compare(self, texts: Sequence[str], *, allow_special_tokens: bool) -> str:
+        """Returns which lines of a BPE fastokens does, with the ids of `tokenizers`; "" for none.
+
+        Args:
+          texts: of the corpus.
+          allow_special_tokens: see `start`.
+
+        Raises:
+          UsageError: `tokenizers` cannot read the file.
+        """
         library = library_lines(self.library(allow_special_tokens=allow_special_tokens))
-        return quick is not None and agree(quick, library, texts)
+        pairs = _pairs(self.data, allow_special_tokens)
+        return lines_of_fastokens(pairs, library, self._spellings, texts) if pairs else ""
+
+    @cached_property
+    def _spellings(self) -> list[str]:
+        added = {token.content: None for token in self.file.added_tokens}
+        like_added = filter(_LIKE_ADDED.fullmatch, map(str, self.file.model.vocab))
+        return [*(added | dict.fromkeys(like_added))]
 
     @cached_property
     def special_pieces(self) -> frozenset[str]:
@@ -224,16 +249,18 @@ def _translate(tokenizer: JsonTokenizer) -> tuple[Preparation, Model] | None:
 
 
 @lru_cache(maxsize=2)
-def _fast(tokenizer: JsonTokenizer, allow_special_tokens: bool) -> LineTokenizer | None:
-    library = library_lines(tokenizer.library(allow_special_tokens=allow_special_tokens))
-    added = {token.content: None for token in tokenizer.file.added_tokens}
-    like_added = (
-        token for token in tokenizer.file.model.vocab if _LIKE_ADDED.fullmatch(str(token))
-    )
-    return fast_byte_pairs(
-        tokenizer.data, library, [*(added | dict.fromkeys(map(str, like_added)))],
-        allow_special_tokens=allow_special_tokens,
-    )  # fmt: skip
+def _pairs(data: bytes, allow_special_tokens: bool) -> BytePairs | None:
+    """Returns the pairs of a file, None where fastokens cannot do it."""
+    try:
+        return BytePairs(data, allow_special_tokens=allow_special_tokens)
+    except ValueError:
+        return None
+
+
+def forget_libraries() -> None:
+    """Frees what libraries hold of a tokenizer, until it is started again."""
+    _pairs.cache_clear()
+    _load.cache_clear()
 
 
 @lru_cache(maxsize=2)

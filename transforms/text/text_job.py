@@ -46,7 +46,8 @@ class TextJob(ShuffleJob):
         split called train, or the first one.
       clean: which documents are dropped, and how text is normalized.
       allow_special_tokens: the spelling of a special token in text becomes its id.
-      fast_tokenizer: fastokens gives the ids of a BPE, which are those of `tokenizers`.
+      lines_of_fastokens: of a BPE, which lines have their ids of fastokens, see
+        `byte_pairs.quick_pairs`; "": all have them of `tokenizers`, which are the same.
     """
 
     argument_names: ClassVar[Mapping[str, str]] = python_names(TextSpec)
@@ -58,7 +59,7 @@ class TextJob(ShuffleJob):
     dupe_splits: tuple[str, ...] | None = None
     clean: CleanSpec = CleanSpec()  # noqa: RUF009 - it is frozen
     allow_special_tokens: bool = False
-    fast_tokenizer: bool = False
+    lines_of_fastokens: str = ""
 
     def __post_init__(self) -> None:
         # Not super(): a dataclass with slots is made anew, and super() knows only the first.
@@ -111,8 +112,8 @@ class TextJob(ShuffleJob):
             raise DamagedStateError(
                 f"{path} is missing or damaged; start anew with --overwrite"
             ) from error
-        if isinstance(tokenizer, JsonTokenizer) and not self.fast_tokenizer:
-            return replace(tokenizer, fast=False)
+        if isinstance(tokenizer, JsonTokenizer) and tokenizer.kind == "bpe":
+            return replace(tokenizer, lines_of_fastokens=self.lines_of_fastokens)
         return tokenizer
 
     def schema(self) -> Schema:

@@ -93,10 +93,10 @@ def check_own_normalization(tokenizer: Tokenizer, job: TextJob) -> None:
         )
 
 
-def takes_fastokens(
+def lines_of_fastokens(
     tokenizer: Tokenizer, texts: Iterable[str], *, allow_special_tokens: bool
-) -> bool:
-    """Returns whether fastokens gives the ids of a BPE: those of `tokenizers`, of all texts."""
+) -> str:
+    """Returns which lines of a BPE fastokens does, compared on some texts; see `TextJob`."""
     if not isinstance(tokenizer, JsonTokenizer) or tokenizer.kind != "bpe":
-        return False
-    return tokenizer.agrees(list(texts), allow_special_tokens=allow_special_tokens)
+        return ""
+    return tokenizer.compare(list(texts), allow_special_tokens=allow_special_tokens)

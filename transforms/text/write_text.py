@@ -49,8 +49,8 @@ from recordmill.transforms.text.text_stages import text_stages
 from recordmill.transforms.text.tokenizer_checks import (
     check_case,
     check_own_normalization,
+    lines_of_fastokens,
     read_vocabulary,
-    takes_fastokens,
 )
 
 
@@ -96,7 +96,7 @@ class _TextSink(ShuffledElements[TextJob]):
 
     def commit_spec(self) -> CommitSpec:
         """Returns what the manifest says."""
-        packages = ("tokenizers", "fastokens") if self.job.fast_tokenizer else ("tokenizers",)
+        packages = ("tokenizers", "fastokens") if self.job.lines_of_fastokens else ("tokenizers",)
         return commit_spec(self.job, self.transform, packages, dict(self.checksums))
 
 
@@ -153,8 +153,8 @@ class WriteText(WriteElements):
             check_case(vocabulary, lower_case=spec.do_lower_case)
         bind(objective, vocabulary, spec.dataset.seed, row)
         special = spec.allow_special_tokens
-        fast = takes_fastokens(vocabulary, (), allow_special_tokens=special)
-        job = replace(job, fast_tokenizer=fast)
+        lines = lines_of_fastokens(vocabulary, (), allow_special_tokens=special)
+        job = replace(job, lines_of_fastokens=lines)
         checksums = tuple(_checksums(vocabulary, clean.normalize).items())
         most = spec.run_tokens
         limits = replace(SCATTER_LIMITS, min_run_tokens=most, max_run_tokens=most)

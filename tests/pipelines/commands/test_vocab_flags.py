@@ -105,7 +105,7 @@ CASES = (
     ),
     Case(REJECTS, (INVALID,)),
     Case("--allow_outside={folder}", (LINKED, REJECTS)),
-    Case("--skip_files={folder}/linked/other.txt", (LINKED, REJECTS)),
+    Case("--skip_files={folder}/linked/own.txt", ("--allow_outside={folder}", LINKED)),
     Case(
         "--wiki_markup=keep",
         (DUMP,),

@@ -157,7 +157,7 @@ def test_text_that_rows_share_takes_little_memory_and_is_limited(tmp_path: Path)
         assert largest <= (50 * MEGABYTE if name.startswith("large") else 3 << 20), name
         assert [reason for _, reason in rejects] == ["decompression_bomb"], name
         assert rejects[0][0] == documents, name
-        assert megabytes < 700, name
+        assert megabytes < 900, name  # eight rows of 50 MB, and the library's copy of them
 
 
 @pytest.mark.parametrize("form", ["parquet", "shared.parquet", "feather", "shared.feather"])

@@ -16,7 +16,7 @@ from recordmill.pipelines.command_line import main
 from recordmill.records.arrays import Bools
 from recordmill.transforms.dataset.workspace import read_manifest
 from recordmill.transforms.sources.lines import Lines
-from recordmill.transforms.subwords import byte_pairs, hugging_face
+from recordmill.transforms.subwords import byte_pairs
 from recordmill.transforms.subwords.library_lines import LibraryTokenizer
 from recordmill.transforms.subwords.quick import QuickTokenizer
 from recordmill.transforms.subwords.tokenizer import Tokens
@@ -40,7 +40,6 @@ def wrong_ids(monkeypatch: pytest.MonkeyPatch) -> None:
             wrong[tokens.row_splits[i]] += WRONG.encode() in lines[i]
         return Tokens(wrong, tokens.row_splits), doubtful
 
-    hugging_face._fast.cache_clear()
     monkeypatch.setattr(byte_pairs.BytePairs, "tokenize", tokenize)
 
 
@@ -57,7 +56,6 @@ def test_wrong_ids_of_an_awkward_line_are_noticed(
     data = trained.byte_pairs(size=590)
     assert isinstance(load_tokenizer(data, "x").start(lower_case=True), QuickTokenizer)
     monkeypatch.setattr(byte_pairs, "_PARTS", (*byte_pairs._PARTS, WRONG))
-    hugging_face._fast.cache_clear()
     assert isinstance(load_tokenizer(data, "x").start(lower_case=True), LibraryTokenizer)
 
 

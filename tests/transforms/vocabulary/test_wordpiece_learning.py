@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import subprocess
+import sys
 from collections import Counter
 
 import pytest
@@ -16,8 +17,6 @@ from recordmill.transforms.vocabulary.wordpiece_learning import (
     choose_words,
     learn_vocabulary,
 )
-
-os.environ.setdefault("TF_USE_LEGACY_KERAS", "0")
 
 WORDS = {
     f"{stem}{end}": 100 // (i + 1) + j + 2
@@ -136,3 +135,15 @@ def test_surplus_takes_the_last_pieces_and_no_character() -> None:
 def test_wrong_specs_say_what_to_do(spec: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         LearnSpec(**spec)  # type: ignore[arg-type]
+
+
+def test_learning_loads_no_tensorflow() -> None:
+    """Which takes 3 s and 350 MB."""
+    program = (
+        "import sys\n"
+        "from recordmill.transforms.vocabulary.vocab_spec import LearnSpec\n"
+        "from recordmill.transforms.vocabulary.wordpiece_learning import learn_vocabulary\n"
+        "assert 'the' in learn_vocabulary([('the', 9), ('then', 5)], LearnSpec())\n"
+        "assert 'tensorflow' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
