@@ -19,10 +19,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from recordmill.pipelines import temporary_folders
 from recordmill.records.codec import jit
 from recordmill.records.codec.encoding import encode_batch
 from recordmill.records.codec.framing import checksums_between, index_lines
@@ -35,6 +35,7 @@ from recordmill.transforms.subwords.byte_pairs import ALL
 from recordmill.transforms.subwords.hugging_face import JsonTokenizer
 from recordmill.transforms.subwords.tokenizer import Tokenizer, Tokens
 from recordmill.transforms.text.bind_objective import bind
+from recordmill.transforms.text.chunk_fields import ChunkFields
 from recordmill.transforms.text.chunk_order import sort_chunks
 from recordmill.transforms.text.chunk_records import (
     decode_chunks,
@@ -53,6 +54,7 @@ _SAMPLES = {  # of the formats that kernels read
     "csv": b"text\nSome words of a line\n",
     "tsv": b"text\nSome words of a line\n",
 }
+_CLASS = "0"  # the only one
 _PATIENCE = 3.0  # seconds; machine code of the cache is loaded in less
 # All Unigrams share their kernels, each of one signature: the smallest one compiles them, and
 # needs no second in which a large file is read. This one's lines are normalized and marked as well.
@@ -85,20 +87,30 @@ class TextWarmUp:
 
     def __call__(self) -> None:
         """Loads all. An error is left to who plans or does the job, meets it too, and says it."""
-        with suppress(Exception):
-            compiled = jit.is_compiled(self._use)
-            for step in self._steps if compiled else reversed(self._steps):
+        compiled = self._is_compiled
+        for step in self._steps if compiled else reversed(self._steps):
+            with suppress(Exception):
                 step()
-            jit.remember(self._use)
+        self._remember()
 
     def compile(self) -> None:
         """Compiles what the job needs, if nobody did it yet; says so if that is long."""
-        with suppress(Exception):
-            if jit.is_compiled(self._use):
-                return
-            with saying_if_long(_say):
-                for step in self._steps:
+        if self._is_compiled:
+            return
+        with saying_if_long(_say):
+            for step in self._steps:
+                with suppress(Exception):
                     step()
+        self._remember()
+
+    @property
+    def _is_compiled(self) -> bool:
+        with suppress(Exception):
+            return jit.is_compiled(self._use)
+        return True
+
+    def _remember(self) -> None:
+        with suppress(Exception):
             jit.remember(self._use)
 
     @property
@@ -125,19 +137,24 @@ class TextWarmUp:
 
     @cached_property
     def _objective(self) -> Objective:
-        return bind(self.job.objective, self._vocabulary, self.job.seed, self.job.documents.row)
+        job, row = self.job, self.job.documents.row
+        classes = (_CLASS,) if row.label else ()
+        return bind(job.objective, self._vocabulary, job.seed, row, classes)
 
     def _read(self) -> None:
         text = _SAMPLES.get(self.input_format)
         if not text:
             return
-        with TemporaryDirectory() as folder:
+        folder = temporary_folders.make_folder()  # which goes with this process, also if killed
+        try:
             path = f"{folder}/sample"
             with open(path, "wb") as file:
                 file.write(text)
             source = SourceRange(path, "sample", self.input_format, "", len(text))
             for _ in read_documents(source, self.job.documents):
                 pass
+        finally:
+            temporary_folders.remove_folder(folder)
 
     def _tokenize(self) -> None:
         job = self.job
@@ -148,20 +165,32 @@ class TextWarmUp:
         )
         lines.tokenize(Lines.from_list([b"Some words of a line."]))
 
+    @property
+    def _fields(self) -> ChunkFields | None:
+        """What a chunk carries along: a label, and kept fields."""
+        row = self.job.documents.row
+        if not row.is_carried:
+            return None
+        label = (_CLASS,) if row.label else ()
+        return ChunkFields.encode([(*label, *("1" for _ in row.keep_fields))])
+
     def _store(self) -> None:
         """Cuts a document into chunks, writes and reads them."""
         maker = BatchMaker(SourceRange("", "", "jsonl", "", 1), hashed_bytes=1)
         zero = np.zeros(1, np.int64)
-        batch = maker.batch(Lines.from_list([b"Some words"]), zero, zero)
-        tokens = Tokens(np.zeros(2, np.int32), np.array([0, 2], np.int64))
+        texts = max(1, self._objective.cut.row_texts)
+        lines = Lines.from_list([b"Some words"] * texts)
+        batch = maker.batch(lines, np.zeros(texts, np.int64), zero)
+        tokens = Tokens(np.zeros(2 * texts, np.int32), 2 * np.arange(texts + 1, dtype=np.int64))
         words_per_id = id_words(len(self._vocabulary))
         cutter = ChunkCutter(self._objective.cut, 0, id_type(words_per_id))
         chunks, _ = cutter.cut(batch, tokens, goes_on=False)
-        compact = replace(chunks, ids=chunks.ids.astype(id_type(words_per_id)))
+        compact = replace(chunks, ids=chunks.ids.astype(id_type(words_per_id)), fields=self._fields)
         words, offsets, _ = encode_chunks(compact, words_per_id)
         stored = words.view(np.uint8)
         checksums_between(stored, offsets)
-        sort_chunks(decode_chunks([stored], [0], [MAX_HASH], words_per_id))
+        has_fields = self._fields is not None
+        sort_chunks(decode_chunks([stored], [0], [MAX_HASH], words_per_id, has_fields=has_fields))
 
     def _write(self) -> None:
         """Makes examples of a chunk of two sentences."""
@@ -169,7 +198,7 @@ class TextWarmUp:
         texts = max(2, self._objective.cut.row_texts)
         chunks = Chunks(
             one, one, zero, np.array([texts], np.int64), np.array([0, texts], np.int64),
-            np.ones(texts, np.int32), np.zeros(texts, np.int32),
+            np.ones(texts, np.int32), np.zeros(texts, np.int32), self._fields,
         )  # fmt: skip
         for batch in self._objective.examples(chunks, zero, zero):
             encoded = encode_batch(self._objective.schema, batch.columns)

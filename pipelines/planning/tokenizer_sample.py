@@ -20,6 +20,7 @@ from recordmill.transforms.storage.unpacking import open_decompressed
 _FILES = 8  # of the first thousand
 _MOST_FILES = 1000
 _SAMPLE_BYTES = 1 << 14  # of each place
+_MOST_BATCHES = 4  # where texts are short, or missing
 _PLAIN = ("text", "jsonl", "json", "csv", "tsv")
 
 
@@ -56,7 +57,7 @@ def _texts(source: SourceRange, spec: DocumentSpec, start: int) -> Iterator[str]
 
 def _documents(source: SourceRange, spec: DocumentSpec) -> Iterator[str]:
     wanted = _SAMPLE_BYTES
-    for batch in read_documents(source, spec, groups=False):
+    for batch in islice(read_documents(source, spec, groups=False), _MOST_BATCHES):
         for i in range(len(batch.lines)):
             text = batch.lines[i][:wanted]
             yield text.decode("utf-8", "ignore")

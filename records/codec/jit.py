@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -103,15 +104,23 @@ def subroutine(function: _Function) -> _Function:
 
 
 def is_compiled(use: str) -> bool:
-    """Returns whether `remember` was called with this name, by this release, on this machine."""
-    return bool(_CACHE_FOLDER) and os.path.exists(os.path.join(_CACHE_FOLDER, f"{use}.compiled"))
+    """Returns whether `remember` was called with this name, by this release, on this machine.
+
+    Where no cache is kept, each process compiles for itself, and there is nothing to share.
+    """
+    return not _CACHE_FOLDER or os.path.exists(_stamp(use))
 
 
 def remember(use: str) -> None:
     """Says to all processes that the kernels of something were compiled, and are kept."""
     if _CACHE_FOLDER:
         with suppress(OSError):
-            Path(_CACHE_FOLDER, f"{use}.compiled").touch()
+            Path(_stamp(use)).touch()
+
+
+def _stamp(use: str) -> str:
+    machine = f"{sys.implementation.cache_tag}-{compat.processor()}-{kernel_digest()}"
+    return os.path.join(_CACHE_FOLDER, f"{use}-{machine}.compiled")
 
 
 def load() -> None:

@@ -52,16 +52,7 @@ class _CheckedFile(IndexDataCacheFile):
         data = super().load(key)
         if data is not None or self._lock >= 0 or not self._wait():
             return data
-        data = super().load(key)
-        if data is not None:
-            self._unlock()
-        return data
-
-    def save(self, key: Any, data: Any) -> None:
-        try:
-            super().save(key, data)
-        finally:
-            self._unlock()
+        return super().load(key)
 
     def _wait(self) -> bool:
         """Returns whether nobody else compiles the function now, who is alive and in time."""
@@ -79,10 +70,11 @@ class _CheckedFile(IndexDataCacheFile):
                 time.sleep(_LOOK_EVERY_SECONDS)
         except OSError:  # a disk without locks
             pass
-        self._unlock()
+        self.unlock()
         return False
 
-    def _unlock(self) -> None:
+    def unlock(self) -> None:
+        """Lets others compile the function, or load it."""
         lock, self._lock = self._lock, -1
         if lock >= 0:
             with suppress(OSError):
@@ -122,10 +114,20 @@ def _is_whole(data: bytes) -> bool:
 
 def check_cached_code(function: Any) -> None:
     """Makes a function that was decorated with `cache=True` use no damaged files of its cache."""
-    cache = function._cache
+    if not hasattr(function, "_cache"):  # NUMBA_DISABLE_JIT leaves the plain function
+        return
+    cache, compile_it = function._cache, function.compile
     checked = _CheckedFile.__new__(_CheckedFile)
     checked.__dict__.update(cache._cache_file.__dict__)
     cache._cache_file = checked
+
+    def compile_alone(signature: Any) -> Any:
+        try:
+            return compile_it(signature)
+        finally:
+            checked.unlock()
+
+    function.compile = compile_alone
 
 
 def widen_literals(function: Any) -> None:
@@ -148,6 +150,11 @@ def load_compiler() -> None:
     target = numba.core.registry.cpu_target
     target.typing_context.refresh()
     target.target_context.refresh()
+
+
+def processor() -> str:
+    """Returns the name of the processor that kernels are compiled for."""
+    return str(numba.config.CPU_NAME or binding.get_host_cpu_name())
 
 
 def has_crc32c_instruction() -> bool:

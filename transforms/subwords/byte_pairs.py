@@ -1,8 +1,8 @@
 """BPE of a tokenizer.json by `fastokens`, wherever it gives the ids of `tokenizers`.
 
 `fastokens` is thirty to a hundred times as fast, and young. So it is taken only for a tokenizer for
-which both gave the same ids: of lines that tokenizers differ on, here, and of a sample of the
-corpus, when a job is planned. Else `tokenizers` does all lines, and the ids are the same.
+which both gave the same ids when the job was planned: of lines that tokenizers differ on, here, and
+of a sample of the corpus. Else `tokenizers` does all lines, and the ids are the same.
 """
 
 from __future__ import annotations
@@ -10,18 +10,17 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from recordmill.records.arrays import Bools, Int64s
 from recordmill.transforms.sources.lines import Lines
+from recordmill.transforms.subwords.library_lines import batches
 from recordmill.transforms.subwords.preparation import Preparation
 from recordmill.transforms.subwords.quick import QuickTokenizer
 from recordmill.transforms.subwords.tokenizer import LineTokenizer, Tokens
 
-_BATCH_BYTES = 1 << 22  # of lines that are Python's strings at once
 _PARTS = (
     "the", " the", "The", " WATER", "'s", "'S", "'ſ", "'ll", "'", "''", " '", "don't", "we've",
     "naïve", "é", "e\u0301", "中文", "のの", "한국", "ß", "🙂", " ", "  ", "   ", "\t", "\n",
@@ -36,7 +35,7 @@ ALL, UNSPELLED = "all", "unspelled"
 
 
 class BytePairs:
-    """`QuickLines` of a BPE; no line is doubtful.
+    """`QuickLines` of a BPE; a line with which the library fails is doubtful.
 
     Args:
       data: of a tokenizer.json.
@@ -50,6 +49,8 @@ class BytePairs:
         from fastokens import Tokenizer
 
         self._library: Any = Tokenizer.from_json_str(data.decode("utf-8"))
+        self._library.no_truncation()
+        self._library.no_padding()
         self._as_text = not allow_special_tokens
 
     def clear(self) -> None:
@@ -58,15 +59,28 @@ class BytePairs:
     def tokenize(self, lines: Lines) -> tuple[Tokens, Bools]:
         """See `QuickLines`."""
         ids, sizes = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
-        for begin, end in _batches(lines):
+        doubtful = np.zeros(len(lines), np.bool_)
+        for begin, end in batches(lines):
             texts = [lines[i].decode("utf-8") for i in range(begin, end)]
-            flat, splits = self._library.encode_batch_flat(texts, False, self._as_text)
-            ids.append(np.frombuffer(flat, np.int32))
-            bounds: Int64s = np.frombuffer(splits, np.int64)
-            sizes.append(bounds[1:] - bounds[:-1])
+            for flat, splits in self._encode(texts, doubtful[begin:end]):
+                ids.append(np.frombuffer(flat, np.int32))
+                bounds: Int64s = np.frombuffer(splits, np.int64)
+                sizes.append(bounds[1:] - bounds[:-1])
         row_splits = np.zeros(len(lines) + 1, np.int64)
         np.cumsum(np.concatenate(sizes), out=row_splits[1:])
-        return Tokens(np.concatenate(ids), row_splits), np.zeros(len(lines), np.bool_)
+        return Tokens(np.concatenate(ids), row_splits), doubtful
+
+    def _encode(self, texts: list[str], doubtful: Bools) -> Iterator[tuple[bytes, bytes]]:
+        """Yields ids and splits of texts, none of those with which the library fails."""
+        try:
+            yield self._library.encode_batch_flat(texts, False, self._as_text)
+        except Exception:  # such as a regular expression that needs too much stack
+            if len(texts) > 1:
+                for i, text in enumerate(texts):
+                    yield from self._encode([text], doubtful[i : i + 1])
+                return
+            doubtful[0] = True
+            yield b"", bytes(16)
 
 
 def quick_pairs(
@@ -136,12 +150,3 @@ def byte_letters() -> dict[str, int]:
     letters = {chr(byte): byte for byte in shown}
     others = [byte for byte in range(256) if byte not in set(shown)]
     return letters | {chr(256 + i): byte for i, byte in enumerate(others)}
-
-
-def _batches(lines: Lines) -> Iterator[tuple[int, int]]:
-    """Yields ranges of lines that have about `_BATCH_BYTES`."""
-    ends = np.cumsum(lines.ends - lines.starts)
-    if len(ends):
-        numbers = np.arange(_BATCH_BYTES, int(ends[-1]) + _BATCH_BYTES, _BATCH_BYTES)
-        cuts = np.unique([0, *np.searchsorted(ends, numbers).tolist(), len(lines)])
-        yield from pairwise(cuts.tolist())

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 import numpy as np
 
 from recordmill.transforms.sources.lines import Lines
 from recordmill.transforms.subwords.tokenizer import Tokens
+
+_BATCH_BYTES = 1 << 22  # of lines that are Python's strings at once
 
 
 class LibraryTokenizer:
@@ -24,8 +27,21 @@ class LibraryTokenizer:
 
     def tokenize(self, lines: Lines) -> Tokens:
         """See `LineTokenizer`."""
-        ids = self._encode([lines[i].decode("utf-8") for i in range(len(lines))])
         row_splits = np.zeros(len(lines) + 1, np.int64)
-        np.cumsum([len(row) for row in ids], out=row_splits[1:])
-        flat = np.fromiter((i for row in ids for i in row), np.int32, int(row_splits[-1]))
-        return Tokens(flat, row_splits)
+        flat = [np.zeros(0, np.int32)]
+        for begin, end in batches(lines):
+            ids = self._encode([lines[i].decode("utf-8") for i in range(begin, end)])
+            row_splits[begin + 1 : end + 1] = [len(row) for row in ids]
+            count = int(row_splits[begin + 1 : end + 1].sum())
+            flat.append(np.fromiter((i for row in ids for i in row), np.int32, count))
+        np.cumsum(row_splits, out=row_splits)
+        return Tokens(np.concatenate(flat), row_splits)
+
+
+def batches(lines: Lines) -> Iterator[tuple[int, int]]:
+    """Yields ranges of lines that have some megabytes, or are one line."""
+    ends = np.cumsum(lines.ends - lines.starts)
+    if len(ends):
+        numbers = np.arange(_BATCH_BYTES, int(ends[-1]) + _BATCH_BYTES, _BATCH_BYTES)
+        cuts = np.unique([0, *np.searchsorted(ends, numbers).tolist(), len(lines)])
+        yield from pairwise(cuts.tolist())

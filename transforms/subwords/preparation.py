@@ -18,7 +18,7 @@ from recordmill.transforms.subwords.char_classes import SPACE
 from recordmill.transforms.subwords.word_ends import char_at
 
 # What is done to spaces.
-PLAIN, PREFIX_SPACE, MARK_SPACES, MARK_WORDS = range(4)
+PLAIN, MARK_SPACES, MARK_WORDS = range(3)
 _BLANK = 32
 _MARK = (0xE2, 0x96, 0x81)
 
@@ -37,8 +37,8 @@ class Preparation:
       blanks: "" or, of blanks, those with which a line is given to `normalize` too: "double", or
         "all" for those at its ends as well.
       case: `[256] uint8`: what other bytes become.
-      spaces: `PLAIN`, `PREFIX_SPACE` (the line begins with a space), `MARK_SPACES` (each becomes
-        "▁"), or `MARK_WORDS` (each word between white space begins with "▁").
+      spaces: `PLAIN`, `MARK_SPACES` (each becomes "▁"), or `MARK_WORDS` (each word between white
+        space begins with "▁").
       prefix: the line begins with "▁": "", "always", or "missing" where it has none.
       marked: what `normalize` returns has its marks.
       classes: of characters, for `MARK_WORDS`.
@@ -161,9 +161,6 @@ def _mark(
             continue
         marks = spaces == MARK_SPACES and not done[line]
         if at < end and not done[line]:
-            if spaces == PREFIX_SPACE and text[at] != _BLANK:
-                out[to] = _BLANK
-                to += 1
             has = text[at] == _BLANK or _begins_with_mark(text, at, end)
             if marks and (prefix == 1 or (prefix == 2 and not has)):
                 to = _put_mark(out, to)

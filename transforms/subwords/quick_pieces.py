@@ -28,7 +28,7 @@ def prepare_pieces(file: PieceFile, library: Any) -> Preparation | None:
       file: the model.
       library: its processor.
     """
-    if not file.escape_spaces or _joins_ascii(file.charsmap):
+    if not file.escape_spaces or joins_ascii(file.charsmap):
         return None
     blanks = "all" if file.remove_extra_spaces else ""
     prefix = "always" if file.add_dummy_prefix else ""
@@ -54,7 +54,7 @@ def prepare_marked(normalize: Callable[[Any], Any], *, blanks: str, prefix: str)
     )  # fmt: skip
 
 
-def _joins_ascii(charsmap: bytes) -> bool:
+def joins_ascii(charsmap: bytes) -> bool:
     """Tells whether rules of normalization replace two ASCII characters together.
 
     The rules are a double array of Darts-clone, behind its size.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
@@ -20,7 +20,7 @@ from recordmill.transforms.subwords.library_lines import LibraryTokenizer
 from recordmill.transforms.subwords.piece_file import PieceFile, read_piece_file
 from recordmill.transforms.subwords.preparation import Preparation
 from recordmill.transforms.subwords.quick import QuickTokenizer
-from recordmill.transforms.subwords.quick_pieces import model_of_pieces, prepare_pieces
+from recordmill.transforms.subwords.quick_pieces import joins_ascii, model_of_pieces, prepare_pieces
 from recordmill.transforms.subwords.remembered import WordMemoryTokenizer
 from recordmill.transforms.subwords.tokenizer import LineTokenizer, SpecialTokens
 from recordmill.transforms.subwords.word_models import Model
@@ -28,6 +28,8 @@ from recordmill.transforms.subwords.word_models import Model
 # Releases whose rounding of scores is that of our kernels: see `best_path.py`. With another one, a
 # Unigram is the library's affair: slower, but never other ids than the library's.
 KNOWN_ROUNDING = ("0.2.3",)
+_PART_CHARS = 1 << 18
+_SPACE = re.compile("(?<=[A-Za-z]) (?=[A-Za-z])")
 _KINDS = {piece_file.UNIGRAM: "unigram", piece_file.BPE: "bpe"}
 
 
@@ -123,7 +125,7 @@ class PieceTokenizer:
         lines_of = LibraryTokenizer(
             (lambda lines: [self._encode_special(library, line) for line in lines])
             if allow_special_tokens
-            else library.encode
+            else self._encode
         )
         if self.kind == "bpe" or sentencepiece.__version__ not in KNOWN_ROUNDING:
             return lines_of
@@ -138,6 +140,33 @@ class PieceTokenizer:
             WordMemoryTokenizer(model), preparation, lambda: lines_of, spellings,
             searches_prepared=True,
         )  # fmt: skip
+
+    def _encode(self, lines: list[str]) -> list[list[int]]:
+        """Encodes lines; of a BPE, long ones in parts: the library takes 40 bytes for a byte."""
+        library = self.library()
+        if max(map(len, lines), default=0) <= _PART_CHARS or not self._cuts_at_spaces:
+            encoded: list[list[int]] = library.encode(lines)
+            return encoded
+        return [
+            [i for part in _parts(line) for i in library.encode(part)]
+            if len(line) > _PART_CHARS
+            else library.encode(line)
+            for line in lines
+        ]
+
+    @cached_property
+    def _cuts_at_spaces(self) -> bool:
+        """Whether a line has the tokens of its words, each with the space before it, as a BPE.
+
+        The sums of a Unigram depend on what stands before.
+        """
+        file = self.file
+        kinds = (piece_file.NORMAL, piece_file.USER_DEFINED)
+        words = all(
+            "▁" not in p[1:] and " " not in p for p, _, kind in file.pieces if kind in kinds
+        )
+        spaces = file.escape_spaces and file.add_dummy_prefix and not file.space_is_suffix
+        return self.kind == "bpe" and words and spaces and not joins_ascii(file.charsmap)
 
     def _encode_special(self, library: Any, line: str) -> list[int]:
         """Encodes the text between control symbols, which become their ids."""
@@ -160,6 +189,15 @@ class PieceTokenizer:
         """See `Tokenizer`."""
         text: str = self.library().decode(list(ids))
         return text
+
+
+def _parts(line: str) -> Iterator[str]:
+    """Yields parts of a long line, without the space between two ASCII words that it is cut at."""
+    begin = 0
+    while match := _SPACE.search(line, begin + _PART_CHARS):
+        yield line[begin : match.start()]
+        begin = match.end()
+    yield line[begin:]
 
 
 @lru_cache(maxsize=1)

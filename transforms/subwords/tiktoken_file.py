@@ -39,6 +39,7 @@ _LLAMA3 = (
 
 
 class _Encoding(NamedTuple):
+    name: str
     tokens: int  # in the file
     pattern: str
     special: Mapping[str, int]
@@ -46,22 +47,24 @@ class _Encoding(NamedTuple):
 
 
 _ENCODINGS = {  # by what a name has, as openai/tiktoken, meta-llama/llama3 and QwenLM/Qwen say
-    "r50k": _Encoding(50_256, _GPT2, {"<|endoftext|>": 50_256}),
-    "gpt2": _Encoding(50_256, _GPT2, {"<|endoftext|>": 50_256}),
-    "p50k": _Encoding(50_280, _GPT2, {"<|endoftext|>": 50_256}),
+    "r50k": _Encoding("r50k", 50_256, _GPT2, {"<|endoftext|>": 50_256}),
+    "gpt2": _Encoding("gpt2", 50_256, _GPT2, {"<|endoftext|>": 50_256}),
+    "p50k": _Encoding("p50k", 50_280, _GPT2, {"<|endoftext|>": 50_256}),
     "cl100k": _Encoding(
-        100_256, _CL100K,
+        "cl100k", 100_256, _CL100K,
         {
             "<|endoftext|>": 100_257, "<|fim_prefix|>": 100_258, "<|fim_middle|>": 100_259,
             "<|fim_suffix|>": 100_260, "<|endofprompt|>": 100_276,
         },
     ),
-    "o200k": _Encoding(199_998, _O200K, {"<|endoftext|>": 199_999, "<|endofprompt|>": 200_018}),
+    "o200k": _Encoding(
+        "o200k", 199_998, _O200K, {"<|endoftext|>": 199_999, "<|endofprompt|>": 200_018}
+    ),
     "llama3": _Encoding(
-        128_000, _CL100K, {token: 128_000 + i for i, token in enumerate(_LLAMA3)}
+        "llama3", 128_000, _CL100K, {token: 128_000 + i for i, token in enumerate(_LLAMA3)}
     ),
     "qwen": _Encoding(
-        151_643, _CL100K.replace("{1,3}", ""),
+        "qwen", 151_643, _CL100K.replace("{1,3}", ""),
         {"<|endoftext|>": 151_643, "<|im_start|>": 151_644, "<|im_end|>": 151_645},
         {"type": "NFC"},
     ),
@@ -83,17 +86,16 @@ def tiktoken_tokenizer(data: bytes, source: str) -> JsonTokenizer:
     Raises:
       UsageError: it is damaged, or of an encoding that is not known.
     """
-    ranks: dict[bytes, int] = {}
-    for number, line in enumerate(data.splitlines(), 1):
-        token, _, rank = line.partition(b" ")
-        try:
-            ranks[base64.b64decode(token, validate=True)] = int(rank)
-        except (binascii.Error, ValueError):
-            raise unusable(source, f"its line {number} is no token in base64 and a rank") from None
-    missing = sum(bytes([byte]) not in ranks for byte in range(256))
-    if missing:
-        raise unusable(source, f"{missing} of the 256 bytes are no tokens of it")
+    ranks = _ranks(data, source)
     encoding = _encoding(source, len(ranks))
+    if len(ranks) != encoding.tokens:
+        raise unusable(
+            source,
+            f"it has {len(ranks):,} tokens, and {encoding.name} has {encoding.tokens:,}: it is cut "
+            "off, or of another encoding than its name says",
+        )
+    if not set(ranks.values()).isdisjoint(encoding.special.values()):
+        raise unusable(source, f"a token of it has the id of a special token of {encoding.name}")
     letters = {byte: letter for letter, byte in byte_letters().items()}
     spelled = {token: "".join(letters[byte] for byte in token) for token in ranks}
     merges = [
@@ -130,6 +132,27 @@ def tiktoken_tokenizer(data: bytes, source: str) -> JsonTokenizer:
         },
     }  # fmt: skip
     return JsonTokenizer(json.dumps(content).encode(), source)
+
+
+def _ranks(data: bytes, source: str) -> dict[bytes, int]:
+    """Returns the tokens of a file, and the rank of each."""
+    ranks: dict[bytes, int] = {}
+    lines = data.splitlines()
+    for number, line in enumerate(lines, 1):
+        token, _, rank = line.partition(b" ")
+        try:
+            spelled = base64.b64decode(token, validate=True)
+        except binascii.Error:
+            spelled = b""
+        if not spelled or not rank.isdigit():
+            raise unusable(source, f"its line {number} is no token in base64 and a rank")
+        ranks[spelled] = int(rank)
+    if len(ranks) < len(lines) or len(set(ranks.values())) < len(ranks):
+        raise unusable(source, "a token or a rank stands in it twice")
+    missing = sum(bytes([byte]) not in ranks for byte in range(256))
+    if missing:
+        raise unusable(source, f"{missing} of the 256 bytes are no tokens of it")
+    return ranks
 
 
 def _cuts(token: bytes, ranks: Mapping[bytes, int]) -> list[int]:

@@ -739,7 +739,8 @@ _Objective = Annotated[AnyObjective, option(
 # Options of texts and tokenizers, which `WriteText` has too.
 _VOCAB_FILE = option(
     "BERT's vocab.txt, a Hugging Face tokenizer.json, GPT-2's encoder.json beside its "
-    "vocab.bpe, or a SentencePiece .model.", aliases=("tokenizer",), shown="tokenizer",
+    "vocab.bpe, a SentencePiece .model, or a .tiktoken file.",
+    aliases=("tokenizer",), shown="tokenizer",
     short="or --vocab_file: vocab.txt, tokenizer.json, .model", value="FILE", path="file",
     python="tokenizer", picker="GCS_READ_FILE", example="tokenizer.json"
 )  # fmt: skip

@@ -54,15 +54,22 @@ def planner(*arguments: str) -> TextPlanner:
         (["--task=bert", "--max_seq_length=64"], WORD_PIECES, "a.txt"),
         (["--task=bert", "--documents=file", "--max_seq_length=64"], WORD_PIECES, "a.txt"),
         (["--task=mlm", "--max_seq_length=64"], WORD_PIECES, "a.jsonl"),
+        (["--task=classify", "--label_field=label"], WORD_PIECES, "a.jsonl"),
+        (["--task=gpt", "--packing=none", "--keep_fields=label"], trained.byte_pairs(), "a.jsonl"),
+        (["--task=gpt", "--prompt_field=label"], trained.byte_pairs(), "a.jsonl"),
     ],
-    ids=range(6),
+    ids=range(9),
 )
 def test_a_job_compiles_nothing_more(
     tmp_path: Path, flags: list[str], tokenizer: bytes, name: str
 ) -> None:
     (tmp_path / "tokenizer").write_bytes(tokenizer)
     texts = [f"Word{i} and another one, {i}. It ends." for i in range(50)]
-    lines = [f'{{"text": "{text}"}}' for text in texts] if name == "a.jsonl" else texts
+    lines = (
+        [f'{{"text": "{text}", "label": "{text[:2]}"}}' for text in texts]
+        if name == "a.jsonl"
+        else texts
+    )
     (tmp_path / name).write_text("\n".join(lines))
     given = [
         f"--input={tmp_path}/{name}", f"--output={tmp_path}/out", "--direct_num_workers=1",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import fcntl
 import os
 import re
 import subprocess
@@ -215,6 +216,27 @@ def test_of_processes_at_once_one_compiles(tmp_path: Path) -> None:
     assert sorted(process.communicate()[0] for process in begun) == [b"0\n", b"1\n"]
 
 
+def test_a_failed_compilation_keeps_nobody_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jit, "_CACHE_FOLDER", str(tmp_path))
+    function: Any = jit.kernel(add_one)
+    with pytest.raises(numba.TypingError):
+        function("a text")
+    (lock,) = tmp_path.rglob("*.lock")
+    with lock.open("r+") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_without_jit_kernels_are_functions() -> None:
+    program = (
+        "from recordmill.records.codec.heaps import sift_down\n"
+        "heap = [1, 5, 3]; sift_down(heap, 3, 4); assert min(heap) == heap[0] == 3, heap\n"
+    )
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True)
+
+
 def test_what_was_compiled_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jit, "_CACHE_FOLDER", str(tmp_path))
     assert not jit.is_compiled("text-bert")
@@ -222,5 +244,5 @@ def test_what_was_compiled_is_remembered(tmp_path: Path, monkeypatch: pytest.Mon
     assert jit.is_compiled("text-bert")
     assert not jit.is_compiled("text-gpt")
     monkeypatch.setattr(jit, "_CACHE_FOLDER", "")
-    jit.remember("text-gpt")
-    assert not jit.is_compiled("text-gpt")
+    jit.remember("text-gpt")  # nothing is kept, so nothing is shared
+    assert jit.is_compiled("text-gpt")

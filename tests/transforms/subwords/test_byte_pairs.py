@@ -16,7 +16,7 @@ from recordmill.pipelines.command_line import main
 from recordmill.records.arrays import Bools
 from recordmill.transforms.dataset.workspace import read_manifest
 from recordmill.transforms.sources.lines import Lines
-from recordmill.transforms.subwords import byte_pairs
+from recordmill.transforms.subwords import byte_pairs, library_lines
 from recordmill.transforms.subwords.library_lines import LibraryTokenizer
 from recordmill.transforms.subwords.quick import QuickTokenizer
 from recordmill.transforms.subwords.tokenizer import Tokens
@@ -84,9 +84,38 @@ def test_lines_come_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = ["the water " * n for n in (1, 0, 30, 2, 0, 7, 100, 3)]
     whole = ids_of(tokenizer, lines)
     for size in (1, 10, 300, 4000):
-        monkeypatch.setattr(byte_pairs, "_BATCH_BYTES", size)
+        monkeypatch.setattr(library_lines, "_BATCH_BYTES", size)
         assert ids_of(tokenizer, lines) == whole
     assert ids_of(tokenizer, []) == []
+
+
+def test_a_file_that_truncates_cuts_no_document() -> None:
+    content = json.loads(trained.byte_pairs(size=570))
+    rules = {"max_length": 8192, "stride": 0, "strategy": "LongestFirst", "direction": "Right"}
+    padding = {"strategy": {"Fixed": 16}, "direction": "Right", "pad_to_multiple_of": None}
+    padding |= {"pad_id": 0, "pad_type_id": 0, "pad_token": "<pad>"}
+    content |= {"truncation": rules, "padding": padding}
+    tokenizer = load_tokenizer(json.dumps(content).encode(), "x").start(lower_case=True)
+    assert isinstance(tokenizer, QuickTokenizer)
+    short, long = ids_of(tokenizer, ["the", "the water " * 9000])
+    assert len(short) < 4
+    assert len(long) > 9000
+
+
+def test_a_line_with_which_fastokens_fails_is_the_librarys() -> None:
+    content = json.loads(trained.byte_pairs(trained.LLAMA3, size=610))
+    split = content["pre_tokenizer"]["pretokenizers"][0]
+    split["pattern"]["Regex"] = r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))|" + trained.LLAMA3
+    data = json.dumps(content).encode()
+    tokenizer = load_tokenizer(data, "x").start(lower_case=True)
+    assert isinstance(tokenizer, QuickTokenizer)
+    lines = ["the water", "7" * 30_000, "and 1984", ""]
+    library = LibraryModel.from_str(data.decode())
+    expected = [e.ids for e in library.encode_batch(lines, add_special_tokens=False)]
+    assert ids_of(tokenizer, lines) == expected
+    pairs = byte_pairs.BytePairs(data, allow_special_tokens=False)
+    _, doubtful = pairs.tokenize(Lines.from_list([line.encode() for line in lines]))
+    assert doubtful.tolist() == [False, True, False, False]
 
 
 def mixed_text(size: int) -> list[str]:

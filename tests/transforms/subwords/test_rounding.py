@@ -51,3 +51,18 @@ def test_ties_are_decided_as_the_library_does(byte_fallback: bool) -> None:
         for a, b in itertools.pairwise(begins):
             ways.setdefault("".join(row[a:b]), set()).add(tuple(row[a:b]))
     assert max(map(len, ways.values())) > 1
+
+
+@pytest.mark.parametrize("byte_fallback", [False, True])
+def test_long_lines_of_a_bpe_are_encoded_in_parts(
+    byte_fallback: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = trained.pieces("bpe", size=500, byte_fallback=byte_fallback)
+    library = sentencepiece.SentencePieceProcessor(model_proto=data)
+    rng = random.Random(3)
+    words = [word for line in trained.TEXT for word in line.split(" ")]
+    lines = [" ".join(rng.choices([*words, "", "語"], k=k)) for k in (3, 90, 900)]
+    monkeypatch.setattr(sentence_pieces, "_PART_CHARS", 50)
+    assert len(list(sentence_pieces._parts(lines[2]))) > 9
+    tokenizer = load_tokenizer(data, "m").start(lower_case=True)
+    assert ids_of(tokenizer, lines) == library.encode(lines)

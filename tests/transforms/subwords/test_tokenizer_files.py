@@ -229,10 +229,12 @@ def _file(ranks: dict[bytes, int]) -> bytes:
 @pytest.mark.parametrize(
     "name", ["r50k_base.tiktoken", "cl100k_base.tiktoken", "o200k_base.tiktoken", "qwen.tiktoken"]
 )
-def test_ids_of_ranks_are_those_of_tiktoken(name: str) -> None:
+def test_ids_of_ranks_are_those_of_tiktoken(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tiktoken = pytest.importorskip("tiktoken")
     encoding = tiktoken_file._ENCODINGS[name.partition(".")[0].partition("_")[0]]
     ranks = _ranks(encoding.pattern)
+    key = encoding.name
+    monkeypatch.setitem(tiktoken_file._ENCODINGS, key, encoding._replace(tokens=len(ranks)))
     data, tokenizer = read_tokenizer(f"some/{name}", lambda _: _file(ranks))
     assert load_tokenizer(data, "vocab.txt").checksum == tokenizer.checksum
     assert tokenizer.special.end_of_text_id == encoding.special["<|endoftext|>"]
@@ -261,7 +263,18 @@ def test_the_number_of_ranks_says_the_encoding(monkeypatch: pytest.MonkeyPatch) 
     [
         ("my.tiktoken", lambda data: data, "name it after its encoding, one of r50k, gpt2, p50k"),
         ("cl100k.tiktoken", lambda data: data[:1000] + b"!\n", "its line .* is no token in base64"),
-        ("cl100k.tiktoken", lambda data: data[: data.index(b" 9") + 3], "of the 256 bytes are no"),
+        (
+            "cl100k.tiktoken",
+            lambda data: data[: data.index(b" 9\n") + 3],
+            "of the 256 bytes are no",
+        ),
+        ("cl100k.tiktoken", lambda data: data, "and cl100k has 100,256: it is cut off, or of anot"),
+        (
+            "cl100k.tiktoken",
+            lambda data: data + data.splitlines(True)[-1],
+            "stands in it twice",
+        ),
+        ("cl100k.tiktoken", lambda data: data + b"AAAA 1_0\n", "its line .* is no token in base64"),
     ],
 )
 def test_ranks_that_cannot_be_used(
