@@ -169,10 +169,7 @@ class TextWarmUp:
     def _fields(self) -> ChunkFields | None:
         """What a chunk carries along: a label, and kept fields."""
         row = self.job.documents.row
-        if not row.is_carried:
-            return None
-        label = (_CLASS,) if row.label else ()
-        return ChunkFields.encode([(*label, *("1" for _ in row.keep_fields))])
+        return ChunkFields.encode([(_CLASS,) * row.num_carried]) if row.is_carried else None
 
     def _store(self) -> None:
         """Cuts a document into chunks, writes and reads them."""

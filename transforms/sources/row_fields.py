@@ -66,6 +66,11 @@ class RowSpec:
         return self.label is not None or bool(self.keep_fields)
 
     @property
+    def num_carried(self) -> int:
+        """The number of texts that a document carries."""
+        return (self.label is not None) + len(self.keep_fields)
+
+    @property
     def flags(self) -> list[tuple[str, str]]:
         """Flag -> field, "" where none is asked for."""
         return [
