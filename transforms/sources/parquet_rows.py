@@ -119,6 +119,10 @@ class ParquetRows:
         except CompressionBombError as error:
             yield Damage(at, error.reason, str(error))
             return
+        except pa.ArrowMemoryError as error:  # more than there is, of a file that is small
+            detail = f"rows {at} to {end - 1} of row group {number}: {_one_line(error)}"
+            yield Damage(at, "decompression_bomb", detail)
+            return
         except (pa.ArrowException, OSError, EOFError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise  # of the disk or a connection: the work item must be repeated
@@ -157,9 +161,10 @@ class ParquetRows:
         for leaf, chunk, most in chunks:
             is_in_lists = bool(leaf.max_repetition_level)
             if "DELTA_BYTE_ARRAY" in chunk.encodings:  # one text has all bytes at most
-                fewest = 1 if is_in_lists else _FEWEST_ROWS
                 fitting = _MOST_HELD_BYTES // max(chunk.total_uncompressed_size, 1)
-                few = min(few, max(fewest, min(fitting, _FEW_ROWS)))
+                texts = max(_FEWEST_ROWS, min(fitting, _FEW_ROWS))
+                rows = texts * self.groups[number].rows // max(chunk.num_values, 1)
+                few = min(few, max(1, rows if is_in_lists else texts))
             elif leaf.physical_type == "FIXED_LEN_BYTE_ARRAY":
                 few = min(few, max(1, _MOST_HELD_BYTES // max(leaf.length, 1)))
             elif most * (chunk.num_values if is_in_lists else _FEW_ROWS) > _MOST_HELD_BYTES:
