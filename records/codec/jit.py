@@ -79,7 +79,8 @@ def _cache_bases() -> list[Path]:
     return [Path(home) / "recordmill", Path(tempfile.gettempdir()) / f"recordmill-{user}"]
 
 
-_CACHE_FOLDER = os.environ.get("NUMBA_CACHE_DIR") or cache_folder(_cache_bases(), kernel_digest())
+_DIGEST = kernel_digest()
+_CACHE_FOLDER = os.environ.get("NUMBA_CACHE_DIR") or cache_folder(_cache_bases(), _DIGEST)
 
 
 def kernel(function: _Function) -> _Function:
@@ -119,7 +120,7 @@ def remember(use: str) -> None:
 
 
 def _stamp(use: str) -> str:
-    machine = f"{sys.implementation.cache_tag}-{compat.processor()}-{kernel_digest()}"
+    machine = f"{sys.implementation.cache_tag}-{compat.processor()}-{_DIGEST}"
     return os.path.join(_CACHE_FOLDER, f"{use}-{machine}.compiled")
 
 

@@ -123,7 +123,7 @@ def unigram_json(
     found = [(piece.encode(), i) for piece, i in ids.items() if piece and piece not in special]
     spelled, numbers = [piece for piece, _ in found], [i for _, i in found]
     pieces = make_pieces(spelled, numbers, scores, float(scores.min()) - 10.0)
-    return Model(runs, pieces, len(vocab), int(unknown), byte_tokens, False, False)
+    return Model(runs, pieces, int(unknown), byte_tokens, False, False)
 
 
 def library_normalizer(library: Any) -> Callable[[str], str]:

@@ -95,6 +95,6 @@ def model_of_pieces(file: PieceFile) -> Model | None:
         [piece.encode() for _, piece, _ in normal], [i for i, _, _ in normal], scores, float(least)
     )
     return Model(
-        True, pieces, len(file.pieces), unknown[0], byte_tokens, True, True,
+        True, pieces, unknown[0], byte_tokens, True, True,
         max(abs(score) for _, _, score in normal),
     )  # fmt: skip

@@ -15,7 +15,6 @@ class Model(NamedTuple):
     Attributes:
       runs: some "▁" in a row begin one word; else each begins one.
       pieces: of the model.
-      num_ids: symbols beyond are characters that no token is.
       unknown_id: of characters without a token.
       byte_ids: `[256] int32`: the tokens of their bytes instead; else empty.
       fuse_words: unknown tokens of two words are one, too.
@@ -25,7 +24,6 @@ class Model(NamedTuple):
 
     runs: bool
     pieces: Pieces
-    num_ids: int
     unknown_id: int
     byte_ids: Int32s
     fuse_words: bool
@@ -43,11 +41,11 @@ class Room(NamedTuple):
 
 @subroutine
 def _emit(
-    text: Bytes, symbol: int, begin: int, end: int, model: Model, ids: Int32s, at: int, first: int
+    text: Bytes, piece: int, begin: int, end: int, model: Model, ids: Int32s, at: int, first: int
 ) -> int:
-    """Writes the id of a symbol, or what stands for an unknown one; returns the next position."""
-    if 0 <= symbol < model.num_ids:
-        ids[at] = symbol
+    """Writes the id of a piece, or what stands for an unknown one; returns the next position."""
+    if piece >= 0:
+        ids[at] = piece
         return at + 1
     if model.byte_ids.shape[0]:
         for i in range(begin, end):
