@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from recordmill.records.errors import UsageError
 from recordmill.transforms.sources.blocks import BrokenFileError
-from recordmill.transforms.sources.column_format import column_type
 from recordmill.transforms.sources.formats import COLUMN_FORMATS
-from recordmill.transforms.sources.open_columns import open_columns
+from recordmill.transforms.sources.open_rows import open_rows
+from recordmill.transforms.sources.rows import column_type
 from recordmill.transforms.sources.source_list import SourceList
 from recordmill.transforms.sources.text_arrays import is_text
 
@@ -30,7 +30,7 @@ def check_column_types(sources: SourceList, flags: Iterable[tuple[str, str]]) ->
     flags = list(flags)
     for first in (sources.first[kind] for kind in COLUMN_FORMATS if kind in sources.first):
         try:
-            with open_columns(first) as opened:
+            with open_rows(first) as opened:
                 schema = opened.schema
         except BrokenFileError as error:
             if error.reason == "unreadable_file":

@@ -20,12 +20,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recordmill.transforms.sources.blocks import BROKEN_STREAM, BrokenFileError
-from recordmill.transforms.sources.column_format import Rows, column_type
 from recordmill.transforms.sources.delimited import RecordScanner, delimiter_of
 from recordmill.transforms.sources.formats import COLUMN_FORMATS, FORMATS, CutOptions
 from recordmill.transforms.sources.item_cutting import cut_source
 from recordmill.transforms.sources.json_values import SNIFFED_BYTES, has_object_lines
-from recordmill.transforms.sources.open_columns import open_columns
+from recordmill.transforms.sources.open_rows import open_rows
+from recordmill.transforms.sources.rows import column_type
 from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.unpacking import open_decompressed
@@ -269,11 +269,10 @@ def _copy_columns(
 
 
 def _count_rows(source: SourceRange) -> int:
-    with open_columns(source) as opened:
+    with open_rows(source) as opened:
         if source.format in ("sql", "bigquery"):
             return opened.num_rows
-        found = opened.rows([], _ROWS_BYTES)
-        return sum(batch.count for batch in found if isinstance(batch, Rows))
+        return sum(batch.count for batch in opened.rows([], _ROWS_BYTES))
 
 
 def _copy_rows(
@@ -282,11 +281,11 @@ def _copy_rows(
     """Copies so many rows to each file, as Parquet, with the columns that the job reads."""
     waiting = list(zip(wanted, paths, strict=True))
     parts: list[pa.Table] = []
-    with open_columns(source) as opened:
+    with open_rows(source) as opened:
         given = columns or tuple(opened.schema.names)
         names = [name for name in given if column_type(opened.schema, name) is not None]
         for batch in opened.rows(names, _ROWS_BYTES):
-            if not isinstance(batch, Rows):
+            if batch.rejects:
                 break
             rows = pa.table(batch.columns) if names else pa.table({"rows": range(batch.count)})
             while waiting and rows.num_rows:

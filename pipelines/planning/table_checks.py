@@ -8,14 +8,14 @@ from msgspec.structs import replace
 
 from recordmill.records.errors import UsageError
 from recordmill.records.schema import DType, Feature
-from recordmill.transforms.examples.delimited_rows import DelimitedRows, infer_types
 from recordmill.transforms.examples.examples_spec import TableSpec
 from recordmill.transforms.examples.table_columns import UnfitColumnError, column_dtype
+from recordmill.transforms.examples.typed_rows import infer_types
 from recordmill.transforms.sources.blocks import BrokenFileError
-from recordmill.transforms.sources.column_format import column_type
-from recordmill.transforms.sources.delimited_records import read_first_row, read_header
+from recordmill.transforms.sources.delimited_rows import read_first_row, read_header
 from recordmill.transforms.sources.formats import DELIMITED, ROW_FORMATS
-from recordmill.transforms.sources.open_columns import open_columns
+from recordmill.transforms.sources.open_rows import open_rows
+from recordmill.transforms.sources.rows import RowOptions, column_type
 from recordmill.transforms.sources.source_list import SourceList
 from recordmill.transforms.sources.work_items import SourceRange
 
@@ -79,7 +79,7 @@ def _listed(names: Sequence[str]) -> str:
 
 def _check_columns(first: SourceRange, spec: TableSpec, schema: Sequence[Feature]) -> TableSpec:
     try:
-        with open_columns(first, lists=True) as opened:
+        with open_rows(first, RowOptions(lists=True)) as opened:
             found = opened.schema
     except BrokenFileError as error:
         if error.reason == "unreadable_file":
@@ -141,7 +141,6 @@ def _types(
     names = spec.columns or read_header(first, spec.delimited)
     if schema:
         return [(feature.name, feature.dtype) for feature in schema if feature.name in names]
-    for rows in DelimitedRows(first, replace(spec, types=())).read(_SEEN_BYTES):
-        if len(rows.positions):
-            return infer_types({n: each.to_pylist() for n, each in rows.columns.items()})
-    return []
+    with open_rows(first, RowOptions(spec.delimited, strict=True)) as opened:
+        found = (rows.columns for rows in opened.rows(names, _SEEN_BYTES) if rows.count)
+        return infer_types(next(found, {}))

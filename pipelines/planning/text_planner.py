@@ -45,14 +45,14 @@ from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.shuffle.merge_tree import MergeTree, choose_merge_tree
 from recordmill.transforms.sources.bigquery_service import is_bigquery, read_time
 from recordmill.transforms.sources.bigquery_tables import list_table
-from recordmill.transforms.sources.column_reader import column_names
 from recordmill.transforms.sources.databases import is_database
-from recordmill.transforms.sources.delimited_records import read_first_row
+from recordmill.transforms.sources.delimited_rows import read_first_row
 from recordmill.transforms.sources.document_spec import DocumentSpec
 from recordmill.transforms.sources.formats import FORMATS, load
 from recordmill.transforms.sources.input_spec import InputSpec
 from recordmill.transforms.sources.item_cutting import cut_work_items
 from recordmill.transforms.sources.query_rows import list_query
+from recordmill.transforms.sources.row_documents import column_names
 from recordmill.transforms.sources.source_checks import check_contents
 from recordmill.transforms.sources.source_list import SourceList
 from recordmill.transforms.sources.work_item_files import write_work_items

@@ -16,7 +16,6 @@ import pyarrow as pa
 from recordmill.records.codec.encoding import encode_batch
 from recordmill.records.schema import Feature, Schema
 from recordmill.transforms.dataset.rejects import Reject
-from recordmill.transforms.examples.delimited_rows import DelimitedRows, ParsedRows
 from recordmill.transforms.examples.example_elements import frame_records
 from recordmill.transforms.examples.examples_spec import TableSpec
 from recordmill.transforms.examples.record_source import (
@@ -31,10 +30,12 @@ from recordmill.transforms.examples.table_columns import (
     UnfitColumnError,
     record_column,
 )
+from recordmill.transforms.examples.typed_rows import typed_rows
 from recordmill.transforms.sources.blocks import BrokenFileError
-from recordmill.transforms.sources.column_format import Damage, column_type
 from recordmill.transforms.sources.formats import DELIMITED, ELEMENTS, ROW_FORMATS
-from recordmill.transforms.sources.open_columns import open_columns
+from recordmill.transforms.sources.open_rows import open_rows
+from recordmill.transforms.sources.row_documents import missing_column
+from recordmill.transforms.sources.rows import RowOptions, Rows
 from recordmill.transforms.storage.buffers import BlockPool
 
 _MOST_BYTES = 1 << 22  # of the columns of a batch
@@ -62,29 +63,24 @@ def read_batches(
 
 
 def _read_rows(source: RecordFileRange, spec: TableSpec, size: int) -> Iterator[RecordBatch]:
-    if source.format in DELIMITED:
-        for rows in DelimitedRows(source, spec).read(size):
-            yield _encoded(source, rows, 0)
-        return
+    types = dict(spec.types)
+    options = RowOptions(spec.delimited, lists=True, strict=True)
     try:
-        with open_columns(source, lists=True) as opened:
+        with open_rows(source, options) as opened:
             names = list(spec.columns) or opened.schema.names
-            missing = next((n for n in names if column_type(opened.schema, n) is None), "")
+            missing = missing_column(opened.schema, names)
             extent = opened.num_rows
-            for found in opened.rows([] if missing else names, size):
-                if isinstance(found, Damage):
-                    reject = Reject(source.name, found.position, "read", found.reason, found.detail)
-                    yield _nothing([reject])
-                    continue
-                positions = np.arange(found.first, found.first + found.count)
+            for rows in opened.rows([] if missing else names, size):
+                rejects = [Reject(source.name, *reject) for reject in rows.rejects]
                 if missing:
-                    detail = f"no {missing!r} among {', '.join(opened.schema.names[:20])}"
-                    yield _nothing([
-                        Reject(source.name, position, "parse", "field_missing", detail)
-                        for position in positions.tolist()
-                    ])  # fmt: skip
-                    continue
-                yield _encoded(source, ParsedRows(positions, found.columns, []), extent)
+                    rejects += [
+                        Reject(source.name, position, "parse", "field_missing", missing)
+                        for position in rows.positions().tolist()
+                    ]
+                    yield _nothing(rejects)
+                else:
+                    typed = typed_rows(rows, types) if source.format in DELIMITED else rows
+                    yield _encoded(source, typed, extent)
     except BrokenFileError as error:
         yield _nothing([Reject(source.name, 0, "read", error.reason, str(error))])
 
@@ -94,10 +90,10 @@ def _nothing(rejects: list[Reject]) -> RecordBatch:
     return RecordBatch(np.zeros(0, np.uint8), none, none, 0, 0, tuple(rejects), none)
 
 
-def _encoded(source: RecordFileRange, rows: ParsedRows, extent: int) -> RecordBatch:
+def _encoded(source: RecordFileRange, rows: Rows, extent: int) -> RecordBatch:
     """Encodes the rows of a batch; those that no record can hold are rejects."""
-    count = len(rows.positions)
-    rejects = list(rows.rejects)
+    count, positions = rows.count, rows.positions()
+    rejects = [Reject(source.name, *reject) for reject in rows.rejects]
     columns: dict[str, RecordColumn] = {}
     unfit: dict[int, str] = {}
     for name, array in rows.columns.items():
@@ -111,8 +107,7 @@ def _encoded(source: RecordFileRange, rows: ParsedRows, extent: int) -> RecordBa
         columns[name] = column
         unfit = {**column.unfit, **unfit}
     for row, why in sorted(unfit.items()):
-        position = int(rows.positions[row])
-        rejects.append(Reject(source.name, position, "parse", "bad_row", why))
+        rejects.append(Reject(source.name, int(positions[row]), "parse", "bad_row", why))
     kept = np.delete(np.arange(count), list(unfit))
     if not len(kept):
         return _nothing(rejects)
@@ -125,5 +120,5 @@ def _encoded(source: RecordFileRange, rows: ParsedRows, extent: int) -> RecordBa
         data, offsets = frame_records([b""] * count)
     return RecordBatch(
         data, offsets[:-1][kept], offsets[1:][kept], 0, len(data), tuple(rejects),
-        rows.positions[kept], extent=extent,
+        positions[kept], extent=extent,
     )  # fmt: skip

@@ -14,7 +14,7 @@ from typing import IO, Any
 import pyarrow as pa
 
 from recordmill.transforms.sources.blocks import BrokenFileError
-from recordmill.transforms.sources.column_format import RowBlock
+from recordmill.transforms.sources.rows import RowBlock
 
 FILE_MAGIC = b"ARROW1\0\0"
 _CONTINUES = b"\xff\xff\xff\xff"

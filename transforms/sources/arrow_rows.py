@@ -21,26 +21,26 @@ from recordmill.transforms.sources.arrow_messages import (
 from recordmill.transforms.sources.arrow_slices import BatchSlices, can_skip, can_slice
 from recordmill.transforms.sources.blocks import BrokenFileError
 from recordmill.transforms.sources.changes import check_opened
-from recordmill.transforms.sources.column_format import (
+from recordmill.transforms.sources.formats import CutOptions
+from recordmill.transforms.sources.row_sizes import LimitedRows
+from recordmill.transforms.sources.rows import (
     MOST_ROWS,
-    Damage,
+    RowOptions,
     Rows,
     count_rows,
     cut_blocks,
     outer_names,
     pick_columns,
+    rejected,
     rows_without_columns,
     whole_batch,
 )
-from recordmill.transforms.sources.formats import CutOptions
-from recordmill.transforms.sources.input_spec import USUAL_COMPRESSION_RATIO
-from recordmill.transforms.sources.row_sizes import LimitedRows
 from recordmill.transforms.sources.work_items import SourceRange, ranges_at
 from recordmill.transforms.storage import files
 
 
 class ArrowRows:
-    """See `column_format.ColumnFormat`.
+    """See `rows.RowSource`.
 
     Args:
       source: the range.
@@ -74,7 +74,7 @@ class ArrowRows:
             if message.is_batch:
                 yield message
 
-    def rows(self, names: Sequence[str], batch_bytes: int) -> Iterator[Rows | Damage]:
+    def rows(self, names: Sequence[str], batch_bytes: int) -> Iterator[Rows]:
         """Yields the rows of the range; a damaged batch ends with a damage, others follow."""
         outer = outer_names(self.schema, names)
         kinds = [field.type for field in self.schema]
@@ -93,9 +93,7 @@ class ArrowRows:
             yield first, message
             first += message.rows
 
-    def _sliced(
-        self, names: Sequence[str], outer: list[str], batch_bytes: int
-    ) -> Iterator[Rows | Damage]:
+    def _sliced(self, names: Sequence[str], outer: list[str], batch_bytes: int) -> Iterator[Rows]:
         at = self._source.first_row
         try:
             for first, message in self._messages():
@@ -109,10 +107,10 @@ class ArrowRows:
                             break
                 except (BrokenFileError, pa.ArrowException) as error:
                     detail = f"the batch of rows {first} to {end - 1}: {error}"
-                    yield Damage(first, "broken_file", " ".join(detail.split()))
+                    yield rejected(first, "broken_file", " ".join(detail.split()))
                 at = end
         except BrokenFileError as error:
-            yield Damage(at, error.reason, str(error))
+            yield rejected(at, error.reason, str(error))
 
     def _slices(
         self, message: Message, first: int, names: Sequence[str], outer: list[str], most: int
@@ -129,7 +127,7 @@ class ArrowRows:
             yield Rows(first + at, batch.num_rows, pick_columns(batch, names))
             at += batch.num_rows
 
-    def _by_batch(self, names: Sequence[str], batch_bytes: int) -> Iterator[Rows | Damage]:
+    def _by_batch(self, names: Sequence[str], batch_bytes: int) -> Iterator[Rows]:
         """Yields the rows of whole batches, as pyarrow reads them."""
         at = self._source.first_row
         # Dictionaries are before the batches, so a file with some is one range, and counts as one.
@@ -158,12 +156,12 @@ class ArrowRows:
         except (pa.ArrowException, OSError, EOFError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
-            yield Damage(at, "broken_file", f"from row {at} on: {' '.join(str(error).split())}")
+            yield rejected(at, "broken_file", f"from row {at} on: {' '.join(str(error).split())}")
 
     def _has_dictionaries(self) -> bool:
         return any(map(_has_dictionary, [field.type for field in self.schema]))
 
-    def _too_large(self, position: int, row: int) -> tuple[Damage | None, Message | None]:
+    def _too_large(self, position: int, row: int) -> tuple[Rows | None, Message | None]:
         """Looks at the next batch, and the dictionaries before it, without unpacking them.
 
         Returns:
@@ -176,7 +174,7 @@ class ArrowRows:
             for message in walk_messages(self._handle, position, end):
                 limit = LimitedRows(message.end - message.position, self._ratio)
                 if detail := limit.too_many(message.unpacked_bytes(self._handle)):
-                    damage = Damage(row, "decompression_bomb", detail)
+                    damage = rejected(row, "decompression_bomb", detail)
                     return damage, message if message.is_batch else None
                 if message.is_batch:
                     break
@@ -184,19 +182,16 @@ class ArrowRows:
 
 
 @contextmanager
-def open_arrow(
-    source: SourceRange, ratio: int = USUAL_COMPRESSION_RATIO, *, lists: bool = False
-) -> Iterator[ArrowRows]:
-    """Opens a range of a file, of which a batch may unpack to so many times its bytes.
+def open_arrow(source: SourceRange, options: RowOptions) -> Iterator[ArrowRows]:
+    """Opens a range of a file.
 
     Raises:
       BrokenFileError: it is no Arrow file, or its beginning is damaged.
       InputChangedError: it is another file than was planned.
     """
-    del lists  # they have types of Arrow in any case
     with files.open_read(source.path) as handle:
         check_opened(source.path, handle, source.size, source.modified_ns)
-        yield ArrowRows(source, handle, read_beginning(handle, source.size), ratio)
+        yield ArrowRows(source, handle, read_beginning(handle, source.size), options.ratio)
 
 
 def cut_arrow(source: SourceRange, target_bytes: int, options: CutOptions) -> Iterator[SourceRange]:
@@ -207,7 +202,7 @@ def cut_arrow(source: SourceRange, target_bytes: int, options: CutOptions) -> It
     """
     del options  # of text
     cuts: tuple[list[int], list[int]] = ([0], [0])
-    with suppress(BrokenFileError), open_arrow(source) as opened:
+    with suppress(BrokenFileError), open_arrow(source, RowOptions()) as opened:
         if not any(map(_has_dictionary, [field.type for field in opened.schema])):
             cuts = cut_blocks(opened.batches(0), target_bytes)
     yield from ranges_at(source, *cuts)

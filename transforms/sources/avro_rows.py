@@ -30,20 +30,20 @@ from recordmill.transforms.sources.avro_format import (
 )
 from recordmill.transforms.sources.blocks import BrokenFileError, CompressionBombError
 from recordmill.transforms.sources.changes import check_opened
-from recordmill.transforms.sources.column_format import (
+from recordmill.transforms.sources.formats import CutOptions
+from recordmill.transforms.sources.row_sizes import LimitedRows
+from recordmill.transforms.sources.rows import (
     MOST_ROWS,
-    Damage,
     RowBlock,
+    RowOptions,
     Rows,
     count_rows,
     cut_blocks,
     outer_names,
     pick_columns,
+    rejected,
     rows_without_columns,
 )
-from recordmill.transforms.sources.formats import CutOptions
-from recordmill.transforms.sources.input_spec import USUAL_COMPRESSION_RATIO
-from recordmill.transforms.sources.row_sizes import LimitedRows
 from recordmill.transforms.sources.work_items import SourceRange, ranges_at
 from recordmill.transforms.storage import files
 
@@ -78,7 +78,7 @@ class UnknownTypeError(UnknownCodecError):
 
 
 class AvroRows:
-    """See `column_format.ColumnFormat`.
+    """See `rows.RowSource`.
 
     Args:
       source: the range.
@@ -158,7 +158,7 @@ class AvroRows:
             yield RowBlock(at, end, rows)
             at = end
 
-    def rows(self, names: Sequence[str], batch_bytes: int) -> Iterator[Rows | Damage]:
+    def rows(self, names: Sequence[str], batch_bytes: int) -> Iterator[Rows]:
         """Yields the rows of the range; a damaged block ends with a damage, others follow."""
         at = self._source.first_row
         outer = outer_names(self.schema, names)
@@ -170,11 +170,11 @@ class AvroRows:
                 yield from self._block(block, at, names, outer, batch_bytes)
                 at = end
         except BrokenFileError as error:
-            yield Damage(at, error.reason, str(error))
+            yield rejected(at, error.reason, str(error))
 
     def _block(
         self, block: RowBlock, first: int, names: Sequence[str], outer: list[str], most: int
-    ) -> Iterator[Rows | Damage]:
+    ) -> Iterator[Rows]:
         if not block.rows:
             return
         at, end = first, first + block.rows
@@ -202,7 +202,9 @@ class AvroRows:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
             reason = error.reason if isinstance(error, BrokenFileError) else "broken_file"
-            yield Damage(at, reason, f"the block of rows {first} to {end - 1}: {_one_line(error)}")
+            yield rejected(
+                at, reason, f"the block of rows {first} to {end - 1}: {_one_line(error)}"
+            )
 
     def _records(self, rows: int, data: bytes, outer: list[str]) -> Iterator[dict[str, Any]]:
         """Yields the records of a block, with the fields that are asked for and maybe others."""
@@ -256,15 +258,8 @@ class AvroRows:
 
 
 @contextmanager
-def open_avro(
-    source: SourceRange, ratio: int = USUAL_COMPRESSION_RATIO, *, lists: bool = False
-) -> Iterator[AvroRows]:
+def open_avro(source: SourceRange, options: RowOptions) -> Iterator[AvroRows]:
     """Opens a range of a file.
-
-    Args:
-      source: the range.
-      ratio: see `AvroRows`.
-      lists: see `AvroRows`.
 
     Raises:
       BrokenFileError: it is no Avro file, or its beginning is damaged.
@@ -274,7 +269,7 @@ def open_avro(
     """
     with files.open_read(source.path) as handle:
         check_opened(source.path, handle, source.size, source.modified_ns)
-        yield AvroRows(source, handle, ratio, lists=lists)
+        yield AvroRows(source, handle, options.ratio, lists=options.lists)
 
 
 def cut_avro(source: SourceRange, target_bytes: int, options: CutOptions) -> Iterator[SourceRange]:
@@ -284,7 +279,7 @@ def cut_avro(source: SourceRange, target_bytes: int, options: CutOptions) -> Ite
     """
     del options  # of text
     cuts: tuple[list[int], list[int]] = ([0], [0])
-    with suppress(BrokenFileError), open_avro(source) as opened:
+    with suppress(BrokenFileError), open_avro(source, RowOptions()) as opened:
         cuts = cut_blocks(opened.blocks(0), target_bytes)
     yield from ranges_at(source, *cuts)
 

@@ -26,8 +26,8 @@ from recordmill.transforms.sources.bigquery_service import (
     storage_client,
 )
 from recordmill.transforms.sources.bigquery_tables import open_session, session_streams
-from recordmill.transforms.sources.column_format import Rows, slice_batch
 from recordmill.transforms.sources.row_hashes import hash_rows
+from recordmill.transforms.sources.rows import RowOptions, Rows, slice_batch
 from recordmill.transforms.sources.work_items import SourceRange, TableStream
 from recordmill.transforms.storage import google_storage
 
@@ -39,7 +39,7 @@ class LostStreamsError(DamagedStateError):
 
 
 class TableRows:
-    """See `column_format.ColumnFormat`.
+    """See `rows.RowSource`.
 
     Args:
       source: the stream, or the whole table, of which this is then a stream of its own.
@@ -74,19 +74,19 @@ class TableRows:
                     first += batch.num_rows
                     continue
                 for rows in slice_batch(batch, names, batch_bytes, first):
-                    yield replace(rows, hashes=hash_rows(rows.columns, rows.count))
+                    yield replace(rows, places=hash_rows(rows.columns, rows.count))
                     first += rows.count
 
 
 @contextmanager
-def open_table(source: SourceRange, ratio: int = 0, *, lists: bool = False) -> Iterator[TableRows]:
+def open_table(source: SourceRange, options: RowOptions) -> Iterator[TableRows]:
     """Opens a stream, or a whole table.
 
     Raises:
       LostStreamsError: its session has expired.
       RunError: it cannot be read.
     """
-    del ratio, lists  # of files
+    del options  # of files
     try:
         with storage_client() as client:
             yield TableRows(source, client)

@@ -24,8 +24,8 @@ from recordmill.transforms.sources.bigquery_service import (
     retrying,
     storage_client,
 )
-from recordmill.transforms.sources.column_format import column_type
 from recordmill.transforms.sources.formats import CutOptions
+from recordmill.transforms.sources.rows import column_type
 from recordmill.transforms.sources.work_items import SourceRange, TableStream
 from recordmill.transforms.storage import google_storage
 

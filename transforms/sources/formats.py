@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 _SOURCES = "recordmill.transforms.sources"
+_ROWS = f"{_SOURCES}.row_documents:read_rows"
 
 
 class CutOptions(NamedTuple):
@@ -35,10 +36,12 @@ class SourceFormat:
 
     Attributes:
       title: its name for people.
-      read: MODULE:FUNCTION, (range, `DocumentSpec`, limits, `BatchMaker`) -> batches of documents.
+      read: MODULE:FUNCTION, (range, `DocumentSpec`, limits, `BatchMaker`) -> batches of documents;
+        by default of its rows.
       cut: MODULE:FUNCTION, (file, bytes of a range, `CutOptions`) -> ranges; "" where it is read
         as a whole.
-      opened: of files of columns, MODULE:FUNCTION: (range, ratio, lists) -> what gives their rows.
+      opened: MODULE:FUNCTION: (range, `RowOptions`) -> a `rows.RowSource`; "" where it has none.
+      has_columns: it holds columns of types, of which those that flags name are read.
       extensions: of names of files.
       forms: what `content.binary_format` says of files of it.
       ratio: about how many bytes of text a stored byte has: columns are compressed.
@@ -54,9 +57,10 @@ class SourceFormat:
     """
 
     title: str
-    read: str
+    read: str = _ROWS
     cut: str = ""
     opened: str = ""
+    has_columns: bool = False
     extensions: tuple[str, ...] = ()
     forms: tuple[str, ...] = ()
     ratio: int = 1
@@ -70,15 +74,9 @@ class SourceFormat:
     options: tuple[str, ...] = ()
     versions: str = ""
 
-    @property
-    def has_columns(self) -> bool:
-        """Whether it holds columns, of which those that flags name are read."""
-        return bool(self.opened)
 
-
-_COLUMNS = f"{_SOURCES}.column_reader:read_columns"
 _OF_TABLES = ("header", "delimiter", "quoting")
-_TABLE = f"{_SOURCES}.delimited_records:read_table"
+_TABLE = f"{_SOURCES}.delimited_rows:open_table"
 ELEMENTS = "elements"  # of a PCollection, in files of a run
 FORMATS = {
     "text": SourceFormat(
@@ -89,34 +87,34 @@ FORMATS = {
     ),
     "jsonl": SourceFormat(
         title="JSONL",
-        read=f"{_SOURCES}.json_records:read_json_lines",
+        opened=f"{_SOURCES}.json_rows:open_json_lines",
         cut=f"{_SOURCES}.item_cutting:cut_by_bytes",
         extensions=(".jsonl", ".ndjson"),
         end=b"\n",
     ),
     "json": SourceFormat(
         title="JSON",
-        read=f"{_SOURCES}.json_records:read_json",
-        cut=f"{_SOURCES}.json_records:cut_json",
+        opened=f"{_SOURCES}.json_rows:open_json",
+        cut=f"{_SOURCES}.json_rows:cut_json",
         extensions=(".json",),
     ),
     "csv": SourceFormat(
         title="CSV",
-        read=_TABLE,
-        cut=f"{_SOURCES}.delimited_records:cut_table_rows",
+        opened=_TABLE,
+        cut=f"{_SOURCES}.delimited_rows:cut_table_rows",
         extensions=(".csv",),
         options=_OF_TABLES,
     ),
     "tsv": SourceFormat(
         title="TSV",
-        read=_TABLE,
-        cut=f"{_SOURCES}.delimited_records:cut_table_rows",
+        opened=_TABLE,
+        cut=f"{_SOURCES}.delimited_rows:cut_table_rows",
         extensions=(".tsv",),
         options=_OF_TABLES,
     ),
     "arrow": SourceFormat(
         title="Arrow",
-        read=_COLUMNS,
+        has_columns=True,
         cut=f"{_SOURCES}.arrow_rows:cut_arrow",
         opened=f"{_SOURCES}.arrow_rows:open_arrow",
         extensions=(".arrow", ".arrows", ".feather", ".ipc"),
@@ -125,7 +123,7 @@ FORMATS = {
     ),
     "avro": SourceFormat(
         title="Avro",
-        read=_COLUMNS,
+        has_columns=True,
         cut=f"{_SOURCES}.avro_rows:cut_avro",
         opened=f"{_SOURCES}.avro_rows:open_avro",
         extensions=(".avro",),
@@ -134,7 +132,7 @@ FORMATS = {
     ),
     "parquet": SourceFormat(
         title="Parquet",
-        read=_COLUMNS,
+        has_columns=True,
         cut=f"{_SOURCES}.parquet_rows:cut_parquet",
         opened=f"{_SOURCES}.parquet_rows:open_parquet",
         extensions=(".parquet", ".pq"),
@@ -144,13 +142,13 @@ FORMATS = {
     ),
     "webdataset": SourceFormat(
         title="WebDataset",
-        read=f"{_SOURCES}.tar_samples:read_samples",
+        opened=f"{_SOURCES}.tar_samples:open_samples",
         extensions=(".tar",),
         forms=("a tar archive",),
     ),
     "mediawiki": SourceFormat(
         title="a MediaWiki dump",
-        read=f"{_SOURCES}.mediawiki:read_pages",
+        opened=f"{_SOURCES}.mediawiki:open_pages",
         cut=f"{_SOURCES}.mediawiki:cut_pages",
         extensions=(".xml",),
         pattern=r"\.xml-p\d+p\d+$",
@@ -162,14 +160,14 @@ FORMATS = {
     ),
     "sql": SourceFormat(
         title="a database",
-        read=_COLUMNS,
+        has_columns=True,
         cut=f"{_SOURCES}.query_rows:cut_query",
         opened=f"{_SOURCES}.query_rows:open_query",
         is_choice=False,
     ),
     "bigquery": SourceFormat(
         title="BigQuery",
-        read=_COLUMNS,
+        has_columns=True,
         cut=f"{_SOURCES}.bigquery_tables:cut_table",
         opened=f"{_SOURCES}.bigquery_rows:open_table",
         is_choice=False,

@@ -14,6 +14,7 @@ import bz2
 import html
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
 
@@ -24,11 +25,11 @@ from defusedxml.ElementTree import ParseError, fromstring
 from recordmill.records.arrays import Int64s
 from recordmill.records.errors import UsageError
 from recordmill.transforms.sources.blocks import BrokenFileError, read_blocks
-from recordmill.transforms.sources.document_batch import BatchMaker, DocumentBatch
 from recordmill.transforms.sources.document_spec import DocumentLimits, DocumentSpec
 from recordmill.transforms.sources.formats import CutOptions
-from recordmill.transforms.sources.record_reader import RecordReader
+from recordmill.transforms.sources.record_rows import RecordRows
 from recordmill.transforms.sources.row_fields import RecordRejectedError
+from recordmill.transforms.sources.rows import RowOptions
 from recordmill.transforms.sources.work_items import (
     TYPICAL_COMPRESSION_RATIO,
     SourceRange,
@@ -48,26 +49,36 @@ _LEFT_OUT = frozenset({"ref", "table", "gallery", "math", "timeline", "score", "
 _BLANK_LINES = re.compile(r"\n{3,}")
 
 
-class DumpPages:
-    """See `record_reader.RecordFormat`: a record ends with `</page>`.
+class DumpPages(RecordRows):
+    """See `rows.RowSource`: a record ends with `</page>`; the place of a page is its number.
 
     Args:
       source: the range.
-      spec: says which pages are read, and what becomes of markup.
+      options: which pages are read, and what becomes of markup.
 
     Raises:
       UsageError: markup is to be removed, and nothing is installed that does it.
     """
 
-    blank_bytes: bytes | None = None
-    number_field = "id"
-
-    def __init__(self, source: SourceRange, spec: DocumentSpec) -> None:
+    def __init__(self, source: SourceRange, options: RowOptions) -> None:
+        super().__init__(source, options)
+        spec = options.spec
         self._namespaces = frozenset(spec.wiki_namespaces)
         self._tail = b""
         self._text: Callable[[str], str] = lambda text: text
         if spec.wiki_markup == "remove":
             self._text = MarkupRemover(_PREFIXES | _link_prefixes(source, spec))
+
+    def start(self) -> int:
+        """Returns the byte behind the last page that another range reads."""
+        start = self.source.start
+        if start and not self.source.compression:
+            return _first_end(self.source, self.options.limits)
+        return start
+
+    def place(self, fields: dict[str, object], position: int) -> int:
+        """Returns the number of a page."""
+        return cast(int, fields["id"])
 
     def record_ends(self, block: bytes) -> Int64s:
         """Returns `[num_ends] int64`: the offsets in the next block just behind each page."""
@@ -100,11 +111,6 @@ class DumpPages:
             "id": int(number), "ns": int(namespace), "title": page.findtext("title", ""),
             "timestamp": fields.get("timestamp", ""), "text": self._text(fields.get("text", "")),
         }  # fmt: skip
-
-    def read_texts(
-        self, data: bytes, starts: Int64s, ends: Int64s, *, name: str, most_bytes: int
-    ) -> None:
-        """Returns None: there is no kernel."""
 
 
 class MarkupRemover:
@@ -193,14 +199,10 @@ def _link_prefixes(source: SourceRange, spec: DocumentSpec) -> frozenset[str]:
     return frozenset(html.unescape(name.decode("utf-8", "replace")).lower() for name in names)
 
 
-def read_pages(
-    source: SourceRange, spec: DocumentSpec, limits: DocumentLimits, maker: BatchMaker
-) -> Iterator[DocumentBatch]:
-    """Yields the pages of a range of a dump, see `formats.SourceFormat.read`."""
-    start = source.start
-    if start and not source.compression:
-        start = _first_end(source, limits)
-    return RecordReader(source, spec, limits, maker, DumpPages(source, spec)).read(start)
+@contextmanager
+def open_pages(source: SourceRange, options: RowOptions) -> Iterator[DumpPages]:
+    """Opens a range of a dump, see `formats.SourceFormat.opened`."""
+    yield DumpPages(source, options)
 
 
 def _first_end(source: SourceRange, limits: DocumentLimits) -> int:

@@ -20,17 +20,17 @@ import pyarrow.parquet as pq
 
 from recordmill.transforms.sources.blocks import BrokenFileError, CompressionBombError
 from recordmill.transforms.sources.changes import check_opened
-from recordmill.transforms.sources.column_format import (
+from recordmill.transforms.sources.formats import CutOptions
+from recordmill.transforms.sources.row_sizes import LimitedRows, row_sizes
+from recordmill.transforms.sources.rows import (
     MOST_ROWS,
-    Damage,
+    RowOptions,
     Rows,
     column_type,
     pick_columns,
+    rejected,
     rows_without_columns,
 )
-from recordmill.transforms.sources.formats import CutOptions
-from recordmill.transforms.sources.input_spec import USUAL_COMPRESSION_RATIO
-from recordmill.transforms.sources.row_sizes import LimitedRows, row_sizes
 from recordmill.transforms.sources.work_items import SourceRange, ranges_at
 from recordmill.transforms.storage import files
 
@@ -66,7 +66,7 @@ class RowGroup(NamedTuple):
 
 
 class ParquetRows:
-    """See `column_format.ColumnFormat`.
+    """See `rows.RowSource`.
 
     Args:
       source: the range.
@@ -92,7 +92,7 @@ class ParquetRows:
         """The number of rows in the file."""
         return int(self._file.metadata.num_rows)
 
-    def rows(self, names: Sequence[str], batch_bytes: int) -> Iterator[Rows | Damage]:
+    def rows(self, names: Sequence[str], batch_bytes: int) -> Iterator[Rows]:
         """Yields the rows of the range; a damaged row group ends with a damage, others follow."""
         source = self._source
         for number, group in enumerate(self.groups):
@@ -105,7 +105,7 @@ class ParquetRows:
     def _row_group(
         self, number: int, group: RowGroup, names: Sequence[str], batch_bytes: int,
         limit: LimitedRows,
-    ) -> Iterator[Rows | Damage]:  # fmt: skip
+    ) -> Iterator[Rows]:  # fmt: skip
         at, end = group.first, group.first + group.rows
         kinds = {name: column_type(self.schema, name) for name in names}
         try:
@@ -117,17 +117,17 @@ class ParquetRows:
                 if limit.is_exceeded:
                     return
         except CompressionBombError as error:
-            yield Damage(at, error.reason, str(error))
+            yield rejected(at, error.reason, str(error))
             return
         except pa.ArrowMemoryError as error:  # more than there is, of a file that is small
             detail = f"rows {at} to {end - 1} of row group {number}: {_one_line(error)}"
-            yield Damage(at, "decompression_bomb", detail)
+            yield rejected(at, "decompression_bomb", detail)
             return
         except (pa.ArrowException, OSError, EOFError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise  # of the disk or a connection: the work item must be repeated
             detail = f"rows {at} to {end - 1} of row group {number}: {_one_line(error)}"
-            yield Damage(at, "broken_file", detail)
+            yield rejected(at, "broken_file", detail)
             return
         if not names:
             for rows in rows_without_columns(at, end):
@@ -137,7 +137,7 @@ class ParquetRows:
         elif at != end:
             count = at - group.first
             detail = f"row group {number} has {count} rows of {group.rows}"
-            yield Damage(at, "broken_file", detail)
+            yield rejected(at, "broken_file", detail)
 
     def _batches(
         self, number: int, names: Sequence[str], batch_bytes: int, limit: LimitedRows
@@ -223,17 +223,14 @@ def _longest_of(array: pa.Array) -> int:
 
 
 @contextmanager
-def open_parquet(
-    source: SourceRange, ratio: int = USUAL_COMPRESSION_RATIO, *, lists: bool = False
-) -> Iterator[ParquetRows]:
-    """Opens a range of a file, of which a row group may unpack to so many times its bytes.
+def open_parquet(source: SourceRange, options: RowOptions) -> Iterator[ParquetRows]:
+    """Opens a range of a file.
 
     Raises:
       BrokenFileError: it is no Parquet file, or its end is damaged.
       EncryptedFileError: it, or a column, is encrypted.
       InputChangedError: it is another file than was planned.
     """
-    del lists  # they have types of Arrow in any case
     with files.open_read(source.path) as handle:
         check_opened(source.path, handle, source.size, source.modified_ns)
         if handle.read(4) == b"PARE":
@@ -241,7 +238,7 @@ def open_parquet(
         handle.seek(0)
         try:
             file = _open(handle)
-            opened = ParquetRows(source, handle, file, ratio)
+            opened = ParquetRows(source, handle, file, options.ratio)
         except (pa.ArrowException, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
@@ -303,7 +300,7 @@ def cut_parquet(
     """
     del options  # of text
     starts = [0]
-    with suppress(BrokenFileError), open_parquet(source) as opened:
+    with suppress(BrokenFileError), open_parquet(source, RowOptions()) as opened:
         for group in opened.groups:
             if group.end - starts[-1] > target_bytes and group.begin > starts[-1]:
                 starts.append(group.begin)

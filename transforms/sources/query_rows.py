@@ -16,7 +16,6 @@ import pyarrow as pa
 from recordmill.records.errors import RunError, UsageError
 from recordmill.transforms.sources.blocks import BrokenFileError
 from recordmill.transforms.sources.changes import InputChangedError
-from recordmill.transforms.sources.column_format import Damage, Rows
 from recordmill.transforms.sources.databases import (
     DamagedDatabaseError,
     Database,
@@ -27,6 +26,7 @@ from recordmill.transforms.sources.databases import (
     quoted,
 )
 from recordmill.transforms.sources.formats import CutOptions
+from recordmill.transforms.sources.rows import RowOptions, Rows, rejected
 from recordmill.transforms.sources.work_items import QueryRange, SourceRange
 
 _SAMPLED_ROWS = 1000
@@ -36,7 +36,7 @@ _MOST_NAMES = 20
 
 
 class QueryRows:
-    """See `column_format.ColumnFormat`."""
+    """See `rows.RowSource`."""
 
     def __init__(self, source: SourceRange, database: Database) -> None:
         self._source = source
@@ -49,7 +49,7 @@ class QueryRows:
         """The number of rows of the range, when it was planned."""
         return self._query.rows
 
-    def rows(self, names: Sequence[str], batch_bytes: int) -> Iterator[Rows | Damage]:
+    def rows(self, names: Sequence[str], batch_bytes: int) -> Iterator[Rows]:
         """Yields the rows of the range.
 
         Raises:
@@ -67,7 +67,7 @@ class QueryRows:
                 yield Rows(at, count, batch if names else {})
                 at += count
         except DamagedDatabaseError as error:
-            yield Damage(at, "broken_file", str(error))
+            yield rejected(at, "broken_file", str(error))
             return
         if at - first != query.rows:
             raise InputChangedError(
@@ -78,14 +78,14 @@ class QueryRows:
 
 
 @contextmanager
-def open_query(source: SourceRange, ratio: int = 0, *, lists: bool = False) -> Iterator[QueryRows]:
+def open_query(source: SourceRange, options: RowOptions) -> Iterator[QueryRows]:
     """Opens a range.
 
     Raises:
       BrokenFileError: the file of the database is damaged.
       RunError: the database cannot be reached, or does not answer any more.
     """
-    del ratio, lists  # of files
+    del options  # of files
     try:
         with open_database(source.path) as database:
             yield QueryRows(source, database)

@@ -29,7 +29,6 @@ from recordmill.transforms.elements import Document
 from recordmill.transforms.sources.bigquery_service import is_bigquery, parse_address
 from recordmill.transforms.sources.bigquery_tables import list_table
 from recordmill.transforms.sources.changes import reading
-from recordmill.transforms.sources.column_reader import column_names
 from recordmill.transforms.sources.dataset_folders import expand_folder
 from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentLimits, DocumentSpec
 from recordmill.transforms.sources.documents import read_documents
@@ -40,6 +39,7 @@ from recordmill.transforms.sources.input_spec import (
 from recordmill.transforms.sources.item_cutting import cut_work_items
 from recordmill.transforms.sources.kept_fields import parse_fields
 from recordmill.transforms.sources.query_rows import list_query
+from recordmill.transforms.sources.row_documents import column_names
 from recordmill.transforms.sources.row_fields import LabelSpec, RowSpec
 from recordmill.transforms.sources.source_checks import check_contents
 from recordmill.transforms.sources.source_list import SourceList

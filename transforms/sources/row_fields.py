@@ -11,7 +11,7 @@ from recordmill.transforms.dataset.labels import breaks_lines
 from recordmill.transforms.sources.kept_fields import KeptField
 
 _MOST_NAMES = 20
-_MISSING = object()
+MISSING = object()
 
 
 class RecordRejectedError(Exception):
@@ -102,13 +102,13 @@ def find_field(fields: Mapping[str, object], name: str) -> object:
     """Returns a field by its name, or by a path such as "meta.text" in nested objects.
 
     Returns:
-      The value; `_MISSING` where there is none.
+      The value; `MISSING` where there is none.
     """
     if name in fields:
         return fields[name]
     outer, dot, inner = name.partition(".")
     value = fields.get(outer)
-    return find_field(value, inner) if dot and isinstance(value, Mapping) else _MISSING
+    return find_field(value, inner) if dot and isinstance(value, Mapping) else MISSING
 
 
 def required_field(fields: Mapping[str, object], name: str) -> object:
@@ -118,7 +118,7 @@ def required_field(fields: Mapping[str, object], name: str) -> object:
       RecordRejectedError: there is no such field.
     """
     value = find_field(fields, name)
-    if value is _MISSING:
+    if value is MISSING:
         names = ", ".join(list(fields)[:_MOST_NAMES])
         raise RecordRejectedError("field_missing", f"no {name!r} among {names}")
     return value
@@ -142,7 +142,7 @@ def text_field(fields: Mapping[str, object], name: str, *, filled: bool) -> str:
         raise RecordRejectedError("field_not_text", f"{name!r} is {type(text).__name__}")
     if filled and not text.strip():
         raise RecordRejectedError("no_text", f"{name!r} is {text!r}")
-    return _without_surrogates(text)
+    return without_surrogates(text)
 
 
 def _label(fields: Mapping[str, object], spec: LabelSpec) -> str:
@@ -173,8 +173,9 @@ def _as_text(value: object) -> str | None:
     if value is None:
         return None
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return _without_surrogates(text)
+    return without_surrogates(text)
 
 
-def _without_surrogates(text: str) -> str:
+def without_surrogates(text: str) -> str:
+    """Returns a text with "?" for each half of a surrogate pair, which JSON's escapes can spell."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")

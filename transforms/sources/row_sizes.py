@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from recordmill.records.arrays import Int64s
-from recordmill.transforms.sources.column_format import MOST_ROWS, Damage, Rows
 from recordmill.transforms.sources.document_spec import READ_LIMITS
+from recordmill.transforms.sources.rows import MOST_ROWS, Rows, rejected
 
 _COUNTED_ROWS = 1 << 16
 # A row of which no column is read becomes a reject. A few bytes can say that there are very many.
@@ -167,7 +167,7 @@ class LimitedRows:
 
     def parts(
         self, rows: Rows, batch_bytes: int, kinds: Mapping[str, pa.DataType] | None = None
-    ) -> Iterator[Rows | Damage]:
+    ) -> Iterator[Rows]:
         """Yields rows in parts that have about so many bytes when they are unpacked.
 
         Text of dictionaries is unpacked. A row that is too large to be is a damage of its own.
@@ -190,15 +190,15 @@ class LimitedRows:
                 most = READ_LIMITS.record_bytes if shared else int(ends[-1])
                 parts = _by_size(part, sizes[:fitting], batch_bytes, most)
                 for each in parts:
-                    yield _unpacked(each, kinds or {}) if isinstance(each, Rows) else each
+                    yield _unpacked(each, kinds or {}) if each.count else each
             elif fitting:
                 yield _slice(part, 0, fitting) if fitting < part.count else part
             if self.is_exceeded:
-                yield Damage(part.first + fitting, "decompression_bomb", self._detail())
+                yield rejected(part.first + fitting, "decompression_bomb", self._detail())
                 return
 
 
-def _by_size(rows: Rows, sizes: Int64s, batch_bytes: int, most: int) -> Iterator[Rows | Damage]:
+def _by_size(rows: Rows, sizes: Int64s, batch_bytes: int, most: int) -> Iterator[Rows]:
     """Yields the first rows in parts of about so many bytes; larger ones than `most` are damages.
 
     Args:
@@ -211,7 +211,7 @@ def _by_size(rows: Rows, sizes: Int64s, batch_bytes: int, most: int) -> Iterator
     at = 0
     while at < len(sizes):
         if sizes[at] > most:
-            yield Damage(rows.first + at, "line_too_long", "")
+            yield rejected(rows.first + at, "line_too_long", "")
             at += 1
             continue
         before = int(ends[at] - sizes[at])
@@ -240,5 +240,5 @@ def _slice(rows: Rows, begin: int, end: int) -> Rows:
     if begin == 0 and end == rows.count:
         return rows
     columns = {name: array.slice(begin, end - begin) for name, array in rows.columns.items()}
-    hashes = None if rows.hashes is None else rows.hashes[begin:end]
-    return Rows(rows.first + begin, end - begin, columns, hashes)
+    places = None if rows.places is None else rows.places[begin:end]
+    return Rows(rows.first + begin, end - begin, columns, places)

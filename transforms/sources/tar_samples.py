@@ -7,7 +7,7 @@ beginning to its end mark, also inside of gzip and others.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from tarfile import TarInfo
@@ -16,12 +16,10 @@ from typing import IO, cast
 from recordmill.records.hashing import fingerprint64
 from recordmill.transforms.sources.blocks import BrokenFileError, broken, read_block
 from recordmill.transforms.sources.changes import check_opened
-from recordmill.transforms.sources.column_reader import column_names
-from recordmill.transforms.sources.document_batch import BatchMaker, DocumentBatch
-from recordmill.transforms.sources.document_spec import DocumentLimits, DocumentSpec
-from recordmill.transforms.sources.json_records import JsonLines
-from recordmill.transforms.sources.record_reader import RowCollector, read_row
+from recordmill.transforms.sources.document_spec import DocumentSpec
+from recordmill.transforms.sources.json_rows import parse_object
 from recordmill.transforms.sources.row_fields import RecordRejectedError
+from recordmill.transforms.sources.rows import NO_SCHEMA, RowMaker, RowOptions, Rows
 from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.globs import is_hidden
@@ -62,36 +60,33 @@ class _OpenSample:
     has_lines: bool = False
 
 
-class SampleReader:
-    """Reads the samples of a tar.
+class SampleRows:
+    """See `rows.RowSource`: the samples of a tar.
 
-    A document's position is where the header of its first member is; its key is made of the key of
+    A row's place is where the header of its first member is; its key is made of the key of
     its sample. That of a line is where the line begins, and its key is made of the sample's key and
     the position in the member. Memory: the members of a sample that flags ask for, up to 64 MiB, or
     a line and a block.
 
     Args:
       source: the tar.
-      spec: names the members and the fields of the JSON.
-      limits: sizes.
-      maker: of the batches.
+      options: how it is read.
     """
 
-    def __init__(
-        self, source: SourceRange, spec: DocumentSpec, limits: DocumentLimits, maker: BatchMaker
-    ) -> None:
-        self._source = source
-        self._spec = spec
-        self._limits = limits
-        self._maker = maker
-        names = column_names(spec)
-        self._texts = {_TEXT_EXTENSION, *spec.text_names}
-        self._wanted = {*names, "json", *([_TEXT_EXTENSION] if _TEXT in names else [])}
-        self._rows = RowCollector(spec)
-        self._json = JsonLines()
+    schema = NO_SCHEMA
+    num_rows = 0
 
-    def read(self) -> Iterator[DocumentBatch]:
-        """Yields the documents in order."""
+    def __init__(self, source: SourceRange, options: RowOptions) -> None:
+        self._source = source
+        self._spec = options.spec
+        self._limits = options.limits
+        self._texts = {_TEXT_EXTENSION, *options.spec.text_names}
+
+    def rows(self, names: Sequence[str], batch_bytes: int) -> Iterator[Rows]:
+        """Yields the samples, and the lines of members, in order."""
+        self._wanted = {*names, "json", *([_TEXT_EXTENSION] if _TEXT in names else [])}
+        self._maker = RowMaker(names)
+        self._held, self._most = 0, batch_bytes  # bytes of what no rows have yet
         sample: _OpenSample | None = None
         at = 0
         try:
@@ -117,7 +112,7 @@ class SampleReader:
             sample = None
             self._maker.reject(at, "read", error.reason, str(error))
         yield from self._finish(sample)
-        yield self._rows.batch(self._maker)
+        yield self._maker.take()
 
     def _add(self, member: TarInfo, name: str, handle: IO[bytes], sample: _OpenSample) -> bool:
         """Reads a member, if flags may ask for it; tells whether its lines are documents."""
@@ -148,8 +143,8 @@ class SampleReader:
 
     def _read_lines(
         self, member: TarInfo, sample: _OpenSample, handle: IO[bytes]
-    ) -> Iterator[DocumentBatch]:
-        """Adds the lines of a member to the rows, and yields batches where they are many."""
+    ) -> Iterator[Rows]:
+        """Adds the lines of a member, and yields rows where they are many."""
         read, end = member.offset_data, member.offset_data + member.size
         position, rest, is_long = read, b"", False
         while read < end:
@@ -163,8 +158,8 @@ class SampleReader:
                     self._add_line(line, position, member, sample)
                 is_long = False
                 position += len(line) + 1
-                if self._rows.size >= self._limits.block_bytes:
-                    yield self._rows.batch(self._maker)
+                if self._held >= self._most:
+                    yield self._take()
             if len(rest) > self._limits.record_bytes:
                 if not is_long:
                     self._maker.reject(position, "read", "line_too_long", _shown(sample))
@@ -188,17 +183,22 @@ class SampleReader:
         at = position - member.offset_data
         key = sample.key.encode("utf-8", "surrogateescape")
         try:
-            fields = self._json.parse(self._decoded(_LINES_EXTENSION, line).encode())
+            fields = parse_object(self._decoded(_LINES_EXTENSION, line).encode())
             fields.setdefault(KEY_FIELD, sample.key.encode("utf-8", "replace").decode())
             identity = fingerprint64(b"%b\0%d" % (key, at))
-            self._rows.add(position, read_row(fields, self._spec), identity)
+            self._maker.add(position, fields, identity, _shown(sample))
+            self._held += len(line)
         except RecordRejectedError as error:
             stage = "read" if error.reason in _UNREADABLE else "parse"
             detail = f"{_shown(sample)}: {error.detail}"
             self._maker.reject(position, stage, error.reason, detail)
 
-    def _finish(self, sample: _OpenSample | None) -> Iterator[DocumentBatch]:
-        """Adds a sample to the rows, and yields a batch where they are many."""
+    def _take(self) -> Rows:
+        self._held = 0
+        return self._maker.take()
+
+    def _finish(self, sample: _OpenSample | None) -> Iterator[Rows]:
+        """Adds a sample, and yields rows where they are many."""
         if sample is None:
             return
         has_text = sample.members.keys() & (self._texts | {"json"})
@@ -208,14 +208,15 @@ class SampleReader:
         try:
             if sample.problem:
                 raise sample.problem
-            row = read_row(self._fields(sample), self._spec)
-            self._rows.add(sample.position, row, fingerprint64(key))
+            fields = self._fields(sample)
+            self._maker.add(sample.position, fields, fingerprint64(key), _shown(sample))
+            self._held += sample.size
         except RecordRejectedError as error:
             stage = "read" if error.reason in _UNREADABLE else "parse"
             detail = f"{_shown(sample)}: {error.detail}"
             self._maker.reject(sample.position, stage, error.reason, detail)
-        if self._rows.size >= self._limits.block_bytes:
-            yield self._rows.batch(self._maker)
+        if self._held >= self._most:
+            yield self._take()
 
     def _fields(self, sample: _OpenSample) -> dict[str, object]:
         """Returns what flags may ask for.
@@ -226,7 +227,7 @@ class SampleReader:
         fields: dict[str, object] = {}
         members = {name: self._decoded(name, data) for name, data in sample.members.items()}
         if "json" in members:
-            fields |= self._json.parse(members["json"].encode())
+            fields |= parse_object(members["json"].encode())
         for name, text in members.items():
             fields[name] = text if name in self._texts else text.strip()
         if _TEXT not in fields and _TEXT_EXTENSION in fields:
@@ -307,8 +308,7 @@ class _Unpacked:
         return data
 
 
-def read_samples(
-    source: SourceRange, spec: DocumentSpec, limits: DocumentLimits, maker: BatchMaker
-) -> Iterator[DocumentBatch]:
-    """Yields the documents of a tar, see `formats.SourceFormat.read`."""
-    return SampleReader(source, spec, limits, maker).read()
+@contextmanager
+def open_samples(source: SourceRange, options: RowOptions) -> Iterator[SampleRows]:
+    """Opens a tar, see `formats.SourceFormat.opened`."""
+    yield SampleRows(source, options)

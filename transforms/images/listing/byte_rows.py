@@ -30,13 +30,13 @@ from recordmill.transforms.images.references import (
 from recordmill.transforms.images.source_spec import SourceSpec
 from recordmill.transforms.sources.blocks import BrokenFileError
 from recordmill.transforms.sources.changes import reading
-from recordmill.transforms.sources.column_format import Damage, column_type
 from recordmill.transforms.sources.document_spec import READ_LIMITS
 from recordmill.transforms.sources.formats import COLUMN_FORMATS
 from recordmill.transforms.sources.item_cutting import cut_work_items
 from recordmill.transforms.sources.kept_fields import KeptField
-from recordmill.transforms.sources.open_columns import open_columns
-from recordmill.transforms.sources.table_rows import as_text, is_table, table_format
+from recordmill.transforms.sources.open_rows import open_rows
+from recordmill.transforms.sources.rows import column_type
+from recordmill.transforms.sources.tables import as_text, is_table, table_format
 from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.storage import files
 
@@ -131,7 +131,7 @@ def first_byte_columns(spec: SourceSpec) -> ByteColumns | None:
 def _read_schema(path: str) -> pa.Schema:
     try:
         source = SourceRange(path, path, table_format(path)[0], "", files.size(path))
-        with open_columns(source) as opened:
+        with open_rows(source) as opened:
             return opened.schema
     except (OSError, BeamIOError, BrokenFileError) as error:
         reason = getattr(error, "strerror", None) or str(error)
@@ -184,12 +184,10 @@ def read_byte_rows(
       InputChangedError: the file is another one than was listed.
     """
     try:
-        with reading(source.path, source.size, source.modified_ns), open_columns(source) as opened:
+        with reading(source.path, source.size, source.modified_ns), open_rows(source) as opened:
             for rows in opened.rows(columns.all, READ_LIMITS.block_bytes):
-                if isinstance(rows, Damage):
-                    detail = " ".join(rows.detail.split())
-                    yield ListedReject(source.name, rows.reason, detail, rows.position)
-                    continue
+                for position, _, reason, detail in rows.rejects:
+                    yield ListedReject(source.name, reason, " ".join(detail.split()), position)
                 arrays = rows.columns
                 plain = [name for name in columns.all if name != columns.image]
                 values = {name: arrays[name].to_pylist() for name in plain}

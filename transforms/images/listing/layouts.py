@@ -23,7 +23,7 @@ from recordmill.transforms.images.listing.image_files import find_files, input_b
 from recordmill.transforms.images.listing.severstal import is_severstal
 from recordmill.transforms.images.source_spec import SourceSpec
 from recordmill.transforms.sources.dataset_folders import expand_folder
-from recordmill.transforms.sources.table_rows import is_table, read_columns
+from recordmill.transforms.sources.tables import is_table, table_columns
 from recordmill.transforms.storage import files
 
 _PEEKED_FILES = 1000
@@ -64,7 +64,7 @@ def detect_layout(spec: SourceSpec) -> SourceSpec:
 
 def _layout_of_annotations(path: str) -> str:
     if is_table(path):
-        return "severstal" if is_severstal(read_columns(path)) else "table"
+        return "severstal" if is_severstal(table_columns(path)) else "table"
     if path.lower().endswith(".json"):
         return "coco"
     if path.lower().endswith(".xml") or not os.path.splitext(path)[1]:
@@ -112,7 +112,7 @@ def _first_folder(base: str, names: tuple[str, ...], wanted: Callable[[str], boo
 
 def _as_severstal(base: str, spec: SourceSpec) -> SourceSpec | None:
     table, images = files.join(base, "train.csv"), files.join(base, "train_images")
-    if os.path.isfile(table) and os.path.isdir(images) and is_severstal(read_columns(table)):
+    if os.path.isfile(table) and os.path.isdir(images) and is_severstal(table_columns(table)):
         return replace(spec, layout="severstal", patterns=(images,), annotations=(table,))
     return None
 

@@ -21,7 +21,7 @@ from recordmill.transforms.images.listing.joins import (
 )
 from recordmill.transforms.images.references import ListedReject, Region
 from recordmill.transforms.images.source_spec import SourceSpec
-from recordmill.transforms.sources.table_rows import TableRow, read_columns, read_rows
+from recordmill.transforms.sources.tables import TableRow, read_rows, table_columns
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.external_sort import Row
 
@@ -52,7 +52,7 @@ def severstal_images(spec: SourceSpec, listing: Listing) -> Iterator[Listed]:
     Raises:
       UsageError: the table cannot be read or is another, or a glob matches nothing.
     """
-    columns = read_columns(spec.annotation)
+    columns = table_columns(spec.annotation)
     if not is_severstal(columns):
         raise UsageError(
             f"--annotations {spec.annotation} must have the columns ImageId, ClassId, "

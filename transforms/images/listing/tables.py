@@ -37,11 +37,11 @@ from recordmill.transforms.images.listing.joins import (
 )
 from recordmill.transforms.images.references import ImageObject, ImageReference, ListedReject
 from recordmill.transforms.images.source_spec import SourceSpec
-from recordmill.transforms.sources.table_rows import (
+from recordmill.transforms.sources.tables import (
     as_text,
     is_table,
-    read_columns,
     read_rows,
+    table_columns,
 )
 from recordmill.transforms.storage import files
 from recordmill.transforms.storage.external_sort import Row
@@ -103,7 +103,7 @@ class Columns:
         Raises:
           UsageError: one is missing.
         """
-        columns = read_columns(table)
+        columns = table_columns(table)
         names = ", ".join(columns)
         for flag, name in (
             ("--path_field", spec.path_field),

@@ -1,8 +1,8 @@
-"""Files of columns, such as Parquet, to documents: a row is one, as a line of JSONL is."""
+"""Rows of any source to documents: a row is one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,23 +11,32 @@ import pyarrow as pa
 from recordmill.records.arrays import Int64s
 from recordmill.records.hashing import U64
 from recordmill.transforms.sources.blocks import BrokenFileError
-from recordmill.transforms.sources.column_format import ColumnFormat, Damage, Rows, column_type
 from recordmill.transforms.sources.document_batch import BatchMaker, DocumentBatch
 from recordmill.transforms.sources.document_spec import DocumentLimits, DocumentSpec
 from recordmill.transforms.sources.lines import Lines
-from recordmill.transforms.sources.open_columns import open_columns
+from recordmill.transforms.sources.open_rows import open_rows
 from recordmill.transforms.sources.row_fields import RecordRejectedError
 from recordmill.transforms.sources.row_lines import cut_rows
+from recordmill.transforms.sources.rows import (
+    NO_SCHEMA,
+    JsonType,
+    RowOptions,
+    Rows,
+    RowSource,
+    column_of,
+    column_type,
+    column_values,
+)
 from recordmill.transforms.sources.text_arrays import is_text, plain_strings, row_lines
 from recordmill.transforms.sources.work_items import SourceRange
 
 _MOST_NAMES = 20
 
 
-class ColumnReader:
-    """Reads the rows of a range of a file.
+class RowDocuments:
+    """Makes documents of the rows of a range.
 
-    A document's position is the number of its row in the file, from 0 on, or a hash of the row.
+    A document's position is the place of its row: a byte, a number, or a hash of the row.
 
     Args:
       opened: the range.
@@ -37,7 +46,7 @@ class ColumnReader:
     """
 
     def __init__(
-        self, opened: ColumnFormat, spec: DocumentSpec, limits: DocumentLimits, maker: BatchMaker
+        self, opened: RowSource, spec: DocumentSpec, limits: DocumentLimits, maker: BatchMaker
     ) -> None:
         self._opened = opened
         self._spec = spec
@@ -45,24 +54,19 @@ class ColumnReader:
         self._maker = maker
         self._texts, self._others = spec.text_names, spec.other_names
         self._names = column_names(spec)
-        schema = opened.schema
-        self._missing = ""
-        for name in self._names:
-            if column_type(schema, name) is None:
-                self._missing = f"no {name!r} among {', '.join(schema.names[:_MOST_NAMES])}"
-                break
+        self._missing = missing_column(opened.schema, self._names)
 
     def read(self) -> Iterator[DocumentBatch]:
         """Yields the documents in order."""
         names = [] if self._missing else self._names
         for rows in self._opened.rows(names, self._limits.block_bytes):
-            if isinstance(rows, Damage):
-                self._maker.reject(rows.position, "read", rows.reason, rows.detail)
-            elif self._missing:
+            for reject in rows.rejects:
+                self._maker.reject(*reject)
+            if self._missing:
                 for position in rows.positions().tolist():
                     self._maker.reject(position, "parse", "field_missing", self._missing)
                 yield from self._maker.remaining()
-            else:
+            elif rows.count:
                 yield self._batch(rows)
         yield from self._maker.remaining()
 
@@ -70,26 +74,30 @@ class ColumnReader:
         """Makes a batch of rows, without those that are rejects."""
         problems: dict[int, tuple[str, str]] = {}
         arrays = self._text_arrays(rows, problems)
-        lines = self._decodable(row_lines(arrays), arrays, problems)
+        lines = row_lines(arrays)
+        if not rows.is_utf8:
+            lines = self._decodable(lines, arrays, problems)
         self._check_sizes(lines, problems)
         splits, groups, carried = self._check_others(rows, problems)
-        positions = rows.positions()
+        positions, identities = rows.positions(), rows.identities
         for row, (reason, detail) in sorted(problems.items()):
             stage = "read" if reason in ("undecodable", "line_too_long") else "parse"
-            self._maker.reject(int(positions[row]), stage, reason, detail)
-        keep = np.ones(rows.count, np.bool_)
-        keep[list(problems)] = False
-        lines, of_row = cut_rows(
-            lines.select(np.repeat(keep, len(arrays))), len(arrays), self._spec
-        )
+            shown = f"{rows.names[row]}: {detail}" if rows.names else detail
+            self._maker.reject(int(positions[row]), stage, reason, shown)
+        if problems:
+            keep = np.ones(rows.count, np.bool_)
+            keep[list(problems)] = False
+            lines, positions = lines.select(np.repeat(keep, len(arrays))), positions[keep]
+            groups = None if groups is None else groups[keep]
+            splits = None if splits is None else splits[keep]
+            identities = None if identities is None else identities[keep]
+            if carried is not None:
+                carried = [carried[i] for i in np.flatnonzero(keep)]
+        lines, of_row = cut_rows(lines, len(arrays), self._spec)
         return self._maker.batch(
-            lines,
-            of_row,
-            positions[keep],
-            groups=None if groups is None else groups[keep],
-            splits=None if splits is None else splits[keep],
-            carried=None if carried is None else [carried[i] for i in np.flatnonzero(keep)],
-        )
+            lines, of_row, positions, groups=groups, splits=splits, carried=carried,
+            identities=identities,
+        )  # fmt: skip
 
     def _text_arrays(self, rows: Rows, problems: dict[int, tuple[str, str]]) -> list[pa.Array]:
         """Returns the columns of text, and adds the rows in which one is null or no text."""
@@ -97,11 +105,13 @@ class ColumnReader:
         for name in self._texts:
             array = rows.columns[name]
             filled = self._spec.must_be_filled(name)
-            if not is_text(array.type):
+            if isinstance(array.type, JsonType):
+                array = _texts_of_json(array, name, problems)
+            elif not is_text(array.type):
                 for row in range(rows.count):
                     problems.setdefault(row, ("field_not_text", f"{name!r} is {array.type}"))
                 array = pa.nulls(rows.count, pa.string())
-            elif array.null_count:
+            if array.null_count:
                 reason = "no_text" if filled else "field_not_text"
                 nulls = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))
                 for row in nulls.tolist():
@@ -146,7 +156,7 @@ class ColumnReader:
         spec, row_spec = self._spec, self._spec.row
         if not self._others:
             return None, None, None
-        values = {name: _values(rows.columns[name], spec) for name in self._others}
+        values = {name: row_values(rows.columns[name], spec) for name in self._others}
         splits, groups = [0] * rows.count, [0] * rows.count
         carried: list[tuple[str, ...]] = [()] * rows.count
         for row in range(rows.count):
@@ -168,6 +178,25 @@ def column_names(spec: DocumentSpec) -> list[str]:
     return list(dict.fromkeys([*spec.text_names, *spec.other_names]))
 
 
+def missing_column(schema: pa.Schema, names: Sequence[str]) -> str:
+    """Returns that a column is not there, and which are; "" where all are, or nobody knows."""
+    if schema is NO_SCHEMA:
+        return ""
+    for name in names:
+        if column_type(schema, name) is None:
+            return f"no {name!r} among {', '.join(schema.names[:_MOST_NAMES])}"
+    return ""
+
+
+def _texts_of_json(array: pa.Array, name: str, problems: dict[int, tuple[str, str]]) -> pa.Array:
+    """Returns the texts among values of several types, and adds the rows of others."""
+    values = column_values(array)
+    for row, value in enumerate(values):
+        if not isinstance(value, str | None):
+            problems.setdefault(row, ("field_not_text", f"{name!r} is {type(value).__name__}"))
+    return column_of([value if isinstance(value, str) else None for value in values])
+
+
 def _are_valid(arrays: list[pa.Array]) -> bool:
     try:
         for array in arrays:
@@ -177,13 +206,15 @@ def _are_valid(arrays: list[pa.Array]) -> bool:
     return True
 
 
-def _values(array: pa.Array, spec: DocumentSpec) -> list[Any]:
+def row_values(array: pa.Array, spec: DocumentSpec) -> list[Any]:
     """Returns the values of a column as JSON knows them; an error where there is none such.
 
     Args:
       array: of any type.
       spec: says what stands for text that is no UTF-8.
     """
+    if isinstance(array.type, JsonType):
+        return column_values(array)
     if pa.types.is_temporal(array.type) and not pa.types.is_duration(array.type):
         array = array.cast(pa.string())
     try:
@@ -223,15 +254,16 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, (str, int, float)) else str(value)
 
 
-def read_columns(
+def read_rows(
     source: SourceRange, spec: DocumentSpec, limits: DocumentLimits, maker: BatchMaker
 ) -> Iterator[DocumentBatch]:
-    """Yields the documents of a range of columns, see `formats.SourceFormat.read`."""
+    """Yields the documents of a range of rows, see `formats.SourceFormat.read`."""
     if not source.size:
         return
+    options = RowOptions(spec, limits, strict=spec.row.label is not None)
     try:
-        with open_columns(source, ratio=spec.max_compression_ratio) as opened:
-            yield from ColumnReader(opened, spec, limits, maker).read()
+        with open_rows(source, options) as opened:
+            yield from RowDocuments(opened, spec, limits, maker).read()
     except BrokenFileError as error:
         maker.reject(0, "read", error.reason, str(error))
         yield from maker.remaining()

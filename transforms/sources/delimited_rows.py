@@ -1,0 +1,181 @@
+"""CSV and TSV: rows by the columns that their header names."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import compress
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+
+from recordmill.records.arrays import Int64s
+from recordmill.transforms.sources.blocks import BrokenFileError, read_blocks, without_bom
+from recordmill.transforms.sources.delimited import RecordScanner, delimiter_of, parse_row
+from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentLimits, DocumentSpec
+from recordmill.transforms.sources.formats import CutOptions
+from recordmill.transforms.sources.record_rows import RecordBlock, RecordRows, without_empty_lines
+from recordmill.transforms.sources.row_fields import RecordRejectedError
+from recordmill.transforms.sources.rows import RowMaker, RowOptions, Rows
+from recordmill.transforms.sources.work_items import SourceRange, equal_starts, ranges_at
+from recordmill.transforms.storage import files
+
+
+class DelimitedRows(RecordRows):
+    """See `rows.RowSource`.
+
+    Args:
+      source: the range.
+      options: how it is read: the encoding, and the columns where the first row is no header.
+    """
+
+    blank_bytes: bytes | None = b"\r\n"  # white space alone can be a row
+
+    def __init__(self, source: SourceRange, options: RowOptions) -> None:
+        super().__init__(source, options)
+        spec = options.spec
+        self._delimiter = delimiter_of(source.format, spec.delimiter)
+        self._header = read_header(source, spec, options.limits)
+        self._numbers = {name: i for i, name in enumerate(self._header)}
+        self.schema = pa.schema([(name, pa.string()) for name in self._numbers])
+        self._scanner = RecordScanner(self._delimiter, quotes=spec.quotes)
+        self._before_header = source.start == 0 and spec.header == "first_row"
+        self._named_by = "--columns" if spec.columns else "the header"
+        csv.field_size_limit(options.limits.record_bytes)
+
+    def record_ends(self, block: bytes) -> Int64s:
+        """Returns `[num_ends] int64`: the offsets in the next block just after each record."""
+        return self._scanner.record_ends(np.frombuffer(block, np.uint8))
+
+    def parse(self, record: bytes) -> dict[str, object] | None:
+        """Returns the fields of a row by column.
+
+        Raises:
+          RecordRejectedError: the row cannot be read, or has more or fewer fields than the header.
+        """
+        try:
+            row = parse_row(
+                record.decode("utf-8"), self._delimiter, quotes=self.options.spec.quotes,
+                strict=self.options.strict,
+            )  # fmt: skip
+        except csv.Error as error:
+            raise RecordRejectedError("broken_row", str(error)) from error
+        if len(row) != len(self._header):
+            raise RecordRejectedError("wrong_number_of_fields", self._width(row))
+        return dict(zip(self._header, row, strict=True))
+
+    def block_rows(self, block: RecordBlock, maker: RowMaker) -> Rows:
+        """Returns the rows of some records, parsed at once where all can be read."""
+        if self._before_header:
+            block = self._without_header(block)
+        found = self._parse_all(block)
+        if found is None:
+            return super().block_rows(without_empty_lines(block), maker)
+        places = block.position + block.starts
+        width = len(self._header)
+        if any(len(row) != width or not row for row in found):
+            for place, row in zip(places.tolist(), found, strict=True):
+                if row and len(row) != width:
+                    maker.reject(place, "parse", "wrong_number_of_fields", self._width(row))
+            fits = [len(row) == width > 0 for row in found]
+            found, places = list(compress(found, fits)), places[fits]
+        numbers = [self._numbers[name] for name in maker.names]
+        columns = [pa.array([row[i] for row in found], pa.string()) for i in numbers]
+        return maker.rows(columns, places)
+
+    def _width(self, row: list[str]) -> str:
+        return f"{len(row)} where {self._named_by} has {len(self._header)}"
+
+    def _without_header(self, block: RecordBlock) -> RecordBlock:
+        """Leaves out the first record that is not blank."""
+        block = without_empty_lines(block)
+        for i, (start, end) in enumerate(zip(block.starts, block.ends, strict=True)):
+            if block.data[start:end].strip(self.blank_bytes):
+                self._before_header = False
+                return block._replace(starts=block.starts[i + 1 :], ends=block.ends[i + 1 :])
+        return block._replace(starts=block.starts[:0], ends=block.ends[:0])
+
+    def _parse_all(self, block: RecordBlock) -> list[list[str]] | None:
+        """Returns the fields of each record, [] of a blank one; None where one cannot be read."""
+        data, position, starts, ends = block
+        if not len(starts):
+            return []
+        if int((ends - starts).max()) > self.options.limits.record_bytes:
+            return None
+        begin = int(starts[0])
+        _, skipped = without_bom(data[begin : begin + 3], position + begin)
+        quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if self.options.spec.quotes else csv.QUOTE_NONE
+        try:
+            text = str(memoryview(data)[skipped - position : int(ends[-1])], "utf-8")
+            rows = list(
+                csv.reader(
+                    io.StringIO(text, newline=""), delimiter=self._delimiter, quoting=quoting,
+                    strict=self.options.strict,
+                )
+            )  # fmt: skip
+        except (csv.Error, UnicodeDecodeError):
+            return None
+        return rows if len(rows) == len(starts) else None
+
+
+def read_header(
+    source: SourceRange, spec: DocumentSpec, limits: DocumentLimits = READ_LIMITS
+) -> list[str]:
+    """Returns the column names of a CSV or TSV file, [] if it has no whole first record."""
+    return list(spec.columns) or read_first_row(source, spec, limits)
+
+
+def read_first_row(
+    source: SourceRange, spec: DocumentSpec, limits: DocumentLimits = READ_LIMITS
+) -> list[str]:
+    """Returns the fields of the first record that is not blank, [] if none can be read."""
+    delimiter = delimiter_of(source.format, spec.delimiter)
+    data = first = b""
+    try:
+        for block in read_blocks(source, spec, 0, limits.block_bytes):
+            data += block
+            first = without_bom(data, 0)[0].lstrip(b"\r\n")
+            scanner = RecordScanner(delimiter, quotes=spec.quotes)
+            ends = scanner.record_ends(np.frombuffer(first, np.uint8))
+            if len(ends):
+                first = first[: int(ends[0])]
+                break
+            if len(data) > limits.record_bytes:
+                break
+        return parse_row(first.decode("utf-8"), delimiter, quotes=spec.quotes)
+    except (BrokenFileError, UnicodeDecodeError, csv.Error):
+        return []
+
+
+@contextmanager
+def open_table(source: SourceRange, options: RowOptions) -> Iterator[DelimitedRows]:
+    """Opens a range of CSV or TSV, see `formats.SourceFormat.opened`."""
+    yield DelimitedRows(source, options)
+
+
+def cut_table_rows(
+    source: SourceRange, target_bytes: int, options: CutOptions
+) -> Iterator[SourceRange]:
+    """Yields ranges of about so many bytes that begin with a row.
+
+    Whether a line end is inside quotes depends on all bytes before it, so this takes a pass.
+    """
+    starts = equal_starts(source, target_bytes) if options.splittable else [0]
+    yield from ranges_at(source, sorted({0, *_row_starts(source, starts[1:], options)}))
+
+
+def _row_starts(source: SourceRange, wanted: list[int], options: CutOptions) -> Iterator[int]:
+    """Yields the first row that begins at or after each of the wanted offsets."""
+    delimiter = delimiter_of(source.format, options.delimiter)
+    scanner = RecordScanner(delimiter, quotes=options.quotes)
+    at = 0
+    with files.open_read(source.path) as handle:
+        while wanted and (block := handle.read(1 << 22)):
+            ends = scanner.record_ends(np.frombuffer(block, np.uint8)) + at
+            while wanted and len(ends) and ends[-1] >= wanted[0]:
+                yield int(ends[np.searchsorted(ends, wanted[0])])
+                wanted = wanted[1:]
+            at += len(block)
