@@ -27,14 +27,12 @@ class JsonTexts(NamedTuple):
     Attributes:
       pool: `[bytes] uint8`.
       starts, ends: `[num_records] int64`.
-      non_ascii: `[num_records] bool`.
       taken: `[num_records] bool`: False where the kernel cannot say what the text is.
     """
 
     pool: Bytes
     starts: Int64s
     ends: Int64s
-    non_ascii: Bools
     taken: Bools
 
 
@@ -209,7 +207,7 @@ def _read(
     data: Bytes, record_starts: Int64s, record_ends: Int64s, most_bytes: int, name: Bytes,
     texts: JsonTexts,
 ) -> int:  # fmt: skip
-    pool, starts, ends, non_ascii, taken = texts
+    pool, starts, ends, taken = texts
     to = 0
     for i in range(record_starts.shape[0]):
         starts[i] = ends[i] = to
@@ -218,11 +216,6 @@ def _read(
             _read_object(data, begin, end, name, pool, to) if end - begin <= most_bytes else -1
         )
         taken[i] = text_end >= 0
-        high = np.uint8(0)
-        # Unsigned indices cannot count from the end, so the compiler does many at once.
-        for at in range(np.uint64(to), np.uint64(max(text_end, to))):
-            high |= pool[at]
-        non_ascii[i] = high >= 0x80
         if text_end >= 0:
             ends[i] = to = text_end
     return to
@@ -242,7 +235,7 @@ def read_texts(
     count = len(starts)
     texts = JsonTexts(
         np.empty(len(data) + WORD, np.uint8), np.empty(count, np.int64), np.empty(count, np.int64),
-        np.empty(count, np.bool_), np.empty(count, np.bool_),
+        np.empty(count, np.bool_),
     )  # fmt: skip
     key = np.frombuffer(name.encode(), np.uint8)
     used = _read(np.frombuffer(data, np.uint8), starts, ends, most_bytes, key, texts)

@@ -21,6 +21,7 @@ from recordmill.transforms.sources.rows import (
     NO_SCHEMA,
     JsonType,
     RowOptions,
+    RowReject,
     Rows,
     RowSource,
     column_of,
@@ -60,15 +61,19 @@ class RowDocuments:
         """Yields the documents in order."""
         names = [] if self._missing else self._names
         for rows in self._opened.rows(names, self._limits.block_bytes):
-            for reject in rows.rejects:
-                self._maker.reject(*reject)
-            if self._missing:
-                for position in rows.positions().tolist():
-                    self._maker.reject(position, "parse", "field_missing", self._missing)
-                yield from self._maker.remaining()
-            elif rows.count:
+            if rows.count and not self._missing:
                 yield self._batch(rows)
+                continue
+            rejects = list(rows.rejects)
+            for position in rows.positions().tolist():
+                rejects.append(RowReject(position, "parse", "field_missing", self._missing))
+            self._reject(rejects)
+            yield from self._maker.remaining()
         yield from self._maker.remaining()
+
+    def _reject(self, rejects: list[RowReject]) -> None:
+        for reject in sorted(rejects, key=lambda each: each.position):
+            self._maker.reject(*reject)
 
     def _batch(self, rows: Rows) -> DocumentBatch:
         """Makes a batch of rows, without those that are rejects."""
@@ -80,10 +85,12 @@ class RowDocuments:
         self._check_sizes(lines, problems)
         splits, groups, carried = self._check_others(rows, problems)
         positions, identities = rows.positions(), rows.identities
-        for row, (reason, detail) in sorted(problems.items()):
+        rejects = list(rows.rejects)
+        for row, (reason, detail) in problems.items():
             stage = "read" if reason in ("undecodable", "line_too_long") else "parse"
             shown = f"{rows.names[row]}: {detail}" if rows.names else detail
-            self._maker.reject(int(positions[row]), stage, reason, shown)
+            rejects.append(RowReject(int(positions[row]), stage, reason, shown))
+        self._reject(rejects)
         if problems:
             keep = np.ones(rows.count, np.bool_)
             keep[list(problems)] = False

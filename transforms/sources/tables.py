@@ -32,7 +32,7 @@ _OPTIONS = RowOptions(partial=True)
 _ENDING = ("broken_file", "decompression_bomb", "not_text")  # nothing behind it can be read
 _PROBLEMS = {
     "undecodable": "not UTF-8: ", "not_json": "no JSON object: ",
-    "wrong_number_of_fields": "fields: ", "line_too_long": "longer than 64 MiB",
+    "wrong_number_of_fields": "fields: ",
 }  # fmt: skip
 
 
@@ -85,16 +85,31 @@ def read_rows(path: str) -> Iterator[TableRow]:
                 if isinstance(row, dict):
                     yield TableRow(number, row)
                     continue
-                if row.reason in _ENDING and not is_numbered:
-                    raise UsageError(f"--annotations {path} cannot be read: {row.detail}")
+                if not is_numbered:
+                    _check_goes_on(row, path)
                 yield TableRow(number, {}, _PROBLEMS.get(row.reason, "") + row.detail)
+
+
+def _check_goes_on(reject: RowReject, path: str) -> None:
+    """Checks that what is behind a reject can be read.
+
+    Raises:
+      UsageError: it cannot.
+    """
+    if reject.reason in _ENDING:
+        raise UsageError(f"--annotations {path} cannot be read: {reject.detail}")
+    if reject.reason == "line_too_long":
+        raise UsageError(
+            f"--annotations {path} must be a table; it has a line of more than "
+            f"{READ_LIMITS.record_bytes >> 20} MiB"
+        )
 
 
 def _in_order(
     rows: Rows, columns: Mapping[str, str]
 ) -> Iterator[tuple[int, dict[str, Any] | RowReject]]:
     """Yields the values of rows by column and the rejects among them, with their positions."""
-    values = [column_values(rows.columns[name]) for name in columns.values()]
+    values = [column_values(rows.columns[name]) for name in columns.values() if rows.count]
     found = (dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True))
     placed: Iterator[tuple[int, dict[str, Any] | RowReject]]
     placed = zip(rows.positions().tolist(), found, strict=True)
@@ -120,13 +135,19 @@ def _columns(opened: RowSource, path: str) -> dict[str, str]:
     """Returns the names of columns, without white space around them -> as they are read."""
     if isinstance(opened, JsonLines):
         names = opened.first_names()
-        if not names:
-            raise UsageError(f"--annotations {path} has no rows that can be read")
     else:
         names = _plain_columns(opened.schema)
-        if not names:
-            raise UsageError(f"--annotations {path} must begin with a line of column names")
-    return {name.strip(): name for name in names}
+    if names:
+        return {name.strip(): name for name in names}
+    for rows in opened.rows([], READ_LIMITS.block_bytes):
+        for reject in rows.rejects:
+            _check_goes_on(reject, path)
+    if isinstance(opened, JsonLines):
+        raise UsageError(f"--annotations {path} has no rows that can be read")
+    raise UsageError(
+        f"--annotations {path} must begin with a line of column names; it is empty, or that line "
+        "cannot be read"
+    )
 
 
 def _plain_columns(fields: Any, outer: str = "") -> list[str]:

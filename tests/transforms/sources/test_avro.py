@@ -20,12 +20,11 @@ import pytest
 from backports import zstd
 
 from recordmill.transforms.sources.avro_format import header, number, read_number, unpack
-from recordmill.transforms.sources.column_format import Rows
 from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentSpec
 from recordmill.transforms.sources.documents import read_documents
 from recordmill.transforms.sources.input_spec import WHOLE_TEXT
 from recordmill.transforms.sources.kept_fields import parse_fields
-from recordmill.transforms.sources.open_columns import open_columns
+from recordmill.transforms.sources.open_rows import open_rows
 from recordmill.transforms.sources.row_fields import RowSpec
 from recordmill.transforms.sources.work_items import list_sources
 
@@ -45,7 +44,7 @@ def write_avro(path: Path, fields: list[Any], rows: list[dict[str, Any]]) -> Pat
 def blocks(path: Path) -> list[tuple[int, int]]:
     """Returns where the blocks of a file begin and end."""
     (source,) = list_sources([str(path)])
-    with open_columns(source) as opened:
+    with open_rows(source) as opened:
         return [(block.position, block.end) for block in opened.blocks(0)]  # type: ignore[attr-defined]
 
 
@@ -281,15 +280,13 @@ def test_records_of_one_name_in_several_namespaces(tmp_path: Path) -> None:
     data = b"\x02a" + number(1) + number(7) + number(1) + number(9)
     path = hand_written(tmp_path / "a.avro", fields, 1, data, namespace="a.b")
     (source,) = list_sources([str(path)])
-    with open_columns(source) as opened:
+    with open_rows(source) as opened:
         (rows,) = opened.rows(["text", "p", "q", "u"], 1 << 20)
-        assert isinstance(rows, Rows)
         assert rows.columns["p"].to_pylist() == [{"x": 1}]
         assert rows.columns["q"].to_pylist() == [{"y": 7}]
         assert rows.columns["u"].to_pylist() == ['{"w": 9}']
         # fastavro takes types by the last part of their names where it skips others.
         (rows,) = opened.rows(["u"], 1 << 20)
-        assert isinstance(rows, Rows)
         assert rows.columns["u"].to_pylist() == ['{"w": 9}']
 
 

@@ -15,11 +15,11 @@ import pytest
 from recordmill.records.errors import RunError, UsageError
 from recordmill.transforms.sources import bigquery_service
 from recordmill.transforms.sources.bigquery_tables import list_table
-from recordmill.transforms.sources.column_reader import column_names
 from recordmill.transforms.sources.document_spec import DocumentLimits, DocumentSpec
 from recordmill.transforms.sources.documents import read_documents
 from recordmill.transforms.sources.item_cutting import cut_work_items
 from recordmill.transforms.sources.kept_fields import parse_fields
+from recordmill.transforms.sources.row_documents import column_names
 from recordmill.transforms.sources.row_fields import LabelSpec, RowSpec
 from recordmill.transforms.sources.row_hashes import hash_rows
 from recordmill.transforms.sources.work_items import SourceRange

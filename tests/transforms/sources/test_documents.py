@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from recordmill.records.errors import UsageError
 from recordmill.records.spec import naming_flags
 from recordmill.transforms.dataset.rejects import REASONS, Reject
-from recordmill.transforms.sources.delimited_records import read_header
+from recordmill.transforms.sources.delimited_rows import read_header
 from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentLimits, DocumentSpec
 from recordmill.transforms.sources.documents import read_documents
 from recordmill.transforms.sources.formats import CutOptions

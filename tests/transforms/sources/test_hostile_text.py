@@ -19,7 +19,7 @@ from recordmill.transforms.images.listing.entries import FILTERS
 from recordmill.transforms.sources.document_spec import DocumentLimits, DocumentSpec
 from recordmill.transforms.sources.documents import read_documents
 from recordmill.transforms.sources.source_list import SourceList
-from recordmill.transforms.sources.table_rows import read_rows
+from recordmill.transforms.sources.tables import read_rows
 from recordmill.transforms.sources.work_items import SourceRange, list_sources
 
 COMPRESS = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress, "zst": zstd.compress}
@@ -170,14 +170,14 @@ class TestTables:
         compress = COMPRESS[name.rpartition(".")[2]]
         lines = b"path,label\n" + (b"x" * 999 + b"\n") * 70_000
         (tmp_path / name).write_bytes(compress(lines))
-        with pytest.raises(UsageError, match="unpacks to more than"):
+        with pytest.raises(UsageError, match="unpack to more than"):
             list(read_rows(f"{tmp_path}/{name}"))
 
     def test_a_line_without_end_is_refused(self, tmp_path: Path) -> None:
         with (tmp_path / "t.csv").open("wb") as handle:
             handle.write(b"path,label\n")
             handle.truncate(1 << 30)  # sparse
-        with pytest.raises(UsageError, match="has a line of more than 64 Mi characters"):
+        with pytest.raises(UsageError, match="has a line of more than 64 MiB"):
             list(read_rows(f"{tmp_path}/t.csv"))
 
 

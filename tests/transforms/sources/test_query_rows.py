@@ -17,7 +17,6 @@ import pytest
 from recordmill.records.errors import RunError, UsageError, hide_passwords
 from recordmill.transforms.sources import databases
 from recordmill.transforms.sources.changes import InputChangedError
-from recordmill.transforms.sources.column_format import Rows
 from recordmill.transforms.sources.databases import PASSWORD_VARIABLE, take_password
 from recordmill.transforms.sources.document_spec import DocumentLimits, DocumentSpec
 from recordmill.transforms.sources.documents import read_documents
@@ -25,6 +24,7 @@ from recordmill.transforms.sources.item_cutting import cut_work_items
 from recordmill.transforms.sources.kept_fields import parse_fields
 from recordmill.transforms.sources.query_rows import list_query, open_query
 from recordmill.transforms.sources.row_fields import LabelSpec, RowSpec
+from recordmill.transforms.sources.rows import RowOptions
 from recordmill.transforms.sources.work_items import SourceRange
 
 from ...databases import Served, postgresql_server, sqlite_database
@@ -331,8 +331,8 @@ def test_few_large_rows_are_read_at_once(tmp_path: Path, monkeypatch: pytest.Mon
     served.execute("CREATE TABLE docs (id INTEGER PRIMARY KEY, text TEXT, pair TEXT)")
     served.execute("INSERT INTO docs VALUES (?, ?, ?)", [(i, "x", "y" * 9000) for i in range(900)])
     (source,) = ranges(served)
-    with open_query(source) as opened:
-        found = [part for part in opened.rows(["text", "pair"], 90_000) if isinstance(part, Rows)]
+    with open_query(source, RowOptions()) as opened:
+        found = list(opened.rows(["text", "pair"], 90_000))
     assert sum(part.count for part in found) == 900
     assert max(part.count for part in found) <= 20
 
@@ -353,11 +353,10 @@ def test_what_no_batch_can_hold_is_read_row_by_row(
     served.execute("CREATE TABLE docs (id INTEGER PRIMARY KEY, text TEXT)")
     rows = [(i, "y" * (i + 1 if i < 300 or i > 500 else 9000)) for i in range(900)]
     served.execute("INSERT INTO docs VALUES (?, ?)", rows)
-    with open_query(list_query(served.url, QUERY, "id", "text")) as opened:
+    with open_query(list_query(served.url, QUERY, "id", "text"), RowOptions()) as opened:
         found = [
             text
             for part in opened.rows(["text"], 1 << 16)
-            if isinstance(part, Rows)
             for text in part.columns["text"].to_pylist()
         ]
     assert found == [text for _, text in rows]

@@ -23,7 +23,7 @@ from recordmill.transforms.sources.input_spec import SOURCE_ARGUMENTS
 from .test_read_documents import read
 
 SOURCES = Path(__file__).parents[3] / "transforms/sources"
-NOT_USED = ("mapped_documents.py", "table_rows.py", "work_item_files.py")  # by ReadDocuments
+NOT_USED = ("mapped_documents.py", "tables.py", "work_item_files.py")  # by ReadDocuments
 # As it has no such option; --no-do_lower_case is an example of a command line.
 NOT_GIVEN = ("unknown_label", "no_split", "--sentence_splitter", "--no")
 LINES = 70  # of a MiB

@@ -19,13 +19,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from recordmill.transforms.sources import parquet_rows
-from recordmill.transforms.sources.column_format import Damage, Rows
 from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentLimits, DocumentSpec
 from recordmill.transforms.sources.documents import read_documents
 from recordmill.transforms.sources.kept_fields import parse_fields
-from recordmill.transforms.sources.open_columns import open_columns
+from recordmill.transforms.sources.open_rows import open_rows
 from recordmill.transforms.sources.row_fields import RowSpec
 from recordmill.transforms.sources.row_sizes import LimitedRows, is_shared, row_sizes
+from recordmill.transforms.sources.rows import Rows
 from recordmill.transforms.sources.work_items import list_sources
 from recordmill.transforms.storage import files
 
@@ -297,9 +297,9 @@ def test_columns_keep_their_types(tmp_path: Path) -> None:
     (source,) = list_sources([str(tmp_path / "a.parquet")])
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(parquet_rows, "_MOST_HELD_BYTES", 1)
-        with open_columns(source) as opened:
+        with open_rows(source) as opened:
             for rows in opened.rows(["text", "meta", "kept"], 500):
-                assert not isinstance(rows, Damage)
+                assert not rows.rejects
                 for name, array in rows.columns.items():
                     assert array.type == table.schema.field(name).type
                     assert array.to_pylist() == table[name][rows.first :][: rows.count].to_pylist()
@@ -380,7 +380,7 @@ def test_texts_that_lists_share_are_unpacked_part_by_part() -> None:
     kinds = {"tags": pa.list_(pa.string())}
     parts = list(LimitedRows(1, 10**9).parts(Rows(0, 3000, {"tags": tags}), 50_000, kinds))
     assert len(parts) > 20
-    found = [part.columns["tags"] for part in parts if isinstance(part, Rows)]
+    found = [part.columns["tags"] for part in parts]
     assert {array.type for array in found} == {kinds["tags"]}
     assert sum(len(array.values) for array in found) == 6000
     assert pa.concat_arrays(found).to_pylist() == tags.to_pylist()

@@ -25,7 +25,7 @@ from recordmill.transforms.sources.item_cutting import cut_work_items
 from recordmill.transforms.sources.kept_fields import parse_fields
 from recordmill.transforms.sources.row_fields import LabelSpec, RowSpec
 from recordmill.transforms.sources.source_checks import check_contents
-from recordmill.transforms.sources.table_rows import is_table
+from recordmill.transforms.sources.tables import is_table
 from recordmill.transforms.sources.work_items import list_sources
 
 from .column_files import TEXTS, Read, read, read_sources

@@ -188,6 +188,8 @@ def read_byte_rows(
             for rows in opened.rows(columns.all, READ_LIMITS.block_bytes):
                 for position, _, reason, detail in rows.rejects:
                     yield ListedReject(source.name, reason, " ".join(detail.split()), position)
+                if not rows.count:
+                    continue
                 arrays = rows.columns
                 plain = [name for name in columns.all if name != columns.image]
                 values = {name: arrays[name].to_pylist() for name in plain}

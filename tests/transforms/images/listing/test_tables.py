@@ -9,7 +9,7 @@ import pytest
 from recordmill.records.errors import UsageError
 from recordmill.transforms.images.listing.entries import Listing
 from recordmill.transforms.images.references import ImageObject
-from recordmill.transforms.sources.table_rows import read_rows
+from recordmill.transforms.sources.tables import read_rows
 
 from ...sources.column_files import write as write_columns
 from ..image_trees import fill, listed
