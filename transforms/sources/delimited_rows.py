@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import compress
+from itertools import islice
 from typing import Literal
 
 import numpy as np
@@ -22,6 +22,8 @@ from recordmill.transforms.sources.row_fields import RecordRejectedError
 from recordmill.transforms.sources.rows import RowMaker, RowOptions, Rows
 from recordmill.transforms.sources.work_items import SourceRange, equal_starts, ranges_at
 from recordmill.transforms.storage import files
+
+_ROWS_AT_ONCE = 256
 
 
 class DelimitedRows(RecordRows):
@@ -64,30 +66,26 @@ class DelimitedRows(RecordRows):
         except csv.Error as error:
             raise RecordRejectedError("broken_row", str(error)) from error
         if len(row) != len(self._header):
-            raise RecordRejectedError("wrong_number_of_fields", self._width(row))
+            raise RecordRejectedError("wrong_number_of_fields", self._width(len(row)))
         return dict(zip(self._header, row, strict=True))
 
     def block_rows(self, block: RecordBlock, maker: RowMaker) -> Rows:
         """Returns the rows of some records, parsed at once where all can be read."""
         if self._before_header:
             block = self._without_header(block)
-        found = self._parse_all(block)
+        found = self._parse_all(block, [self._numbers[name] for name in maker.names])
         if found is None:
             return super().block_rows(without_empty_lines(block), maker)
+        columns, widths = found
         places = block.position + block.starts
-        width = len(self._header)
-        if any(len(row) != width or not row for row in found):
-            for place, row in zip(places.tolist(), found, strict=True):
-                if row and len(row) != width:
-                    maker.reject(place, "parse", "wrong_number_of_fields", self._width(row))
-            fits = [len(row) == width > 0 for row in found]
-            found, places = list(compress(found, fits)), places[fits]
-        numbers = [self._numbers[name] for name in maker.names]
-        columns = [pa.array([row[i] for row in found], pa.string()) for i in numbers]
-        return maker.rows(columns, places)
+        for i in np.flatnonzero((widths != len(self._header)) & (widths > 0)).tolist():
+            detail = self._width(int(widths[i]))
+            maker.reject(int(places[i]), "parse", "wrong_number_of_fields", detail)
+        arrays = [pa.array(values, pa.string()) for values in columns]
+        return maker.rows(arrays, places[(widths == len(self._header)) & (widths > 0)])
 
-    def _width(self, row: list[str]) -> str:
-        return f"{len(row)} where {self._named_by} has {len(self._header)}"
+    def _width(self, width: int) -> str:
+        return f"{width} where {self._named_by} has {len(self._header)}"
 
     def _without_header(self, block: RecordBlock) -> RecordBlock:
         """Leaves out the first record that is not blank."""
@@ -98,27 +96,42 @@ class DelimitedRows(RecordRows):
                 return block._replace(starts=block.starts[i + 1 :], ends=block.ends[i + 1 :])
         return block._replace(starts=block.starts[:0], ends=block.ends[:0])
 
-    def _parse_all(self, block: RecordBlock) -> list[list[str]] | None:
-        """Returns the fields of each record, [] of a blank one; None where one cannot be read."""
+    def _parse_all(
+        self, block: RecordBlock, numbers: Sequence[int]
+    ) -> tuple[list[list[str]], Int64s] | None:
+        """Returns columns of the rows as wide as the header, and `[records]` how wide each is.
+
+        Returns:
+          None where a record cannot be read.
+        """
         data, position, starts, ends = block
+        columns: list[list[str]] = [[] for _ in numbers]
+        widths: list[int] = []
         if not len(starts):
-            return []
+            return columns, np.zeros(0, np.int64)
         if int((ends - starts).max()) > self.options.limits.record_bytes:
             return None
         begin = int(starts[0])
         _, skipped = without_bom(data[begin : begin + 3], position + begin)
         quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if self.options.spec.quotes else csv.QUOTE_NONE
+        width = len(self._header)
         try:
             text = str(memoryview(data)[skipped - position : int(ends[-1])], "utf-8")
-            rows = list(
-                csv.reader(
-                    io.StringIO(text, newline=""), delimiter=self._delimiter, quoting=quoting,
-                    strict=self.options.strict,
-                )
+            reader = csv.reader(
+                io.StringIO(text, newline=""), delimiter=self._delimiter, quoting=quoting,
+                strict=self.options.strict,
             )  # fmt: skip
+            # Lists that live long make the garbage collector look at all that there is.
+            while rows := list(islice(reader, _ROWS_AT_ONCE)):
+                sizes = list(map(len, rows))
+                widths += sizes
+                if set(sizes) != {width} or not width:
+                    rows = [row for row in rows if len(row) == width > 0]
+                for column, number in zip(columns, numbers, strict=True):
+                    column += [row[number] for row in rows]
         except (csv.Error, UnicodeDecodeError):
             return None
-        return rows if len(rows) == len(starts) else None
+        return (columns, np.array(widths, np.int64)) if len(widths) == len(starts) else None
 
 
 def read_header(

@@ -1,8 +1,8 @@
 """The texts of JSON lines, cut out and unescaped without a Python object for any of them.
 
 The kernel takes a line that is one object of valid UTF-8, with the field once, as text. A line that
-it does not take is not wrong: numbers with exponents, lone surrogates, escapes in names and deep
-nesting are left to `json_records.py`, which says what each line is worth.
+it does not take is not wrong: lone surrogates, escapes in names and deep nesting are left to
+`json_rows.py`, which says what each line is worth.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from recordmill.transforms.sources.json_strings import WORD, read_string
 _QUOTE, _BACKSLASH, _COMMA, _COLON = 34, 92, 44, 58
 _OPEN_OBJECT, _CLOSE_OBJECT, _OPEN_ARRAY, _CLOSE_ARRAY = 123, 125, 91, 93
 _MOST_DEPTH = 60  # a level is a bit of 64
-_MOST_DIGITS = 15
+_MOST_DIGITS = 4000  # Python reads no integer of more than 4,300
 
 
 class JsonTexts(NamedTuple):
@@ -45,7 +45,7 @@ def _behind_space(data: Bytes, at: int, end: int) -> int:
 
 @subroutine
 def _behind_number(data: Bytes, at: int, end: int) -> int:
-    """Returns the position behind a number without exponent and of few digits, -1 for others."""
+    """Returns the position behind a number, -1 where it is none, or too long to be read."""
     begin = at
     if data[at] == 45:
         at += 1
@@ -61,9 +61,16 @@ def _behind_number(data: Bytes, at: int, end: int) -> int:
             at += 1
         if at == point + 1:
             return -1
-    if at - begin > _MOST_DIGITS or (at < end and (data[at] | 32) == 101):
-        return -1
-    return at
+    if at < end and (data[at] | 32) == 101:  # e or E
+        at += 1
+        if at < end and (data[at] == 43 or data[at] == 45):
+            at += 1
+        exponent = at
+        while at < end and 48 <= data[at] <= 57:
+            at += 1
+        if at == exponent:
+            return -1
+    return at if at - begin <= _MOST_DIGITS else -1
 
 
 @subroutine

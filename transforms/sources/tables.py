@@ -80,6 +80,11 @@ def read_rows(path: str) -> Iterator[TableRow]:
     with _opened(path) as opened:
         columns = _columns(opened, path)
         for rows in opened.rows(list(columns.values()), READ_LIMITS.block_bytes):
+            if not rows.rejects:
+                first = rows.first if is_numbered else number
+                for number, values in enumerate(_values(rows, columns), first + 1):
+                    yield TableRow(number, values)
+                continue
             for position, row in _in_order(rows, columns):
                 number = position + 1 if is_numbered else number + 1
                 if isinstance(row, dict):
@@ -109,14 +114,16 @@ def _in_order(
     rows: Rows, columns: Mapping[str, str]
 ) -> Iterator[tuple[int, dict[str, Any] | RowReject]]:
     """Yields the values of rows by column and the rejects among them, with their positions."""
-    values = [column_values(rows.columns[name]) for name in columns.values() if rows.count]
-    found = (dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True))
-    placed: Iterator[tuple[int, dict[str, Any] | RowReject]]
-    placed = zip(rows.positions().tolist(), found, strict=True)
-    if not rows.rejects:
-        return placed
+    placed = zip(rows.positions().tolist(), _values(rows, columns), strict=True)
     rejects = ((reject.position, reject) for reject in rows.rejects)
     return iter(sorted([*placed, *rejects], key=lambda each: each[0]))
+
+
+def _values(rows: Rows, columns: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    if rows.count:
+        values = [column_values(rows.columns[name]) for name in columns.values()]
+        for row in zip(*values, strict=True):
+            yield dict(zip(columns, row, strict=True))
 
 
 @contextmanager

@@ -99,7 +99,8 @@ def _spans(array: pa.Array) -> tuple[Bytes, Int64s]:
 def _find_non_ascii(buffer: Bytes, starts: Int64s, ends: Int64s, non_ascii: Bools) -> None:
     for i in range(starts.shape[0]):
         high = np.uint8(0)
-        for at in range(starts[i], ends[i]):
+        # Unsigned indices cannot count from the end, so the compiler does many at once.
+        for at in range(np.uint64(starts[i]), np.uint64(ends[i])):
             high |= buffer[at]
         non_ascii[i] = high >= 128
 

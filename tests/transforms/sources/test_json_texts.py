@@ -90,6 +90,7 @@ class TestReadTexts:
                 "a\né😀/".encode(),
             ),
             ('{"a":{"text":["x",{"text":"}"}],"b":[]},"text":"ä €"}\n'.encode(), "ä €".encode()),
+            (b'{"a":[0.12345678901234567,-1.5E+10,2e-3],"b":1e999,"text":"t"}', b"t"),
             (b'{"text":"","a":true,"b":null,"c":false,"d":{}}', b""),
             (
                 b'{"text":"0123456789abcdef\\"0123456789","x":"a\\\\"}',
@@ -108,7 +109,8 @@ class TestReadTexts:
             b'{"text":"a",}', b'{"text":"a" "b":1}', b'{"text":"\\ud800"}', b'{"text":"\\x"}',
             b'{"text":"\\u12g4"}', b'{"text":"a\tb"}', b'{"text":"\xff"}', b'{"text":"\xc0\x80"}',
             b'{"text":"\xed\xa0\x80"}', b'{"text":"\xf4\x90\x80\x80"}', b'{"text":"\xe2\x82"}',
-            b'{"text":"a","b":01}', b'{"text":"a","b":1e5}', b'{"text":"a","b":NaN}',
+            b'{"text":"a","b":01}', b'{"text":"a","b":1e}', b'{"text":"a","b":1e+}', b'{"text":"a","b":1e5.0}',
+            b'{"text":"a","b":NaN}',
             b'{"text":"a","b":1.}', b'{"text":"a","b":[1,]}', b'{"text":"a","b":{"c"}}',
             b'{"text":"a","b":' + b"[" * 70 + b"]" * 70 + b"}", b'\xef\xbb\xbf{"text":"a"}',
             b'{"text":"a","b":tru}', b'{"text":"a","b":[}', b'{"text":"a\\', b'{"text":"a","b":-}',
