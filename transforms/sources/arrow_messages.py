@@ -1,13 +1,15 @@
 """The messages of Arrow's IPC form: where each is, without its body.
 
-A file is a stream between a magic number and a footer, so both are walked in the same way. The
-metadata of a message is a flatbuffer, of which pyarrow gives no positions.
+A file is a stream between a magic number and a footer, so both are walked in the same way; of files
+that have no stream, as Polars writes them, the footer says where messages are. The metadata of a
+message is a flatbuffer, of which pyarrow gives no positions.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -24,6 +26,8 @@ _MOST_METADATA_BYTES = 1 << 28
 _PREFIX = struct.Struct("<4si")
 _FOOTER = struct.Struct("<i6s")
 _MOST_PADDING_BYTES = 64
+# What is raised where metadata make no sense.
+_SENSELESS = (struct.error, IndexError, pa.ArrowException, OSError, ValueError)
 _LENGTH_BYTES = 8  # before a compressed buffer: of it, unpacked
 
 
@@ -111,12 +115,15 @@ class Beginning:
       data: the message of the schema, with its prefix.
       end: of that message, in the file.
       is_native: the bytes of numbers are in the order of this machine.
+      messages: where each is, dictionaries first, of a file without a stream; None: they follow
+        each other.
     """
 
     schema: pa.Schema
     data: bytes
     end: int
     is_native: bool
+    messages: tuple[int, ...] | None = None
 
 
 def read_beginning(handle: IO[bytes], size: int) -> Beginning:
@@ -126,18 +133,81 @@ def read_beginning(handle: IO[bytes], size: int) -> Beginning:
       BrokenFileError: the file is no stream or file of Arrow's.
     """
     handle.seek(0)
-    position = len(FILE_MAGIC) if handle.read(len(FILE_MAGIC)) == FILE_MAGIC else 0
-    message = _message(handle, position, size)
+    head = handle.read(_MOST_PADDING_BYTES)
+    is_file = head.startswith(FILE_MAGIC)
+    # Some writers fill the magic up to as many bytes as they align by.
+    rest = head[len(FILE_MAGIC) :]
+    padding = (len(rest) - len(rest.lstrip(b"\0"))) // 8 * 8
+    position = len(FILE_MAGIC) + padding if is_file else 0
     try:
+        message = _message(handle, position, size)
         if message is None or message.kind != _SCHEMA or message.end > message.body:
             raise BrokenFileError("not an Arrow file: it does not begin with a schema")
         data = _PREFIX.pack(_CONTINUES, len(message.metadata)) + message.metadata
         schema = pa.ipc.read_schema(pa.py_buffer(data))
         _decode_names(schema)
         order = _header(message.metadata)[1].int8(0)
-    except (struct.error, IndexError, pa.ArrowException, OSError, ValueError) as error:
+        return Beginning(schema, data, message.end, order == 0)
+    except (BrokenFileError, *_SENSELESS) as error:
+        if is_file:
+            with suppress(BrokenFileError, *_SENSELESS):
+                return _read_footer(handle, size)
+        if isinstance(error, BrokenFileError):
+            raise
         raise BrokenFileError(f"not an Arrow file: {' '.join(str(error).split())}") from error
-    return Beginning(schema, data, message.end, order == 0)
+
+
+def _read_footer(handle: IO[bytes], size: int) -> Beginning:
+    """Reads the schema and the places of messages from the end of a file.
+
+    Raises:
+      BrokenFileError: the messages that it names are not all that there is.
+      struct.error, IndexError, pa.ArrowException, OSError, ValueError: it is damaged, or none.
+    """
+    handle.seek(size - _FOOTER.size)
+    footer_bytes, magic = _FOOTER.unpack(handle.read(_FOOTER.size))
+    begin = size - _FOOTER.size - footer_bytes
+    if magic != FILE_MAGIC[:6] or not 0 < footer_bytes <= min(begin, _MOST_METADATA_BYTES):
+        raise IndexError("no footer")
+    handle.seek(begin)
+    footer = _FlatTable.root(handle.read(footer_bytes))
+    schema = pa.ipc.open_file(handle).schema
+    _decode_names(schema)
+    described = footer.table(1)
+    blocks = [*footer.blocks(2), *footer.blocks(3)]
+    ends = [*sorted(at for at, _ in blocks), begin]
+    for at, length in blocks:
+        following = ends[ends.index(at) + 1]
+        if not 0 <= following - at - length < _MOST_PADDING_BYTES:
+            raise BrokenFileError(f"the footer does not say what follows the batch at byte {at}")
+    data = schema.serialize().to_pybytes()
+    is_native = described is not None and described.int8(0) == 0
+    return Beginning(schema, data, ends[0], is_native, tuple(at for at, _ in blocks))
+
+
+def read_messages(
+    handle: IO[bytes], beginning: Beginning, start: int, size: int
+) -> Iterator[Message]:
+    """Yields the messages of a stream or file from a byte on, where one begins; 0 for all.
+
+    Args:
+      handle: the file; its position may be moved meanwhile.
+      beginning: of it.
+      start: of a message.
+      size: of the file.
+
+    Raises:
+      BrokenFileError: the file ends within a message, or what is there is none.
+    """
+    if beginning.messages is None:
+        yield from walk_messages(handle, start or beginning.end, size)
+        return
+    for position in beginning.messages:
+        if position >= start:
+            message = _message(handle, position, size)
+            if message is None:
+                raise BrokenFileError(f"there is no Arrow message at byte {position}")
+            yield message
 
 
 def walk_messages(handle: IO[bytes], position: int, size: int) -> Iterator[Message]:
@@ -272,6 +342,11 @@ class _FlatTable:
 
     def numbers(self, number: int) -> list[int]:
         return [value for (value,) in self._vector(number, "q")]
+
+    def blocks(self, number: int) -> list[tuple[int, int]]:
+        """Returns where messages are that a footer names, and how long each is."""
+        found = self._vector(number, "qi4xq")
+        return [(position, metadata + body) for position, metadata, body in found]
 
     def pairs(self, number: int) -> list[tuple[int, int]]:
         return [(first, second) for first, second in self._vector(number, "qq")]

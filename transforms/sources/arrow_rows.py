@@ -6,6 +6,7 @@ row: so the number of a row, which is its position, depends on the file alone.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO, Any
@@ -16,7 +17,7 @@ from recordmill.transforms.sources.arrow_messages import (
     Beginning,
     Message,
     read_beginning,
-    walk_messages,
+    read_messages,
 )
 from recordmill.transforms.sources.arrow_slices import BatchSlices, can_skip, can_slice
 from recordmill.transforms.sources.blocks import BrokenFileError
@@ -37,6 +38,8 @@ from recordmill.transforms.sources.rows import (
 )
 from recordmill.transforms.sources.work_items import SourceRange, ranges_at
 from recordmill.transforms.storage import files
+
+_DAMAGE = (pa.ArrowException, OSError, EOFError)
 
 
 class ArrowRows:
@@ -69,10 +72,12 @@ class ArrowRows:
         Raises:
           BrokenFileError: the file cannot be read on.
         """
-        at = start or self._beginning.end
-        for message in walk_messages(self._handle, at, self._source.size):
+        for message in self._all_messages(start):
             if message.is_batch:
                 yield message
+
+    def _all_messages(self, start: int) -> Iterator[Message]:
+        return read_messages(self._handle, self._beginning, start, self._source.size)
 
     def rows(self, names: Sequence[str], batch_bytes: int) -> Iterator[Rows]:
         """Yields the rows of the range; a damaged batch ends with a damage, others follow."""
@@ -132,53 +137,37 @@ class ArrowRows:
         at = self._source.first_row
         # Dictionaries are before the batches, so a file with some is one range, and counts as one.
         limit = LimitedRows(self._source.size, self._ratio) if self._has_dictionaries() else None
+        begin = 0
         try:
-            stream = _Range(self._handle, self._beginning, self._source)
-            reader = pa.ipc.open_stream(stream)
-            while True:
-                begin = stream.at
-                damage, skipped = self._too_large(begin, at)
-                if damage:
-                    yield damage
-                    if not skipped:
-                        return
-                    at, stream.at = at + skipped.rows, skipped.end
-                    continue
-                try:
-                    batch = reader.read_next_batch()
-                except StopIteration:
+            fed = _Fed(self._handle, self._beginning.data)
+            reader = pa.ipc.open_stream(fed)
+            for message in self._all_messages(self._source.start):
+                if 0 <= self._source.end <= message.position:
                     return
-                counted = limit or LimitedRows(stream.at - begin, self._ratio)
+                begin = begin or message.position
+                part = LimitedRows(message.end - message.position, self._ratio)
+                if detail := part.too_many(message.unpacked_bytes(self._handle)):
+                    yield rejected(at, "decompression_bomb", detail)
+                    if not message.is_batch:  # what is behind it cannot be read without it
+                        return
+                    at, begin = at + message.rows, 0
+                    continue
+                fed.add(message)
+                if not message.is_batch:
+                    continue
+                batch = reader.read_next_batch()
+                counted = limit or LimitedRows(message.end - begin, self._ratio)
                 yield from counted.parts(whole_batch(batch, names, at), batch_bytes)
                 if limit and limit.is_exceeded:
                     return
-                at += batch.num_rows
-        except (pa.ArrowException, OSError, EOFError) as error:
+                at, begin = at + batch.num_rows, 0
+        except (BrokenFileError, StopIteration, *_DAMAGE) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
             yield rejected(at, "broken_file", f"from row {at} on: {' '.join(str(error).split())}")
 
     def _has_dictionaries(self) -> bool:
         return any(map(_has_dictionary, [field.type for field in self.schema]))
-
-    def _too_large(self, position: int, row: int) -> tuple[Rows | None, Message | None]:
-        """Looks at the next batch, and the dictionaries before it, without unpacking them.
-
-        Returns:
-          The damage that is to be yielded where they unpack to too much; and the batch, where rows
-          behind it can be read.
-        """
-        size = self._source.size
-        end = size if self._source.end < 0 else self._source.end
-        with suppress(BrokenFileError):  # which pyarrow says, in its words
-            for message in walk_messages(self._handle, position, end):
-                limit = LimitedRows(message.end - message.position, self._ratio)
-                if detail := limit.too_many(message.unpacked_bytes(self._handle)):
-                    damage = rejected(row, "decompression_bomb", detail)
-                    return damage, message if message.is_batch else None
-                if message.is_batch:
-                    break
-        return None, None
 
 
 @contextmanager
@@ -213,29 +202,29 @@ def _has_dictionary(kind: pa.DataType) -> bool:
     return bool(pa.types.is_dictionary(kind)) or any(map(_has_dictionary, inner))
 
 
-class _Range:
-    """The schema of a file and a range of its batches as a stream, for pyarrow.
-
-    Attributes:
-      at: where in the file the next message begins.
-    """
+class _Fed:
+    """The schema of a file, and messages of it that are added, as a stream for pyarrow."""
 
     closed = False
 
-    def __init__(self, handle: IO[bytes], beginning: Beginning, source: SourceRange) -> None:
+    def __init__(self, handle: IO[bytes], head: bytes) -> None:
         self._handle = handle
-        self._head = beginning.data
-        self.at = source.start or beginning.end
-        self._end = source.size if source.end < 0 else source.end
+        self._head = head
+        self._waiting: deque[tuple[int, int]] = deque()
+
+    def add(self, message: Message) -> None:
+        """Adds a message behind those before."""
+        self._waiting.append((message.position, message.end))
 
     def read(self, size: int = -1) -> bytes:
-        size = self._end - self.at if size < 0 else size
         data, self._head = self._head[:size], self._head[size:]
-        if len(data) < size:
-            self._handle.seek(self.at)
-            more: Any = self._handle.read(min(size - len(data), self._end - self.at))
-            self.at += len(more)
-            data += more
+        while self._waiting and len(data) < size:
+            at, end = self._waiting.popleft()
+            self._handle.seek(at)
+            more: Any = self._handle.read(min(size - len(data), end - at))
+            if at + len(more) < end and more:
+                self._waiting.appendleft((at + len(more), end))
+            data = data + more if data else more
         return data
 
     def readable(self) -> bool:

@@ -27,7 +27,8 @@ def is_text(kind: pa.DataType) -> bool:
 def plain_strings(array: pa.Array) -> pa.Array:
     """Returns an array for which `is_text` is true as one of type string or large_string."""
     if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
+        texts = array.dictionary.cast(pa.large_string())  # views cannot be taken
+        array = pa.DictionaryArray.from_arrays(array.indices, texts).dictionary_decode()
     if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
         return array
     return array.cast(pa.large_string())

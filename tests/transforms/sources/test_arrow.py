@@ -87,13 +87,45 @@ def test_what_is_no_arrow_file_is_one_reject(tmp_path: Path) -> None:
     assert reject.detail == "there is no Arrow message at byte 8"
 
 
-@pytest.mark.parametrize("form", ARROW)
+def without_stream(data: bytes) -> bytes:
+    """Returns a file as Polars writes it: the schema at its beginning is no message."""
+    assert data[8:12] == b"\xff\xff\xff\xff"
+    return data[:8] + b"\4\0\0\0" + data[12:]
+
+
+@pytest.mark.parametrize("kind", ["lz4", "text", "dictionary"])
+@pytest.mark.parametrize("target_bytes", [100, 1 << 25])
+def test_files_of_other_writers(tmp_path: Path, kind: str, target_bytes: int) -> None:
+    """arrow-rs aligns all that follows the magic by 64 bytes; Polars leaves out the stream."""
+    table = pa.table({"text": [row["text"] for row in ROWS]})
+    if kind == "dictionary":
+        table = table.cast(pa.schema([("text", pa.dictionary(pa.int32(), pa.string()))]))
+    path = write("lz4" if kind == "lz4" else "arrow", tmp_path, table, 10)
+    good, want = path.read_bytes(), read(path, LINES, target_bytes=target_bytes)
+    assert len(want[0]) == 30
+    for data in (without_stream(good), good[:8] + bytes(56) + good[8:]):
+        path.write_bytes(data)
+        assert read(path, LINES, target_bytes=target_bytes) == want
+
+
+def test_a_footer_that_leaves_out_a_batch_is_refused(tmp_path: Path) -> None:
+    path = write("arrow", tmp_path, ROWS, 10)
+    data = bytearray(without_stream(path.read_bytes()))
+    count = data.rindex(struct.pack("<I", 3))  # of the batches, before the first of them
+    data[count : count + 4] = struct.pack("<I", 2)
+    path.write_bytes(data)
+    documents, _, _, (reject,) = read(path, LINES)
+    assert not documents
+    assert reject.reason == "broken_file"
+
+
+@pytest.mark.parametrize("form", [*ARROW, "footer"])
 def test_any_changed_byte_is_survived(tmp_path: Path, form: str) -> None:
     """No byte of a file makes reading end the process or raise: strings come, or rejects do."""
     rng = random.Random(8)
     rows = [{"text": f"row {i}", "tags": [f"t{i}"] * (i % 3), "m": {"n": i}} for i in range(12)]
-    path = write(form, tmp_path, rows, 4)
-    good = path.read_bytes()
+    path = write("arrow" if form == "footer" else form, tmp_path, rows, 4)
+    good = without_stream(path.read_bytes()) if form == "footer" else path.read_bytes()
     spec = DocumentSpec(row=RowSpec(keep_fields=parse_fields("tags,m")))
     for _ in range(100):
         data = bytearray(good)
