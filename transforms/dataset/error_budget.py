@@ -75,14 +75,23 @@ def check_budget(job: Job, *, accepted: int, reasons: dict[str, int]) -> None:
     share = rejected / max(inputs, 1)
     if share <= job.max_rejected:
         return
-    by_reason = ", ".join(f"{reason} {count}" for reason, count in sorted(reasons.items()))
     folder = job.workspace.rejected_folder
     of_pipeline = bool(pipeline_name(job.workspace.plan_path))
     what, limit, advice = "inputs", "--max_rejected", _ADVICE
     if of_pipeline:
         what, limit, advice = "elements", "max_rejected", _ADVICE_OF_PIPELINES
     raise OverBudgetError(
-        f"{rejected} of {inputs} {what} rejected ({by_reason}), which is {share:.3%} where "
-        f"{limit} allows {job.max_rejected:.3%}; {_first_reject(folder, of_pipeline=of_pipeline)}"
+        f"{rejected} of {inputs} {what} rejected ({_by_reason(reasons)}), which is {share:.3%} "
+        f"where {limit} allows {job.max_rejected:.3%}; {_first_reject(folder, of_pipeline=of_pipeline)}"
         f"all are listed in {folder}; {advice}"
     )
+
+
+def _by_reason(reasons: dict[str, int]) -> str:
+    return ", ".join(f"{reason} {count}" for reason, count in sorted(reasons.items()))
+
+
+def say_rejected(reasons: dict[str, int]) -> str:
+    """Returns ", 3 rejected (broken_file 3)", "" for none."""
+    count = sum(reasons.values())
+    return f", {count} rejected ({_by_reason(reasons)})" if count else ""

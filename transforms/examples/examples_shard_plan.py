@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from recordmill.records.errors import RunError
 from recordmill.transforms.dataset.content_sample import ContentSample, shared_contents
-from recordmill.transforms.dataset.error_budget import check_budget
+from recordmill.transforms.dataset.error_budget import check_budget, say_rejected
 from recordmill.transforms.dataset.shard_counts import count_shards
 from recordmill.transforms.examples.examples_job import ExamplesJob
 from recordmill.transforms.examples.examples_state import ReadResult, RecordPlan
@@ -103,8 +103,8 @@ def decide_shards(job: ExamplesJob, totals: RecordTotals) -> RecordPlan:
         )
         raise RunError(
             f"no records for split {', '.join(empty)}: {totals.counts['records_read']} read"
-            f"{left_out}; check --input, --splits and what leaves records out, and start anew with "
-            "--overwrite"
+            f"{left_out}{say_rejected(totals.rejected)}; check --input, --splits and what leaves "
+            "records out, and start anew with --overwrite"
         )
     shards = count_shards(totals.sizes, job.splits, job.shards)
     for i, spec in enumerate(job.splits):

@@ -9,7 +9,7 @@ from tempfile import SpooledTemporaryFile
 
 from recordmill.records.errors import RunError
 from recordmill.transforms.dataset.content_sample import ContentSample, shared_contents
-from recordmill.transforms.dataset.error_budget import check_budget
+from recordmill.transforms.dataset.error_budget import check_budget, say_rejected
 from recordmill.transforms.dataset.labels import check_class_count, class_names, first_fraction
 from recordmill.transforms.dataset.rejects import write_rejects
 from recordmill.transforms.dataset.shard_counts import count_shards
@@ -153,14 +153,16 @@ def _decide(job: TextJob, totals: ScatterTotals, split_bytes: list[int]) -> Shar
         dropped = {reason: sum(counts) for reason, counts in totals.dropped.items()}
         # What drops most of the documents is what is to be looked at.
         cause = max(dropped, key=dropped.__getitem__, default="")
-        causes = (
-            f"what drops them ({cause})"
-            if dropped.get(cause, 0) > totals.documents_used
-            else "--documents and --splits"
-        )
+        if dropped.get(cause, 0) > totals.documents_used:
+            causes = f"what drops them ({cause})"
+        elif totals.rejected.total() > totals.documents_used:
+            causes = f"what rejects them, which {job.workspace.rejected_folder} lists"
+        else:
+            causes = "--documents and --splits"
         raise RunError(
             f"no text for split {', '.join(empty)}: {totals.documents_read} documents read, "
             f"{totals.documents_used} with tokens"
+            + say_rejected(totals.rejected)
             + "".join(f", {count} dropped as {reason}" for reason, count in dropped.items())
             + f"; check {causes}, and start anew with --overwrite"
         )
