@@ -82,8 +82,8 @@ def check_budget(job: Job, *, accepted: int, reasons: dict[str, int]) -> None:
         what, limit, advice = "elements", "max_rejected", _ADVICE_OF_PIPELINES
     raise OverBudgetError(
         f"{rejected} of {inputs} {what} rejected ({_by_reason(reasons)}), which is {share:.3%} "
-        f"where {limit} allows {job.max_rejected:.3%}; {_first_reject(folder, of_pipeline=of_pipeline)}"
-        f"all are listed in {folder}; {advice}"
+        f"where {limit} allows {job.max_rejected:.3%}; "
+        f"{_first_reject(folder, of_pipeline=of_pipeline)}all are listed in {folder}; {advice}"
     )
 
 
