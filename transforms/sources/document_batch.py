@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,8 +33,8 @@ class DocumentBatch:
       rejects: what was rejected on the way.
       splits: `[num_documents] int64`, where a field of the documents names them; else None.
       carried: the label and the kept fields of each document, as text; None without any.
-      contents: `[num_documents] uint64`, stable: equal for documents that begin alike; all equal
-        where groups are not wanted.
+      contents: returns `[num_documents] uint64`, stable: equal for documents that begin alike; all
+        equal where groups are not wanted.
       positions: `[num_documents] int64`: bytes from the file's beginning, or numbers of rows.
       describe: (position) -> what a person finds a document by; None: its file and position.
       ranks: returns `[num_documents, 2] uint64`, stable, in order of which documents come that are
@@ -48,7 +49,7 @@ class DocumentBatch:
     rejects: list[Reject] = field(default_factory=list)
     splits: Int64s | None = None
     carried: list[tuple[str, ...]] | None = None
-    contents: U64 = field(default_factory=lambda: np.zeros(0, np.uint64))
+    contents: Callable[[], U64] = lambda: np.zeros(0, np.uint64)
     positions: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
     describe: Callable[[int], dict[str, str]] | None = None
     ranks: Callable[[], U64] | None = None
@@ -74,8 +75,8 @@ class DocumentBatch:
         return DocumentBatch(
             self.lines.select(lines), numbers[self.line_documents[lines]], self.keys[keep],
             self.groups[keep], self.continues and bool(keep[0]), self.rejects,
-            None if self.splits is None else self.splits[keep], carried, self.contents[keep],
-            self.positions[keep], self.describe,
+            None if self.splits is None else self.splits[keep], carried,
+            lambda: self.contents()[keep], self.positions[keep], self.describe,
         )  # fmt: skip
 
 
@@ -151,9 +152,9 @@ class BatchMaker:
         """
         identities = positions.astype(np.uint64) if identities is None else identities
         keys = mix64(mix64(identities) ^ self._file_key)
-        contents = self.groups(lines, line_documents, len(positions))
+        contents = partial(self.groups, lines, line_documents, len(positions))
         if groups is None:
-            groups = contents.copy()
+            groups = contents()
         if continues and self._unfinished:
             keys[0], groups[0] = self._unfinished[0][0], self._unfinished[1][0]
         self._unfinished = (keys[-1:], groups[-1:]) if goes_on else None

@@ -325,7 +325,7 @@ class RowDocuments:
         groups = _chosen(_hash_names(rows.column(_GROUP)), np.column_stack([contents, own[:, 1]]))
         return DocumentBatch(
             lines, of_row, keys[:, 0].copy(), groups[:, 0].copy(), rejects=rejects,
-            carried=carried, contents=contents, positions=positions, describe=describe,
+            carried=carried, contents=lambda: contents, positions=positions, describe=describe,
             ranks=partial(_identities, keys, own, groups, carried),
         )  # fmt: skip
 

@@ -103,6 +103,6 @@ def _without(batch: DocumentBatch, drop: Bools) -> DocumentBatch:
         continues=batch.continues and not drop[0],
         splits=None if batch.splits is None else batch.splits[keep],
         carried=carried and [each for each, kept in zip(carried, keep, strict=True) if kept],
-        contents=batch.contents[keep],
+        contents=lambda: batch.contents()[keep],
         positions=batch.positions[keep],
     )

@@ -178,7 +178,7 @@ class DocumentMapper:
             carried = [(each.batch.carried or [])[each.number] for each in read]
         return DocumentBatch(
             lines, line_documents, np.array(collected.keys, np.uint64), groups, False,
-            collected.rejects, splits, carried, contents,
+            collected.rejects, splits, carried, lambda: contents,
             np.array([each.position for each in read], np.int64),
         )  # fmt: skip
 

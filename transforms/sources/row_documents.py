@@ -34,7 +34,7 @@ from recordmill.transforms.sources.work_items import SourceRange
 _MOST_NAMES = 20
 
 
-class RowDocuments:
+class RowReader:
     """Makes documents of the rows of a range.
 
     A document's position is the place of its row: a byte, a number, or a hash of the row.
@@ -270,7 +270,7 @@ def read_rows(
     options = RowOptions(spec, limits, strict=spec.row.label is not None)
     try:
         with open_rows(source, options) as opened:
-            yield from RowDocuments(opened, spec, limits, maker).read()
+            yield from RowReader(opened, spec, limits, maker).read()
     except BrokenFileError as error:
         maker.reject(0, "read", error.reason, str(error))
         yield from maker.remaining()

@@ -211,11 +211,12 @@ class Scatterer:
             return
         begins = np.unique(batch.line_documents)  # a document without lines has no text
         begins = begins[begins > 0] if batch.continues else begins
+        contents = batch.contents()
         for split in np.unique(splits[begins]).tolist():
             mine = begins[splits[begins] == split]
             sample = progress.runs.contents.setdefault(split, ContentSample())
             name = partial(_name_of, batch, source.name, batch.positions[mine].tolist())
-            sample.add_named(batch.contents[mine], name)
+            sample.add_named(contents[mine], name)
 
     def _splits(self, batch: DocumentBatch, source: SourceRange) -> Int64s:
         """Returns `[num_documents] int64`: the split of each document."""

@@ -156,7 +156,7 @@ def read(path: Path, spec: DocumentSpec, block: int) -> list[list[Any]]:
     limits = DocumentLimits(block_bytes=block, record_bytes=200)
     rows: list[list[Any]] = [[], [], []]
     for batch in read_documents(source, spec, limits=limits):
-        known = (batch.keys, batch.groups, batch.contents, batch.positions, batch.lines.non_ascii)
+        known = (batch.keys, batch.groups, batch.contents(), batch.positions, batch.lines.non_ascii)
         columns = [column.tolist() for column in known]
         texts = [batch.lines[i] for i in range(len(batch.lines))]
         assert batch.line_documents.tolist() == list(range(len(texts)))
