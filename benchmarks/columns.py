@@ -1,4 +1,4 @@
-"""Text from files of columns beside JSONL of the same rows, by processor time.
+"""Text from all formats of rows beside JSONL of the same rows, by processor time.
 
     python benchmarks/columns.py [--size=100MB] [--tokenize]
 
@@ -8,8 +8,11 @@ Documents are read as sentences, lines and whole texts, and, with --tokenize, to
 from __future__ import annotations
 
 import argparse
+import csv
+import io
 import json
 import sys
+import tarfile
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
@@ -33,7 +36,9 @@ from recordmill.transforms.sources.query_rows import list_query
 from recordmill.transforms.sources.work_items import list_sources
 from recordmill.transforms.text.tokenization import Vocabulary, WordPieceTokenizer
 
-FORMS = ("jsonl", "parquet", "arrow", "feather", "avro", "sqlite", "postgresql")
+FORMS = (
+    "jsonl", "csv", "tar", "parquet", "arrow", "feather", "avro", "sqlite", "postgresql",
+)  # fmt: skip
 
 
 def write_forms(folder: Path, size: int) -> int:
@@ -47,6 +52,13 @@ def write_forms(folder: Path, size: int) -> int:
             json.dumps({"id": i, "text": text}, ensure_ascii=False) + "\n"
             for i, text in enumerate(texts)
         )
+    with (folder / "a.csv").open("w", encoding="utf-8", newline="") as out:
+        csv.writer(out).writerows([("id", "text"), *enumerate(texts)])
+    with tarfile.open(folder / "a.tar", "w") as archive:
+        for i, text in enumerate(texts):
+            member = tarfile.TarInfo(f"{i:08d}.txt")
+            member.size = len(text.encode())
+            archive.addfile(member, io.BytesIO(text.encode()))
     table = pa.table({"id": range(len(texts)), "text": texts})
     pq.write_table(table, folder / "a.parquet", compression="zstd")
     with pa.ipc.new_stream(folder / "a.arrow", table.schema) as writer:
