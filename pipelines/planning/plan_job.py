@@ -29,13 +29,18 @@ from recordmill.records import manifest as m
 from recordmill.records.errors import RunError, UsageError
 from recordmill.records.seqio_metadata import is_seqio_cache, seqio_names
 from recordmill.records.shards import shard_folder
-from recordmill.records.state import Count, FormatError, convert, decode
+from recordmill.records.state import Count, FormatError, convert
 from recordmill.records.tfds_metadata import name_and_version
 from recordmill.transforms.dataset.commit import CommitSpec, old_manifest
 from recordmill.transforms.dataset.in_place import check_place
 from recordmill.transforms.dataset.job import Job
 from recordmill.transforms.dataset.removal import damaged_paths, delete_inside
-from recordmill.transforms.dataset.run_state import DamagedStateError, is_own, new_token
+from recordmill.transforms.dataset.run_state import (
+    DamagedStateError,
+    decode_state,
+    is_own,
+    new_token,
+)
 from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.storage import files
 
@@ -69,7 +74,7 @@ class _State(msgspec.Struct, frozen=True):
     def read(cls, workspace: Workspace) -> _State | None:
         """Returns the plan at a workspace; None where there is none that can be resumed."""
         try:
-            state = decode(files.read_bytes(workspace.plan_path), cls)
+            state = decode_state(files.read_bytes(workspace.plan_path), cls)
             at = replace(workspace, token=state.run)
             whole = state.written == _digest_of_plan(at)
             rejects = [at.holds_rejects(number, size) for number, size in state.rejected.items()]
@@ -125,6 +130,7 @@ def plan_job(
         workspace = job.workspace
         old, damage = old_manifest(workspace.output)
         check_place(workspace, old)
+        workspace.check_links(split.name for split in job.splits)
         commit = _commit_spec(planner, inventory, replaces=old is not None)
         if old and old.fingerprint != commit.fingerprint and not job.overwrite:
             raise UsageError(

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
-import orjson
 
 from recordmill.pipelines.planning.column_checks import check_column_types
 from recordmill.pipelines.planning.item_sizes import (
@@ -39,6 +38,7 @@ from recordmill.pipelines.text_request import (
 from recordmill.records.errors import UsageError
 from recordmill.transforms.dataset.labels import LABELS_PATH
 from recordmill.transforms.dataset.output_spec import ShardSpec, SplitSpec
+from recordmill.transforms.dataset.run_state import decode_state
 from recordmill.transforms.dataset.shard_counts import count_shards
 from recordmill.transforms.dataset.stages import Stage
 from recordmill.transforms.dataset.workspace import Workspace
@@ -176,7 +176,7 @@ def _planned_snapshot(workspace: Workspace, patterns: Sequence[str]) -> int:
       patterns: of the input.
     """
     try:
-        commit = orjson.loads(files.read_bytes(workspace.plan_path))["commit"]
+        commit = decode_state(files.read_bytes(workspace.plan_path), dict)["commit"]
         is_same = commit["config"]["input"] == list(patterns)
         if is_same and not files.exists(workspace.over_budget_path):
             return read_time(commit["sources"]["snapshot_time"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from recordmill.pipelines.command_line import main
 from recordmill.pipelines.planning import plan_job
+from recordmill.records.manifest import RUN_PATH
 from recordmill.transforms.dataset import commit, shard_writer
 from recordmill.transforms.dataset.run_state import MARKER, Marker
 
@@ -124,6 +126,49 @@ def test_a_finished_shard_with_wrong_statistics_is_written_anew(
         path.write_text(json.dumps(content))
     assert small.case.run(small.source, output) == 0
     assert shard_bytes(output) == small.shards
+
+
+def contents(output: Path) -> dict[str, bytes]:
+    """The files of a dataset but for what a run says of itself."""
+    paths = [path for path in sorted(output.rglob("*")) if path.is_file()]
+    named = {str(path.relative_to(output)): path.read_bytes() for path in paths}
+    return {name: data for name, data in named.items() if name != RUN_PATH}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_another_digit_in_any_file_of_state_shows_nowhere(
+    small: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """A result with other numbers is no result, whatever else of it is whole."""
+    output, draws = tmp_path / "ds", random.Random(seed)
+    small.copy_dataset(tmp_path / "whole")
+    stop_before_commit(small, output, monkeypatch)
+    state = [
+        path for path in sorted(output.glob("_tmp/**/*.json")) if b'"run": ' in path.read_bytes()
+    ]
+    assert {path.parent.name for path in state} >= {"_tmp", "done"}
+    for path in state if not seed else [draws.choice(state)]:
+        data = path.read_bytes()
+        digits = [at for at, byte in enumerate(data) if byte in b"0123456789"]
+        at = draws.choice(digits)
+        other = draws.choice([digit for digit in b"0123456789" if digit != data[at]])
+        path.write_bytes(data[:at] + bytes([other]) + data[at + 1 :])
+    assert small.case.run(small.source, output, *small.flags) == 0
+    assert contents(output) == contents(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("name", ["_meta", "_meta/index", "train"])
+def test_a_link_that_leads_out_of_the_output_is_refused(
+    small: Written, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    link = tmp_path / "ds" / name
+    link.parent.mkdir(parents=True)
+    link.symlink_to(tmp_path / "elsewhere")
+    assert small.case.run(small.source, tmp_path / "ds", *small.flags) == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.endswith(f"and {link} is a link; remove the link, or choose another --output")
+    assert not list((tmp_path / "elsewhere").iterdir())
 
 
 @pytest.mark.parametrize("position", [0.0, 0.4, 0.999])
@@ -333,7 +378,7 @@ def test_published_rejects_are_not_deleted_through_a_link(
     (victim / "rejected").mkdir(parents=True)
     (victim / "rejected/thesis.txt").write_text("precious")
     (output / "_meta").symlink_to(victim)
-    assert small.case.run(small.source, output, *small.case.fewer, "--overwrite") == 1
+    assert small.case.run(small.source, output, *small.case.fewer, "--overwrite") == 2
     assert (victim / "rejected/thesis.txt").read_text() == "precious"
 
 

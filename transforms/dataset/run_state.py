@@ -1,17 +1,20 @@
 """Files in which a run keeps its state, and whose they are.
 
-Each plan draws a token. The marker of a temporary folder has it, and every file of state: what has
-another token, is damaged, cut or missing counts as not done, and is made anew. So files of two
-runs never mix, and a power loss costs no more than the work that it hit.
+Each plan draws a token. The marker of a temporary folder has it, and every file of state, which
+ends with a checksum of all that it says: what has another token, is damaged, cut or missing counts
+as not done, and is made anew. So files of two runs never mix, and a power loss or a bad disk costs
+no more than the work that it hit.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import stat
 from contextlib import suppress
 
+import google_crc32c
 import msgspec
 from msgspec.structs import asdict
 
@@ -22,6 +25,7 @@ from recordmill.transforms.storage import files
 
 MARKER = "of_recordmill"  # in a folder of temporary files: it may be deleted
 _TOKEN_BYTES = 8
+_SEAL = re.compile(rb', "crc32c": (\d{1,10})}\n\Z')
 
 
 class DamagedStateError(RunError):
@@ -65,21 +69,43 @@ class Nothing(msgspec.Struct, frozen=True):
 def pipeline_name(plan_path: str) -> str:
     """Returns the transform of a user's own pipeline that writes a dataset, "" for a command's."""
     with suppress(OSError, FormatError):
-        return decode(files.read_bytes(plan_path), PipelinePlan).pipeline
+        return decode_state(files.read_bytes(plan_path), PipelinePlan).pipeline
     return ""
 
 
 def write_state(path: str, token: str, content: msgspec.Struct) -> None:
-    """Writes a file of state, whole or not at all: the fields of a struct, and the token."""
-    files.write_bytes(path, encode({**asdict(content), "run": token}, indent=None))
+    """Writes a file of state, whole or not at all: the fields of a struct, token and checksum."""
+    data = encode({**asdict(content), "run": token}, indent=None)
+    seal = b', "crc32c": %d}\n' % google_crc32c.value(data)
+    files.write_bytes(path, data.removesuffix(b"}\n") + seal)
+
+
+def decode_state(data: bytes, kind: type[T]) -> T:
+    """Reads a file of state of any run.
+
+    Raises:
+      FormatError: its checksum is of other content, or it is not of this kind.
+    """
+    seal = _SEAL.search(data)
+    content = data[: seal.start()] + b"}\n" if seal else b""
+    if seal is None or google_crc32c.value(content) != int(seal[1]):
+        raise FormatError("its checksum is missing, or of other content")
+    return decode(content, kind)
 
 
 def parse_state(data: bytes, token: str, kind: type[T]) -> T | None:
     """Returns what a file of state says, None where it is damaged or of another run."""
     try:
-        return decode(data, kind) if decode(data, _Owner).run == token else None
+        return decode_state(data, kind) if decode(data, _Owner).run == token else None
     except FormatError:
         return None
+
+
+def owner_of(path: str) -> str:
+    """Returns the token of the run that wrote a file, "" where there is none."""
+    with suppress(OSError, FormatError):
+        return decode(files.read_bytes(path), _Owner).run
+    return ""
 
 
 def read_state(path: str, token: str, kind: type[T]) -> T | None:

@@ -33,9 +33,9 @@ from recordmill.transforms.dataset.run_state import (
     DamagedStateError,
     LostFoldersError,
     Marker,
-    Nothing,
     check_claimable,
     is_own,
+    owner_of,
     read_state,
     remove_claimed,
     write_state,
@@ -193,7 +193,7 @@ class Workspace:
     @property
     def has_written_dataset(self) -> bool:
         """Whether the dataset at the output is of this run of a user's own pipeline."""
-        return self.read_state(files.join(self.output, m.RUN_PATH), Nothing) is not None
+        return owner_of(files.join(self.output, m.RUN_PATH)) == self.token != ""
 
     def write_state(self, path: str, content: msgspec.Struct) -> None:
         """Writes a file of state with the token of this run."""
@@ -259,6 +259,27 @@ class Workspace:
         if marker is None or not marker.work or marker.work == self.work:
             return ""
         return marker.work if is_own(marker.work, marker.run) else ""
+
+    def check_links(self, splits: Iterable[str]) -> None:
+        """Checks that what the run will write lies in the output, and not behind a link in it.
+
+        Args:
+          splits: that will be written.
+
+        Raises:
+          UsageError: names a folder that is a link.
+        """
+        if not files.is_local(self.output):
+            return
+        metadata = files.join(self.output, os.path.dirname(m.MANIFEST_PATH))
+        within = [os.path.join(at, name) for at, names, _ in os.walk(metadata) for name in names]
+        shards = [] if self.in_place else [files.join(self.output, split) for split in splits]
+        for folder in (metadata, *within, *shards):
+            if os.path.islink(folder):
+                raise UsageError(
+                    f"--output must hold its own folders, and {folder} is a link; remove the link, "
+                    "or choose another --output"
+                )
 
     def check_free(self, names: Iterable[str], listed: set[str]) -> None:
         """Checks that nothing but our own files lies where the run will write.
