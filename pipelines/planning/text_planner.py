@@ -304,6 +304,11 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
         except (UsageError, OSError, ValueError):  # planning meets it too, and says it
             return None
 
+    @property
+    def is_compiled(self) -> bool:
+        """Whether this machine has compiled what the job needs."""
+        return self._warm_up.is_compiled
+
     def compile_kernels(self) -> None:
         """Compiles what the job needs, if this machine does it for the first time."""
         self._warm_up.compile()

@@ -16,7 +16,6 @@ from typing import Any, cast
 
 import orjson
 import pyarrow as pa
-from apache_beam.io.filesystem import BeamIOError
 
 from recordmill.records.errors import UsageError
 from recordmill.transforms.sources.blocks import BROKEN_STREAM, BrokenFileError
@@ -101,7 +100,7 @@ def _columns(path: str) -> Iterator[ColumnFormat]:
         source = SourceRange(path, path, table_format(path)[0], "", files.size(path))
         with open_columns(source) as opened:
             yield opened
-    except (OSError, BeamIOError, BrokenFileError) as error:
+    except (OSError, BrokenFileError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise UsageError(f"--annotations {path} cannot be read: {reason}") from error
 
@@ -140,7 +139,7 @@ def _open(path: str) -> Iterator[io.TextIOWrapper]:
             yield io.TextIOWrapper(
                 cast(Any, stream), encoding="utf-8-sig", errors="surrogateescape", newline=""
             )
-    except (OSError, BeamIOError, *BROKEN_STREAM) as error:
+    except (OSError, *BROKEN_STREAM) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise UsageError(f"--annotations {path} cannot be read: {reason}") from error
 
