@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from recordmill.records.errors import UsageError
 from recordmill.records.manifest import DROPPED_PATH, MANIFEST_PATH, REJECTED_PATH, SUCCESS_PATH
 from recordmill.records.shards import ShardName
 from recordmill.transforms.storage import beam_storage_internals as compat
@@ -39,8 +40,19 @@ _WRITTEN = (
 
 
 def _translated(pattern: str) -> Callable[[str], Any]:
-    """Returns the test of a glob, which means what Beam's file systems take it for."""
-    return re.compile("".join(map(_expression, _PARTS.finditer(pattern))), re.DOTALL).fullmatch
+    """Returns the test of a glob, which means what Beam's file systems take it for.
+
+    Raises:
+      UsageError: it has a range of characters that ends before it begins.
+    """
+    expression = "".join(map(_expression, _PARTS.finditer(pattern)))
+    try:
+        return re.compile(expression, re.DOTALL).fullmatch
+    except re.error as error:
+        raise UsageError(
+            f"a range of characters must end behind its beginning, as in [a-z]; {pattern} has a "
+            f"{error.msg}"
+        ) from error
 
 
 def _expression(part: re.Match[str]) -> str:

@@ -155,8 +155,10 @@ def do(item):
 """
 
 
-def test_what_workers_need_is_loaded_once_for_all(tmp_path: Path) -> None:
-    lines, error = program(tmp_path, _WARMS_UP, warm_up="warm_up")
+@pytest.mark.parametrize("at_once", [True, False])
+def test_what_workers_need_is_loaded_once_for_all(tmp_path: Path, at_once: bool) -> None:
+    """Also where the job turns out to need workers that were not expected."""
+    lines, error = program(tmp_path, _WARMS_UP, warm_up=f"warm_up, at_once={at_once}")
     assert lines == ["done"], error
     assert [(tmp_path / name).read_text() for name in "01"] == ["True", "True"]
 
