@@ -24,6 +24,7 @@ BEAM = [
     *beam(),
     "protobuf<6.33; python_version < '3.11'",  # tensorflow-metadata takes no later one there
     "backports.zstd>=1.0,<2",  # Python 3.14 has it as compression.zstd
+    "cloudpickle>=3,<4",
     "defusedxml>=0.7.1,<0.8",
     "fastavro>=1.8,<2",  # which Beam has too
     "fastokens>=0.3.5,<0.4",

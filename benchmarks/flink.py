@@ -66,7 +66,7 @@ def run_sleeping(beam_flags: list[str], tasks: int, folder: Path) -> str:
 
     printed = StringIO()
     with redirect_stderr(printed):
-        engine.run(build, folder="/tmp", failure_path="/nowhere", size=JobSize(tasks, 0, 1))
+        engine.submit(build, folder="/tmp", failure_path="/nowhere", size=JobSize(tasks, 0, 1))
     times = [[*map(float, path.read_text().split())] for path in folder.iterdir()]
     seconds = max(end for _, end in times) - min(begin for begin, _ in times)
     return f"{printed.getvalue()}\n{len(times)} tasks of 1 s took {seconds:.1f} s"

@@ -35,8 +35,8 @@ from recordmill.transforms.text.presets import presets_help
 
 @contextmanager
 def _loading() -> Iterator[None]:
-    """Loads Beam without garbage collection: what it makes stays until the end anyway."""
-    first = gc.isenabled() and "apache_beam" not in sys.modules
+    """Loads modules without garbage collection: what they make stays until the end anyway."""
+    first = gc.isenabled() and "numba" not in sys.modules
     if first:
         gc.disable()
     try:
@@ -49,7 +49,7 @@ def _loading() -> Iterator[None]:
 
 _MOST_CHARACTERS = 3000  # of an error
 _BROKEN_PIPE_STATUS = 128 + 13  # as a shell reports a process that SIGPIPE has killed
-_ENGINE_THREAD = "pipeline"  # of `engines/local.py`
+_ENGINE_THREAD = "stages"  # of `engines/local.py`
 
 
 _NO_MEMORY = (
@@ -144,7 +144,7 @@ def _signals_interrupt() -> Iterator[None]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs a command; returns its exit status."""
-    # At the end of a process Python looks for garbage among all of Beam's objects: half a second.
+    # At the end of a process Python would look for garbage among all that libraries have made.
     atexit.register(gc.freeze)
     try:
         with _signals_interrupt(), _flushed_output():

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib import import_module
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from recordmill.pipelines.cores import usable_cores
 from recordmill.pipelines.engines.engine_spec import LOCAL_RUNNERS, EngineSpec
 from recordmill.pipelines.engines.preloading import preloading
+from recordmill.pipelines.engines.processes import is_surely_small
 from recordmill.pipelines.faces import Given, HelpPage, merged
 from recordmill.records.errors import one_of
 from recordmill.records.spec import Option, Spec, SpecT
@@ -121,9 +123,10 @@ class Call:
             self.make(kind)
 
     def preloading(self) -> AbstractContextManager[object]:
-        """Begins to load what workers need, before this process loads Beam itself.
+        """Begins to load what workers need, before this process loads the same itself.
 
-        It does so where they are processes of this machine, and the command is a job.
+        It does so where they are processes of this machine, and the command is a job whose input
+        may be worth several.
         """
         if not self.command.loads:
             return nullcontext()
@@ -131,7 +134,16 @@ class Call:
         workers = engine.direct_num_workers or usable_cores()
         if engine.runner not in LOCAL_RUNNERS or workers == 1:
             return nullcontext()
+        if not engine.direct_num_workers and self._is_small():
+            return nullcontext()
         return preloading(self.command.loads)
+
+    def _is_small(self) -> bool:
+        values = self.given.values
+        if self.functions or values.get("map"):  # how long these take is not known
+            return False
+        patterns = list(_flat(values.get("input") or values.get("dataset") or ()))
+        return bool(patterns) and is_surely_small(patterns)
 
     def run(self) -> int:
         """Runs the command; returns the exit status.
@@ -148,6 +160,15 @@ class Call:
         else:
             status = run(self.make(self.command.kinds()[0]))
         return status
+
+
+def _flat(given: Any) -> Iterator[str]:
+    """Yields the paths of an option, which may be written once or several times."""
+    if isinstance(given, list | tuple):
+        for each in given:
+            yield from _flat(each)
+    else:
+        yield os.fspath(given)
 
 
 _TEXT = "recordmill.transforms.text.text_spec:TextSpec"

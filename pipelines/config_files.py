@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
-from apache_beam.io.filesystem import BeamIOError
 
 from recordmill.pipelines.faces import Given, checked_values, own_settings
 from recordmill.records.errors import UsageError
@@ -64,7 +63,7 @@ def _read(path: str) -> tuple[dict[str, Any], dict[str, int]]:
         text = files.read_limited(path, _MOST_BYTES).decode("utf-8")
         content = yaml.safe_load(text)
         node = yaml.compose(text, Loader=yaml.SafeLoader)
-    except (OSError, BeamIOError) as error:
+    except OSError as error:
         raise UsageError(f"--config {path} cannot be read: {reason(error)}") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"--config {path} cannot be read: it is no UTF-8") from error

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
-from apache_beam.io.filesystem import BeamIOError
 
 from recordmill.pipelines.input_patterns import split_patterns
 from recordmill.pipelines.job_request import job_options, required
@@ -168,7 +167,7 @@ def _given_schema(path: str) -> tuple[Feature, ...]:
     try:
         content = files.read_limited(path, _MOST_SCHEMA_BYTES)
         return read_schema(content, class_names).features
-    except (OSError, BeamIOError) as error:
+    except OSError as error:
         raise UsageError(f"--schema={path} cannot be read: {reason(error)}") from error
     except ValueError as error:
         raise UsageError(f"--schema={path}: {' '.join(str(error).split())}") from error

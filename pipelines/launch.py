@@ -10,17 +10,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
-from typing import Any
-
-from apache_beam.io.filesystem import BeamIOError
+from typing import TYPE_CHECKING, Any
 
 from recordmill.pipelines.command_table import Call, load
 from recordmill.pipelines.config_files import settings_text
 from recordmill.pipelines.cores import usable_cores
-from recordmill.pipelines.engines.choice import Engine, check_beam_flags, choose_engine
+from recordmill.pipelines.engines.choice import check_beam_flags, choose_engine
 from recordmill.pipelines.engines.engine_spec import EngineSpec
 from recordmill.pipelines.engines.error_text import one_line
-from recordmill.pipelines.engines.local import JobSize, processes_for
+from recordmill.pipelines.engines.local import JobSize
+from recordmill.pipelines.engines.preloading import is_preloading
+from recordmill.pipelines.engines.processes import processes_for
 from recordmill.pipelines.faces import aliases_of
 from recordmill.pipelines.planning.plan_job import plan_job
 from recordmill.pipelines.planning.planner import (
@@ -38,11 +38,14 @@ from recordmill.records import manifest as m
 from recordmill.records.errors import RunError, UsageError
 from recordmill.records.spec import options_of
 from recordmill.transforms.dataset.run_state import LostFoldersError
-from recordmill.transforms.dataset.stages import RunStages, Stage, phases_of
+from recordmill.transforms.dataset.stages import Stage, phases_of
 from recordmill.transforms.dataset.statistics_report import describe_statistics
 from recordmill.transforms.dataset.worker_note import left_notes
 from recordmill.transforms.dataset.workspace import Workspace, read_manifest
 from recordmill.transforms.storage import files
+
+if TYPE_CHECKING:
+    from recordmill.pipelines.engines.choice import Engine
 
 _SHOWN_NOTES = 3
 
@@ -66,12 +69,13 @@ def plan_and_run(
     remove_leftovers()
     engine.check(planner.paths())
     workspace = planner.job.workspace
-    with engine.started(planner.warm_up()), only_run(workspace.output):
+    at_once = is_preloading() or not planner.is_compiled
+    with engine.started(planner.warm_up(), at_once=at_once), only_run(workspace.output):
         try:
             plan = plan_job(planner, workers=engine.workers)
         except (UsageError, RunError):
             raise
-        except (OSError, ValueError, BeamIOError) as error:
+        except (OSError, ValueError) as error:
             raise UsageError(f"the job cannot be planned: {one_line(error)}") from error
         if plan is None:
             # A run that was killed in its last moment left files.
@@ -184,14 +188,15 @@ def _run_engine(
     engine: Engine,
     size: JobSize,
 ) -> dict[str, int]:
-    """Runs the job; returns Beam's counters, {} where it failed after the commit."""
+    """Runs the job; returns its counters, {} where it failed after the commit."""
     workspace = plan.job.workspace
     is_complete = partial(workspace.is_complete, plan.commit.fingerprint)
     finished_before = is_complete()
     files.delete_quietly([workspace.failure_path, *files.list_files(workspace.notes_folder)])
     try:
         return engine.run(
-            lambda p: p | "RunStages" >> RunStages(stages, plan.commit),
+            stages,
+            plan.commit,
             folder=workspace.staging,
             failure_path=workspace.failure_path,
             size=size,
@@ -212,7 +217,7 @@ def _failure(plan: WorkPlan[JobT, StagesT], error: Exception) -> RunError:
         workspace.remove_revived()
         lost.leaves_threads = getattr(error, "leaves_threads", False)
         return lost
-    except (RunError, OSError, BeamIOError):  # the storage itself failed
+    except (RunError, OSError):  # the storage itself failed
         return error if isinstance(error, RunError) else RunError(one_line(error))
     if isinstance(error, RunError):
         return error

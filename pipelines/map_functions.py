@@ -13,10 +13,9 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
 
-from apache_beam.io.filesystem import BeamIOError
-
 from recordmill.pipelines.code_digest import digest_of_function
 from recordmill.records.errors import UsageError, did_you_mean
+from recordmill.transforms.dataset.function_bytes import function_bytes
 from recordmill.transforms.dataset.output_spec import MapOptions
 from recordmill.transforms.dataset.user_functions import (
     MapSpec,
@@ -26,7 +25,6 @@ from recordmill.transforms.dataset.user_functions import (
 )
 from recordmill.transforms.dataset.writable import reason
 from recordmill.transforms.storage import files
-from recordmill.transforms.storage.beam_storage_internals import pickle_function
 
 _MOST_BYTES = 1 << 20  # of source that travels with each stage of a job
 _FORMS = "FILE.py:FUNCTION or package.module:function"
@@ -91,7 +89,7 @@ def function_from_object(given: Callable[[Any], Any]) -> UserFunction:
         find_function(function)
         return function
     try:
-        pickled = pickle_function(given)
+        pickled = function_bytes(given)
     except Exception as error:
         raise UsageError(
             f"map: the function {name or given!r} cannot be sent to workers, because of what it "
@@ -127,7 +125,7 @@ def _read(path: str, name: str) -> str:
         return files.read_limited(path, 64 * _MOST_BYTES).decode("utf-8")
     except UnicodeDecodeError as error:
         raise UsageError(f"{name} cannot be read: the file is no UTF-8") from error
-    except (OSError, BeamIOError) as error:
+    except OSError as error:
         near = _near_files(path)
         raise UsageError(f"{name} cannot be read: {reason(error)}{near}") from error
 

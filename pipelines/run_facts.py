@@ -36,7 +36,7 @@ class RunFacts:
       began: when it was started, in UTC, as ISO 8601.
       plan_seconds, seconds: of planning alone, and of all until the dataset was complete.
       input_bytes: of the whole input.
-      counters: Beam's, {} where the engine has none.
+      counters: of the job, {} where the engine has none.
       notes: what planning said of the input.
     """
 

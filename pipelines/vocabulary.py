@@ -12,14 +12,14 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from recordmill.pipelines.engines.choice import Engine
 from recordmill.pipelines.engines.error_text import one_line
-from recordmill.pipelines.engines.local import JobSize, processes_for
+from recordmill.pipelines.engines.local import JobSize
+from recordmill.pipelines.engines.processes import processes_for
 from recordmill.pipelines.planning.item_sizes import work_item_bytes
 from recordmill.pipelines.temporary_folders import make_folder_beside, remove_folder
 from recordmill.records.errors import RunError
-from recordmill.transforms.dataset.stages import DoStages
 from recordmill.transforms.sources.document_spec import DocumentSpec
 from recordmill.transforms.sources.item_cutting import cut_work_items
 from recordmill.transforms.sources.source_list import SourceList
@@ -34,6 +34,9 @@ from recordmill.transforms.vocabulary.counting_stages import (
 from recordmill.transforms.vocabulary.tokenizer_learning import learn_tokenizer
 from recordmill.transforms.vocabulary.vocab_spec import VocabSpec
 from recordmill.transforms.vocabulary.word_counts import SketchSpec
+
+if TYPE_CHECKING:
+    from recordmill.pipelines.engines.choice import Engine
 
 # So much text has two million distinct words at worst, which memory holds; the size alone decides,
 # and never the number of workers, so that both ways of counting never compete for one input.
@@ -92,10 +95,9 @@ def count_words(
     """
     if spec.sketch:
         print("reading twice: which words may be frequent, then how frequent", file=sys.stderr)
-    stages = DoStages(counting_stages(spec))
     try:
         engine.run(
-            lambda pipeline: pipeline | "Count" >> stages,
+            counting_stages(spec),
             folder=spec.work,
             failure_path=files.join(spec.work, "failure.txt"),
             size=JobSize(spec.work_items, input_bytes, processes_for(input_bytes)),

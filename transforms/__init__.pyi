@@ -1,10 +1,10 @@
-from .dataset.commit import CommitDataset as CommitDataset
 from .dataset.commit import CommitSpec as CommitSpec
 from .dataset.output_spec import ShardSpec as ShardSpec
 from .dataset.output_spec import SplitSpec as SplitSpec
+from .dataset.stage_pipeline import CommitDataset as CommitDataset
+from .dataset.stage_pipeline import DoStages as DoStages
+from .dataset.stage_pipeline import RunStages as RunStages
 from .dataset.stages import Done as Done
-from .dataset.stages import DoStages as DoStages
-from .dataset.stages import RunStages as RunStages
 from .dataset.stages import Stage as Stage
 from .dataset.workspace import Workspace as Workspace
 from .elements import Box as Box

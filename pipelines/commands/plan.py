@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from apache_beam.io.filesystem import BeamIOError
-
 from recordmill.pipelines.command_specs import PlanSpec
 from recordmill.pipelines.command_table import COMMANDS, Call, load
 from recordmill.pipelines.cores import usable_cores
@@ -32,7 +30,7 @@ def run(call: Call) -> int:
         found = estimate(load(COMMANDS[kind].function)(spec), workers=workers)
     except (UsageError, RunError):
         raise
-    except (OSError, ValueError, BeamIOError) as error:
+    except (OSError, ValueError) as error:
         raise UsageError(f"the job cannot be planned: {one_line(error)}") from error
     lines = list(found.lines(workers, options.price_per_worker_hour))
     width = max(len(name) for name, _ in lines)

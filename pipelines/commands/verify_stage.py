@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-
-from apache_beam.io.filesystem import BeamIOError
+from typing import TYPE_CHECKING
 
 from recordmill.pipelines.commands.shard_checks import ShardReport, ShardToCheck, check_shard
-from recordmill.pipelines.engines.choice import Engine
 from recordmill.pipelines.engines.error_text import one_line
 from recordmill.pipelines.engines.local import JobSize
 from recordmill.records.errors import RunError
 from recordmill.records.state import decode, encode
-from recordmill.transforms.dataset.stages import Done, DoStages, Stage
+from recordmill.transforms.dataset.stages import Done, Stage
 from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.storage import files
+
+if TYPE_CHECKING:
+    from recordmill.pipelines.engines.choice import Engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +83,14 @@ def check_on(engine: Engine, targets: Sequence[ShardToCheck], folder: str) -> It
     try:
         with engine.started():
             engine.run(
-                lambda p: p | "Verify" >> DoStages([stage]),
+                [stage],
                 folder=folder,
                 failure_path=stage.job.workspace.failure_path,
                 size=size,
             )
     except RunError:
         raise
-    except (RuntimeError, OSError, BeamIOError) as error:
+    except (RuntimeError, OSError) as error:
         raise RunError(one_line(error)) from error
     for item in range(len(targets)):
         yield decode(files.read_bytes(stage.path(item)), ShardReport)

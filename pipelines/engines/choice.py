@@ -1,32 +1,22 @@
-"""`--runner`: choose the engine that runs a job, from our options and from Beam's."""
+"""`--runner`: choose the engine that runs a job, from our options and from Beam's.
+
+Beam is loaded where another engine than this machine is asked for, or a flag is not ours.
+"""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from apache_beam.io.filesystems import FileSystems
-from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.runners.runner import create_runner
-
-from recordmill.pipelines.beam_internals import add_beam_arguments, option_actions
-from recordmill.pipelines.cores import usable_cores
-from recordmill.pipelines.engines.dataflow import dataflow_engine
 from recordmill.pipelines.engines.engine_spec import LOCAL_RUNNERS, STALL_SECONDS, EngineSpec
-from recordmill.pipelines.engines.flink import JOB_SERVER_FLAGS, flink_engine
 from recordmill.pipelines.engines.local import LocalEngine
-from recordmill.pipelines.engines.remote import (
-    RemoteEngine,
-    check_job_server,
-    find_by_name,
-    given_options,
-)
-from recordmill.pipelines.faces import Parser
-from recordmill.records.errors import UsageError, did_you_mean
+from recordmill.records.errors import UsageError
 
-Engine = LocalEngine | RemoteEngine
+if TYPE_CHECKING:
+    from recordmill.pipelines.engines.remote import RemoteEngine
 
-_EMBEDDED_FLINK = ("[local]", "[auto]")
+    Engine = LocalEngine | RemoteEngine
 
 
 def check_beam_flags(flags: list[str], ours: Iterable[str]) -> None:
@@ -39,70 +29,10 @@ def check_beam_flags(flags: list[str], ours: Iterable[str]) -> None:
     Raises:
       UsageError: names the first unknown flag, and the nearest known one.
     """
-    beam_parser = Parser(conflict_handler="resolve")
-    add_beam_arguments(beam_parser)
-    for name in JOB_SERVER_FLAGS:
-        beam_parser.add_argument(f"--{name}", nargs="?")
-    _, unknown = beam_parser.parse_known_args(flags)
-    if unknown:
-        names = [*(f"--{name}" for name in ours), *option_actions(beam_parser)]
-        if not unknown[0].startswith("-"):
-            raise UsageError(f"no flag before {unknown[0]}; for a second input write --input again")
-        hint = did_you_mean(unknown[0].partition("=")[0], names, otherwise="see --help")
-        raise UsageError(f"unknown flag {unknown[0]}{hint}")
-    FileSystems.set_options(PipelineOptions(flags))
+    if flags or "apache_beam" in sys.modules:  # whose storages have the flags of an earlier job
+        from recordmill.pipelines.engines.remote_choice import set_beam_flags
 
-
-def _flink(flags: list[str], *, wait: bool) -> RemoteEngine:
-    if given_options(flags).get("flink_master") in _EMBEDDED_FLINK:
-        return _engine_of_beam("FlinkRunner", flags, wait=wait)
-    return flink_engine(flags, wait=wait)
-
-
-def _prism(flags: list[str], *, wait: bool) -> RemoteEngine:
-    given = given_options(flags)
-    check_job_server(given, "prism")
-    location = given.get("prism_location")
-    if location and "://" not in location and not shutil.which(location):
-        raise UsageError(f"--prism_location must be the program itself or a URL, got {location}")
-    return RemoteEngine(
-        name="prism",
-        runner="PrismRunner",
-        workers=usable_cores(),
-        flags=tuple(flags),
-        find=find_by_name,
-        is_here=True,
-        outlives=False,
-        wait=wait,
-    )
-
-
-def _engine_of_beam(runner: str, flags: list[str], *, wait: bool) -> RemoteEngine:
-    """Returns an engine that only Beam knows: its flags are passed on without a check."""
-    try:
-        create_runner(runner)
-    except (ValueError, ImportError, AttributeError) as error:
-        names = ", ".join(["direct", *_REMOTE])
-        raise UsageError(f"--runner must be one of {names}, or one of Beam's: {error}") from error
-    given = given_options(flags)
-    check_job_server(given)
-    return RemoteEngine(
-        name=runner,
-        runner=runner,
-        workers=int(given.get("parallelism", 0)) or usable_cores(),
-        flags=tuple(flags),
-        find=find_by_name,
-        is_here=True,
-        outlives=True,
-        wait=wait,
-    )
-
-
-_REMOTE: dict[str, Callable[..., RemoteEngine]] = {
-    "flink": _flink,
-    "dataflow": dataflow_engine,
-    "prism": _prism,
-}
+        set_beam_flags(flags, ours)
 
 
 def choose_engine(spec: EngineSpec, beam: list[str]) -> Engine:
@@ -121,18 +51,19 @@ def choose_engine(spec: EngineSpec, beam: list[str]) -> Engine:
                 "--no_wait has no meaning for --runner=direct, whose job ends with this process; "
                 "leave it out"
             )
-        if any(flag.partition("=")[0] == "--direct_running_mode" for flag in beam):
-            raise UsageError(
-                "--direct_running_mode has no meaning here, where several workers are always "
-                "processes; leave it out, and see --direct_num_workers"
-            )
-        return LocalEngine(tuple(beam), spec.direct_num_workers, spec.stall_timeout)
+        for flag in beam:
+            if flag.startswith("--direct_"):
+                raise UsageError(
+                    f"{flag.partition('=')[0]} has no meaning here, where several workers are "
+                    "always processes, and no runner of Beam's; leave it out, and see "
+                    "--direct_num_workers"
+                )
+        return LocalEngine(spec.direct_num_workers, spec.stall_timeout)
     if spec.stall_timeout != STALL_SECONDS:
         raise UsageError(
             f"--stall_timeout has no meaning for --runner={spec.runner}, which watches its "
             "workers itself; leave it out"
         )
-    name = spec.runner.lower().removesuffix("runner")
-    if name in _REMOTE:
-        return _REMOTE[name](beam, wait=spec.wait)
-    return _engine_of_beam(spec.runner, beam, wait=spec.wait)
+    from recordmill.pipelines.engines.remote_choice import remote_engine
+
+    return remote_engine(spec.runner, beam, wait=spec.wait)

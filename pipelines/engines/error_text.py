@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-
-import grpc
+import sys
 
 _STAGE_NAME = re.compile(r" \[while running '[^']*'\]")
 
@@ -17,7 +16,8 @@ def without_stage_names(text: str) -> str:
 def one_line(error: BaseException) -> str:
     """Returns what went wrong, from an engine's error with all its tracebacks."""
     text = without_stage_names(str(error))
-    if isinstance(error, grpc.Call):  # whose text is a record of many lines
+    grpc = sys.modules.get("grpc")  # without it there is no error of it
+    if grpc and isinstance(error, grpc.Call):  # whose text is a record of many lines
         text = f"{error.code().name}: {error.details()}"
     if "No space left on device" in text:
         return "no space left on the device; free some, or choose another --temp_dir"

@@ -1,14 +1,12 @@
-"""The local engine: Beam's FnApiRunner in memory, and a pool of processes for items of stages.
+"""The local engine: stages without Beam, by this process or a pool of processes for their items.
 
 A small input is done by this process alone, a larger one by as many as there are cores, see
 `transforms/dataset/worker_pool.py`. When a run is cut short, all finished work is on disk, and the
-same command continues from there. What this module adds to Beam:
+same command continues from there.
 
-* `_BeamJob` runs the pipeline in a thread: the runner waits without looking at signals, and Ctrl-C
-  would be seen only after the job.
+* `_Work` does the stages in a thread: Ctrl-C ends the wait for them at once, also where an item is
+  in native code, or waits for a disk.
 * `Watchdog` ends a job in which nothing happens any more, such as on a dead network disk.
-* Beam's temporary folder is removed in any case, after a kill by the next run: Beam removes it
-  only after a success.
 """
 
 from __future__ import annotations
@@ -21,25 +19,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
+from traceback import format_exception_only
+from typing import Any, ClassVar
 
-import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-
-from recordmill.pipelines import temporary_folders
 from recordmill.pipelines.cores import usable_cores
 from recordmill.pipelines.engines.call_stacks import answer_with_calls
-from recordmill.pipelines.engines.counters import sum_counters
-from recordmill.pipelines.engines.error_text import without_stage_names
 from recordmill.pipelines.engines.preloading import Preloading, missing_environment, preloading
 from recordmill.pipelines.engines.watchdog import Watchdog
 from recordmill.records.errors import RunError
-from recordmill.transforms.dataset.worker_pool import WorkerPool, using
+from recordmill.transforms.dataset.commit import CommitSpec, commit_run
+from recordmill.transforms.dataset.stages import Stage, do_here
+from recordmill.transforms.dataset.worker_pool import WorkerPool
 from recordmill.transforms.storage import files
 
-PIPELINE_THREAD = "pipeline"
-_SMALL_INPUT_BYTES = 16_000_000
+STAGES_THREAD = "stages"
 _SIGNALS_EVERY_SECONDS = 0.2
 
 
@@ -58,100 +51,93 @@ class JobSize:
     processes: int
 
 
-def processes_for(input_bytes: int) -> int:
-    """Returns the processes for an input; for a small one, starting a second one takes longer."""
-    return 1 if input_bytes < _SMALL_INPUT_BYTES else usable_cores()
-
-
-class _BeamJob:
-    """A pipeline that FnApiRunner runs in a thread of its own.
+class _Work:
+    """The stages of a job, which a thread of its own does.
 
     Attributes:
       errors: why the job failed, the first error first; empty after a success.
-      counters: Beam's counters of ours, after a success.
+      counters: ours, after a success.
     """
 
-    def __init__(self, build: Callable[[beam.Pipeline], object], flags: Sequence[str]) -> None:
+    def __init__(
+        self, stages: Sequence[Stage[Any]], commit: CommitSpec | None, pool: WorkerPool | None
+    ) -> None:
         self.errors: list[BaseException] = []
         self.counters: dict[str, int] = {}
-        self._build = build
-        self._flags = [*flags, "--direct_num_workers=1"]
+        self._stages = stages
+        self._commit = commit
+        self._pool = pool
         self._ended = threading.Event()
-        self._folder = ""
 
     def run(self) -> None:
-        """Runs the pipeline; the caller gets errors and signals while it waits for the end."""
-        threading.Thread(target=self._run, name=PIPELINE_THREAD, daemon=True).start()
-        while not self._ended.wait(_SIGNALS_EVERY_SECONDS):
-            pass
+        """Does the stages; the caller gets errors and signals while it waits for the end."""
+        threading.Thread(target=self._run, name=STAGES_THREAD, daemon=True).start()
+        try:
+            while not self._ended.wait(_SIGNALS_EVERY_SECONDS):
+                pass
+        finally:
+            self._ended.set()
 
     def fail(self, error: BaseException) -> None:
         """Ends the wait for the job."""
         self.errors.append(error)
         self._ended.set()
 
-    def close(self) -> None:
-        """Removes what Beam leaves of a job that failed."""
-        if self._folder:
-            temporary_folders.remove_folder(self._folder)
+    def _check(self) -> None:
+        if self._ended.is_set():  # nobody waits for it any more
+            raise RunError("interrupted; run the same command again")
 
     def _run(self) -> None:
         try:
-            pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions(self._flags))
-            self._folder = temporary_folders.make_folder()
-            moved = f"{self._folder}/pipeline"
-            os.rename(pipeline.local_tempdir, moved)
-            pipeline.local_tempdir = moved
-            self._build(pipeline)
-            result = pipeline.run()
-            result.wait_until_finish()
-            self.counters = sum_counters(result.metrics())
+            done = do_here(self._stages, self._pool, check=self._check)
+            if self._commit:
+                commit_run(self._stages[0].job, self._commit, done.records)
+            self.counters = dict(done.counts)
         except BaseException as error:
             self.fail(error)
         self._ended.set()
 
 
-def run_local(
-    build: Callable[[beam.Pipeline], object],
-    flags: Sequence[str] = (),
+def run_here(
+    stages: Sequence[Stage[Any]],
+    commit: CommitSpec | None = None,
     *,
     pool: WorkerPool | None = None,
     watchdog: Watchdog | None = None,
     calls_folder: str | None = None,
 ) -> dict[str, int]:
-    """Builds a pipeline and runs it to its end; returns Beam's counters of ours.
+    """Does the stages of a job, and commits it; returns our counters.
 
     Args:
-      build: applies transforms to the pipeline.
-      flags: Beam's own options.
-      pool: does the items of stages; None where this process does them.
+      stages: in order.
+      commit: what its manifest says; None where the stages are all.
+      pool: does their items, and is closed at the end; None where this process does them.
       watchdog: what may end the job meanwhile.
       calls_folder: where the workers of the pool write their calls for it.
 
     Raises:
       StalledError: by the watchdog.
       WorkerDiedError: a worker process was killed or crashed.
-      Exception: what the pipeline raised.
+      Exception: why an item failed.
     """
-    job = _BeamJob(build, flags)
-    # Beam logs each error of a worker with its traceback; our one line says it all.
+    work = _Work(stages, commit, pool)
+    # Its storages log errors with their tracebacks; our one line says it all.
     logging.getLogger("apache_beam").setLevel(logging.CRITICAL + 1)
-    watched = watchdog.job(job.fail, calls_folder) if watchdog else nullcontext()
-    try:
-        with using(pool), watched:
-            job.run()
-    finally:
-        job.close()
-    if job.errors:
-        raise _without_stage_name(job.errors[0])
-    return job.counters
+    watched = watchdog.job(work.fail, calls_folder) if watchdog else nullcontext()
+    with pool or nullcontext(), watched:
+        work.run()
+    if work.errors:
+        raise _named(work.errors[0])
+    return work.counters
 
 
-def _without_stage_name(error: BaseException) -> BaseException:
-    """Returns an error of ours as it was raised, before Beam appended the name of its stage."""
-    if isinstance(error, RunError):
-        error.args = (without_stage_names(str(error)),)
-    return error
+def _named(error: BaseException) -> BaseException:
+    """Returns an error whose text is a sentence, or begins with its type."""
+    if error.args and isinstance(error.args[0], str):
+        return error
+    named = RuntimeError(format_exception_only(type(error), error)[-1].strip())
+    named.__cause__ = error
+    return named
 
 
 @dataclass
@@ -159,12 +145,10 @@ class LocalEngine:
     """This machine, as an engine.
 
     Attributes:
-      flags: Beam's own options.
       processes: the number of workers; 0: as many as the input is worth.
       stall_seconds: how long nothing may happen before a run is ended; 0: for ever.
     """
 
-    flags: tuple[str, ...] = ()
     processes: int = 0
     stall_seconds: float = 0.0
     name: ClassVar[str] = "direct"
@@ -172,6 +156,7 @@ class LocalEngine:
 
     def __post_init__(self) -> None:
         self._preloading: Preloading | None = None
+        self._warm_up: Callable[[], None] | None = None
         self._watchdog: Watchdog | None = None
 
     @property
@@ -187,15 +172,23 @@ class LocalEngine:
         """Accepts every path: all are within reach of this machine."""
 
     @contextmanager
-    def started(self, warm_up: Callable[[], None] | None = None) -> Iterator[None]:
-        """Loads meanwhile what workers need."""
-        if self._preloading or self.workers == 1:
+    def started(
+        self, warm_up: Callable[[], None] | None = None, *, at_once: bool = True
+    ) -> Iterator[None]:
+        """Loads meanwhile what workers need.
+
+        Args:
+          warm_up: is called in the process that they are forked from, once.
+          at_once: False where the job is expected to need none of them.
+        """
+        self._warm_up = warm_up or self._warm_up
+        if self._preloading or self.workers == 1 or not at_once:
             with self._watched():
                 yield
             return
         with preloading() as self._preloading:
             try:
-                self._preloading.warm_up(warm_up)
+                self._preloading.warm_up(self._warm_up)
                 with self._watched():
                     yield
             finally:
@@ -229,24 +222,26 @@ class LocalEngine:
 
     def run(
         self,
-        build: Callable[[beam.Pipeline], object],
+        stages: Sequence[Stage[Any]],
+        commit: CommitSpec | None = None,
         *,
         folder: str,
         failure_path: str,
         size: JobSize,
     ) -> dict[str, int]:
-        """Runs a pipeline to its end, see `run_local`; returns Beam's counters of ours.
+        """Does the stages of a job, and commits it, see `run_here`; returns our counters.
 
         Args:
-          build: applies transforms to the pipeline.
+          stages: in order.
+          commit: what its manifest says; None where the stages are all.
           folder: the folder of the job's temporary files; what workers print goes there.
           failure_path: not used here, errors are raised.
           size: the size of the job.
         """
-        with self.started(), self._watched() as watchdog:
-            workers = self.workers_for(size)
+        workers = self.workers_for(size)
+        with self.started(at_once=workers > 1), self._watched() as watchdog:
             if workers == 1 or not self._preloading:
-                return run_local(build, self.flags, watchdog=watchdog)
+                return run_here(stages, commit, watchdog=watchdog)
             if not files.is_local(folder):
                 folder = tempfile.gettempdir()
             calls = self._preloading.folder
@@ -256,4 +251,4 @@ class LocalEngine:
                 begin=partial(answer_with_calls, calls),
                 log=files.join(folder, f"recordmill-workers-{os.getpid()}.log"),
             )
-            return run_local(build, self.flags, pool=pool, watchdog=watchdog, calls_folder=calls)
+            return run_here(stages, commit, pool=pool, watchdog=watchdog, calls_folder=calls)

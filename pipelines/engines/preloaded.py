@@ -19,9 +19,6 @@ _LOOK_EVERY_SECONDS = 0.01
 
 
 def _load(modules: Iterable[str]) -> None:
-    from recordmill.transforms.storage import beam_storage_internals
-
-    del beam_storage_internals  # what is called at last needs it in any case
     for name in modules:
         module = importlib.import_module(name)
         if "recordmill.records.codec.jit" in sys.modules:
@@ -30,7 +27,7 @@ def _load(modules: Iterable[str]) -> None:
 
 
 def _warm_up(folder: str, parent: int) -> None:
-    from recordmill.transforms.storage.beam_storage_internals import unpickle_function
+    from recordmill.transforms.dataset.function_bytes import function_of
 
     path = os.path.join(folder, WARM_UP)
     while not os.path.exists(path):
@@ -40,7 +37,7 @@ def _warm_up(folder: str, parent: int) -> None:
             return
         time.sleep(_LOOK_EVERY_SECONDS)
     with open(path, "rb") as handle:
-        function = unpickle_function(handle.read())
+        function = function_of(handle.read())
     if function:
         function()
 

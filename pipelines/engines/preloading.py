@@ -1,6 +1,6 @@
 """The process that workers of this machine are forked from: it loads what all of them need.
 
-Loading Beam and kernels takes seconds. It begins before this process loads the same, and goes on
+Loading kernels takes a second or two. It begins before this process loads the same, and goes on
 while this one plans: `preloading`. What the job itself needs follows when it is known: `warm_up`.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing import forkserver, get_context, resource_tracker
@@ -33,6 +34,7 @@ ENVIRONMENT = {
 PRELOADED = "RECORDMILL_PRELOADED"  # the variable with the folder below and names of modules
 WARM_UP = "warm-up"  # the file in the folder with what is called at last
 _PRELOADED = "recordmill.pipelines.engines.preloaded"
+_LOOK_EVERY_SECONDS, _MOST_FORK_SECONDS = 0.001, 5.0
 
 
 def missing_environment() -> dict[str, str]:
@@ -65,8 +67,8 @@ class Preloading:
                 forkserver.ensure_running()
             finally:
                 signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-        begun = (child for child in here.children() if child.pid not in before)
-        self._process = next((c for c in begun if _is_fork_server(c)), None)
+        begun = [child for child in here.children() if child.pid not in before]
+        self._process = next((c for c in begun if _is_fork_server(c, here)), None)
 
     def warm_up(self, function: Callable[[], None] | None) -> None:
         """Says what is called once modules are loaded; workers are forked then.
@@ -74,11 +76,11 @@ class Preloading:
         Args:
           function: leaves no thread; an error of it is not reported. None: nothing.
         """
-        from recordmill.transforms.storage.beam_storage_internals import pickle_function
+        from recordmill.transforms.dataset.function_bytes import function_bytes
 
         path = os.path.join(self.folder, WARM_UP)
         with open(f"{path}-", "wb") as handle:
-            handle.write(pickle_function(function))
+            handle.write(function_bytes(function))
         os.rename(f"{path}-", path)
 
     @property
@@ -99,6 +101,11 @@ class Preloading:
 
 
 _current: Preloading | None = None
+
+
+def is_preloading() -> bool:
+    """Tells whether this program has begun to load what workers of a job need."""
+    return _current is not None
 
 
 @contextmanager
@@ -133,8 +140,11 @@ def _variables(settings: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = before[name]
 
 
-def _is_fork_server(process: psutil.Process) -> bool:
-    try:
+def _is_fork_server(process: psutil.Process, parent: psutil.Process) -> bool:
+    """Tells what a child is, once it is no copy of its parent any more, which it begins as."""
+    until = time.monotonic() + _MOST_FORK_SECONDS
+    with suppress(psutil.Error):
+        while process.cmdline() in ([], parent.cmdline()) and time.monotonic() < until:
+            time.sleep(_LOOK_EVERY_SECONDS)
         return "multiprocessing.forkserver" in " ".join(process.cmdline())
-    except psutil.Error:
-        return False
+    return False

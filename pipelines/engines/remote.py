@@ -11,7 +11,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -31,6 +31,9 @@ from recordmill.pipelines.beam_internals import (
 from recordmill.pipelines.engines.counters import read_counters
 from recordmill.pipelines.engines.local import JobSize
 from recordmill.records.errors import RunError, UsageError
+from recordmill.transforms.dataset.commit import CommitSpec
+from recordmill.transforms.dataset.stage_pipeline import DoStages, RunStages
+from recordmill.transforms.dataset.stages import Stage
 from recordmill.transforms.storage import files
 
 REMOTE_POLL_SECONDS = 10.0  # asking object storage costs requests
@@ -226,7 +229,9 @@ class RemoteEngine:
             check_shared(self.name, paths)
 
     @contextmanager
-    def started(self, warm_up: Callable[[], None] | None = None) -> Iterator[None]:
+    def started(
+        self, warm_up: Callable[[], None] | None = None, *, at_once: bool = True
+    ) -> Iterator[None]:
         """Does nothing: these engines start their workers themselves."""
         yield
 
@@ -236,6 +241,30 @@ class RemoteEngine:
         """Does nothing: workers compile for themselves, one of a machine for all of it."""
 
     def run(
+        self,
+        stages: Sequence[Stage[Any]],
+        commit: CommitSpec | None = None,
+        *,
+        folder: str,
+        failure_path: str,
+        size: JobSize,
+    ) -> dict[str, int]:
+        """Submits the stages of a job and its commit, see `submit`; returns Beam's counters.
+
+        Args:
+          stages: in order.
+          commit: what its manifest says; None where the stages are all.
+          folder, failure_path, size: see `submit`.
+        """
+
+        def build(pipeline: beam.Pipeline) -> object:
+            if commit:
+                return pipeline | "RunStages" >> RunStages(stages, commit)
+            return pipeline | "DoStages" >> DoStages(stages)
+
+        return self.submit(build, folder=folder, failure_path=failure_path, size=size)
+
+    def submit(
         self,
         build: Callable[[beam.Pipeline], object],
         *,

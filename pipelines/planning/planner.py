@@ -121,6 +121,11 @@ class Planner(ABC, Generic[JobT, StagesT, InventoryT]):
         """Returns what loads in one process what the workers forked from it need; None: nothing."""
         return None
 
+    @property
+    def is_compiled(self) -> bool:
+        """Whether kernels need no compiling, which a second process would help with."""
+        return True
+
     def compile_kernels(self) -> None:
         """Compiles what the job needs, if this machine does it for the first time; says so then."""
 

@@ -295,7 +295,7 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
         count = write_work_items(job.workspace.inputs_folder, work_items)
         return tree_for_job(job, count, input_bytes)
 
-    def warm_up(self) -> Callable[[], None] | None:
+    def warm_up(self) -> TextWarmUp | None:
         """Returns what loads kernels and tokenizer; None where to read it may start threads."""
         if not all(files.is_local(path) for path in self._request.vocab_file.split(",")):
             return None
@@ -303,6 +303,12 @@ class TextPlanner(Planner[TextJob, MergeTree, TextInventory]):
             return self._warm_up
         except (UsageError, OSError, ValueError):  # planning meets it too, and says it
             return None
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether this machine has compiled what the job needs."""
+        warm_up = self.warm_up()
+        return warm_up is None or warm_up.is_compiled
 
     def compile_kernels(self) -> None:
         """Compiles what the job needs, if this machine does it for the first time."""

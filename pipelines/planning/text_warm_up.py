@@ -87,7 +87,7 @@ class TextWarmUp:
 
     def __call__(self) -> None:
         """Loads all. An error is left to who plans or does the job, meets it too, and says it."""
-        compiled = self._is_compiled
+        compiled = self.is_compiled
         for step in self._steps if compiled else reversed(self._steps):
             with suppress(Exception):
                 step()
@@ -95,7 +95,7 @@ class TextWarmUp:
 
     def compile(self) -> None:
         """Compiles what the job needs, if nobody did it yet; says so if that is long."""
-        if self._is_compiled:
+        if self.is_compiled:
             return
         with saying_if_long(_say):
             for step in self._steps:
@@ -104,7 +104,8 @@ class TextWarmUp:
         self._remember()
 
     @property
-    def _is_compiled(self) -> bool:
+    def is_compiled(self) -> bool:
+        """Whether the cache holds the kernels."""
         with suppress(Exception):
             return jit.is_compiled(self._use)
         return True

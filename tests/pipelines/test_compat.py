@@ -83,4 +83,4 @@ def test_argparse_lists_flags_by_name() -> None:
 
 
 def test_threads_that_keep_the_process_alive_have_the_names_we_look_for() -> None:
-    assert command_line._ENGINE_THREAD == local.PIPELINE_THREAD
+    assert command_line._ENGINE_THREAD == local.STAGES_THREAD

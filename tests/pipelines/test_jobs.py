@@ -8,13 +8,14 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from recordmill.pipelines.command_line import main
-from recordmill.transforms.dataset import commit
+from recordmill.transforms.dataset import commit, stages
 from recordmill.transforms.dataset import shard_writer as shard_files
 from recordmill.transforms.dataset.fork_server import socket_folder
 from recordmill.transforms.dataset.workspace import Workspace
@@ -40,9 +41,19 @@ class TestSameBytes:
         assert shard_bytes(tmp_path / "ds") == small.shards
         assert list(temporary.iterdir()) == []
 
-    def test_replayed_bundles(self, small: Written, tmp_path: Path) -> None:
-        flags = (*small.flags, "--direct_runner_bundle_repeat=2")
-        assert small.case.run(small.source, tmp_path / "ds", *flags) == 0
+    def test_repeated_items(
+        self, small: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        do, done = stages.do_item, Counter[str]()
+
+        def repeat(stage: stages.Stage[Any], item: int) -> stages.Done | None:
+            do(stage, item)
+            done[stage.name] += 1
+            return do(stage, item)
+
+        monkeypatch.setattr(stages, "do_item", repeat)
+        assert small.case.run(small.source, tmp_path / "ds") == 0
+        assert done["Build"] == len(small.shards)
         assert shard_bytes(tmp_path / "ds") == small.shards
 
     def test_files_in_another_order(

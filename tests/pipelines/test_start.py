@@ -1,14 +1,18 @@
-"""Commands that look at local files load neither Beam nor TensorFlow, which take seconds."""
+"""Commands on local files load neither Beam nor TensorFlow, which take seconds."""
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from .conftest import Written
+from .jobs import shard_bytes
 
 _PROGRAM = """
 import sys
@@ -44,3 +48,36 @@ def test_what_is_slow_to_load_is_not_loaded(arguments: list[str], late: str, dat
     line = [sys.executable, "-c", _PROGRAM, late, *given]
     ended = subprocess.run(line, capture_output=True, text=True, timeout=120, check=True)
     assert ended.stdout.splitlines()[-1] == "loaded:"
+
+
+@pytest.fixture
+def without_beam(tmp_path: Path) -> Path:
+    """A folder for a program's path in which Beam notes that it is imported, and cannot be."""
+    package = tmp_path / "path/apache_beam"
+    package.mkdir(parents=True)
+    note = f"open({str(tmp_path / 'imported')!r}, 'a').write(' '.join(sys.argv))"
+    (package / "__init__.py").write_text(f"import sys\n{note}\nraise ImportError('Beam')\n")
+    return package.parent
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("name", ["text", "images", "examples", "index", "vocab"])
+def test_jobs_of_this_machine_load_no_beam(
+    written: Callable[[str, str], Written], without_beam: Path, tmp_path: Path, name: str,
+    workers: int,
+) -> None:  # fmt: skip
+    """Neither here nor in a worker, or in the process that workers are forked from."""
+    job = written({"index": "examples", "vocab": "text"}.get(name, name), "small")
+    arguments = job.case.arguments(job.source, tmp_path / "ds", workers=workers)
+    if name == "index":
+        shutil.copytree(job.source, tmp_path / "ds")
+        arguments = [str(tmp_path / "ds"), f"--direct_num_workers={workers}"]
+    if name == "vocab":
+        arguments = [*arguments[:3], "--kind=bpe", "--vocab_size=300"]
+    line = [sys.executable, "-m", "recordmill.pipelines.command_line"]
+    line += [name if name in ("index", "vocab") else job.case.command, *arguments]
+    path = os.pathsep.join(filter(None, [str(without_beam), os.environ.get("PYTHONPATH", "")]))
+    subprocess.run(line, timeout=120, check=True, env={**os.environ, "PYTHONPATH": path})
+    assert not (tmp_path / "imported").exists(), (tmp_path / "imported").read_text()
+    if name == job.case.name:
+        assert shard_bytes(tmp_path / "ds") == job.shards

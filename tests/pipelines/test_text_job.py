@@ -20,7 +20,7 @@ from recordmill.pipelines.planning import text_planner as text_planning
 from recordmill.pipelines.planning.plan_job import plan_job
 from recordmill.pipelines.planning.text_planner import TextPlanner
 from recordmill.pipelines.text_request import text_request
-from recordmill.transforms.dataset.stages import RunStages
+from recordmill.transforms.dataset.stage_pipeline import RunStages
 from recordmill.transforms.shuffle.merge_tree import MergeTree
 from recordmill.transforms.sources.document_spec import DocumentLimits
 from recordmill.transforms.text.scatter import Scatterer, ScatterLimits

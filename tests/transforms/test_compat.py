@@ -42,13 +42,6 @@ def test_a_batch_of_google_keeps_its_responses() -> None:
     assert list(compat.batch_responses(batch)) == []
 
 
-def test_beam_brings_a_pickle_of_functions() -> None:
-    factor = 3
-    data = compat.pickle_function(lambda value: value * factor)
-    assert isinstance(data, bytes)
-    assert compat.unpickle_function(data)(14) == 42
-
-
 def test_members_of_a_tar_are_not_kept():
     target = io.BytesIO()
     with tarfile.open(fileobj=target, mode="w") as archive:

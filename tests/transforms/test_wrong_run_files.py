@@ -19,10 +19,10 @@ from recordmill.records.errors import RunError
 from recordmill.records.manifest import ShardInfo
 from recordmill.records.state import FormatError, decode, encode
 from recordmill.transforms.dataset.content_sample import ContentSample
+from recordmill.transforms.dataset.element_sink import SpoolFile
 from recordmill.transforms.dataset.rejects import RejectFile
 from recordmill.transforms.dataset.run_state import Nothing, parse_state, read_state, write_state
 from recordmill.transforms.dataset.shard_writer import ShardDescription
-from recordmill.transforms.dataset.write_elements import SpoolFile
 from recordmill.transforms.examples.examples_state import ReadResult, RecordPlan, ShardRecords
 from recordmill.transforms.examples.schema_survey import FeatureFacts, SchemaSurvey
 from recordmill.transforms.examples.shard_scan import ShardDamage

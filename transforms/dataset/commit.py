@@ -11,13 +11,12 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-import apache_beam as beam
 import google_crc32c
 import msgspec
 from msgspec.structs import replace
@@ -321,29 +320,16 @@ def _write_metadata(
     return manifest
 
 
-class _CommitDoFn(beam.DoFn):
-    def __init__(self, job: Job, spec: CommitSpec) -> None:
-        self._job = job
-        self._spec = spec
+def commit_run(job: Job, spec: CommitSpec, records: int) -> Manifest:
+    """Finishes a dataset, see `commit`, and removes the temporary files of its run.
 
-    def process(self, records: int) -> Iterator[dict[str, Any]]:
-        try:
-            manifest = commit(self._job, self._spec, records)
-        except RunError as error:
-            fail(self._job, error)
-        self._job.workspace.clean_up()
-        self._job.workspace.remove_revived()  # by tasks of a job that another one has overtaken
-        yield manifest.counts
-
-
-class CommitDataset(beam.PTransform[beam.PCollection[int], beam.PCollection[dict[str, Any]]]):
-    """The number of all examples, as one element -> the counts of the finished dataset."""
-
-    def __init__(self, job: Job, spec: CommitSpec) -> None:
-        super().__init__()
-        self._job = job
-        self._spec = spec
-
-    def expand(self, records: beam.PCollection[int]) -> beam.PCollection[dict[str, Any]]:
-        """Publishes the shards and writes `_SUCCESS`."""
-        return records | "Commit" >> beam.ParDo(_CommitDoFn(self._job, self._spec))
+    Raises:
+      RunError: one line, which the launching process finds in a file, too.
+    """
+    try:
+        manifest = commit(job, spec, records)
+    except RunError as error:
+        fail(job, error)
+    job.workspace.clean_up()
+    job.workspace.remove_revived()  # by tasks of a job that another one has overtaken
+    return manifest

@@ -1,4 +1,4 @@
-"""Beam's counters of a job, under the names that Flink's and Dataflow's consoles show.
+"""The counters of a job, under the names that Flink's and Dataflow's consoles show.
 
 docs/guides/progress.md has a table of them. A work item that an engine repeats is counted again.
 """
@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from apache_beam.metrics import Metrics
-
 NAMESPACE = "recordmill"
 STARTED, FINISHED = "work_items_started", "work_items_finished"
 
 
 def count(name: str, amount: int = 1) -> None:
-    """Adds to a counter of the stage that works."""
+    """Adds to a counter of Beam's, within a pipeline of Beam's."""
+    from apache_beam.metrics import Metrics  # late: jobs of this machine load no Beam
+
     Metrics.counter(NAMESPACE, name).inc(amount)
 
 

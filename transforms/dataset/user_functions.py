@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from recordmill.records.errors import RunError, UsageError, one_of
-from recordmill.transforms.storage.beam_storage_internals import unpickle_function
+from recordmill.transforms.dataset.function_bytes import function_of
 
 ERRORS = ("reject", "fail")
 _LOCK = threading.RLock()
@@ -271,7 +271,7 @@ def _check_bound(called: Any, arguments: tuple[Any, ...], rule: str) -> None:
 
 def _import(function: UserFunction) -> Any:
     if function.pickled:
-        return unpickle_function(function.pickled)
+        return function_of(function.pickled)
     with _LOCK:
         if not function.shipped:
             return importlib.import_module(function.module)

@@ -24,11 +24,8 @@ from typing import Any, TypeVar
 
 from recordmill.records.errors import RunError
 from recordmill.transforms.dataset.fork_server import SIGNALS, socket_folder
+from recordmill.transforms.dataset.function_bytes import function_bytes, function_of
 from recordmill.transforms.dataset.worker_note import make_note, read_note, use_note
-from recordmill.transforms.storage.beam_storage_internals import (
-    pickle_function,
-    unpickle_function,
-)
 
 _Result = TypeVar("_Result")
 
@@ -99,7 +96,7 @@ class WorkerPool:
           Exception: what the first item raised that failed.
         """
         waiting = deque(items)
-        sent = pickle_function(function)
+        sent = function_bytes(function)
         try:
             self._start(min(self._count, len(waiting)))
             while True:
@@ -127,7 +124,7 @@ class WorkerPool:
                 settings = {**os.environ, **self._environment}
                 process = context.Process(
                     target=_work,
-                    args=(theirs, settings, pickle_function(self._begin), self._log, note),
+                    args=(theirs, settings, function_bytes(self._begin), self._log, note),
                     name=f"recordmill-worker-{len(self._workers)}",
                     daemon=True,
                 )
@@ -186,6 +183,12 @@ class WorkerPool:
             f"command again{advice}"
         )
 
+    def __enter__(self) -> WorkerPool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
         """Ends the processes, whatever they do; the pool does no more items."""
         self._is_closed = True
@@ -193,27 +196,6 @@ class WorkerPool:
             worker.process.kill()
         for worker in self._workers:
             worker.process.join()
-
-
-_pool: WorkerPool | None = None
-
-
-def current_pool() -> WorkerPool | None:
-    """Returns the pool that does the items of this process; None where it does them itself."""
-    return _pool
-
-
-@contextmanager
-def using(pool: WorkerPool | None) -> Iterator[None]:
-    """Items of stages, which this process is given meanwhile, are done by a pool."""
-    global _pool
-    before, _pool = _pool, pool
-    try:
-        yield
-    finally:
-        _pool = before
-        if pool:
-            pool.close()
 
 
 @contextmanager
@@ -242,7 +224,7 @@ def _work(
             os.dup2(handle, 1)
             os.dup2(handle, 2)
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
-    start = unpickle_function(begin)
+    start = function_of(begin)
     if start:
         start()
     function: Any = None
@@ -251,7 +233,7 @@ def _work(
             sent, item = connection.recv()
             if sent is not None:
                 function = None  # with what was loaded for it
-                function = unpickle_function(sent)
+                function = function_of(sent)
             try:
                 answer: tuple[Any, Any] = (function(item), None)
             except Exception as error:

@@ -6,7 +6,7 @@ Workers reduce some images to a histogram of each channel before they hand it on
 given few small rows, and adds up integers: the figures are exact, and the same in any order. What
 is analyzed are pixels as the job writes them, but without augmentation and before they are encoded.
 
-TensorFlow is loaded where a job asks for statistics, and nowhere else.
+TensorFlow and Beam are loaded where a job asks for statistics, and nowhere else.
 """
 
 from __future__ import annotations
@@ -17,12 +17,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any
 
-import apache_beam as beam
 import msgspec
 import numpy as np
 import pyarrow as pa
-from apache_beam.io.filesystems import FileSystems
-from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from PIL import Image
 
 from recordmill.records.arrays import Int64s
@@ -223,6 +220,8 @@ class AnalyzePixels(OnceStage[ImageJob]):
         """Adds up the rows, unless the figures are there."""
         if self.job.read_figures() is None:
             load_tensorflow()
+            from apache_beam.io.filesystems import FileSystems
+
             # A folder of this attempt: another one may be at the same work meanwhile.
             folder = files.join(self.job.workspace.work, "transform", uuid.uuid4().hex)
             # Beam keeps what it counts by thread, and this one does an item of a pipeline.
@@ -240,7 +239,9 @@ class AnalyzePixels(OnceStage[ImageJob]):
 
 def _analyze(job: ImageJob, folder: str) -> None:
     """Writes the graph of the figures of all rows below a folder."""
+    import apache_beam as beam
     import tensorflow_transform.beam as tft_beam
+    from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
     labels = job.lists_labels and job.images.task != "segmentation"
     work_items = range(statistics_work_items(job))

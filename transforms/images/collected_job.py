@@ -17,6 +17,7 @@ from msgspec import structs
 from recordmill.records.errors import RunError, UsageError
 from recordmill.records.hashing import fingerprint64
 from recordmill.records.state import Count
+from recordmill.transforms.dataset.element_sink import SpoolFile
 from recordmill.transforms.dataset.error_budget import check_budget
 from recordmill.transforms.dataset.labels import (
     MAX_CLASSES,
@@ -26,7 +27,6 @@ from recordmill.transforms.dataset.labels import (
 )
 from recordmill.transforms.dataset.rejects import Reject, write_rejects
 from recordmill.transforms.dataset.splits import choose_splits
-from recordmill.transforms.dataset.write_elements import SpoolFile
 from recordmill.transforms.images.collecting import (
     CollectedImage,
     CollectedReject,

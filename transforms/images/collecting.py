@@ -20,7 +20,7 @@ import orjson
 from recordmill.records.errors import RunError
 from recordmill.records.hashing import fingerprint64, mix64, seed_for
 from recordmill.transforms.dataset import counters
-from recordmill.transforms.dataset.write_elements import ElementSpool, SpoolFile
+from recordmill.transforms.dataset.element_sink import ElementSpool, SpoolFile
 from recordmill.transforms.elements import Image
 from recordmill.transforms.images.image_elements import read_label, read_object, store_data
 from recordmill.transforms.images.image_job import ImageJob

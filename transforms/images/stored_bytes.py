@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import IO, Any, cast
 
 import numpy as np
-from apache_beam.io.filesystem import BeamIOError
 
 from recordmill.records.errors import RunError
 from recordmill.transforms.images.references import StoredBytes
@@ -95,8 +94,6 @@ class ImageReader:
             finally:  # whatever is wrong with the bytes: another archive is the reason
                 if handle := self._open.get(stored.path):
                     check_opened(stored.path, handle, -1, stored.modified_ns)
-        except BeamIOError as error:
-            raise UnreadableBytesError(str(error)) from error
         except OSError as error:
             if error.errno is not None and error.errno not in _FILE_ERRORS:
                 raise RunError(

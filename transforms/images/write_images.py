@@ -18,14 +18,10 @@ from recordmill.records.spec import (
     takes,
 )
 from recordmill.transforms.dataset.commit import CommitSpec
+from recordmill.transforms.dataset.element_sink import ElementSink, ElementSpool, SpoolFile
 from recordmill.transforms.dataset.pipeline_run import commit_spec, pipeline_job
 from recordmill.transforms.dataset.stages import Stage
-from recordmill.transforms.dataset.write_elements import (
-    ElementSink,
-    ElementSpool,
-    SpoolFile,
-    WriteElements,
-)
+from recordmill.transforms.dataset.write_elements import WriteElements
 from recordmill.transforms.elements import Image
 from recordmill.transforms.images.collected_job import (
     CollectedImageJob,

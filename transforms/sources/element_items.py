@@ -6,7 +6,7 @@ from abc import abstractmethod
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from recordmill.transforms.dataset.write_elements import ElementSink, SpoolFile
+from recordmill.transforms.dataset.element_sink import ElementSink, SpoolFile
 from recordmill.transforms.shuffle.merge_tree import MAX_FAN_IN, MergeTree, single_level_tree
 from recordmill.transforms.shuffle.shuffle_job import ShuffleJob
 from recordmill.transforms.sources.item_cutting import gather

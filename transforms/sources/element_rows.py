@@ -19,8 +19,8 @@ from recordmill.records.arrays import Bools
 from recordmill.records.codec.content_hash import hash_contents
 from recordmill.records.errors import RunError
 from recordmill.records.hashing import U64, combine, fingerprint64
+from recordmill.transforms.dataset.element_sink import ElementSpool
 from recordmill.transforms.dataset.rejects import Reject
-from recordmill.transforms.dataset.write_elements import ElementSpool
 from recordmill.transforms.elements import Document
 from recordmill.transforms.sources.document_batch import BatchMaker, DocumentBatch
 from recordmill.transforms.sources.document_spec import DocumentLimits, DocumentSpec

@@ -5,8 +5,6 @@ from __future__ import annotations
 import codecs
 from collections.abc import Iterable
 
-from apache_beam.io.filesystem import BeamIOError
-
 from recordmill.records.errors import UsageError
 from recordmill.transforms.sources.blocks import BROKEN_STREAM
 from recordmill.transforms.sources.content import HEAD_BYTES, binary_format
@@ -63,7 +61,7 @@ def _problem(source: SourceRange, spec: DocumentSpec) -> str:
             form = binary_format(head)
             if own_forms and form in ("", *own_forms):
                 return ""
-    except (OSError, BeamIOError):
+    except OSError:
         return ""  # the reader reports the error
     if form.endswith("-compressed") and not inside:
         extension = next(key for key, name in _EXTENSIONS.items() if form.startswith(name))

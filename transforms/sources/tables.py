@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from apache_beam.io.filesystem import BeamIOError
 
 from recordmill.records.errors import UsageError
 from recordmill.transforms.sources.blocks import BrokenFileError
@@ -133,7 +132,7 @@ def _opened(path: str) -> Iterator[RowSource]:
         source = SourceRange(path, path, kind, compression, files.size(path))
         with open_rows(source, _OPTIONS) as opened:
             yield opened
-    except (OSError, BeamIOError, BrokenFileError) as error:
+    except (OSError, BrokenFileError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise UsageError(f"--annotations {path} cannot be read: {reason}") from error
 

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Annotated
 
 import msgspec
-from apache_beam.io.filesystem import BeamIOError
 
 from recordmill.records.errors import UsageError
 from recordmill.records.state import MAX_INT64, Count
@@ -258,7 +257,7 @@ def _matches(finder: Finder, pattern: str, glob: Glob) -> Iterator[FoundFile]:
                 yield file
     except NotRegularError as error:
         raise UsageError(f"--input {pattern} is {error.strerror}") from error
-    except (BeamIOError, OSError, ValueError) as error:
+    except (OSError, ValueError) as error:
         raise UsageError(f"--input {pattern} cannot be listed: {error}") from error
     if not matched:
         is_folder = files.is_local(pattern) and os.path.isdir(pattern)

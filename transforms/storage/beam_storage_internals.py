@@ -46,22 +46,3 @@ def next_tar_member(archive: tarfile.TarFile) -> tuple[tarfile.TarInfo | None, i
     member = archive.next()
     archive.members = []  # type: ignore[attr-defined]
     return member, archive.offset
-
-
-def pickle_function(function: Any) -> bytes:
-    """Returns a function of a notebook or script as bytes, with what it refers to there.
-
-    Raises:
-      Exception: of any type: something that it refers to cannot be pickled.
-    """
-    from apache_beam.internal.cloudpickle import cloudpickle
-
-    data: bytes = cloudpickle.dumps(function)
-    return data
-
-
-def unpickle_function(data: bytes) -> Any:
-    """Returns what `pickle_function` took."""
-    from apache_beam.internal.cloudpickle import cloudpickle
-
-    return cloudpickle.loads(data)

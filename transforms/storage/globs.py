@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from recordmill.records.errors import UsageError
 from recordmill.records.manifest import DROPPED_PATH, MANIFEST_PATH, REJECTED_PATH, SUCCESS_PATH
 from recordmill.records.shards import ShardName
 from recordmill.transforms.storage import beam_storage_internals as compat
@@ -22,6 +23,11 @@ from recordmill.transforms.storage.external_sort import HELD_BYTES, Row, sort_ro
 from recordmill.transforms.storage.regular_files import not_regular, odd_kind
 
 _WILDCARD = re.compile(r"[*?\[]")
+_WILDCARDS = {"**": ".*", "*": r"[^/\\]*", "?": "."}
+# A set ends at its first "]" that is not its first character; one that does not end is no set. What
+# a look-ahead has found is not tried otherwise.
+_PARTS = re.compile(r"\*\*|\[(?=(?P<set>!?\]?[^\]]*))(?P=set)\]|.", re.DOTALL)
+_SPECIAL_IN_SET = re.compile(r"[\\\[&~|]")
 # Sizes of what is found and cannot be read: a link to nothing, one that leaves the boundary (a
 # folder's path ends in "/"), and what is no regular file.
 BROKEN_LINK, OUTSIDE, NOT_REGULAR = -2, -3, -4
@@ -34,11 +40,29 @@ _WRITTEN = (
 
 
 def _translated(pattern: str) -> Callable[[str], Any]:
-    """Returns the test of a glob, as Beam reads it on every storage."""
-    # Late, because it loads Beam: a second or more, which who names a folder lacks.
-    from apache_beam.io.filesystem import FileSystem
+    """Returns the test of a glob, which means what Beam's file systems take it for.
 
-    return re.compile(FileSystem.translate_pattern(pattern)).match
+    Raises:
+      UsageError: it has a range of characters that ends before it begins.
+    """
+    expression = "".join(map(_expression, _PARTS.finditer(pattern)))
+    try:
+        return re.compile(expression, re.DOTALL).fullmatch
+    except re.error as error:
+        raise UsageError(
+            f"a range of characters must end behind its beginning, as in [a-z]; {pattern} has a "
+            f"{error.msg}"
+        ) from error
+
+
+def _expression(part: re.Match[str]) -> str:
+    """Returns the regular expression of a wildcard, a set of characters, or a character."""
+    text, inside = part.group(), part["set"]
+    if inside:
+        negation = "^" if inside[0] == "!" else ""
+        inside = _SPECIAL_IN_SET.sub(r"\\\g<0>", inside.removeprefix("!"))
+        return f"[{negation}{inside}]" if negation or inside[0] != "^" else f"[\\{inside}]"
+    return _WILDCARDS.get(text) or re.escape(text)
 
 
 class FoundFile(NamedTuple):
@@ -184,7 +208,7 @@ class Finder:
 
         Raises:
           OSError: a folder that may hold matches cannot be read, or the one file that is named is
-            no regular one; Beam and its file systems may raise more.
+            no regular one; Beam's file systems may raise more.
         """
         glob = parse_glob(pattern) if isinstance(pattern, str) else pattern
         path = glob.pattern
@@ -202,23 +226,27 @@ class Finder:
         return sort_rows(rows, scratch=self.scratch, held_bytes=self.held_bytes)
 
     def _remote(self, glob: Glob) -> Iterator[FoundFile]:
+        from apache_beam.io.filesystem import BeamIOError
         from apache_beam.io.filesystems import FileSystems
 
         root, pattern = glob.root, glob.pattern
-        if glob.is_path:
-            yield from map(_of_metadata, FileSystems.match([pattern])[0].metadata_list)
-            return
-        system = FileSystems.get_filesystem(pattern)
-        prefix = root if system.has_dirs() else _WILDCARD.split(pattern, maxsplit=1)[0]
-        matches = glob.matches()
-        rows = (
-            (item.path, "", tuple(_of_metadata(item)))
-            for item in compat.list_remote(system, prefix)
-            if matches(item.path)
-            and not (self.skip and any(map(self.skip, item.path[len(root) :].split("/"))))
-        )
-        for _, _, content in self._sorted(rows):
-            yield FoundFile(*content)
+        try:
+            if glob.is_path:
+                yield from map(_of_metadata, FileSystems.match([pattern])[0].metadata_list)
+                return
+            system = FileSystems.get_filesystem(pattern)
+            prefix = root if system.has_dirs() else _WILDCARD.split(pattern, maxsplit=1)[0]
+            matches = glob.matches()
+            rows = (
+                (item.path, "", tuple(_of_metadata(item)))
+                for item in compat.list_remote(system, prefix)
+                if matches(item.path)
+                and not (self.skip and any(map(self.skip, item.path[len(root) :].split("/"))))
+            )
+            for _, _, content in self._sorted(rows):
+                yield FoundFile(*content)
+        except BeamIOError as error:  # who handles it needs nothing of Beam
+            raise OSError(str(error)) from error
 
     def _local(self, glob: Glob) -> Iterator[FoundFile]:
         root = glob.root

@@ -20,8 +20,6 @@ from functools import cache
 from itertools import islice
 from typing import IO, Any, TypeVar
 
-from apache_beam.options.pipeline_options import PipelineOptions
-
 from recordmill.records.errors import UsageError
 from recordmill.transforms.storage import beam_storage_internals as compat
 from recordmill.transforms.storage.storage_errors import reporting, why
@@ -70,6 +68,8 @@ def _client() -> Any:
             from apache_beam.io.gcp.gcsio import create_storage_client
         except ImportError as error:
             raise UsageError("gs:// needs Google's libraries; install recordmill[gcp]") from error
+        from apache_beam.options.pipeline_options import PipelineOptions
+
         # Beam looks for an account, and logs a traceback of each try.
         logging.getLogger("apache_beam.utils.retry").setLevel(logging.ERROR)
         # These are the options that Beam's own file system gets.

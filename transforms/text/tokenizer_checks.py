@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from apache_beam.io.filesystem import BeamIOError
-
 from recordmill.records.errors import UsageError
 from recordmill.transforms.dataset.writable import reason
 from recordmill.transforms.storage import files
@@ -33,7 +31,7 @@ def read_vocabulary(path: str) -> tuple[bytes, Tokenizer]:
 def _read_file(path: str) -> bytes:
     try:
         return files.read_limited(path, _MOST_VOCABULARY_BYTES)
-    except (OSError, BeamIOError) as error:
+    except OSError as error:
         raise UsageError(
             f"--vocab_file {path} cannot be read: {reason(error)}; `recordmill vocab` makes one"
         ) from error

@@ -11,13 +11,10 @@ from typing import Any
 from recordmill.records.errors import UsageError
 from recordmill.records.spec import from_arguments, naming_arguments, python_names, takes
 from recordmill.transforms.dataset.commit import CommitSpec
+from recordmill.transforms.dataset.element_sink import ElementSpool, SpoolFile
 from recordmill.transforms.dataset.pipeline_run import commit_spec, pipeline_job
 from recordmill.transforms.dataset.stages import Stage
-from recordmill.transforms.dataset.write_elements import (
-    ElementSpool,
-    SpoolFile,
-    WriteElements,
-)
+from recordmill.transforms.dataset.write_elements import WriteElements
 from recordmill.transforms.sources.document_spec import DocumentSpec
 from recordmill.transforms.sources.element_items import ShuffledElements
 from recordmill.transforms.sources.element_rows import (

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from recordmill.pipelines.engines.choice import Engine, check_beam_flags, choose_engine
+from recordmill.pipelines.engines.choice import check_beam_flags, choose_engine
 from recordmill.pipelines.engines.engine_spec import EngineSpec
 from recordmill.records.spec import build, naming_flags, options_of
+
+if TYPE_CHECKING:
+    from recordmill.pipelines.engines.choice import Engine
 
 
 @naming_flags()

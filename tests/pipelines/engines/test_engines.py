@@ -68,6 +68,7 @@ def test_same_bytes(
         (["--runner=prism", "--no_wait"], "--no_wait has no meaning for --runner=prism"),
         (["--no_wait"], "--no_wait has no meaning for --runner=direct"),
         (["--direct_running_mode=multi_processing"], "--direct_running_mode has no meaning here"),
+        (["--direct_runner_bundle_repeat=2"], "--direct_runner_bundle_repeat has no meaning here"),
         (["--direct_num_workers=-1"], "--direct_num_workers must be at least 0, got -1"),
         (["--stall_timeout=-1"], "--stall_timeout must be at least 0, got -1"),
         (["--report", "--runner=flink", "--no_wait"], "--report is written by the process that"),
@@ -231,7 +232,7 @@ def test_what_beam_started_for_a_job_ends_with_it(tmp_path: Path) -> None:
         name="portable", runner="PortableRunner", workers=1, flags=flags, is_here=True,
         outlives=True, find=remote.find_by_name,
     )  # fmt: skip
-    engine.run(
+    engine.submit(
         lambda pipeline: pipeline | beam.Create([1]),
         folder=str(tmp_path),
         failure_path=str(tmp_path / "failure"),

@@ -133,7 +133,7 @@ def test_a_job_whose_end_the_job_server_never_tells(
     """Beam's job server fails at the end of a job without metrics: it stays a running one."""
     monkeypatch.setattr(remote, "UNTOLD_SECONDS", 3)
     engine = engine_of(flink.flags)
-    counters = engine.run(
+    counters = engine.submit(
         lambda pipeline: pipeline | beam.Impulse(),
         folder=str(tmp_path),
         failure_path=str(tmp_path / "failure"),

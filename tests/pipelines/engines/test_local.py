@@ -1,19 +1,21 @@
-"""The local engine: what it adds to Beam's runner, as programs use it."""
+"""The local engine, as programs use it."""
 
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import threading
 from pathlib import Path
 
-import apache_beam as beam
 import pytest
 
-from recordmill.pipelines.engines.local import run_local
+from recordmill.pipelines.engines.local import STAGES_THREAD, run_here
 from recordmill.records.errors import RunError
 from recordmill.transforms.dataset.error_budget import OverBudgetError
+
+from ...transforms.dataset.toy_stages import call
 
 ROOT = Path(__file__).parents[3]
 
@@ -26,32 +28,54 @@ def _divide(number: int) -> float:
     return 1 / number
 
 
-def run(function: object) -> None:
-    def build(pipeline: beam.Pipeline) -> object:
-        return pipeline | beam.Create([0]) | "DoIt" >> beam.Map(function)
-
-    run_local(build)
+def _open(_: int) -> None:
+    Path("/nowhere/at all").read_bytes()
 
 
-def test_our_errors_end_without_the_name_of_a_stage() -> None:
+def test_errors_are_raised_where_the_job_is_waited_for(tmp_path: Path) -> None:
     with pytest.raises(OverBudgetError) as error:
-        run(_too_many)
+        run_here(call(str(tmp_path), _too_many))
     assert str(error.value) == "2 of 3 inputs rejected"
     assert isinstance(error.value, RunError)
+    with pytest.raises(ZeroDivisionError, match="division by zero"):
+        run_here(call(str(tmp_path), _divide))
 
 
-def test_a_job_leaves_hooks_and_streams_as_they_were() -> None:
+def test_an_error_whose_text_needs_its_type_has_it(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError) as error:
+        run_here(call(str(tmp_path), _open))
+    assert str(error.value).startswith("FileNotFoundError: [Errno 2] No such file or directory")
+
+
+def test_a_job_leaves_hooks_and_streams_as_they_were(tmp_path: Path) -> None:
     before = threading.excepthook, sys.stderr
-    run(str)
-    with pytest.raises(ZeroDivisionError, match="while running 'DoIt'"):
-        run(_divide)
+    run_here(call(str(tmp_path), str))
+    with pytest.raises(ZeroDivisionError):
+        run_here(call(str(tmp_path), _divide))
     assert (threading.excepthook, sys.stderr) == before
+
+
+def test_a_job_that_is_interrupted_begins_no_other_item(tmp_path: Path) -> None:
+    """The item at which it is interrupted ends, where nothing ends the whole process."""
+    done: list[int] = []
+    goes_on = threading.Event()
+
+    def interrupt(item: int) -> None:
+        done.append(item)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        assert goes_on.wait(60)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_here(call(str(tmp_path), interrupt, items=3))
+    (thread,) = [each for each in threading.enumerate() if each.name == STAGES_THREAD]
+    goes_on.set()
+    thread.join(60)
+    assert done == [0]
 
 
 # Without a guard for `__main__`, as scripts of users are: workers must not run it again.
 _PROGRAM = """
 import os, sys
-from apache_beam import Impulse
 from recordmill.pipelines.engines.local import JobSize, LocalEngine
 from recordmill.records.errors import RunError
 from tests.transforms.dataset.toy_stages import call
@@ -59,11 +83,11 @@ from tests.transforms.dataset.toy_stages import call
 folder = sys.argv[1]
 print("program", flush=True)
 {functions}
-engine = LocalEngine((), 2)
+engine = LocalEngine(2)
 try:
     with engine.started({warm_up}):
         engine.run(
-            lambda p: p | Impulse() | call(folder, {function}, {items}),
+            call(folder, {function}, {items}),
             folder=folder, failure_path="", size=JobSize(2, 1, 2),
         )
     print("done")
@@ -131,8 +155,10 @@ def do(item):
 """
 
 
-def test_what_workers_need_is_loaded_once_for_all(tmp_path: Path) -> None:
-    lines, error = program(tmp_path, _WARMS_UP, warm_up="warm_up")
+@pytest.mark.parametrize("at_once", [True, False])
+def test_what_workers_need_is_loaded_once_for_all(tmp_path: Path, at_once: bool) -> None:
+    """Also where the job turns out to need workers that were not expected."""
+    lines, error = program(tmp_path, _WARMS_UP, warm_up=f"warm_up, at_once={at_once}")
     assert lines == ["done"], error
     assert [(tmp_path / name).read_text() for name in "01"] == ["True", "True"]
 

@@ -20,7 +20,6 @@ ROOT = Path(__file__).parents[3]
 _PROGRAM = """
 import sys
 from functools import partial
-from apache_beam import Impulse
 from recordmill.pipelines.engines import local
 from recordmill.pipelines.engines.watchdog import exit_now
 from recordmill.records.errors import RunError
@@ -45,12 +44,12 @@ def compute(path, number):
         pass
 
 function, workers, path = sys.argv[1:]
-engine = local.LocalEngine((), int(workers), stall_seconds=4.0)
+engine = local.LocalEngine(int(workers), stall_seconds=4.0)
 size = local.JobSize(2, 1, int(workers))
-build = lambda p: p | Impulse() | call(path + ".d", partial(globals()[function], path))
+stages = call(path + ".d", partial(globals()[function], path))
 try:
     with engine.started(()):
-        engine.run(build, folder=path + ".d", failure_path="", size=size)
+        engine.run(stages, folder=path + ".d", failure_path="", size=size)
 except RunError as error:
     print(f"recordmill: {error}", file=sys.stderr)
     exit_now(1)

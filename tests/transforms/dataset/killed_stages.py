@@ -1,6 +1,6 @@
 """Runs toy stages once for each of their steps: killed there, then finished by another process.
 
-    python -m tests.transforms.dataset.killed_stages FOLDER
+    python -m tests.transforms.dataset.killed_stages FOLDER here|beam
 
 Prints for each step what the run that was killed had written, and what was done by whom in the end.
 """
@@ -11,13 +11,10 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.pipeline import Pipeline
-from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-
-from recordmill.transforms.dataset.stages import Done, DoStages, Stage
+from recordmill.transforms.dataset.stages import Done, Stage, do_here
 from recordmill.transforms.storage import files
 
 from .small_job import SmallJob, small_job
@@ -64,14 +61,29 @@ class Put(Stage[SmallJob]):
         return Done(1)
 
 
-def run(job: SmallJob, steps: int) -> int:
+def run_in_beam(stages: Sequence[Stage[SmallJob]]) -> None:
+    """Runs stages in Beam's runner of one process."""
+    from apache_beam.options.pipeline_options import PipelineOptions
+    from apache_beam.pipeline import Pipeline
+    from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+    from recordmill.transforms.dataset.stage_pipeline import DoStages
+
+    with Pipeline(runner=FnApiRunner(), options=PipelineOptions([])) as pipeline:
+        _ = pipeline | DoStages(stages)
+
+
+def run(job: SmallJob, steps: int, how: str) -> int:
     """Runs the stages in a process of its own; returns its status, below 0 the signal."""
     global _left
     process = os.fork()
     if not process:
         _left = steps
-        with Pipeline(runner=FnApiRunner(), options=PipelineOptions([])) as pipeline:
-            _ = pipeline | DoStages([Put(job, "First"), Put(job, "Second", "First")])
+        stages = [Put(job, "First"), Put(job, "Second", "First")]
+        if how == "beam":
+            run_in_beam(stages)
+        else:
+            do_here(stages)
         os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
 
@@ -82,16 +94,16 @@ def written(job: SmallJob) -> dict[str, str]:
     return {path.name: path.read_text() for path in sorted(paths)}
 
 
-def main(folder: str) -> None:
+def main(folder: str, how: str) -> None:
     """Kills a run at step 0, at step 1 and so on, until one is not killed."""
     steps, status = 0, -1
     while status:
         job = small_job(Path(folder) / str(steps), token="0" * 16)
-        status = run(job, steps)
+        status = run(job, steps, how)
         before = written(job)
-        print(json.dumps([status, before, run(job, -1), written(job)]), flush=True)
+        print(json.dumps([status, before, run(job, -1, how), written(job)]), flush=True)
         steps += 1
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -22,7 +22,8 @@ from recordmill.records.manifest import (
 )
 from recordmill.records.seqio_metadata import COMPLETED_PATH, seqio_names
 from recordmill.records.shards import DEFAULT_TEMPLATE, NAMINGS
-from recordmill.transforms.dataset.commit import CommitDataset, CommitSpec, commit
+from recordmill.transforms.dataset.commit import CommitSpec, commit
+from recordmill.transforms.dataset.stage_pipeline import CommitDataset
 from recordmill.transforms.storage import files
 
 from .small_job import PLAN, SmallJob, build, build_all, commit_spec, small_job

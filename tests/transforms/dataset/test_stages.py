@@ -10,7 +10,10 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 import apache_beam as beam
@@ -22,11 +25,14 @@ from apache_beam.testing.util import assert_that, equal_to
 from recordmill.pipelines.engines.error_text import one_line
 from recordmill.records.errors import RunError
 from recordmill.transforms.dataset.run_state import LostFoldersError
-from recordmill.transforms.dataset.stages import Done, DoStages, OnceStage, Stage
+from recordmill.transforms.dataset.stage_pipeline import DoStages
+from recordmill.transforms.dataset.stages import Done, OnceStage, Stage, do_here
 from recordmill.transforms.dataset.worker_note import left_notes, note, noted, notes_in
-from recordmill.transforms.dataset.worker_pool import WorkerDiedError, WorkerPool, using
+from recordmill.transforms.dataset.worker_pool import WorkerDiedError, WorkerPool
 
 from .small_job import SmallJob, small_job
+
+Run = Callable[..., Mapping[str, int]]
 
 
 class Write(Stage[SmallJob]):
@@ -100,8 +106,16 @@ def job(tmp_path: Path) -> SmallJob:
 
 
 def run(
+    job: SmallJob, *stages: Stage[SmallJob], records: int, pool: WorkerPool | None = None
+) -> Mapping[str, int]:
+    done = do_here(stages, pool)
+    assert done.records == records
+    return done.counts
+
+
+def run_in_beam(
     job: SmallJob, *stages: Stage[SmallJob], records: int, flags: tuple[str, ...] = ()
-) -> Counter[str]:
+) -> Mapping[str, int]:
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions(flags))
     total = pipeline | DoStages(stages)
     assert_that(total, equal_to([records]))
@@ -112,47 +126,52 @@ def run(
     return sums
 
 
+either = pytest.mark.parametrize("run", [run, run_in_beam])
+
+
 def processes(job: SmallJob) -> set[int]:
     work = Path(job.workspace.work)
     return {int((work / str(item)).read_text()) for item in range(Write.count)}
 
 
-def test_stages_run_one_after_the_other(job: SmallJob) -> None:
+@either
+def test_stages_run_one_after_the_other(job: SmallJob, run: Run) -> None:
     counters = run(job, Write(job), Check(job), records=15)
     assert processes(job) == {os.getpid()}
     assert counters == {"work_items_started": 7, "work_items_finished": 7, "examples_written": 6}
 
 
 def test_a_pool_does_the_items(job: SmallJob) -> None:
-    with using(WorkerPool(2)):
-        counters = run(job, Write(job), Check(job), records=15)
+    with WorkerPool(2) as pool:
+        counters = run(job, Write(job), Check(job), records=15, pool=pool)
     assert os.getpid() not in processes(job)
-    assert counters["work_items_finished"] == 7
+    assert counters == {"work_items_started": 7, "work_items_finished": 7, "examples_written": 6}
 
 
-def test_a_committed_run_does_nothing(job: SmallJob) -> None:
+@either
+def test_a_committed_run_does_nothing(job: SmallJob, run: Run) -> None:
     Path(job.workspace.plan_path).unlink()
     Path(job.workspace.success_path).write_text("{}")
     run(job, Write(job), records=0)
     assert not [name for name in os.listdir(job.workspace.work) if name.isdigit()]
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_an_error_is_one_line(job: SmallJob, workers: int) -> None:
-    with using(WorkerPool(workers) if workers else None), pytest.raises(RunError, match="the toy"):
-        run(job, Write(job), Fail(job), Check(job), records=0)
+@pytest.mark.parametrize("way", ["here", "pool", "beam"])
+def test_an_error_is_one_line(job: SmallJob, way: str) -> None:
+    with WorkerPool(2) as pool:
+        in_pool = partial(run, pool=pool)
+        do: Run = {"here": run, "pool": in_pool, "beam": run_in_beam}[way]
+        with pytest.raises(RunError, match="the toy"):
+            do(job, Write(job), Fail(job), Check(job), records=0)
     assert Path(job.workspace.failure_path).read_text() == "the toy is broken; mend it"
 
 
 def test_a_dead_worker_is_told_with_its_item(job: SmallJob) -> None:
     pool = WorkerPool(2)
-    with (
-        using(pool),
-        pytest.raises(WorkerDiedError, match=r"signal 9 killed it.* item 2 of Die, file 2;"),
-    ):
-        run(job, Die(job), records=0)
-    with using(WorkerPool(2)), pytest.raises(WorkerDiedError) as died:
-        run(job, Die(job, noted="in/ä 2"), records=0)
+    with pytest.raises(WorkerDiedError, match=r"signal 9 killed it.* item 2 of Die, file 2;"):
+        run(job, Die(job), records=0, pool=pool)
+    with pytest.raises(WorkerDiedError) as died:
+        run(job, Die(job, noted="in/ä 2"), records=0, pool=WorkerPool(2))
     end = "item 2 of Die, file 2, and read in/ä 2; run the same command again, or leave that file"
     assert f"{end} out by --skip_files" in str(died.value)
     with pytest.raises(RunError, match="interrupted"):
@@ -168,24 +187,50 @@ def test_a_worker_of_an_engine_leaves_its_note_in_the_run(job: SmallJob) -> None
         assert not os.path.exists(job.workspace.output)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_repeated_bundle_changes_nothing(job: SmallJob, workers: int) -> None:
+def test_a_repeated_bundle_changes_nothing(job: SmallJob) -> None:
     """Beam does each bundle three times, and keeps the last."""
-    with using(WorkerPool(workers) if workers else None):
-        run(job, Write(job), Check(job), records=15, flags=("--direct_runner_bundle_repeat=2",))
-    assert len(processes(job)) <= 3 * max(workers, 1)
+    flags = ("--direct_runner_bundle_repeat=2",)
+    run_in_beam(job, Write(job), Check(job), records=15, flags=flags)
+    assert processes(job) == {os.getpid()}
 
 
-def test_a_run_that_was_cut_short_goes_on_where_it_stood(job: SmallJob) -> None:
+@either
+def test_a_run_that_was_cut_short_goes_on_where_it_stood(job: SmallJob, run: Run) -> None:
     with pytest.raises(RunError, match="the toy"):
         run(job, Write(job), Fail(job), records=0)
-    before = processes(job)
-    with using(WorkerPool(2)):
-        run(job, Write(job), Check(job), records=15)
-    assert processes(job) == before
+    before = {path.name: path.stat().st_ino for path in Path(job.workspace.work).glob("[0-9]")}
+    run(job, Write(job), Check(job), records=15)
+    after = {path.name: path.stat().st_ino for path in Path(job.workspace.work).glob("[0-9]")}
+    assert after == before
 
 
-def test_lost_folders_end_the_run(job: SmallJob) -> None:
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_stage_keeps_nothing_of_what_it_has_loaded(job: SmallJob, workers: int) -> None:
+    """Others look at it meanwhile, and after it. It is closed when its items are done."""
+    closed: list[str] = []
+
+    class Load(Stage[SmallJob]):
+        name = "Load"
+
+        def items(self) -> int:
+            return 2
+
+        def do(self, item: int) -> Done:
+            self.loaded = bytes(100)
+            return Done(1)
+
+        def close(self) -> None:
+            closed.append(self.name)
+
+    stage = Load(job)
+    with WorkerPool(2) if workers else nullcontext() as pool:
+        run(job, stage, records=2, pool=pool)
+    assert not hasattr(stage, "loaded")
+    assert closed == ["Load"]
+
+
+@either
+def test_lost_folders_end_the_run(job: SmallJob, run: Run) -> None:
     """An item that writes state checks that the folders are still its run's."""
 
     class Lose(OnceStage[SmallJob]):
@@ -209,23 +254,22 @@ def test_a_full_disk_is_one_line(job: SmallJob) -> None:
             Path("/dev/full").write_text("x" * 100_000)
             return Done()
 
-    with (
-        using(WorkerPool(2)),
-        pytest.raises(RuntimeError, match="No space left on device") as error,
-    ):
-        run(job, Fill(job), records=0)
+    with WorkerPool(2) as pool, pytest.raises(OSError, match="No space left on device") as error:
+        run(job, Fill(job), records=0, pool=pool)
     assert one_line(error.value).startswith("no space left on the device")
 
 
-def test_two_launchers_at_once_change_nothing(job: SmallJob) -> None:
+@either
+def test_two_launchers_at_once_change_nothing(job: SmallJob, run: Run) -> None:
     with ThreadPoolExecutor(2) as threads:
         both = [threads.submit(run, job, Write(job), Check(job), records=15) for _ in range(2)]
         assert [each.result()["examples_written"] for each in both] == [6, 6]
 
 
 @pytest.mark.slow
-def test_a_kill_at_any_step_leaves_what_the_next_run_finishes(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.transforms.dataset.killed_stages", str(tmp_path)]
+@pytest.mark.parametrize("how", ["here", "beam"])
+def test_a_kill_at_any_step_leaves_what_the_next_run_finishes(tmp_path: Path, how: str) -> None:
+    command = [sys.executable, "-m", "tests.transforms.dataset.killed_stages", str(tmp_path), how]
     found = subprocess.run(command, check=True, timeout=300, capture_output=True, text=True).stdout
     runs = [json.loads(line) for line in found.splitlines()]
     # Each stage has a step where items are listed, and three for each item.

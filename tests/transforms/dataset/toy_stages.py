@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from recordmill.transforms.dataset.stages import Done, DoStages, Stage
+from recordmill.transforms.dataset.stages import Done, Stage
 
 from .small_job import SmallJob, small_job
 
@@ -32,6 +32,6 @@ class Call(Stage[SmallJob]):
         return f"toy {item}"
 
 
-def call(folder: str, function: Callable[[int], object], items: int = 2) -> DoStages:
+def call(folder: str, function: Callable[[int], object], items: int = 2) -> list[Call]:
     """Stages that call a function, for programs."""
-    return DoStages([Call(small_job(Path(folder) / "toy", token="0" * 16), function, items)])
+    return [Call(small_job(Path(folder) / "toy", token="0" * 16), function, items)]

@@ -24,8 +24,8 @@ from recordmill.pipelines.command_line import main
 from recordmill.records.errors import RunError, UsageError
 from recordmill.records.manifest import Manifest
 from recordmill.transforms import WriteExamples
+from recordmill.transforms.dataset.element_sink import SpoolFile
 from recordmill.transforms.dataset.pipeline_run import begin_run
-from recordmill.transforms.dataset.write_elements import SpoolFile
 from recordmill.transforms.examples.example_elements import encode_elements
 from recordmill.transforms.examples.examples_job import ExamplesJob
 from recordmill.transforms.examples.schema_survey import parse_features

@@ -19,7 +19,7 @@ from recordmill.records.codec.framing import scan_records
 from recordmill.records.shards import ShardName
 from recordmill.transforms.dataset.output_spec import SplitSpec
 from recordmill.transforms.dataset.shard_writer import read_description
-from recordmill.transforms.dataset.stages import DoStages
+from recordmill.transforms.dataset.stage_pipeline import DoStages
 from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.images.build_image_shards import BuildImages, JoinParts
 from recordmill.transforms.images.channel_statistics import AnalyzePixels, CountPixels

@@ -25,8 +25,8 @@ from recordmill.transforms import (
     TransformSpec,
     WriteImages,
 )
+from recordmill.transforms.dataset.element_sink import SpoolFile
 from recordmill.transforms.dataset.pipeline_run import begin_run
-from recordmill.transforms.dataset.write_elements import SpoolFile
 from recordmill.transforms.images.build_image_shards import ImageShardBuilder
 
 from ...pictures import encoded

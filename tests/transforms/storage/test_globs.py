@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import subprocess
+import warnings
 from pathlib import Path
 
 import pytest
+from apache_beam.io.filesystem import FileSystem
 
+from recordmill.records.errors import UsageError
 from recordmill.transforms.storage.boundary import Boundary
 from recordmill.transforms.storage.globs import (
     BROKEN_LINK,
     OUTSIDE,
     Finder,
     FoundFile,
+    Glob,
     common_root,
     glob_root,
     matches_output,
@@ -54,6 +59,45 @@ def names(root: Path, pattern: str, finder: Finder | None = None) -> list[str]:
 )
 def test_matches_come_in_order_of_path(tree: Path, pattern: str, wanted: list[str]) -> None:
     assert names(tree, pattern) == wanted
+
+
+def test_patterns_mean_what_beam_takes_them_for() -> None:
+    """Random patterns, and for each random paths, most of which are near the pattern."""
+    rng = random.Random(7)
+    letters = "ab-!^]\\/.*?[\n&|~$"
+    compared = matched = refused = 0
+    for _ in range(20_000):
+        pattern = "".join(rng.choices(letters + "[[]]**", k=rng.randint(1, 9)))
+        glob = Glob("s3://c", pattern)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of sets that a later Python may read otherwise
+            try:
+                theirs = re.compile(FileSystem.translate_pattern(glob.pattern)).match
+            except re.error:
+                refused += 1
+                with pytest.raises(UsageError, match="must end behind its beginning"):
+                    glob.matches()
+                continue
+            ours = glob.matches()
+        for _ in range(6):
+            near = [
+                rng.choice(letters) if c in "*?[]!^" or rng.random() < 0.1 else c for c in pattern
+            ]
+            inside = "".join(c for c in near if rng.random() < 0.8)
+            path = f"s3://c/{inside}"
+            assert bool(ours(path)) == bool(theirs(path)), (pattern, path)
+            compared += 1
+            matched += bool(theirs(path))
+    assert compared > 100_000
+    assert matched > 5_000
+    assert refused > 20
+
+
+def test_a_set_with_special_characters_warns_of_nothing() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        matches = Glob("s3://c", "[[a&&b~~||]").matches()
+    assert [c for c in "[ab&~|c" if matches(f"s3://c/{c}")] == list("[ab&~|")
 
 
 def test_sizes_and_times_are_those_of_the_file(tree: Path) -> None:

@@ -15,7 +15,8 @@ from apache_beam.testing.util import assert_that, equal_to
 from recordmill.records.codec.framing import scan_records
 from recordmill.records.errors import RunError
 from recordmill.transforms.dataset.output_spec import SplitSpec
-from recordmill.transforms.dataset.stages import DoStages, Phase, Stage
+from recordmill.transforms.dataset.stage_pipeline import DoStages
+from recordmill.transforms.dataset.stages import Phase, Stage
 from recordmill.transforms.dataset.workspace import Workspace
 from recordmill.transforms.shuffle.finished_runs import read_run_files
 from recordmill.transforms.shuffle.merge_tree import MergeTree

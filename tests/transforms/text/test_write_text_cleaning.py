@@ -17,7 +17,7 @@ from recordmill.pipelines.command_line import main
 from recordmill.records.errors import UsageError
 from recordmill.transforms import Classify, Document, Gpt, WriteText
 from recordmill.transforms.dataset import write_elements as write_elements_module
-from recordmill.transforms.dataset.write_elements import SpoolFile
+from recordmill.transforms.dataset.element_sink import SpoolFile
 from recordmill.transforms.sources import element_rows
 from recordmill.transforms.sources.document_spec import DocumentSpec
 from recordmill.transforms.sources.element_items import ShuffledElements

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
-import apache_beam as beam
 import numpy as np
 import pytest
-from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from recordmill.transforms.dataset.stages import DoStages
-from recordmill.transforms.dataset.worker_pool import WorkerPool, using
+from recordmill.transforms.dataset.stages import do_here
+from recordmill.transforms.dataset.worker_pool import WorkerPool
 from recordmill.transforms.sources.document_spec import DocumentSpec
 from recordmill.transforms.sources.work_item_files import write_work_items
 from recordmill.transforms.sources.work_items import list_sources
@@ -41,9 +40,9 @@ def spec(tmp_path: Path) -> WordCountSpec:
     return WordCountSpec(f"{tmp_path}/work", count, DocumentSpec(), lower_case=True)
 
 
-def run(spec: WordCountSpec) -> None:
-    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-        _ = pipeline | DoStages(counting_stages(spec))
+def run(spec: WordCountSpec, workers: int = 0) -> None:
+    with WorkerPool(workers) if workers else nullcontext() as pool:
+        do_here(counting_stages(spec), pool)
 
 
 def words() -> Counter[str]:
@@ -57,8 +56,7 @@ def test_words_and_characters_are_counted_exactly(
     spec: WordCountSpec, monkeypatch: pytest.MonkeyPatch, workers: int, files: int
 ) -> None:
     monkeypatch.setattr(stages, "_MOST_FILES", files if not workers else 64)
-    with using(WorkerPool(workers) if workers else None):
-        run(spec)
+    run(spec, workers)
     counted, characters, totals = read_counts(spec)
     assert counted == words()
     assert list(counted)[:3] == ["the", "a", "cat"]

@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from apache_beam.io.filesystem import BeamIOError
 
 from recordmill.records.errors import UsageError
 from recordmill.transforms.images.listing.boxes import read_box
@@ -133,7 +132,7 @@ def _read_schema(path: str) -> pa.Schema:
         source = SourceRange(path, path, table_format(path)[0], "", files.size(path))
         with open_rows(source) as opened:
             return opened.schema
-    except (OSError, BeamIOError, BrokenFileError) as error:
+    except (OSError, BrokenFileError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise UsageError(f"--input {path} cannot be read: {reason}") from error
 

@@ -10,7 +10,6 @@ import json
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 import msgspec
-from apache_beam.io.filesystem import BeamIOError
 
 from recordmill.records.errors import UsageError
 from recordmill.records.state import MAX_INT64, FormatError, convert, explain
@@ -99,7 +98,7 @@ def load(path: str, kind: type[_Kinds]) -> _Kinds:
     """
     try:
         data = files.read_limited(path, _MOST_BYTES)
-    except (OSError, BeamIOError) as error:
+    except OSError as error:
         raise UsageError(
             f"--annotations {path} cannot be read: {getattr(error, 'strerror', None) or error}"
         ) from error

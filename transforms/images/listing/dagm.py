@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
-from apache_beam.io.filesystem import BeamIOError
-
 from recordmill.records.errors import UsageError
 from recordmill.transforms.images.listing.entries import Entry, Listing, make_reference
 from recordmill.transforms.images.listing.image_files import find_entries, input_root
@@ -125,7 +123,7 @@ def _read_labels(folder: str, listing: Listing) -> _Labels:
     listing.check_inside(path)
     try:
         text = files.read_limited(path, _MOST_BYTES).decode()
-    except (OSError, BeamIOError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise UsageError(
             f"--layout=dagm needs {path}, which cannot be read: "
             f"{getattr(error, 'strerror', None) or error}"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator
 
-from apache_beam.io.filesystem import BeamIOError
-
 from recordmill.records.errors import UsageError
 from recordmill.transforms.images.extensions import has_image_extension
 from recordmill.transforms.images.listing.archives import archive_members, is_archive
@@ -132,7 +130,7 @@ def _matches(glob: Glob, listing: Listing, shown: str) -> Iterator[FoundFile]:
         for file in finder.find(glob):
             matched = True
             yield file
-    except (BeamIOError, OSError, ValueError) as error:
+    except (OSError, ValueError) as error:
         if isinstance(error, UsageError):
             raise
         if isinstance(error, NotRegularError):

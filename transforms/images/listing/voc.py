@@ -12,7 +12,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 from xml.etree.ElementTree import Element, ParseError
 
-from apache_beam.io.filesystem import BeamIOError
 from defusedxml import ElementTree
 from defusedxml.common import DefusedXmlException
 
@@ -210,7 +209,7 @@ def read_ahead(found: Iterable[tuple[str, FoundFile]]) -> Iterator[AnnotationFil
 def _try_read(path: str) -> tuple[bytes, str]:
     try:
         return files.read_limited(path, _MOST_BYTES), ""
-    except (OSError, BeamIOError) as error:
+    except OSError as error:
         return b"", getattr(error, "strerror", None) or str(error)
 
 
