@@ -150,6 +150,7 @@ class Comparison:
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
         self.workers: int = options.workers
+        self.versions: dict[str, str] = {}
         self.size = int(options.megabytes * 1e6)
         self.scratch = Path(options.scratch).resolve()
         self.scratch.mkdir(parents=True, exist_ok=True)
@@ -230,17 +231,16 @@ class Comparison:
 
         return Way(name, line, share)
 
-    def has(self, python: str, package: str) -> bool:
-        """Returns whether an interpreter can import a package; says so where it cannot."""
-        found = (
-            shutil.which(python)
-            and not subprocess.run(
-                [python, "-c", f"import {package}"], capture_output=True
-            ).returncode
-        )
-        if not found:
-            print(f"left out: {package}, which {python} does not have (make benchmark)")
-        return bool(found)
+    def has(self, python: str, distribution: str) -> bool:
+        """Returns whether an interpreter has a package, of which the version is told at the end."""
+        code = f"from importlib.metadata import version; print(version({distribution!r}))"
+        try:
+            found = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
+        except (OSError, subprocess.CalledProcessError):
+            print(f"left out: {distribution}, which {python} does not have; see make benchmark")
+            return False
+        self.versions[distribution] = found.stdout.strip()
+        return True
 
     # Works
 
@@ -250,7 +250,7 @@ class Comparison:
         others = [
             self.way("its kernels in a loop; no shuffle, no shards", "own_kernels", vocabulary)
         ]
-        if self.has(sys.executable, "tensorflow_text"):
+        if self.has(sys.executable, "tensorflow-text"):
             others.append(
                 self.way("tensorflow_text FastBertTokenizer; ids alone, dropped",
                          "tensorflow_text", vocabulary)
@@ -260,7 +260,7 @@ class Comparison:
                 self.way("datasets.map + tokenizers; ids alone", "datasets_map", vocabulary,
                          python=peers)
             )  # fmt: skip
-        if self.has(sys.executable, "official.nlp.data.create_pretraining_data"):
+        if self.has(sys.executable, "tf-models-official"):
 
             def garden(source: Path, output: Path) -> list[str]:
                 return [
@@ -330,7 +330,7 @@ class Comparison:
             script = str(HERE / "tfds_build.py")
             return [sys.executable, script, listing, str(output), str(self.workers), *flags]
 
-        return [Way(name, line)] if self.has(sys.executable, "tensorflow_datasets") else []
+        return [Way(name, line)] if self.has(sys.executable, "tensorflow-datasets") else []
 
     def of_images(self) -> Work:
         others = [
@@ -473,9 +473,11 @@ def main() -> None:
         for work in PARTS[part]:
             rows += comparison.compare(work(comparison), part)
     show(rows)
+    versions = ", ".join(" ".join(each) for each in sorted(comparison.versions.items()))
     print(
         f"\nOur speed divided by theirs: medians of {options.rounds} rounds on "
-        f"{options.megabytes:g} MB, {options.workers} processes, {os.cpu_count()} cores."
+        f"{options.megabytes:g} MB, {options.workers} processes, {os.cpu_count()} cores.\n"
+        f"Beside {versions}."
     )
 
 

@@ -17,7 +17,6 @@ from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
 import numpy as np
 from PIL import Image
@@ -26,7 +25,6 @@ from recordmill.pipelines.cores import usable_cores
 from recordmill.pipelines.progress import resident_bytes
 
 CORES = usable_cores()
-SIDE = 224
 
 
 def show(name: str, value: float, unit: str, **more: object) -> None:
@@ -34,7 +32,7 @@ def show(name: str, value: float, unit: str, **more: object) -> None:
     print(f"{name:<58} {value:>10,.1f} {unit:<12} {extra}", flush=True)
 
 
-def make_images(folder: Path, images: list[str], count: int, scale: int = 1) -> list[str]:
+def make_images(folder: Path, images: list[str], count: int) -> list[str]:
     """Photos under new names in two class folders; drawn ones where none are given."""
     made = [folder / ("a", "b")[i % 2] / f"{i:06d}.jpg" for i in range(count)]
     if not images:
@@ -44,14 +42,6 @@ def make_images(folder: Path, images: list[str], count: int, scale: int = 1) -> 
         for i, path in enumerate(images):
             noise = np.random.default_rng(i).integers(0, 255, (48, 64, 3), np.uint8)
             Image.fromarray(noise).resize((640, 480), Image.Resampling.BICUBIC).save(path)
-    if scale > 1:
-        seeds = folder.parent / f"seeds-{scale}"
-        seeds.mkdir(parents=True, exist_ok=True)
-        for i, path in enumerate(images):
-            with Image.open(path) as photo:
-                size = photo.width * scale, photo.height * scale
-                photo.convert("RGB").resize(size).save(seeds / f"{i}.jpg", quality=90)
-        images = [str(seeds / f"{i}.jpg") for i in range(len(images))]
     for i, path in enumerate(made):
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists():
