@@ -9,8 +9,8 @@ Each way is a process of its own, on so many cores. In a round each of them runs
 and on next to nothing of it, which says what its start takes; the order of the ways turns from
 round to round. A ratio is our speed divided by theirs in the same round, and the table has the
 medians: with starts, without them, and without them by the processor time of all processes, which
-other work on the machine changes least. Slow ways get a share of the input, and none is given
-anything that the others are not. What a way leaves out is in its name.
+other work on the machine changes least. Slow ways get a share of the input, from which follows what
+all of it would take. What a way leaves out is in its name.
 """
 
 from __future__ import annotations
@@ -62,6 +62,10 @@ if __name__ == "__main__":
         tasks=int(workers), workers=int(workers), logging_dir=output + "-logs",
     ).run()
 """
+
+
+class FailedError(Exception):
+    """A command failed; the message has what it printed last."""
 
 
 class Cost(NamedTuple):
@@ -140,7 +144,7 @@ def run(command: Sequence[str], log: Path) -> Cost:
     wall = time.perf_counter() - began
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        sys.exit(f"{' '.join(command)}:\n{log.read_text(errors='replace')[-3000:]}")
+        raise FailedError(f"{' '.join(command)}:\n{log.read_text(errors='replace')[-3000:]}")
     return Cost(wall, max(sum(seen.values()), used.ru_utime + used.ru_stime))
 
 
@@ -375,15 +379,20 @@ class Comparison:
 
     def compare(self, work: Work, title: str) -> list[tuple[str, str, list[float]]]:
         """Returns a row of the table for each other way: both names, and the ratios."""
-        ways = [work.ours, *work.others]
         start = work.make(work.start)
+        ways = []
+        for way in tqdm([work.ours, *work.others], desc=f"{title}, first runs", unit="run"):
+            try:
+                self.measure(way, start.path)  # whatever is compiled or cached at the first run
+                ways.append(way)
+            except FailedError as error:
+                if way is work.ours:
+                    raise
+                print(f"left out: {way.name}, which failed: {error}")
         inputs = [work.make(max(int(work.size * way.share), work.start)) for way in ways]
         starts: list[list[Cost]] = [[] for _ in ways]
         wholes: list[list[Cost]] = [[] for _ in ways]
-        steps = tqdm(total=len(ways) * (1 + 2 * self.options.rounds), desc=title, unit="run")
-        for way in ways:
-            self.measure(way, start.path)  # whatever is compiled or cached at the first run
-            steps.update()
+        steps = tqdm(total=len(ways) * 2 * self.options.rounds, desc=title, unit="run")
         for number in range(self.options.rounds):
             order = list(range(len(ways)))
             for i in order if number % 2 == 0 else order[::-1]:
@@ -392,12 +401,12 @@ class Comparison:
                 steps.update(2)
         steps.close()
         ours, *others = (
-            _speeds(inputs[i].size, inputs[i].size - start.size, starts[i], wholes[i])
+            _speeds(inputs[0].size, inputs[i].size - start.size, starts[i], wholes[i])
             for i in range(len(ways))
         )
         return [
             (work.ours.name, way.name, _medians(ours, theirs))
-            for way, theirs in zip(work.others, others, strict=True)
+            for way, theirs in zip(ways[1:], others, strict=True)
         ]
 
 
@@ -405,14 +414,19 @@ def _speeds(size: int, more: int, starts: list[Cost], wholes: list[Cost]) -> lis
     """Returns the speeds of each round: with starts, without, and by processor time.
 
     Args:
-      size: of the input.
-      more: than the start has.
+      size: of the whole input. What a way with a share of it would take is its start and, for all
+        of the rest, as long as for its share.
+      more: what the input of the way has more than that of the start.
       starts: what next to nothing costs, in each round; the median counts.
-      wholes: what the input costs.
+      wholes: what the input of the way costs.
     """
     wall, processor = (statistics.median(each) for each in zip(*starts, strict=True))
     return [
-        [size / cost.wall, _speed(more, cost.wall - wall), _speed(more, cost.processor - processor)]
+        [
+            size / (wall + (cost.wall - wall) * max(size / more, 1) if more else cost.wall),
+            _speed(more, cost.wall - wall),
+            _speed(more, cost.processor - processor),
+        ]
         for cost in wholes
     ]
 
@@ -469,9 +483,12 @@ def main() -> None:
         sys.exit(f"--parts must be some of {','.join(PARTS)}, got {','.join(sorted(unknown))}")
     comparison = Comparison(options)
     rows = []
-    for part in parts:
-        for work in PARTS[part]:
-            rows += comparison.compare(work(comparison), part)
+    try:
+        for part in parts:
+            for work in PARTS[part]:
+                rows += comparison.compare(work(comparison), part)
+    except FailedError as error:
+        sys.exit(str(error))
     show(rows)
     versions = ", ".join(" ".join(each) for each in sorted(comparison.versions.items()))
     print(
