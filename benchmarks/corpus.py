@@ -29,8 +29,11 @@ def _changed(lines: list[str], rng: random.Random) -> str:
     return "\n".join(changed)
 
 
-def make_corpus(folder: Path, text: str, size_bytes: int) -> Path:
-    """Fills `folder` with files of 50 MB up to `size_bytes`; what is there already is kept."""
+def make_corpus(folder: Path, text: str, size_bytes: int, file_bytes: int = FILE_BYTES) -> Path:
+    """Fills `folder` with files of so many bytes up to `size_bytes`; files that are there stay.
+
+    Texts between blank lines are whole.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     lines = text.split("\n")
     number = 0
@@ -41,9 +44,11 @@ def make_corpus(folder: Path, text: str, size_bytes: int) -> Path:
             rng = random.Random(number)
             partial = path.with_suffix(".partial")
             with partial.open("w", encoding="utf-8") as out:
-                written = 0
-                while written < min(FILE_BYTES, size_bytes - done):
-                    written += out.write(_changed(lines, rng) + "\n\n")
+                room = min(file_bytes, size_bytes - done)
+                while room > 0:
+                    copy = _changed(lines, rng) + "\n\n"
+                    end = copy.find("\n\n", min(room, len(copy) - 2)) + 2
+                    room -= out.write(copy[:end])
             partial.rename(path)
         done += path.stat().st_size
         number += 1

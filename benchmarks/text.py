@@ -1,23 +1,16 @@
-"""The text job beside what else there is, in one run, on the same text; ratios are what counts.
+"""The kernels of text beside those of libraries, and the memory of the job.
 
-    python benchmarks/text.py [--text=FILE] [--vocab_file=FILE] [--size=500MB] [--parts=…]
+    python benchmarks/text.py [--text=FILE] [--vocab_file=FILE] [--parts=kernels,memory]
 
-Parts: kernels (tokenization and encoding on one core), bare (tokenize, mask, encode, write in a
-loop, on every core), job (`recordmill text`), garden (Model Garden's create_pretraining_data on a
-slice), hf (Hugging Face datasets.map with tokenizers on all cores, without any masking), memory
-(the job at 100 MB and 5 GB).
+Parts: kernels (tokenization and encoding on one core), memory (the job at 100 MB and 5 GB). The
+whole job beside others is in the table of `python benchmarks`.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import io
 import itertools
-import json
-import multiprocessing
 import os
-import random
 import resource
 import shutil
 import subprocess
@@ -35,15 +28,9 @@ import numpy as np
 from corpus import make_corpus, pydoc_text
 
 from recordmill.pipelines.cores import usable_cores
-from recordmill.pipelines.job_request import parse_bytes
 from recordmill.pipelines.progress import resident_bytes
 from recordmill.records.codec.encoding import encode_batch
-from recordmill.records.hashing import seed_for
-from recordmill.transforms.sources.document_spec import DocumentSpec
-from recordmill.transforms.sources.documents import read_documents
 from recordmill.transforms.sources.lines import split_lines
-from recordmill.transforms.sources.work_items import list_sources
-from recordmill.transforms.text.chunks import ChunkCutter
 from recordmill.transforms.text.objectives import BertObjective
 from recordmill.transforms.text.text_spec import Bert
 from recordmill.transforms.text.tokenization import Vocabulary, WordPieceTokenizer
@@ -159,62 +146,6 @@ def encoding_kernels(vocab_file: str) -> None:
     show("encode, not framed: tf.train.Example", protobuf, "records/s")
 
 
-def bare_loop(paths: list[str], vocab_file: str, output: str, ready: Any, go: Any) -> None:
-    """Tokenize, mask, encode, write in a loop over some files: no shuffle, no shards, no Beam."""
-    task = BertObjective(load_vocabulary(vocab_file), SEED, 1, Bert())
-    tokenizer = WordPieceTokenizer(task.vocabulary, lower_case=True)
-    spec = DocumentSpec()
-
-    def work(names: list[str], size: int | None = None) -> None:
-        cutter = ChunkCutter(task.cut, seed_for(SEED, "pieces"))
-        with open(output, "wb") as out:
-            for source in list_sources(names):
-                batches = list(read_documents(source, spec, groups=False))[:size] if size else None
-                previous = None
-                for batch in batches or read_documents(source, spec, groups=False):
-                    if previous:
-                        write(previous, batch.continues, cutter, out)
-                    previous = batch
-                if previous:
-                    write(previous, False, cutter, out)
-
-    def write(batch: Any, goes_on: bool, cutter: ChunkCutter, out: Any) -> None:
-        pieces, _ = cutter.cut(batch, tokenizer.tokenize(batch.lines), goes_on=goes_on)
-        everything = np.arange(len(pieces))
-        for examples in task.examples(pieces, everything, np.zeros(len(pieces), np.int64)):
-            out.write(encode_batch(task.schema, examples.columns).buffer.data)
-
-    work(paths[:1], size=1)  # compiled, and the words known, before the clock starts
-    ready.release()
-    go.wait()
-    work(paths)
-
-
-def bare(corpus: Path, vocab_file: str, scratch: Path, cores: int) -> float:
-    context = multiprocessing.get_context("spawn")
-    ready, go = context.Semaphore(0), context.Event()
-    names = sorted(str(path) for path in corpus.glob("*.txt"))
-    processes = [
-        context.Process(
-            target=bare_loop,
-            args=(names[i::cores], vocab_file, str(scratch / f"bare-{i}"), ready, go),
-        )
-        for i in range(cores)
-    ]
-    for process in processes:
-        process.start()
-    for _ in processes:
-        ready.acquire()
-    began = time.perf_counter()
-    go.set()
-    for process in processes:
-        process.join()
-    seconds = time.perf_counter() - began
-    for path in scratch.glob("bare-*"):
-        path.unlink()
-    return total_bytes(corpus) / 1e6 / seconds
-
-
 def total_bytes(corpus: Path) -> int:
     return sum(path.stat().st_size for path in corpus.glob("*.txt"))
 
@@ -260,59 +191,12 @@ def own_bytes() -> int:
         return int(statm.read().split()[1]) * resource.getpagesize()
 
 
-def garden(text: str, vocab_file: str, scratch: Path) -> float:
-    """Model Garden's create_pretraining_data on a slice, without its start-up."""
-    from official.nlp.data import create_pretraining_data as garden
-    from official.nlp.tools import tokenization
-
-    slice_path = scratch / "slice.txt"
-    slice_path.write_text(text, encoding="utf-8")
-    tokenizer = tokenization.FullTokenizer(vocab_file=vocab_file, do_lower_case=True)
-    process_text = garden.get_processor_text_fn(False, True)
-    with contextlib.redirect_stdout(io.StringIO()):
-        began = time.perf_counter()
-        instances = garden.create_training_instances(
-            [str(slice_path)], tokenizer, process_text, 128, 1, 0.1, 0.15, 20, random.Random(SEED)
-        )
-        garden.write_instance_to_example_files(
-            instances, tokenizer, 128, 20, [str(scratch / "garden")], False, False
-        )
-        seconds = time.perf_counter() - began
-    return len(text.encode()) / 1e6 / seconds
-
-
-def hugging_face(corpus: Path, vocab_file: str, scratch: Path) -> float:
-    """datasets.map with tokenizers in as many processes as cores: ids only, nothing masked."""
-    code = f"""
-import os, time
-os.environ.update(HF_DATASETS_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
-import datasets
-from tokenizers import BertWordPieceTokenizer
-datasets.disable_progress_bars()
-tokenizer = BertWordPieceTokenizer({vocab_file!r})._tokenizer
-began = time.perf_counter()
-data = datasets.load_dataset("text", data_files={str(corpus / "*.txt")!r}, split="train",
-                             cache_dir={str(scratch / "hf")!r})
-def ids(batch):
-    found = tokenizer.encode_batch_fast(batch["text"], add_special_tokens=False)
-    return {{"input_ids": [encoding.ids for encoding in found]}}
-data.map(ids, batched=True, num_proc={CORES}, remove_columns=["text"])
-print("SECONDS", time.perf_counter() - began)
-"""
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    shutil.rmtree(scratch / "hf", ignore_errors=True)
-    if "SECONDS" not in shown.stdout:
-        sys.exit(shown.stderr)
-    return total_bytes(corpus) / 1e6 / float(shown.stdout.rpartition("SECONDS")[2])
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--text", help="real text in BERT's form; Python's help topics by default")
     parser.add_argument("--vocab_file", help="made from the text by default")
-    parser.add_argument("--size", default="500MB", help="of the corpus made from it")
     parser.add_argument("--scratch", default="build/benchmark", help="15 GB for memory")
-    parser.add_argument("--parts", default="kernels,bare,job,garden,hf")
+    parser.add_argument("--parts", default="kernels")
     options = parser.parse_args()
     scratch = Path(options.scratch).resolve()
     scratch.mkdir(parents=True, exist_ok=True)
@@ -330,33 +214,9 @@ def main() -> None:
                 ],
                 check=True,
             )  # fmt: skip
-    size = parse_bytes("--size", options.size)
-    corpus = make_corpus(scratch / f"corpus-{size}", text, size)
-    measured = total_bytes(corpus) / 1e6
-    print(f"{measured:,.0f} MB of text, {CORES} cores\n")
-    figures: dict[str, float] = {}
     if "kernels" in parts:
         tokenization_kernels(text.encode()[:6_000_000], vocab_file)
         encoding_kernels(vocab_file)
-    if "bare" in parts:
-        figures["bare"] = bare(corpus, vocab_file, scratch, CORES)
-        show(f"bare loop on {CORES} cores, start excluded", figures["bare"], "MB/s")
-    if "job" in parts:
-        seconds, peak, spans = job(corpus, vocab_file, scratch)
-        figures["job"] = measured / seconds
-        show("recordmill text, start included", figures["job"], "MB/s", peak_MB=int(peak / 1e6))
-        print(f"  of {seconds:.1f} s: {spans}")
-    if "hf" in parts:
-        small = make_corpus(scratch / "corpus-hf", text, min(size, 100_000_000))
-        figures["hf"] = hugging_face(small, vocab_file, scratch)
-        show(f"datasets.map + tokenizers on {CORES} cores, ids only", figures["hf"], "MB/s")
-    if "garden" in parts:
-        figures["garden"] = garden(text[:3_000_000], vocab_file, scratch)
-        show("Model Garden, start excluded", figures["garden"], "MB/s")
-    if "job" in figures:
-        for other in ("bare", "hf", "garden"):
-            if other in figures:
-                print(f"recordmill text / {other}: {figures['job'] / figures[other]:.2f}")
     if "memory" in parts:
         peaks = []
         for amount in (100_000_000, 5_000_000_000):
@@ -369,7 +229,6 @@ def main() -> None:
             )  # fmt: skip
             shutil.rmtree(folder)
         print(f"memory at 5 GB / at 100 MB: {peaks[1] / peaks[0]:.2f}")
-    print(json.dumps({name: round(value, 2) for name, value in figures.items()}))
 
 
 if __name__ == "__main__":

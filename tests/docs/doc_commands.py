@@ -108,7 +108,9 @@ def _python(words: list[str]) -> None:
         for word in words[2:]:
             assert "/" not in word or (ROOT / word).exists(), word
         return
-    source = (ROOT / words[0]).read_text(encoding="utf-8")
+    program = ROOT / words[0]
+    program = program / "__main__.py" if program.is_dir() else program
+    source = program.read_text(encoding="utf-8")
     for word in words[1:]:
         flag = word.partition("=")[0]
         known = f'"{flag}"' in source or "parse(TextSpec" in source

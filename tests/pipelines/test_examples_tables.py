@@ -88,6 +88,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pq.write_table(table, made / "rows.parquet", row_group_size=40)
     arrow_file(made / "rows.feather", table, 40)
     arrow_stream(made / "rows.arrow", table, 40)
+    views = {
+        "text": pa.string_view(),
+        "data": pa.binary_view(),
+        "names": pa.list_(pa.string_view()),
+    }
+    kinds = [field.with_type(views.get(field.name, field.type)) for field in SCHEMA]
+    arrow_stream(made / "views.arrow", pa.Table.from_pylist(ROWS, schema=pa.schema(kinds)), 40)
     write_avro(made / "rows.avro")
     for name, delimiter in (("rows.csv", ","), ("rows.tsv", "\t")):
         with (made / name).open("w", encoding="utf-8", newline="") as handle:
@@ -100,7 +107,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.mark.parametrize("name", ["rows.parquet", "rows.feather", "rows.arrow", "rows.avro"])
+@pytest.mark.parametrize(
+    "name", ["rows.parquet", "rows.feather", "rows.arrow", "views.arrow", "rows.avro"]
+)
 def test_rows_become_the_records_that_protobuf_writes(
     folder: Path, tmp_path: Path, name: str
 ) -> None:

@@ -101,6 +101,8 @@ def record_column(name: str, array: pa.Array) -> RecordColumn | None:
             nulls = np.asarray(array.is_null().to_numpy(zero_copy_only=False), np.bool_)
             unfit |= _rows_with(nulls, counts, f"{name!r} has null inside of a list")
     elif array.null_count:
+        if dtype == "bytes" and not _has_offsets(array.type):
+            array = array.cast(pa.large_binary())  # nulls cannot be dropped from views
         array = array.drop_null()
     splits = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     values: Ragged | Strings
