@@ -15,7 +15,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recordmill.reader import Reader, as_numpy, load
+from recordmill.reader import as_numpy, load
 from recordmill.records.codec.encoding import Strings
 from recordmill.records.errors import UsageError
 from recordmill.records.schema import Feature, Schema
@@ -264,12 +264,3 @@ def test_reading_needs_neither_beam_nor_numba(uneven: Path) -> None:
         [sys.executable, "-c", _LIGHT, str(uneven)], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.parametrize("shuffle", [False, True])
-def test_a_stride_is_no_more_than_the_longest_read_range_needs(uneven: Path, shuffle: bool) -> None:
-    from recordmill.reader import window_reading
-
-    reader = Reader(uneven, "train", batch_size=2, shuffle=shuffle, remainder="pad")
-    ranges, stride, *_ = window_reading.WindowPlanner(reader._source, reader._order, 0)(np.int64(0))
-    assert stride == ranges[:, 3].max() <= 107
