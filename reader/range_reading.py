@@ -12,7 +12,7 @@ import struct
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
@@ -26,7 +26,10 @@ from recordmill.reader.record_ranges import Ints, RecordOffsets
 from recordmill.reader.shard_files import OVERHEAD_BYTES, is_local, open_regular
 from recordmill.records.errors import RunError
 
+Records = npt.NDArray[np.object_]
+
 _REMOTE_READS = 8  # at once: each waits for an answer
+_OPEN_SHARDS = 32  # at once: a process may not have many
 _SCANNED_BYTES = 1 << 23
 _LENGTH = struct.Struct("<Q")
 _FRAME = np.dtype([("length", "<u8"), ("length_crc", "<u4"), ("data_crc", "<u4")])
@@ -72,11 +75,12 @@ class _Cut(NamedTuple):
 
     Attributes:
       records: without framing.
-      crcs: the crc32c of each.
+      sizes, crcs: the bytes and the crc32c of each.
       frames: the header and the footer of each, 16 bytes.
     """
 
     records: list[bytes]
+    sizes: list[int]
     crcs: list[int]
     frames: bytes
 
@@ -94,8 +98,8 @@ class RangeReader:
         self._paths = paths
         self._offsets = offsets
 
-    def read(self, ranges: Ints) -> list[bytes]:
-        """Returns the records of some ranges, one range after the other.
+    def read(self, ranges: Ints) -> Records:
+        """Returns the records of some ranges, one range after the other: `[num_records] object`.
 
         Args:
           ranges: `[n, 3] int64`: shard, number of the first record in it, records.
@@ -104,17 +108,19 @@ class RangeReader:
           RunError: names the record that cannot be read, or the shard.
         """
         spans = [self._span(*row) for row in ranges.tolist()]
-        parts = [_Cut([], [], b"")] * len(spans)
+        parts = [_Cut([], [], [], b"")] * len(spans)
+        ends = np.cumsum([span.count for span in spans])
+        records = np.empty(ends[-1] if len(ends) else 0, object)
         for at, data in _contents(spans):
             begins = self._begins(spans[at], data)
             if begins is None:
                 raise self._error(at, ranges)
-            parts[at] = _cut(data, begins)
+            parts[at] = part = _cut(data, begins)
+            records[ends[at] - len(part.records) : ends[at]] = part.records
         wrong = np.flatnonzero(~_intact(parts))
         if len(wrong):
-            ends = np.cumsum([len(part.records) for part in parts])
             raise self._error(int(np.searchsorted(ends, wrong[0], side="right")), ranges)
-        return list(chain.from_iterable(part.records for part in parts))
+        return records
 
     def _span(self, shard: int, first: int, count: int) -> _Span:
         bounds = self._offsets.bounds(shard, first, count).tolist() if count else [0]
@@ -191,29 +197,28 @@ def _cut(data: bytes, begins: Sequence[int]) -> _Cut:
     """Returns the records that begin at some offsets, the last of which is the end."""
     first, *ends = begins
     if not ends:
-        return _Cut([], [], b"")
+        return _Cut([], [], [], b"")
     records = [
         data[begin + HEADER_BYTES : end - FOOTER_BYTES]
         for begin, end in zip(begins, ends, strict=False)
     ]
-    crcs = list(map(google_crc32c.value, records))  # while the processor has them at hand
+    # Now, while the processor has them at hand.
+    sizes, crcs = list(map(len, records)), list(map(google_crc32c.value, records))
     # The footer of a record and the header of the next one follow each other.
     between = [data[end - FOOTER_BYTES : end + HEADER_BYTES] for end in ends[:-1]]
     header, footer = data[first : first + HEADER_BYTES], data[ends[-1] - FOOTER_BYTES : ends[-1]]
-    return _Cut(records, crcs, b"".join([header, *between, footer]))
+    return _Cut(records, sizes, crcs, b"".join([header, *between, footer]))
 
 
 def _intact(parts: Sequence[_Cut]) -> npt.NDArray[np.bool_]:
     """Returns `[num_records] bool`: records whose length and both checksums are right."""
     frames = np.frombuffer(b"".join(part.frames for part in parts), _FRAME)
-    crcs = np.fromiter(chain.from_iterable(part.crcs for part in parts), np.uint32, len(frames))
-    sizes = chain.from_iterable(map(len, part.records) for part in parts)
-    lengths, which = np.unique(np.fromiter(sizes, np.uint64, len(frames)), return_inverse=True)
+    sizes = np.array(list(chain.from_iterable(part.sizes for part in parts)), np.uint64)
+    crcs = np.array(list(chain.from_iterable(part.crcs for part in parts)), np.uint32)
+    lengths, which = np.unique(sizes, return_inverse=True)
     length_crcs = [masked_crc32c(_LENGTH.pack(length)) for length in lengths.tolist()]
     masked = ((crcs >> 15) | (crcs << 17)) + np.uint32(0xA282EAD8)
-    intact: npt.NDArray[np.bool_] = (frames["length"] == lengths[which]) & (
-        frames["data_crc"] == masked
-    )
+    intact: npt.NDArray[np.bool_] = (frames["length"] == sizes) & (frames["data_crc"] == masked)
     return intact & (frames["length_crc"] == np.array(length_crcs, np.uint32)[which])
 
 
@@ -278,18 +283,21 @@ def _contents(spans: Sequence[_Span]) -> Iterator[tuple[int, bytes]]:
         with ThreadPoolExecutor(_REMOTE_READS) as pool:
             read = pool.map(lambda at: _read(spans[at]), remote)
             yield from zip(remote, read, strict=True)
-    # The system reads all ranges from the disk while the first ones are waited for. One file is
-    # open at a time, because a process may have few.
-    if hasattr(os, "posix_fadvise"):
-        for path, some in local.items():
-            with _opened(path) as descriptor:
-                for at in some:
+    # The system reads all ranges from the disk while the first ones are waited for.
+    paths = list(local)
+    for first in range(0, len(paths), _OPEN_SHARDS):
+        with ExitStack() as files:
+            opened = [
+                (files.enter_context(_opened(path)), local[path])
+                for path in paths[first : first + _OPEN_SHARDS]
+            ]
+            for descriptor, ats in opened:
+                for at in ats if hasattr(os, "posix_fadvise") else ():
                     begin, end = spans[at].bounds[0], spans[at].bounds[-1]
                     os.posix_fadvise(descriptor, begin, end - begin, os.POSIX_FADV_WILLNEED)
-    for path, some in local.items():
-        with _opened(path) as descriptor:
-            for at in some:
-                yield at, _pread(descriptor, spans[at])
+            for descriptor, ats in opened:
+                for at in ats:
+                    yield at, _pread(descriptor, spans[at])
 
 
 def _read(span: _Span) -> bytes:

@@ -9,6 +9,11 @@ costs one group.
 
 from __future__ import annotations
 
+import atexit
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +30,7 @@ from recordmill.reader.source import RecordSource
 from recordmill.records.errors import RunError
 
 _RANGES_AT_ONCE = 8
+_LAST_LOOKS, _LAST_LOOK_SECONDS = 3, 0.01
 _BUFFER_BYTES = 1 << 20
 _FOR_EVER = 1 << 62
 _SHARD, _FIRST, _COUNT = range(3)  # columns of GroupPlan.read_ranges
@@ -129,7 +135,44 @@ def read_windows(
         groups = numbers.flat_map(in_graph(_CompressedReader(source, planner, parallel_calls).read))
     else:
         groups = numbers.map(in_graph(_Reader(source, planner).read))
+        groups = groups.take_while(in_graph(lambda records, keys, steps: steps >= 0))
     return groups.prefetch(1)
+
+
+class _Ending:
+    """Ends all reading before the interpreter ends.
+
+    A thread that asks for Python later is ended in the middle of a group, and the iterator that it
+    works for, once it is freed, waits for that group for ever.
+    """
+
+    def __init__(self) -> None:
+        self.has_begun = False
+        self._busy = 0
+        self._calm = threading.Condition()
+        atexit.register(self._wait)
+
+    @contextmanager
+    def wait_for_me(self) -> Iterator[None]:
+        """Makes the end of the interpreter wait for what is done within."""
+        with self._calm:
+            self._busy += 1
+        try:
+            yield
+        finally:
+            with self._calm:
+                self._busy -= 1
+                self._calm.notify_all()
+
+    def _wait(self) -> None:
+        self.has_begun = True
+        for _ in range(_LAST_LOOKS):  # what has not begun yet ends at once
+            with self._calm:
+                self._calm.wait_for(lambda: not self._busy)
+            time.sleep(_LAST_LOOK_SECONDS)
+
+
+_ending = _Ending()
 
 
 class _Reader:
@@ -143,14 +186,25 @@ class _Reader:
     def read(self, number: tf.Tensor) -> tuple[tf.Tensor, ...]:
         """Returns the group of a number, `[] int64`, as `read_windows` does."""
         kinds = (tf.string, tf.int64, tf.int64, tf.string)
-        arrays = tf.numpy_function(self._read, [number], kinds, stateful=False)
+        # What is called stateless, tf.data does for several groups at once: in more memory, and
+        # with threads that wait for each other, because all of it is Python.
+        arrays = tf.numpy_function(self._read, [number], kinds, stateful=True)
         shapes: tuple[list[int | None], ...] = ([None], [None, 2], [], [])
         records, keys, steps, problem = map(tf.ensure_shape, arrays, shapes)
         with tf.control_dependencies(check_in_graph(tf.equal(problem, ""), problem)):
             return tf.identity(records), keys, steps
 
     def _read(self, number: np.int64) -> tuple[Any, Ints, np.int64, bytes]:
-        """Returns records, keys, steps, and why they cannot be read, b"" where they can."""
+        """Returns records, keys, steps, and why they cannot be read, b"" where they can.
+
+        Steps are -1 where the interpreter is about to end.
+        """
+        with _ending.wait_for_me():
+            if _ending.has_begun:
+                return np.zeros(0, object), np.zeros([0, 2], np.int64), np.int64(-1), b""
+            return self._read_group(number)
+
+    def _read_group(self, number: np.int64) -> tuple[Any, Ints, np.int64, bytes]:
         plan = self._planner.plan(int(number))
         rows, problem = np.zeros(0, object), self._guard.problem_of(plan.shards)
         if not problem:
@@ -166,8 +220,10 @@ class _Reader:
         records = self._ranges.read(plan.read_ranges)
         counts = plan.read_ranges[:, _COUNT]
         picks = (np.cumsum(counts) - counts)[plan.range_of_row] + plan.within
-        picks[plan.range_of_row < 0] = len(records)
-        return np.array([*records, b""], object)[picks]
+        is_real = plan.range_of_row >= 0
+        rows = np.full(len(picks), b"", object)
+        rows[is_real] = records[picks[is_real]]
+        return rows
 
 
 class _CompressedReader:

@@ -264,3 +264,23 @@ def test_reading_needs_neither_beam_nor_numba(uneven: Path) -> None:
         [sys.executable, "-c", _LIGHT, str(uneven)], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
+
+
+_LEFT_OPEN = """
+import sys
+from recordmill.reader import load
+batches = load(sys.argv[1], "train", batch_size=4, epochs=None, window_records=64)
+iterator = iter(batches.prefetch(1 << 20))  # reads on while the interpreter ends
+next(iterator)
+print("done")
+"""
+
+
+@pytest.mark.slow
+def test_a_program_ends_while_a_reader_reads(many: Path) -> None:
+    for _ in range(3):
+        done = subprocess.run(
+            [sys.executable, "-c", _LEFT_OPEN, str(many)], capture_output=True, text=True,
+            timeout=120,
+        )  # fmt: skip
+        assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr

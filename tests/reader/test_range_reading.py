@@ -46,7 +46,7 @@ class Shards:
 
     def read(self, ranges: list[tuple[int, int, int]]) -> list[bytes]:
         table = np.array(ranges, np.int64).reshape(-1, 3)
-        return RangeReader(self.paths, self.offsets).read(table)
+        return RangeReader(self.paths, self.offsets).read(table).tolist()
 
 
 @pytest.fixture(scope="module")
