@@ -80,10 +80,11 @@ class Reader:
         return bool(self._options.transforms)
 
     def read_only(self) -> tuple[tf.data.Dataset, int]:
-        """Returns an epoch's windows, read and not parsed, and the batches of each, to measure."""
+        """Returns an epoch's groups of windows, read and not parsed, and the batches of each."""
         from recordmill.reader.pipeline import read_only
 
-        return read_only(self._source, self._order), self._order.window_steps
+        steps = self._order.window_steps * self._order.windows_at_once
+        return read_only(self._source, self._order), steps
 
     def __iter__(self) -> Iterator[Any]:
         """Yields batches, and counts them.

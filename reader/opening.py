@@ -20,7 +20,7 @@ from recordmill.records.errors import UsageError
 from recordmill.records.manifest import ShardInfo
 
 if TYPE_CHECKING:
-    from recordmill.reader.damage import UnreadableRecord
+    from recordmill.reader.range_reading import UnreadableRecord
 
 _WINDOW_RECORDS = 1 << 15
 _WINDOW_BYTES = 1 << 24

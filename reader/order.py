@@ -114,6 +114,16 @@ class Order:
         """The windows of an epoch; the last one may be smaller."""
         return -(-self.steps_per_epoch // self.window_steps)
 
+    @property
+    def windows_at_once(self) -> int:
+        """The windows that a worker reads in one go: its rows of them are about one window's.
+
+        So a worker of many waits as seldom, and holds as much, as one that is alone.
+        """
+        most = max(1, self.window_records // (self.window_steps * self.batch_size))
+        times = -(-self.windows_per_epoch // most)
+        return -(-self.windows_per_epoch // times)
+
     @cached_property
     def section_rows(self) -> int:
         """The rows that a section fills in each step: a divisor of the global batch.
@@ -139,14 +149,6 @@ class Order:
         sections = self.global_batch // self.section_rows
         most = max(2, min(_INTERLEAVED_SECTIONS, sections // _EXACT_WORKERS))
         return next(count for count in range(most, 0, -1) if sections % count == 0)
-
-    @property
-    def max_range_records(self) -> int:
-        """The most records of a read range."""
-        if self.whole_shards or self.workers == 1:
-            return self.block_records
-        section = self.batch_size if self.seed is None else self.section_rows * self.window_steps
-        return max(1, min(self.block_records, section))
 
     @property
     def fingerprint(self) -> str:
@@ -270,7 +272,7 @@ class Order:
             while position < end:
                 shard, first, count, number = map(int, blocks[block])
                 skipped = position - int(positions[block])
-                size = min(count - skipped, end - position, self.max_range_records)
+                size = min(count - skipped, end - position, self.block_records)
                 read_ranges.append(
                     ReadRange(position, shard, first + skipped, size, number + skipped)
                 )

@@ -1,7 +1,7 @@
 """Make a tf.data pipeline of an `Order`.
 
-    windows, numbered -> plan (numpy, once a window) -> read ranges, 8 at a time -> [rows] strings
-    -> chunks of batches, gathered and parsed -> batches -> transforms -> prefetch
+    groups of windows, numbered -> plan -> [rows] strings -> chunks of batches, parsed -> batches
+    -> transforms -> prefetch
 
 Records travel as vectors of strings and are parsed some thousand at once: handing them on, or
 parsing them, one by one costs several times as much.
@@ -19,15 +19,12 @@ from recordmill.reader.order import Order
 from recordmill.reader.pairs import Pair, pair_maker
 from recordmill.reader.row_parsing import RowParser
 from recordmill.reader.source import RecordSource
-from recordmill.reader.window_reading import WindowPlanner, read_windows
-
-_FOR_EVER = 1 << 62
+from recordmill.reader.window_reading import read_windows
 
 
 def read_only(source: RecordSource, order: Order) -> tf.data.Dataset:
     """Returns the windows of an epoch, read and not parsed: for measuring."""
-    planner = WindowPlanner(source, order, 0)
-    return read_windows(source, order, planner, order.windows_per_epoch, tf.data.AUTOTUNE)
+    return read_windows(source, order, start_step=0, epochs=1, parallel_calls=tf.data.AUTOTUNE)
 
 
 def build_dataset(
@@ -42,9 +39,9 @@ def build_dataset(
 ) -> tf.data.Dataset:
     """Returns the batches of one worker, from a step on."""
     calls = tf.data.AUTOTUNE if parallel_calls is None else parallel_calls
-    planner = WindowPlanner(source, order, start_step)
-    last = _FOR_EVER if epochs is None else epochs * order.windows_per_epoch
-    windows = read_windows(source, order, planner, last, calls)
+    windows = read_windows(
+        source, order, start_step=start_step, epochs=epochs, parallel_calls=calls
+    )
     dataset = RowParser(source, order, transforms, calls).batches(windows)
     if as_pair is not None:
         dataset = dataset.map(in_graph(pair_maker(as_pair)), calls, deterministic=True)

@@ -151,10 +151,6 @@ class RecordOffsets:
         self._offsets = np.concatenate([*offsets, np.zeros(0, np.int64)])
         self._sizes = np.array(sizes, np.int64)
 
-    def find(self, shards: Ints, firsts: Ints) -> tuple[Ints, Ints]:
-        """Returns the byte offset to begin at, and how many records to skip from there."""
-        return self._offsets[self._bases[shards] + firsts // self.every], firsts % self.every
-
     def group(self, shard: int, record: int) -> tuple[int, int]:
         """Returns where the group of `every` records begins and ends that holds a record."""
         at = int(self._bases[shard]) + record // self.every

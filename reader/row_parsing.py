@@ -38,7 +38,6 @@ class RowParser:
         parallel_calls: int,
     ) -> None:
         self._batch_size = order.batch_size
-        self._shuffled = order.seed is not None
         self._keeps_remainder = order.remainder == "keep"
         self._pads = order.remainder == "pad"
         self._transforms = transforms
@@ -69,23 +68,12 @@ class RowParser:
         """Returns (features, keys), or features alone where no transform needs keys."""
         return chunk if self._transforms else chunk[0]
 
-    def _chunks(
-        self, strings: tf.Tensor, picks: tf.Tensor, keys: tf.Tensor, steps: tf.Tensor
-    ) -> tf.data.Dataset:
-        """Returns the chunks of a window: `[rows] string` and `[rows, 2] int64`."""
+    def _chunks(self, records: tf.Tensor, keys: tf.Tensor, steps: tf.Tensor) -> tf.data.Dataset:
+        """Returns the chunks of some windows: `[rows] string` and `[rows, 2] int64`."""
         chunk_rows = self._chunk_batches * self._batch_size
 
         def take(begin: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            rows, row_keys = picks[begin : begin + chunk_rows], keys[begin : begin + chunk_rows]
-            if self._shuffled:
-                return tf.gather(strings, rows), row_keys
-            first = tf.reduce_min(rows)
-            records = tf.cond(
-                tf.reduce_all(rows[1:] - rows[:-1] == 1),
-                lambda: strings[first : first + tf.size(rows, tf.int64)],  # shares their memory
-                lambda: tf.gather(strings, rows),
-            )
-            return records, row_keys
+            return records[begin : begin + chunk_rows], keys[begin : begin + chunk_rows]
 
         return tf.data.Dataset.range(0, steps * self._batch_size, chunk_rows).map(in_graph(take))
 

@@ -15,10 +15,8 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from recordmill.reader.dataset import FinishedDataset
-from recordmill.reader.record_ranges import RecordOffsets
 from recordmill.reader.shard_files import (
     Stamp,
-    first_wrong_length,
     has_checksum,
     is_local,
     open_regular,
@@ -136,32 +134,6 @@ class ShardGuard:
             f"{self._manifest} must not change while a reader is open, and it has; another dataset "
             f"may have been written in its place: {_OPEN_ANEW}"
         )
-
-    def wrong_length(self, offsets: RecordOffsets, ranges: Iterable[tuple[int, int, int]]) -> str:
-        """Returns which record of some ranges has an impossible length, "" for none.
-
-        Args:
-          offsets: of the records.
-          ranges: shard, number of the first record in it, records.
-        """
-        for shard, first, count in ranges:
-            if self._stamps[shard] is None:
-                continue
-            path = self._paths[shard]
-            bounds = offsets.bounds(shard, first, count)
-            try:
-                with open_regular(path) as descriptor:
-                    wrong = first_wrong_length(descriptor, bounds, offsets.every)
-            except OSError as error:
-                return _gone(path, error)
-            if wrong:
-                record = first - first % offsets.every + wrong.record
-                return (
-                    "every record must be readable, and one is not: "
-                    f"{path}: record {record} at byte {wrong.offset}: {wrong}; copy the shard "
-                    "again, or read without it by on_error='skip_record'"
-                )
-        return ""
 
 
 def _gone(path: str, error: OSError) -> str:

@@ -1,238 +1,308 @@
-"""The windows of an `Order` as vectors of strings: planned in numpy, read by tf.data.
+"""The windows of an `Order`, some at once: planned in numpy, and read.
 
-    window number -> plan (numpy, once a window) -> read ranges, 8 at a time -> strings
+    group number -> plan (numpy) -> records of read ranges -> rows of strings
 
-The number of a window is the whole state of the pipeline, so a start at any step costs one window.
+Uncompressed shards are read in Python, see `range_reading.py`; compressed ones by tf.data, 8 read
+ranges at a time. The number of a group is the whole state of the pipeline, so a start at any step
+costs one group.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import atexit
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from recordmill.reader.byte_offset_dataset import LARGE_BUFFER_BYTES, records_from
 from recordmill.reader.damage import first_unreadable_record
 from recordmill.reader.features import in_graph
 from recordmill.reader.one_line_errors import check_in_graph
-from recordmill.reader.order import FILLER, Order
+from recordmill.reader.order import FILLER, Order, WindowPlan
+from recordmill.reader.range_reading import RangeReader, unreadable_error
 from recordmill.reader.record_ranges import Ints
-from recordmill.reader.remote_shards import cut_records, read_bytes
 from recordmill.reader.source import RecordSource
 from recordmill.records.errors import RunError
 
 _RANGES_AT_ONCE = 8
-_SMALL_BUFFER_BYTES = 1 << 16
-_UNREADABLE = (
-    "every record must be readable, and one is not: {}; copy the shard again, or read without it "
-    "by on_error='skip_record'"
-)
-_SHARD, _OFFSET, _SKIP, _COUNT, _FIRST = range(5)  # columns of WindowArrays.read_ranges
+_LAST_LOOKS, _LAST_LOOK_SECONDS = 3, 0.01
+_BUFFER_BYTES = 1 << 20
+_FOR_EVER = 1 << 62
+_SHARD, _FIRST, _COUNT = range(3)  # columns of GroupPlan.read_ranges
 
 
-class WindowArrays(NamedTuple):
-    """A window's plan as arrays for the graph.
+@dataclass(frozen=True, slots=True)
+class GroupPlan:
+    """What a worker reads of some windows that follow each other, and the rows that it makes of it.
 
     Attributes:
-      read_ranges: `[num_ranges, 5] int64`: shard, byte offset, records to skip from there, records
-        to read, number of the first one in its shard.
-      stride: `[] int64`, the strings that each range takes: as many as the longest range has.
-      picks: `[num_rows] int64`, the position of each row's record in the strings of all ranges.
-      keys: `[num_rows, 2] int64`, epoch and number of the record.
-      steps: `[] int64`, batches to make of them; the last one can be smaller, or empty.
-      problem: `[] string`, why the window must not be read, in one line; "" where it may be.
+      read_ranges: `[num_ranges, 3] int64`: shard, number of the first record in it, records.
+      range_of_row: `[num_rows] int64`: the read range that holds the row's record; -1 for FILLER.
+      within: `[num_rows] int64`: the record's position in it.
+      keys: `[num_rows, 2] int64`: epoch and number of the record, FILLER for none.
+      steps: batches to make of them; the last one can be smaller, or empty.
     """
 
     read_ranges: Ints
-    stride: np.int64
-    picks: Ints
+    range_of_row: Ints
+    within: Ints
     keys: Ints
-    steps: np.int64
-    problem: bytes
+    steps: int
+
+    @property
+    def shards(self) -> list[int]:
+        """The shards to read."""
+        return [int(shard) for shard in np.unique(self.read_ranges[:, _SHARD])]
 
 
-class WindowPlanner:
-    """Makes `WindowArrays` from the number of a window, counted through all epochs.
+class GroupPlanner:
+    """Plans groups of windows by their numbers, counted through all epochs.
 
     Attributes:
-      first: the number of the window that holds the first step.
+      first: the number of the group that holds the first step.
+      groups_per_epoch: of windows.
     """
 
-    def __init__(self, source: RecordSource, order: Order, start_step: int) -> None:
-        self._source = source
+    def __init__(self, order: Order, start_step: int) -> None:
         self._order = order
+        self.groups_per_epoch = -(-order.windows_per_epoch // order.windows_at_once)
         epoch, step = divmod(start_step, order.steps_per_epoch)
-        window, self._from_step = divmod(step, order.window_steps)
-        self.first = epoch * order.windows_per_epoch + window
+        self._first_window, self._from_step = divmod(step, order.window_steps)
+        self.first = epoch * self.groups_per_epoch + self._first_window // order.windows_at_once
 
-    def __call__(self, number: np.int64) -> WindowArrays:
-        """Returns the plan of a window; of the first one from `start_step` on."""
+    def plan(self, number: int) -> GroupPlan:
+        """Returns the plan of a group; of the first one from `start_step` on."""
         order = self._order
-        epoch, window = divmod(int(number), order.windows_per_epoch)
-        from_step = self._from_step if number == self.first else 0
-        plan = order.window(epoch, window, from_step)
-        steps_left = order.steps_per_epoch - window * order.window_steps
-        steps = np.int64(min(order.window_steps, steps_left) - from_step)
-        columns = [(r.shard, 0, 0, r.count, r.first) for r in plan.read_ranges]
-        read_ranges = np.array(columns, np.int64)
-        problem = self._source.problem_before_reading(
-            read_ranges[:, _SHARD], read_ranges[:, _FIRST], read_ranges[:, _COUNT]
+        epoch, group = divmod(number, self.groups_per_epoch)
+        first, from_step = group * order.windows_at_once, 0
+        last = min(first + order.windows_at_once, order.windows_per_epoch)
+        if number == self.first:
+            first, from_step = self._first_window, self._from_step
+        steps = min(last * order.window_steps, order.steps_per_epoch)
+        parts = []
+        ranges_before = 0
+        for window in range(first, last):
+            window_plan = order.window(epoch, window, from_step if window == first else 0)
+            parts.append(_window_arrays(window_plan, epoch, ranges_before))
+            ranges_before += len(window_plan.read_ranges)
+        ranges, range_of_row, within, keys = (
+            np.concatenate(arrays) for arrays in zip(*parts, strict=True)
         )
-        stride = max(np.int64(1), read_ranges[:, _COUNT].max())
-        read_ranges[:, _OFFSET], read_ranges[:, _SKIP] = self._source.find(
-            read_ranges[:, _SHARD], read_ranges[:, _FIRST]
-        )
-        positions = np.array([r.position for r in plan.read_ranges], np.int64)
-        range_of_row = np.searchsorted(positions, plan.rows, side="right") - 1
-        within = plan.rows - positions[range_of_row]
-        picks = range_of_row * stride + within
-        numbers = np.array([r.number for r in plan.read_ranges], np.int64)[range_of_row] + within
-        numbers[plan.rows == FILLER] = FILLER
-        keys = np.stack([np.full_like(numbers, epoch), numbers], axis=1)
-        return WindowArrays(read_ranges, stride, picks, keys, steps, problem.encode())
+        steps -= first * order.window_steps + from_step
+        return GroupPlan(ranges, range_of_row, within, keys, steps)
+
+
+def _window_arrays(plan: WindowPlan, epoch: int, ranges_before: int) -> tuple[Ints, ...]:
+    """Returns the arrays of a `GroupPlan` for a window whose read ranges come after some others."""
+    table = np.array(
+        [(r.shard, r.first, r.count, r.position, r.number) for r in plan.read_ranges], np.int64
+    )
+    positions, numbers = table[:, 3], table[:, 4]
+    range_of_row = np.searchsorted(positions, plan.rows, side="right") - 1
+    within = plan.rows - positions[range_of_row]
+    number_of_row = numbers[range_of_row] + within
+    is_filler = plan.rows == FILLER
+    number_of_row[is_filler] = FILLER
+    keys = np.stack([np.full_like(number_of_row, epoch), number_of_row], axis=1)
+    return table[:, :3], np.where(is_filler, -1, range_of_row + ranges_before), within, keys
 
 
 def read_windows(
-    source: RecordSource, order: Order, planner: WindowPlanner, last: int, parallel_calls: int
+    source: RecordSource, order: Order, *, start_step: int, epochs: int | None, parallel_calls: int
 ) -> tf.data.Dataset:
-    """Returns windows from the planner's first one up to `last`, which is not included.
+    """Returns a worker's rows of windows, some windows at once, from a step on.
+
+    Args:
+      source: of the records.
+      order: of the rows.
+      start_step: of all epochs.
+      epochs: None goes on for ever.
+      parallel_calls: of reading compressed shards.
 
     Returns:
-      A dataset of strings `[num_ranges * stride]`, picks `[num_rows]`, keys `[num_rows, 2]` and
-      steps `[]`, as in `WindowArrays`.
+      A dataset of records `[num_rows] string`, empty for FILLER, keys `[num_rows, 2] int64` and
+      steps `[] int64`, as in `GroupPlan`.
     """
-    reader = _RangeReader(source, order.max_range_records)
+    planner = GroupPlanner(order, start_step)
+    last = _FOR_EVER if epochs is None else epochs * planner.groups_per_epoch
+    numbers = tf.data.Dataset.range(planner.first, last)
+    if source.record_offsets is None:
+        groups = numbers.flat_map(in_graph(_CompressedReader(source, planner, parallel_calls).read))
+    else:
+        groups = numbers.map(in_graph(_Reader(source, planner).read))
+        groups = groups.take_while(in_graph(lambda records, keys, steps: steps >= 0))
+    return groups.prefetch(1)
 
-    def window(number: tf.Tensor) -> tf.data.Dataset:
-        kinds = [tf.int64] * 5 + [tf.string]
-        arrays = tf.numpy_function(planner, [number], kinds, stateful=False)
-        shapes: tuple[list[int | None], ...] = ([None, 5], [], [None], [None, 2], [], [])
-        ranges, stride, picks, keys, steps, problem = map(tf.ensure_shape, arrays, shapes)
+
+class _Ending:
+    """Ends all reading before the interpreter ends.
+
+    A thread that asks for Python later is ended in the middle of a group, and the iterator that it
+    works for, once it is freed, waits for that group for ever.
+    """
+
+    def __init__(self) -> None:
+        self.has_begun = False
+        self._busy = 0
+        self._calm = threading.Condition()
+        atexit.register(self._wait)
+
+    @contextmanager
+    def wait_for_me(self) -> Iterator[None]:
+        """Makes the end of the interpreter wait for what is done within."""
+        with self._calm:
+            self._busy += 1
+        try:
+            yield
+        finally:
+            with self._calm:
+                self._busy -= 1
+                self._calm.notify_all()
+
+    def _wait(self) -> None:
+        self.has_begun = True
+        for _ in range(_LAST_LOOKS):  # what has not begun yet ends at once
+            with self._calm:
+                self._calm.wait_for(lambda: not self._busy)
+            time.sleep(_LAST_LOOK_SECONDS)
+
+
+_ending = _Ending()
+
+
+class _Reader:
+    """Reads groups of windows of uncompressed shards, each by one call of Python."""
+
+    def __init__(self, source: RecordSource, planner: GroupPlanner) -> None:
+        self._guard, self._planner = source.guard, planner
+        assert source.record_offsets is not None  # what is compressed is read by TensorFlow
+        self._ranges = RangeReader(source.paths, source.record_offsets)
+
+    def read(self, number: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        """Returns the group of a number, `[] int64`, as `read_windows` does."""
+        kinds = (tf.string, tf.int64, tf.int64, tf.string)
+        # What is called stateless, tf.data does for several groups at once: in more memory, and
+        # with threads that wait for each other, because all of it is Python.
+        arrays = tf.numpy_function(self._read, [number], kinds, stateful=True)
+        shapes: tuple[list[int | None], ...] = ([None], [None, 2], [], [])
+        records, keys, steps, problem = map(tf.ensure_shape, arrays, shapes)
         with tf.control_dependencies(check_in_graph(tf.equal(problem, ""), problem)):
-            ranges = tf.identity(ranges)
-        blocks = tf.data.Dataset.from_tensor_slices(ranges).interleave(
-            in_graph(lambda read_range: reader.read(read_range, stride)),
-            _RANGES_AT_ONCE,
-            1,
-            num_parallel_calls=parallel_calls,
-            deterministic=True,
-        )
-        whole = blocks.batch(tf.shape(ranges, tf.int64)[0])
+            return tf.identity(records), keys, steps
 
-        def checked(x: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            after = tf.numpy_function(reader.problem_after, [ranges], tf.string, stateful=False)
-            with tf.control_dependencies(check_in_graph(tf.equal(after, ""), after)):
-                return tf.reshape(x, [-1]), picks, keys, steps
+    def _read(self, number: np.int64) -> tuple[Any, Ints, np.int64, bytes]:
+        """Returns records, keys, steps, and why they cannot be read, b"" where they can.
 
-        return whole.map(in_graph(checked))
+        Steps are -1 where the interpreter is about to end.
+        """
+        with _ending.wait_for_me():
+            if _ending.has_begun:
+                return np.zeros(0, object), np.zeros([0, 2], np.int64), np.int64(-1), b""
+            return self._read_group(number)
 
-    return tf.data.Dataset.range(planner.first, last).flat_map(in_graph(window)).prefetch(1)
+    def _read_group(self, number: np.int64) -> tuple[Any, Ints, np.int64, bytes]:
+        plan = self._planner.plan(int(number))
+        rows, problem = np.zeros(0, object), self._guard.problem_of(plan.shards)
+        if not problem:
+            try:
+                rows = self._rows(plan)
+            except RunError as error:
+                problem = str(error)
+            problem = self._guard.problem_of(plan.shards) or problem
+        return rows, plan.keys, np.int64(plan.steps), problem.encode()
+
+    def _rows(self, plan: GroupPlan) -> Any:
+        """Returns `[num_rows] object`: the record of each row."""
+        records = self._ranges.read(plan.read_ranges)
+        counts = plan.read_ranges[:, _COUNT]
+        picks = (np.cumsum(counts) - counts)[plan.range_of_row] + plan.within
+        is_real = plan.range_of_row >= 0
+        rows = np.full(len(picks), b"", object)
+        rows[is_real] = records[picks[is_real]]
+        return rows
 
 
-class _RangeReader:
-    """Reads one range at a time, in the graph."""
+class _CompressedReader:
+    """Reads groups of windows of compressed shards in the graph, each range from the beginning."""
 
-    def __init__(self, source: RecordSource, max_records: int) -> None:
-        self._source = source
+    def __init__(self, source: RecordSource, planner: GroupPlanner, parallel_calls: int) -> None:
+        self._source, self._planner, self._parallel_calls = source, planner, parallel_calls
         self._paths = tf.constant(source.paths)
-        self._max_records = max_records
-        # A quarter of a range, so that little more than a range is read.
-        quarter_bytes = max_records * source.record_bytes // 4
-        self._buffer_bytes = min(max(quarter_bytes, _SMALL_BUFFER_BYTES), LARGE_BUFFER_BYTES)
         self._nothing = tf.data.Dataset.from_tensors(tf.zeros([0], tf.string))
 
-    def read(self, read_range: tf.Tensor, stride: tf.Tensor) -> tf.data.Dataset:
-        """Returns a dataset of one element: `[stride] string`, the records and empty strings.
+    def read(self, number: tf.Tensor) -> tf.data.Dataset:
+        """Returns a dataset of one element: the group of a number, as `read_windows` does."""
+        kinds = (*[tf.int64] * 4, tf.string)
+        arrays = tf.numpy_function(self._plan, [number], kinds, stateful=False)
+        shapes: tuple[list[int | None], ...] = ([None, 3], [None], [None, 2], [], [])
+        ranges, picks, keys, steps, problem = map(tf.ensure_shape, arrays, shapes)
+        with tf.control_dependencies(check_in_graph(tf.equal(problem, ""), problem)):
+            ranges = tf.identity(ranges)
+        stride = tf.reduce_max(ranges[:, _COUNT])
+        blocks = tf.data.Dataset.from_tensor_slices(ranges).interleave(
+            in_graph(lambda read_range: self._read_range(read_range, stride)),
+            _RANGES_AT_ONCE,
+            1,
+            num_parallel_calls=self._parallel_calls,
+            deterministic=True,
+        )
 
-        Args:
-          read_range: `[5] int64`, a row of `WindowArrays.read_ranges`.
-          stride: `[] int64`.
-        """
-        if self._source.is_remote:
-            once = tf.data.Dataset.from_tensors(read_range)
-            return once.map(in_graph(lambda each: self._read_remote(each, stride)))
-        records = records_from(
-            self._paths[read_range[_SHARD]], self._source.compression, read_range[_OFFSET],
-            self._buffer_bytes,
-        )  # fmt: skip
-        if self._source.skips_records:
-            records = records.skip(read_range[_SKIP])
+        def arranged(blocks: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            after = tf.numpy_function(self._problem_after, [ranges], tf.string, stateful=False)
+            with tf.control_dependencies(check_in_graph(tf.equal(after, ""), after)):
+                strings = tf.concat([tf.reshape(blocks, [-1]), [""]], 0)
+                return tf.gather(strings, picks), keys, steps
+
+        return blocks.batch(tf.shape(ranges, tf.int64)[0]).map(in_graph(arranged))
+
+    def _plan(self, number: np.int64) -> tuple[Ints, Ints, Ints, np.int64, bytes]:
+        """Returns read ranges, what to pick of their strings, keys, steps, and a problem or b""."""
+        plan = self._planner.plan(int(number))
+        # Each range gives as many strings as the longest one.
+        stride = plan.read_ranges[:, _COUNT].max()
+        picks = plan.range_of_row * stride + plan.within
+        picks[plan.range_of_row < 0] = len(plan.read_ranges) * stride
+        problem = self._source.guard.problem_of(plan.shards).encode()
+        return plan.read_ranges, picks, plan.keys, np.int64(plan.steps), problem
+
+    def _read_range(self, read_range: tf.Tensor, stride: tf.Tensor) -> tf.data.Dataset:
+        """Returns a dataset of one element: `[stride] string`, the records and empty strings."""
+        path, count = self._paths[read_range[_SHARD]], read_range[_COUNT]
+        records = tf.data.TFRecordDataset(path, self._source.compression, _BUFFER_BYTES)
         # Whole batches are checked, because each layer costs every record a tenth of its parsing.
-        block = records.take(read_range[_COUNT]).batch(self._max_records)
+        block = records.skip(read_range[_FIRST]).take(count).batch(tf.maximum(count, 1))
         block = block.concatenate(self._nothing).take(1)
         # One try: the dataset of a file that is gone fails again each time it is asked.
         once = tf.data.Dataset.from_tensors(0)
         once = once.map(in_graph(lambda _: tf.data.Dataset.get_single_element(block)))
         block = once.ignore_errors().concatenate(self._nothing).take(1)
-
-        def fill(records: tf.Tensor) -> tf.Tensor:
-            return tf.cond(
-                tf.size(records, tf.int64) == stride,
-                lambda: records,
-                lambda: self._fill_up(records, read_range, stride),
-            )
-
-        return block.map(fill)
-
-    def _read_remote(self, read_range: tf.Tensor, stride: tf.Tensor) -> tf.Tensor:
-        """Returns `[stride] string`; an error where a record cannot be read."""
-        kinds = [tf.string, tf.string]
-        arrays = tf.numpy_function(self._cut_remote, [read_range], kinds, stateful=False)
-        records, problem = tf.ensure_shape(arrays[0], [None]), tf.ensure_shape(arrays[1], [])
-        with tf.control_dependencies(check_in_graph(tf.equal(problem, ""), problem)):
-            missing = stride - tf.size(records, tf.int64)
-            return tf.pad(records, [[0, missing]], constant_values="")
-
-    def _cut_remote(self, read_range: Ints) -> tuple[Any, bytes]:
-        """Returns the records of a range, and why one cannot be read, b"" where all can."""
-        shard, _, skip, count, first = map(int, read_range)
-        path, offsets = self._source.paths[shard], self._source.record_offsets
-        assert offsets is not None  # what is compressed is read by TensorFlow
-        bounds = offsets.bounds(shard, first, count)
-        try:
-            data = read_bytes(path, int(bounds[0]), int(bounds[-1]))
-        except RunError as error:
-            return np.array([], object), str(error).encode()
-        records, problem = cut_records(data, skip=skip, count=count)
-        if problem:
-            named = f"{path}: record {first + len(records)}: {problem}"
-            return np.array([], object), _UNREADABLE.format(named).encode()
-        return np.array(records, object), b""
+        return block.map(in_graph(lambda records: self._fill_up(records, read_range, stride)))
 
     def _fill_up(self, records: tf.Tensor, read_range: tf.Tensor, stride: tf.Tensor) -> tf.Tensor:
         """Returns the records and empty strings; an error where the range ended too early."""
-        checked = tf.cond(
-            tf.size(records, tf.int64) < read_range[_COUNT],
-            lambda: self._fail(read_range),
-            lambda: True,
-        )
+        size = tf.size(records, tf.int64)
+        checked = tf.cond(size < read_range[_COUNT], lambda: self._fail(read_range), lambda: True)
         with tf.control_dependencies([checked]):
-            missing = stride - tf.size(records, tf.int64)
-            return tf.pad(records, [[0, missing]], constant_values="")
+            return tf.pad(records, [[0, stride - size]], constant_values="")
 
     def _fail(self, read_range: tf.Tensor) -> tf.Tensor:
-        message = tf.numpy_function(
-            self._describe_read_error, [read_range], tf.string, stateful=False
-        )
+        message = tf.numpy_function(self._describe, [read_range], tf.string, stateful=False)
         with tf.control_dependencies(check_in_graph(False, message)):
             return tf.constant(True)
 
-    def problem_after(self, read_ranges: Ints) -> bytes:
-        """Returns what has happened to the shards of ranges while they were read, "" for nothing.
-
-        Args:
-          read_ranges: of a window, as in `WindowArrays`.
-        """
-        return self._source.guard.problem_of(np.unique(read_ranges[:, _SHARD]).tolist()).encode()
-
-    def _describe_read_error(self, read_range: Ints) -> Any:
+    def _describe(self, read_range: Ints) -> bytes:
         """Reads a range once more, in Python, to name the record at which it ends too early."""
-        shard, offset, skip, count, first = map(int, read_range)
+        shard, first, count = map(int, read_range)
         if problem := self._source.guard.problem_of([shard]):
             return problem.encode()
         path = self._source.paths[shard]
-        unreadable = first_unreadable_record(
-            path, self._source.compression, first=first - skip, count=skip + count, offset=offset
-        )
-        return _UNREADABLE.format(unreadable or path).encode()
+        unreadable = first_unreadable_record(path, self._source.compression, first + count)
+        return str(unreadable_error(unreadable, path)).encode()
+
+    def _problem_after(self, read_ranges: Ints) -> bytes:
+        """Returns what has happened to the shards of ranges while they were read, b"" for none."""
+        return self._source.guard.problem_of(np.unique(read_ranges[:, _SHARD]).tolist()).encode()

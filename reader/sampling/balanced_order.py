@@ -33,11 +33,6 @@ class BalancedOrder(Order):
     shares: dict[int, float]
 
     @property
-    def max_range_records(self) -> int:
-        """The most records of a read range."""
-        return _RANGE_RECORDS
-
-    @property
     def fingerprint(self) -> str:
         """The fingerprint of the order, which differs for other labels or shares."""
         drawn = repr(list(self.shares.items())).encode() + self.labels.astype("<i8").tobytes()
@@ -73,7 +68,7 @@ class BalancedOrder(Order):
         )
         index = np.arange(len(records))
         group_first = records[np.maximum.accumulate(np.where(begins_group, index, 0))]
-        # Groups are cut every _RANGE_RECORDS, so that no range is longer than max_range_records.
+        # Groups are cut every _RANGE_RECORDS, because others are filled up to the longest one.
         part = (records - group_first) // _RANGE_RECORDS
         begins_range = begins_group | (np.diff(part, prepend=-1) != 0)
         begins = np.flatnonzero(begins_range)

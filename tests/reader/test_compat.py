@@ -8,7 +8,6 @@ from __future__ import annotations
 import pytest
 import tensorflow as tf
 
-from recordmill.reader.byte_offset_dataset import open_records
 from recordmill.reader.tensorflow_internals import (
     DatasetOfVariant,
     OwnedIterator,
@@ -55,13 +54,3 @@ def test_an_assertion_in_a_dataset_holds_its_message(message: str) -> None:
         list(dataset)
     assert assertion_message(info.value) == message
     assert assertion_message(tf.errors.NotFoundError(None, None, "no such file")) is None
-
-
-def test_the_operation_of_tfrecorddataset_takes_an_offset(tmp_path: object) -> None:
-    path = f"{tmp_path}/records"
-    with tf.io.TFRecordWriter(path) as writer:
-        for record in (b"first", b"second", b"third"):
-            writer.write(record)
-    first_bytes = len(b"first") + 16
-    found = [record.numpy() for record in open_records(path, "", first_bytes)]
-    assert found == [b"second", b"third"]

@@ -15,7 +15,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recordmill.reader import Reader, as_numpy, load
+from recordmill.reader import as_numpy, load
 from recordmill.records.codec.encoding import Strings
 from recordmill.records.errors import UsageError
 from recordmill.records.schema import Feature, Schema
@@ -266,10 +266,21 @@ def test_reading_needs_neither_beam_nor_numba(uneven: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("shuffle", [False, True])
-def test_a_stride_is_no_more_than_the_longest_read_range_needs(uneven: Path, shuffle: bool) -> None:
-    from recordmill.reader import window_reading
+_LEFT_OPEN = """
+import sys
+from recordmill.reader import load
+batches = load(sys.argv[1], "train", batch_size=4, epochs=None, window_records=64)
+iterator = iter(batches.prefetch(1 << 20))  # reads on while the interpreter ends
+next(iterator)
+print("done")
+"""
 
-    reader = Reader(uneven, "train", batch_size=2, shuffle=shuffle, remainder="pad")
-    ranges, stride, *_ = window_reading.WindowPlanner(reader._source, reader._order, 0)(np.int64(0))
-    assert stride == ranges[:, 3].max() <= 107
+
+@pytest.mark.slow
+def test_a_program_ends_while_a_reader_reads(many: Path) -> None:
+    for _ in range(3):
+        done = subprocess.run(
+            [sys.executable, "-c", _LEFT_OPEN, str(many)], capture_output=True, text=True,
+            timeout=120,
+        )  # fmt: skip
+        assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr

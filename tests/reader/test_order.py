@@ -37,7 +37,7 @@ def steps(order: Order, epoch: int = 0) -> list[list[int]]:
         number = {
             run.position + i: run.number + i for run in plan.read_ranges for i in range(run.count)
         }
-        assert all(run.count <= order.max_range_records for run in plan.read_ranges)
+        assert all(run.count <= order.block_records for run in plan.read_ranges)
         rows += [number[row] if row != FILLER else FILLER for row in plan.rows.tolist()]
     return [rows[at : at + order.batch_size] for at in range(0, len(rows), order.batch_size)]
 

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -59,21 +58,22 @@ def test_restoring_costs_one_window_wherever_it_begins(many: Path, monkeypatch: 
     """Counted in records read, by what the plan asks for."""
     from recordmill.reader import window_reading
 
-    counts: list[int] = []
-    call = window_reading.WindowPlanner.__call__
+    plans: list[window_reading.GroupPlan] = []
+    plan = window_reading.GroupPlanner.plan
 
-    def counted(self: Any, number: np.int64) -> Any:
-        found = call(self, number)
-        counts.append(int(found[0][:, 3].sum()))
-        return found
+    def counted(self: Any, number: int) -> Any:
+        plans.append(plan(self, number))
+        return plans[-1]
 
-    monkeypatch.setattr(window_reading.WindowPlanner, "__call__", counted)
+    monkeypatch.setattr(window_reading.GroupPlanner, "plan", counted)
     for start in (0, 24, 50 * 1000):
-        counts.clear()
+        plans.clear()
         next(iter(load(many, "train", batch_size=100, epochs=None, start_step=start,
                        window_records=500)))  # fmt: skip
-        assert max(counts) <= 500
-        assert len(counts) <= 4, "and what is read ahead"
+        assert max(plan.read_ranges[:, 2].sum() for plan in plans) <= 500
+        assert plans[0].keys[0, 0] == start // 50
+        assert plans[0].steps == 5 - start % 5
+        assert len(plans) <= 10, "and what is read ahead"
 
 
 def test_a_state_of_another_order_is_refused(many: Path, uneven: Path) -> None:
