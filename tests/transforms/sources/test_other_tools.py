@@ -93,24 +93,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-# Their schema is in the footer alone, where no message of it is at the beginning of the file.
-FOOTER_ALONE = ("polars/oldest.arrow", "polars/newest.arrow", "polars/zstd.arrow",
-                "datafusion/usual.arrow")  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    "form",
-    [
-        pytest.param(
-            form, id=form["input"],
-            marks=pytest.mark.xfail(
-                form["input"] in FOOTER_ALONE, strict=True, raises=AssertionError,
-                reason="Arrow files are walked from their beginning",
-            ),
-        )
-        for form in FORMS
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("form", FORMS, ids=[form["input"] for form in FORMS])
 def test_files_of_other_tools(stored: Path, form: dict[str, Any]) -> None:
     check_documents(str(stored / form["input"]), SMALL, form["nulls"], form["options"])
 
