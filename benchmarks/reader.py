@@ -1,10 +1,11 @@
 """The reader beside what else there is, in one run, on the same records; ratios are what counts.
 
-    python benchmarks/reader.py [--records=320000] [--parts=speed,shuffle,restore]
+    python benchmarks/reader.py [--records=320000] [--parts=speed,workers,shuffle,restore]
 
-Parts: speed (records/s of bare tf.data, ours, Model Garden's loader, parse_single_example), shuffle
-(how far from a full permutation, with memory), restore (the first batch from anywhere). Masks,
-images and class balance: `benchmarks/reader_transforms.py`.
+Parts: speed (records/s of bare tf.data, ours, Model Garden's loader, parse_single_example), workers
+(one of several beside shuffle(4096) of its own shards; 1.3 million records in 64 shards are
+`--records=1310720`), shuffle (how far from a full permutation, with memory), restore (the first
+batch from anywhere). Masks, images and class balance: `benchmarks/reader_transforms.py`.
 """
 
 from __future__ import annotations
@@ -86,12 +87,12 @@ def write_dataset(
     return folder
 
 
-def bert_dataset(records: int) -> Path:
-    folder = Path(tempfile.gettempdir()) / f"recordmill-reader-benchmark-{records}"
+def bert_dataset(records: int, shards: int = 8) -> Path:
+    folder = Path(tempfile.gettempdir()) / f"recordmill-reader-benchmark-{records}-{shards}"
     if not (folder / "_SUCCESS").exists():
         schema = formats.bert(max_seq_length=LENGTH, max_predictions_per_seq=PREDICTIONS)
-        shards = (bert_columns(records // 8, seed) for seed in range(8))
-        write_dataset(folder, schema, shards, 8)
+        columns = (bert_columns(records // shards, seed) for seed in range(shards))
+        write_dataset(folder, schema, columns, shards)
     return folder
 
 
@@ -187,6 +188,36 @@ def speed_part(arguments: argparse.Namespace) -> None:
         )  # fmt: skip
 
 
+def workers_part(arguments: argparse.Namespace) -> None:
+    """One worker of 1 to 64, whose rows come from everywhere, beside tf.data on its own shards."""
+    path = bert_dataset(arguments.records, shards=64)
+    dataset = open_dataset(path)
+    files = [str(path / shard.name.path) for shard in dataset.split("train").shards]
+    spec = example_spec(dataset.schema)
+
+    def bare(workers: int) -> tf.data.Dataset:
+        records = tf.data.TFRecordDataset(files[::workers]).shuffle(4096).repeat()
+        batches = records.batch(BATCH, drop_remainder=True)
+        parsed = batches.map(lambda x: tf.io.parse_example(x, spec), tf.data.AUTOTUNE)
+        return parsed.prefetch(tf.data.AUTOTUNE)
+
+    def ours(workers: int) -> tf.data.Dataset:
+        return load(
+            path, "train", batch_size=BATCH, epochs=None, num_workers=workers,
+            worker_index=workers // 2,
+        )  # fmt: skip
+
+    for workers in (1, 2, 16, 64):
+        makers = {"bare": lambda: bare(workers), "ours": lambda: ours(workers)}  # noqa: B023
+        found = rates(makers, {"bare": 400, "ours": 400})
+        rate, cost = np.median(found["ours"], axis=0)
+        of_bare = np.median(found["ours"] / found["bare"], axis=0)
+        show(
+            f"one worker of {workers}", rate, "records/s", of_bare=f"{of_bare[0]:.2f}",
+            cpu=f"{cost:.2f} us", of_bare_by_cpu=f"{1 / of_bare[1]:.2f}",
+        )  # fmt: skip
+
+
 def quality(order: np.ndarray) -> dict[str, str]:
     """How an order of 0 … n-1 differs from 0 … n-1; a full permutation has displacement 0.333."""
     count = len(order)
@@ -271,6 +302,7 @@ def restore_part(arguments: argparse.Namespace) -> None:
 
 PARTS: dict[str, Callable[[argparse.Namespace], None]] = {
     "speed": speed_part,
+    "workers": workers_part,
     "shuffle": shuffle_part,
     "restore": restore_part,
 }

@@ -133,7 +133,8 @@ def load(path: str | os.PathLike[str], split: str, **options: Any) -> tf.data.Da
     The order is a pure function of dataset, seed, epoch and global batch (`batch_size` times the
     number of workers): worker w of W gets rows `[w * batch_size, (w + 1) * batch_size)` of each
     global batch. Iterating the dataset twice gives the same batches twice; `epochs` gives another
-    order each epoch. Memory: about four windows, each of at most 16 MiB of records.
+    order each epoch. Memory: about five windows, each of at most 16 MiB of
+    records, for any number of workers.
 
     Args:
       path: the folder that holds `_SUCCESS`; local, or `gs://…` by TensorFlow's own file systems.

@@ -116,11 +116,12 @@ class Order:
 
     @property
     def windows_at_once(self) -> int:
-        """The windows that a worker reads in one go: its rows of them are about one window's.
+        """The windows that a worker reads in one go: a quarter of one window's rows, or one window.
 
-        So a worker of many waits as seldom, and holds as much, as one that is alone.
+        So many rows that beginning costs little, and so few that reading and parsing seldom wait
+        for each other.
         """
-        most = max(1, self.window_records // (self.window_steps * self.batch_size))
+        most = max(1, self.window_records // (4 * self.window_steps * self.batch_size))
         times = -(-self.windows_per_epoch // most)
         return -(-self.windows_per_epoch // times)
 

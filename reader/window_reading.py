@@ -136,7 +136,7 @@ def read_windows(
     else:
         groups = numbers.map(in_graph(_Reader(source, planner).read))
         groups = groups.take_while(in_graph(lambda records, keys, steps: steps >= 0))
-    return groups.prefetch(1)
+    return groups.prefetch(1 if order.workers == 1 else 2)  # one worker's group is a whole window
 
 
 class _Ending:
