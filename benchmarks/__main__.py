@@ -45,6 +45,7 @@ ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }  # fmt: skip
+_LEAST_SECONDS = 0.1  # of work, beside a start of some seconds
 _MOST_RECORDS = 1 << 21  # of a dataset that is read
 DATATROVE = """
 import sys
@@ -276,7 +277,7 @@ class Comparison:
                 ]  # fmt: skip
 
             name = "Model Garden's create_pretraining_data; one process"
-            others.append(Way(name, garden, share=0.05))
+            others.append(Way(name, garden, share=0.1))
         flags = ("--task=bert", "--dupe_factor=1", "--max_seq_length=128")
         ours = self.ours("recordmill text --task=bert", "text", f"--vocab_file={vocabulary}",
                          *flags, pattern="/*.txt")  # fmt: skip
@@ -421,19 +422,18 @@ def _speeds(size: int, more: int, starts: list[Cost], wholes: list[Cost]) -> lis
       wholes: what the input of the way costs.
     """
     wall, processor = (statistics.median(each) for each in zip(*starts, strict=True))
-    return [
-        [
-            size / (wall + (cost.wall - wall) * max(size / more, 1) if more else cost.wall),
-            _speed(more, cost.wall - wall),
-            _speed(more, cost.processor - processor),
-        ]
-        for cost in wholes
-    ]
+    found = []
+    for cost in wholes:
+        rest = _speed(more, cost.wall - wall)
+        has_all = more >= 0.9 * size
+        whole = size / cost.wall if has_all else size / (wall + size / rest)
+        found.append([whole, rest, _speed(more, cost.processor - processor)])
+    return found
 
 
 def _speed(size: int, seconds: float) -> float:
-    """Returns a speed; that of a tenth of a second or less cannot be told."""
-    return size / seconds if seconds > 0.1 and size > 0 else math.nan
+    """Returns a speed, NaN where a time is too short to tell it."""
+    return size / seconds if seconds > _LEAST_SECONDS and size > 0 else math.nan
 
 
 def _medians(ours: list[list[float]], theirs: list[list[float]]) -> list[float]:
