@@ -163,11 +163,14 @@ class Call:
 
 
 def _flat(given: Any) -> Iterator[str]:
-    """Yields the paths of an option, which may be written once or several times."""
+    """Yields the paths of an option, which may be written once or several times.
+
+    What is none is refused where the option is read.
+    """
     if isinstance(given, list | tuple):
         for each in given:
             yield from _flat(each)
-    else:
+    elif isinstance(given, str | os.PathLike):
         yield os.fspath(given)
 
 

@@ -10,6 +10,7 @@ costs one group.
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -31,6 +32,8 @@ from recordmill.records.errors import RunError
 
 _RANGES_AT_ONCE = 8
 _LAST_LOOKS, _LAST_LOOK_SECONDS = 3, 0.01
+_LAST_READ_SECONDS = 20.0  # a disk that does not answer any more keeps no program
+_IS_OVER = b"the program ends"
 _BUFFER_BYTES = 1 << 20
 _FOR_EVER = 1 << 62
 _SHARD, _FIRST, _COUNT = range(3)  # columns of GroupPlan.read_ranges
@@ -139,7 +142,7 @@ def read_windows(
     return groups.prefetch(1 if order.workers == 1 else 2)  # one worker's group is a whole window
 
 
-class _Ending:
+class _LastReads:
     """Ends all reading before the interpreter ends.
 
     A thread that asks for Python later is ended in the middle of a group, and the iterator that it
@@ -148,9 +151,13 @@ class _Ending:
 
     def __init__(self) -> None:
         self.has_begun = False
+        self._begin()
+        atexit.register(self._wait)
+        os.register_at_fork(after_in_child=self._begin)  # whose threads stay with the parent
+
+    def _begin(self) -> None:
         self._busy = 0
         self._calm = threading.Condition()
-        atexit.register(self._wait)
 
     @contextmanager
     def wait_for_me(self) -> Iterator[None]:
@@ -168,11 +175,11 @@ class _Ending:
         self.has_begun = True
         for _ in range(_LAST_LOOKS):  # what has not begun yet ends at once
             with self._calm:
-                self._calm.wait_for(lambda: not self._busy)
+                self._calm.wait_for(lambda: not self._busy, _LAST_READ_SECONDS)
             time.sleep(_LAST_LOOK_SECONDS)
 
 
-_ending = _Ending()
+_last_reads = _LastReads()
 
 
 class _Reader:
@@ -199,8 +206,8 @@ class _Reader:
 
         Steps are -1 where the interpreter is about to end.
         """
-        with _ending.wait_for_me():
-            if _ending.has_begun:
+        with _last_reads.wait_for_me():
+            if _last_reads.has_begun:
                 return np.zeros(0, object), np.zeros([0, 2], np.int64), np.int64(-1), b""
             return self._read_group(number)
 
@@ -261,6 +268,13 @@ class _CompressedReader:
 
     def _plan(self, number: np.int64) -> tuple[Ints, Ints, Ints, np.int64, bytes]:
         """Returns read ranges, what to pick of their strings, keys, steps, and a problem or b""."""
+        with _last_reads.wait_for_me():
+            if _last_reads.has_begun:
+                none = np.zeros([0, 3], np.int64)
+                return none, none[:, 0], none[:, :2], np.int64(0), _IS_OVER
+            return self._plan_group(number)
+
+    def _plan_group(self, number: np.int64) -> tuple[Ints, Ints, Ints, np.int64, bytes]:
         plan = self._planner.plan(int(number))
         # Each range gives as many strings as the longest one.
         stride = plan.read_ranges[:, _COUNT].max()
@@ -296,6 +310,10 @@ class _CompressedReader:
 
     def _describe(self, read_range: Ints) -> bytes:
         """Reads a range once more, in Python, to name the record at which it ends too early."""
+        with _last_reads.wait_for_me():
+            return _IS_OVER if _last_reads.has_begun else self._describe_range(read_range)
+
+    def _describe_range(self, read_range: Ints) -> bytes:
         shard, first, count = map(int, read_range)
         if problem := self._source.guard.problem_of([shard]):
             return problem.encode()
@@ -305,4 +323,8 @@ class _CompressedReader:
 
     def _problem_after(self, read_ranges: Ints) -> bytes:
         """Returns what has happened to the shards of ranges while they were read, b"" for none."""
-        return self._source.guard.problem_of(np.unique(read_ranges[:, _SHARD]).tolist()).encode()
+        with _last_reads.wait_for_me():
+            if _last_reads.has_begun:
+                return _IS_OVER
+            shards = np.unique(read_ranges[:, _SHARD]).tolist()
+            return self._source.guard.problem_of(shards).encode()

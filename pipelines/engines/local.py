@@ -91,6 +91,7 @@ class _Work:
         try:
             done = do_here(self._stages, self._pool, check=self._check)
             if self._commit:
+                self._check()
                 commit_run(self._stages[0].job, self._commit, done.records)
             self.counters = dict(done.counts)
         except BaseException as error:
@@ -133,7 +134,8 @@ def run_here(
 
 def _named(error: BaseException) -> BaseException:
     """Returns an error whose text is a sentence, or begins with its type."""
-    if error.args and isinstance(error.args[0], str):
+    is_sentence = error.args and isinstance(error.args[0], str)
+    if is_sentence and not isinstance(error, LookupError):  # of which the text is a key
         return error
     named = RuntimeError(format_exception_only(type(error), error)[-1].strip())
     named.__cause__ = error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 from recordmill.pipelines.cores import usable_cores
 
@@ -49,8 +50,12 @@ def _sizes_below(path: str) -> Iterator[int]:
     if not os.path.isdir(path):
         yield os.path.getsize(path) if os.path.exists(path) else 0
         return
-    for folder, folders, names in os.walk(path):
-        yield from (0 for _ in folders)
-        for name in names:
-            file = os.path.join(folder, name)
-            yield os.path.getsize(file) if os.path.exists(file) else 0
+    waiting = [path]
+    while waiting:
+        with suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:  # one at a time: a folder may have millions
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+                    yield 0
+                else:
+                    yield os.path.getsize(entry.path) if os.path.exists(entry.path) else 0

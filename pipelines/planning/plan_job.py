@@ -130,7 +130,7 @@ def plan_job(
         workspace = job.workspace
         old, damage = old_manifest(workspace.output)
         check_place(workspace, old)
-        workspace.check_links(split.name for split in job.splits)
+        workspace.check_links((split.name for split in job.splits), job.shard_template)
         commit = _commit_spec(planner, inventory, replaces=old is not None)
         if old and old.fingerprint != commit.fingerprint and not job.overwrite:
             raise UsageError(

@@ -13,9 +13,11 @@ import pytest
 
 from recordmill.pipelines.command_line import main
 from recordmill.pipelines.planning import plan_job
+from recordmill.records.errors import UsageError
 from recordmill.records.manifest import RUN_PATH
 from recordmill.transforms.dataset import commit, shard_writer
 from recordmill.transforms.dataset.run_state import MARKER, Marker
+from recordmill.transforms.dataset.workspace import Workspace
 
 from .conftest import Written
 from .jobs import manifest, shard_bytes
@@ -169,6 +171,15 @@ def test_a_link_that_leads_out_of_the_output_is_refused(
     line = capsys.readouterr().err.splitlines()[-1]
     assert line.endswith(f"and {link} is a link; remove the link, or choose another --output")
     assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_only_folders_of_shards_must_be_no_links(tmp_path: Path) -> None:
+    for name in ("train", "Split-train"):
+        (tmp_path / name).symlink_to(tmp_path)
+    workspace = Workspace(output=str(tmp_path), work="", staging="")
+    workspace.check_links(["train"], "{SPLIT}-{SHARD_X_OF_Y}.tfrecords")
+    with pytest.raises(UsageError, match="Split-train is a link"):
+        workspace.check_links(["train"], "Split-{SPLIT}/data-{SHARD_X_OF_Y}.tfrecords")
 
 
 @pytest.mark.parametrize("position", [0.0, 0.4, 0.999])

@@ -21,7 +21,13 @@ from recordmill.records.state import FormatError, decode, encode
 from recordmill.transforms.dataset.content_sample import ContentSample
 from recordmill.transforms.dataset.element_sink import SpoolFile
 from recordmill.transforms.dataset.rejects import RejectFile
-from recordmill.transforms.dataset.run_state import Nothing, parse_state, read_state, write_state
+from recordmill.transforms.dataset.run_state import (
+    Nothing,
+    parse_state,
+    read_state,
+    seal,
+    write_state,
+)
 from recordmill.transforms.dataset.shard_writer import ShardDescription
 from recordmill.transforms.examples.examples_state import ReadResult, RecordPlan, ShardRecords
 from recordmill.transforms.examples.schema_survey import FeatureFacts, SchemaSurvey
@@ -129,12 +135,12 @@ def test_what_was_written_is_read(kind: str, tmp_path: Path) -> None:
 
 
 def test_a_part_of_a_description_can_be_read_alone() -> None:
-    data = encode(stored("scatter"))
+    data = seal(encode(stored("scatter"), indent=None))
     assert parse_state(data, TOKEN, RunFiles) == RunFiles(runs=RUNS)
     assert parse_state(data, TOKEN, Nothing) == Nothing()
-    assert parse_state(encode(stored("plan of text")), TOKEN, PlannedShards) == PlannedShards(
-        splits=PLAN.splits, sums=(7, 8)
-    )
+    assert parse_state(
+        seal(encode(stored("plan of text"), indent=None)), TOKEN, PlannedShards
+    ) == PlannedShards(splits=PLAN.splits, sums=(7, 8))
 
 
 def numbers_in(kind: str) -> Iterator[tuple[Any, ...]]:

@@ -83,7 +83,7 @@ def check_output(job: Job) -> None:
       RunError: the manifest of a dataset cannot be read.
     """
     workspace = job.workspace
-    workspace.check_links(split.name for split in job.splits)
+    workspace.check_links((split.name for split in job.splits), job.shard_template)
     old, damage = old_manifest(workspace.output)
     if job.overwrite:
         return

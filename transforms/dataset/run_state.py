@@ -75,9 +75,12 @@ def pipeline_name(plan_path: str) -> str:
 
 def write_state(path: str, token: str, content: msgspec.Struct) -> None:
     """Writes a file of state, whole or not at all: the fields of a struct, token and checksum."""
-    data = encode({**asdict(content), "run": token}, indent=None)
-    seal = b', "crc32c": %d}\n' % google_crc32c.value(data)
-    files.write_bytes(path, data.removesuffix(b"}\n") + seal)
+    files.write_bytes(path, seal(encode({**asdict(content), "run": token}, indent=None)))
+
+
+def seal(data: bytes) -> bytes:
+    """Returns an object of JSON in one line, with a checksum of it as its last member."""
+    return data.removesuffix(b"}\n") + b', "crc32c": %d}\n' % google_crc32c.value(data)
 
 
 def decode_state(data: bytes, kind: type[T]) -> T:
@@ -86,9 +89,9 @@ def decode_state(data: bytes, kind: type[T]) -> T:
     Raises:
       FormatError: its checksum is of other content, or it is not of this kind.
     """
-    seal = _SEAL.search(data)
-    content = data[: seal.start()] + b"}\n" if seal else b""
-    if seal is None or google_crc32c.value(content) != int(seal[1]):
+    found = _SEAL.search(data)
+    content = data[: found.start()] + b"}\n" if found else b""
+    if found is None or google_crc32c.value(content) != int(found[1]):
         raise FormatError("its checksum is missing, or of other content")
     return decode(content, kind)
 

@@ -260,11 +260,12 @@ class Workspace:
             return ""
         return marker.work if is_own(marker.work, marker.run) else ""
 
-    def check_links(self, splits: Iterable[str]) -> None:
+    def check_links(self, splits: Iterable[str], template: str) -> None:
         """Checks that what the run will write lies in the output, and not behind a link in it.
 
         Args:
           splits: that will be written.
+          template: of the paths of shards.
 
         Raises:
           UsageError: names a folder that is a link.
@@ -273,7 +274,8 @@ class Workspace:
             return
         metadata = files.join(self.output, os.path.dirname(m.MANIFEST_PATH))
         within = [os.path.join(at, name) for at, names, _ in os.walk(metadata) for name in names]
-        shards = [] if self.in_place else [files.join(self.output, split) for split in splits]
+        shards = [] if self.in_place else [shard_folder(split, template) for split in splits]
+        shards = [os.path.join(self.output, folder) for folder in shards if folder]
         for folder in (metadata, *within, *shards):
             if os.path.islink(folder):
                 raise UsageError(

@@ -39,7 +39,7 @@ def typed_rows(rows: Rows, types: Mapping[str, DType]) -> Rows:
     fits = np.ones(rows.count, np.bool_)
     fits[list(problems)] = False
     return replace(
-        rows, count=int(fits.sum()), places=positions[fits], rejects=(*rows.rejects, *rejects),
+        rows, count=int(fits.sum()), offsets=positions[fits], rejects=(*rows.rejects, *rejects),
         columns={name: array.filter(pa.array(fits)) for name, array in columns.items()},
     )  # fmt: skip
 

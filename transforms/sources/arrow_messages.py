@@ -175,14 +175,15 @@ def _read_footer(handle: IO[bytes], size: int) -> Beginning:
     _decode_names(schema)
     described = footer.table(1)
     blocks = [*footer.blocks(2), *footer.blocks(3)]
-    ends = [*sorted(at for at, _ in blocks), begin]
-    for at, length in blocks:
-        following = ends[ends.index(at) + 1]
+    in_order = sorted(blocks)
+    followers = [*(at for at, _ in in_order[1:]), begin]
+    for (at, length), following in zip(in_order, followers, strict=False):
         if not 0 <= following - at - length < _MOST_PADDING_BYTES:
             raise BrokenFileError(f"the footer does not say what follows the batch at byte {at}")
     data = schema.serialize().to_pybytes()
     is_native = described is not None and described.int8(0) == 0
-    return Beginning(schema, data, ends[0], is_native, tuple(at for at, _ in blocks))
+    first = in_order[0][0] if blocks else begin
+    return Beginning(schema, data, first, is_native, tuple(at for at, _ in blocks))
 
 
 def read_messages(

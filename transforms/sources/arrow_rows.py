@@ -80,7 +80,7 @@ class ArrowRows:
         return read_messages(self._handle, self._beginning, start, self._source.size)
 
     def rows(self, names: Sequence[str], batch_bytes: int) -> Iterator[Rows]:
-        """Yields the rows of the range; a damaged batch ends with a damage, others follow."""
+        """Yields the rows of the range; a damaged batch is a reject, others follow."""
         outer = outer_names(self.schema, names)
         kinds = [field.type for field in self.schema]
         by_slices = self._beginning.is_native and all(map(can_skip, kinds))

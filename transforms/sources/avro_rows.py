@@ -159,7 +159,7 @@ class AvroRows:
             at = end
 
     def rows(self, names: Sequence[str], batch_bytes: int) -> Iterator[Rows]:
-        """Yields the rows of the range; a damaged block ends with a damage, others follow."""
+        """Yields the rows of the range; a damaged block is a reject, others follow."""
         at = self._source.first_row
         outer = outer_names(self.schema, names)
         try:

@@ -74,7 +74,7 @@ class TableRows:
                     first += batch.num_rows
                     continue
                 for rows in slice_batch(batch, names, batch_bytes, first):
-                    yield replace(rows, places=hash_rows(rows.columns, rows.count))
+                    yield replace(rows, offsets=hash_rows(rows.columns, rows.count))
                     first += rows.count
 
 

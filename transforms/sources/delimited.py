@@ -7,6 +7,7 @@ ranges without a change of their rows.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 
@@ -52,9 +53,11 @@ class RecordScanner:
     Args:
       delimiter: what stands between fields.
       quotes: whether quotes have a meaning; without, each line is a record.
+      begins_file: a byte order mark at the beginning is none of the first field's.
     """
 
-    def __init__(self, delimiter: str, *, quotes: bool = True) -> None:
+    def __init__(self, delimiter: str, *, quotes: bool = True, begins_file: bool = False) -> None:
+        self._may_have_bom = begins_file
         self._delimiter = ord(delimiter)
         self._quotes = quotes
         self._state = np.array([_FIELD_START], np.int64)
@@ -65,6 +68,10 @@ class RecordScanner:
         Args:
           block: `[bytes] uint8`, the bytes that follow those of the last call.
         """
+        if self._may_have_bom and len(block):
+            self._may_have_bom = False
+            if block[:3].tobytes() == codecs.BOM_UTF8:
+                return self.record_ends(block[3:]) + 3
         if not self._quotes:
             return np.flatnonzero(block == 10) + 1
         ends = np.empty(int(np.count_nonzero(block == 10)), np.int64)

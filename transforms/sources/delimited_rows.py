@@ -43,7 +43,9 @@ class DelimitedRows(RecordRows):
         self._header = read_header(source, spec, options.limits)
         self._numbers = {name: i for i, name in enumerate(self._header)}
         self.schema = pa.schema([(name, pa.string()) for name in self._numbers])
-        self._scanner = RecordScanner(self._delimiter, quotes=spec.quotes)
+        self._scanner = RecordScanner(
+            self._delimiter, quotes=spec.quotes, begins_file=source.start == 0
+        )
         self._before_header = source.start == 0 and spec.header == "first_row"
         self._named_by = "--columns" if spec.columns else "the header"
         csv.field_size_limit(options.limits.record_bytes)
@@ -72,28 +74,35 @@ class DelimitedRows(RecordRows):
     def block_rows(self, block: RecordBlock, maker: RowMaker) -> Rows:
         """Returns the rows of some records, parsed at once where all can be read."""
         if self._before_header:
-            block = self._without_header(block)
+            block = self._without_header(block, maker)
         found = self._parse_all(block, [self._numbers[name] for name in maker.names])
         if found is None:
             return super().block_rows(without_empty_lines(block), maker)
         columns, widths = found
-        places = block.position + block.starts
+        offsets = block.position + block.starts
         for i in np.flatnonzero((widths != len(self._header)) & (widths > 0)).tolist():
             detail = self._width(int(widths[i]))
-            maker.reject(int(places[i]), "parse", "wrong_number_of_fields", detail)
+            maker.reject(int(offsets[i]), "parse", "wrong_number_of_fields", detail)
         arrays = [pa.array(values, pa.string()) for values in columns]
-        return maker.rows(arrays, places[(widths == len(self._header)) & (widths > 0)])
+        return maker.rows(arrays, offsets[(widths == len(self._header)) & (widths > 0)])
 
     def _width(self, width: int) -> str:
         return f"{width} where {self._named_by} has {len(self._header)}"
 
-    def _without_header(self, block: RecordBlock) -> RecordBlock:
-        """Leaves out the first record that is not blank."""
+    def _without_header(self, block: RecordBlock, maker: RowMaker) -> RecordBlock:
+        """Leaves out the first record that is not blank, which is a reject if it is no UTF-8."""
         block = without_empty_lines(block)
         for i, (start, end) in enumerate(zip(block.starts, block.ends, strict=True)):
-            if block.data[start:end].strip(self.blank_bytes):
-                self._before_header = False
-                return block._replace(starts=block.starts[i + 1 :], ends=block.ends[i + 1 :])
+            at = block.position + int(start)
+            record, at = without_bom(block.data[start:end], at)
+            if not record.strip(self.blank_bytes):
+                continue
+            self._before_header = False
+            try:
+                self.options.spec.decode(record)
+            except UnicodeDecodeError as error:
+                maker.reject(at + error.start, "read", "undecodable", error.reason)
+            return block._replace(starts=block.starts[i + 1 :], ends=block.ends[i + 1 :])
         return block._replace(starts=block.starts[:0], ends=block.ends[:0])
 
     def _parse_all(
@@ -183,7 +192,7 @@ def cut_table_rows(
 def _row_starts(source: SourceRange, wanted: list[int], options: CutOptions) -> Iterator[int]:
     """Yields the first row that begins at or after each of the wanted offsets."""
     delimiter = delimiter_of(source.format, options.delimiter)
-    scanner = RecordScanner(delimiter, quotes=options.quotes)
+    scanner = RecordScanner(delimiter, quotes=options.quotes, begins_file=True)
     at = 0
     with files.open_read(source.path) as handle:
         while wanted and (block := handle.read(1 << 22)):

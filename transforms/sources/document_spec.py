@@ -19,7 +19,12 @@ from recordmill.transforms.sources.input_spec import (
     SentenceSplitting,
     SourceOptions,
 )
-from recordmill.transforms.sources.row_fields import RecordRejectedError, RowSpec, required_field
+from recordmill.transforms.sources.row_fields import (
+    RecordRejectedError,
+    RowSpec,
+    required_field,
+    without_surrogates,
+)
 
 
 class DocumentSpec(SourceOptions, frozen=True, kw_only=True):
@@ -128,7 +133,8 @@ class DocumentSpec(SourceOptions, frozen=True, kw_only=True):
         """
         if not self.split_by:
             return 0
-        return fingerprint64(str(required_field(fields, self.split_by)).encode())
+        value = str(required_field(fields, self.split_by))
+        return fingerprint64(without_surrogates(value).encode())
 
     def split_of(self, fields: Mapping[str, object]) -> int:
         """Returns the number of the split that a field names; 0 where none does.

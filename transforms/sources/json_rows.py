@@ -70,12 +70,13 @@ class JsonLines(RecordRows):
         return parse_object(record)
 
     def first_names(self) -> list[str]:
-        """Returns the names of the members of the first object, [] where there is none."""
+        """Returns the names of the members of the first object that has any, [] for none."""
         maker = RowMaker([])
         for block in self.blocks(self.options.limits.block_bytes, maker):
             for _, record in self.records(block, maker):
                 with suppress(RecordRejectedError):
-                    return list(parse_object(record))
+                    if names := list(parse_object(record)):
+                        return names
         return []
 
     def block_rows(self, block: RecordBlock, maker: RowMaker) -> Rows:
@@ -91,22 +92,22 @@ class JsonLines(RecordRows):
         offsets = np.append(texts.starts, texts.ends[-1:]) if len(starts) else np.zeros(1, np.int64)
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(texts.pool)]
         array = pa.Array.from_buffers(pa.large_string(), len(starts), buffers)
-        places = position + starts
+        offsets = position + starts
         if texts.taken.all():
-            return maker.rows([array], places)
+            return maker.rows([array], offsets)
         others = ~texts.taken
         self.add_records(block._replace(starts=starts[others], ends=ends[others]), maker)
         parsed = maker.take()
         for reject in parsed.rejects:
             maker.reject(*reject)
         array, column = array.filter(pa.array(~others)), parsed.columns[maker.names[0]]
-        places = np.concatenate([places[~others], parsed.positions()])
-        order = np.argsort(places, kind="stable")
+        offsets = np.concatenate([offsets[~others], parsed.positions()])
+        order = np.argsort(offsets, kind="stable")
         if pa.types.is_string(column.type):
             joined = pa.concat_arrays([array, column.cast(pa.large_string())])
-            return maker.rows([joined.take(pa.array(order))], places[order])
+            return maker.rows([joined.take(pa.array(order))], offsets[order])
         values = [*array.to_pylist(), *column_values(column)]
-        return maker.rows([column_of([values[i] for i in order.tolist()])], places[order])
+        return maker.rows([column_of([values[i] for i in order.tolist()])], offsets[order])
 
 
 class JsonValues(RecordRows):

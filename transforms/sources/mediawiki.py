@@ -50,7 +50,7 @@ _BLANK_LINES = re.compile(r"\n{3,}")
 
 
 class DumpPages(RecordRows):
-    """See `rows.RowSource`: a record ends with `</page>`; the place of a page is its number.
+    """See `rows.RowSource`: a record ends with `</page>`; the position of a page is its number.
 
     Args:
       source: the range.
@@ -76,7 +76,7 @@ class DumpPages(RecordRows):
             return _first_end(self.source, self.options.limits)
         return start
 
-    def place(self, fields: dict[str, object], position: int) -> int:
+    def position_of(self, fields: dict[str, object], position: int) -> int:
         """Returns the number of a page."""
         return cast(int, fields["id"])
 

@@ -93,7 +93,7 @@ class ParquetRows:
         return int(self._file.metadata.num_rows)
 
     def rows(self, names: Sequence[str], batch_bytes: int) -> Iterator[Rows]:
-        """Yields the rows of the range; a damaged row group ends with a damage, others follow."""
+        """Yields the rows of the range; a damaged row group is a reject, others follow."""
         source = self._source
         for number, group in enumerate(self.groups):
             if source.start <= group.begin and not 0 <= source.end <= group.begin:

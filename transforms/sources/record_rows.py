@@ -128,7 +128,7 @@ class RecordRows:
         """Returns the byte where the first record of the range begins."""
         return self.source.start
 
-    def place(self, fields: dict[str, object], position: int) -> int:
+    def position_of(self, fields: dict[str, object], position: int) -> int:
         """Returns what tells a record from others: its position, or a number that it has."""
         del fields
         return position
@@ -161,7 +161,7 @@ class RecordRows:
             try:
                 fields = self.parse(record)
                 if fields is not None:
-                    maker.add(self.place(fields, position), fields)
+                    maker.add(self.position_of(fields, position), fields)
             except RecordRejectedError as error:
                 maker.reject(position, "parse", error.reason, error.detail)
 

@@ -37,7 +37,7 @@ _MOST_NAMES = 20
 class RowReader:
     """Makes documents of the rows of a range.
 
-    A document's position is the place of its row: a byte, a number, or a hash of the row.
+    A document's position is that of its row: a byte, a number, or a hash of the row.
 
     Args:
       opened: the range.
@@ -112,7 +112,7 @@ class RowReader:
         for name in self._texts:
             array = rows.columns[name]
             filled = self._spec.must_be_filled(name)
-            if isinstance(array.type, JsonType):
+            if rows.is_utf8 and not is_text(array.type):  # of records, whose values have types
                 array = _texts_of_json(array, name, problems)
             elif not is_text(array.type):
                 for row in range(rows.count):

@@ -170,7 +170,7 @@ class LimitedRows:
     ) -> Iterator[Rows]:
         """Yields rows in parts that have about so many bytes when they are unpacked.
 
-        Text of dictionaries is unpacked. A row that is too large to be is a damage of its own.
+        Text of dictionaries is unpacked. A row that is too large to be is a reject.
 
         Args:
           rows: of any size.
@@ -199,7 +199,7 @@ class LimitedRows:
 
 
 def _by_size(rows: Rows, sizes: Int64s, batch_bytes: int, most: int) -> Iterator[Rows]:
-    """Yields the first rows in parts of about so many bytes; larger ones than `most` are damages.
+    """Yields the first rows in parts of about so many bytes; larger ones than `most` are rejects.
 
     Args:
       rows: of which there may be more.
@@ -240,5 +240,5 @@ def _slice(rows: Rows, begin: int, end: int) -> Rows:
     if begin == 0 and end == rows.count:
         return rows
     columns = {name: array.slice(begin, end - begin) for name, array in rows.columns.items()}
-    places = None if rows.places is None else rows.places[begin:end]
-    return Rows(rows.first + begin, end - begin, columns, places)
+    offsets = None if rows.offsets is None else rows.offsets[begin:end]
+    return Rows(rows.first + begin, end - begin, columns, offsets)

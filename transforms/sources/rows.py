@@ -1,4 +1,4 @@
-"""Rows of any source: Arrow's columns, where each row lies, and what of them is rejected.
+"""Rows of any source: Arrow's columns, the position of each row, and what of them is rejected.
 
 A format of rows gives `RowSource`: files of columns by their schema, records of lines by what each
 has. So text, images and existing records read the same rows of all formats.
@@ -22,12 +22,14 @@ from recordmill.transforms.sources.blocks import BrokenFileError
 from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentLimits, DocumentSpec
 from recordmill.transforms.sources.row_fields import (
     MISSING,
+    RecordRejectedError,
     find_field,
     required_field,
     without_surrogates,
 )
 
 NO_SCHEMA = pa.schema([])
+_MOST_LEVELS = 100  # of a value of JSON
 MOST_ROWS = 4096  # of a batch: sizes of columns do not show how long single texts are
 _TYPES: dict[type, pa.DataType] = {
     str: pa.string(), bool: pa.bool_(), int: pa.int64(), float: pa.float64(),
@@ -51,18 +53,18 @@ class Rows:
       first: the number of the first one in its file, from 0 on.
       count: how many there are.
       columns: by name, `[count]` each, without those that nobody asked for.
-      places: `[count] int64`, at least 0: where each is, in bytes, or what stands for its number
-        where there is no order; None: numbers from `first` on.
+      offsets: `[count] int64`, at least 0: the byte where each begins, or what stands for its
+        number where there is no order; None: numbers from `first` on.
       rejects: beside these.
-      identities: `[count] uint64`: what keys are made of; None: the places.
-      names: what a person finds each row by; () where its place says it.
+      identities: `[count] uint64`: what keys are made of; None: the positions.
+      names: what a person finds each row by; () where its position says it.
       is_utf8: text is valid, and need not be looked at.
     """
 
     first: int
     count: int
     columns: dict[str, pa.Array]
-    places: Int64s | None = None
+    offsets: Int64s | None = None
     rejects: tuple[RowReject, ...] = ()
     identities: U64 | None = None
     names: tuple[str, ...] = ()
@@ -70,8 +72,8 @@ class Rows:
 
     def positions(self) -> Int64s:
         """Returns `[count] int64`: what identifies the rows."""
-        if self.places is not None:
-            return self.places
+        if self.offsets is not None:
+            return self.offsets
         return np.arange(self.first, self.first + self.count)
 
 
@@ -160,13 +162,13 @@ class RowMaker:
 
     def _begin(self) -> None:
         self._columns: list[list[object]] = [[] for _ in self.names]
-        self._places: list[int] = []
+        self._offsets: list[int] = []
         self._identities: list[int] = []
         self._shown: list[str] = []
 
     def add(
         self,
-        place: int,
+        position: int,
         fields: Mapping[str, object],
         identity: int | None = None,
         name: str | None = None,
@@ -174,13 +176,13 @@ class RowMaker:
         """Adds a record.
 
         Args:
-          place: where it is.
+          position: where it is.
           fields: of it.
           identity: see `Rows.identities`; of all records or none.
           name: see `Rows.names`; of all records or none.
 
         Raises:
-          RecordRejectedError: it lacks a field.
+          RecordRejectedError: it lacks a field, or has one that is nested too deeply.
         """
         values = [find_field(fields, each) for each in self.names]
         if MISSING in values:
@@ -188,9 +190,12 @@ class RowMaker:
                 for each in self.names:
                     required_field(fields, each)
             values = [None if value is MISSING else value for value in values]
+        if any(isinstance(value, list | dict) and _is_too_deep(value) for value in values):
+            detail = f"a value is nested more than {_MOST_LEVELS} levels deep"
+            raise RecordRejectedError("not_json", detail)
         for column, value in zip(self._columns, values, strict=True):
             column.append(value)
-        self._places.append(place)
+        self._offsets.append(position)
         if identity is not None:
             self._identities.append(identity)
         if name is not None:
@@ -203,21 +208,32 @@ class RowMaker:
     def take(self) -> Rows:
         """Returns the rows and rejects since the last ones."""
         arrays = [column_of(values) for values in self._columns]
-        rows = self.rows(arrays, np.array(self._places, np.int64))
+        rows = self.rows(arrays, np.array(self._offsets, np.int64))
         if self._identities or self._shown:
             identities = np.array(self._identities, np.uint64) if self._identities else None
             rows = Rows(
-                0, rows.count, rows.columns, rows.places, rows.rejects, identities,
+                0, rows.count, rows.columns, rows.offsets, rows.rejects, identities,
                 tuple(self._shown), is_utf8=True,
             )  # fmt: skip
         self._begin()
         return rows
 
-    def rows(self, arrays: Sequence[pa.Array], places: Int64s) -> Rows:
+    def rows(self, arrays: Sequence[pa.Array], offsets: Int64s) -> Rows:
         """Returns rows of columns in the order of the names, with the rejects since the last."""
         rejects, self._rejects = tuple(self._rejects), []
         columns = dict(zip(self.names, arrays, strict=True))
-        return Rows(0, len(places), columns, places, rejects, is_utf8=True)
+        return Rows(0, len(offsets), columns, offsets, rejects, is_utf8=True)
+
+
+def _is_too_deep(value: list[Any] | dict[str, Any]) -> bool:
+    """Returns whether a value of JSON has more levels than are read, which C's stack must hold."""
+    level: list[Any] = [value]
+    for _ in range(_MOST_LEVELS):
+        inner = [each.values() if isinstance(each, dict) else each for each in level]
+        level = [v for each in inner for v in each if isinstance(v, list | dict)]
+        if not level:
+            return False
+    return True
 
 
 def column_of(values: Sequence[object]) -> pa.Array:

@@ -28,7 +28,7 @@ from recordmill.transforms.storage import files
 
 _TABLES = (*DELIMITED, "jsonl", *COLUMN_FORMATS)
 _OPTIONS = RowOptions(partial=True)
-_ENDING = ("broken_file", "decompression_bomb", "not_text")  # nothing behind it can be read
+_FATAL = ("broken_file", "decompression_bomb", "not_text")  # nothing behind it can be read
 _PROBLEMS = {
     "undecodable": "not UTF-8: ", "not_json": "no JSON object: ",
     "wrong_number_of_fields": "fields: ",
@@ -100,7 +100,7 @@ def _check_goes_on(reject: RowReject, path: str) -> None:
     Raises:
       UsageError: it cannot.
     """
-    if reject.reason in _ENDING:
+    if reject.reason in _FATAL:
         raise UsageError(f"--annotations {path} cannot be read: {reject.detail}")
     if reject.reason == "line_too_long":
         raise UsageError(

@@ -36,6 +36,7 @@ _TEXT, _TEXT_EXTENSION = "text", "txt"
 _LINES_EXTENSION = "jsonl"
 _KEPT_BYTES = 1 << 22  # of what was unpacked: long names of members are read again
 _SKIP_BYTES = 1 << 20
+_REJECT_BYTES = 512  # about what one takes in memory
 _UNREADABLE = ("duplicate", "line_too_long", "broken_archive", "undecodable")
 
 
@@ -63,7 +64,7 @@ class _OpenSample:
 class SampleRows:
     """See `rows.RowSource`: the samples of a tar.
 
-    A row's place is where the header of its first member is; its key is made of the key of
+    A row's position is where the header of its first member is; its key is made of the key of
     its sample. That of a line is where the line begins, and its key is made of the sample's key and
     the position in the member. Memory: the members of a sample that flags ask for, up to 64 MiB, or
     a line and a block.
@@ -192,6 +193,7 @@ class SampleRows:
             stage = "read" if error.reason in _UNREADABLE else "parse"
             detail = f"{_shown(sample)}: {error.detail}"
             self._maker.reject(position, stage, error.reason, detail)
+            self._held += _REJECT_BYTES
 
     def _take(self) -> Rows:
         self._held = 0
@@ -215,6 +217,7 @@ class SampleRows:
             stage = "read" if error.reason in _UNREADABLE else "parse"
             detail = f"{_shown(sample)}: {error.detail}"
             self._maker.reject(sample.position, stage, error.reason, detail)
+            self._held += _REJECT_BYTES
         if self._held >= self._most:
             yield self._take()
 
