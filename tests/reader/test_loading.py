@@ -284,3 +284,28 @@ def test_a_program_ends_while_a_reader_reads(many: Path) -> None:
             timeout=120,
         )  # fmt: skip
         assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
+_SLOW_DISK = """
+import sys, time
+from recordmill.reader import load, shard_guard
+looked_at = shard_guard.ShardGuard.problem_of
+def slowly(guard, shards):
+    time.sleep(0.3)
+    return looked_at(guard, shards)
+shard_guard.ShardGuard.problem_of = slowly
+iterator = iter(load(sys.argv[1], "train", batch_size=2, epochs=None))
+for _ in range(20):
+    next(iterator)
+print("done")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("compression", ["", "GZIP"])
+def test_a_program_ends_while_a_reader_waits_for_a_disk(tmp_path: Path, compression: str) -> None:
+    path = write_numbers(tmp_path / "ds", [40, 40], compression)
+    done = subprocess.run(
+        [sys.executable, "-c", _SLOW_DISK, str(path)], capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
