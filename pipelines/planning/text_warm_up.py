@@ -27,8 +27,10 @@ from recordmill.records.codec import jit
 from recordmill.records.codec.encoding import encode_batch
 from recordmill.records.codec.framing import checksums_between, index_lines
 from recordmill.transforms.shuffle.run_files import MAX_HASH
+from recordmill.transforms.sources.delimited import delimiter_of
 from recordmill.transforms.sources.document_batch import BatchMaker
 from recordmill.transforms.sources.documents import read_documents
+from recordmill.transforms.sources.formats import DELIMITED
 from recordmill.transforms.sources.lines import Lines
 from recordmill.transforms.sources.work_items import SourceRange
 from recordmill.transforms.subwords.byte_pairs import ALL
@@ -48,12 +50,7 @@ from recordmill.transforms.text.objective import Objective
 from recordmill.transforms.text.text_job import LOADED_FROM, TextJob
 from recordmill.transforms.text.tokenizer_files import load_tokenizer
 
-_SAMPLES = {  # of the formats that kernels read
-    "text": b"Some words of a line, and of another one.\n\nAnd words.\n",
-    "jsonl": b'{"text": "Some words of a line, and of another one."}\n',
-    "csv": b"text\nSome words of a line\n",
-    "tsv": b"text\nSome words of a line\n",
-}
+_TEXT = "Some words of a line and of another one."
 _CLASS = "0"  # the only one
 _PATIENCE = 3.0  # seconds; machine code of the cache is loaded in less
 # All Unigrams share their kernels, each of one signature: the smallest one compiles them, and
@@ -142,8 +139,29 @@ class TextWarmUp:
         classes = (_CLASS,) if row.label else ()
         return bind(job.objective, self._vocabulary, job.seed, row, classes)
 
+    def _sample(self) -> bytes:
+        """Returns two documents of a format that kernels read, b"" for any other."""
+        documents = self.job.documents
+        if self.input_format == "text":
+            return f"{_TEXT}\n\n{_TEXT}\n".encode()
+        row = dict.fromkeys(documents.other_names, _CLASS)
+        if documents.split_from:
+            row[documents.split_from] = next(iter(documents.split_names), _CLASS)
+        if (label := documents.row.label) and label.names:
+            row[label.name] = label.names[0]
+        row |= dict.fromkeys(documents.text_names, _TEXT)
+        if self.input_format == "jsonl":
+            return f"{json.dumps(row)}\n".encode() * 2
+        if self.input_format not in DELIMITED:
+            return b""
+        delimiter = delimiter_of(self.input_format, documents.delimiter)
+        names = documents.columns or tuple(row)
+        lines = [[row.get(name, _CLASS) for name in names]] * 2
+        lines[:0] = [list(names)] if documents.header == "first_row" else []
+        return "".join(f"{delimiter.join(fields)}\n" for fields in lines).encode()
+
     def _read(self) -> None:
-        text = _SAMPLES.get(self.input_format)
+        text = self._sample()
         if not text:
             return
         folder = temporary_folders.make_folder()  # which goes with this process, also if killed

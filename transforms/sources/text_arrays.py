@@ -46,6 +46,7 @@ def row_lines(arrays: list[pa.Array]) -> Lines:
     """
     spans = [_spans(array) for array in arrays]
     buffer = spans[0][0] if len(spans) == 1 else np.concatenate([data for data, _ in spans])
+    buffer.flags.writeable = False  # as bytes of a file, so that kernels have one signature
     bases = np.cumsum([0, *(len(data) for data, _ in spans[:-1])])
     offsets = [at + base for (_, at), base in zip(spans, bases.tolist(), strict=True)]
     starts = np.stack([at[:-1] for at in offsets], axis=1).reshape(-1)

@@ -55,6 +55,7 @@ def planner(*arguments: str) -> TextPlanner:
         (["--task=bert", "--documents=file", "--max_seq_length=64"], WORD_PIECES, "a.txt"),
         (["--task=mlm", "--max_seq_length=64"], WORD_PIECES, "a.jsonl"),
         (["--task=classify", "--label_field=label"], WORD_PIECES, "a.jsonl"),
+        (["--task=classify", "--label_field=label"], WORD_PIECES, "a.csv"),
         (["--task=gpt", "--packing=none", "--keep_fields=label"], trained.byte_pairs(), "a.jsonl"),
         (["--task=gpt", "--prompt_field=label"], trained.byte_pairs(), "a.jsonl"),
     ],
@@ -65,11 +66,10 @@ def test_a_job_compiles_nothing_more(
 ) -> None:
     (tmp_path / "tokenizer").write_bytes(tokenizer)
     texts = [f"Word{i} and another one, {i}. It ends." for i in range(50)]
-    lines = (
-        [f'{{"text": "{text}", "label": "{text[:2]}"}}' for text in texts]
-        if name == "a.jsonl"
-        else texts
-    )
+    lines = {
+        "a.jsonl": [f'{{"text": "{text}", "label": "{text[:2]}"}}' for text in texts],
+        "a.csv": ["label,text", *(f'{text[:2]},"{text}"' for text in texts)],
+    }.get(name, texts)
     (tmp_path / name).write_text("\n".join(lines))
     given = [
         f"--input={tmp_path}/{name}", f"--output={tmp_path}/out", "--direct_num_workers=1",
