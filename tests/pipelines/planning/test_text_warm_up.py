@@ -59,7 +59,7 @@ def planner(*arguments: str) -> TextPlanner:
         (["--task=gpt", "--packing=none", "--keep_fields=label"], trained.byte_pairs(), "a.jsonl"),
         (["--task=gpt", "--prompt_field=label"], trained.byte_pairs(), "a.jsonl"),
     ],
-    ids=range(9),
+    ids=range(10),
 )
 def test_a_job_compiles_nothing_more(
     tmp_path: Path, flags: list[str], tokenizer: bytes, name: str
