@@ -71,8 +71,9 @@ class _Work:
 
     def run(self) -> None:
         """Does the stages; the caller gets errors and signals while it waits for the end."""
-        threading.Thread(target=self._run, name=STAGES_THREAD, daemon=True).start()
+        thread = threading.Thread(target=self._run, name=STAGES_THREAD, daemon=True)
         try:
+            thread.start()  # a signal may come before it returns
             while not self._ended.wait(_SIGNALS_EVERY_SECONDS):
                 pass
         finally:
