@@ -41,11 +41,6 @@ def new_token() -> str:
     return secrets.token_hex(_TOKEN_BYTES)
 
 
-def is_token(name: str) -> bool:
-    """Tells whether a name is that of a token."""
-    return len(name) == 2 * _TOKEN_BYTES and set(name) <= set("0123456789abcdef")
-
-
 class _Owner(msgspec.Struct):
     """What every file of state has beside its content: the token of its run."""
 

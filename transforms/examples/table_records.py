@@ -35,7 +35,7 @@ from recordmill.transforms.sources.blocks import BrokenFileError
 from recordmill.transforms.sources.formats import DELIMITED, ELEMENTS, ROW_FORMATS
 from recordmill.transforms.sources.open_rows import open_rows
 from recordmill.transforms.sources.row_documents import missing_column
-from recordmill.transforms.sources.rows import RowOptions, Rows
+from recordmill.transforms.sources.rows import RowOptions, Rows, without_column
 from recordmill.transforms.storage.buffers import BlockPool
 
 _MOST_BYTES = 1 << 22  # of the columns of a batch
@@ -71,16 +71,11 @@ def _read_rows(source: RecordFileRange, spec: TableSpec, size: int) -> Iterator[
             missing = missing_column(opened.schema, names)
             extent = opened.num_rows
             for rows in opened.rows([] if missing else names, size):
-                rejects = [Reject(source.name, *reject) for reject in rows.rejects]
                 if missing:
-                    rejects += [
-                        Reject(source.name, position, "parse", "field_missing", missing)
-                        for position in rows.positions().tolist()
-                    ]
-                    yield _nothing(rejects)
-                else:
-                    typed = typed_rows(rows, types) if source.format in DELIMITED else rows
-                    yield _encoded(source, typed, extent)
+                    rows = without_column(rows, missing)
+                elif source.format in DELIMITED:
+                    rows = typed_rows(rows, types)
+                yield _encoded(source, rows, extent)
     except BrokenFileError as error:
         yield _nothing([Reject(source.name, 0, "read", error.reason, str(error))])
 

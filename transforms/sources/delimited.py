@@ -10,6 +10,8 @@ from __future__ import annotations
 import codecs
 import csv
 import io
+from collections.abc import Iterator
+from typing import Literal
 
 import numpy as np
 
@@ -78,6 +80,17 @@ class RecordScanner:
         return ends[: _scan(block, self._delimiter, self._state, ends)]
 
 
+def csv_rows(text: str, delimiter: str, *, quotes: bool, strict: bool) -> Iterator[list[str]]:
+    """Yields the fields of rows, as `parse_row` takes each; [] for a blank one.
+
+    Raises:
+      csv.Error: one cannot be read.
+    """
+    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
+    lines = io.StringIO(text, newline="")
+    return csv.reader(lines, delimiter=delimiter, quoting=quoting, strict=strict)
+
+
 def parse_row(
     record: str, delimiter: str, *, quotes: bool = True, strict: bool = False
 ) -> list[str]:
@@ -93,15 +106,7 @@ def parse_row(
     Raises:
       csv.Error: the record cannot be read.
     """
-    text = io.StringIO(record, newline="")
-    rows = list(
-        csv.reader(
-            text,
-            delimiter=delimiter,
-            quoting=csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE,
-            strict=strict,
-        )
-    )
+    rows = list(csv_rows(record, delimiter, quotes=quotes, strict=strict))
     if len(rows) > 1:
         raise csv.Error("more than one row")
     return rows[0] if rows else []

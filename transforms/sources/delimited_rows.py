@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import csv
-import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 
 from recordmill.records.arrays import Int64s
 from recordmill.transforms.sources.blocks import BrokenFileError, read_blocks, without_bom
-from recordmill.transforms.sources.delimited import RecordScanner, delimiter_of, parse_row
+from recordmill.transforms.sources.delimited import (
+    RecordScanner,
+    csv_rows,
+    delimiter_of,
+    parse_row,
+)
 from recordmill.transforms.sources.document_spec import READ_LIMITS, DocumentLimits, DocumentSpec
 from recordmill.transforms.sources.formats import CutOptions
 from recordmill.transforms.sources.record_rows import RecordBlock, RecordRows, without_empty_lines
@@ -122,14 +125,12 @@ class DelimitedRows(RecordRows):
             return None
         begin = int(starts[0])
         _, skipped = without_bom(data[begin : begin + 3], position + begin)
-        quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if self.options.spec.quotes else csv.QUOTE_NONE
         width = len(self._header)
         try:
             text = str(memoryview(data)[skipped - position : int(ends[-1])], "utf-8")
-            reader = csv.reader(
-                io.StringIO(text, newline=""), delimiter=self._delimiter, quoting=quoting,
-                strict=self.options.strict,
-            )  # fmt: skip
+            reader = csv_rows(
+                text, self._delimiter, quotes=self.options.spec.quotes, strict=self.options.strict
+            )
             # Lists that live long make the garbage collector look at all that there is.
             while rows := list(islice(reader, _ROWS_AT_ONCE)):
                 sizes = list(map(len, rows))

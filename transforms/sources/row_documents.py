@@ -27,6 +27,7 @@ from recordmill.transforms.sources.rows import (
     column_of,
     column_type,
     column_values,
+    without_column,
 )
 from recordmill.transforms.sources.text_arrays import is_text, plain_strings, row_lines
 from recordmill.transforms.sources.work_items import SourceRange
@@ -61,17 +62,16 @@ class RowReader:
         """Yields the documents in order."""
         names = [] if self._missing else self._names
         for rows in self._opened.rows(names, self._limits.block_bytes):
-            if rows.count and not self._missing:
+            if self._missing:
+                rows = without_column(rows, self._missing)
+            if rows.count:
                 yield self._batch(rows)
-                continue
-            rejects = list(rows.rejects)
-            for position in rows.positions().tolist():
-                rejects.append(RowReject(position, "parse", "field_missing", self._missing))
-            self._reject(rejects)
-            yield from self._maker.remaining()
+            else:
+                self._reject(rows.rejects)
+                yield from self._maker.remaining()
         yield from self._maker.remaining()
 
-    def _reject(self, rejects: list[RowReject]) -> None:
+    def _reject(self, rejects: Sequence[RowReject]) -> None:
         for reject in sorted(rejects, key=lambda each: each.position):
             self._maker.reject(*reject)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -75,6 +75,20 @@ class Rows:
         if self.offsets is not None:
             return self.offsets
         return np.arange(self.first, self.first + self.count)
+
+
+def without_column(rows: Rows, problem: str) -> Rows:
+    """Returns no row, and each as a reject, because a column that is asked for is not there.
+
+    Args:
+      rows: of any columns.
+      problem: see `missing_column`.
+    """
+    missing = [
+        RowReject(position, "parse", "field_missing", problem)
+        for position in rows.positions().tolist()
+    ]
+    return Rows(rows.first, 0, {}, rejects=(*rows.rejects, *missing))
 
 
 def rejected(position: int, reason: str, detail: str) -> Rows:
@@ -209,12 +223,8 @@ class RowMaker:
         """Returns the rows and rejects since the last ones."""
         arrays = [column_of(values) for values in self._columns]
         rows = self.rows(arrays, np.array(self._offsets, np.int64))
-        if self._identities or self._shown:
-            identities = np.array(self._identities, np.uint64) if self._identities else None
-            rows = Rows(
-                0, rows.count, rows.columns, rows.offsets, rows.rejects, identities,
-                tuple(self._shown), is_utf8=True,
-            )  # fmt: skip
+        identities = np.array(self._identities, np.uint64) if self._identities else None
+        rows = replace(rows, identities=identities, names=tuple(self._shown))
         self._begin()
         return rows
 
