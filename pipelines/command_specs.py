@@ -178,6 +178,7 @@ class DoctorSpec(Spec, frozen=True, kw_only=True):
       flink_master: HOST:PORT of a cluster to ask.
       image: a worker image to ask.
       json: print JSON.
+      compile: compile all kernels.
     """
 
     flink_master: Annotated[str | None, option(
@@ -187,6 +188,10 @@ class DoctorSpec(Spec, frozen=True, kw_only=True):
         "A worker image, which docker can run.", example="recordmill:0.1.0-text"
     )] = None  # fmt: skip
     json: Annotated[bool, option("Print JSON, for programs.")] = False
+    compile: Annotated[bool, option(
+        "Compile all kernels now, which takes a minute or two, so that no run waits for them; into "
+        "$RECORDMILL_KERNELS, where it is set, for all users."
+    )] = False  # fmt: skip
 
 
 class PlanSpec(Spec, frozen=True, kw_only=True):

@@ -192,6 +192,10 @@ def versions() -> dict[str, str]:
 
 def run(options: DoctorSpec) -> int:
     """Runs `recordmill doctor`; returns 0, or 1 where what was asked about will not work."""
+    if options.compile:
+        from recordmill.pipelines.commands.compile_kernels import compile_kernels
+
+        compile_kernels()
     required = check_packages()
     asked = []
     if options.flink_master:

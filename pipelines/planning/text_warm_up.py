@@ -10,6 +10,7 @@ they share the files of the cache, and none compiles what the other does.
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 import string
@@ -55,7 +56,7 @@ _CLASS = "0"  # the only one
 _PATIENCE = 3.0  # seconds; machine code of the cache is loaded in less
 # All Unigrams share their kernels, each of one signature: the smallest one compiles them, and
 # needs no second in which a large file is read. This one's lines are normalized and marked as well.
-_SMALLEST = {
+SMALLEST_UNIGRAM = {
     "version": "1.0",
     "added_tokens": [],
     "normalizer": {"type": "NFKC"},
@@ -94,7 +95,7 @@ class TextWarmUp:
         """Compiles what the job needs, if nobody did it yet; says so if that is long."""
         if self.is_compiled:
             return
-        with saying_if_long(_say):
+        with saying_if_long(_say), _without_collection():
             for step in self._steps:
                 with suppress(Exception):
                     step()
@@ -223,7 +224,7 @@ class TextWarmUp:
 
 def compile_tokenizers() -> None:
     """Compiles the kernels of Unigrams, or loads them from the cache."""
-    tokenizer = load_tokenizer(json.dumps(_SMALLEST).encode(), "").start(lower_case=False)
+    tokenizer = load_tokenizer(json.dumps(SMALLEST_UNIGRAM).encode(), "").start(lower_case=False)
     # As many words as make the memory of words grow, and a line after them.
     words = map("".join, itertools.product(string.ascii_lowercase, repeat=3))
     tokenizer.tokenize(Lines.from_list([" ".join(words).encode(), "é".encode()]))
@@ -231,6 +232,18 @@ def compile_tokenizers() -> None:
 
 def _say() -> None:
     print("compiling kernels, once on this machine: it takes about 10 seconds", file=sys.stderr)
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Keeps the garbage collector from looking, again and again, at all that a compiler makes."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 @contextmanager

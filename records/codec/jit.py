@@ -7,7 +7,9 @@ same kernel at the same time one compiles it, and the others wait for its file.
 numba checks only the file of the function itself, so a kernel that calls another file's kernel
 would keep running its old code; the cache folder is therefore named after the sources of all
 kernels. It lies in the user's cache folder, because site-packages may be read-only, and should not
-be littered; only this user may write to it.
+be littered; only this user may write to it. $RECORDMILL_KERNELS names a folder whose machine code
+all users of a machine or an image share: who owns it writes it (`recordmill doctor --compile`),
+others read there what their own cache does not hold.
 """
 
 from __future__ import annotations
@@ -65,6 +67,24 @@ def private_folder(path: Path) -> bool:
     return stat.S_ISDIR(status.st_mode) and ours and not others_write and os.access(path, os.W_OK)
 
 
+def shared_folder(path: Path, digest: str) -> str:
+    """Returns the folder for machine code below one that other users can only read, "" for none.
+
+    It, and what is on the way to its files, belongs to this user or to root, and to nobody else.
+    """
+    folder = path / digest
+    for part in (path, folder):
+        try:
+            status = part.lstat()
+        except OSError:
+            return ""
+        known = not hasattr(os, "geteuid") or status.st_uid in (0, os.geteuid())
+        others_write = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        if not stat.S_ISDIR(status.st_mode) or others_write or not known:
+            return ""
+    return str(folder)
+
+
 def cache_folder(bases: Sequence[Path], digest: str) -> str:
     """Returns the folder for machine code below the first base that can be private, "" for none."""
     for base in bases:
@@ -80,7 +100,11 @@ def _cache_bases() -> list[Path]:
 
 
 _DIGEST = kernel_digest()
-_CACHE_FOLDER = os.environ.get("NUMBA_CACHE_DIR") or cache_folder(_cache_bases(), _DIGEST)
+_SHARED = Path(os.environ["RECORDMILL_KERNELS"]) if "RECORDMILL_KERNELS" in os.environ else None
+_CACHE_FOLDER = os.environ.get("NUMBA_CACHE_DIR") or cache_folder(
+    [*([_SHARED] if _SHARED else []), *_cache_bases()], _DIGEST
+)
+_SHARED_FOLDER = shared_folder(_SHARED, _DIGEST) if _SHARED else ""
 
 
 def kernel(function: _Function) -> _Function:
@@ -89,7 +113,7 @@ def kernel(function: _Function) -> _Function:
         if _CACHE_FOLDER:
             with compat.cache_folder(_CACHE_FOLDER):
                 cached: _Function = numba.njit(cache=True, nogil=True)(function)
-                compat.check_cached_code(cached)
+                compat.check_cached_code(cached, _SHARED_FOLDER)
                 compat.widen_literals(cached)
                 return cached
     compiled: _Function = numba.njit(nogil=True)(function)  # in every process anew
@@ -109,19 +133,25 @@ def is_compiled(use: str) -> bool:
 
     Where no cache is kept, each process compiles for itself, and there is nothing to share.
     """
-    return not _CACHE_FOLDER or os.path.exists(_stamp(use))
+    folders = filter(None, (_CACHE_FOLDER, _SHARED_FOLDER))
+    return not _CACHE_FOLDER or any(os.path.exists(_stamp(folder, use)) for folder in folders)
 
 
 def remember(use: str) -> None:
     """Says to all processes that the kernels of something were compiled, and are kept."""
     if _CACHE_FOLDER:
         with suppress(OSError):
-            Path(_stamp(use)).touch()
+            Path(_stamp(_CACHE_FOLDER, use)).touch()
 
 
-def _stamp(use: str) -> str:
+def folder() -> str:
+    """Returns the folder in which machine code is kept; "" where each process compiles anew."""
+    return _CACHE_FOLDER
+
+
+def _stamp(folder: str, use: str) -> str:
     machine = f"{sys.implementation.cache_tag}-{compat.processor()}-{_DIGEST}"
-    return os.path.join(_CACHE_FOLDER, f"{use}-{machine}.compiled")
+    return os.path.join(folder, f"{use}-{machine}.compiled")
 
 
 def load() -> None:

@@ -44,15 +44,28 @@ class _CheckedFile(IndexDataCacheFile):
 
     Without, an empty file, as a power loss leaves it, ends every run by an error of pickle, and a
     flipped bit is run as machine code. Who finds nothing compiles it, and others wait meanwhile.
+    What a folder has that is shared with other users is read there.
     """
 
     _lock = -1
+    _shared: _CheckedFile | None = None
+
+    def share(self, folder: str) -> None:
+        """Reads what is not in this user's folder in one that others wrote."""
+        self._shared = shared = _CheckedFile.__new__(_CheckedFile)
+        shared.__dict__.update(self.__dict__, _shared=None)
+        shared._cache_path = os.path.join(folder, os.path.basename(self._cache_path))
+        shared._index_path = os.path.join(shared._cache_path, self._index_name)
 
     def load(self, key: Any) -> Any:
-        data = super().load(key)
+        data = self._find(key)
         if data is not None or self._lock >= 0 or not self._wait():
             return data
-        return super().load(key)
+        return self._find(key)
+
+    def _find(self, key: Any) -> Any:
+        data = super().load(key)
+        return self._shared._find(key) if data is None and self._shared else data
 
     def _wait(self) -> bool:
         """Returns whether nobody else compiles the function now, who is alive and in time."""
@@ -112,13 +125,20 @@ def _is_whole(data: bytes) -> bool:
     return _checksum(data[:-_CHECKSUM_BYTES]) == data[-_CHECKSUM_BYTES:]
 
 
-def check_cached_code(function: Any) -> None:
-    """Makes a function that was decorated with `cache=True` use no damaged files of its cache."""
+def check_cached_code(function: Any, shared: str = "") -> None:
+    """Makes a function that was decorated with `cache=True` use no damaged files of its cache.
+
+    Args:
+      function: by numba.
+      shared: a folder with files of other users, to be read only; "" for none.
+    """
     if not hasattr(function, "_cache"):  # NUMBA_DISABLE_JIT leaves the plain function
         return
     cache, compile_it = function._cache, function.compile
     checked = _CheckedFile.__new__(_CheckedFile)
     checked.__dict__.update(cache._cache_file.__dict__)
+    if shared:
+        checked.share(shared)
     cache._cache_file = checked
 
     def compile_alone(signature: Any) -> Any:
@@ -159,9 +179,10 @@ def processor() -> str:
 
 def has_crc32c_instruction() -> bool:
     """Returns whether kernels are compiled for a processor with an instruction for crc32c."""
-    config = numba.config
-    chosen = config.CPU_NAME or config.CPU_FEATURES or config.DISABLE_JIT
-    return not chosen and bool(binding.get_host_cpu_features().get("sse4.2"))
+    features, config = binding.get_host_cpu_features(), numba.config
+    chosen = config.CPU_FEATURES  # None: those of this machine
+    has_it = features.get("sse4.2") if chosen is None else "+crc32" in chosen.split(",")
+    return bool(has_it) and "sse4.2" in features and not config.DISABLE_JIT
 
 
 @intrinsic

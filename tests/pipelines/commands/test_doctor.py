@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import string
+import subprocess
+import sys
 from importlib.metadata import requires
+from pathlib import Path
 
 import pytest
 
@@ -53,3 +58,30 @@ def test_image_of_another_release() -> None:
     other = here | {"apache-beam": "2.76.0", "python": "3.12.1"}
     problem = doctor.compare_versions("image", other, here).problem
     assert problem.startswith("apache-beam 2.76.0 there and 2.77.0 here, python 3.12.1 there")
+
+
+@pytest.mark.slow
+def test_compiled_kernels_are_shared_with_all_users(tmp_path: Path) -> None:
+    kernels, cache, text = tmp_path / "kernels", tmp_path / "cache", tmp_path / "text.txt"
+    text.write_text("A sentence. Another one.\n\nA second document.\n")
+    vocabulary = tmp_path / "vocab.txt"
+    letters = string.ascii_lowercase
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{c}" for c in letters)]
+    vocabulary.write_text("\n".join(tokens))
+    environment = os.environ | {
+        "RECORDMILL_KERNELS": str(kernels), "XDG_CACHE_HOME": str(cache), "NUMBA_CACHE_DIR": ""
+    }  # fmt: skip
+    recordmill = [sys.executable, "-m", "recordmill.pipelines"]
+    done = subprocess.run(
+        [*recordmill, "doctor", "--compile"], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"kernels are kept in {kernels}/" in done.stdout
+    assert all(path.stat().st_mode & 0o777 == 0o755 for path in kernels.rglob("*/"))
+    line = [
+        *recordmill, "text", f"--input={text}", f"--output={tmp_path}/out", "--task=bert",
+        f"--vocab_file={vocabulary}",
+    ]  # fmt: skip
+    before = {path for path in kernels.rglob("*") if path.is_file()}
+    subprocess.run(line, env=environment, check=True, capture_output=True)
+    assert {path for path in kernels.rglob("*") if path.is_file()} == before

@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from llvmlite import binding
 
 from recordmill.records.codec import framing
 from recordmill.records.codec.framing import (
@@ -72,16 +73,19 @@ def test_crc32c(data):
     assert crc32c(array, 0, len(data)) == google_crc32c.value(data)
 
 
-def test_crc32c_by_tables_where_the_processor_has_no_instruction():
+@pytest.mark.parametrize("features", ["", "+sse4.2,+crc32"])
+def test_crc32c_by_tables_where_the_processor_has_no_instruction(features):
+    has_it = bool(features) and binding.get_host_cpu_features().get("sse4.2", False)
     program = (
         "import numba, numpy as np, google_crc32c;"
         "from recordmill.records.codec import framing;"
         "data = np.arange(5000) % 251; data = data.astype(np.uint8);"
-        "assert not framing._INSTRUCTION;"
+        f"assert framing._INSTRUCTION is {has_it};"
         "crc32c = numba.njit(lambda *given: framing.crc32c(*given));"
         "assert crc32c(data, 3, 4999) == google_crc32c.value(data[3:4999].tobytes())"
     )
-    environment = {**os.environ, "NUMBA_CPU_NAME": "generic"}
+    chosen = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": features}
+    environment = {**os.environ, **chosen}
     subprocess.run([sys.executable, "-c", program], env=environment, check=True)
 
 

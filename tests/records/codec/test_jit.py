@@ -94,6 +94,50 @@ def test_damaged_machine_code_is_compiled_anew(
     assert compiled() == (1, 0)
 
 
+def test_machine_code_of_a_shared_folder_is_read_and_never_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared, own = tmp_path / "shared", tmp_path / "own"
+
+    def compiled(folder: Path, readable: str) -> int:
+        monkeypatch.setattr(jit, "_CACHE_FOLDER", str(folder))
+        monkeypatch.setattr(jit, "_SHARED_FOLDER", readable)
+        function: Any = jit.kernel(add_one)
+        assert function(1) == 2
+        return sum(function.stats.cache_misses.values())
+
+    assert compiled(shared, "") == 1
+    jit.remember("text-bert")
+    before = {path: path.read_bytes() for path in shared.rglob("*") if path.is_file()}
+    assert compiled(own, str(shared)) == 0
+    assert jit.is_compiled("text-bert")
+    assert not list(own.rglob("*.nb?"))
+    (code,) = shared.rglob("*.nbc")
+    code.write_bytes(code.read_bytes()[:-1])
+    assert compiled(own, str(shared)) == 1
+    assert compiled(own, "") == 0
+    code.write_bytes(before[code])
+    assert {path: path.read_bytes() for path in shared.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("case", ["own", "group writes", "a link", "another owner", "missing"])
+def test_a_shared_folder_is_one_that_only_its_owner_and_root_write_to(
+    tmp_path: Path, case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "kernels" / "digest"
+    if case == "a link":
+        (tmp_path / "other").mkdir(mode=0o755)
+        folder.parent.mkdir(mode=0o755)
+        folder.symlink_to(tmp_path / "other")
+    elif case != "missing":
+        folder.mkdir(mode=0o755, parents=True)
+        folder.chmod(0o775 if case == "group writes" else 0o755)
+    if case == "another owner":
+        os.chown(folder, os.geteuid() + 1, -1)
+    found = jit.shared_folder(folder.parent, "digest")
+    assert found == (str(folder) if case == "own" else "")
+
+
 def test_machine_code_lies_in_a_folder_of_mode_0700(tmp_path: Path) -> None:
     folder = Path(jit.cache_folder([tmp_path / "a/recordmill"], "digest"))
     assert folder == tmp_path / "a/recordmill/digest"
