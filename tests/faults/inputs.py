@@ -26,12 +26,13 @@ from recordmill.transforms.sources.work_items import list_sources
 from ..pictures import drawn, encoded
 from ..transforms.examples.record_files import example, framed, packed
 from ..transforms.sources.test_mediawiki import dump, multistream, page
-from .cases import Case, UntriedError, hold, run_main
+from .cases import Case, Shown, UntriedError, hold, run_main
 from .columns import COLUMNS, sqlite
 from .mutations import mutated, mutated_json
 from .workshop import Workshop, accounts
 
 _ANY_SHARE = "--max_rejected=1"
+_HONEST = -1  # the seed of input that is not changed: it becomes a dataset, or nothing is tried
 _SENTENCES = "The cat sat on the mat. It was happy. Then 3 dogs came by, and 9 birds left.\n"
 _NAMES = (
     "a\nb", "a\rb", "tab\tb", "two  words", "-rf", "--output=x", "%s%n", "$(touch hacked)", "`id`",
@@ -39,6 +40,20 @@ _NAMES = (
     "\u202egpj", "\U0001f600", "\udcff\udcfe", "e\u0301", "x" * 240, "nul\x01", "..a", "CON", "a:b",
     "gs:", "=1+1", "a,b", "train", "_tmp", "_SUCCESS", "a.tfrecord",
 )  # fmt: skip
+
+
+def _changed(data: bytes, rng: random.Random, seed: int) -> bytes:
+    return data if seed == _HONEST else mutated(data, rng)
+
+
+def _accounts(folder: Path, shown: Shown, seed: int) -> None:
+    """Checks how a command ended, and that honest input became records, all of it."""
+    accounts(folder, shown, folder / "ds")
+    if seed == _HONEST:
+        manifest = folder / "ds" / "_meta" / "manifest.json"
+        hold(shown.status == 0 and manifest.exists(), f"honest input: {shown.text[-400:]}")
+        rejected = [path.read_text() for path in folder.glob("ds/_meta/rejected/*")]
+        hold(not any(rejected), f"honest input is rejected: {rejected}")
 
 
 def _table(separator: str) -> bytes:
@@ -81,7 +96,7 @@ _TEXTS: dict[str, tuple[str, Callable[[], bytes], int]] = {
     "packed WebDataset": (".tgz", lambda: gzip.compress(_tar(), mtime=0), 20),
     "MediaWiki": (".xml", lambda: dump(_pages()), 60),
     "packed MediaWiki": (".xml.bz2", lambda: multistream(_pages(), 2), 30),
-    "xz": (".csv.xz", lambda: lzma.compress(_table(",") * 20), 20),
+    "xz": (".csv.xz", lambda: lzma.compress((_table(",") + b"\n") * 20), 20),
     **COLUMNS,
 }
 
@@ -92,11 +107,11 @@ def _text_case(workshop: Workshop, form: str, seed: int) -> Callable[[Path], Non
     def check(folder: Path) -> None:
         rng = random.Random(f"{form}{seed}")
         (folder / "in").mkdir()
-        (folder / "in" / f"fuzzed{extension}").write_bytes(mutated(make(), rng))
+        (folder / "in" / f"fuzzed{extension}").write_bytes(_changed(make(), rng, seed))
         (folder / "in" / f"whole{extension}").write_bytes(make())
         line = workshop.arguments("text", folder / "ds", _ANY_SHARE)
         line[1] = f"--input={folder}/in/*"
-        accounts(folder, run_main(folder, line), folder / "ds")
+        _accounts(folder, run_main(folder, line), seed)
 
     return check
 
@@ -130,11 +145,11 @@ def _many_case(form: str, seed: int) -> Callable[[Path], None]:
 def _database_case(workshop: Workshop, seed: int) -> Callable[[Path], None]:
     def check(folder: Path) -> None:
         path = folder / "fuzzed.db"
-        path.write_bytes(mutated(sqlite(), random.Random(f"SQLite{seed}")))
+        path.write_bytes(_changed(sqlite(), random.Random(f"SQLite{seed}"), seed))
         flags = ("--query=SELECT id, text FROM docs", "--partition_column=id")
         line = workshop.arguments("text", folder / "ds", _ANY_SHARE, *flags)
         line[1] = f"--input=sqlite:///{path}"
-        accounts(folder, run_main(folder, line), folder / "ds")
+        _accounts(folder, run_main(folder, line), seed)
 
     return check
 
@@ -151,10 +166,10 @@ def _image_case(workshop: Workshop, extension: str, seed: int) -> Callable[[Path
         whole = encoded(picture, _IMAGES[extension])
         for number in range(3):
             path = folder / "in" / "a" / f"{number}.{extension}"
-            path.write_bytes(mutated(whole, rng) if number == 1 else whole)
+            path.write_bytes(_changed(whole, rng, seed) if number == 1 else whole)
         line = workshop.arguments("images", folder / "ds", _ANY_SHARE)
-        line[1] = f"--input={folder}/in/a/*"
-        accounts(folder, run_main(folder, [*line, "--label_folder=-1"]), folder / "ds")
+        line[1] = f"--input={folder}/in"
+        _accounts(folder, run_main(folder, line), seed)
 
     return check
 
@@ -172,10 +187,10 @@ def _record_case(workshop: Workshop, compression: str, seed: int) -> Callable[[P
         rng = random.Random(f"records{compression}{seed}")
         (folder / "in").mkdir()
         (folder / "in" / "a.tfrecord").write_bytes(_records(compression))
-        (folder / "in" / "b.tfrecord").write_bytes(mutated(_records(compression), rng))
+        (folder / "in" / "b.tfrecord").write_bytes(_changed(_records(compression), rng, seed))
         line = workshop.arguments("examples", folder / "ds", _ANY_SHARE)
         line[1] = f"--input={folder}/in/*"
-        accounts(folder, run_main(folder, line), folder / "ds")
+        _accounts(folder, run_main(folder, line), seed)
 
     return check
 
@@ -187,10 +202,10 @@ _XML = """<?xml version="1.0" encoding="UTF-8"?>
 _COCO = {
     "images": [{"id": i, "file_name": f"{i}.jpg", "width": 48, "height": 32} for i in range(3)],
     "annotations": [
-        {"id": 9, "image_id": 0, "category_id": 1, "bbox": [4, 5, 16, 20], "area": 320,
+        {"id": 9, "image_id": 0, "category_id": 1, "bbox": [4, 5, 16, 20], "area": 10000,
          "iscrowd": 0, "segmentation": [[4, 5, 20, 5, 20, 25]]},
         {"id": 10, "image_id": 1, "category_id": 1, "bbox": [4, 5, 16, 20], "iscrowd": 1,
-         "segmentation": {"size": [32, 48], "counts": [100, 10000, 36]}},
+         "segmentation": {"size": [32, 48], "counts": [100, 1300, 136]}},
     ],
     "categories": [{"id": 1, "name": "cat", "supercategory": "animal"}],
 }  # fmt: skip
@@ -212,23 +227,27 @@ def _annotation_case(workshop: Workshop, form: str, seed: int) -> Callable[[Path
             (images / f"{number}.jpg").write_bytes(encoded(drawn(seed=number), "JPEG"))
         if form == "VOC XML":
             (folder / "xml").mkdir()
-            (folder / "xml" / "0.xml").write_bytes(mutated(_XML.encode(), rng))
+            for number in range(3):
+                data = _XML.replace("0.jpg", f"{number}.jpg").encode()
+                changed = data if number else _changed(data, rng, seed)
+                (folder / "xml" / f"{number}.xml").write_bytes(changed)
         elif form.startswith("COCO"):
             plain = json.dumps(_COCO).encode()
-            wrong = mutated(plain, rng) if seed % 4 == 0 else mutated_json(_COCO, rng)
-            (folder / "coco.json").write_bytes(wrong)
+            if seed != _HONEST:
+                plain = mutated(plain, rng) if seed % 4 == 0 else mutated_json(_COCO, rng)
+            (folder / "coco.json").write_bytes(plain)
         elif form == "YOLO":
             (folder / "in" / "labels").mkdir()
             row = b"0 0.5 0.5 0.25 0.25\n1 0.1 0.1 0.1 0.1 0.2 0.2\n"
-            (folder / "in" / "labels" / "0.txt").write_bytes(mutated(row, rng))
+            (folder / "in" / "labels" / "0.txt").write_bytes(_changed(row, rng, seed))
             (folder / "in" / "classes.txt").write_text("cat\ndog\n")
         else:
             table = b"filename,label\n0.jpg,cat\n1.jpg,dog\n2.jpg,cat\n"
-            (folder / "labels.csv").write_bytes(mutated(table, rng))
+            (folder / "labels.csv").write_bytes(_changed(table, rng, seed))
         flags = [flag.format(folder=folder) for flag in _ANNOTATIONS[form][1]]
         line = workshop.arguments("images", folder / "ds", _ANY_SHARE, *flags)
         line[1] = f"--input={folder / 'in' if form == 'YOLO' else images}"
-        accounts(folder, run_main(folder, line), folder / "ds")
+        _accounts(folder, run_main(folder, line), seed)
 
     return check
 
@@ -251,12 +270,12 @@ def _archive(form: str) -> bytes:
 
 def _archive_case(workshop: Workshop, form: str, seed: int) -> Callable[[Path], None]:
     def check(folder: Path) -> None:
-        data = mutated(_archive(form), random.Random(f"{form}{seed}"))
+        data = _changed(_archive(form), random.Random(f"{form}{seed}"), seed)
         (folder / f"fuzzed.{form}").write_bytes(data)
         (folder / f"whole.{form}").write_bytes(_archive(form))
         line = workshop.arguments("images", folder / "ds", _ANY_SHARE)
         line[1] = f"--input={folder}/*.{form}"
-        accounts(folder, run_main(folder, line), folder / "ds")
+        _accounts(folder, run_main(folder, line), seed)
 
     return check
 
@@ -333,22 +352,28 @@ def inputs(workshop: Workshop, seed: int) -> Iterator[Case]:  # noqa: C901, PLR0
     for form, (_, _, count) in _TEXTS.items():
         for n in range(count):
             yield Case(f"fuzzed {form}", str(n), _text_case(workshop, form, seed + n))
+        yield Case("honest", form, _text_case(workshop, form, _HONEST))
         for n in range(10):
             yield Case(f"many {form}", str(n), _many_case(form, seed + n))
+    yield Case("honest", "SQLite", _database_case(workshop, _HONEST))
     for n in range(40):
         yield Case("fuzzed SQLite", str(n), _database_case(workshop, seed + n))
     for extension in _IMAGES:
+        yield Case("honest", extension, _image_case(workshop, extension, _HONEST))
         for n in range(25):
             check = _image_case(workshop, extension, seed + n)
             yield Case("fuzzed images", f"{extension}-{n}", check)
     for form, (count, _) in _ANNOTATIONS.items():
+        yield Case("honest", form, _annotation_case(workshop, form, _HONEST))
         for n in range(count):
             yield Case(f"fuzzed {form}", str(n), _annotation_case(workshop, form, seed + n))
     for compression, count in _RECORDS.items():
+        yield Case("honest", f"records {compression}", _record_case(workshop, compression, _HONEST))
         for n in range(count):
             check = _record_case(workshop, compression, seed + n)
             yield Case("fuzzed records", f"{compression or 'plain'}-{n}", check)
     for form in ("zip", "tar"):
+        yield Case("honest", form, _archive_case(workshop, form, _HONEST))
         for n in range(40):
             yield Case("fuzzed archives", f"{form}-{n}", _archive_case(workshop, form, seed + n))
     for job in ("text", "images"):
