@@ -101,7 +101,7 @@ class ImagePlanner(Planner[ImageJob, ImageStages, ImageInventory]):
     kind = "images"
     stages_type = ImageStages
     packages = ("pillow",)
-    bytes_version = 2
+    bytes_version = 3
     metadata = (LABELS_PATH, LABEL_MAP_PATH)
 
     def __init__(self, request: ImageRequest) -> None:
