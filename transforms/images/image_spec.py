@@ -632,8 +632,8 @@ _ImageCopies = Annotated[int, option(
 )]  # fmt: skip
 _AugmentSplits = Annotated[tuple[str, ...], option(
     "The splits whose images are augmented; the others get one copy of each image, as it is, "
-    "because a model is measured on them.", group="augmentation", value="all | NAME,…",
-    split="comma", example="train,extra"
+    "because a model is measured on them. Without a split train, those whose names begin so.",
+    group="augmentation", value="all | NAME,…", split="comma", example="train,extra"
 )]  # fmt: skip
 _KeepOriginal = Annotated[
     bool, option("Write the untouched image too.", group="augmentation")
