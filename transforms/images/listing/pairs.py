@@ -86,6 +86,6 @@ def _mask_rows(spec: SourceSpec, listing: Listing) -> Iterator[Row]:
         passed = listing.passed_over
         others = ", ".join(kind for kind in passed if passed[kind] != before.get(kind))
         raise UsageError(
-            f"--masks must be images, and {spec.masks} holds none, but {others}; write the masks "
-            "as PNG, a class number a pixel"
+            f"--masks must be images, and {spec.masks} holds none{others and f', but {others}'}; "
+            "write the masks as PNG, a class number a pixel"
         )
