@@ -121,6 +121,23 @@ class TestWhatIsWritten:
         assert shard_bytes(tmp_path / "usual") == shard_bytes(tmp_path / "two")
         assert shard_bytes(tmp_path / "usual") != shard_bytes(tmp_path / "one")
 
+    @pytest.mark.slow
+    def test_a_photo_lies_alike_in_training_whatever_its_size(self, tmp_path: Path) -> None:
+        """TensorFlow's decoders know no EXIF."""
+        import tensorflow as tf
+
+        (tmp_path / "in/a").mkdir(parents=True)
+        (tmp_path / "in/a/b.jpg").write_bytes(turned_jpeg(6, 64, 48))
+        for how, shape in (("upright", (64, 48, 3)), ("keep", (48, 64, 3))):
+            size = f"--image_size={shape[0]}x{shape[1]}"
+            pixels = []
+            for name, flags in (("kept", ()), ("sized", (size,))):
+                output = tmp_path / f"{how}-{name}"
+                assert run(tmp_path / "in", output, f"--orientation={how}", *flags) == 0
+                pixels.append(tf.io.decode_image(read(output)[0]["image"][0]).numpy().astype(int))
+            assert pixels[0].shape == pixels[1].shape == shape
+            assert np.abs(pixels[0] - pixels[1]).mean() < 4
+
     def test_statistics(self, photos: Path, tmp_path: Path) -> None:
         assert run(photos, tmp_path / "ds") == 0
         found = json.loads((tmp_path / "ds/_meta/statistics.json").read_text())["train"]
